@@ -1,0 +1,85 @@
+package v1alpha1
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// DefaultTimeoutSeconds is how long the API server waits for Ostiary where a
+// policy does not say.
+const DefaultTimeoutSeconds int32 = 5
+
+// Types of a WebhookPolicy's conditions.
+const (
+	// ConditionAccepted is true when every expression compiles and the policy
+	// may be registered.
+	ConditionAccepted = "Accepted"
+	// ConditionRegistered is true when a webhook configuration that carries
+	// the policy has been observed in the API server.
+	ConditionRegistered = "Registered"
+	// ConditionReady is true when the policy is in force.
+	ConditionReady = "Ready"
+	// ConditionReconciling is present and true while work on the policy goes on.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is present and true while only its author can mend the policy.
+	ConditionStalled = "Stalled"
+)
+
+// The defaults below are computed, never written into the user's object, so
+// that tools which compare it with its source see no difference.
+
+// EffectiveFailurePolicy is the failurePolicy of the spec, Fail where it is unset.
+func (s *WebhookPolicySpec) EffectiveFailurePolicy() admissionregistrationv1.FailurePolicyType {
+	if s.FailurePolicy == nil {
+		return admissionregistrationv1.Fail
+	}
+	return *s.FailurePolicy
+}
+
+// EffectiveTimeoutSeconds is the timeout of the spec, or its default.
+func (s *WebhookPolicySpec) EffectiveTimeoutSeconds() int32 {
+	if s.TimeoutSeconds == nil {
+		return DefaultTimeoutSeconds
+	}
+	return *s.TimeoutSeconds
+}
+
+// EffectiveBindings are the bindings of the spec; where there are none, one
+// without a name that denies.
+func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
+	if len(s.Bindings) == 0 {
+		return []Binding{{ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}
+	}
+	return s.Bindings
+}
+
+// Denies reports whether any binding has the action Deny.
+func (s *WebhookPolicySpec) Denies() bool {
+	return slices.ContainsFunc(s.EffectiveBindings(), func(b Binding) bool {
+		return slices.Contains(b.ValidationActions, admissionregistrationv1.Deny)
+	})
+}
+
+// WebhookFailurePolicy is the failurePolicy for the API server's call. A
+// policy that never denies is registered with Ignore, whatever its spec says:
+// the native engine would only warn or audit on an error, never refuse.
+func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.FailurePolicyType {
+	if !s.Denies() {
+		return admissionregistrationv1.Ignore
+	}
+	return s.EffectiveFailurePolicy()
+}
+
+// Actions lists the actions of all bindings once each, joined by commas, in
+// the order Deny, Warn, Audit.
+func (s *WebhookPolicySpec) Actions() string {
+	var out []string
+	for _, a := range []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit} {
+		if slices.ContainsFunc(s.EffectiveBindings(), func(b Binding) bool { return slices.Contains(b.ValidationActions, a) }) {
+			out = append(out, string(a))
+		}
+	}
+	return strings.Join(out, ",")
+}

@@ -1,0 +1,188 @@
+package v1alpha1
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// WebhookPolicy decides API requests with CEL expressions. Ostiary registers
+// the webhooks that send it the matching requests, keeps their certificates
+// fresh, and answers the calls. Its fields are those of Kubernetes' own
+// ValidatingAdmissionPolicy and its binding, with the same names and meaning.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=whp,categories=policy
+// +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What happens to a request that fails a validation."
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True when the policy is in force."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the policy is, or is not, in force."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Failure-Policy",type=string,priority=1,JSONPath=`.status.failurePolicy`,description="What the API server does with a request that Ostiary cannot answer."
+// +kubebuilder:printcolumn:name="Webhook",type=string,priority=1,JSONPath=`.status.webhooks[*].configuration`,description="The generated configurations that carry this policy."
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 253",message="shorten metadata.name to at most 253 characters"
+type WebhookPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the policy demands.
+	// +required
+	Spec WebhookPolicySpec `json:"spec"`
+
+	// status is what Ostiary last observed of the policy. Users do not write it.
+	// +optional
+	Status WebhookPolicyStatus `json:"status,omitempty"`
+}
+
+// WebhookPolicySpec is what a policy demands: which requests it looks at, what
+// they must satisfy, and what happens to those that do not.
+type WebhookPolicySpec struct {
+	// matchConstraints says which requests the policy looks at, by resource,
+	// operation, namespace labels and object labels. A request has to match
+	// all of it.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="has(self.resourceRules) && size(self.resourceRules) > 0",fieldPath=".resourceRules",reason=FieldValueRequired,message="add at least one rule that names the requests this policy is for"
+	MatchConstraints *admissionregistrationv1.MatchResources `json:"matchConstraints"`
+
+	// matchConditions are CEL expressions that a request must satisfy, all of
+	// them, before the policy looks at it. They see object, oldObject, request
+	// and variables. At most 64.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	MatchConditions []admissionregistrationv1.MatchCondition `json:"matchConditions,omitempty"`
+
+	// variables are named CEL expressions that later expressions of this
+	// policy read as variables.<name>. Each is evaluated at most once a
+	// request, when it is first read, and may read those above it. At most 100.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Variables []admissionregistrationv1.Variable `json:"variables,omitempty"`
+
+	// validations are CEL expressions that must be true for the request to
+	// pass. Every one of them is evaluated. At least 1, at most 100.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:XValidation:rule="!has(self.reason) || self.reason in ['Unauthorized', 'Forbidden', 'Invalid', 'RequestEntityTooLarge']",fieldPath=".reason",reason=FieldValueInvalid,message="set reason to one of Unauthorized, Forbidden, Invalid, RequestEntityTooLarge"
+	// +kubebuilder:validation:items:XValidation:rule="!has(self.message) || !self.message.contains('\\n')",fieldPath=".message",reason=FieldValueInvalid,message="write message on one line"
+	Validations []admissionregistrationv1.Validation `json:"validations"`
+
+	// bindings say what happens to a request that fails a validation. Without
+	// any, one binding with validationActions [Deny] is assumed. At most 100.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Bindings []Binding `json:"bindings,omitempty"`
+
+	// failurePolicy says what happens to a request for which the policy has no
+	// answer: Ostiary cannot be reached, or an expression fails with an error.
+	// Fail refuses the request, Ignore lets it pass. Default Fail.
+	// +optional
+	// +kubebuilder:validation:Enum=Fail;Ignore
+	FailurePolicy *admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
+
+	// timeoutSeconds is how long the API server waits for an answer before it
+	// applies failurePolicy. 1 to 30 seconds, default 5.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=30
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+}
+
+// Binding puts a policy into effect: it says what happens to a request that
+// fails a validation.
+type Binding struct {
+	// name tells this binding from the others of its policy. It stands in
+	// messages, warnings and audit annotations.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// validationActions are what happens to a request that fails a validation:
+	// Deny refuses it, Warn lets it pass with a warning to the client, Audit
+	// lets it pass with an annotation in the audit log. Deny and Warn cannot
+	// stand together.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:Enum=Deny;Warn;Audit
+	// +kubebuilder:validation:XValidation:rule="!('Deny' in self && 'Warn' in self)",reason=FieldValueInvalid,message="remove Warn: Deny already tells the client"
+	ValidationActions []admissionregistrationv1.ValidationAction `json:"validationActions"`
+}
+
+// WebhookPolicyStatus is what Ostiary last observed of a policy.
+type WebhookPolicyStatus struct {
+	// observedGeneration is the metadata.generation that this status is about.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions are Accepted (the policy compiles and may be registered),
+	// Registered (the API server has been told to send its requests here),
+	// and Ready (both); Reconciling and Stalled stand only while they are true.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// webhooks name the generated webhooks that carry this policy.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Webhooks []WebhookReference `json:"webhooks,omitempty"`
+
+	// actions are the policy's validationActions, of all bindings, as one word.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Actions string `json:"actions,omitempty"`
+
+	// failurePolicy is the failurePolicy that the API server applies when
+	// Ostiary cannot be reached. It is Ignore where no binding denies.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
+}
+
+// WebhookReference names one webhook in a generated configuration.
+type WebhookReference struct {
+	// kind of the configuration object.
+	// +required
+	// +kubebuilder:validation:Enum=ValidatingWebhookConfiguration;MutatingWebhookConfiguration
+	Kind string `json:"kind"`
+
+	// configuration is the name of the configuration object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Configuration string `json:"configuration"`
+
+	// webhook is the name of the webhook in it, as API server messages and
+	// metrics give it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Webhook string `json:"webhook"`
+}
+
+// WebhookPolicyList is a list of policies.
+//
+// +kubebuilder:object:root=true
+type WebhookPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []WebhookPolicy `json:"items"`
+}
