@@ -1,0 +1,122 @@
+// Command kubernetes builds the parts of a Kubernetes control plane from their
+// Go modules, so that tests, benchmarks and the demo run against the real thing
+// on a machine that has Go and nothing else.
+//
+//	go run . [-out DIR] [names...]
+//
+// Without names it builds all of them into bin/k8s of the repository. What is
+// there already, in the version of go.mod and built by this Go, is kept.
+// KUBEBUILDER_ASSETS, when set, is used for what it holds instead of building.
+//
+// To add a command: `go get -tool <import path>` here, and a line in commands.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout)
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("kubernetes", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // what Parse complains about is returned
+	out := flags.String("out", filepath.Join("..", "..", "bin", "k8s"), "")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		usage(stdout)
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: see -help", err)
+	}
+	wanted, err := selectCommands(flags.Args())
+	if err != nil {
+		return err
+	}
+	if assets := getenv(assetsVariable); assets != "" {
+		if wanted, err = withoutAssets(wanted, assets, stdout); err != nil {
+			return err
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	return buildAll(ctx, wanted, *out, stdout)
+}
+
+func usage(w io.Writer) {
+	fmt.Fprintf(w, "usage: go run . [-out DIR] [names...]\n"+
+		"builds %s into DIR (default: bin/k8s of the repository)\n", strings.Join(names(commands()), ", "))
+}
+
+// selectCommands returns the commands of these names, all of them for none.
+func selectCommands(wanted []string) ([]command, error) {
+	all := commands()
+	if len(wanted) == 0 {
+		return all, nil
+	}
+	for _, name := range wanted {
+		if !slices.Contains(names(all), name) {
+			return nil, fmt.Errorf("unknown name %q: use %s", name, strings.Join(names(all), ", "))
+		}
+	}
+	return slices.DeleteFunc(all, func(c command) bool { return !slices.Contains(wanted, c.name) }), nil
+}
+
+// buildAll brings every command in dir up to date, one line of progress each.
+func buildAll(ctx context.Context, wanted []command, dir string, stdout io.Writer) error {
+	versions, err := moduleVersions(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, dir, stdout)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, c := range wanted {
+		want := hostStamp(c, versions[c.module])
+		fmt.Fprintf(stdout, "%-24s %-8s ", c.name, want.version)
+		if err := bringUpToDate(ctx, c, want, dir, stdout); err != nil {
+			fmt.Fprintln(stdout, "failed")
+			return err
+		}
+	}
+	return nil
+}
+
+func bringUpToDate(ctx context.Context, c command, want stamp, dir string, stdout io.Writer) error {
+	target := filepath.Join(dir, c.name)
+	if have, err := readStamp(target); err == nil && have == want {
+		fmt.Fprintln(stdout, "up to date")
+		return nil
+	}
+	fmt.Fprintf(stdout, "building (about %d min the first time) ... ", c.minutes)
+	start := time.Now()
+	if err := build(ctx, c, want, target); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "done in %s\n", time.Since(start).Round(time.Second))
+	return nil
+}
