@@ -1,0 +1,257 @@
+// Package jsontree decodes JSON into the tree that Kubernetes uses for unstructured objects: map[string]any,
+// []any, string, bool, nil, int64 for integers that fit and float64 for every other number.
+//
+// The trees equal those of k8s.io/apimachinery/pkg/util/json. What that package lets pass and two readers could
+// understand differently is refused here: members of one name, text that is not UTF-8, and anything after the object.
+// Objects and arrays may be nested 10,000 deep, which is the limit of the API server's own decoder as well.
+package jsontree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// maxPooled is the number of members and elements up to which a decoder's scratch space is kept for reuse.
+const maxPooled = 4096
+
+// Decode returns the tree of the one JSON object that raw holds. An error is an *Error.
+//
+// Strings of the tree are parts of one copy of raw: keeping any of them keeps the whole copy. Trees live as long as
+// the request they belong to; clone a string that is to live longer. Raw itself is neither changed nor kept.
+func Decode(raw []byte) (map[string]any, error) {
+	d := decoders.Get().(*decoder)
+	defer d.release()
+	d.reset(raw)
+	tree, err := d.document()
+	if err != nil {
+		return nil, Locate(err)
+	}
+	return tree, nil
+}
+
+// decoders holds idle decoders: their state machine and scratch space are most of what a small decode would allocate.
+var decoders = sync.Pool{New: func() any { return &decoder{tokens: new(jsontext.Decoder)} }}
+
+// tokenOptions leaves names to this package, which finds duplicates as it fills the maps, at a fraction of the cost.
+var tokenOptions = jsontext.AllowDuplicateNames(true)
+
+type member struct {
+	name  string
+	value any
+}
+
+// decoder turns tokens into a tree. Members and elements are gathered on two stacks that all levels share, so
+// that every map and slice is made once, in its final size.
+type decoder struct {
+	input    bytes.Buffer
+	tokens   *jsontext.Decoder
+	text     string // the input as a string, of which the tree's strings are parts
+	members  []member
+	elements []any
+}
+
+func (d *decoder) reset(raw []byte) {
+	d.input = *bytes.NewBuffer(raw)
+	d.tokens.Reset(&d.input, tokenOptions)
+	d.text = string(raw)
+}
+
+// release forgets the input and the tree before the decoder waits for its next use.
+func (d *decoder) release() {
+	if cap(d.members) > maxPooled || cap(d.elements) > maxPooled {
+		return
+	}
+	clear(d.members) // a complete document has left both empty
+	clear(d.elements)
+	d.members, d.elements, d.text = d.members[:0], d.elements[:0], ""
+	d.input = bytes.Buffer{}
+	d.tokens.Reset(&d.input, tokenOptions)
+	decoders.Put(d)
+}
+
+func (d *decoder) document() (map[string]any, error) {
+	if kind := d.tokens.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
+		return nil, &Error{Reason: "must be a JSON object, not " + kindName(kind)}
+	}
+	value, err := d.value()
+	if errors.Is(err, io.EOF) {
+		return nil, &Error{Reason: "must be a JSON object, not empty"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	end := d.tokens.InputOffset()
+	if _, err := d.tokens.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, &Error{Offset: end, Reason: "unexpected data after the object"}
+	}
+	return value.(map[string]any), nil
+}
+
+func (d *decoder) value() (any, error) {
+	switch d.tokens.PeekKind() {
+	case jsontext.KindString:
+		return boxed(d.string())
+	case jsontext.KindBeginObject:
+		return boxed(d.object())
+	case jsontext.KindBeginArray:
+		return boxed(d.array())
+	case jsontext.KindNumber:
+		return d.number()
+	}
+	token, err := d.tokens.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch token.Kind() {
+	case jsontext.KindTrue:
+		return true, nil
+	case jsontext.KindFalse:
+		return false, nil
+	case jsontext.KindNull:
+		return nil, nil
+	}
+	return nil, &Error{Offset: d.tokens.InputOffset(), Reason: "unexpected " + kindName(token.Kind())}
+}
+
+func boxed[T any](v T, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func (d *decoder) object() (map[string]any, error) {
+	if _, err := d.tokens.ReadToken(); err != nil {
+		return nil, err
+	}
+	base := len(d.members)
+	for d.tokens.PeekKind() == jsontext.KindString {
+		name, err := d.string()
+		if err != nil {
+			return nil, err
+		}
+		value, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		d.members = append(d.members, member{name, value})
+	}
+	if _, err := d.tokens.ReadToken(); err != nil {
+		return nil, err
+	}
+	members := d.members[base:]
+	d.members = d.members[:base]
+	object := make(map[string]any, len(members))
+	for i := range members {
+		object[members[i].name] = members[i].value
+	}
+	if len(object) != len(members) {
+		return nil, d.duplicate(members)
+	}
+	clear(members)
+	return object, nil
+}
+
+// duplicate returns the error for an object of which two members have the same name.
+func (d *decoder) duplicate(members []member) error {
+	seen := make(map[string]bool, len(members))
+	for _, m := range members {
+		if seen[m.name] {
+			pointer := d.tokens.StackPointer().AppendToken(m.name)
+			return &Error{Pointer: string(pointer), Offset: d.tokens.InputOffset(), Reason: "duplicate member"}
+		}
+		seen[m.name] = true
+	}
+	return nil
+}
+
+func (d *decoder) array() ([]any, error) {
+	if _, err := d.tokens.ReadToken(); err != nil {
+		return nil, err
+	}
+	base := len(d.elements)
+	for {
+		kind := d.tokens.PeekKind()
+		if kind == jsontext.KindEndArray || kind == jsontext.KindInvalid {
+			break
+		}
+		value, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		d.elements = append(d.elements, value)
+	}
+	if _, err := d.tokens.ReadToken(); err != nil {
+		return nil, err
+	}
+	array := append(make([]any, 0, len(d.elements)-base), d.elements[base:]...)
+	clear(d.elements[base:])
+	d.elements = d.elements[:base]
+	return array, nil
+}
+
+func (d *decoder) string() (string, error) {
+	raw, text, err := d.literal()
+	if err != nil {
+		return "", err
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return text[1 : len(text)-1], nil
+	}
+	unquoted, err := jsontext.AppendUnquote(nil, raw)
+	return string(unquoted), err
+}
+
+func (d *decoder) number() (any, error) {
+	_, text, err := d.literal()
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(text, ".") {
+		if i, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return i, nil
+		}
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return nil, &Error{
+			Pointer: string(d.tokens.StackPointer()),
+			Offset:  d.tokens.InputOffset() - int64(len(text)),
+			Reason:  "number does not fit into 64 bits",
+		}
+	}
+	return f, nil
+}
+
+// literal reads a string or number and returns it as it stands in the input, as bytes and as part of d.text.
+func (d *decoder) literal() (raw []byte, text string, err error) {
+	raw, err = d.tokens.ReadValue()
+	if err != nil {
+		return nil, "", err
+	}
+	end := d.tokens.InputOffset()
+	return raw, d.text[end-int64(len(raw)) : end], nil
+}
+
+func kindName(kind jsontext.Kind) string {
+	switch kind {
+	case jsontext.KindBeginArray:
+		return "an array"
+	case jsontext.KindString:
+		return "a string"
+	case jsontext.KindNumber:
+		return "a number"
+	case jsontext.KindNull:
+		return "null"
+	case jsontext.KindTrue, jsontext.KindFalse:
+		return "a boolean"
+	}
+	return fmt.Sprintf("%q", kind.String())
+}

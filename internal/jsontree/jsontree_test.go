@@ -1,0 +1,202 @@
+package jsontree_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/ostiary/ostiary/internal/jsontree"
+)
+
+func TestDecode(t *testing.T) {
+	cases := map[string]struct {
+		raw  string
+		want map[string]any
+	}{
+		"empty object":         {`{}`, map[string]any{}},
+		"white space":          {" \t\r\n{ } \n", map[string]any{}},
+		"literals":             {`{"t":true,"f":false,"n":null}`, map[string]any{"t": true, "f": false, "n": nil}},
+		"empty values":         {`{"":"","o":{},"a":[]}`, map[string]any{"": "", "o": map[string]any{}, "a": []any{}}},
+		"nested":               {`{"a":[{"b":[1,[2]]},"c"]}`, map[string]any{"a": []any{map[string]any{"b": []any{int64(1), []any{int64(2)}}}, "c"}}},
+		"escapes":              {`{"a\u0062\n":"\"\\\/\ud83d\ude00"}`, map[string]any{"ab\n": "\"\\/😀"}},
+		"text that is UTF-8":   {`{"é":"日本"}`, map[string]any{"é": "日本"}},
+		"integers":             {`{"a":0,"b":-0,"c":-1,"d":9223372036854775807,"e":-9223372036854775808}`, map[string]any{"a": int64(0), "b": int64(0), "c": int64(-1), "d": int64(math.MaxInt64), "e": int64(math.MinInt64)}},
+		"too big for int64":    {`{"a":9223372036854775808}`, map[string]any{"a": float64(1 << 63)}},
+		"floats":               {`{"a":1.0,"b":1e3,"c":-2.5E-1,"d":1e-400}`, map[string]any{"a": 1.0, "b": 1000.0, "c": -0.25, "d": 0.0}},
+		"names differ in case": {`{"a":1,"A":2}`, map[string]any{"a": int64(1), "A": int64(2)}},
+		"many members":         {`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6,"g":7,"h":8,"i":9}`, map[string]any{"a": int64(1), "b": int64(2), "c": int64(3), "d": int64(4), "e": int64(5), "f": int64(6), "g": int64(7), "h": int64(8), "i": int64(9)}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := jsontree.Decode([]byte(tc.raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("tree (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	cases := map[string]struct {
+		raw  string
+		want string
+	}{
+		"nothing":                  {``, `invalid JSON: must be a JSON object, not empty (offset 0)`},
+		"white space only":         {`  `, `invalid JSON: must be a JSON object, not empty (offset 0)`},
+		"null":                     {`null`, `invalid JSON: must be a JSON object, not null (offset 0)`},
+		"array":                    {`[{}]`, `invalid JSON: must be a JSON object, not an array (offset 0)`},
+		"string":                   {`"{}"`, `invalid JSON: must be a JSON object, not a string (offset 0)`},
+		"number":                   {`1`, `invalid JSON: must be a JSON object, not a number (offset 0)`},
+		"boolean":                  {`true`, `invalid JSON: must be a JSON object, not a boolean (offset 0)`},
+		"not JSON":                 {`apiVersion: v1`, `invalid JSON: invalid character 'a' at start of value (offset 0)`},
+		"end without start":        {`}`, `invalid JSON: must be a JSON object, not "}" (offset 0)`},
+		"two documents":            {`{"a":1} {"b":2}`, `invalid JSON: unexpected data after the object (offset 7)`},
+		"garbage after the object": {`{"a":1}x`, `invalid JSON: unexpected data after the object (offset 7)`},
+		"truncated":                {`{"a":{"b":[1,2`, `invalid JSON: unexpected end at "/a/b" (offset 14)`},
+		"truncated string":         {`{"a":"b`, `invalid JSON: unexpected end at "/a" (offset 7)`},
+		"trailing comma":           {`{"a":1,}`, `invalid JSON: invalid character ',' at start of value (offset 6)`},
+		"single quotes":            {`{'a':1}`, `invalid JSON: invalid character '\'' at start of value (offset 1)`},
+		"name that is no string":   {`{"a":{1:2}}`, `invalid JSON: object member name must be a string at "/a" (offset 6)`},
+		"value missing":            {`{"a":}`, `invalid JSON: missing value after object name at "/a" (offset 5)`},
+		"wrong bracket":            {`{"a":[1}}`, `invalid JSON: invalid character '}' after array element (expecting ',' or ']') at "/a" (offset 7)`},
+		"duplicate":                {`{"a":1,"b":2,"a":3}`, `invalid JSON: duplicate member at "/a" (offset 19)`},
+		"duplicate, deep":          {`{"a":[{"b":1},{"c/d":1,"c/d":1}]}`, `invalid JSON: duplicate member at "/a/1/c~1d" (offset 31)`},
+		"duplicate, escaped":       {`{"ab":1,"a\u0062":2}`, `invalid JSON: duplicate member at "/ab" (offset 20)`},
+		"number too big":           {`{"a":{"b":[0,1e400]}}`, `invalid JSON: number does not fit into 64 bits at "/a/b/1" (offset 13)`},
+		"number with leading zero": {`{"a":01}`, `invalid JSON: invalid character '1' after object value (expecting ',' or '}') (offset 6)`},
+		"NaN":                      {`{"a":NaN}`, `invalid JSON: invalid character 'N' at start of value at "/a" (offset 5)`},
+		"invalid UTF-8":            {"{\"a\":\"b\xff\"}", `invalid JSON: invalid UTF-8 at "/a" (offset 7)`},
+		"invalid UTF-8 in a name":  {"{\"a\xc0\xaf\":1}", `invalid JSON: invalid UTF-8 (offset 3)`},
+		"half a surrogate pair":    {`{"a":"\ud800"}`, `invalid JSON: invalid surrogate pair ` + "`" + `\ud800"}` + "`" + ` in string at "/a" (offset 6)`},
+		"control character":        {"{\"a\":\"\n\"}", `invalid JSON: invalid character '\n' in string (expecting non-control character) at "/a" (offset 6)`},
+		"unknown escape":           {`{"a":"\x"}`, "invalid JSON: invalid escape sequence `\\x` in string at \"/a\" (offset 6)"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := jsontree.Decode([]byte(tc.raw))
+			if err == nil {
+				t.Fatalf("decoded to %v, want the error %q", got, tc.want)
+			}
+			if diff := cmp.Diff(tc.want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			var located *jsontree.Error
+			if !errors.As(err, &located) {
+				t.Errorf("error is a %T, want a *jsontree.Error", err)
+			}
+		})
+	}
+}
+
+func TestDecodeDepth(t *testing.T) {
+	nested := func(depth int) []byte {
+		return []byte(strings.Repeat(`{"a":`, depth-1) + `{}` + strings.Repeat(`}`, depth-1))
+	}
+	if _, err := jsontree.Decode(nested(10000)); err != nil {
+		t.Errorf("10,000 deep: %v", err)
+	}
+	for name, raw := range map[string][]byte{
+		"objects":    nested(10001),
+		"arrays":     []byte(`{"a":` + strings.Repeat(`[`, 10000) + strings.Repeat(`]`, 10000) + `}`),
+		"unfinished": []byte(strings.Repeat(`{"a":`, 1_000_000)),
+	} {
+		_, err := jsontree.Decode(raw)
+		if err == nil || !strings.Contains(err.Error(), "exceeded max depth") {
+			t.Errorf("%s, 10,001 deep: error %v, want one that says so", name, err)
+		} else if len(err.Error()) > 512 {
+			t.Errorf("%s: the error has %d bytes, want at most 512", name, len(err.Error()))
+		}
+	}
+}
+
+// TestDecodeLeavesNothingBehind decodes on reused decoders, after failures too, and checks that trees stay as they
+// were when later inputs are decoded and when the memory of their input is overwritten.
+func TestDecodeLeavesNothingBehind(t *testing.T) {
+	pod := readFile(t, "testdata/pod.json")
+	var want map[string]any
+	if err := utiljson.Unmarshal(pod, &want); err != nil {
+		t.Fatal(err)
+	}
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for range 50 {
+				raw := bytes.Clone(pod)
+				got, err := jsontree.Decode(raw)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				clear(raw)
+				if _, err := jsontree.Decode([]byte(`{"x":[{"y":1},{"z":`)); err == nil {
+					t.Error("truncated JSON was decoded")
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("tree (-want +got):\n%s", diff)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+func TestDecodeDoesNotChangeItsInput(t *testing.T) {
+	raw := readFile(t, "testdata/pod.json")
+	before := bytes.Clone(raw)
+	if _, err := jsontree.Decode(raw); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, raw) {
+		t.Error("the input was changed")
+	}
+}
+
+// FuzzDecode compares with the decoder of Kubernetes: what is decoded here is the same tree there, and what is
+// refused here is refused there too or is one of the things that Kubernetes lets pass.
+func FuzzDecode(f *testing.F) {
+	f.Add(readFile(f, "testdata/pod.json"))
+	for _, seed := range []string{
+		`{}`, `{"a":[1,2.5,-0,1e3,"x",null,true,{}]}`, `{"a":9223372036854775808}`, `{"a":1,"a":2}`, `{"a":"\ud83d\ude00\n"}`,
+		`{"a":"\ud800"}`, "{\"a\":\"\xff\"}", `{"a":1e400}`, `{"a":01}`, `{"a":[}`, `null`, ``, `{"a":1}{}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, err := jsontree.Decode(raw)
+		var want map[string]any
+		wantErr := utiljson.Unmarshal(raw, &want)
+		if err == nil {
+			if wantErr != nil {
+				t.Fatalf("decoded %q, which Kubernetes refuses: %v", raw, wantErr)
+			}
+			if !reflect.DeepEqual(want, got) {
+				t.Fatalf("%q: tree (-kubernetes +got):\n%s", raw, cmp.Diff(want, got))
+			}
+			return
+		}
+		if wantErr == nil && want != nil && !stricter(err) {
+			t.Fatalf("%q: refused what Kubernetes decodes: %v", raw, err)
+		}
+	})
+}
+
+// stricter reports whether err is about something that Kubernetes lets pass and this package does not.
+func stricter(err error) bool {
+	for _, reason := range []string{"duplicate member", "invalid UTF-8", "invalid surrogate pair"} {
+		if strings.Contains(err.Error(), reason) {
+			return true
+		}
+	}
+	return false
+}
