@@ -20,7 +20,6 @@ import (
 // +kubebuilder:printcolumn:name="Failure-Policy",type=string,priority=1,JSONPath=`.status.failurePolicy`,description="What the API server does with a request that Ostiary cannot answer."
 // +kubebuilder:printcolumn:name="Webhook",type=string,priority=1,JSONPath=`.status.webhooks[*].configuration`,description="The generated configurations that carry this policy."
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 253",message="shorten metadata.name to at most 253 characters"
 type WebhookPolicy struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -71,8 +70,6 @@ type WebhookPolicySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
-	// +kubebuilder:validation:items:XValidation:rule="!has(self.reason) || self.reason in ['Unauthorized', 'Forbidden', 'Invalid', 'RequestEntityTooLarge']",fieldPath=".reason",reason=FieldValueInvalid,message="set reason to one of Unauthorized, Forbidden, Invalid, RequestEntityTooLarge"
-	// +kubebuilder:validation:items:XValidation:rule="!has(self.message) || !self.message.contains('\\n')",fieldPath=".message",reason=FieldValueInvalid,message="write message on one line"
 	Validations []admissionregistrationv1.Validation `json:"validations"`
 
 	// bindings say what happens to a request that fails a validation. Without
@@ -106,7 +103,7 @@ type Binding struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",reason=FieldValueInvalid,message="write name with lower-case letters, digits and '-', beginning and ending with a letter or digit"
 	Name string `json:"name"`
 
 	// validationActions are what happens to a request that fails a validation:
@@ -152,7 +149,7 @@ type WebhookPolicyStatus struct {
 	// failurePolicy is the failurePolicy that the API server applies when
 	// Ostiary cannot be reached. It is Ignore where no binding denies.
 	// +optional
-	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Enum=Fail;Ignore
 	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
 }
 

@@ -1,0 +1,157 @@
+// Package crd tests the CustomResourceDefinition of WebhookPolicy on a real API
+// server: what it accepts, and what it says about what it refuses.
+package crd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+const (
+	crdDir     = "../../config/crd/bases"
+	samplesDir = "../../config/samples"
+	binaries   = "../../bin/k8s"
+)
+
+func startAPIServer(t *testing.T) dynamic.ResourceInterface {
+	t.Helper()
+	env := &envtest.Environment{CRDDirectoryPaths: []string{crdDir}, ErrorIfCRDPathMissing: true}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		env.BinaryAssetsDirectory = binaries
+	}
+	config, err := env.Start()
+	if err != nil {
+		t.Fatalf("starting an API server with the CRD: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Errorf("stopping the API server: %v", err)
+		}
+	})
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(v1alpha1.GroupVersion.WithResource("webhookpolicies"))
+}
+
+func TestCRD(t *testing.T) {
+	policies := startAPIServer(t)
+	t.Run("accepts the samples", func(t *testing.T) { testSamples(t, policies) })
+	t.Run("accepts", func(t *testing.T) { testAccepted(t, policies) })
+	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
+	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
+}
+
+// dryRun creates a policy without storing it, refusing unknown fields as
+// kubectl does.
+func dryRun(policies dynamic.ResourceInterface, policy *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return policies.Create(context.Background(), policy, metav1.CreateOptions{
+		DryRun:          []string{metav1.DryRunAll},
+		FieldValidation: metav1.FieldValidationStrict,
+	})
+}
+
+func testSamples(t *testing.T, policies dynamic.ResourceInterface) {
+	files, err := filepath.Glob(filepath.Join(samplesDir, "[0-9]*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("finding the samples: %d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, document := range strings.Split(string(raw), "\n---\n") {
+			t.Run(fmt.Sprintf("%s-%d", filepath.Base(file), i), func(t *testing.T) {
+				if _, err := dryRun(policies, parse(t, document)); err != nil {
+					t.Errorf("refused: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// testNoDefaults keeps tools that compare an object with its source quiet.
+func testNoDefaults(t *testing.T, policies dynamic.ResourceInterface) {
+	want := policyWith(t, "")
+	got, err := dryRun(policies, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
+		t.Errorf("the API server changed the spec (-written +stored):\n%s", diff)
+	}
+}
+
+const baseSpec = `
+matchConstraints:
+  resourceRules:
+  - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}
+validations:
+- expression: "true"
+`
+
+// policyWith is a valid policy whose spec has the given fields, in YAML,
+// instead of its own.
+func policyWith(t *testing.T, fields string) *unstructured.Unstructured {
+	t.Helper()
+	spec := map[string]any{}
+	for _, document := range []string{baseSpec, fields} {
+		for name, value := range parse(t, document).Object {
+			spec[name] = value
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       "WebhookPolicy",
+		"metadata":   map[string]any{"name": "p"},
+		"spec":       spec,
+	}}
+}
+
+func parse(t *testing.T, document string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
+		t.Fatalf("parsing %q: %v", document, err)
+	}
+	return object
+}
+
+// causes lists what the API server says is wrong, one "field: message" each,
+// without its remark that rules wait until the structure is right.
+func causes(t *testing.T, err error) []string {
+	t.Helper()
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		t.Fatalf("got %v, want an error of the API server", err)
+	}
+	details := status.Status().Details
+	if details == nil || len(details.Causes) == 0 {
+		return []string{status.Status().Message}
+	}
+	var out []string
+	for _, c := range details.Causes {
+		if strings.Contains(c.Message, "some validation rules were not checked") {
+			continue
+		}
+		out = append(out, c.Field+": "+c.Message)
+	}
+	return out
+}
