@@ -1,0 +1,176 @@
+// Package metrics holds what Ostiary counts about policies. Each set of
+// metrics is registered on a registry that is handed in.
+package metrics
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// maxPolicies bounds the values of the label policy. Policies beyond it, in the
+// order of their names, are counted together under otherPolicies, which is not
+// a name that an object can have.
+const (
+	maxPolicies   = 2000
+	otherPolicies = "(other)"
+)
+
+// durationBuckets go from 50 µs, about ten simple expressions, to 10 s, the
+// longest that an API server usually waits.
+func durationBuckets() []float64 {
+	return []float64{50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 100e-3, 500e-3, 1, 5, 10}
+}
+
+// Policies counts what policies decide. Its series for a policy live as long
+// as the policy does.
+type Policies struct {
+	requests        *prometheus.CounterVec
+	duration        *prometheus.HistogramVec
+	panics          prometheus.Counter
+	compileFailures prometheus.Counter
+	loaded          *prometheus.GaugeVec
+
+	series atomic.Pointer[map[string]*series]
+}
+
+// series are one policy's metrics, found without hashing labels on each request.
+type series struct {
+	duration prometheus.Observer
+	requests [5][6]atomic.Pointer[prometheus.Counter] // by operation and decision; made when first used
+}
+
+// NewPolicies makes the metrics and registers them.
+func NewPolicies(registry prometheus.Registerer) *Policies {
+	p := &Policies{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ostiary_policy_requests_total",
+			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, skip (a matchCondition was false) or error (an expression failed; failurePolicy decided).",
+		}, []string{"policy", "operation", "decision"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "ostiary_policy_evaluation_duration_seconds",
+			Help:    "Time to evaluate one policy for one request.",
+			Buckets: durationBuckets(),
+		}, []string{"policy"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ostiary_policy_panics_total",
+			Help: "Panics in evaluations. Each was answered as an error of its policy.",
+		}),
+		compileFailures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ostiary_policy_compile_failures_total",
+			Help: "Generations of policies with an expression that does not compile.",
+		}),
+		loaded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_policies",
+			Help: "Policies that this replica holds, by state: accepted or refused.",
+		}, []string{"state"}),
+	}
+	registry.MustRegister(p.requests, p.duration, p.panics, p.compileFailures, p.loaded)
+	p.series.Store(&map[string]*series{})
+	return p
+}
+
+// Keep makes series for the given policies, sorted by name, and removes those
+// of all others.
+func (p *Policies) Keep(names []string, refused int) {
+	before := *p.series.Load()
+	after := make(map[string]*series, len(names))
+	other := before[otherPolicies]
+	for i, name := range names {
+		switch {
+		case i >= maxPolicies:
+			if other == nil {
+				other = &series{duration: p.duration.WithLabelValues(otherPolicies)}
+			}
+			after[otherPolicies] = other
+		case before[name] != nil:
+			after[name] = before[name]
+		default:
+			after[name] = &series{duration: p.duration.WithLabelValues(name)}
+		}
+	}
+	p.series.Store(&after)
+	for name := range before {
+		if after[name] == nil {
+			p.duration.DeleteLabelValues(name)
+			p.requests.DeletePartialMatch(prometheus.Labels{"policy": name})
+		}
+	}
+	p.loaded.WithLabelValues("accepted").Set(float64(len(names) - refused))
+	p.loaded.WithLabelValues("refused").Set(float64(refused))
+}
+
+// CompileFailed counts a generation that does not compile.
+func (p *Policies) CompileFailed() { p.compileFailures.Inc() }
+
+// Panicked counts a panic.
+func (p *Policies) Panicked() { p.panics.Inc() }
+
+// Observe counts one policy's evaluation of one request.
+func (p *Policies) Observe(name string, operation admissionv1.Operation, decision policy.Decision, elapsed time.Duration) {
+	all := *p.series.Load()
+	s := all[name]
+	if s == nil {
+		name = otherPolicies
+		if s = all[name]; s == nil {
+			return // evaluated for the last time while the policy was deleted
+		}
+	}
+	s.duration.Observe(elapsed.Seconds())
+	s.counter(p.requests, name, operation, decision).Inc()
+}
+
+func (s *series) counter(vec *prometheus.CounterVec, name string, operation admissionv1.Operation, decision policy.Decision) prometheus.Counter {
+	slot := &s.requests[operationIndex(operation)][decisionIndex(decision)]
+	if c := slot.Load(); c != nil {
+		return *c
+	}
+	c := vec.WithLabelValues(name, operationLabel(operation), string(decision))
+	slot.Store(&c)
+	return c
+}
+
+// operationLabel bounds the label: what is not an operation of Kubernetes
+// becomes "other".
+func operationLabel(o admissionv1.Operation) string {
+	if operationIndex(o) == 4 {
+		return "other"
+	}
+	return string(o)
+}
+
+func operationIndex(o admissionv1.Operation) int {
+	switch o {
+	case admissionv1.Create:
+		return 0
+	case admissionv1.Update:
+		return 1
+	case admissionv1.Delete:
+		return 2
+	case admissionv1.Connect:
+		return 3
+	default:
+		return 4
+	}
+}
+
+func decisionIndex(d policy.Decision) int {
+	switch d {
+	case policy.DecisionAllow:
+		return 0
+	case policy.DecisionDeny:
+		return 1
+	case policy.DecisionWarn:
+		return 2
+	case policy.DecisionAudit:
+		return 3
+	case policy.DecisionSkip:
+		return 4
+	default:
+		return 5
+	}
+}

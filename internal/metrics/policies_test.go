@@ -1,0 +1,69 @@
+package metrics
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+func TestObserve(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := NewPolicies(registry)
+	p.Keep([]string{"a", "b"}, 1)
+	p.Observe("a", admissionv1.Create, policy.DecisionDeny, time.Millisecond)
+	p.Observe("a", admissionv1.Create, policy.DecisionDeny, time.Millisecond)
+	p.Observe("b", "SOMETHING", policy.DecisionAllow, time.Millisecond)
+	p.Observe("gone", admissionv1.Create, policy.DecisionAllow, time.Millisecond)
+
+	want := `
+# HELP ostiary_policy_requests_total Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, skip (a matchCondition was false) or error (an expression failed; failurePolicy decided).
+# TYPE ostiary_policy_requests_total counter
+ostiary_policy_requests_total{decision="deny",operation="CREATE",policy="a"} 2
+ostiary_policy_requests_total{decision="allow",operation="other",policy="b"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ostiary_policy_requests_total"); err != nil {
+		t.Error(err)
+	}
+	p.Keep([]string{"b"}, 0)
+	if got := testutil.CollectAndCount(p.requests); got != 1 {
+		t.Errorf("after a policy is gone %d request series are left, want 1", got)
+	}
+	if got := testutil.CollectAndCount(p.duration); got != 1 {
+		t.Errorf("after a policy is gone %d duration series are left, want 1", got)
+	}
+}
+
+func TestLabelIsBounded(t *testing.T) {
+	p := NewPolicies(prometheus.NewRegistry())
+	names := make([]string, maxPolicies+50)
+	for i := range names {
+		names[i] = fmt.Sprintf("p%05d", i)
+	}
+	p.Keep(names, 0)
+	for _, name := range names {
+		p.Observe(name, admissionv1.Create, policy.DecisionAllow, time.Millisecond)
+	}
+	if got, want := testutil.CollectAndCount(p.requests), maxPolicies+1; got != want {
+		t.Errorf("%d series, want %d", got, want)
+	}
+	if got := testutil.ToFloat64(p.requests.WithLabelValues(otherPolicies, "CREATE", "allow")); got != 50 {
+		t.Errorf("policies beyond the bound were counted %v times together, want 50", got)
+	}
+}
+
+func TestEveryDecisionHasItsOwnSeries(t *testing.T) {
+	seen := map[int]policy.Decision{}
+	for _, d := range policy.Decisions() {
+		if other, ok := seen[decisionIndex(d)]; ok {
+			t.Errorf("decisions %q and %q share a series", d, other)
+		}
+		seen[decisionIndex(d)] = d
+	}
+}

@@ -1,0 +1,163 @@
+// Package options holds the manager's command line: its flags, their defaults,
+// and what must be true of them before anything starts.
+package options
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// DefaultNamespace is where Ostiary keeps its Secrets and Leases.
+const DefaultNamespace = "ostiary-system"
+
+// ServiceReference names the Service that the API server calls.
+type ServiceReference struct {
+	Namespace, Name string
+	Port            int32
+}
+
+// Options are the manager's settings.
+type Options struct {
+	Kubeconfig       string
+	Namespace        string
+	WebhookAddress   string
+	WebhookService   string
+	WebhookURL       string
+	MetricsAddress   string
+	HealthAddress    string
+	LeaderElect      bool
+	ExemptNamespaces []string
+	LogLevel         string
+	LogFormat        string
+}
+
+// Bind declares the flags, with their defaults, on a flag set.
+func (o *Options) Bind(f *pflag.FlagSet) {
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file to use outside of a cluster; default: $KUBECONFIG, then the pod's own account")
+	f.StringVar(&o.Namespace, "namespace", DefaultNamespace, "Ostiary's own namespace: it holds the certificates and leases, and is exempt from every policy")
+	f.StringVar(&o.WebhookAddress, "webhook-address", ":10250", "address to answer admission calls on, host:port")
+	f.StringVar(&o.WebhookService, "webhook-service", "", "Service that the API server calls, namespace/name:port; default: <namespace>/ostiary-webhook:443")
+	f.StringVar(&o.WebhookURL, "webhook-url", "", "https URL that the API server calls instead of a Service, for a manager outside of the cluster")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "address to serve metrics on over HTTP, host:port; 0 turns them off")
+	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address to serve /healthz and /readyz on, host:port; 0 turns them off")
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "agree with the other replicas on which of them writes; every replica answers admission calls")
+	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that no policy is enforced in, besides Ostiary's own, kube-system and kube-node-lease")
+	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")
+	f.StringVar(&o.LogFormat, "log-format", "json", "form of a log line: json or console")
+}
+
+// Validate says what is wrong with the options, each with its flag and how to
+// mend it.
+func (o *Options) Validate() error {
+	var errs field.ErrorList
+	errs = append(errs, namespace("--namespace", o.Namespace)...)
+	for _, ns := range o.ExemptNamespaces {
+		errs = append(errs, namespace("--exempt-namespaces", ns)...)
+	}
+	errs = append(errs, address("--webhook-address", o.WebhookAddress, false)...)
+	errs = append(errs, address("--metrics-address", o.MetricsAddress, true)...)
+	errs = append(errs, address("--health-address", o.HealthAddress, true)...)
+	errs = append(errs, oneOf("--log-level", o.LogLevel, "debug", "info", "warn", "error")...)
+	errs = append(errs, oneOf("--log-format", o.LogFormat, "json", "console")...)
+	errs = append(errs, o.validateEndpoint()...)
+	return errs.ToAggregate()
+}
+
+func (o *Options) validateEndpoint() field.ErrorList {
+	if o.WebhookURL != "" && o.WebhookService != "" {
+		return field.ErrorList{field.Forbidden(field.NewPath("--webhook-url"), "give either --webhook-url or --webhook-service, not both")}
+	}
+	if o.WebhookURL != "" {
+		return baseURL("--webhook-url", o.WebhookURL)
+	}
+	if _, err := o.Service(); err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("--webhook-service"), o.WebhookService, err.Error())}
+	}
+	return nil
+}
+
+// Service is the Service that the API server calls; it has no meaning where
+// WebhookURL is set.
+func (o *Options) Service() (ServiceReference, error) {
+	if o.WebhookService == "" {
+		return ServiceReference{Namespace: o.Namespace, Name: "ostiary-webhook", Port: 443}, nil
+	}
+	namespace, rest, _ := strings.Cut(o.WebhookService, "/")
+	name, portText, hasPort := strings.Cut(rest, ":")
+	port := int64(443)
+	if hasPort {
+		var err error
+		if port, err = strconv.ParseInt(portText, 10, 32); err != nil || port < 1 || port > 65535 {
+			return ServiceReference{}, fmt.Errorf("write namespace/name:port with a port between 1 and 65535")
+		}
+	}
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
+		return ServiceReference{}, fmt.Errorf("write namespace/name:port with the names of a namespace and of a Service in it")
+	}
+	return ServiceReference{Namespace: namespace, Name: name, Port: int32(port)}, nil
+}
+
+// ServerNames are the DNS names and addresses that the API server verifies the
+// certificate for.
+func (o *Options) ServerNames() (dns []string, ips []net.IP, err error) {
+	if o.WebhookURL == "" {
+		service, err := o.Service()
+		if err != nil {
+			return nil, nil, err
+		}
+		return []string{service.Name + "." + service.Namespace + ".svc"}, nil, nil
+	}
+	u, err := url.Parse(o.WebhookURL)
+	if err != nil {
+		return nil, nil, fmt.Errorf("parsing --webhook-url: %w", err)
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil {
+		return nil, []net.IP{ip}, nil
+	}
+	return []string{u.Hostname()}, nil, nil
+}
+
+func namespace(flag, value string) field.ErrorList {
+	if problems := validation.IsDNS1123Label(value); len(problems) > 0 {
+		return field.ErrorList{field.Invalid(field.NewPath(flag), value, "give the name of a namespace: "+strings.Join(problems, ", "))}
+	}
+	return nil
+}
+
+func address(flag, value string, canBeOff bool) field.ErrorList {
+	if canBeOff && value == "0" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(value)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath(flag), value, "write host:port or :port")}
+	}
+	return nil
+}
+
+func oneOf(flag, value string, known ...string) field.ErrorList {
+	for _, k := range known {
+		if value == k {
+			return nil
+		}
+	}
+	return field.ErrorList{field.NotSupported(field.NewPath(flag), value, known)}
+}
+
+func baseURL(flag, value string) field.ErrorList {
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return field.ErrorList{field.Invalid(field.NewPath(flag), value, "write https://host:port, without path, query or user")}
+	}
+	return nil
+}

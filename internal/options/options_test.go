@@ -1,0 +1,83 @@
+package options
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+func parse(t *testing.T, args ...string) *Options {
+	t.Helper()
+	o := &Options{}
+	flags := pflag.NewFlagSet("ostiary", pflag.ContinueOnError)
+	o.Bind(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatalf("Parse(%q) = %v", args, err)
+	}
+	return o
+}
+
+func TestValidate(t *testing.T) {
+	tests := map[string]struct {
+		args    []string
+		wantErr string
+	}{
+		"defaults":                    {},
+		"a URL":                       {args: []string{"--webhook-url=https://127.0.0.1:9443"}},
+		"a Service":                   {args: []string{"--webhook-service=ns/svc:8443"}},
+		"a Service without a port":    {args: []string{"--webhook-service=ns/svc"}},
+		"metrics off":                 {args: []string{"--metrics-address=0"}},
+		"http":                        {args: []string{"--webhook-url=http://127.0.0.1:9443"}, wantErr: `--webhook-url: Invalid value: "http://127.0.0.1:9443": write https://host:port, without path, query or user`},
+		"URL with a query":            {args: []string{"--webhook-url=https://h/?a=b"}, wantErr: "write https://host:port"},
+		"URL with a user":             {args: []string{"--webhook-url=https://u:p@h"}, wantErr: "write https://host:port"},
+		"both URL and Service":        {args: []string{"--webhook-url=https://h", "--webhook-service=a/b:1"}, wantErr: "--webhook-url: Forbidden: give either --webhook-url or --webhook-service, not both"},
+		"Service with port 0":         {args: []string{"--webhook-service=a/b:0"}, wantErr: "with a port between 1 and 65535"},
+		"Service without a namespace": {args: []string{"--webhook-service=b:443"}, wantErr: "write namespace/name:port"},
+		"address without a port":      {args: []string{"--webhook-address=localhost"}, wantErr: `--webhook-address: Invalid value: "localhost": write host:port or :port`},
+		"webhook cannot be off":       {args: []string{"--webhook-address=0"}, wantErr: "--webhook-address"},
+		"unknown log level":           {args: []string{"--log-level=loud"}, wantErr: `--log-level: Unsupported value: "loud": supported values: "debug", "info", "warn", "error"`},
+		"unknown log format":          {args: []string{"--log-format=xml"}, wantErr: `--log-format: Unsupported value: "xml"`},
+		"bad namespace":               {args: []string{"--namespace=Not_One"}, wantErr: `--namespace: Invalid value: "Not_One": give the name of a namespace`},
+		"bad exempt namespace":        {args: []string{"--exempt-namespaces=a,*"}, wantErr: `--exempt-namespaces: Invalid value: "*"`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := parse(t, tc.args...).Validate()
+			switch {
+			case tc.wantErr == "" && err != nil:
+				t.Errorf("Validate() = %v, want no error", err)
+			case tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)):
+				t.Errorf("Validate() = %v, want an error that contains %q", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestServerNames(t *testing.T) {
+	tests := map[string]struct {
+		args    []string
+		wantDNS []string
+		wantIPs []net.IP
+	}{
+		"default Service": {wantDNS: []string{"ostiary-webhook.ostiary-system.svc"}},
+		"URL by name":     {args: []string{"--webhook-url=https://example.test:9443"}, wantDNS: []string{"example.test"}},
+		"URL by address":  {args: []string{"--webhook-url=https://127.0.0.1:9443"}, wantIPs: []net.IP{net.ParseIP("127.0.0.1")}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			dns, ips, err := parse(t, tc.args...).ServerNames()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.wantDNS, dns); diff != "" {
+				t.Errorf("DNS names (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantIPs, ips); diff != "" {
+				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

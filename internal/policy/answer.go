@@ -1,0 +1,199 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+)
+
+// Bounds on one answer. What goes beyond is counted, not sent.
+const (
+	maxDenials      = 64
+	maxWarnings     = 64
+	maxFailures     = 50       // as the API server's own maxValidationFailures
+	maxMessage      = 16 << 10 // bytes, all denials together
+	maxOneMessage   = 6 << 10  // bytes; a message expression may give 5 KiB
+	auditFailureKey = "validation_failure"
+)
+
+// answer gathers what the policies of one call decide.
+type answer struct {
+	denials        []denial
+	denied         int // of which denials holds the first
+	warnings       []string
+	failures       []validating.ValidationFailureValue
+	warned, failed int
+}
+
+type denial struct {
+	message string
+	reason  metav1.StatusReason
+}
+
+// add takes in one policy's decisions and says in one word what they come to.
+// Each binding's actions are applied to each decision, as the API server does.
+func (a *answer) add(p *Compiled, decisions []validating.PolicyDecision) Decision {
+	if len(decisions) == 0 {
+		return DecisionSkip
+	}
+	errored := false
+	var acted actions
+	for i, d := range decisions {
+		errored = errored || d.Evaluation == validating.EvalError
+		switch d.Action {
+		case validating.ActionAdmit:
+		case validating.ActionDeny:
+			for _, b := range p.bindings {
+				acted |= a.act(p, b, i, d)
+			}
+		default:
+			errored = true
+			a.deny(denial{message: p.bindings[0].subject + " denied request: " + unknownAction(d.Action)})
+		}
+	}
+	if errored {
+		return DecisionError
+	}
+	return acted.decision()
+}
+
+func (a *answer) act(p *Compiled, b binding, index int, d validating.PolicyDecision) actions {
+	var acted actions
+	message := truncate(d.Message, maxOneMessage)
+	for _, action := range b.actions {
+		switch action {
+		case admissionregistrationv1.Deny:
+			acted |= acting
+			a.deny(denial{message: b.subject + " denied request: " + message, reason: d.Reason})
+		case admissionregistrationv1.Warn:
+			acted |= warning
+			a.warn("Validation failed for " + b.subject + ": " + message)
+		case admissionregistrationv1.Audit:
+			acted |= auditing
+			a.fail(validating.ValidationFailureValue{Message: message, Policy: p.name, Binding: b.name, ExpressionIndex: index, ValidationActions: b.actions})
+		}
+	}
+	return acted
+}
+
+func (a *answer) deny(d denial) {
+	a.denied++
+	if len(a.denials) < maxDenials {
+		a.denials = append(a.denials, d)
+	}
+}
+
+func (a *answer) warn(message string) {
+	a.warned++
+	if len(a.warnings) < maxWarnings {
+		a.warnings = append(a.warnings, message)
+	}
+}
+
+func (a *answer) fail(f validating.ValidationFailureValue) {
+	a.failed++
+	if len(a.failures) < maxFailures {
+		a.failures = append(a.failures, f)
+	}
+}
+
+// response is the answer to send.
+func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
+	out := &admissionv1.AdmissionResponse{UID: r.raw.UID, Allowed: a.denied == 0, Warnings: a.warnings}
+	if more := a.warned - len(a.warnings); more > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d more warnings were left out", more))
+	}
+	if len(a.failures) > 0 {
+		if value, err := json.Marshal(a.failures); err == nil { // strings and ints only: it cannot fail
+			out.AuditAnnotations = map[string]string{auditFailureKey: string(value)}
+		}
+	}
+	if a.denied > 0 {
+		out.Result = a.status(r.versioned)
+	}
+	return out
+}
+
+// status is the API server's own for a denial by a policy, but for the message:
+// it names every denial, not the first alone. Code and reason are the first's.
+func (a *answer) status(attr admission.Attributes) *metav1.Status {
+	first := a.denials[0]
+	var forbidden *apierrors.StatusError
+	status := metav1.Status{Status: metav1.StatusFailure, Details: &metav1.StatusDetails{}}
+	if errors.As(admission.NewForbidden(attr, errors.New(first.message)), &forbidden) && forbidden.ErrStatus.Details != nil {
+		status = forbidden.ErrStatus
+	}
+	status.Reason = first.reason
+	if status.Reason == "" {
+		status.Reason = metav1.StatusReasonInvalid
+	}
+	status.Code = codeOf(status.Reason)
+	shown := a.shown()
+	lines := make([]string, len(shown))
+	for i, d := range shown {
+		lines[i] = d.message
+		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Message: d.message})
+	}
+	if more := a.denied - len(shown); more > 0 {
+		lines = append(lines, fmt.Sprintf("(%d more denials were left out)", more))
+	}
+	// One to a line; the API server begins the first.
+	status.Message = strings.Join(lines, "\n")
+	return &status
+}
+
+// shown are the denials that fit into one message.
+func (a *answer) shown() []denial {
+	size := 0
+	for i, d := range a.denials {
+		if size += len(d.message); i > 0 && size > maxMessage {
+			return a.denials[:i]
+		}
+	}
+	return a.denials
+}
+
+// codeOf is the API server's mapping for policies; any other reason is 422.
+func codeOf(reason metav1.StatusReason) int32 {
+	switch reason {
+	case metav1.StatusReasonForbidden:
+		return http.StatusForbidden
+	case metav1.StatusReasonUnauthorized:
+		return http.StatusUnauthorized
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return http.StatusRequestEntityTooLarge
+	default:
+		return http.StatusUnprocessableEntity
+	}
+}
+
+// actions are the effects that a policy had on a request, as a set.
+type actions uint8
+
+const (
+	acting actions = 1 << iota
+	warning
+	auditing
+)
+
+func (a actions) decision() Decision {
+	switch {
+	case a&acting != 0:
+		return DecisionDeny
+	case a&warning != 0:
+		return DecisionWarn
+	case a&auditing != 0:
+		return DecisionAudit
+	default:
+		return DecisionAllow
+	}
+}

@@ -1,0 +1,121 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// loadSet reads one of the benchmark's policy sets, which are kept in the form
+// of native policies.
+func loadSet(tb testing.TB, name string) []*v1alpha1.WebhookPolicy {
+	tb.Helper()
+	var list struct {
+		Items []struct {
+			Kind     string            `json:"kind"`
+			Metadata metav1.ObjectMeta `json:"metadata"`
+			Spec     json.RawMessage   `json:"spec"`
+		} `json:"items"`
+	}
+	readJSON(tb, filepath.Join("..", "..", "test", "bench", "testdata", "native-"+name+".json"), &list)
+	var out []*v1alpha1.WebhookPolicy
+	for _, item := range list.Items {
+		if item.Kind != "ValidatingAdmissionPolicy" {
+			continue
+		}
+		var spec admissionregistrationv1.ValidatingAdmissionPolicySpec
+		if err := json.Unmarshal(item.Spec, &spec); err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, &v1alpha1.WebhookPolicy{ObjectMeta: item.Metadata, Spec: v1alpha1.WebhookPolicySpec{
+			MatchConstraints: spec.MatchConstraints,
+			MatchConditions:  spec.MatchConditions,
+			Variables:        spec.Variables,
+			Validations:      spec.Validations,
+			FailurePolicy:    spec.FailurePolicy,
+		}})
+	}
+	return out
+}
+
+func loadReview(tb testing.TB, name string) *admissionv1.AdmissionRequest {
+	tb.Helper()
+	var review admissionv1.AdmissionReview
+	readJSON(tb, filepath.Join("..", "..", "test", "bench", "testdata", name), &review)
+	return review.Request
+}
+
+func readJSON(tb testing.TB, path string, into any) {
+	tb.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func groupOf(tb testing.TB, policies []*v1alpha1.WebhookPolicy) *Group {
+	tb.Helper()
+	compiler := NewCompiler()
+	var compiled []*Compiled
+	for _, p := range policies {
+		c, errs := compiler.Compile(p)
+		if len(errs) > 0 {
+			tb.Fatal(errs.ToAggregate())
+		}
+		compiled = append(compiled, c)
+	}
+	return NewSnapshot(map[string][]*Compiled{"g": compiled}).Group("g")
+}
+
+func BenchmarkEvaluate(b *testing.B) {
+	for _, set := range []string{"A", "B", "C", "D"} {
+		group := groupOf(b, loadSet(b, set))
+		for _, review := range []string{"ok", "bad"} {
+			request := loadReview(b, "review-"+review+".json")
+			b.Run(fmt.Sprintf("set=%s/pod=%s", set, review), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					resp, err := group.Evaluate(b.Context(), request, Host{Now: time.Now})
+					if err != nil || resp.Allowed != (review == "ok") {
+						b.Fatalf("Evaluate() = %+v, %v", resp, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	policies := loadSet(b, "B")
+	b.Run("fresh", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			compiler := &Compiler{environment: sharedCompiler.environment, compiler: sharedCompiler.compiler, programs: newProgramCache()}
+			if _, errs := compiler.Compile(policies[i%len(policies)]); len(errs) > 0 {
+				b.Fatal(errs)
+			}
+		}
+	})
+	b.Run("shared", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if _, errs := sharedCompiler.Compile(policies[i%len(policies)]); len(errs) > 0 {
+				b.Fatal(errs)
+			}
+		}
+	})
+}
+
+var sharedCompiler = NewCompiler()

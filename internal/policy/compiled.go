@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// Decision says, in one word, what came of one policy's evaluation of one
+// request. The set is closed, so that it may serve as a metric label.
+type Decision string
+
+// The decisions. Where several apply to one evaluation, the first in this
+// order stands.
+const (
+	// DecisionError means that an expression failed with an error, whatever
+	// failurePolicy then made of it.
+	DecisionError Decision = "error"
+	// DecisionDeny means that the request was refused.
+	DecisionDeny Decision = "deny"
+	// DecisionWarn means that the request passed with a warning.
+	DecisionWarn Decision = "warn"
+	// DecisionAudit means that the request passed with an audit annotation.
+	DecisionAudit Decision = "audit"
+	// DecisionSkip means that a matchCondition was false.
+	DecisionSkip Decision = "skip"
+	// DecisionAllow means that every validation was true.
+	DecisionAllow Decision = "allow"
+)
+
+// Decisions lists every Decision.
+func Decisions() []Decision {
+	return []Decision{DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionSkip, DecisionAllow}
+}
+
+// Compiled is one policy, ready to be evaluated. It is immutable and safe for
+// concurrent use.
+type Compiled struct {
+	name          string
+	include       []rule
+	exclude       []rule
+	bindings      []binding
+	failurePolicy admissionregistrationv1.FailurePolicyType
+	validator     validating.Validator
+	reads         inputs
+	programs      []*program // keeps shared programs alive
+}
+
+// binding is what messages need of a binding, made once.
+type binding struct {
+	name    string
+	actions []admissionregistrationv1.ValidationAction
+	subject string // "WebhookPolicy 'p' with binding 'b'"
+}
+
+// inputs are the parts of a request that cost something to provide and that
+// some expression may read.
+type inputs struct {
+	oldObject, namespace, options bool
+}
+
+func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
+	spec := &p.Spec
+	c := &Compiled{
+		name:          p.Name,
+		failurePolicy: spec.EffectiveFailurePolicy(),
+		reads:         readsOf(spec),
+	}
+	if spec.MatchConstraints != nil {
+		c.include = newRules(spec.MatchConstraints.ResourceRules)
+		c.exclude = newRules(spec.MatchConstraints.ExcludeResourceRules)
+	}
+	for _, b := range spec.EffectiveBindings() {
+		c.bindings = append(c.bindings, newBinding(p.Name, b))
+	}
+	return c
+}
+
+func newBinding(policy string, b v1alpha1.Binding) binding {
+	subject := "WebhookPolicy '" + policy + "'"
+	if b.Name != "" {
+		subject += " with binding '" + b.Name + "'"
+	}
+	return binding{name: b.Name, actions: slices.Clone(b.ValidationActions), subject: subject}
+}
+
+// Name is the policy's name.
+func (c *Compiled) Name() string { return c.name }
+
+// readsOf looks for the names of inputs in the text of every expression. A
+// name in a comment or a string counts too, which costs a little and is safe.
+func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
+	var in inputs
+	look := func(expression string) {
+		in.oldObject = in.oldObject || strings.Contains(expression, "oldObject")
+		in.namespace = in.namespace || strings.Contains(expression, "namespaceObject")
+		in.options = in.options || strings.Contains(expression, "options")
+	}
+	for _, c := range spec.MatchConditions {
+		look(c.Expression)
+	}
+	for _, v := range spec.Variables {
+		look(v.Expression)
+	}
+	for _, v := range spec.Validations {
+		look(v.Expression)
+		look(v.MessageExpression)
+	}
+	return in
+}
+
+func (in inputs) with(other inputs) inputs {
+	return inputs{
+		oldObject: in.oldObject || other.oldObject,
+		namespace: in.namespace || other.namespace,
+		options:   in.options || other.options,
+	}
+}

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Host is what an evaluation needs of the process around it.
+type Host struct {
+	Namespaces Namespaces
+	Now        func() time.Time
+	// Observe is told of each policy's evaluation; nil is allowed.
+	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
+	// Panicked is told of a panic in a policy's evaluation; nil is allowed.
+	Panicked func(policy string, value any, stack []byte)
+}
+
+// Evaluate answers a request with every policy of the group that matches it,
+// in the order of their names. An error means that the request itself could
+// not be read; everything else, panics included, is an error of one policy
+// and follows its failurePolicy.
+func (g *Group) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
+	r := newRequest(raw)
+	matched, reads := g.match(r)
+	if len(matched) == 0 {
+		return &admissionv1.AdmissionResponse{UID: raw.UID, Allowed: true}, nil
+	}
+	if err := r.prepare(ctx, reads, host.Namespaces); err != nil {
+		return nil, err
+	}
+	var a answer
+	for _, p := range matched {
+		start := host.Now()
+		decision := a.add(p, p.evaluate(ctx, r, host))
+		if host.Observe != nil {
+			host.Observe(p.name, raw.Operation, decision, host.Now().Sub(start))
+		}
+	}
+	return a.response(r), nil
+}
+
+func (g *Group) match(r *request) ([]*Compiled, inputs) {
+	var matched []*Compiled
+	var reads inputs
+	for _, p := range g.index.candidates(r.raw.Resource.Resource) {
+		if p.matches(r.match, r.original) {
+			matched = append(matched, p)
+			reads = reads.with(p.reads)
+		}
+	}
+	return matched, reads
+}
+
+// evaluate runs one policy's expressions. The decisions are those that the API
+// server's own validator makes of them.
+func (c *Compiled) evaluate(ctx context.Context, r *request, host Host) (decisions []validating.PolicyDecision) {
+	defer func() {
+		if value := recover(); value != nil {
+			if host.Panicked != nil {
+				host.Panicked(c.name, value, debug.Stack())
+			}
+			decisions = c.failed("internal error: the evaluation panicked")
+		}
+	}()
+	namespace := r.namespace
+	if c.reads.namespace && r.namespaceErr != nil {
+		return c.failed(r.namespaceErr.Error())
+	}
+	result := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, nil, namespace, celconfig.RuntimeCELCostBudget, nil)
+	return result.Decisions
+}
+
+// failed is the decision for a policy that could not be evaluated, which
+// follows its failurePolicy.
+func (c *Compiled) failed(message string) []validating.PolicyDecision {
+	action := validating.ActionDeny
+	if c.failurePolicy == admissionregistrationv1.Ignore {
+		action = validating.ActionAdmit
+	}
+	return []validating.PolicyDecision{{Action: action, Evaluation: validating.EvalError, Message: message}}
+}
+
+// unknownAction is the text for a decision that is neither admit nor deny, which no
+// release of the validator makes.
+func unknownAction(action validating.PolicyDecisionAction) string {
+	return fmt.Sprintf("internal error: unknown decision %q", action)
+}

@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+)
+
+// rule is one resource rule; names, where there are any, are the only object
+// names it matches.
+type rule struct {
+	admissionregistrationv1.RuleWithOperations
+	names []string
+}
+
+func newRules(in []admissionregistrationv1.NamedRuleWithOperations) []rule {
+	out := make([]rule, len(in))
+	for i := range in {
+		out[i] = rule{RuleWithOperations: *in[i].RuleWithOperations.DeepCopy(), names: slices.Clone(in[i].ResourceNames)}
+	}
+	return out
+}
+
+func (r *rule) matches(attr admission.Attributes) bool {
+	matcher := rules.Matcher{Rule: r.RuleWithOperations, Attr: attr}
+	return matcher.Matches() && (len(r.names) == 0 || slices.Contains(r.names, attr.GetName()))
+}
+
+func anyMatches(rules []rule, attr admission.Attributes) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool { return r.matches(attr) })
+}
+
+// matches reports whether the policy is for a request. The API server has
+// applied the selectors already; it sends the resource in the version that the
+// registered rules ask for, and original is the one the client named.
+func (c *Compiled) matches(attr, original admission.Attributes) bool {
+	return anyMatches(c.include, attr) && !anyMatches(c.exclude, attr) && !anyMatches(c.exclude, original)
+}
+
+// index finds the policies that may match a request without looking at all of
+// them: a call costs what its resource has, not what exists.
+type index struct {
+	byResource map[string][]*Compiled // by resource name, in the order of the policies
+	any        []*Compiled            // those with a wildcard resource
+}
+
+func newIndex(policies []*Compiled) index {
+	x := index{byResource: map[string][]*Compiled{}}
+	for _, p := range policies {
+		names, wildcard := resourcesOf(p)
+		if wildcard {
+			x.any = append(x.any, p)
+			continue
+		}
+		for _, name := range names {
+			x.byResource[name] = append(x.byResource[name], p)
+		}
+	}
+	for name, exact := range x.byResource {
+		x.byResource[name] = merge(exact, x.any)
+	}
+	return x
+}
+
+// candidates are the policies to look at for a resource, ordered by name.
+func (x index) candidates(resource string) []*Compiled {
+	if found, ok := x.byResource[resource]; ok {
+		return found
+	}
+	return x.any
+}
+
+func resourcesOf(p *Compiled) (names []string, wildcard bool) {
+	for _, r := range p.include {
+		for _, resource := range r.Resources {
+			name, _, _ := strings.Cut(resource, "/")
+			if name == "*" {
+				return nil, true
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, false
+}
+
+func merge(a, b []*Compiled) []*Compiled {
+	out := slices.Concat(a, b)
+	slices.SortStableFunc(out, byName)
+	return out
+}
+
+func byName(a, b *Compiled) int { return strings.Compare(a.name, b.name) }

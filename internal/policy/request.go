@@ -1,0 +1,150 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/ostiary/ostiary/internal/jsontree"
+)
+
+// Namespaces finds the namespace of a request, as the CEL variable
+// namespaceObject shows it. It returns an error where there is none.
+type Namespaces interface {
+	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+}
+
+// request is an admission request while policies are evaluated on it: decoded
+// once, and only as far as some policy reads it.
+type request struct {
+	raw      *admissionv1.AdmissionRequest
+	match    admission.Attributes // in the version that was sent, without objects: for rules only
+	original admission.Attributes // as the client named it, likewise
+
+	versioned    *admission.VersionedAttributes
+	namespace    *corev1.Namespace
+	namespaceErr error
+}
+
+func newRequest(raw *admissionv1.AdmissionRequest) *request {
+	attrs := func(kind metav1.GroupVersionKind, resource metav1.GroupVersionResource, subresource string) admission.Attributes {
+		return newAttributes(raw, nil, nil, nil, kind, resource, subresource)
+	}
+	r := &request{raw: raw, match: attrs(raw.Kind, raw.Resource, raw.SubResource)}
+	r.original = r.match
+	if kind, resource, sub := requested(raw); resource != raw.Resource || sub != raw.SubResource || kind != raw.Kind {
+		r.original = attrs(kind, resource, sub)
+	}
+	return r
+}
+
+// requested is what the client asked for, which differs from what was sent
+// where the API server converted the object to a version that a rule names.
+func requested(raw *admissionv1.AdmissionRequest) (metav1.GroupVersionKind, metav1.GroupVersionResource, string) {
+	kind, resource, sub := raw.Kind, raw.Resource, raw.SubResource
+	if raw.RequestKind != nil {
+		kind = *raw.RequestKind
+	}
+	if raw.RequestResource != nil {
+		resource, sub = *raw.RequestResource, raw.RequestSubResource
+	}
+	return kind, resource, sub
+}
+
+func newAttributes(raw *admissionv1.AdmissionRequest, object, oldObject, options runtime.Object, kind metav1.GroupVersionKind, resource metav1.GroupVersionResource, subresource string) admission.Attributes {
+	dryRun := raw.DryRun != nil && *raw.DryRun
+	return admission.NewAttributesRecord(object, oldObject, schema.GroupVersionKind(kind), raw.Namespace, raw.Name,
+		schema.GroupVersionResource(resource), subresource, admission.Operation(raw.Operation), options, dryRun, userInfo(raw.UserInfo))
+}
+
+func userInfo(u authenticationv1.UserInfo) user.Info {
+	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
+	if len(u.Extra) > 0 {
+		info.Extra = make(map[string][]string, len(u.Extra))
+		for k, v := range u.Extra {
+			info.Extra[k] = v
+		}
+	}
+	return info
+}
+
+// prepare decodes what the policies that match will read.
+func (r *request) prepare(ctx context.Context, reads inputs, namespaces Namespaces) error {
+	object, err := decode("object", r.raw.Object)
+	if err != nil {
+		return err
+	}
+	var oldObject, options runtime.Object
+	if reads.oldObject {
+		if oldObject, err = decode("oldObject", r.raw.OldObject); err != nil {
+			return err
+		}
+	}
+	if reads.options {
+		if options, err = decode("options", r.raw.Options); err != nil {
+			return err
+		}
+	}
+	kind, resource, sub := requested(r.raw)
+	r.versioned = &admission.VersionedAttributes{
+		Attributes:         newAttributes(r.raw, object, oldObject, options, kind, resource, sub),
+		VersionedObject:    admission.NewLazyObject(object),
+		VersionedOldObject: admission.NewLazyObject(oldObject),
+		VersionedKind:      schema.GroupVersionKind(r.raw.Kind),
+	}
+	if reads.namespace {
+		r.namespace, r.namespaceErr = r.lookUpNamespace(ctx, namespaces)
+	}
+	return nil
+}
+
+// decode gives nil, not a typed nil, for what is absent: `object != null` in
+// CEL depends on it.
+func decode(what string, raw runtime.RawExtension) (runtime.Object, error) {
+	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
+		return nil, nil
+	}
+	tree, err := jsontree.Decode(raw.Raw)
+	if err != nil {
+		return nil, &MalformedError{What: "request." + what, Err: err}
+	}
+	return &unstructured.Unstructured{Object: tree}, nil
+}
+
+// lookUpNamespace follows the API server: cluster-scoped requests, those for
+// Namespaces among them, have no namespaceObject.
+func (r *request) lookUpNamespace(ctx context.Context, namespaces Namespaces) (*corev1.Namespace, error) {
+	kind := r.raw.Kind
+	if r.raw.Namespace == "" || (kind.Kind == "Namespace" && kind.Version == "v1" && kind.Group == "") {
+		return nil, nil
+	}
+	ns, err := namespaces.GetNamespace(ctx, r.raw.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("getting namespace %q: %w", r.raw.Namespace, err)
+	}
+	return ns, nil
+}
+
+// MalformedError says that a request could not be decoded.
+type MalformedError struct {
+	What string // the part of the review, as "request.object"
+	Err  error
+}
+
+// Error implements error.
+func (e *MalformedError) Error() string { return fmt.Sprintf("decoding %s: %v", e.What, e.Err) }
+
+// Unwrap implements errors.Unwrap.
+func (e *MalformedError) Unwrap() error { return e.Err }
+
+// BadRequest tells the server that the caller is at fault.
+func (e *MalformedError) BadRequest() bool { return true }
