@@ -96,9 +96,9 @@ func (a amendment) apply(node *apiextensionsv1.JSONSchemaProps) error {
 	listed := a.minItems > 0 || a.maxItems > 0
 	switch {
 	case textual && node.Type != "string":
-		return fmt.Errorf("maxLength, pattern and enum are for strings, the node is a %s", node.Type)
+		return fmt.Errorf("maxLength, pattern and enum are for strings, the node is of type %s", node.Type)
 	case listed && node.Type != "array":
-		return fmt.Errorf("minItems and maxItems are for lists, the node is a %s", node.Type)
+		return fmt.Errorf("minItems and maxItems are for lists, the node is of type %s", node.Type)
 	case a.maxProperties > 0 && (node.Type != "object" || node.AdditionalProperties == nil):
 		return errors.New("maxProperties is for maps")
 	}
@@ -113,7 +113,8 @@ func (a amendment) apply(node *apiextensionsv1.JSONSchemaProps) error {
 
 func (a amendment) set(node *apiextensionsv1.JSONSchemaProps) {
 	if a.description != "" {
-		node.Description = a.description
+		// One line: kubectl explain keeps line breaks and wraps the rest itself.
+		node.Description = strings.Join(strings.Fields(a.description), " ")
 	}
 	if a.pattern != "" {
 		node.Pattern = a.pattern
@@ -135,33 +136,37 @@ func setLimit(field **int64, value int64) {
 	}
 }
 
-// unlimited returns an error for every string, list and map of a schema that
-// has no limit. The three fields of every object, at its top, are the API
+// incomplete returns an error for every string, list and map of a schema that
+// has no limit, and every field without a description. The three fields of every object, at its top, are the API
 // server's to check.
-func unlimited(root *apiextensionsv1.JSONSchemaProps) []error {
+func incomplete(root *apiextensionsv1.JSONSchemaProps) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(root.Properties)) {
 		if slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
 			continue
 		}
-		errs = append(errs, unlimitedBelow(root.Properties[name], name)...)
+		errs = append(errs, incompleteBelow(root.Properties[name], name)...)
 	}
 	return errs
 }
 
-func unlimitedBelow(node apiextensionsv1.JSONSchemaProps, path string) []error {
+func incompleteBelow(node apiextensionsv1.JSONSchemaProps, path string) []error {
 	var errs []error
 	if missing := missingLimit(node); missing != "" {
 		errs = append(errs, fmt.Errorf("%s has no %s: add one by a marker on the field or in the table of hack/crdlimits", path, missing))
 	}
 	if node.Items != nil && node.Items.Schema != nil {
-		errs = append(errs, unlimitedBelow(*node.Items.Schema, path+"[]")...)
+		errs = append(errs, incompleteBelow(*node.Items.Schema, path+"[]")...)
 	}
 	if node.AdditionalProperties != nil && node.AdditionalProperties.Schema != nil {
-		errs = append(errs, unlimitedBelow(*node.AdditionalProperties.Schema, path+"{}")...)
+		errs = append(errs, incompleteBelow(*node.AdditionalProperties.Schema, path+"{}")...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(node.Properties)) {
-		errs = append(errs, unlimitedBelow(node.Properties[name], path+"."+name)...)
+		property := node.Properties[name]
+		if property.Description == "" {
+			errs = append(errs, fmt.Errorf("%s.%s has no description: say what the field is for", path, name))
+		}
+		errs = append(errs, incompleteBelow(property, path+"."+name)...)
 	}
 	return errs
 }

@@ -64,7 +64,7 @@ func amendCRD(in []byte, table []amendment) ([]byte, error) {
 		if err := errors.Join(amend(v.Schema.OpenAPIV3Schema, table)...); err != nil {
 			return nil, fmt.Errorf("version %s: %w", v.Name, err)
 		}
-		if err := errors.Join(unlimited(v.Schema.OpenAPIV3Schema)...); err != nil {
+		if err := errors.Join(incomplete(v.Schema.OpenAPIV3Schema)...); err != nil {
 			return nil, fmt.Errorf("version %s: %w", v.Name, err)
 		}
 	}
