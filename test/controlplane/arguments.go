@@ -1,0 +1,77 @@
+package controlplane
+
+import "fmt"
+
+// controllers are those that an admission test can tell the absence of, and
+// those that make pods of workloads. The rest need nodes, volumes or a cloud.
+const controllers = "garbage-collector-controller,namespace-controller,serviceaccount-controller," +
+	"serviceaccount-token-controller,root-ca-certificate-publisher-controller,clusterrole-aggregation-controller," +
+	"validatingadmissionpolicy-status-controller,resourcequota-controller," +
+	"deployment-controller,replicaset-controller,job-controller"
+
+// defaultAuditPolicy writes one line when the request is done.
+const defaultAuditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+
+func httpsURL(port int, path string) string { return "https://" + address(port) + path }
+
+// etcdArguments take the client port and the peer port, which etcd wants although it is alone.
+func etcdArguments(d *directory, ports []int) []string {
+	client, peer := "http://"+address(ports[0]), "http://"+address(ports[1])
+	return []string{
+		"--name=etcd",
+		"--data-dir=" + d.file(dataFolder),
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=etcd=" + peer,
+		"--unsafe-no-fsync",
+		"--log-level=warn",
+	}
+}
+
+func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string {
+	args := []string{
+		"--bind-address=" + loopback, "--advertise-address=" + loopback, fmt.Sprintf("--secure-port=%d", port),
+		// It would publish the address in the service kubernetes.default, where loopback is refused.
+		"--endpoint-reconciler-type=none",
+		"--etcd-servers=http://" + address(etcdPort),
+		"--authorization-mode=RBAC",
+		"--client-ca-file=" + d.file(caFile),
+		"--tls-cert-file=" + d.file(servingCertFile), "--tls-private-key-file=" + d.file(servingKeyFile),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + d.file(accountKeyFile),
+		"--service-account-signing-key-file=" + d.file(accountKeyFile),
+		"--service-cluster-ip-range=" + serviceRange,
+		"--allow-privileged=true",
+	}
+	if o.NoControllerManager {
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
+	}
+	if o.Audit {
+		args = append(args,
+			"--audit-policy-file="+d.file(auditPolicyFile),
+			"--audit-log-path="+d.file(auditLogName(i)),
+			"--audit-log-maxsize=10240") // megabytes: a second file would hide the first lines from the reader
+	}
+	return append(args, o.APIServerArgs...)
+}
+
+func auditLogName(i int) string { return fmt.Sprintf("audit-%d.json", i) }
+
+func managerArguments(d *directory, port int) []string {
+	return []string{
+		"--kubeconfig=" + d.file(managerKubeconfig),
+		"--bind-address=" + loopback, fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file=" + d.file(servingCertFile), "--tls-private-key-file=" + d.file(servingKeyFile),
+		"--leader-elect=false",
+		"--controllers=" + controllers,
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + d.file(accountKeyFile),
+		"--root-ca-file=" + d.file(caFile),
+		"--kube-api-qps=1000", "--kube-api-burst=2000",
+	}
+}

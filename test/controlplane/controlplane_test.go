@@ -1,0 +1,388 @@
+package controlplane
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	deadline = 2 * time.Minute // for what ordinarily takes seconds
+	interval = 100 * time.Millisecond
+)
+
+// One control plane with all that there is, used by subtests in turn.
+func TestControlPlane(t *testing.T) {
+	var log bytes.Buffer
+	parent := t.TempDir()
+	cp, err := Start(t.Context(), Options{Dir: parent, APIServers: 2, Audit: true, Log: &log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cp.Stop() })
+	pids := cp.PIDs()
+	client := kubernetes.NewForConfigOrDie(cp.Config())
+
+	t.Run("collects garbage", func(t *testing.T) { testGarbageCollection(t, client) })
+	t.Run("ends namespaces", func(t *testing.T) { testNamespaceEnds(t, client) })
+	t.Run("authorizes", func(t *testing.T) { testAuthorization(t, cp) })
+	t.Run("makes pods of workloads possible", func(t *testing.T) { testPod(t, client) })
+	t.Run("reports its version", func(t *testing.T) { testVersion(t, client) })
+	t.Run("serves kubectl", func(t *testing.T) { testKubectl(t, cp) })
+	t.Run("API servers share their objects", func(t *testing.T) { testShared(t, cp) })
+	t.Run("writes audit logs", func(t *testing.T) { testAudit(t, cp) })
+	t.Run("restarts an API server", func(t *testing.T) { testRestart(t, cp) })
+	t.Run("restarts the controller manager", func(t *testing.T) { testRestartManager(t, cp, client) })
+	t.Run("refuses an API server that is not there", func(t *testing.T) {
+		wantError(t, cp.StopAPIServer(2), "stopping an API server: no API server 2: there are 2, from 0")
+		wantError(t, cp.StartAPIServer(t.Context(), -1), "starting an API server: no API server -1")
+		wantError(t, cp.StartAPIServer(t.Context(), 0), "starting kube-apiserver-0: it was not stopped")
+	})
+	t.Run("tells its progress", func(t *testing.T) {
+		for _, want := range []string{"etcd ready after ", "kube-apiserver-1 ready after ", "kube-controller-manager ready after ", "control plane ready after "} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("no %q in the log:\n%s", want, log.String())
+			}
+		}
+	})
+
+	if len(pids) != 4 {
+		t.Errorf("processes %v, want 4", pids)
+	}
+	for name, pid := range cp.PIDs() {
+		pids[name+" after restart"] = pid
+	}
+	if err := cp.Stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	wantNothingLeft(t, parent, pids)
+	if err := cp.Stop(); err != nil {
+		t.Errorf("stopping again: %v", err)
+	}
+	wantError(t, cp.StartAPIServer(t.Context(), 0), "starting an API server: the control plane was stopped")
+}
+
+func testGarbageCollection(t *testing.T, client kubernetes.Interface) {
+	namespaces := client.CoreV1().Namespaces()
+	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "garbage"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	maps := client.CoreV1().ConfigMaps("garbage")
+	owner, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owned", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID},
+	}}}
+	if _, err := maps.Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := maps.Delete(t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	NewWithT(t).Eventually(func() bool {
+		_, err := maps.Get(t.Context(), owned.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, deadline, interval).Should(BeTrue(), "the owned object goes with its owner")
+}
+
+func testNamespaceEnds(t *testing.T, client kubernetes.Interface) {
+	namespaces := client.CoreV1().Namespaces()
+	if err := namespaces.Delete(t.Context(), "garbage", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	NewWithT(t).Eventually(func() bool {
+		_, err := namespaces.Get(t.Context(), "garbage", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, deadline, interval).Should(BeTrue(), "the namespace goes")
+}
+
+func testAuthorization(t *testing.T, cp *ControlPlane) {
+	config := cp.Config()
+	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody-special", Groups: []string{"system:authenticated"}}
+	_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("a user without roles lists secrets: %v, want forbidden", err)
+	}
+}
+
+func testPod(t *testing.T, client kubernetes.Interface) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}},
+	}
+	created, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("a pod in the namespace default, at once: %v", err)
+	}
+	if created.Spec.ServiceAccountName != "default" {
+		t.Errorf("service account %q, want default", created.Spec.ServiceAccountName)
+	}
+}
+
+func testVersion(t *testing.T, client kubernetes.Interface) {
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(version.GitVersion, "v1.") || version.Major != "1" || version.Minor == "" {
+		t.Errorf("version %+v, want a release of Kubernetes 1", version)
+	}
+}
+
+func testKubectl(t *testing.T, cp *ControlPlane) {
+	cmd := exec.CommandContext(t.Context(), cp.Kubectl(), "--kubeconfig", cp.Kubeconfig(1), "get", "namespace", "default", "-o", "name")
+	cmd.Env = []string{"HOME=" + t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if err != nil || string(out) != "namespace/default\n" {
+		t.Errorf("kubectl: %v: %q", err, out)
+	}
+}
+
+func testShared(t *testing.T, cp *ControlPlane) {
+	if cp.Config(0).Host == cp.Config(1).Host {
+		t.Fatalf("both API servers are %s", cp.Config().Host)
+	}
+	made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}
+	if _, err := configMaps(cp, 0).Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := configMaps(cp, 1).Get(t.Context(), made.Name, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func testAudit(t *testing.T, cp *ControlPlane) {
+	for i, wantVerb := range []string{"create", "get"} {
+		found := false
+		for _, event := range auditEvents(t, cp.AuditLog(i)) {
+			if event.ObjectRef.Name == "shared" {
+				found = true
+				if event.Verb != wantVerb || event.Stage != "ResponseComplete" {
+					t.Errorf("API server %d recorded %+v, want %s when it is done", i, event, wantVerb)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("API server %d did not record its request", i)
+		}
+	}
+}
+
+type auditEvent struct {
+	Stage, Verb string
+	ObjectRef   struct{ Name string }
+}
+
+func auditEvents(t *testing.T, file string) []auditEvent {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var events []auditEvent
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return events // a last line without an end is still being written
+		}
+		var event auditEvent
+		if err := json.Unmarshal(line, &event); err != nil {
+			t.Fatalf("audit line %s: %v", line, err)
+		}
+		events = append(events, event)
+	}
+}
+
+func testRestart(t *testing.T, cp *ControlPlane) {
+	host, pid := cp.Config(1).Host, cp.PIDs()["kube-apiserver-1"]
+	if err := cp.StopAPIServer(1); err != nil {
+		t.Fatal(err)
+	}
+	if alive(pid) {
+		t.Error("its process lives on")
+	}
+	if _, err := configMaps(cp, 1).Get(t.Context(), "shared", metav1.GetOptions{}); err == nil {
+		t.Error("it answers after it was stopped")
+	}
+	if _, err := configMaps(cp, 0).Get(t.Context(), "shared", metav1.GetOptions{}); err != nil {
+		t.Errorf("the other API server: %v", err)
+	}
+	wantError(t, cp.StopAPIServer(1), "stopping kube-apiserver-1: it is not running")
+	if err := cp.StartAPIServer(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if cp.Config(1).Host != host {
+		t.Errorf("it moved from %s to %s", host, cp.Config(1).Host)
+	}
+	if _, err := configMaps(cp, 1).Get(t.Context(), "shared", metav1.GetOptions{}); err != nil {
+		t.Errorf("after the restart: %v", err)
+	}
+	if cp.PIDs()["kube-apiserver-1"] == pid {
+		t.Error("it is the same process")
+	}
+}
+
+func testRestartManager(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+	pid := cp.PIDs()[ControllerManager]
+	if err := cp.RestartControllerManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if alive(pid) {
+		t.Error("the old process lives on")
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "after"}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	NewWithT(t).Eventually(func() error {
+		_, err := client.CoreV1().ServiceAccounts("after").Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	}, deadline, interval).Should(Succeed(), "it makes service accounts again")
+}
+
+func TestNoControllerManager(t *testing.T) {
+	parent := t.TempDir()
+	cp, err := Start(t.Context(), Options{Dir: parent, NoControllerManager: true, APIServerArgs: []string{"--event-ttl=7m"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cp.Stop() })
+	pids := cp.PIDs()
+	if _, ok := pids[ControllerManager]; ok || len(pids) != 2 {
+		t.Errorf("processes %v, want etcd and one API server", pids)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}},
+	}
+	client := kubernetes.NewForConfigOrDie(cp.Config())
+	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a pod without a service account: %v", err)
+	}
+	wantError(t, cp.RestartControllerManager(t.Context()), "restarting the controller manager: there is none")
+
+	// A component that ends by itself is not passed over in silence.
+	process := cp.etcd.process
+	if err := process.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-process.done
+	wantError(t, cp.Stop(), "stopping etcd: it had ended by itself: signal: killed; its log ends with:\n")
+	wantNothingLeft(t, parent, pids)
+}
+
+func TestStartFailure(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	tests := map[string]struct {
+		ctx     context.Context
+		options Options
+		want    []string
+	}{
+		"a flag that is unknown": {
+			options: Options{APIServerArgs: []string{"--no-such-flag"}},
+			want:    []string{"starting kube-apiserver-0: it ended: exit status 1; its log ends with:\n", "unknown flag: --no-such-flag"},
+		},
+		"an audit policy that is wrong": {
+			options: Options{Audit: true, AuditPolicy: "kind: Nonsense"},
+			want:    []string{"starting kube-apiserver-0: it ended", "audit-policy.yaml"},
+		},
+		"canceled":                         {ctx: canceled, want: []string{"starting etcd: context canceled"}},
+		"a negative number":                {options: Options{APIServers: -1}, want: []string{"APIServers is -1: use 1 to 9"}},
+		"too many":                         {options: Options{APIServers: 10}, want: []string{"APIServers is 10: use 1 to 9"}},
+		"an audit policy without auditing": {options: Options{AuditPolicy: "x"}, want: []string{"AuditPolicy is set and Audit is not: set both"}},
+		"no place for the directory":       {options: Options{Dir: "/dev/null"}, want: []string{"making the temporary directory: "}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			parent := t.TempDir()
+			if tt.options.Dir == "" {
+				tt.options.Dir = parent
+			}
+			if tt.ctx == nil {
+				tt.ctx = t.Context()
+			}
+			cp, err := Start(tt.ctx, tt.options)
+			if err == nil {
+				_ = cp.Stop()
+				t.Fatal("it started")
+			}
+			for _, want := range tt.want {
+				wantError(t, err, want)
+			}
+			if len(err.Error()) > tailBytes+1000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+			wantNothingLeft(t, parent, nil)
+		})
+	}
+}
+
+// The end of the context while an API server comes up ends that, and etcd with it.
+func TestStartCanceledHalfway(t *testing.T) {
+	parent := t.TempDir()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("enough")
+	log := &onFirstWrite{do: func() { cancel(reason) }} // the first line says that etcd is ready
+	_, err := Start(ctx, Options{Dir: parent, APIServers: 2, Log: log})
+	if !errors.Is(err, reason) {
+		t.Errorf("error %v, want %v", err, reason)
+	}
+	wantNothingLeft(t, parent, nil)
+}
+
+type onFirstWrite struct {
+	once sync.Once
+	do   func()
+}
+
+func (w *onFirstWrite) Write(p []byte) (int, error) {
+	w.once.Do(w.do)
+	return len(p), nil
+}
+
+func configMaps(cp *ControlPlane, i int) interface {
+	Create(context.Context, *corev1.ConfigMap, metav1.CreateOptions) (*corev1.ConfigMap, error)
+	Get(context.Context, string, metav1.GetOptions) (*corev1.ConfigMap, error)
+} {
+	return kubernetes.NewForConfigOrDie(cp.Config(i)).CoreV1().ConfigMaps("default")
+}
+
+func wantNothingLeft(t *testing.T, parent string, pids map[string]int) {
+	t.Helper()
+	for name, pid := range pids {
+		if alive(pid) {
+			t.Errorf("%s (%d) lives on", name, pid)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(parent, "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}

@@ -1,0 +1,48 @@
+package controlplane
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// The signal that ends a child with its parent comes when the thread that started
+// the child ends. A caller whose thread ends must not take the process with it.
+func TestProcessOutlivesTheCallersThread(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip(err)
+	}
+	type result struct {
+		p   *process
+		err error
+		tid int
+	}
+	results := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		p, err := startProcess(sleep, []string{"600"}, t.TempDir(), filepath.Join(t.TempDir(), "log"))
+		results <- result{p, err, syscall.Gettid()}
+	}()
+	r := <-results
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	defer r.p.kill()
+	NewWithT(t).Eventually(func() bool {
+		_, err := os.Stat("/proc/self/task/" + strconv.Itoa(r.tid))
+		return os.IsNotExist(err)
+	}, time.Minute, interval).Should(BeTrue(), "the thread ends")
+	select {
+	case <-r.p.done:
+		t.Errorf("the process ended with the thread: %v", r.p.err)
+	case <-time.After(300 * time.Millisecond):
+	}
+}
