@@ -1,0 +1,103 @@
+# Go, make and a POSIX shell are all this needs. Everything else is a Go module
+# at a pinned version: the tools below, and the control plane of the tests.
+
+.SUFFIXES:
+
+VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME = 30s
+
+# Tools are built once for each content of hack/tools/go.mod and version of Go.
+tools := bin/tools/$(shell { go env GOVERSION; cat hack/tools/go.mod hack/tools/go.sum; } | cksum | cut -d' ' -f1)
+CONTROLLER_GEN := $(tools)/controller-gen
+GOLANGCI_LINT := $(tools)/golangci-lint
+GOTESTSUM := $(tools)/gotestsum
+KUSTOMIZE := $(tools)/kustomize
+
+.PHONY: help
+help: ## List the targets (the default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
+
+##@ Build and run
+
+.PHONY: build
+build: ## Build the manager, bin/ostiary
+	@echo "Building bin/ostiary"
+	@CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ostiary .
+
+.PHONY: kubernetes
+kubernetes: ## Build a Kubernetes control plane for tests, demo and benchmarks into bin/k8s (once)
+	@cd hack/kubernetes && go run . -out ../../bin/k8s
+
+.PHONY: demo
+demo: kubernetes build ## Show Ostiary at work on a control plane of its own, until Ctrl-C (ONCE=1: then end)
+	@go run ./hack/demo $${ONCE:+-once}
+
+.PHONY: bench
+bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allows everything
+	go test -run '^$$' -bench . -benchmem ./internal/... ./webhooks/...
+	go run ./test/bench
+
+##@ Check
+
+.PHONY: test
+test: kubernetes $(GOTESTSUM) ## Run every test, with the race detector and a real API server
+	@echo "Testing every package with the race detector (the first run compiles for some minutes)"
+	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 20m ./...
+	@cd hack/kubernetes && $(CURDIR)/$(GOTESTSUM) --format pkgname --format-hide-empty-pkg
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s)
+	@hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
+	@hack/check-layout.sh
+	@echo "Linting"
+	@$(GOLANGCI_LINT) run
+	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run
+
+.PHONY: fmt
+fmt: $(GOLANGCI_LINT) ## Format the Go files
+	@$(GOLANGCI_LINT) fmt
+
+.PHONY: check-generated
+check-generated: $(CONTROLLER_GEN) ## Regenerate, and fail if that changes a file
+	@hack/check-generated.sh
+
+##@ Generate
+
+.PHONY: generate
+generate: $(CONTROLLER_GEN) ## Generate deep copies of the API types
+	@echo "Generating deep copies"
+	@$(CONTROLLER_GEN) object paths=./api/...
+
+.PHONY: manifests
+manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition
+	@echo "Generating the CustomResourceDefinition"
+	@$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
+	@go run ./hack/crdlimits config/crd/bases/*.yaml
+
+.PHONY: install-yaml
+install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/install.yaml
+	@mkdir -p dist
+	@$(KUSTOMIZE) build config/default > dist/install.yaml
+	@echo "Wrote dist/install.yaml"
+
+##@ Clean
+
+.PHONY: clean
+clean: ## Remove what was built, but for the tools and the control plane
+	rm -rf bin/ostiary dist
+
+.PHONY: distclean
+distclean: ## Remove everything that was built
+	rm -rf bin dist
+
+$(CONTROLLER_GEN): package = sigs.k8s.io/controller-tools/cmd/controller-gen
+$(GOLANGCI_LINT): package = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(GOTESTSUM): package = gotest.tools/gotestsum
+$(KUSTOMIZE): package = sigs.k8s.io/kustomize/kustomize/v5
+
+$(CONTROLLER_GEN) $(GOLANGCI_LINT) $(GOTESTSUM) $(KUSTOMIZE):
+	@echo "Building $(@F) (once; golangci-lint takes a minute or two)"
+	@cd hack/tools && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ $(package)

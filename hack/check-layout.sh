@@ -1,0 +1,31 @@
+#!/bin/sh
+# Checks what linters do not: no Go file over 500 lines, but for tests and
+# generated code, and no package that is a drawer for anything.
+set -eu
+cd "$(dirname "$0")/.."
+
+max=500
+found=0
+complain() {
+	echo "$1" >&2
+	found=1
+}
+
+files=$(find . -name '*.go' ! -path './bin/*' ! -path './.git/*')
+[ -n "$files" ] || complain "check-layout: found no Go file at all"
+for file in $files; do
+	case $file in
+	*_test.go | */zz_generated.*) continue ;;
+	esac
+	lines=$(wc -l <"$file")
+	if [ "$lines" -gt "$max" ]; then
+		complain "$file: $lines lines, at most $max are allowed: split it by what it does"
+	fi
+done
+
+drawers=$(echo "$files" | xargs grep -lE '^package (util|utils|common|helper|helpers|misc|shared)$' || true)
+for file in $drawers; do
+	complain "$file: name the package after what it does, not $(sed -n 's/^package //p' "$file")"
+done
+
+exit "$found"
