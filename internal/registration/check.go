@@ -1,0 +1,217 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// maxPairs bounds the pairs of API group and resource that the rules of one
+// policy spell out.
+const maxPairs = 1000
+
+const whyGuarded = "so that a broken one cannot lock the cluster"
+
+// Check says why a policy can never be registered. What it accepts, the API
+// server accepts in a webhook configuration.
+func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := checkCall(&policy.Spec, spec)
+	at := spec.Child("matchConstraints")
+	match := policy.Spec.MatchConstraints
+	if match == nil || len(match.ResourceRules) == 0 {
+		return append(errs, field.Required(at.Child("resourceRules"), "add at least one rule that names the requests this policy is for"))
+	}
+	if match.MatchPolicy != nil && *match.MatchPolicy != admissionregistrationv1.Exact && *match.MatchPolicy != admissionregistrationv1.Equivalent {
+		errs = append(errs, field.NotSupported(at.Child("matchPolicy"), *match.MatchPolicy,
+			[]admissionregistrationv1.MatchPolicyType{admissionregistrationv1.Exact, admissionregistrationv1.Equivalent}))
+	}
+	errs = append(errs, checkSelectors(match, at)...)
+	errs = append(errs, checkRules(match.ResourceRules, at.Child("resourceRules"))...)
+	for i := range match.ResourceRules {
+		errs = append(errs, checkGuards(&match.ResourceRules[i].Rule, at.Child("resourceRules").Index(i))...)
+	}
+	return append(errs, checkRules(match.ExcludeResourceRules, at.Child("excludeResourceRules"))...)
+}
+
+func checkCall(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p := spec.EffectiveFailurePolicy(); p != admissionregistrationv1.Fail && p != admissionregistrationv1.Ignore {
+		errs = append(errs, field.NotSupported(at.Child("failurePolicy"), p,
+			[]admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore}))
+	}
+	if t := spec.EffectiveTimeoutSeconds(); t < 1 || t > 30 {
+		errs = append(errs, field.Invalid(at.Child("timeoutSeconds"), t, "choose between 1 and 30 seconds"))
+	}
+	return errs
+}
+
+func checkSelectors(match *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
+	var strict metav1validation.LabelSelectorValidationOptions
+	errs := metav1validation.ValidateLabelSelector(match.NamespaceSelector, strict, at.Child("namespaceSelector"))
+	errs = append(errs, metav1validation.ValidateLabelSelector(match.ObjectSelector, strict, at.Child("objectSelector"))...)
+	if len(errs) > 0 || match.NamespaceSelector == nil {
+		return errs
+	}
+	selector := match.NamespaceSelector
+	if name, ok := selector.MatchLabels[corev1.LabelMetadataName]; ok {
+		errs = append(errs, checkExempt([]string{name}, at.Child("namespaceSelector", "matchLabels").Key(corev1.LabelMetadataName))...)
+	}
+	for i, r := range selector.MatchExpressions {
+		if r.Key == corev1.LabelMetadataName && r.Operator == metav1.LabelSelectorOpIn {
+			errs = append(errs, checkExempt(r.Values, at.Child("namespaceSelector", "matchExpressions").Index(i).Child("values"))...)
+		}
+	}
+	return errs
+}
+
+// checkExempt refuses a selection that the guards leave nothing of.
+func checkExempt(selected []string, at *field.Path) field.ErrorList {
+	exempt := exemptNamespaces(nil)
+	if slices.ContainsFunc(selected, func(name string) bool { return !slices.Contains(exempt, name) }) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(at, fmt.Sprintf(
+		"select other namespaces too: no policy is called for %s, %s", strings.Join(exempt, " and "), whyGuarded))}
+}
+
+func checkRules(rules []admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	pairs := 0
+	for i := range rules {
+		r := &rules[i]
+		pairs += len(r.APIGroups) * len(r.Resources)
+		errs = append(errs, checkNames(r.ResourceNames, at.Index(i).Child("resourceNames"))...)
+		errs = append(errs, checkOperations(r.Operations, at.Index(i).Child("operations"))...)
+		errs = append(errs, checkRule(&r.Rule, at.Index(i))...)
+	}
+	if pairs > maxPairs {
+		errs = append(errs, field.Invalid(at, pairs, fmt.Sprintf(
+			"use wildcards or several policies: the rules spell out more than %d pairs of API group and resource", maxPairs)))
+	}
+	return errs
+}
+
+func checkNames(names []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := set{}
+	for i, name := range names {
+		for _, msg := range path.IsValidPathSegmentName(name) {
+			errs = append(errs, field.Invalid(at.Index(i), name, msg))
+		}
+		if _, ok := seen[name]; ok {
+			errs = append(errs, field.Duplicate(at.Index(i), name))
+		}
+		seen[name] = struct{}{}
+	}
+	return errs
+}
+
+func checkOperations(list []admissionregistrationv1.OperationType, at *field.Path) field.ErrorList {
+	errs := checkList(list, at, "an operation", "operations")
+	for i, op := range list {
+		if operationsOf(list[i:i+1]) == 0 {
+			errs = append(errs, field.NotSupported(at.Index(i), op, append([]admissionregistrationv1.OperationType{wildcard}, (opAll&^opAny).list()...)))
+		}
+	}
+	return errs
+}
+
+func checkRule(rule *admissionregistrationv1.Rule, at *field.Path) field.ErrorList {
+	errs := checkList(rule.APIGroups, at.Child("apiGroups"), `an API group, "" for the core group`, "API groups")
+	errs = append(errs, checkList(rule.APIVersions, at.Child("apiVersions"), "an API version", "API versions")...)
+	for i, version := range rule.APIVersions {
+		if version == "" {
+			errs = append(errs, field.Required(at.Child("apiVersions").Index(i), "name an API version, or remove the entry"))
+		}
+	}
+	errs = append(errs, checkResources(rule.Resources, at.Child("resources"))...)
+	switch scopeOf(rule.Scope) {
+	case admissionregistrationv1.AllScopes, admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope:
+	default:
+		errs = append(errs, field.NotSupported(at.Child("scope"), *rule.Scope, []admissionregistrationv1.ScopeType{
+			admissionregistrationv1.AllScopes, admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope,
+		}))
+	}
+	return errs
+}
+
+// checkList wants at least one entry, and "*" alone if at all.
+func checkList[S ~string](list []S, at *field.Path, one, many string) field.ErrorList {
+	switch {
+	case len(list) == 0:
+		return field.ErrorList{field.Required(at, "add "+one+", or \"*\" for all")}
+	case len(list) > 1 && slices.Contains(list, wildcard):
+		return field.ErrorList{field.Invalid(at, list, "remove \"*\", or all other "+many+": it matches them too")}
+	}
+	return nil
+}
+
+// checkResources refuses lists with entries that another entry matches, but
+// only those that the API server refuses, so that what is valid in a native
+// policy is valid here.
+func checkResources(list []string, at *field.Path) field.ErrorList {
+	if len(list) == 0 {
+		return field.ErrorList{field.Required(at, "add a resource, or \"*\" for all")}
+	}
+	var errs field.ErrorList
+	before, lastPlain := set{}, ""
+	for i, entry := range list {
+		resource, subresource, isSub := strings.Cut(entry, "/")
+		if !isSub {
+			lastPlain = entry
+		}
+		if resource == "" {
+			errs = append(errs, field.Required(at.Index(i), "name a resource, or remove the entry"))
+		}
+		for _, w := range []string{resource + "/*", "*/" + subresource} {
+			if _, ok := before[w]; ok && isSub {
+				errs = append(errs, field.Invalid(at.Index(i), entry, fmt.Sprintf("remove it: %q, earlier in the list, matches it too", w)))
+				break
+			}
+		}
+		before[entry] = struct{}{}
+	}
+	switch {
+	case len(list) > 1 && slices.Contains(list, "*/*"):
+		errs = append(errs, field.Invalid(at, list, "remove \"*/*\", or all other resources: it matches them too"))
+	case slices.Contains(list, wildcard) && lastPlain != wildcard:
+		errs = append(errs, field.Invalid(at, list, "remove \"*\", or all other resources without a subresource: it matches them too"))
+	}
+	return errs
+}
+
+// checkGuards refuses rules that name what no webhook is called for. Rules
+// that merely include it in a wildcard are fine.
+func checkGuards(rule *admissionregistrationv1.Rule, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, group := range rule.APIGroups {
+		if guardedGroup(group) {
+			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf("remove %q: no policy is called for it, %s", group, whyGuarded)))
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	for i, entry := range rule.Resources {
+		resource, _, _ := strings.Cut(entry, "/")
+		switch {
+		case slices.ContainsFunc(rule.APIGroups, func(group string) bool { return guarded(group, resource) }):
+			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), fmt.Sprintf("remove %q: no policy is called for it, %s", entry, whyGuarded)))
+		case slices.Contains(rule.APIGroups, wildcard) && guardedName(resource):
+			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), fmt.Sprintf(
+				"remove %q, or name the API groups it is for instead of \"*\": no policy is called for Ostiary's or Kubernetes' own %s, %s",
+				entry, resource, whyGuarded)))
+		}
+	}
+	return errs
+}

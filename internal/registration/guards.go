@@ -1,0 +1,91 @@
+package registration
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+const guardName = "not-critical-resources"
+
+// guardExpression says in CEL what guarded says in Go. Subresources share
+// request.resource.resource with their resource.
+const guardExpression = `!(request.resource.group in ['admission.ostiary.dev', 'admissionregistration.k8s.io', 'authentication.k8s.io', 'authorization.k8s.io', 'events.k8s.io'] || ` +
+	`request.resource.group == '' && request.resource.resource == 'events' || ` +
+	`request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases')`
+
+// guardedGroup lists the API groups that no webhook is called for: without
+// them a broken policy could not be mended or deleted, or no request could be
+// authorized. All that authentication.k8s.io and authorization.k8s.io hold are
+// reviews, and all that events.k8s.io holds are events.
+func guardedGroup(group string) bool {
+	switch group {
+	case v1alpha1.GroupName, admissionregistrationv1.GroupName, "authentication.k8s.io", "authorization.k8s.io", "events.k8s.io":
+		return true
+	}
+	return false
+}
+
+// guarded lists the resources that no webhook is called for. Leases keep nodes
+// and leaders alive, and events are how a cluster in trouble speaks; both are
+// written at a rate that no webhook should see.
+func guarded(group, resource string) bool {
+	return guardedGroup(group) ||
+		group == corev1.GroupName && resource == "events" ||
+		group == "coordination.k8s.io" && resource == "leases"
+}
+
+// guardedName reports whether a resource of this name is guarded in some API
+// group. It is for rules that name a resource in every group.
+func guardedName(resource string) bool {
+	switch resource {
+	case "events", "leases", "webhookpolicies",
+		"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
+		"validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
+		"tokenreviews", "selfsubjectreviews", "subjectaccessreviews",
+		"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews":
+		return true
+	}
+	return false
+}
+
+// guardConditions is the matchCondition that keeps guarded resources out, or
+// nothing where the rules cannot match one.
+func guardConditions(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.MatchCondition {
+	if !slices.ContainsFunc(rules, reachesGuarded) {
+		return nil
+	}
+	return []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: guardExpression}}
+}
+
+func reachesGuarded(rule admissionregistrationv1.RuleWithOperations) bool {
+	return slices.ContainsFunc(rule.APIGroups, func(group string) bool {
+		return group == wildcard || slices.ContainsFunc(rule.Resources, func(entry string) bool {
+			resource, _, _ := strings.Cut(entry, "/")
+			if resource == wildcard {
+				return guarded(group, "events") || guarded(group, "leases")
+			}
+			return guarded(group, resource)
+		})
+	})
+}
+
+// exemptNamespaces adds those that the cluster itself lives in.
+func exemptNamespaces(more []string) []string {
+	return sortedSet(append([]string{metav1.NamespaceSystem, corev1.NamespaceNodeLease}, more...))
+}
+
+// guardedSelector is a policy's namespaceSelector without the exempt namespaces.
+func guardedSelector(selector metav1.LabelSelector, exempt []string) *metav1.LabelSelector {
+	out := selector.DeepCopy()
+	out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: slices.Clone(exempt),
+	})
+	return out
+}

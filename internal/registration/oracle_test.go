@@ -1,0 +1,192 @@
+package registration
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
+	"k8s.io/apiserver/pkg/authentication/user"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// oracle asks the API server's own code which webhooks and which native
+// policies a request concerns.
+type oracle struct {
+	webhooks   *generic.Webhook
+	policies   *matching.Matcher
+	interfaces admission.ObjectInterfaces
+}
+
+func newOracle(t testing.TB, namespaces []*corev1.Namespace, resources []testResource) *oracle {
+	t.Helper()
+	// The client only has to exist: every namespace is found in the informer.
+	client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "localhost"}, &http.Client{Transport: noNetwork{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	for _, namespace := range namespaces {
+		if err := factory.Core().V1().Namespaces().Informer().GetIndexer().Add(namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hook, err := generic.NewWebhook(admission.NewHandler(), nil,
+		func(informers.SharedInformerFactory, sets.Set[schema.GroupResource]) generic.Source { return nil },
+		func(*webhookutil.ClientManager) generic.Dispatcher { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook.SetExternalKubeClientSet(client)
+	hook.SetExternalKubeInformerFactory(factory)
+	mapper := runtime.NewEquivalentResourceRegistryWithIdentity(func(gr schema.GroupResource) string {
+		if gr == (schema.GroupResource{Resource: "events"}) || gr == (schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
+			return "events"
+		}
+		return ""
+	})
+	for _, r := range resources {
+		for _, version := range r.versions {
+			gvr := schema.GroupVersionResource{Group: r.group, Version: version, Resource: r.resource}
+			for _, sub := range r.subresources {
+				mapper.RegisterKindFor(gvr, sub, schema.GroupVersionKind{Group: r.group, Version: version, Kind: "Kind" + r.resource + sub})
+			}
+		}
+	}
+	return &oracle{
+		webhooks:   hook,
+		policies:   matching.NewMatcher(factory.Core().V1().Namespaces().Lister(), client),
+		interfaces: interfaces{mapper},
+	}
+}
+
+// called reports whether the API server calls the configuration's webhook for
+// a request, and the resource, with version, that it sends.
+func (o *oracle) called(t testing.TB, config *admissionregistrationv1.ValidatingWebhookConfiguration, attr admission.Attributes) (schema.GroupVersionResource, bool) {
+	t.Helper()
+	accessor := webhook.NewValidatingWebhookAccessor(config.Name, config.Name, &config.Webhooks[0])
+	invocation, err := o.webhooks.ShouldCallHook(context.Background(), accessor, attr, o.interfaces, versioned{attr})
+	if err != nil {
+		t.Fatalf("%s: asking whether to call %s: %v", describe(attr), config.Name, err)
+	}
+	if invocation == nil {
+		return schema.GroupVersionResource{}, false
+	}
+	return invocation.Resource, true
+}
+
+// matched reports whether a native policy with these constraints matches a
+// request, and the resource, with version, that it is evaluated on.
+func (o *oracle) matched(t testing.TB, match *admissionregistrationv1.MatchResources, attr admission.Attributes) (schema.GroupVersionResource, bool) {
+	t.Helper()
+	defaulted := match.DeepCopy()
+	if defaulted.MatchPolicy == nil {
+		defaulted.MatchPolicy = new(admissionregistrationv1.Equivalent)
+	}
+	ok, gvr, _, err := o.policies.Matches(attr, o.interfaces, criteria{defaulted})
+	if err != nil {
+		t.Fatalf("%s: matching: %v", describe(attr), err)
+	}
+	return gvr, ok
+}
+
+// rulesOnly is what a policy matches by rules and selectors alone, without the
+// parts that are evaluated where the call is answered.
+func rulesOnly(policy *v1alpha1.WebhookPolicy) *admissionregistrationv1.MatchResources {
+	match := policy.Spec.MatchConstraints.DeepCopy()
+	match.ExcludeResourceRules = nil
+	for i := range match.ResourceRules {
+		match.ResourceRules[i].ResourceNames = nil
+	}
+	return match
+}
+
+type testResource struct {
+	group, resource string
+	versions        []string
+	subresources    []string
+	namespaced      bool
+}
+
+func (r testResource) attributes(version, sub, namespace, name string, op admission.Operation, objectLabels map[string]string) admission.Attributes {
+	kind := schema.GroupVersionKind{Group: r.group, Version: version, Kind: "Kind" + r.resource + sub}
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: objectLabels}}
+	object.SetGroupVersionKind(kind)
+	resource := schema.GroupVersionResource{Group: r.group, Version: version, Resource: r.resource}
+	var obj, old runtime.Object
+	switch op {
+	case admission.Create, admission.Connect:
+		obj = object
+	case admission.Update:
+		obj, old = object, object
+	case admission.Delete:
+		old = object
+	}
+	return admission.NewAttributesRecord(obj, old, kind, namespace, name, resource, sub, op, nil, false, &user.DefaultInfo{Name: "somebody"})
+}
+
+func describe(attr admission.Attributes) string {
+	return string(attr.GetOperation()) + " " + attr.GetResource().String() + "/" + attr.GetSubresource() + " in " + attr.GetNamespace()
+}
+
+type criteria struct {
+	match *admissionregistrationv1.MatchResources
+}
+
+func (c criteria) GetMatchResources() admissionregistrationv1.MatchResources { return *c.match }
+func (c criteria) GetParsedNamespaceSelector() (labels.Selector, error) {
+	return parse(c.match.NamespaceSelector)
+}
+func (c criteria) GetParsedObjectSelector() (labels.Selector, error) {
+	return parse(c.match.ObjectSelector)
+}
+
+func parse(selector *metav1.LabelSelector) (labels.Selector, error) {
+	if selector == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(selector)
+}
+
+// interfaces has only what matching uses.
+type interfaces struct {
+	mapper runtime.EquivalentResourceMapper
+}
+
+func (i interfaces) GetObjectCreater() runtime.ObjectCreater     { return nil }
+func (i interfaces) GetObjectTyper() runtime.ObjectTyper         { return nil }
+func (i interfaces) GetObjectDefaulter() runtime.ObjectDefaulter { return nil }
+func (i interfaces) GetObjectConvertor() runtime.ObjectConvertor { return nil }
+func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper {
+	return i.mapper
+}
+
+type versioned struct{ attr admission.Attributes }
+
+func (v versioned) VersionedAttribute(kind schema.GroupVersionKind) (*admission.VersionedAttributes, error) {
+	return &admission.VersionedAttributes{
+		Attributes: v.attr, VersionedKind: kind,
+		VersionedObject: admission.NewLazyObject(v.attr.GetObject()), VersionedOldObject: admission.NewLazyObject(v.attr.GetOldObject()),
+	}, nil
+}
+
+type noNetwork struct{}
+
+func (noNetwork) RoundTrip(r *http.Request) (*http.Response, error) {
+	panic("request to " + r.URL.String())
+}
