@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -16,6 +17,10 @@ import (
 
 // DefaultNamespace is where Ostiary keeps its Secrets and Leases.
 const DefaultNamespace = "ostiary-system"
+
+// maxDrain is when connections are closed in any case: API servers close idle
+// ones after 90 s.
+const maxDrain = 110 * time.Second
 
 // ServiceReference names the Service that the API server calls.
 type ServiceReference struct {
@@ -36,6 +41,7 @@ type Options struct {
 	ExemptNamespaces []string
 	LogLevel         string
 	LogFormat        string
+	DrainMin         time.Duration
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -49,6 +55,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address to serve /healthz and /readyz on, host:port; 0 turns them off")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "agree with the other replicas on which of them writes; every replica answers admission calls")
 	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that no policy is enforced in, besides Ostiary's own, kube-system and kube-node-lease")
+	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
 	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "json", "form of a log line: json or console")
 }
@@ -66,6 +73,9 @@ func (o *Options) Validate() error {
 	errs = append(errs, address("--health-address", o.HealthAddress, true)...)
 	errs = append(errs, oneOf("--log-level", o.LogLevel, "debug", "info", "warn", "error")...)
 	errs = append(errs, oneOf("--log-format", o.LogFormat, "json", "console")...)
+	if o.DrainMin <= 0 || o.DrainMin > maxDrain {
+		errs = append(errs, field.Invalid(field.NewPath("--drain-min"), o.DrainMin.String(), "give a duration above 0s and up to "+maxDrain.String()))
+	}
 	errs = append(errs, o.validateEndpoint()...)
 	return errs.ToAggregate()
 }

@@ -38,6 +38,7 @@ func TestValidate(t *testing.T) {
 		"Service without a namespace": {args: []string{"--webhook-service=b:443"}, wantErr: "write namespace/name:port"},
 		"address without a port":      {args: []string{"--webhook-address=localhost"}, wantErr: `--webhook-address: Invalid value: "localhost": write host:port or :port`},
 		"webhook cannot be off":       {args: []string{"--webhook-address=0"}, wantErr: "--webhook-address"},
+		"no drain":                    {args: []string{"--drain-min=0s"}, wantErr: `--drain-min: Invalid value: "0s": give a duration above 0s and up to 1m50s`},
 		"unknown log level":           {args: []string{"--log-level=loud"}, wantErr: `--log-level: Unsupported value: "loud": supported values: "debug", "info", "warn", "error"`},
 		"unknown log format":          {args: []string{"--log-format=xml"}, wantErr: `--log-format: Unsupported value: "xml"`},
 		"bad namespace":               {args: []string{"--namespace=Not_One"}, wantErr: `--namespace: Invalid value: "Not_One": give the name of a namespace`},

@@ -1,0 +1,221 @@
+package policies
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/metrics"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// settle is how long the loader waits after a change for more of them, so that
+// applying a thousand policies is a few loads and not a thousand.
+const settle = 50 * time.Millisecond
+
+// Loader keeps the store equal to the policies in the API server. It runs on
+// every replica.
+type Loader struct {
+	Client           client.Reader
+	Store            *Store
+	Compiler         *policy.Compiler
+	Metrics          *metrics.Policies
+	Endpoint         registration.Endpoint
+	ExemptNamespaces []string
+	// Bundle is the current trust bundle, nil while there is none.
+	Bundle func() []byte
+	// BundleChanged receives after each change of the bundle.
+	BundleChanged <-chan struct{}
+}
+
+// SetupWithManager adds the loader to a manager. All its events come down to
+// one request: load what has changed.
+func (l *Loader) SetupWithManager(mgr manager.Manager) error {
+	c, err := controller.New("policies", mgr, controller.Options{
+		Reconciler:         l,
+		NeedLeaderElection: ptr.To(false),
+	})
+	if err != nil {
+		return fmt.Errorf("making the policy loader: %w", err)
+	}
+	for _, s := range []source.Source{
+		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}),
+		source.Kind[client.Object](mgr.GetCache(), &admissionregistrationv1.ValidatingWebhookConfiguration{}, single.Handler{After: settle}),
+		single.Signals(func(context.Context) <-chan struct{} { return l.BundleChanged }, single.Enqueue),
+	} {
+		if err := c.Watch(s); err != nil {
+			return fmt.Errorf("watching for the policy loader: %w", err)
+		}
+	}
+	return nil
+}
+
+// Reconcile loads the policies.
+func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	// The lists share their contents with the cache: nothing here changes them.
+	var policies v1alpha1.WebhookPolicyList
+	if err := l.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing policies: %w", err)
+	}
+	var observed admissionregistrationv1.ValidatingWebhookConfigurationList
+	if err := l.Client.List(ctx, &observed, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing configurations: %w", err)
+	}
+	l.Store.publish(l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed.Items))
+	return ctrl.Result{}, nil
+}
+
+// load makes the state for what is in the API server, compiling only what has
+// changed since the state before.
+func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observed []admissionregistrationv1.ValidatingWebhookConfiguration) *State {
+	carried := membersByGroup(observed)
+	inForce := sets.New[string]()
+	for _, members := range carried {
+		inForce.Insert(members...)
+	}
+	state := &State{Entries: make(map[types.UID]*Entry, len(policies))}
+	byName := make(map[string]*Entry, len(policies))
+	var planned []registration.Entry
+	for i := range policies {
+		e := l.entry(log, &policies[i], inForce.Has(policies[i].Name))
+		state.Entries[policies[i].UID] = e
+		byName[e.Policy.Name] = e
+		if e.Planned {
+			planned = append(planned, e.prepared)
+		}
+	}
+	bundle := l.Bundle()
+	state.Registrable = len(bundle) > 0
+	state.Plan = registration.Build(registration.Input{
+		Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, ExemptNamespaces: l.ExemptNamespaces,
+	})
+	state.View = registration.NewView(state.Plan, pointers(observed))
+	state.Snapshot = policy.NewSnapshot(served(state.Plan, carried, byName))
+	l.count(byName)
+	return state
+}
+
+// entry is the loaded form of a policy: the one before where its generation is
+// the same, else a new one.
+func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool) *Entry {
+	e := l.before(p)
+	if e == nil {
+		e = l.compile(log, p)
+	}
+	// A broken generation of a policy that is in force stays registered, and
+	// its requests are answered by its failurePolicy: a slip of the pen must
+	// not switch a policy off. One that never was in force is left out.
+	planned := e.registrable && (e.Accepted() || inForce)
+	if e.Planned != planned {
+		changed := *e
+		changed.Planned = planned
+		e = &changed
+	}
+	return e
+}
+
+func (l *Loader) before(p *v1alpha1.WebhookPolicy) *Entry {
+	state := l.Store.State()
+	if state == nil {
+		return nil
+	}
+	if e := state.Entries[p.UID]; e != nil && e.Policy.Generation == p.Generation {
+		return e
+	}
+	return nil
+}
+
+func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
+	log = log.WithValues("policy", p.Name, "generation", p.Generation)
+	compiled, errs := l.Compiler.Compile(p)
+	if len(errs) > 0 {
+		l.Metrics.CompileFailed()
+		log.Info("policy does not compile", "errors", errs.ToAggregate().Error())
+	} else {
+		log.V(1).Info("compiled policy")
+	}
+	refused := registration.Check(p)
+	return &Entry{
+		Policy:      p,
+		Compiled:    compiled,
+		Errors:      append(refused, errs...),
+		registrable: len(refused) == 0,
+		prepared:    registration.Prepare(p),
+	}
+}
+
+func (l *Loader) count(entries map[string]*Entry) {
+	names := make([]string, 0, len(entries))
+	refused := 0
+	for name, e := range entries {
+		names = append(names, name)
+		if !e.Accepted() {
+			refused++
+		}
+	}
+	slices.Sort(names)
+	l.Metrics.Keep(names, refused)
+}
+
+// served is who answers for each call group: the members that are planned, and
+// those that the configurations in the API server still name. While a policy
+// moves from one group to another it is answered for in both.
+func served(plan registration.Plan, carried map[string][]string, byName map[string]*Entry) map[string][]*policy.Compiled {
+	members := make(map[string][]*policy.Compiled, len(plan.Groups))
+	add := func(group string, names []string) {
+		compiled := make([]*policy.Compiled, 0, len(names))
+		for _, name := range names {
+			if e := byName[name]; e != nil {
+				compiled = append(compiled, e.Compiled)
+			}
+		}
+		members[group] = compiled
+	}
+	for group, names := range carried {
+		add(group, names)
+	}
+	for _, g := range plan.Groups {
+		add(g.Name, union(g.Members, carried[g.Name]))
+	}
+	return members
+}
+
+func membersByGroup(observed []admissionregistrationv1.ValidatingWebhookConfiguration) map[string][]string {
+	out := make(map[string][]string, len(observed))
+	for i := range observed {
+		if group, ok := strings.CutPrefix(observed[i].Name, registration.ConfigurationPrefix); ok {
+			out[group] = registration.Members(&observed[i])
+		}
+	}
+	return out
+}
+
+func union(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+// Package policies loads every WebhookPolicy on every replica: it compiles
+// them, groups them into calls, and answers admission requests with the result.
+package policies
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// Entry is one policy as this replica has loaded it.
+type Entry struct {
+	// Policy is shared with the cache and must not be changed.
+	Policy *v1alpha1.WebhookPolicy
+	// Compiled answers requests; where Errors is not empty, with these errors.
+	Compiled *policy.Compiled
+	// Errors say why the policy is not accepted.
+	Errors field.ErrorList
+	// Planned is false for a policy that is not accepted and was not in force
+	// before: it is not registered.
+	Planned bool
+
+	// registrable is false where no webhook may ever be registered for it.
+	registrable bool
+	prepared    registration.Entry
+}
+
+// Accepted reports whether the policy may be in force.
+func (e *Entry) Accepted() bool { return len(e.Errors) == 0 }
+
+// State is everything that this replica has loaded at one moment. It is immutable.
+type State struct {
+	Entries map[types.UID]*Entry
+	// Plan is the configurations that the loaded policies ask for; it has none
+	// while there is no trust bundle to register with.
+	Plan registration.Plan
+	// View tells which policies the observed configurations carry.
+	View registration.View
+	// Snapshot answers requests.
+	Snapshot *policy.Snapshot
+	// Registrable is false while there is no trust bundle.
+	Registrable bool
+}
+
+// Store holds the current state and answers with it.
+type Store struct {
+	Host policy.Host
+
+	state atomic.Pointer[State]
+
+	mu        sync.Mutex
+	listeners []chan struct{}
+}
+
+// Registered reports whether the configurations in the API server carry the
+// policy as it is loaded, in which webhooks, and if not, why.
+func (s *State) Registered(e *Entry) (refs []v1alpha1.WebhookReference, ok bool, why string) {
+	return s.View.Registered(e.prepared)
+}
+
+// State is what is loaded, nil before the first load.
+func (s *Store) State() *State { return s.state.Load() }
+
+// Loaded is an error until every policy that existed when this replica
+// started has been compiled or found broken.
+func (s *Store) Loaded() error {
+	if s.State() == nil {
+		return fmt.Errorf("policies are not loaded yet")
+	}
+	return nil
+}
+
+// Subscribe gives a channel that receives after each new state, until ctx
+// ends. A receiver that is busy misses nothing but repetitions.
+func (s *Store) Subscribe(ctx context.Context) <-chan struct{} {
+	c := make(chan struct{}, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = append(s.listeners, c)
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.listeners = slices.DeleteFunc(s.listeners, func(other chan struct{}) bool { return other == c })
+	})
+	return c
+}
+
+// publish makes a state the current one.
+func (s *Store) publish(state *State) {
+	s.state.Store(state)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.listeners {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Evaluate answers a request with the policies of a call group.
+func (s *Store) Evaluate(ctx context.Context, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	state := s.State()
+	if state == nil {
+		return nil, &NotLoadedError{}
+	}
+	g := state.Snapshot.Group(group)
+	if g == nil {
+		return nil, &NotLoadedError{Group: group}
+	}
+	return g.Evaluate(ctx, request, s.Host)
+}
+
+// NotLoadedError says that this replica cannot answer for a call group yet,
+// or no longer. It is never answered with "allowed".
+type NotLoadedError struct {
+	Group string // empty while nothing is loaded
+}
+
+// Error implements error.
+func (e *NotLoadedError) Error() string {
+	if e.Group == "" {
+		return "policies are not loaded yet"
+	}
+	return fmt.Sprintf("call group %q is not loaded", e.Group)
+}
+
+// RetryAfter tells the server to ask for another try, which the API server
+// makes within the webhook's timeout, perhaps at another replica.
+func (e *NotLoadedError) RetryAfter() time.Duration { return time.Second }

@@ -1,0 +1,178 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/policies"
+)
+
+// Reasons of conditions, which are those of events too.
+const (
+	// ReasonAccepted means that every expression compiles and the policy may be registered.
+	ReasonAccepted = "Accepted"
+	// ReasonInvalid means that the author has to change the policy.
+	ReasonInvalid = "Invalid"
+	// ReasonLoading means that this generation has not been looked at yet.
+	ReasonLoading = "Loading"
+	// ReasonRegistered means that webhook configurations carry the policy.
+	ReasonRegistered = "Registered"
+	// ReasonPending means that a webhook configuration has yet to be written.
+	ReasonPending = "Pending"
+	// ReasonNoCertificate means that there is no certificate to register with yet.
+	ReasonNoCertificate = "NoCertificate"
+	// ReasonInForce means that the API server sends requests to the policy.
+	ReasonInForce = "InForce"
+)
+
+const (
+	maxMessage      = 30 << 10 // bytes; the API server takes 32 KiB
+	maxEventMessage = 1000     // bytes; the API server takes 1 KiB
+)
+
+// facts are what has been observed of a policy, before it is put into words.
+type facts struct {
+	loaded     bool // this generation has been compiled
+	accepted   bool
+	problems   string
+	planned    bool
+	registered bool
+	why        string // not registered
+	waiting    bool   // for a certificate
+}
+
+// observe makes the status that a policy should have. It keeps the transition
+// times of conditions that stay as they are.
+func observe(p *v1alpha1.WebhookPolicy, state *policies.State, now metav1.Time) v1alpha1.WebhookPolicyStatus {
+	status := v1alpha1.WebhookPolicyStatus{
+		ObservedGeneration: p.Generation,
+		Actions:            p.Spec.Actions(),
+		FailurePolicy:      p.Spec.WebhookFailurePolicy(),
+	}
+	var f facts
+	f, status.Webhooks = look(p, state)
+	status.Conditions = append([]metav1.Condition(nil), p.Status.Conditions...)
+	for _, c := range conditions(p, f, status.Webhooks) {
+		set(&status.Conditions, c, p.Generation, now)
+	}
+	return status
+}
+
+func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.WebhookReference) {
+	if state == nil {
+		return facts{}, nil
+	}
+	e := state.Entries[p.UID]
+	if e == nil || e.Policy.Generation != p.Generation {
+		return facts{}, nil
+	}
+	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable}
+	if !f.accepted {
+		f.problems = e.Errors.ToAggregate().Error()
+	}
+	var refs []v1alpha1.WebhookReference
+	if f.planned {
+		refs, f.registered, f.why = state.Registered(e)
+	}
+	return f, refs
+}
+
+// conditions puts the facts into words. Ready is true only where both others
+// are; Reconciling and Stalled stand only while they are true (kstatus).
+func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) []metav1.Condition {
+	accepted, registered := acceptedCondition(f), registeredCondition(p, f, refs)
+	out := []metav1.Condition{accepted, registered}
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonInForce, Message: inForce(p)}
+	reconciling := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionFalse}
+	stalled := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse}
+	switch {
+	case accepted.Status == metav1.ConditionFalse:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, accepted.Reason, accepted.Message
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, accepted.Reason, "change the policy: see the condition Accepted"
+	case accepted.Status == metav1.ConditionUnknown:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, accepted.Reason, accepted.Message
+		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, accepted.Reason, accepted.Message
+	case registered.Status != metav1.ConditionTrue:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
+		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, registered.Reason, registered.Message
+	}
+	return append(out, ready, reconciling, stalled)
+}
+
+func acceptedCondition(f facts) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: "every expression compiles"}
+	switch {
+	case !f.loaded:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonLoading, "this generation has not been compiled yet"
+	case !f.accepted:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonInvalid, f.problems
+	}
+	return c
+}
+
+func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionRegistered, Status: metav1.ConditionFalse, Reason: ReasonPending, Message: f.why}
+	switch {
+	case !f.loaded:
+		c.Reason, c.Message = ReasonLoading, "this generation has not been compiled yet"
+	case !f.planned:
+		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
+	case f.registered:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, "carried by "+names(refs)
+		if !f.accepted {
+			c.Message += "; its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " until it is mended"
+		}
+	case f.waiting:
+		c.Reason, c.Message = ReasonNoCertificate, "waiting for the certificate that the API server is to trust"
+	}
+	return c
+}
+
+func names(refs []v1alpha1.WebhookReference) string {
+	out := make([]string, len(refs))
+	for i, r := range refs {
+		out[i] = r.Kind + " " + r.Configuration
+	}
+	return strings.Join(out, ", ")
+}
+
+// inForce says what the policy does to a request that fails a validation.
+func inForce(p *v1alpha1.WebhookPolicy) string {
+	return fmt.Sprintf("in force: a request that fails a validation meets %s", p.Spec.Actions())
+}
+
+// set puts a condition into the list; one of the kinds that stand only while
+// true is taken out instead when it is not.
+func set(list *[]metav1.Condition, c metav1.Condition, generation int64, now metav1.Time) {
+	if c.Status == metav1.ConditionFalse && (c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled) {
+		meta.RemoveStatusCondition(list, c.Type)
+		return
+	}
+	c.ObservedGeneration = generation
+	c.Message = cut(c.Message, maxMessage)
+	c.LastTransitionTime = now // kept from before where the status stays
+	meta.SetStatusCondition(list, c)
+}
+
+func ready(s v1alpha1.WebhookPolicyStatus) metav1.Condition { return find(s, v1alpha1.ConditionReady) }
+
+func find(s v1alpha1.WebhookPolicyStatus, kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
+}
+
+func short(s string) string { return cut(s, maxEventMessage) }
+
+// cut shortens s to at most limit bytes, at the start of a rune.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit-3], "") + "..."
+}

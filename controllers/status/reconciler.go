@@ -1,0 +1,163 @@
+// Package status reports, in each policy's status and in events, what has been
+// observed of the policy. Only the leader runs it.
+package status
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/controllers/single"
+)
+
+const (
+	fieldManager = "ostiary-status"
+	// workers write statuses at the same time: after a thousand policies have
+	// been applied there are a thousand to write.
+	workers = 8
+)
+
+// Reconciler keeps each policy's status equal to what is observed.
+type Reconciler struct {
+	Client client.Client
+	Store  *policies.Store
+	Events events.EventRecorder
+	Clock  clock.PassiveClock
+
+	written sync.Map // by UID: the status that was written last, which the cache may not show yet
+}
+
+// written is a status with the version of the policy that holds it.
+type written struct {
+	resourceVersion string
+	status          v1alpha1.WebhookPolicyStatus
+}
+
+// Controller makes a controller for one term of leadership.
+func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (controller.Controller, error) {
+	c, err := controller.NewUnmanaged("status", controller.Options{
+		Reconciler:              r,
+		Logger:                  log,
+		MaxConcurrentReconciles: workers,
+		SkipNameValidation:      ptr.To(true), // the name is taken again in each term
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the status controller: %w", err)
+	}
+	for _, s := range []source.Source{
+		single.Events(cache, &v1alpha1.WebhookPolicy{}, func(q single.Queue, obj client.Object) { q.Add(request(obj.GetName())) }),
+		single.Signals(r.Store.Subscribe, r.enqueueAll),
+	} {
+		if err := c.Watch(s); err != nil {
+			return nil, fmt.Errorf("watching for the status controller: %w", err)
+		}
+	}
+	return c, nil
+}
+
+func request(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}
+
+// enqueueAll enqueues every loaded policy. Most of them turn out unchanged,
+// which costs no call.
+func (r *Reconciler) enqueueAll(q single.Queue) {
+	state := r.Store.State()
+	if state == nil {
+		return
+	}
+	for _, e := range state.Entries {
+		q.Add(request(e.Policy.Name))
+	}
+}
+
+// Reconcile writes a policy's status if it differs from what is observed, and
+// tells of the change in an event.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var p v1alpha1.WebhookPolicy
+	if err := r.Client.Get(ctx, req.NamespacedName, &p); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	p.Status = r.latest(&p)
+	want := observe(&p, r.Store.State(), metav1.NewTime(r.Clock.Now()))
+	if equality.Semantic.DeepEqual(p.Status, want) {
+		return ctrl.Result{}, nil
+	}
+	if err := r.write(ctx, &p, want); err != nil {
+		return ctrl.Result{}, err
+	}
+	r.tell(&p, p.Status, want)
+	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
+	if err != nil {
+		return fmt.Errorf("converting the status of policy %s: %w", p.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicy"))
+	u.SetName(p.Name)
+	u.SetUID(p.UID) // a policy of the same name that was created since is not this one
+	err = r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership)
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return nil // it is gone; the cache will say so
+	case err != nil:
+		return fmt.Errorf("writing the status of policy %s: %w", p.Name, err)
+	}
+	r.written.Store(p.UID, written{resourceVersion: u.GetResourceVersion(), status: want})
+	return nil
+}
+
+// latest is the policy's status: as the cache shows it, or as it was written,
+// where that is later.
+func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicyStatus {
+	value, ok := r.written.Load(p.UID)
+	if !ok {
+		return p.Status
+	}
+	w := value.(written)
+	if order, err := resourceversion.CompareResourceVersion(w.resourceVersion, p.ResourceVersion); err == nil && order > 0 {
+		return w.status
+	}
+	r.written.Delete(p.UID)
+	return p.Status
+}
+
+// tell emits an event when a policy starts or stops being in force, and when a
+// generation of it is refused.
+func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {
+	was, is := ready(before), ready(after)
+	accepted := find(after, v1alpha1.ConditionAccepted)
+	refused := find(before, v1alpha1.ConditionAccepted)
+	switch {
+	case accepted.Status == metav1.ConditionFalse && (refused.Status != metav1.ConditionFalse || refused.ObservedGeneration != accepted.ObservedGeneration):
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, accepted.Reason, "Refuse", "%s", short(accepted.Message))
+	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
+		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
+	case is.Status != metav1.ConditionTrue && was.Status == metav1.ConditionTrue:
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
+	}
+}

@@ -1,0 +1,82 @@
+// Command ostiary is the manager: it registers the webhooks that WebhookPolicies
+// ask for, keeps their certificates, and answers the admission calls.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/ostiary/ostiary/internal/options"
+)
+
+func main() {
+	if err := command(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "ostiary: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func command(args []string) error {
+	var o options.Options
+	flags := pflag.NewFlagSet("ostiary", pflag.ContinueOnError)
+	o.Bind(flags)
+	showVersion := flags.Bool("version", false, "print the version and exit")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		return nil
+	case err != nil:
+		return err
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: every setting is a flag, see --help", flags.Arg(0))
+	case *showVersion:
+		fmt.Println(version)
+		return nil
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	log, err := newLogger(o)
+	if err != nil {
+		return err
+	}
+	ctrl.SetLogger(log)
+	klog.SetLogger(log.WithName("client-go"))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, o, log)
+}
+
+// version is set by the linker.
+var version = "dev"
+
+func newLogger(o options.Options) (logr.Logger, error) {
+	level, err := zapcore.ParseLevel(o.LogLevel)
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("parsing --log-level: %w", err)
+	}
+	config := zap.NewProductionConfig()
+	if o.LogFormat == "console" {
+		config.Encoding = "console"
+		config.EncoderConfig.EncodeLevel = zapcore.CapitalLevelEncoder
+	}
+	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	config.Level = zap.NewAtomicLevelAt(level)
+	config.DisableStacktrace = true
+	zapLog, err := config.Build()
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
+	}
+	return zapr.NewLogger(zapLog), nil
+}

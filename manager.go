@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/controllers/configurations"
+	"github.com/ostiary/ostiary/controllers/leadership"
+	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/controllers/status"
+	"github.com/ostiary/ostiary/internal/metrics"
+	"github.com/ostiary/ostiary/internal/options"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/webhooks"
+)
+
+// replica is one process of Ostiary, put together and not yet started.
+type replica struct {
+	options  options.Options
+	log      logr.Logger
+	manager  manager.Manager
+	client   kubernetes.Interface
+	store    *policies.Store
+	watcher  *certificates.Watcher
+	keeper   *certificates.Keeper
+	server   *webhooks.Server
+	register *configurations.Reconciler
+	report   *status.Reconciler
+}
+
+// run serves until ctx ends and the server has drained.
+func run(ctx context.Context, o options.Options, log logr.Logger) error {
+	config, err := restConfig(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	r, err := newReplica(config, o, log)
+	if err != nil {
+		return err
+	}
+	// The server drains first; until it has, everything that it answers from
+	// goes on.
+	managing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, serving := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer stop()
+		return r.server.Start(serving)
+	})
+	group.Go(func() error {
+		err := r.manager.Start(managing)
+		if err == nil && serving.Err() == nil {
+			err = errors.New("the manager ended by itself")
+		}
+		return err
+	})
+	return group.Wait()
+}
+
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	// The API server's own fairness decides who waits, not a limit of the client's.
+	config.QPS = -1
+	config.UserAgent = "ostiary/" + version
+	return config, nil
+}
+
+func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*replica, error) {
+	r := &replica{options: o, log: log}
+	var err error
+	if r.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	if r.manager, err = newManager(config, o, log); err != nil {
+		return nil, err
+	}
+	for _, build := range []func() error{r.addCertificates, r.addPolicies, r.addServer, r.addLeader, r.addChecks} {
+		if err := build(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func newManager(config *rest.Config, o options.Options, log logr.Logger) (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("adding to the scheme: %w", err)
+		}
+	}
+	ours := labels.SelectorFromSet(labels.Set{registration.LabelManagedBy: registration.ManagedBy})
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                 scheme,
+		Logger:                 log,
+		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress: o.HealthAddress,
+		Cache: cache.Options{
+			// A read of what is not watched is a mistake, not a reason to watch it.
+			ReaderFailOnMissingInformer: true,
+			DefaultTransform:            cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&v1alpha1.WebhookPolicy{}: {},
+				&corev1.Namespace{}:       {},
+				&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Label: ours},
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+func (r *replica) addCertificates() error {
+	dns, ips, err := r.options.ServerNames()
+	if err != nil {
+		return err
+	}
+	o := certificates.Options{
+		Namespace:   r.options.Namespace,
+		ServerNames: certificates.ServerNames{DNS: dns, IPs: ips},
+		Clock:       clock.RealClock{},
+		Log:         r.log.WithName("certificates"),
+		Registerer:  ctrlmetrics.Registry,
+	}
+	r.watcher = certificates.NewWatcher(r.client, o)
+	r.keeper = certificates.NewKeeper(r.client, o)
+	return r.manager.Add(r.watcher)
+}
+
+func (r *replica) addPolicies() error {
+	endpoint, err := endpointOf(r.options)
+	if err != nil {
+		return err
+	}
+	counts := metrics.NewPolicies(ctrlmetrics.Registry)
+	log := r.log.WithName("policies")
+	r.store = &policies.Store{Host: policy.Host{
+		Namespaces: namespaces{cached: r.manager.GetCache(), live: r.manager.GetAPIReader()},
+		Now:        clock.RealClock{}.Now,
+		Observe:    counts.Observe,
+		Panicked: func(name string, value any, stack []byte) {
+			counts.Panicked()
+			log.Error(fmt.Errorf("panic: %v", value), "evaluation panicked", "policy", name, "stack", string(stack))
+		},
+	}}
+	// Namespaces are read on the admission path, so they are watched from the start.
+	if _, err := r.manager.GetCache().GetInformer(context.Background(), &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching namespaces: %w", err)
+	}
+	loader := &policies.Loader{
+		Client:           r.manager.GetClient(),
+		Store:            r.store,
+		Compiler:         policy.NewCompiler(),
+		Metrics:          counts,
+		Endpoint:         endpoint,
+		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
+		Bundle:           r.watcher.Bundle,
+		BundleChanged:    r.watcher.Subscribe(),
+	}
+	return loader.SetupWithManager(r.manager)
+}
+
+func endpointOf(o options.Options) (registration.Endpoint, error) {
+	if o.WebhookURL != "" {
+		e := registration.Endpoint{URL: o.WebhookURL}
+		return e, e.Validate()
+	}
+	service, err := o.Service()
+	if err != nil {
+		return registration.Endpoint{}, err
+	}
+	e := registration.Endpoint{Service: &registration.Service{Namespace: service.Namespace, Name: service.Name, Port: service.Port}}
+	return e, e.Validate()
+}
+
+func (r *replica) addServer() error {
+	var err error
+	r.server, err = webhooks.New(webhooks.Options{
+		Address:        r.options.WebhookAddress,
+		GetCertificate: r.watcher.GetCertificate,
+		Evaluator:      evaluator{r.store},
+		Registerer:     ctrlmetrics.Registry,
+		Log:            r.log.WithName("webhooks"),
+		Drain:          webhooks.Drain{Min: r.options.DrainMin},
+	})
+	return err
+}
+
+// addLeader adds what only one replica does at a time: certificates,
+// configurations and statuses.
+func (r *replica) addLeader() error {
+	r.register = &configurations.Reconciler{
+		Client:     r.manager.GetClient(),
+		Live:       r.manager.GetAPIReader(),
+		Store:      r.store,
+		Registered: configurations.NewGauge(ctrlmetrics.Registry),
+	}
+	r.report = &status.Reconciler{
+		Client: r.manager.GetClient(),
+		Store:  r.store,
+		Events: r.manager.GetEventRecorder("ostiary"),
+		Clock:  clock.RealClock{},
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("finding the host's name: %w", err)
+	}
+	return r.manager.Add(&leadership.Elector{
+		Client:    r.client,
+		Namespace: r.options.Namespace,
+		Identity:  host + "_" + uuid.NewString(),
+		Disabled:  !r.options.LeaderElect,
+		Lead:      r.lead,
+		Log:       r.log.WithName("leadership"),
+	})
+}
+
+func (r *replica) lead(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.keeper.Run(ctx) })
+	for _, build := range []func(cache.Cache, logr.Logger) (controller.Controller, error){r.register.Controller, r.report.Controller} {
+		c, err := build(r.manager.GetCache(), r.log)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return c.Start(ctx) })
+	}
+	return group.Wait()
+}
+
+func (r *replica) addChecks() error {
+	if err := r.manager.AddHealthzCheck("process", func(*http.Request) error { return nil }); err != nil {
+		return fmt.Errorf("adding a health check: %w", err)
+	}
+	for name, check := range map[string]func() error{
+		"policies":     r.store.Loaded,
+		"certificates": r.watcher.Ready,
+		"server":       r.server.Ready,
+	} {
+		if err := r.manager.AddReadyzCheck(name, func(*http.Request) error { return check() }); err != nil {
+			return fmt.Errorf("adding the readiness check %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// evaluator lets the server ask the store.
+type evaluator struct{ store *policies.Store }
+
+// Evaluate implements webhooks.Evaluator.
+func (e evaluator) Evaluate(ctx context.Context, phase webhooks.Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	if phase != webhooks.Validate {
+		return nil, &policies.NotLoadedError{Group: group}
+	}
+	return e.store.Evaluate(ctx, group, request)
+}
+
+// namespaces finds a namespace in the cache; one that was created a moment ago
+// may only be in the API server, as the native engine knows too.
+type namespaces struct {
+	cached, live client.Reader
+}
+
+// GetNamespace implements policy.Namespaces.
+func (n namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{}
+	err := n.cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		err = n.live.Get(ctx, client.ObjectKey{Name: name}, ns)
+	}
+	return ns, err
+}
