@@ -42,8 +42,8 @@ bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allow
 .PHONY: test
 test: kubernetes $(GOTESTSUM) ## Run every test, with the race detector and a real API server
 	@echo "Testing every package with the race detector (the first run compiles for some minutes)"
+	@cd hack/kubernetes && $(CURDIR)/$(GOTESTSUM) --format pkgname
 	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 20m ./...
-	@cd hack/kubernetes && $(CURDIR)/$(GOTESTSUM) --format pkgname --format-hide-empty-pkg
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
