@@ -1,0 +1,79 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// maxRoots is how many roots a bundle holds: the current CA and the one it
+// follows.
+const maxRoots = 2
+
+// Bundle is the set of roots that API servers are told to trust. Equal sets
+// give equal bytes, because every change of a caBundle's bytes costs each API
+// server a new connection. The zero Bundle is empty.
+type Bundle struct {
+	roots []*x509.Certificate
+}
+
+// NewBundle makes a bundle of one or two CA certificates. Their order and
+// duplicates do not matter.
+func NewBundle(roots ...*x509.Certificate) (Bundle, error) {
+	roots = canonicalRoots(roots)
+	switch {
+	case len(roots) == 0:
+		return Bundle{}, reject(ReasonEncoding, errors.New("the bundle holds no certificate"))
+	case len(roots) > maxRoots:
+		return Bundle{}, reject(ReasonEncoding, fmt.Errorf("the bundle holds %d roots: at most %d are allowed", len(roots), maxRoots))
+	}
+	for _, c := range roots {
+		if err := checkIsCA(c); err != nil {
+			return Bundle{}, err
+		}
+	}
+	return Bundle{roots: roots}, nil
+}
+
+// canonicalRoots returns the certificates sorted by their encoding and without
+// duplicates.
+func canonicalRoots(roots []*x509.Certificate) []*x509.Certificate {
+	byEncoding := func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) }
+	return slices.CompactFunc(slices.SortedFunc(slices.Values(roots), byEncoding), (*x509.Certificate).Equal)
+}
+
+func checkIsCA(c *x509.Certificate) error {
+	if !c.BasicConstraintsValid || !c.IsCA {
+		return reject(ReasonUsage, fmt.Errorf("certificate %s is not a CA", Serial(c)))
+	}
+	return nil
+}
+
+// ParseBundle reads a bundle from PEM.
+func ParseBundle(data []byte) (Bundle, error) {
+	certs, err := ParseCertificates(data)
+	if err != nil {
+		return Bundle{}, err
+	}
+	return NewBundle(certs...)
+}
+
+// PEM returns the canonical bytes of the bundle.
+func (b Bundle) PEM() []byte { return encodeCertificates(b.roots) }
+
+// Equal reports whether two bundles hold the same roots.
+func (b Bundle) Equal(other Bundle) bool {
+	return slices.EqualFunc(b.roots, other.roots, (*x509.Certificate).Equal)
+}
+
+// Issuer returns the root that signed the certificate, nil if none did.
+func (b Bundle) Issuer(c *x509.Certificate) *x509.Certificate {
+	for _, root := range b.roots {
+		if c.CheckSignatureFrom(root) == nil {
+			return root
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package pki
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+var (
+	epoch0 = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	names  = Names{
+		DNS: []string{"ostiary-webhook.ostiary-system.svc"},
+		IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+	}
+)
+
+func config() Config { return Config{}.WithDefaults() }
+
+func mustCA(t *testing.T, n Names, now time.Time) Pair {
+	t.Helper()
+	ca, err := newCA(n, config(), now, rand.Reader)
+	if err != nil {
+		t.Fatalf("creating a CA: %v", err)
+	}
+	return ca
+}
+
+func mustLeaf(t *testing.T, ca Pair, n Names, now time.Time) Pair {
+	t.Helper()
+	leaf, err := newLeaf(ca, n, config(), now, rand.Reader)
+	if err != nil {
+		t.Fatalf("issuing a leaf: %v", err)
+	}
+	return leaf
+}
+
+func mustBundle(t *testing.T, pairs ...Pair) Bundle {
+	t.Helper()
+	var roots []*x509.Certificate
+	for _, p := range pairs {
+		roots = append(roots, p.Certificate())
+	}
+	b, err := NewBundle(roots...)
+	if err != nil {
+		t.Fatalf("making a bundle: %v", err)
+	}
+	return b
+}
+
+// settle carries out what Next says until it says Wait, and fails when that
+// takes more steps than any state can need.
+func settle(t *testing.T, s State, n Names, c Config, now time.Time) (State, []Kind) {
+	t.Helper()
+	var done []Kind
+	for {
+		a := Next(s, n, c, now)
+		if a.Kind == Wait {
+			if !a.At.After(now) {
+				t.Fatalf("Next waits until %s, which is not after %s", a.At, now)
+			}
+			return s, done
+		}
+		if len(done) == 3 {
+			t.Fatalf("no rest after %v; next is %+v", done, a)
+		}
+		var err error
+		if s, err = Apply(s, a, n, c, now, rand.Reader); err != nil {
+			t.Fatalf("applying %+v: %v", a, err)
+		}
+		done = append(done, a.Kind)
+	}
+}

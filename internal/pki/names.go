@@ -1,0 +1,143 @@
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// maxNames bounds the names of one certificate.
+const maxNames = 32
+
+// Names are the names under which API servers call Ostiary.
+type Names struct {
+	DNS []string
+	IPs []netip.Addr
+}
+
+// Validate says what is wrong with the names.
+func (n Names) Validate() error {
+	switch count := len(n.DNS) + len(n.IPs); {
+	case count == 0:
+		return errors.New("no server name: give at least one DNS name or IP address")
+	case count > maxNames:
+		return fmt.Errorf("%d server names: give at most %d", count, maxNames)
+	}
+	for _, name := range n.DNS {
+		if !validDNSName(name) {
+			return fmt.Errorf("server name %q: must be a DNS name in lower case without wildcard", name)
+		}
+	}
+	for _, ip := range n.IPs {
+		if !ip.IsValid() || ip.Zone() != "" {
+			return fmt.Errorf("server address %q: must be an IP address without zone", ip)
+		}
+	}
+	return nil
+}
+
+func validDNSName(name string) bool {
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		if strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// canonical returns the names sorted and without duplicates, every address in
+// its shortest form.
+func (n Names) canonical() Names {
+	dns := slices.Clone(n.DNS)
+	slices.Sort(dns)
+	ips := make([]netip.Addr, len(n.IPs))
+	for i, ip := range n.IPs {
+		ips[i] = ip.Unmap()
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return Names{DNS: slices.Compact(dns), IPs: slices.Compact(ips)}
+}
+
+// equal reports whether a certificate carries exactly these names.
+func (n Names) equal(cert *x509.Certificate) bool {
+	want, got := n.canonical(), namesOf(cert)
+	return slices.Equal(want.DNS, got.DNS) && slices.Equal(want.IPs, got.IPs)
+}
+
+func namesOf(cert *x509.Certificate) Names {
+	n := Names{DNS: cert.DNSNames}
+	for _, ip := range cert.IPAddresses {
+		if addr, ok := netip.AddrFromSlice(ip); ok {
+			n.IPs = append(n.IPs, addr)
+		}
+	}
+	return n.canonical()
+}
+
+// coveredBy returns an error that names the first name that the certificate
+// is not for.
+func (n Names) coveredBy(cert *x509.Certificate) error {
+	for _, name := range n.DNS {
+		if err := cert.VerifyHostname(name); err != nil {
+			return err
+		}
+	}
+	for _, ip := range n.IPs {
+		if err := cert.VerifyHostname(ip.Unmap().String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permittedBy reports whether the constraints of a CA name each of the names.
+// A CA that permits a wider domain or range is not one of ours and is not
+// recognised.
+func (n Names) permittedBy(ca *x509.Certificate) bool {
+	for _, name := range n.DNS {
+		if !slices.Contains(ca.PermittedDNSDomains, name) {
+			return false
+		}
+	}
+	for _, ip := range n.ipNets() {
+		if !slices.ContainsFunc(ca.PermittedIPRanges, func(r *net.IPNet) bool { return r.String() == ip.String() }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (n Names) netIPs() []net.IP {
+	var ips []net.IP
+	for _, ip := range n.IPs {
+		ips = append(ips, ip.Unmap().AsSlice())
+	}
+	return ips
+}
+
+func (n Names) ipNets() []*net.IPNet {
+	var nets []*net.IPNet
+	for _, ip := range n.netIPs() {
+		bits := len(ip) * 8
+		nets = append(nets, &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)})
+	}
+	return nets
+}
+
+// allIPNets are the two ranges that hold every address.
+func allIPNets() []*net.IPNet {
+	return []*net.IPNet{
+		{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
+		{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)},
+	}
+}

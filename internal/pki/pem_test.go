@@ -1,0 +1,272 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPEMRoundTrip(t *testing.T) {
+	ca := mustCA(t, names, epoch0)
+	keyPEM, err := ca.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := ParseCertificates(ca.CertificatePEM())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ParseKey(keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := NewPair(chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Certificate().Equal(ca.Certificate()) || !got.key.Equal(ca.key) {
+		t.Error("the pair is not the same after encoding and parsing")
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	ca := mustCA(t, names, epoch0)
+	cert := ca.CertificatePEM()
+	key, err := ca.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaPEM := pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: rsaDER})
+	bad := func(blockType string) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: []byte("no DER")})
+	}
+	asCerts := func(b []byte) error { _, err := ParseCertificates(b); return err }
+	asKey := func(b []byte) error { _, err := ParseKey(b); return err }
+	tests := map[string]struct {
+		parse   func([]byte) error
+		data    []byte
+		wantErr string
+	}{
+		"nothing":               {asCerts, nil, "empty"},
+		"spaces":                {asCerts, []byte(" \n"), "empty"},
+		"no PEM":                {asCerts, []byte("hello"), "something that is not PEM stands after 0 blocks"},
+		"text before":           {asCerts, append([]byte("hello\n"), cert...), "something that is not PEM stands after 0 blocks"},
+		"text after":            {asCerts, append(bytes.Clone(cert), "hello"...), "something that is not PEM stands after 1 blocks"},
+		"half a block":          {asCerts, cert[:len(cert)/2], "block 1 is not PEM"},
+		"a key":                 {asCerts, key, `block 1 is not of type "CERTIFICATE"`},
+		"a key behind":          {asCerts, append(bytes.Clone(cert), key...), `block 2 is not of type "CERTIFICATE"`},
+		"no certificate in it":  {asCerts, bad(certificateBlock), "certificate 1: x509"},
+		"too large":             {asCerts, bytes.Repeat([]byte("-----BEGIN "), 64<<10/11+1), "65538 bytes of PEM: at most 65536 are read"},
+		"a certificate as key":  {asKey, cert, `block 1 is not of type "PRIVATE KEY"`},
+		"two keys":              {asKey, append(bytes.Clone(key), key...), "2 keys where one is expected"},
+		"no key in it":          {asKey, bad(keyBlock), "not a PKCS #8 private key"},
+		"an RSA key":            {asKey, rsaPEM, "not an ECDSA key"},
+		"too large to be a key": {asKey, bytes.Repeat(key, 64<<10/len(key)+1), "bytes of PEM: at most 65536 are read"},
+		"no key at all":         {asKey, nil, "empty"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tc.parse(tc.data)
+			var rejected *RejectedError
+			if !errors.As(err, &rejected) || !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error = %v, want a RejectedError with %q", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestNewPairRefuses(t *testing.T) {
+	a, b := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		chain []*x509.Certificate
+		key   *ecdsa.PrivateKey
+		want  Reason
+	}{
+		"no certificate": {nil, a.key, ReasonEncoding},
+		"no key":         {a.chain, nil, ReasonKey},
+		"another curve":  {a.chain, p384, ReasonKey},
+		"somebody's key": {a.chain, b.key, ReasonKey},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewPair(tc.chain, tc.key)
+			var rejected *RejectedError
+			if !errors.As(err, &rejected) || rejected.Reason != tc.want {
+				t.Errorf("error = %v, want reason %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestPairNeverPrintsItsKey(t *testing.T) {
+	ca := mustCA(t, names, epoch0)
+	keyPEM, err := ca.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := ca.key.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := State{CA: Authority{Pair: ca}}
+	out := fmt.Sprintf("%v %+v %#v %s %v %+v %#v %s", ca, ca, ca, ca, s, s, s, asJSON)
+	for _, secret := range []string{
+		string(keyPEM),
+		base64.StdEncoding.EncodeToString(raw),
+		fmt.Sprintf("%x", raw),
+		fmt.Sprint(raw),
+		strings.Trim(fmt.Sprint(raw), "[]"),
+		ca.key.D.String(), //nolint:staticcheck // the number that must not be printed
+	} {
+		if strings.Contains(out, secret) {
+			t.Errorf("the key is in %s", out)
+		}
+	}
+}
+
+func TestBundleIsCanonical(t *testing.T) {
+	a, b, c := mustCA(t, names, epoch0), mustCA(t, names, epoch0), mustCA(t, names, epoch0)
+	want := mustBundle(t, a, b).PEM()
+	for name, got := range map[string]Bundle{
+		"other order": mustBundle(t, b, a),
+		"duplicates":  mustBundle(t, b, a, b, a, a),
+	} {
+		if diff := cmp.Diff(string(want), string(got.PEM())); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if !got.Equal(mustBundle(t, a, b)) {
+			t.Errorf("%s: the bundles are not equal", name)
+		}
+	}
+	backwards := append(b.CertificatePEM(), a.CertificatePEM()...)
+	forwards := append(a.CertificatePEM(), b.CertificatePEM()...)
+	for _, data := range [][]byte{backwards, forwards} {
+		got, err := ParseBundle(append([]byte("\n\n"), data...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got.PEM())); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if mustBundle(t, a).Equal(mustBundle(t, a, b)) {
+		t.Error("bundles of different roots are equal")
+	}
+
+	for name, roots := range map[string][]*x509.Certificate{
+		"none":   nil,
+		"three":  {a.Certificate(), b.Certificate(), c.Certificate()},
+		"a leaf": {mustLeaf(t, a, names, epoch0).Certificate()},
+	} {
+		if _, err := NewBundle(roots...); err == nil {
+			t.Errorf("a bundle of %s is accepted", name)
+		}
+	}
+}
+
+func TestPairCheck(t *testing.T) {
+	ca, stranger := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
+	leaf := mustLeaf(t, ca, names, epoch0)
+	other := Names{DNS: []string{"other.ostiary-system.svc"}}
+	client := certify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	noUsage := certify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	subCA := certify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true})
+	tests := map[string]struct {
+		pair   Pair
+		bundle Bundle
+		names  Names
+		now    time.Time
+		want   Reason
+	}{
+		"good":               {leaf, mustBundle(t, ca), names, epoch0, ""},
+		"good under two":     {leaf, mustBundle(t, ca, stranger), names, epoch0, ""},
+		"good for one name":  {leaf, mustBundle(t, ca), Names{IPs: names.IPs}, epoch0, ""},
+		"at its last moment": {leaf, mustBundle(t, ca), names, epoch0.Add(90 * day), ""},
+		"expired":            {leaf, mustBundle(t, ca), names, epoch0.Add(90*day + time.Second), ReasonValidity},
+		"not yet valid":      {leaf, mustBundle(t, ca), names, epoch0.Add(-time.Hour - time.Second), ReasonValidity},
+		"another name":       {leaf, mustBundle(t, ca), other, epoch0, ReasonNames},
+		"another CA":         {leaf, mustBundle(t, stranger), names, epoch0, ReasonChain},
+		"no bundle":          {leaf, Bundle{}, names, epoch0, ReasonChain},
+		"no pair":            {Pair{}, mustBundle(t, ca), names, epoch0, ReasonEncoding},
+		"client certificate": {client, mustBundle(t, ca), names, epoch0, ReasonUsage},
+		"cannot sign":        {noUsage, mustBundle(t, ca), names, epoch0, ReasonUsage},
+		"a CA":               {subCA, mustBundle(t, ca), names, epoch0, ReasonUsage},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tc.pair.Check(tc.bundle, tc.names, tc.now)
+			var rejected *RejectedError
+			switch errors.As(err, &rejected); {
+			case tc.want == "" && err != nil:
+				t.Errorf("error = %v, want none", err)
+			case tc.want != "" && (rejected == nil || rejected.Reason != tc.want):
+				t.Errorf("error = %v, want reason %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// certify signs a certificate for the usual names with unusual properties.
+func certify(t *testing.T, ca Pair, tmpl *x509.Certificate) Pair {
+	t.Helper()
+	key, serial, err := newKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl.SerialNumber = serial
+	tmpl.NotBefore, tmpl.NotAfter = epoch0.Add(-time.Hour), epoch0.Add(day)
+	tmpl.DNSNames, tmpl.IPAddresses = names.DNS, names.netIPs()
+	pair, err := sign(tmpl, ca.Certificate(), key, ca.key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Add([]byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if key, err := ParseKey(data); (key == nil) == (err == nil) {
+			t.Errorf("key = %v, error = %v", key != nil, err)
+		}
+		b, err := ParseBundle(data)
+		if err != nil {
+			return
+		}
+		again, err := ParseBundle(b.PEM())
+		if err != nil || !again.Equal(b) {
+			t.Errorf("the bundle does not survive its own encoding: %v", err)
+		}
+	})
+}

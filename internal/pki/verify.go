@@ -1,0 +1,125 @@
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Reason says in one word why a pair or a bundle is refused. There is a fixed
+// number of them, so a reason may be a metric label.
+type Reason string
+
+// The reasons for which a pair or a bundle is refused.
+const (
+	ReasonEncoding Reason = "encoding"
+	ReasonKey      Reason = "key"
+	ReasonNames    Reason = "names"
+	ReasonUsage    Reason = "usage"
+	ReasonValidity Reason = "validity"
+	ReasonChain    Reason = "chain"
+)
+
+// Reasons returns every reason there is.
+func Reasons() []Reason {
+	return []Reason{ReasonEncoding, ReasonKey, ReasonNames, ReasonUsage, ReasonValidity, ReasonChain}
+}
+
+// RejectedError is the error for a pair or a bundle that must not be used. Its
+// text never quotes a key.
+type RejectedError struct {
+	Reason Reason
+	Err    error
+}
+
+// Error implements error.
+func (e *RejectedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *RejectedError) Unwrap() error { return e.Err }
+
+func reject(reason Reason, err error) error { return &RejectedError{Reason: reason, Err: err} }
+
+// Verify reports whether an API server that trusts the bundle accepts the
+// chain, leaf first, for each of the names.
+func Verify(chain []*x509.Certificate, bundle Bundle, names Names, now time.Time) error {
+	if len(chain) == 0 {
+		return reject(ReasonChain, errors.New("the chain holds no certificate"))
+	}
+	if err := names.coveredBy(chain[0]); err != nil {
+		return reject(ReasonNames, err)
+	}
+	opts := x509.VerifyOptions{
+		Roots:         x509.NewCertPool(),
+		Intermediates: x509.NewCertPool(),
+		CurrentTime:   now,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, c := range bundle.roots {
+		opts.Roots.AddCert(c)
+	}
+	for _, c := range chain[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(opts); err != nil {
+		return reject(ReasonChain, err)
+	}
+	return nil
+}
+
+// Check reports whether the pair may be served: it is a valid server
+// certificate for each of the names, and verifies under the bundle. That the
+// key fits was checked when the pair was made.
+func (p Pair) Check(bundle Bundle, names Names, now time.Time) error {
+	if p.IsZero() {
+		return reject(ReasonEncoding, errors.New("no certificate"))
+	}
+	leaf := p.Certificate()
+	if err := checkValidity(leaf, now); err != nil {
+		return err
+	}
+	if leaf.IsCA || leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 ||
+		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+		return reject(ReasonUsage, errors.New("the certificate is not one for a TLS server"))
+	}
+	return Verify(p.chain, bundle, names, now)
+}
+
+func checkValidity(c *x509.Certificate, now time.Time) error {
+	switch {
+	case now.Before(c.NotBefore):
+		return reject(ReasonValidity, fmt.Errorf("the certificate is not valid before %s", c.NotBefore.UTC().Format(time.RFC3339)))
+	case now.After(c.NotAfter):
+		return reject(ReasonValidity, fmt.Errorf("the certificate expired at %s", c.NotAfter.UTC().Format(time.RFC3339)))
+	}
+	return nil
+}
+
+// checkCA reports whether the pair may go on signing leaves for the names.
+func (p Pair) checkCA(names Names, now time.Time) error {
+	if p.IsZero() {
+		return reject(ReasonEncoding, errors.New("there is no usable CA"))
+	}
+	ca := p.Certificate()
+	if err := checkValidity(ca, now); err != nil {
+		return err
+	}
+	if checkIsCA(ca) != nil || ca.MaxPathLen != caPathLength || ca.CheckSignatureFrom(ca) != nil {
+		return reject(ReasonUsage, errors.New("the CA certificate is not a self-signed CA of this kind"))
+	}
+	if !names.permittedBy(ca) {
+		return reject(ReasonNames, errors.New("the CA does not permit every server name"))
+	}
+	return nil
+}
+
+// MinimumLeft is how much life a served certificate must have left for the
+// replica to count as ready: a day, or a tenth of a short lifetime.
+func MinimumLeft(c *x509.Certificate) time.Duration {
+	return min(day, c.NotAfter.Sub(start(c))/10)
+}
+
+// start is the moment at which a certificate was made.
+func start(c *x509.Certificate) time.Time { return c.NotBefore.Add(backdate) }
