@@ -55,7 +55,7 @@ func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
     {key: a, operator: NotIn, values: [x]}, {key: example.com/a, operator: Exists}, {key: a, operator: DoesNotExist}]}`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := dryRun(policies, policyWith(t, fields)); err != nil {
+			if _, err := dryRun(t, policies, policyWith(t, fields)); err != nil {
 				t.Errorf("refused: %v", err)
 			}
 		})
@@ -65,7 +65,7 @@ func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 func testRefused(t *testing.T, policies dynamic.ResourceInterface) {
 	for name, tc := range refusedCases() {
 		t.Run(name, func(t *testing.T) {
-			_, err := dryRun(policies, policyWith(t, tc.fields))
+			_, err := dryRun(t, policies, policyWith(t, tc.fields))
 			if err == nil {
 				t.Fatal("accepted, want it refused")
 			}

@@ -1,9 +1,9 @@
-// Package crd tests the CustomResourceDefinition of WebhookPolicy on a real API
-// server: what it accepts, and what it says about what it refuses.
+// Package crd tests what config/ installs on a real API server: above all the
+// CustomResourceDefinition of WebhookPolicy, what it accepts, and what it says
+// about what it refuses.
 package crd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,62 +12,53 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 const (
-	crdDir     = "../../config/crd/bases"
+	installDir = "../../config/default"
 	samplesDir = "../../config/samples"
-	binaries   = "../../bin/k8s"
 )
 
-func startAPIServer(t *testing.T) dynamic.ResourceInterface {
-	t.Helper()
-	env := &envtest.Environment{CRDDirectoryPaths: []string{crdDir}, ErrorIfCRDPathMissing: true}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		env.BinaryAssetsDirectory = binaries
-	}
-	config, err := env.Start()
-	if err != nil {
-		t.Fatalf("starting an API server with the CRD: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Errorf("stopping the API server: %v", err)
-		}
-	})
-	client, err := dynamic.NewForConfig(config)
+func TestCRD(t *testing.T) {
+	cp := cptest.Run(t, controlplane.Options{NoControllerManager: true})
+	install(t, cp)
+	client, err := dynamic.NewForConfig(cp.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client.Resource(v1alpha1.GroupVersion.WithResource("webhookpolicies"))
-}
-
-func TestCRD(t *testing.T) {
-	policies := startAPIServer(t)
-	t.Run("accepts the samples", func(t *testing.T) { testSamples(t, policies) })
+	policies := client.Resource(v1alpha1.GroupVersion.WithResource("webhookpolicies"))
+	native := client.Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	t.Run("accepts the samples", func(t *testing.T) { testSamples(t, policies, native) })
 	t.Run("accepts", func(t *testing.T) { testAccepted(t, policies) })
 	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
 	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
+	t.Run("is explained", func(t *testing.T) { testExplain(t, cp) })
+	t.Run("grants what the manager needs and no more", func(t *testing.T) { testPermissions(t, cp) })
+	t.Run("grants what users need and no more", func(t *testing.T) { testUserPermissions(t, cp) })
+	t.Run("makes pods that the namespace admits", func(t *testing.T) { testPod(t, cp) })
 }
 
 // dryRun creates a policy without storing it, refusing unknown fields as
 // kubectl does.
-func dryRun(policies dynamic.ResourceInterface, policy *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return policies.Create(context.Background(), policy, metav1.CreateOptions{
+func dryRun(t *testing.T, policies dynamic.ResourceInterface, policy *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return policies.Create(t.Context(), policy, metav1.CreateOptions{
 		DryRun:          []string{metav1.DryRunAll},
 		FieldValidation: metav1.FieldValidationStrict,
 	})
 }
 
-func testSamples(t *testing.T, policies dynamic.ResourceInterface) {
+// testSamples also has the API server compile the samples, as native policies.
+func testSamples(t *testing.T, policies, native dynamic.ResourceInterface) {
 	files, err := filepath.Glob(filepath.Join(samplesDir, "[0-9]*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("finding the samples: %d files, %v", len(files), err)
@@ -79,18 +70,32 @@ func testSamples(t *testing.T, policies dynamic.ResourceInterface) {
 		}
 		for i, document := range strings.Split(string(raw), "\n---\n") {
 			t.Run(fmt.Sprintf("%s-%d", filepath.Base(file), i), func(t *testing.T) {
-				if _, err := dryRun(policies, parse(t, document)); err != nil {
+				sample := parse(t, document)
+				if _, err := dryRun(t, policies, sample); err != nil {
 					t.Errorf("refused: %v", err)
+				}
+				if _, err := dryRun(t, native, nativePolicy(sample)); err != nil {
+					t.Errorf("refused as a native policy: %v", err)
 				}
 			})
 		}
 	}
 }
 
+// nativePolicy is the ValidatingAdmissionPolicy with the same spec.
+func nativePolicy(policy *unstructured.Unstructured) *unstructured.Unstructured {
+	native := policy.DeepCopy()
+	native.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"))
+	for _, field := range []string{"bindings", "timeoutSeconds"} {
+		unstructured.RemoveNestedField(native.Object, "spec", field)
+	}
+	return native
+}
+
 // testNoDefaults keeps tools that compare an object with its source quiet.
 func testNoDefaults(t *testing.T, policies dynamic.ResourceInterface) {
 	want := policyWith(t, "")
-	got, err := dryRun(policies, want)
+	got, err := dryRun(t, policies, want)
 	if err != nil {
 		t.Fatal(err)
 	}

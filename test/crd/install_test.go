@@ -1,0 +1,230 @@
+package crd
+
+import (
+	"bytes"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ostiary/ostiary/controllers/leadership"
+	"github.com/ostiary/ostiary/internal/options"
+	"github.com/ostiary/ostiary/test/controlplane"
+)
+
+const (
+	namespace = "ostiary-system"
+	patience  = time.Minute
+)
+
+// kubectl runs the real kubectl, and returns what it wrote to stdout and stderr.
+func kubectl(t *testing.T, cp *controlplane.ControlPlane, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), cp.Kubectl(), append([]string{"--kubeconfig", cp.Kubeconfig()}, args...)...)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err = command.Run()
+	return out.String(), errs.String(), err
+}
+
+// install applies config/default as its users do, and demands that the API
+// server has nothing to warn about.
+func install(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	stdout, stderr, err := kubectl(t, cp, "apply", "--server-side", "--validate=strict", "-k", installDir)
+	if err != nil || stderr != "" {
+		t.Fatalf("installing: %v\n%s%s", err, stdout, stderr)
+	}
+	_, stderr, err = kubectl(t, cp, "wait", "--for=condition=Established", "--timeout=60s", "crd/webhookpolicies.admission.ostiary.dev")
+	if err != nil {
+		t.Fatalf("waiting for the CRD: %v\n%s", err, stderr)
+	}
+	status, stderr, err := kubectl(t, cp, "get", "crd/webhookpolicies.admission.ostiary.dev", "-o", `jsonpath={.status.conditions[?(@.type=="NonStructuralSchema")]}`)
+	if err != nil || status != "" {
+		t.Errorf("the schema is not structural: %s %s %v", status, stderr, err)
+	}
+}
+
+func testExplain(t *testing.T, cp *controlplane.ControlPlane) {
+	for path, want := range map[string]string{
+		"whp":                       "WebhookPolicy decides API requests with CEL expressions.",
+		"whp.spec":                  "matchConstraints says which requests the policy looks at",
+		"whp.spec.matchConstraints": "namespaceSelector limits the policy to namespaces",
+		"whp.spec.matchConstraints.resourceRules": "resources are the plural names of the resources",
+		"whp.spec.matchConditions.expression":     "Where it is false, the policy does not look at the request.",
+		"whp.spec.validations":                    "expression is CEL and must give a bool",
+		"whp.spec.validations.reason":             "Unauthorized\n    Forbidden",
+		"whp.spec.bindings.validationActions":     "Deny refuses it, Warn lets it pass with a warning",
+		"whp.status.webhooks":                     "configuration is the name of the configuration object.",
+	} {
+		t.Run(path, func(t *testing.T) {
+			// The API server publishes the schema a moment after it serves the kind.
+			var got string
+			NewWithT(t).Eventually(func() error {
+				var err error
+				got, _, err = kubectl(t, cp, "explain", path)
+				return err
+			}, patience, time.Second).Should(Succeed())
+			if !strings.Contains(unwrap(got), unwrap(want)) {
+				t.Errorf("got:\n%s\nwant it to hold %q", got, want)
+			}
+		})
+	}
+}
+
+// unwrap undoes kubectl's line breaks.
+func unwrap(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// permission is "verb resource.group/name in namespace", the last three optional.
+type permission struct {
+	verb, group, resource, subresource, name, namespace string
+}
+
+func (p permission) String() string {
+	return strings.Join(strings.Fields(strings.Join([]string{p.verb, p.group, p.resource, p.subresource, p.name, p.namespace}, " ")), " ")
+}
+
+func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
+	const (
+		ours      = "admission.ostiary.dev"
+		admission = "admissionregistration.k8s.io"
+		leases    = "coordination.k8s.io"
+	)
+	allowed := []permission{
+		{"list", ours, "webhookpolicies", "", "", ""},
+		{"watch", ours, "webhookpolicies", "", "", ""},
+		{"patch", ours, "webhookpolicies", "status", "p", ""},
+		{"create", admission, "validatingwebhookconfigurations", "", "", ""},
+		{"patch", admission, "validatingwebhookconfigurations", "", "any", ""},
+		{"delete", admission, "validatingwebhookconfigurations", "", "any", ""},
+		{"watch", "", "namespaces", "", "", ""},
+		{"create", "events.k8s.io", "events", "", "", "default"},
+		{"patch", "", "events", "", "e", "default"},
+		{"create", leases, "leases", "", "", namespace},
+		{"update", leases, "leases", "", leadership.LeaseName, namespace},
+		{"create", "", "secrets", "", "", namespace},
+		{"watch", "", "secrets", "", "ostiary-ca", namespace},
+		{"list", "", "secrets", "", "ostiary-serving", namespace},
+		{"patch", "", "secrets", "", "ostiary-serving", namespace},
+	}
+	denied := []permission{
+		{"patch", ours, "webhookpolicies", "", "p", ""},
+		{"delete", ours, "webhookpolicies", "", "p", ""},
+		{"update", admission, "validatingadmissionpolicies", "", "p", ""},
+		{"deletecollection", admission, "validatingwebhookconfigurations", "", "", ""},
+		{"get", "", "secrets", "", "other", namespace},
+		{"list", "", "secrets", "", "", namespace},
+		{"delete", "", "secrets", "", "ostiary-ca", namespace},
+		{"get", "", "secrets", "", "ostiary-ca", "default"},
+		{"create", "", "secrets", "", "", "default"},
+		{"update", leases, "leases", "", "other", namespace},
+		{"update", leases, "leases", "", "kube-scheduler", "kube-system"},
+		{"list", "", "pods", "", "", ""},
+		{"create", "", "serviceaccounts", "token", "ostiary", namespace},
+		{"update", "", "namespaces", "", "default", ""},
+		{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", "ostiary", ""},
+	}
+	user := "system:serviceaccount:" + namespace + ":ostiary"
+	testAccess(t, cp, user, nil, allowed, true)
+	testAccess(t, cp, user, nil, denied, false)
+}
+
+// testUserPermissions binds the roles for people to groups and asks what those
+// may do. (Without a controller manager roles are not aggregated; the label is
+// checked by reading it.)
+func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
+	const group, resource = "admission.ostiary.dev", "webhookpolicies"
+	for _, role := range []string{"webhookpolicy-viewer", "webhookpolicy-editor"} {
+		if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", role, "--clusterrole="+role, "--group="+role); err != nil {
+			t.Fatalf("binding %s: %v %s", role, err, stderr)
+		}
+	}
+	read := []permission{{"get", group, resource, "", "p", ""}, {"list", group, resource, "", "", ""}, {"get", group, resource, "status", "p", ""}}
+	write := []permission{{"create", group, resource, "", "", ""}, {"patch", group, resource, "", "p", ""}, {"delete", group, resource, "", "p", ""}}
+	writeStatus := []permission{{"patch", group, resource, "status", "p", ""}}
+	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, read, true)
+	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, write, false)
+	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, append(read, write...), true)
+	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, writeStatus, false)
+	label, _, err := kubectl(t, cp, "get", "clusterrole/webhookpolicy-viewer", "-o", `jsonpath={.metadata.labels.rbac\.authorization\.k8s\.io/aggregate-to-view}`)
+	if err != nil || label != "true" {
+		t.Errorf("label that adds the viewer role to view: got %q, %v, want true", label, err)
+	}
+}
+
+// testAccess asks the API server whether a user may do each of the actions. New
+// roles count a moment after they are stored, so what should be allowed is
+// asked for until it is.
+func testAccess(t *testing.T, cp *controlplane.ControlPlane, user string, groups []string, actions []permission, want bool) {
+	client := kubernetes.NewForConfigOrDie(cp.Config())
+	for _, p := range actions {
+		t.Run(user+" "+p.String(), func(t *testing.T) {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user, Groups: groups,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Name: p.name, Namespace: p.namespace,
+				},
+			}}
+			ask := func(g Gomega) {
+				got, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(got.Status.Allowed).To(Equal(want))
+			}
+			NewWithT(t).Eventually(ask, patience).Should(Succeed())
+		})
+	}
+}
+
+// testPod creates the Deployment's pod by hand, since no controller does: the
+// namespace enforces the restricted Pod Security Standard. Its arguments are
+// given to the manager's own flags.
+func testPod(t *testing.T, cp *controlplane.ControlPlane) {
+	g := NewWithT(t)
+	client := kubernetes.NewForConfigOrDie(cp.Config())
+	deployment, err := client.AppsV1().Deployments(namespace).Get(t.Context(), "ostiary", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(change func(*corev1.PodSpec)) error {
+		pod := podOf(deployment)
+		change(&pod.Spec)
+		_, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	// The priority class is made by the API server itself, a moment after its start.
+	g.Eventually(func() error { return create(func(*corev1.PodSpec) {}) }, patience).Should(Succeed())
+	err = create(func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil })
+	if err == nil || !strings.Contains(err.Error(), "allowPrivilegeEscalation") {
+		t.Errorf("a pod that is not restricted: got %v, want it refused", err)
+	}
+	testFlags(t, deployment)
+}
+
+func podOf(deployment *appsv1.Deployment) *corev1.Pod {
+	template := deployment.Spec.Template.DeepCopy()
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: template.Labels}, Spec: template.Spec}
+}
+
+func testFlags(t *testing.T, deployment *appsv1.Deployment) {
+	var o options.Options
+	flags := pflag.NewFlagSet("ostiary", pflag.ContinueOnError)
+	o.Bind(flags)
+	var args []string
+	for _, arg := range deployment.Spec.Template.Spec.Containers[0].Args {
+		args = append(args, strings.ReplaceAll(arg, "$(POD_NAMESPACE)", namespace))
+	}
+	if err := flags.Parse(args); err != nil {
+		t.Fatalf("the manager refuses the Deployment's arguments: %v", err)
+	}
+	if err := o.Validate(); err != nil {
+		t.Errorf("the manager refuses the Deployment's arguments: %v", err)
+	}
+}
