@@ -30,7 +30,8 @@ kubernetes: ## Build a Kubernetes control plane for tests, demo and benchmarks i
 
 .PHONY: demo
 demo: kubernetes build ## Show Ostiary at work on a control plane of its own, until Ctrl-C (ONCE=1: then end)
-	@go run ./hack/demo $${ONCE:+-once}
+	@go build -o bin/demo ./hack/demo # go run would keep SIGTERM from it
+	@exec bin/demo $${ONCE:+-once}
 
 .PHONY: bench
 bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allows everything
@@ -87,7 +88,7 @@ install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/ins
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane
-	rm -rf bin/ostiary dist
+	rm -rf bin/ostiary bin/demo dist
 
 .PHONY: distclean
 distclean: ## Remove everything that was built

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// kubectl is the real kubectl, talking to the demo's control plane. It keeps its
+// cache in the temporary directory and knows none of the user's settings.
+type kubectl struct{ path, kubeconfig, home string }
+
+// result is what one kubectl command came to.
+type result struct {
+	exit           int
+	stdout, stderr string
+}
+
+// run fails only where kubectl could not be run to its end.
+func (k kubectl) run(ctx context.Context, args ...string) (result, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, k.path, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + k.home, "KUBECONFIG=" + k.kubeconfig}
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us to handle
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return result{}, context.Cause(ctx)
+	}
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return result{}, fmt.Errorf("running kubectl: %w", err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}, nil
+}
+
+// do runs commands that have to succeed, one after the other.
+func (k kubectl) do(ctx context.Context, commands ...[]string) error {
+	for _, args := range commands {
+		r, err := k.run(ctx, args...)
+		if err != nil {
+			return err
+		}
+		if r.exit != 0 {
+			return fmt.Errorf("%s: exit status %d:\n%s", commandLine(args), r.exit, strings.TrimSpace(r.stderr+r.stdout))
+		}
+	}
+	return nil
+}
+
+// commandLine is what a user types to run kubectl.
+func commandLine(args []string) string { return "kubectl " + strings.Join(args, " ") }
