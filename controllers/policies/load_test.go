@@ -1,0 +1,210 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/metrics"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+func newLoader(t *testing.T) *Loader {
+	t.Helper()
+	return &Loader{
+		Store:    &Store{Host: policy.Host{Now: time.Now}},
+		Compiler: policy.NewCompiler(),
+		Metrics:  metrics.NewPolicies(prometheus.NewRegistry()),
+		Endpoint: registration.Endpoint{URL: "https://127.0.0.1:1"},
+		Bundle:   func() []byte { return []byte("bundle") },
+	}
+}
+
+func newPolicy(name string, generation int64, expression string) v1alpha1.WebhookPolicy {
+	return v1alpha1.WebhookPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: generation},
+		Spec: v1alpha1.WebhookPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{"CREATE"},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: expression}},
+		},
+	}
+}
+
+func withTimeout(p v1alpha1.WebhookPolicy, seconds int32) v1alpha1.WebhookPolicy {
+	p.Spec.TimeoutSeconds = &seconds
+	return p
+}
+
+// load loads policies beside the configurations that an earlier state planned,
+// and makes the result current.
+func load(l *Loader, before *State, policies ...v1alpha1.WebhookPolicy) *State {
+	var observed []admissionregistrationv1.ValidatingWebhookConfiguration
+	if before != nil {
+		for _, g := range before.Plan.Groups {
+			observed = append(observed, *g.Configuration)
+		}
+	}
+	state := l.load(logr.Discard(), policies, observed)
+	l.Store.publish(state)
+	return state
+}
+
+// answering lists, for each call group, the policies that answer for it.
+func answering(s *State, groups ...string) [][]string {
+	var out [][]string
+	for _, name := range groups {
+		if g := s.Snapshot.Group(name); g != nil {
+			out = append(out, g.Names())
+		}
+	}
+	return out
+}
+
+func TestCompilesEachGenerationOnce(t *testing.T) {
+	l := newLoader(t)
+	first := load(l, nil, newPolicy("a", 1, "true"), newPolicy("b", 1, "true"))
+	second := load(l, first, newPolicy("a", 1, "true"), newPolicy("b", 2, "false"))
+	if first.Entries["uid-a"].Compiled != second.Entries["uid-a"].Compiled {
+		t.Error("an unchanged policy was compiled again")
+	}
+	if first.Entries["uid-b"].Compiled == second.Entries["uid-b"].Compiled {
+		t.Error("a changed policy was not compiled")
+	}
+}
+
+func TestBrokenPolicies(t *testing.T) {
+	tests := map[string]struct {
+		before, after []v1alpha1.WebhookPolicy
+		wantMembers   []string
+	}{
+		"one that was never in force is left out, its neighbour is not": {
+			after:       []v1alpha1.WebhookPolicy{newPolicy("good", 1, "true"), newPolicy("bad", 1, "1 +")},
+			wantMembers: []string{"good"},
+		},
+		"one that was in force stays": {
+			before:      []v1alpha1.WebhookPolicy{newPolicy("good", 1, "true"), newPolicy("bad", 1, "true")},
+			after:       []v1alpha1.WebhookPolicy{newPolicy("good", 1, "true"), newPolicy("bad", 2, "1 +")},
+			wantMembers: []string{"bad", "good"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := newLoader(t)
+			var before *State
+			if tc.before != nil {
+				before = load(l, nil, tc.before...)
+				l.Store = &Store{} // the replica is a new one: only the API server remembers
+			}
+			state := load(l, before, tc.after...)
+			if diff := cmp.Diff(tc.wantMembers, state.Plan.Groups[0].Members); diff != "" {
+				t.Errorf("members (-want +got):\n%s", diff)
+			}
+			if state.Entries["uid-bad"].Accepted() {
+				t.Error("the broken policy is accepted")
+			}
+		})
+	}
+}
+
+func TestMovingPolicyIsAnsweredForInBothGroups(t *testing.T) {
+	l := newLoader(t)
+	before := load(l, nil, newPolicy("stays", 1, "true"), newPolicy("moves", 1, "true"))
+	after := load(l, before, newPolicy("stays", 1, "true"), withTimeout(newPolicy("moves", 2, "true"), 7))
+	from := before.Plan.Groups[0].Name
+	to := after.Plan.GroupsOf("moves")[0]
+	want := [][]string{{"moves", "stays"}, {"moves"}}
+	if diff := cmp.Diff(want, answering(after, from, to)); diff != "" {
+		t.Errorf("who answers while it moves (-want +got):\n%s", diff)
+	}
+	settled := load(l, after, newPolicy("stays", 1, "true"), withTimeout(newPolicy("moves", 2, "true"), 7))
+	want = [][]string{{"stays"}, {"moves"}}
+	if diff := cmp.Diff(want, answering(settled, from, to)); diff != "" {
+		t.Errorf("who answers when it has moved (-want +got):\n%s", diff)
+	}
+}
+
+func TestDeletedPolicyFreesItsGroup(t *testing.T) {
+	l := newLoader(t)
+	before := load(l, nil, newPolicy("p", 1, "false"))
+	group := before.Plan.Groups[0].Name
+	load(l, before)
+	request := &admissionv1.AdmissionRequest{
+		Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+		Operation: admissionv1.Create,
+	}
+	got, err := l.Store.Evaluate(context.Background(), group, request)
+	if err != nil || !got.Allowed {
+		t.Errorf("Evaluate() = %+v, %v; want the request to pass while the configuration is still there", got, err)
+	}
+}
+
+func TestNotLoadedIsAnErrorAndNeverAllowed(t *testing.T) {
+	l := newLoader(t)
+	var notLoaded *NotLoadedError
+	if got, err := l.Store.Evaluate(context.Background(), "g", &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+		t.Errorf("before the first load Evaluate() = %+v, %v", got, err)
+	}
+	if l.Store.Loaded() == nil {
+		t.Error("Loaded() = nil before the first load")
+	}
+	load(l, nil, newPolicy("p", 1, "true"))
+	if got, err := l.Store.Evaluate(context.Background(), "unknown", &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+		t.Errorf("for an unknown group Evaluate() = %+v, %v", got, err)
+	}
+	if err := l.Store.Loaded(); err != nil {
+		t.Errorf("Loaded() = %v after the first load", err)
+	}
+}
+
+func TestNothingIsRegistrableWithoutABundle(t *testing.T) {
+	l := newLoader(t)
+	l.Bundle = func() []byte { return nil }
+	if state := load(l, nil, newPolicy("p", 1, "true")); state.Registrable {
+		t.Error("registrable without a trust bundle")
+	}
+}
+
+func TestSubscribersHearOfEachStateUntilTheyEnd(t *testing.T) {
+	l := newLoader(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	heard := l.Store.Subscribe(ctx)
+	load(l, nil)
+	load(l, nil)
+	<-heard
+	select {
+	case <-heard:
+		t.Error("two states that nobody waited for were told twice")
+	default:
+	}
+	cancel()
+	deadline := time.After(10 * time.Second)
+	for {
+		l.Store.mu.Lock()
+		left := len(l.Store.listeners)
+		l.Store.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatal("a listener that ended is still listed")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+var (
+	earlier = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	now     = metav1.NewTime(earlier.Add(time.Hour))
+)
+
+func newPolicy() *v1alpha1.WebhookPolicy {
+	return &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Generation: 3}}
+}
+
+func TestConditions(t *testing.T) {
+	refs := []v1alpha1.WebhookReference{{Kind: "ValidatingWebhookConfiguration", Configuration: "ostiary-validate-g", Webhook: "g"}}
+	tests := map[string]struct {
+		facts facts
+		want  []string // type=status reason: message
+	}{
+		"nothing is known yet": {
+			want: []string{
+				"Accepted=Unknown Loading: this generation has not been compiled yet",
+				"Registered=False Loading: this generation has not been compiled yet",
+				"Ready=False Loading: this generation has not been compiled yet",
+				"Reconciling=True Loading: this generation has not been compiled yet",
+			},
+		},
+		"it does not compile": {
+			facts: facts{loaded: true, problems: "spec.validations[0].expression: no"},
+			want: []string{
+				"Accepted=False Invalid: spec.validations[0].expression: no",
+				"Registered=False Invalid: a policy that is not accepted is not registered",
+				"Ready=False Invalid: spec.validations[0].expression: no",
+				"Stalled=True Invalid: change the policy: see the condition Accepted",
+			},
+		},
+		"it does not compile any more": {
+			facts: facts{loaded: true, problems: "no", planned: true, registered: true},
+			want: []string{
+				"Accepted=False Invalid: no",
+				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g; its requests are answered by failurePolicy Fail until it is mended",
+				"Ready=False Invalid: no",
+				"Stalled=True Invalid: change the policy: see the condition Accepted",
+			},
+		},
+		"there is no certificate": {
+			facts: facts{loaded: true, accepted: true, planned: true, waiting: true, why: "does not exist yet"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False NoCertificate: waiting for the certificate that the API server is to trust",
+				"Ready=False NoCertificate: waiting for the certificate that the API server is to trust",
+				"Reconciling=True NoCertificate: waiting for the certificate that the API server is to trust",
+			},
+		},
+		"it is not registered": {
+			facts: facts{loaded: true, accepted: true, planned: true, why: "ValidatingWebhookConfiguration x does not exist yet"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False Pending: ValidatingWebhookConfiguration x does not exist yet",
+				"Ready=False Pending: ValidatingWebhookConfiguration x does not exist yet",
+				"Reconciling=True Pending: ValidatingWebhookConfiguration x does not exist yet",
+			},
+		},
+		"it is in force": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=True InForce: in force: a request that fails a validation meets Deny",
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var list []metav1.Condition
+			for _, c := range conditions(newPolicy(), tc.facts, refs) {
+				set(&list, c, 3, now)
+			}
+			var got []string
+			for _, c := range list {
+				got = append(got, c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
+				if c.ObservedGeneration != 3 || !c.LastTransitionTime.Equal(&now) {
+					t.Errorf("condition %s is of generation %d and time %v", c.Type, c.ObservedGeneration, c.LastTransitionTime)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestObserveKeepsTransitionTimes(t *testing.T) {
+	p := newPolicy()
+	p.Status = observe(p, nil, earlier)
+	again := observe(p, nil, now)
+	if diff := cmp.Diff(p.Status, again); diff != "" {
+		t.Errorf("a status that did not change was changed (-before +after):\n%s", diff)
+	}
+}
+
+func TestObserveTakesReconcilingAway(t *testing.T) {
+	p := newPolicy()
+	p.Status = observe(p, nil, earlier)
+	for _, c := range conditions(p, facts{loaded: true, accepted: true, planned: true, registered: true}, nil) {
+		set(&p.Status.Conditions, c, 3, now)
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1alpha1.ConditionReconciling {
+			t.Errorf("condition %s=%s is left", c.Type, c.Status)
+		}
+	}
+}
+
+func TestObserveSpec(t *testing.T) {
+	warn := []v1alpha1.Binding{{Name: "b", ValidationActions: []admissionregistrationv1.ValidationAction{"Audit", "Warn"}}}
+	tests := map[string]struct {
+		bindings []v1alpha1.Binding
+		want     v1alpha1.WebhookPolicyStatus
+	}{
+		"default":       {want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Deny", FailurePolicy: "Fail"}},
+		"never denying": {bindings: warn, want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Warn,Audit", FailurePolicy: "Ignore"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPolicy()
+			p.Spec.Bindings = tc.bindings
+			got := observe(p, nil, now)
+			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(v1alpha1.WebhookPolicyStatus{}, "Conditions")); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	var list []metav1.Condition
+	set(&list, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "R", Message: strings.Repeat("é", maxMessage)}, 1, now)
+	if got := len(list[0].Message); got > 32<<10 {
+		t.Errorf("a message of %d bytes, which the API server refuses", got)
+	}
+	if got := short(strings.Repeat("é", maxEventMessage)); len(got) > 1<<10 || !strings.HasSuffix(got, "é...") {
+		t.Errorf("an event of %d bytes that ends with %q", len(got), got[len(got)-8:])
+	}
+}
