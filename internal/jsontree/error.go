@@ -66,3 +66,16 @@ func shorten(pointer string) string {
 	}
 	return pointer[:cut] + "…"
 }
+
+// KindName returns what a value of this kind is called in messages.
+func KindName(kind jsontext.Kind) string {
+	switch kind {
+	case jsontext.KindBeginObject:
+		return "object"
+	case jsontext.KindBeginArray:
+		return "array"
+	case jsontext.KindTrue, jsontext.KindFalse:
+		return "boolean"
+	}
+	return kind.String()
+}

@@ -9,7 +9,6 @@ package jsontree
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -78,11 +77,11 @@ func (d *decoder) release() {
 
 func (d *decoder) document() (map[string]any, error) {
 	if kind := d.tokens.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
-		return nil, &Error{Reason: "must be a JSON object, not " + kindName(kind)}
+		return nil, &Error{Reason: "must be a JSON object; found: " + KindName(kind)}
 	}
 	value, err := d.value()
 	if errors.Is(err, io.EOF) {
-		return nil, &Error{Reason: "must be a JSON object, not empty"}
+		return nil, &Error{Reason: "must be a JSON object; found: nothing"}
 	}
 	if err != nil {
 		return nil, err
@@ -117,7 +116,7 @@ func (d *decoder) value() (any, error) {
 	case jsontext.KindNull:
 		return nil, nil
 	}
-	return nil, &Error{Offset: d.tokens.InputOffset(), Reason: "unexpected " + kindName(token.Kind())}
+	return nil, &Error{Offset: d.tokens.InputOffset(), Reason: "unexpected " + KindName(token.Kind())}
 }
 
 func boxed[T any](v T, err error) (any, error) {
@@ -238,20 +237,4 @@ func (d *decoder) literal() (raw []byte, text string, err error) {
 	}
 	end := d.tokens.InputOffset()
 	return raw, d.text[end-int64(len(raw)) : end], nil
-}
-
-func kindName(kind jsontext.Kind) string {
-	switch kind {
-	case jsontext.KindBeginArray:
-		return "an array"
-	case jsontext.KindString:
-		return "a string"
-	case jsontext.KindNumber:
-		return "a number"
-	case jsontext.KindNull:
-		return "null"
-	case jsontext.KindTrue, jsontext.KindFalse:
-		return "a boolean"
-	}
-	return fmt.Sprintf("%q", kind.String())
 }

@@ -1,0 +1,70 @@
+package webhooks
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// maxMessage bounds the text of a failure.
+	maxMessage = 1024
+
+	internalMessage = "internal error; the log of the replica has the details"
+)
+
+// failure is an answer that is not a review.
+type failure struct {
+	code    int
+	message string
+	// retryAfter is the header's value, or empty.
+	retryAfter string
+}
+
+func (f *failure) Error() string { return f.message }
+
+// overloaded is the failure for what would exceed a limit. API servers try again after the time given.
+func overloaded(message string) *failure {
+	return &failure{code: http.StatusServiceUnavailable, message: message, retryAfter: "1"}
+}
+
+// retryAfter returns the value of the header of that name for d: whole seconds, rounded up.
+func retryAfter(d time.Duration) string {
+	return strconv.FormatInt(int64((max(d, 0)+time.Second-1)/time.Second), 10)
+}
+
+// describe sets the headers for err and returns its text and status code.
+func describe(header http.Header, err error) ([]byte, int) {
+	f := &failure{code: http.StatusInternalServerError, message: internalMessage}
+	errors.As(err, &f)
+	header.Set("Content-Type", "text/plain; charset=utf-8")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if f.retryAfter != "" {
+		header.Set("Retry-After", f.retryAfter)
+	}
+	if f.code == http.StatusMethodNotAllowed {
+		header.Set("Allow", http.MethodPost)
+	}
+	return []byte(oneLine(f.message) + "\n"), f.code
+}
+
+// oneLine returns text as one line of valid UTF-8 of bounded length.
+func oneLine(text string) string {
+	if len(text) > maxMessage {
+		cut := maxMessage
+		for cut > 0 && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+}

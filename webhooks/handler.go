@@ -1,0 +1,241 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+const (
+	// minTimeout and maxTimeout are the bounds that Kubernetes sets to a webhook's timeoutSeconds; defaultTimeout is
+	// its default.
+	minTimeout, defaultTimeout, maxTimeout = time.Second, 10 * time.Second, 30 * time.Second
+
+	contentType = "application/json"
+)
+
+// handler answers requests. It holds nothing that changes but counters.
+type handler struct {
+	evaluator Evaluator
+	log       logr.Logger
+	metrics   *metrics
+	bodies    *bodyReader
+	requests  budget
+	draining  *atomic.Bool
+}
+
+func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
+	return &handler{
+		evaluator: o.Evaluator,
+		log:       o.Log,
+		metrics:   m,
+		bodies:    newBodyReader(o.MaxBodyBytes, o.MaxInFlightBytes),
+		requests:  budget{limit: int64(o.MaxInFlight)},
+		draining:  draining,
+	}
+}
+
+// ServeHTTP answers one request, whatever it is and whatever happens to it.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	h.metrics.inFlight.Inc()
+	defer h.metrics.inFlight.Dec()
+
+	phase, group := route(r.URL)
+	answer, err := h.answer(w, r, phase, group)
+	code := h.write(w, r, answer, err)
+	h.metrics.answered(phase, code, time.Since(began))
+}
+
+// answer returns the review to answer with, or a *failure. A panic becomes one.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, group string) (answer []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			h.metrics.panics.Inc()
+			h.log.Error(panicError(cause), "Recovered from a panic", "phase", phase, "group", group, "stack", string(debug.Stack()))
+			answer, err = nil, &failure{code: http.StatusInternalServerError, message: internalMessage}
+		}
+	}()
+	h.bodies.hurry(w)
+	timeout, err := checkRequest(r, phase)
+	if err != nil {
+		return nil, err
+	}
+	if c, _ := r.Context().Value(connKey{}).(*conn); c != nil && c.excess {
+		return nil, overloaded("too many connections")
+	}
+	body, done, err := h.bodies.read(w, r)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if !h.requests.take(1) {
+		return nil, overloaded("too many requests")
+	}
+	defer h.requests.give(1)
+	return h.review(r.Context(), phase, group, body, timeout)
+}
+
+func (h *handler) review(ctx context.Context, phase Phase, group string, body []byte, timeout time.Duration) ([]byte, error) {
+	began := time.Now()
+	request, version, err := decodeReview(body)
+	if err != nil {
+		return nil, &failure{code: http.StatusBadRequest, message: err.Error()}
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	response, err := h.evaluator.Evaluate(ctx, phase, group, request)
+	if err == nil && response == nil {
+		err = errors.New("the evaluator returned no response")
+	}
+	if err != nil {
+		return nil, h.evaluationFailed(err, phase, group, request, timeout)
+	}
+	h.logDecision(phase, group, request, response, time.Since(began))
+	answer, err := encodeReview(version, request.UID, response)
+	if err != nil {
+		return nil, h.evaluationFailed(fmt.Errorf("encoding the answer: %w", err), phase, group, request, timeout)
+	}
+	return answer, nil
+}
+
+func (h *handler) evaluationFailed(err error, phase Phase, group string, request *admissionv1.AdmissionRequest, timeout time.Duration) error {
+	var retry interface{ RetryAfter() time.Duration }
+	var bad interface{ BadRequest() bool }
+	switch {
+	case errors.As(err, &retry):
+		return &failure{code: http.StatusServiceUnavailable, message: err.Error(), retryAfter: retryAfter(retry.RetryAfter())}
+	case errors.As(err, &bad) && bad.BadRequest():
+		return &failure{code: http.StatusBadRequest, message: err.Error()}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return &failure{code: http.StatusGatewayTimeout, message: fmt.Sprintf("no decision within %s", timeout)}
+	}
+	h.log.Error(err, "Evaluating an admission request failed", "phase", phase, "group", group, "uid", request.UID)
+	return &failure{code: http.StatusInternalServerError, message: internalMessage}
+}
+
+func (h *handler) logDecision(phase Phase, group string, in *admissionv1.AdmissionRequest, out *admissionv1.AdmissionResponse, took time.Duration) {
+	log := h.log.V(1)
+	if !log.Enabled() {
+		return
+	}
+	log.Info("Decided", "phase", phase, "group", group, "uid", in.UID, "operation", in.Operation,
+		"resource", in.Resource.String(), "subResource", in.SubResource, "namespace", in.Namespace, "name", in.Name,
+		"allowed", out.Allowed, "warnings", len(out.Warnings), "duration", took)
+}
+
+// write sends the answer or the failure and returns its status code. It asks for the connection to be closed after a
+// failure, so that who only disturbs holds no connection and another try may reach another replica; when the
+// connection has served long enough; and while draining.
+func (h *handler) write(w http.ResponseWriter, r *http.Request, answer []byte, err error) int {
+	header, code := w.Header(), http.StatusOK
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	if err != nil || h.draining.Load() || c != nil && time.Now().After(c.retireAt) {
+		header.Set("Connection", "close")
+	}
+	if err == nil {
+		header.Set("Content-Type", contentType)
+	} else {
+		answer, code = describe(header, err)
+	}
+	header.Set("Content-Length", strconv.Itoa(len(answer)))
+	w.WriteHeader(code)
+	_, _ = w.Write(answer) // a client that is gone needs no answer
+	return code
+}
+
+// route returns the phase and the group that the path names. Paths are taken as they are: neither cleaned nor decoded.
+func route(u *url.URL) (Phase, string) {
+	if u.RawPath == "" {
+		for _, phase := range []Phase{Validate, Mutate} {
+			group, ok := strings.CutPrefix(u.Path, "/"+string(phase)+"/")
+			if ok && isSubdomain(group) {
+				return phase, group
+			}
+		}
+	}
+	return otherPhase, ""
+}
+
+// isSubdomain reports whether name is a DNS-1123 subdomain, as the names of Kubernetes objects are. The expression
+// that Kubernetes uses costs more than all the rest of the routing.
+func isSubdomain(name string) bool {
+	if name == "" || len(name) > maxShort {
+		return false
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for i := range len(label) {
+			if c := label[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkRequest refuses what is no call of a webhook, before anything of the body is read. It returns how long the
+// caller waits for an answer.
+func checkRequest(r *http.Request, phase Phase) (time.Duration, error) {
+	switch {
+	case phase == otherPhase:
+		return 0, &failure{code: http.StatusNotFound, message: "no such path; the paths are /validate/<group> and /mutate/<group>"}
+	case r.Method != http.MethodPost:
+		return 0, &failure{code: http.StatusMethodNotAllowed, message: "the method must be POST"}
+	case !isJSON(r.Header.Get("Content-Type")):
+		return 0, &failure{code: http.StatusUnsupportedMediaType, message: "the content type must be " + contentType}
+	}
+	return requestTimeout(r.URL)
+}
+
+func isJSON(value string) bool {
+	if value == contentType {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(value)
+	return err == nil && media == contentType
+}
+
+// requestTimeout returns the timeout that API servers give in the query, as a bound of the time that can be spent on
+// the answer. Who gives none gets the default of Kubernetes; what is none is refused rather than guessed at.
+func requestTimeout(u *url.URL) (time.Duration, error) {
+	if u.RawQuery == "" {
+		return defaultTimeout, nil
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return 0, &failure{code: http.StatusBadRequest, message: "the query is malformed"}
+	}
+	value := query.Get("timeout")
+	if value == "" {
+		return defaultTimeout, nil
+	}
+	timeout, err := time.ParseDuration(value)
+	if err != nil || timeout <= 0 {
+		return 0, &failure{code: http.StatusBadRequest, message: "the query's timeout must be a positive duration such as 5s"}
+	}
+	return min(max(timeout, minTimeout), maxTimeout), nil
+}
+
+// panicError returns what can be logged of a panic. Only the texts of the runtime's own errors are known not to
+// repeat the request.
+func panicError(cause any) error {
+	if err, ok := cause.(runtime.Error); ok {
+		return err
+	}
+	return fmt.Errorf("panic with a value of type %T", cause)
+}

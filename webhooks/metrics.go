@@ -1,0 +1,87 @@
+package webhooks
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// answerCodes are the status codes that the handler answers with.
+var answerCodes = []int{
+	http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestTimeout,
+	http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusInternalServerError,
+	http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
+// metrics holds every series from the start: their number is fixed, and counting takes no lock.
+type metrics struct {
+	requests        map[Phase]map[int]prometheus.Counter
+	duration        map[Phase]prometheus.Observer
+	inFlight        prometheus.Gauge
+	panics          prometheus.Counter
+	handshakeErrors map[string]prometheus.Counter
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ostiary_webhook_http_requests_total",
+		Help: "HTTP requests to the webhook server, by admission phase and status code.",
+	}, []string{"phase", "code"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "ostiary_webhook_http_request_duration_seconds",
+		Help:    "Time from the header of a request to its answer, by admission phase.",
+		Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"phase"})
+	inFlight := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "ostiary_webhook_http_requests_in_flight",
+		Help: "HTTP requests that the webhook server is working on.",
+	})
+	panics := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "ostiary_webhook_panics_total",
+		Help: "Panics recovered while answering admission reviews.",
+	})
+	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ostiary_webhook_tls_handshake_errors_total",
+		Help: "TLS handshakes that failed, by reason; bad_certificate means that a client does not trust the certificate served.",
+	}, []string{"reason"})
+
+	m := &metrics{
+		requests:        map[Phase]map[int]prometheus.Counter{},
+		duration:        map[Phase]prometheus.Observer{},
+		inFlight:        inFlight,
+		panics:          panics,
+		handshakeErrors: map[string]prometheus.Counter{},
+	}
+	for _, phase := range []Phase{Validate, Mutate, otherPhase} {
+		m.duration[phase] = duration.WithLabelValues(string(phase))
+		m.requests[phase] = map[int]prometheus.Counter{}
+		for _, code := range answerCodes {
+			m.requests[phase][code] = requests.WithLabelValues(string(phase), strconv.Itoa(code))
+		}
+	}
+	for _, reason := range handshakeReasons {
+		m.handshakeErrors[reason] = handshakes.WithLabelValues(reason)
+	}
+	return m, register(registerer, requests, duration, inFlight, panics, handshakes)
+}
+
+func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {
+	if registerer == nil {
+		return nil
+	}
+	var errs []error
+	for _, collector := range collectors {
+		errs = append(errs, registerer.Register(collector))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *metrics) answered(phase Phase, code int, took time.Duration) {
+	m.requests[phase][code].Inc()
+	m.duration[phase].Observe(took.Seconds())
+}
+
+func (m *metrics) handshakeFailed(reason string) { m.handshakeErrors[reason].Inc() }

@@ -1,0 +1,120 @@
+// Package webhooks is the HTTP edge: it takes admission reviews from API servers over TLS, refuses what is malformed,
+// too large or too much, hands each request to an Evaluator, and answers in the version that was asked.
+package webhooks
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+// Phase is the admission phase that a request belongs to. It is the first element of the path that is called.
+type Phase string
+
+// The two phases. Requests to any other path are counted under the phase "other" and answered with 404.
+const (
+	Validate Phase = "validate"
+	Mutate   Phase = "mutate"
+
+	otherPhase Phase = "other"
+)
+
+// Evaluator answers one admission request with the policies of one call group.
+//
+// The request is the evaluator's to keep: no memory of it is used again. Object, OldObject and Options hold the JSON
+// as it was sent, well-formed, in UTF-8 and without duplicate members, or nothing. The context ends when the API
+// server stops waiting. The response's UID is set by the caller of Evaluate.
+//
+// An error means that there is no decision; it never lets a request pass by itself. Errors are told apart by what
+// stands in their chain:
+//   - interface{ RetryAfter() time.Duration }: 503 with Retry-After, and the error's text. API servers then try again,
+//     with another replica, for as long as the webhook's timeout lasts. For a group that is not loaded yet, too.
+//   - interface{ BadRequest() bool } that returns true: 400 with the error's text.
+//   - context.DeadlineExceeded and context.Canceled: 504.
+//   - any other error, and a panic: 500 without its text, which goes to the log.
+type Evaluator interface {
+	Evaluate(ctx context.Context, phase Phase, group string, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+}
+
+// Options says what a Server serves, and how much of it at a time. Zero values of the limits mean the defaults.
+type Options struct {
+	// Address is where to listen, such as ":9443". Not used if Listener is set.
+	Address string
+	// Listener is listened on instead of Address. The server adds TLS, and closes it at the end.
+	Listener net.Listener
+	// GetCertificate returns the certificate to present. It is called in every handshake, so it must not wait.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Evaluator decides.
+	Evaluator Evaluator
+	// Registerer takes the metrics. Without one they are not published.
+	Registerer prometheus.Registerer
+	// Log takes failures, and at verbosity 1 decisions and connection errors. It never gets request bodies.
+	Log logr.Logger
+
+	// MaxBodyBytes is the largest body that is read. Default 7 MiB: two objects of the largest size that an API
+	// server stores, with room for escaping.
+	MaxBodyBytes int64
+	// MaxConnections is the number of connections beyond which requests on further ones are answered with 503.
+	// Default 2,000.
+	MaxConnections int
+	// MaxInFlight is the number of requests evaluated at a time, beyond which they are answered with 503. Default 500.
+	MaxInFlight int
+	// MaxInFlightBytes bounds the bodies above 64 KiB that are held at a time; beyond it they are answered with 503.
+	// Smaller ones are bounded by MaxConnections, so that large bodies cannot keep them out. Default 64 MiB.
+	MaxInFlightBytes int64
+	// Drain is how the server ends.
+	Drain Drain
+}
+
+// Drain says how long the server goes on after it was told to end. API servers do not try a failed call again, and
+// learn late that a replica is gone. So the server goes on answering and asks with every answer that the connection be
+// closed, until no connection is left.
+type Drain struct {
+	// Min is how long connections are awaited even if none is open. Default 15 s.
+	Min time.Duration
+	// Quiet is how long there must have been no connection. Default 2 s.
+	Quiet time.Duration
+	// Max is when the connections that are left are closed. Default 110 s: API servers close idle ones after 90 s.
+	Max time.Duration
+}
+
+func (o *Options) complete() {
+	setDefault(&o.MaxBodyBytes, 7<<20)
+	setDefault(&o.MaxConnections, 2000)
+	setDefault(&o.MaxInFlight, 500)
+	setDefault(&o.MaxInFlightBytes, 64<<20)
+	setDefault(&o.Drain.Min, 15*time.Second)
+	setDefault(&o.Drain.Quiet, 2*time.Second)
+	setDefault(&o.Drain.Max, 110*time.Second)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	if zero := *new(T); *field == zero {
+		*field = value
+	}
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	require := func(ok bool, message string) {
+		if !ok {
+			errs = append(errs, errors.New(message))
+		}
+	}
+	require(o.Address != "" || o.Listener != nil, "set Address or Listener")
+	require(o.GetCertificate != nil, "set GetCertificate")
+	require(o.Evaluator != nil, "set Evaluator")
+	require(o.MaxBodyBytes > 0, "MaxBodyBytes must be positive")
+	require(o.MaxConnections > 0, "MaxConnections must be positive")
+	require(o.MaxInFlight > 0, "MaxInFlight must be positive")
+	require(o.MaxInFlightBytes >= o.MaxBodyBytes, "MaxInFlightBytes must be at least MaxBodyBytes")
+	require(o.Drain.Min > 0 && o.Drain.Quiet > 0, "Drain.Min and Drain.Quiet must be positive")
+	require(o.Drain.Max >= o.Drain.Min, "Drain.Max must be at least Drain.Min")
+	return errors.Join(errs...)
+}

@@ -1,0 +1,195 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+const (
+	// idleTimeout is longer than the 90 s after which API servers close idle connections: if both ends closed at the
+	// same time, a request could meet a closing connection, and API servers do not send it again.
+	idleTimeout = 180 * time.Second
+	// writeTimeout covers evaluation too, which may take as long as the longest timeout of a webhook.
+	writeTimeout   = maxTimeout + 10*time.Second
+	maxHeaderBytes = 64 << 10
+	// shutdownTimeout is what requests that outlive the drain get to finish.
+	shutdownTimeout = 5 * time.Second
+)
+
+// Server answers admission reviews over TLS. It is a manager.Runnable that runs on every replica.
+type Server struct {
+	options Options
+	handler *handler
+	metrics *metrics
+
+	// handshakeTimeout, headerTimeout and bodyTimeout bound what a slow or silent client can hold.
+	handshakeTimeout, headerTimeout time.Duration
+
+	serving, draining atomic.Bool
+}
+
+var (
+	_ manager.Runnable               = (*Server)(nil)
+	_ manager.LeaderElectionRunnable = (*Server)(nil)
+)
+
+// New returns a server that has not started. It registers the metrics.
+func New(o Options) (*Server, error) {
+	o.complete()
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("configuring the webhook server: %w", err)
+	}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("registering the metrics of the webhook server: %w", err)
+	}
+	s := &Server{
+		options:          o,
+		metrics:          m,
+		handshakeTimeout: 5 * time.Second,
+		headerTimeout:    5 * time.Second,
+	}
+	s.handler = newHandler(o, m, &s.draining)
+	return s, nil
+}
+
+// NeedLeaderElection returns false: every replica answers, leadership decides only who writes.
+func (s *Server) NeedLeaderElection() bool { return false }
+
+// Handler returns what the server answers with, without TLS and limits on connections.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Ready is a health check: nil while the server accepts connections and has not been told to end.
+func (s *Server) Ready(*http.Request) error {
+	switch {
+	case s.draining.Load():
+		return errors.New("the webhook server is draining")
+	case !s.serving.Load():
+		return errors.New("the webhook server has not started")
+	}
+	return nil
+}
+
+// Start serves until ctx ends, then drains, and returns. It can be called once.
+func (s *Server) Start(ctx context.Context) error {
+	inner, err := s.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("listening for admission reviews: %w", err)
+	}
+	l := newListener(inner, s.tlsConfig(), s.options.MaxConnections, s.handshakeTimeout, s.metrics)
+	server := s.httpServer()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	s.serving.Store(true)
+	s.options.Log.Info("Serving admission reviews", "address", l.Addr().String())
+
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving admission reviews: %w", err)
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	s.options.Log.Info("Draining connections", "open", l.open.Load())
+	if err := s.drain(l, served); err != nil {
+		return fmt.Errorf("serving admission reviews while draining: %w", err)
+	}
+	s.options.Log.Info("Drained connections", "open", l.open.Load())
+	return shutdown(server)
+}
+
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	if s.options.Listener != nil {
+		return s.options.Listener, nil
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address)
+}
+
+// tlsConfig leaves out session tickets: API servers do not resume sessions, and every new connection shall verify
+// the certificate that is served now. HTTP/2 is left out because API servers do not use it with webhooks.
+func (s *Server) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{"http/1.1"},
+		GetCertificate:         s.options.GetCertificate,
+		SessionTicketsDisabled: true,
+	}
+}
+
+func (s *Server) httpServer() *http.Server {
+	return &http.Server{
+		Handler:                      s.handler,
+		ReadHeaderTimeout:            s.headerTimeout,
+		IdleTimeout:                  idleTimeout,
+		WriteTimeout:                 writeTimeout,
+		MaxHeaderBytes:               maxHeaderBytes,
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     log.New(newErrorLog(s.options.Log), "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
+	}
+}
+
+// drain returns when no connection is left and none has come for the quiet period, but not before Min nor after Max.
+func (s *Server) drain(l *listener, served <-chan error) error {
+	d := s.options.Drain
+	began := time.Now()
+	quietSince, accepted := began, l.accepted.Load()
+	tick := time.NewTicker(max(d.Quiet/20, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-tick.C:
+		}
+		now := time.Now()
+		if n := l.accepted.Load(); n != accepted || l.open.Load() > 0 {
+			quietSince, accepted = now, n
+		}
+		if now.Sub(began) >= d.Max || now.Sub(began) >= d.Min && now.Sub(quietSince) >= d.Quiet {
+			return nil
+		}
+	}
+}
+
+// shutdown lets the requests that are left finish, and then closes every connection.
+func shutdown(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		if err := server.Close(); err != nil {
+			return fmt.Errorf("closing the webhook server: %w", err)
+		}
+	}
+	return nil
+}
+
+// errorLog passes on what net/http logs, which clients cause at will: at a low verbosity, and a few lines a second.
+type errorLog struct {
+	log   logr.Logger
+	limit *rate.Limiter
+}
+
+func newErrorLog(log logr.Logger) *errorLog {
+	return &errorLog{log: log.V(1), limit: rate.NewLimiter(1, 10)}
+}
+
+func (e *errorLog) Write(line []byte) (int, error) {
+	if e.log.Enabled() && e.limit.Allow() {
+		e.log.Info("Connection failed", "reason", oneLine(strings.TrimSpace(string(line))))
+	}
+	return len(line), nil
+}
