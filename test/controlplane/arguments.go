@@ -21,11 +21,13 @@ func httpsURL(port int, path string) string { return "https://" + address(port) 
 
 // etcdArguments take the client port and the peer port, which etcd wants although it is alone.
 func etcdArguments(d *directory, ports []int) []string {
-	client, peer := "http://"+address(ports[0]), "http://"+address(ports[1])
+	client, peer := httpsURL(ports[0], ""), "http://"+address(ports[1])
 	return []string{
 		"--name=etcd",
 		"--data-dir=" + d.file(dataFolder),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--client-cert-auth", "--trusted-ca-file=" + d.file(caFile),
+		"--cert-file=" + d.file(servingCertFile), "--key-file=" + d.file(servingKeyFile),
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=etcd=" + peer,
 		"--unsafe-no-fsync",
@@ -38,7 +40,8 @@ func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string
 		"--bind-address=" + loopback, "--advertise-address=" + loopback, fmt.Sprintf("--secure-port=%d", port),
 		// It would publish the address in the service kubernetes.default, where loopback is refused.
 		"--endpoint-reconciler-type=none",
-		"--etcd-servers=http://" + address(etcdPort),
+		"--etcd-servers=" + httpsURL(etcdPort, ""), "--etcd-cafile=" + d.file(caFile),
+		"--etcd-certfile=" + d.file(etcdClientCertFile), "--etcd-keyfile=" + d.file(etcdClientKeyFile),
 		"--authorization-mode=RBAC",
 		"--client-ca-file=" + d.file(caFile),
 		"--tls-cert-file=" + d.file(servingCertFile), "--tls-private-key-file=" + d.file(servingKeyFile),

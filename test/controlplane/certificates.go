@@ -22,6 +22,7 @@ const (
 	adminUser   = "kubernetes-admin"
 	adminGroup  = "system:masters"
 	managerUser = "system:kube-controller-manager"
+	etcdUser    = "kube-apiserver-etcd-client"
 )
 
 // serviceRange holds the cluster IPs; kubernetesIP is that of the service kubernetes.default.
@@ -35,9 +36,9 @@ type keyPair struct{ cert, key []byte }
 
 // certificates are what the processes and their clients identify themselves with.
 type certificates struct {
-	ca                      []byte
-	serving, admin, manager keyPair
-	serviceAccountKey       []byte
+	ca                                  []byte
+	serving, admin, manager, etcdClient keyPair
+	serviceAccountKey                   []byte
 }
 
 func newCertificates() (*certificates, error) {
@@ -57,6 +58,7 @@ func newCertificates() (*certificates, error) {
 		{&c.serving, servingTemplate()},
 		{&c.admin, clientTemplate(adminUser, adminGroup)},
 		{&c.manager, clientTemplate(managerUser)},
+		{&c.etcdClient, clientTemplate(etcdUser)},
 	} {
 		if *issue.into, err = newKeyPair(issue.template, ca, key); err != nil {
 			return nil, err
@@ -123,15 +125,19 @@ func pemOf(c *x509.Certificate) []byte {
 
 // Files in the directory.
 const (
-	caFile          = "ca.crt"
-	servingCertFile = "serving.crt"
-	servingKeyFile  = "serving.key"
-	accountKeyFile  = "service-account.key"
+	caFile             = "ca.crt"
+	servingCertFile    = "serving.crt"
+	servingKeyFile     = "serving.key"
+	etcdClientCertFile = "etcd-client.crt"
+	etcdClientKeyFile  = "etcd-client.key"
+	accountKeyFile     = "service-account.key"
 )
 
 func (c *certificates) write(dir string) error {
 	files := map[string][]byte{
-		caFile: c.ca, servingCertFile: c.serving.cert, servingKeyFile: c.serving.key, accountKeyFile: c.serviceAccountKey,
+		caFile: c.ca, accountKeyFile: c.serviceAccountKey,
+		servingCertFile: c.serving.cert, servingKeyFile: c.serving.key,
+		etcdClientCertFile: c.etcdClient.cert, etcdClientKeyFile: c.etcdClient.key,
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {

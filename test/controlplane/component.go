@@ -62,6 +62,13 @@ func (c *component) failure(doing string, err error) error {
 func (c *component) waitReady(ctx context.Context, client *http.Client, p *process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
+	go func() { // a probe of what does not answer ends with the process
+		select {
+		case <-p.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	urls := c.probes(c.ports)
 	for {
 		err := probe(ctx, client, urls)
@@ -70,10 +77,14 @@ func (c *component) waitReady(ctx context.Context, client *http.Client, p *proce
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("it ended: %w", endOf(p))
 		case <-ctx.Done():
-			return fmt.Errorf("%w (last seen: %w)", context.Cause(ctx), err)
 		case <-time.After(probeEvery):
+		}
+		if p.ended() {
+			return fmt.Errorf("it ended: %w", endOf(p))
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w (last seen: %w)", context.Cause(ctx), err)
 		}
 	}
 }

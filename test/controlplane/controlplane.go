@@ -145,7 +145,7 @@ func (cp *ControlPlane) describe() error {
 	cp.etcd = &component{
 		name: Etcd, binary: binaries[Etcd], ports: make([]int, 2),
 		args:   func(ports []int) []string { return etcdArguments(cp.directory, ports) },
-		probes: func(ports []int) []string { return []string{"http://" + address(ports[0]) + "/health"} },
+		probes: func(ports []int) []string { return []string{httpsURL(ports[0], "/health")} },
 	}
 	for i := range cp.options.APIServers {
 		cp.apiServers = append(cp.apiServers, cp.describeAPIServer(i, binaries[APIServer]))
@@ -320,7 +320,8 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context, i int) error {
 	return cp.start(ctx, c)
 }
 
-// RestartControllerManager starts the controller manager anew and returns when it works.
+// RestartControllerManager starts the controller manager anew and returns
+// when it is healthy; its controllers follow within moments.
 func (cp *ControlPlane) RestartControllerManager(ctx context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -48,7 +49,7 @@ func TestControlPlane(t *testing.T) {
 	t.Run("API servers share their objects", func(t *testing.T) { testShared(t, cp) })
 	t.Run("writes audit logs", func(t *testing.T) { testAudit(t, cp) })
 	t.Run("restarts an API server", func(t *testing.T) { testRestart(t, cp) })
-	t.Run("restarts the controller manager", func(t *testing.T) { testRestartManager(t, cp, client) })
+	t.Run("restarts the controller manager", func(t *testing.T) { testRestartManager(t, cp) })
 	t.Run("refuses an API server that is not there", func(t *testing.T) {
 		wantError(t, cp.StopAPIServer(2), "stopping an API server: no API server 2: there are 2, from 0")
 		wantError(t, cp.StartAPIServer(t.Context(), -1), "starting an API server: no API server -1")
@@ -148,11 +149,8 @@ func testVersion(t *testing.T, client kubernetes.Interface) {
 }
 
 func testKubectl(t *testing.T, cp *ControlPlane) {
-	cmd := exec.CommandContext(t.Context(), cp.Kubectl(), "--kubeconfig", cp.Kubeconfig(1), "get", "namespace", "default", "-o", "name")
-	cmd.Env = []string{"HOME=" + t.TempDir()}
-	out, err := cmd.CombinedOutput()
-	if err != nil || string(out) != "namespace/default\n" {
-		t.Errorf("kubectl: %v: %q", err, out)
+	if out := runKubectl(t, cp, "", "get", "namespace", "default", "-o", "name"); out != "namespace/default\n" {
+		t.Errorf("kubectl: %q", out)
 	}
 }
 
@@ -241,22 +239,57 @@ func testRestart(t *testing.T, cp *ControlPlane) {
 	}
 }
 
-func testRestartManager(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
+// A restart is how the garbage collector learns of a new kind without waiting for its next look.
+func testRestartManager(t *testing.T, cp *ControlPlane) {
 	pid := cp.PIDs()[ControllerManager]
+	runKubectl(t, cp, thingDefinition, "apply", "-f", "-")
+	runKubectl(t, cp, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/things.example.com")
+	runKubectl(t, cp, thing, "apply", "-f", "-")
 	if err := cp.RestartControllerManager(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if alive(pid) {
 		t.Error("the old process lives on")
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "after"}}
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+	uid := runKubectl(t, cp, "", "get", "things", "owner", "-o", "jsonpath={.metadata.uid}")
+	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-a-thing", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "example.com/v1", Kind: "Thing", Name: "owner", UID: types.UID(uid)},
+	}}}
+	if _, err := configMaps(cp, 0).Create(t.Context(), owned, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	NewWithT(t).Eventually(func() error {
-		_, err := client.CoreV1().ServiceAccounts("after").Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	}, deadline, interval).Should(Succeed(), "it makes service accounts again")
+	runKubectl(t, cp, "", "delete", "things", "owner")
+	NewWithT(t).Eventually(func() bool {
+		_, err := configMaps(cp, 0).Get(t.Context(), owned.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}, deadline, interval).Should(BeTrue(), "the owned object goes with its owner")
+}
+
+const thingDefinition = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: things, singular: thing, kind: Thing, listKind: ThingList}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`
+
+const thing = `apiVersion: example.com/v1
+kind: Thing
+metadata: {name: owner, namespace: default}
+`
+
+func runKubectl(t *testing.T, cp *ControlPlane, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), cp.Kubectl(), args...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG=" + cp.Kubeconfig(len(cp.apiServers)-1)}
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }
 
 func TestNoControllerManager(t *testing.T) {

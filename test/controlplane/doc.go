@@ -3,8 +3,8 @@
 // directory: for integration tests, benchmarks and the demo alike.
 //
 // The programs are those that `make kubernetes` builds, or those of
-// KUBEBUILDER_ASSETS. It is for development only: etcd asks nobody for a
-// password and does not wait for the disk.
+// KUBEBUILDER_ASSETS. It is for development only: etcd does not wait
+// for the disk, and the keys are in the temporary directory.
 //
 // # What is real
 //
