@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -263,15 +264,15 @@ func (r *replica) lead(ctx context.Context) error {
 }
 
 func (r *replica) addChecks() error {
-	if err := r.manager.AddHealthzCheck("process", func(*http.Request) error { return nil }); err != nil {
+	if err := r.manager.AddHealthzCheck("process", healthz.Ping); err != nil {
 		return fmt.Errorf("adding a health check: %w", err)
 	}
-	for name, check := range map[string]func() error{
-		"policies":     r.store.Loaded,
-		"certificates": r.watcher.Ready,
+	for name, check := range map[string]healthz.Checker{
+		"policies":     func(*http.Request) error { return r.store.Loaded() },
+		"certificates": func(*http.Request) error { return r.watcher.Ready() },
 		"server":       r.server.Ready,
 	} {
-		if err := r.manager.AddReadyzCheck(name, func(*http.Request) error { return check() }); err != nil {
+		if err := r.manager.AddReadyzCheck(name, check); err != nil {
 			return fmt.Errorf("adding the readiness check %s: %w", name, err)
 		}
 	}
