@@ -61,7 +61,7 @@ func ParseBundle(data []byte) (Bundle, error) {
 }
 
 // PEM returns the canonical bytes of the bundle.
-func (b Bundle) PEM() []byte { return encodeCertificates(b.roots) }
+func (b Bundle) PEM() []byte { return EncodeCertificates(b.roots...) }
 
 // Equal reports whether two bundles hold the same roots.
 func (b Bundle) Equal(other Bundle) bool {

@@ -3,7 +3,7 @@ package pki
 import (
 	"crypto/rand"
 	"crypto/x509"
-	"net/netip"
+	"net"
 	"testing"
 	"time"
 )
@@ -12,7 +12,7 @@ var (
 	epoch0 = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 	names  = Names{
 		DNS: []string{"ostiary-webhook.ostiary-system.svc"},
-		IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+		IPs: []net.IP{net.ParseIP("127.0.0.1")},
 	}
 )
 

@@ -82,7 +82,7 @@ func newLeaf(ca Pair, names Names, c Config, now time.Time, random io.Reader) (P
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 		DNSNames:              names.DNS,
-		IPAddresses:           names.netIPs(),
+		IPAddresses:           names.IPs,
 	}
 	return sign(t, root, key, ca.key, ca.chain[1:])
 }

@@ -6,7 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net/netip"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +66,7 @@ func TestNewLeaf(t *testing.T) {
 				t.Errorf("ExtKeyUsage = %v, want serverAuth only", leaf.ExtKeyUsage)
 			}
 			if !names.equal(leaf) {
-				t.Errorf("names = %v, want %v", namesOf(leaf), names)
+				t.Errorf("names = %v, want %v", leaf.DNSNames, names)
 			}
 		})
 	}
@@ -100,10 +100,10 @@ func TestSerialComesFromTheReader(t *testing.T) {
 // names that the CA permits, and refuse one that the same CA key signed for
 // any other name.
 func TestRealTLSClient(t *testing.T) {
-	v6 := netip.MustParseAddr("::1")
+	v6 := net.ParseIP("::1")
 	dnsOnly := Names{DNS: names.DNS}
 	ipOnly := Names{IPs: names.IPs}
-	both6 := Names{DNS: names.DNS, IPs: []netip.Addr{names.IPs[0], v6}}
+	both6 := Names{DNS: names.DNS, IPs: []net.IP{names.IPs[0], v6}}
 	tests := map[string]struct {
 		ca, leaf Names
 		server   string
@@ -117,10 +117,10 @@ func TestRealTLSClient(t *testing.T) {
 		"name that the leaf has not":      {ca: names, leaf: names, server: "kubernetes.default.svc", wantErr: "not kubernetes.default.svc"},
 		"leaf for another name":           {ca: names, leaf: Names{DNS: []string{"kubernetes.default.svc"}}, server: "kubernetes.default.svc", wantErr: "constraint"},
 		"leaf for another name as well":   {ca: names, leaf: Names{DNS: []string{names.DNS[0], "kubernetes.default.svc"}}, server: names.DNS[0], wantErr: "constraint"},
-		"leaf for another address":        {ca: names, leaf: Names{IPs: []netip.Addr{netip.MustParseAddr("127.0.0.2")}}, server: "127.0.0.2", wantErr: "constraint"},
-		"leaf for another family":         {ca: names, leaf: Names{IPs: []netip.Addr{v6}}, server: "::1", wantErr: "constraint"},
+		"leaf for another address":        {ca: names, leaf: Names{IPs: []net.IP{net.ParseIP("127.0.0.2")}}, server: "127.0.0.2", wantErr: "constraint"},
+		"leaf for another family":         {ca: names, leaf: Names{IPs: []net.IP{v6}}, server: "::1", wantErr: "constraint"},
 		"address where none is":           {ca: dnsOnly, leaf: names, server: "127.0.0.1", wantErr: "constraint"},
-		"version 6 address where none is": {ca: dnsOnly, leaf: Names{IPs: []netip.Addr{v6}}, server: "::1", wantErr: "constraint"},
+		"version 6 address where none is": {ca: dnsOnly, leaf: Names{IPs: []net.IP{v6}}, server: "::1", wantErr: "constraint"},
 		"name where none is":              {ca: ipOnly, leaf: names, server: names.DNS[0], wantErr: "constraint"},
 	}
 	for name, tc := range tests {

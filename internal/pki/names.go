@@ -1,11 +1,11 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 )
@@ -16,7 +16,7 @@ const maxNames = 32
 // Names are the names under which API servers call Ostiary.
 type Names struct {
 	DNS []string
-	IPs []netip.Addr
+	IPs []net.IP
 }
 
 // Validate says what is wrong with the names.
@@ -33,8 +33,8 @@ func (n Names) Validate() error {
 		}
 	}
 	for _, ip := range n.IPs {
-		if !ip.IsValid() || ip.Zone() != "" {
-			return fmt.Errorf("server address %q: must be an IP address without zone", ip)
+		if ip.To16() == nil {
+			return fmt.Errorf("server address of %d bytes: must be an IP address of 4 or 16 bytes", len(ip))
 		}
 	}
 	return nil
@@ -58,30 +58,22 @@ func validDNSName(name string) bool {
 // canonical returns the names sorted and without duplicates, every address in
 // its shortest form.
 func (n Names) canonical() Names {
-	dns := slices.Clone(n.DNS)
-	slices.Sort(dns)
-	ips := make([]netip.Addr, len(n.IPs))
-	for i, ip := range n.IPs {
-		ips[i] = ip.Unmap()
+	dns := slices.Sorted(slices.Values(n.DNS))
+	var ips []net.IP
+	for _, ip := range n.IPs {
+		if v4 := ip.To4(); v4 != nil {
+			ip = v4
+		}
+		ips = append(ips, ip)
 	}
-	slices.SortFunc(ips, netip.Addr.Compare)
-	return Names{DNS: slices.Compact(dns), IPs: slices.Compact(ips)}
+	slices.SortFunc(ips, func(a, b net.IP) int { return bytes.Compare(a, b) })
+	return Names{DNS: slices.Compact(dns), IPs: slices.CompactFunc(ips, net.IP.Equal)}
 }
 
 // equal reports whether a certificate carries exactly these names.
 func (n Names) equal(cert *x509.Certificate) bool {
-	want, got := n.canonical(), namesOf(cert)
-	return slices.Equal(want.DNS, got.DNS) && slices.Equal(want.IPs, got.IPs)
-}
-
-func namesOf(cert *x509.Certificate) Names {
-	n := Names{DNS: cert.DNSNames}
-	for _, ip := range cert.IPAddresses {
-		if addr, ok := netip.AddrFromSlice(ip); ok {
-			n.IPs = append(n.IPs, addr)
-		}
-	}
-	return n.canonical()
+	want, got := n.canonical(), Names{DNS: cert.DNSNames, IPs: cert.IPAddresses}.canonical()
+	return slices.Equal(want.DNS, got.DNS) && slices.EqualFunc(want.IPs, got.IPs, net.IP.Equal)
 }
 
 // coveredBy returns an error that names the first name that the certificate
@@ -93,7 +85,7 @@ func (n Names) coveredBy(cert *x509.Certificate) error {
 		}
 	}
 	for _, ip := range n.IPs {
-		if err := cert.VerifyHostname(ip.Unmap().String()); err != nil {
+		if err := cert.VerifyHostname(ip.String()); err != nil {
 			return err
 		}
 	}
@@ -117,17 +109,10 @@ func (n Names) permittedBy(ca *x509.Certificate) bool {
 	return true
 }
 
-func (n Names) netIPs() []net.IP {
-	var ips []net.IP
-	for _, ip := range n.IPs {
-		ips = append(ips, ip.Unmap().AsSlice())
-	}
-	return ips
-}
-
+// ipNets are the ranges that hold one address each.
 func (n Names) ipNets() []*net.IPNet {
 	var nets []*net.IPNet
-	for _, ip := range n.netIPs() {
+	for _, ip := range n.canonical().IPs {
 		bits := len(ip) * 8
 		nets = append(nets, &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)})
 	}

@@ -5,7 +5,7 @@ import (
 	"crypto/x509"
 	"math/big"
 	mathrand "math/rand/v2"
-	"net/netip"
+	"net"
 	"testing"
 	"time"
 
@@ -164,7 +164,7 @@ func TestNextFromRandomStates(t *testing.T) {
 		names,
 		{DNS: names.DNS},
 		{IPs: names.IPs},
-		{DNS: []string{"a.example", "b.example"}, IPs: []netip.Addr{netip.MustParseAddr("fd00::1"), names.IPs[0]}},
+		{DNS: []string{"a.example", "b.example"}, IPs: []net.IP{net.ParseIP("fd00::1"), names.IPs[0]}},
 	}
 	configs := []Config{
 		config(),

@@ -19,10 +19,13 @@ const (
 )
 
 // CertificatePEM returns the chain, leaf first.
-func (p Pair) CertificatePEM() []byte { return encodeCertificates(p.chain) }
+func (p Pair) CertificatePEM() []byte { return EncodeCertificates(p.chain...) }
 
 // KeyPEM returns the key as PKCS #8.
 func (p Pair) KeyPEM() ([]byte, error) {
+	if p.IsZero() {
+		return nil, errors.New("encoding the private key: there is none")
+	}
 	der, err := x509.MarshalPKCS8PrivateKey(p.key)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the private key: %w", err)
@@ -30,7 +33,8 @@ func (p Pair) KeyPEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
 }
 
-func encodeCertificates(certs []*x509.Certificate) []byte {
+// EncodeCertificates returns the certificates as PEM, in the given order.
+func EncodeCertificates(certs ...*x509.Certificate) []byte {
 	var b bytes.Buffer
 	for _, c := range certs {
 		b.Write(pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: c.Raw}))

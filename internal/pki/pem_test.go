@@ -244,7 +244,7 @@ func certify(t *testing.T, ca Pair, tmpl *x509.Certificate) Pair {
 	}
 	tmpl.SerialNumber = serial
 	tmpl.NotBefore, tmpl.NotAfter = epoch0.Add(-time.Hour), epoch0.Add(day)
-	tmpl.DNSNames, tmpl.IPAddresses = names.DNS, names.netIPs()
+	tmpl.DNSNames, tmpl.IPAddresses = names.DNS, names.IPs
 	pair, err := sign(tmpl, ca.Certificate(), key, ca.key, nil)
 	if err != nil {
 		t.Fatal(err)

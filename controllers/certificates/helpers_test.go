@@ -1,0 +1,267 @@
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/ostiary/ostiary/internal/pki"
+	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
+)
+
+const (
+	patience = time.Minute
+	pause    = 20 * time.Millisecond
+	day      = 24 * time.Hour
+)
+
+var (
+	serverNames = ServerNames{
+		DNS: []string{"ostiary-webhook.ostiary-system.svc"},
+		IPs: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	apiServer *rest.Config
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(cptest.Main(m, controlplane.Options{NoControllerManager: true}, func(cp *controlplane.ControlPlane) { apiServer = cp.Config() }))
+}
+
+// world is a namespace, a clock and a log of a test's own.
+type world struct {
+	t        *testing.T
+	client   kubernetes.Interface
+	clock    *clocktesting.FakeClock
+	registry *prometheus.Registry
+	options  Options
+	log      *logBuffer
+
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	config := rest.CopyConfig(apiServer)
+	config.QPS = -1
+	w := &world{
+		t:        t,
+		client:   kubernetes.NewForConfigOrDie(config),
+		clock:    clocktesting.NewFakeClock(time.Now()),
+		registry: prometheus.NewRegistry(),
+		log:      &logBuffer{},
+		keys:     map[string]bool{},
+	}
+	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certificates-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.options = Options{
+		Namespace:   ns.Name,
+		ServerNames: serverNames,
+		Clock:       w.clock,
+		Log:         funcr.New(func(prefix, args string) { w.log.add(prefix + " " + args) }, funcr.Options{Verbosity: 10}),
+		Registerer:  w.registry,
+	}
+	t.Cleanup(w.checkLog)
+	return w
+}
+
+// checkLog fails the test when the log of any verbosity holds a key.
+func (w *world) checkLog() {
+	for _, name := range []string{DefaultCASecret, DefaultServingSecret} {
+		if s, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(context.Background(), name, metav1.GetOptions{}); err == nil {
+			w.remember(s)
+		}
+	}
+	if w.t.Failed() {
+		w.t.Log(w.log.String())
+	}
+	if strings.Contains(w.log.String(), "-----BEGIN") {
+		w.t.Error("the log holds PEM")
+	}
+	for key := range w.keys {
+		for line := range strings.Lines(key) {
+			if line = strings.TrimSpace(line); len(line) > 8 && strings.Contains(w.log.String(), line) {
+				w.t.Errorf("the log holds the line %q of a key", line)
+			}
+		}
+	}
+}
+
+func (w *world) remember(s *corev1.Secret) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keys[string(s.Data[keyField])] = true
+}
+
+func (w *world) secret(name string) *corev1.Secret {
+	w.t.Helper()
+	s, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.remember(s)
+	return s
+}
+
+// put writes a Secret whatever stands there.
+func (w *world) put(name string, data map[string][]byte) {
+	w.t.Helper()
+	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS, Data: data}
+	_, err := secrets.Update(context.Background(), s, metav1.UpdateOptions{})
+	if err != nil {
+		_, err = secrets.Create(context.Background(), s, metav1.CreateOptions{})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.remember(s)
+}
+
+// startWatcher runs a Watcher until the test ends.
+func (w *world) startWatcher() *Watcher {
+	watcher := NewWatcher(w.client, w.options)
+	w.run(watcher.Start)
+	return watcher
+}
+
+// startKeeper runs a Keeper until the test ends or stop is called.
+func (w *world) startKeeper() (stop func()) {
+	return w.run(NewKeeper(w.client, w.options).Run)
+}
+
+func (w *world) run(start func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), w.options.Log))
+	done := make(chan error, 1)
+	go func() { done <- start(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) state() (pki.State, error) {
+	var f found
+	f, err := NewKeeper(w.client, w.options).fetch(context.Background())
+	if err == nil {
+		err = f.damage
+	}
+	for _, s := range []*corev1.Secret{f.ca, f.serving} {
+		if s != nil {
+			w.remember(s)
+		}
+	}
+	return f.state, err
+}
+
+// settled waits until there is nothing to do and the Watcher serves what
+// stands in the Secret. It returns what the Secrets hold then.
+func (w *world) settled(watcher *Watcher) pki.State {
+	w.t.Helper()
+	var state pki.State
+	NewWithT(w.t).Eventually(func() error {
+		var err error
+		if state, err = w.state(); err != nil {
+			return err
+		}
+		if a := pki.Next(state, w.options.ServerNames, w.options.Lifetimes.WithDefaults(), w.clock.Now()); a.Kind != pki.Wait {
+			return fmt.Errorf("still to do: %+v", a)
+		}
+		if err := watcher.Ready(); err != nil {
+			return err
+		}
+		served, err := watcher.GetCertificate(nil)
+		if err != nil {
+			return err
+		}
+		if !served.Leaf.Equal(state.Serving.Pair.Certificate()) || !bytes.Equal(watcher.Bundle(), state.Serving.Bundle.PEM()) {
+			return fmt.Errorf("the Watcher serves %s", pki.Serial(served.Leaf))
+		}
+		return nil
+	}, patience, pause).Should(Succeed())
+	return state
+}
+
+// serve answers on a loopback address as the webhook server would, and echoes.
+func (w *world) serve(watcher *Watcher) (address string) {
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: watcher.GetCertificate})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// dial connects as an API server does that trusts the bundle.
+func (w *world) dial(address, serverName string, bundle []byte) (*tls.Conn, error) {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("unable to load root certificates")
+	}
+	return tls.Dial("tcp", address, &tls.Config{RootCAs: roots, ServerName: serverName, Time: w.clock.Now, MinVersion: tls.VersionTLS13})
+}
+
+// servedSerial connects and returns the serial number that was presented.
+func (w *world) servedSerial(address string, bundle []byte) (string, error) {
+	conn, err := w.dial(address, serverNames.DNS[0], bundle)
+	if err != nil {
+		return "", err
+	}
+	serial := pki.Serial(conn.ConnectionState().PeerCertificates[0])
+	return serial, conn.Close()
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.WriteString(line + "\n")
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,243 @@
+package certificates
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/ostiary/ostiary/internal/pki"
+)
+
+const (
+	// stepTimeout bounds one step, so that a connection that hangs does not
+	// stop the Keeper.
+	stepTimeout = 30 * time.Second
+
+	// Writes are limited for the case that somebody else keeps overwriting a
+	// Secret: repairs go on, but slowly.
+	writeBurst    = 8
+	writeInterval = 5 * time.Second
+)
+
+// Keeper writes the Secrets: it makes the CA and the leaf, and replaces them
+// in time and whenever a Secret is lost or damaged. One replica runs it, the
+// leader; should two run it, the API server lets only one of two writes pass.
+type Keeper struct {
+	client  kubernetes.Interface
+	options Options
+	limiter *rate.Limiter
+}
+
+// NewKeeper returns a Keeper that does nothing until Run.
+func NewKeeper(client kubernetes.Interface, o Options) *Keeper {
+	return &Keeper{
+		client:  client,
+		options: o.withDefaults(),
+		limiter: rate.NewLimiter(rate.Every(writeInterval), writeBurst),
+	}
+}
+
+// Run keeps the Secrets until ctx ends. An error of the API server does not
+// end it: it tries again, waiting longer each time. Run returns an error only
+// for options that cannot work. It may be called again after it has returned.
+func (k *Keeper) Run(ctx context.Context) error {
+	if err := k.options.validate(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(quiet(ctx))
+	var group wait.Group
+	defer group.Wait()
+	defer cancel()
+	wake := make(chan struct{}, 1)
+	for _, name := range []string{k.options.SecretNames.CA, k.options.SecretNames.Serving} {
+		if _, err := k.options.watchSecret(ctx, &group, k.client, name, wake); err != nil {
+			return err
+		}
+	}
+	k.loop(ctx, wake)
+	return nil
+}
+
+func (k *Keeper) loop(ctx context.Context, wake <-chan struct{}) {
+	backoff := newBackoff()
+	for ctx.Err() == nil {
+		action, err := k.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			k.report(err)
+			sleep(ctx, backoff.Step())
+		case action.Kind == pki.Wait:
+			backoff = newBackoff()
+			k.rest(ctx, wake, action.At)
+		}
+	}
+}
+
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 15 * time.Second}
+}
+
+// sleep waits in real time whatever clock the certificates go by: it spares
+// the API server.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// rest waits until there may be something to do: a Secret has changed, the
+// time has come, or it is time to look at the clock again.
+func (k *Keeper) rest(ctx context.Context, wake <-chan struct{}, until time.Time) {
+	timer := k.options.Clock.NewTimer(min(until.Sub(k.options.now()), maxRest))
+	defer timer.Stop()
+	if !k.options.now().Before(until) {
+		return // it came while the timer was made
+	}
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-timer.C():
+	}
+}
+
+// report logs why a step failed. That somebody else wrote first is nothing to
+// worry about: the next step starts from what they wrote.
+func (k *Keeper) report(err error) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		k.options.Log.V(1).Info("a Secret has changed meanwhile, reading again", "error", err.Error())
+		return
+	}
+	k.options.Log.Error(err, "keeping certificates failed, trying again")
+}
+
+// step does at most one write. It returns what was decided.
+func (k *Keeper) step(ctx context.Context) (pki.Action, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	found, err := k.fetch(ctx)
+	if err != nil {
+		return pki.Action{}, err
+	}
+	o := k.options
+	now := o.now()
+	action := pki.Next(found.state, o.ServerNames, o.Lifetimes, now)
+	if action.Kind == pki.Wait {
+		return action, nil
+	}
+	if found.damage != nil {
+		o.Log.Error(found.damage, "a Secret holds what cannot be used, replacing it", "namespace", o.Namespace)
+	}
+	state, err := pki.Apply(found.state, action, o.ServerNames, o.Lifetimes, now, rand.Reader)
+	if err != nil {
+		return action, err
+	}
+	if err := k.limiter.Wait(ctx); err != nil {
+		return action, fmt.Errorf("waiting because of many writes: %w", err)
+	}
+	return action, k.store(ctx, found, action, state)
+}
+
+// found is what the API server has now.
+type found struct {
+	ca, serving *corev1.Secret // nil: does not exist
+	state       pki.State
+	damage      error // what cannot be read
+}
+
+func (k *Keeper) fetch(ctx context.Context) (found, error) {
+	var f found
+	var err error
+	if f.ca, err = k.get(ctx, k.options.SecretNames.CA); err != nil {
+		return found{}, err
+	}
+	if f.serving, err = k.get(ctx, k.options.SecretNames.Serving); err != nil {
+		return found{}, err
+	}
+	var caErr, servingErr error
+	if f.state.CA, caErr = readAuthority(f.ca); caErr != nil {
+		caErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.CA, caErr)
+	}
+	if f.state.Serving, servingErr = readServing(f.serving); servingErr != nil {
+		servingErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.Serving, servingErr)
+	}
+	f.damage = errors.Join(caErr, servingErr)
+	return f, nil
+}
+
+func (k *Keeper) secrets() corev1client.SecretInterface {
+	return k.client.CoreV1().Secrets(k.options.Namespace)
+}
+
+func (k *Keeper) get(ctx context.Context, name string) (*corev1.Secret, error) {
+	s, err := k.secrets().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil // that it does not exist is an answer
+	case err != nil:
+		return nil, fmt.Errorf("reading Secret %s/%s: %w", k.options.Namespace, name, err)
+	}
+	return s, nil
+}
+
+// store writes the one Secret that the action is about. A new CA is stored
+// before anything is signed with it: its leaf is the next step's business.
+func (k *Keeper) store(ctx context.Context, f found, action pki.Action, state pki.State) error {
+	var data map[string][]byte
+	var err error
+	name, old, pair := k.options.SecretNames.Serving, f.serving, state.Serving.Pair
+	if action.Kind == pki.CreateCA {
+		name, old, pair = k.options.SecretNames.CA, f.ca, state.CA.Pair
+		data, err = authorityData(state.CA)
+	} else {
+		data, err = servingData(state.Serving)
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.write(ctx, name, old, data); err != nil {
+		return fmt.Errorf("writing Secret %s/%s: %w", k.options.Namespace, name, err)
+	}
+	k.options.Log.Info("certificates written",
+		"namespace", k.options.Namespace, "secret", name, "action", action.Kind, "reason", action.Reason,
+		"serial", pki.Serial(pair.Certificate()), "notAfter", pair.Certificate().NotAfter.Format(time.RFC3339),
+		"epoch", state.CA.Epoch)
+	return nil
+}
+
+// write creates the Secret, or replaces the content of the one that was read,
+// provided that nobody has written it since. Labels and annotations of others
+// are kept.
+func (k *Keeper) write(ctx context.Context, name string, old *corev1.Secret, data map[string][]byte) error {
+	if old == nil {
+		_, err := k.secrets().Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedByLabel: managedBy}},
+			Type:       corev1.SecretTypeTLS,
+			Data:       data,
+		}, metav1.CreateOptions{})
+		return err
+	}
+	updated := old.DeepCopy()
+	updated.Data = maps.Clone(data)
+	if updated.Labels == nil {
+		updated.Labels = map[string]string{}
+	}
+	updated.Labels[managedByLabel] = managedBy
+	_, err := k.secrets().Update(ctx, updated, metav1.UpdateOptions{})
+	return err
+}

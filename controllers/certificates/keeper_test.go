@@ -1,0 +1,423 @@
+package certificates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/internal/pki"
+)
+
+func TestFromNothing(t *testing.T) {
+	w := newWorld(t)
+	watcher := w.startWatcher()
+	changed := watcher.Subscribe()
+	w.startKeeper()
+	state := w.settled(watcher)
+
+	for _, name := range []string{DefaultCASecret, DefaultServingSecret} {
+		s := w.secret(name)
+		if s.Type != corev1.SecretTypeTLS {
+			t.Errorf("%s has type %s", name, s.Type)
+		}
+		if diff := cmp.Diff(map[string]string{"app.kubernetes.io/managed-by": "ostiary"}, s.Labels); diff != "" {
+			t.Errorf("labels of %s: %s", name, diff)
+		}
+	}
+	if state.CA.Epoch != 1 || state.Serving.Epoch != 1 {
+		t.Errorf("epochs = %d and %d, want 1", state.CA.Epoch, state.Serving.Epoch)
+	}
+	NewWithT(t).Eventually(changed, patience).Should(Receive())
+
+	address := w.serve(watcher)
+	for _, name := range []string{serverNames.DNS[0], "127.0.0.1"} {
+		conn, err := w.dial(address, name, watcher.Bundle())
+		if err != nil {
+			t.Errorf("as %s: %v", name, err)
+			continue
+		}
+		_ = conn.Close()
+	}
+	if _, err := w.dial(address, "kubernetes.default.svc", watcher.Bundle()); err == nil {
+		t.Error("a client that asks for another name is satisfied")
+	}
+}
+
+func TestNoWriteAtRest(t *testing.T) {
+	w := newWorld(t)
+	watcher := w.startWatcher()
+	w.startKeeper()
+	w.settled(watcher)
+	ca, serving := w.secret(DefaultCASecret).ResourceVersion, w.secret(DefaultServingSecret).ResourceVersion
+	written := strings.Count(w.log.String(), "certificates written")
+	if written != 2 {
+		t.Errorf("%d writes to begin with, want 2", written)
+	}
+	for range 10 {
+		w.clock.Step(time.Hour)
+		w.settled(watcher)
+		time.Sleep(pause)
+	}
+	if w.secret(DefaultCASecret).ResourceVersion != ca || w.secret(DefaultServingSecret).ResourceVersion != serving {
+		t.Error("a Secret was written at rest")
+	}
+}
+
+// TestRenewalBeforeExpiry has a client connected while the leaf is renewed,
+// and new ones connecting all the time with the bundle of the beginning.
+func TestRenewalBeforeExpiry(t *testing.T) {
+	w := newWorld(t)
+	watcher := w.startWatcher()
+	w.startKeeper()
+	w.settled(watcher)
+	address, bundle := w.serve(watcher), watcher.Bundle()
+	first, err := w.servedSerial(address, bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := w.dial(address, "127.0.0.1", bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Close() }()
+
+	w.clock.Step(60*day - time.Hour)
+	w.settled(watcher)
+	if serial, err := w.servedSerial(address, bundle); err != nil || serial != first {
+		t.Fatalf("before day 60: serial %s, error %v; want %s", serial, err, first)
+	}
+	w.clock.Step(time.Hour + time.Minute)
+	NewWithT(t).Eventually(func() (string, error) {
+		serial, err := w.servedSerial(address, bundle)
+		if err != nil {
+			t.Errorf("a connection failed: %v", err)
+		}
+		return serial, err
+	}, patience, pause).ShouldNot(Equal(first))
+	if _, err := old.Write([]byte("still")); err != nil {
+		t.Errorf("writing on the old connection: %v", err)
+	}
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(old, got); err != nil || string(got) != "still" {
+		t.Errorf("the old connection answers %q, %v", got, err)
+	}
+	state := w.settled(watcher)
+	if left := state.Serving.Pair.Certificate().NotAfter.Sub(w.clock.Now()); left < 89*day {
+		t.Errorf("the new leaf has %s left", left)
+	}
+}
+
+// TestReplacementOfTheCA lives through two CAs, with a client whose bundle is
+// always the one of the step before.
+func TestReplacementOfTheCA(t *testing.T) {
+	w := newWorld(t)
+	w.options.Lifetimes = pki.Config{CALifetime: 100 * day, LeafLifetime: 45 * day}
+	watcher := w.startWatcher()
+	w.startKeeper()
+	state := w.settled(watcher)
+	address := w.serve(watcher)
+	for range 30 {
+		stale := watcher.Bundle()
+		w.clock.Step(4 * day)
+		next := w.settled(watcher)
+		if _, err := w.servedSerial(address, stale); err != nil {
+			t.Fatalf("with the bundle of four days ago: %v", err)
+		}
+		// A replaced CA gets a quarter of an hour before its leaf is served.
+		if next.CA.Epoch != state.CA.Epoch && next.Serving.Epoch == next.CA.Epoch {
+			t.Error("the leaf of the new CA is served at once")
+		}
+		state = next
+	}
+	if state.CA.Epoch != 3 || state.Serving.Epoch != 3 {
+		t.Errorf("after 120 days the epochs are %d and %d, want 3", state.CA.Epoch, state.Serving.Epoch)
+	}
+}
+
+func TestLossAndDamage(t *testing.T) {
+	corrupt := []byte("c29tZSBzZWNyZXQgY29udGVudA") // what must not be in the log
+	set := func(field string, value []byte) func(*corev1.Secret) {
+		return func(s *corev1.Secret) { s.Data[field] = value }
+	}
+	tests := map[string]struct {
+		secret     string
+		change     func(*corev1.Secret) // nil: delete it
+		wantNewCA  bool
+		wantNewKey bool // of the leaf
+		wantLog    string
+	}{
+		"serving deleted":       {secret: DefaultServingSecret, wantNewKey: true},
+		"CA deleted":            {secret: DefaultCASecret, wantNewCA: true},
+		"serving emptied":       {secret: DefaultServingSecret, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
+		"certificate corrupt":   {secret: DefaultServingSecret, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: something that is not PEM"},
+		"key corrupt":           {secret: DefaultServingSecret, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: something that is not PEM"},
+		"certificate too large": {secret: DefaultServingSecret, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: at most 65536 are read"},
+		"bundle corrupt":        {secret: DefaultServingSecret, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: something that is not PEM"},
+		"bundle not canonical":  {secret: DefaultServingSecret, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
+		"epoch corrupt":         {secret: DefaultServingSecret, change: set(epochField, []byte("-1")), wantLog: "field epoch: not a count of CAs"},
+		"CA's key corrupt":      {secret: DefaultCASecret, change: set(keyField, corrupt), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: something that is not PEM"},
+		"CA's key of another":   {secret: DefaultCASecret, change: set(keyField, strangersKey(t)), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
+		"CA's epoch lost":       {secret: DefaultCASecret, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantNewCA: true, wantLog: "reading Secret ostiary-ca: field epoch: not a count of CAs"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			watcher := w.startWatcher()
+			w.startKeeper()
+			before := w.settled(watcher)
+			bundle, address := watcher.Bundle(), w.serve(watcher)
+
+			secrets := w.client.CoreV1().Secrets(w.options.Namespace)
+			s := w.secret(tc.secret)
+			var err error
+			if tc.change == nil {
+				err = secrets.Delete(t.Context(), tc.secret, metav1.DeleteOptions{})
+			} else {
+				s.Labels["example.org/mine"] = "yes"
+				s.Annotations = map[string]string{"example.org/mine": "yes"}
+				tc.change(s)
+				s, err = secrets.Update(t.Context(), s, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := w.settled(watcher)
+
+			if _, err := w.servedSerial(address, bundle); err != nil {
+				t.Errorf("with the bundle from before: %v", err)
+			}
+			if newCA := !after.CA.Pair.Certificate().Equal(before.CA.Pair.Certificate()); newCA != tc.wantNewCA {
+				t.Errorf("new CA: %t, want %t", newCA, tc.wantNewCA)
+			}
+			if newKey := !after.Serving.Pair.Certificate().Equal(before.Serving.Pair.Certificate()); newKey != tc.wantNewKey {
+				t.Errorf("new leaf: %t, want %t", newKey, tc.wantNewKey)
+			}
+			if !strings.Contains(w.log.String(), tc.wantLog) {
+				t.Errorf("the log lacks %q", tc.wantLog)
+			}
+			if strings.Contains(w.log.String(), string(corrupt)) {
+				t.Error("the log holds the content of a field")
+			}
+			if s := w.secret(tc.secret); tc.change != nil && (s.Labels["example.org/mine"] != "yes" || s.Annotations["example.org/mine"] != "yes") {
+				t.Errorf("labels and annotations of others are gone: %v %v", s.Labels, s.Annotations)
+			}
+
+			w.clock.Step(16 * time.Minute)
+			after = w.settled(watcher)
+			if after.Serving.Epoch != after.CA.Epoch {
+				t.Errorf("a quarter of an hour later epoch %d is served, the CA has %d", after.Serving.Epoch, after.CA.Epoch)
+			}
+		})
+	}
+}
+
+func strangersKey(t *testing.T) []byte {
+	state := makeState(t, serverNames, time.Now())
+	key, err := state.CA.Pair.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestBothLost is the emergency: nothing is left but what the replicas have in
+// memory, and they too are new.
+func TestBothLostAndExpired(t *testing.T) {
+	w := newWorld(t)
+	data, err := servingData(makeState(t, serverNames, w.clock.Now().Add(-2*365*day)).Serving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.put(DefaultServingSecret, data)
+	watcher := w.startWatcher()
+	NewWithT(t).Eventually(watcher.Ready, patience, pause).Should(MatchError(ContainSubstring("the certificate expired at")))
+	if watcher.Bundle() != nil {
+		t.Error("there is a bundle although nothing is usable")
+	}
+	w.startKeeper()
+	state := w.settled(watcher)
+	if state.CA.Epoch != 2 {
+		t.Errorf("epoch = %d, want 2: the old one was 1", state.CA.Epoch)
+	}
+}
+
+func TestServerNamesChange(t *testing.T) {
+	w := newWorld(t)
+	stop := w.startKeeper()
+	w.settled(w.startWatcher())
+	stop()
+
+	w.options.ServerNames = ServerNames{DNS: []string{"ostiary.example.org"}, IPs: []net.IP{net.IPv6loopback}}
+	w.options.Registerer = nil
+	watcher := w.startWatcher()
+	w.startKeeper()
+	w.settled(watcher)
+	conn, err := w.dial(w.serve(watcher), "ostiary.example.org", watcher.Bundle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
+// TestManyKeepers runs several leaders at once: the API server lets one write
+// pass, and the others start from it.
+func TestManyKeepers(t *testing.T) {
+	w := newWorld(t)
+	for range 4 {
+		w.startKeeper()
+	}
+	watcher := w.startWatcher()
+	state := w.settled(watcher)
+	if state.CA.Epoch != 1 {
+		t.Errorf("epoch = %d, want 1", state.CA.Epoch)
+	}
+	w.clock.Step(61 * day)
+	w.settled(watcher)
+	if written := strings.Count(w.log.String(), "certificates written"); written != 3 {
+		t.Errorf("%d writes, want 3: CA, leaf, leaf", written)
+	}
+}
+
+// TestStaleWriteIsRefused changes a Secret between a Keeper's read and write.
+func TestStaleWriteIsRefused(t *testing.T) {
+	w := newWorld(t)
+	watcher := w.startWatcher()
+	stop := w.startKeeper()
+	state := w.settled(watcher)
+	stop()
+	k := NewKeeper(w.client, w.options)
+	f, err := k.fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.secret(DefaultServingSecret)
+	s.Labels["changed"] = "yes"
+	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.store(t.Context(), f, pki.Action{Kind: pki.IssueLeaf}, state); err == nil {
+		t.Error("a write over what somebody else wrote has passed")
+	}
+	f.serving = nil
+	if err := k.store(t.Context(), f, pki.Action{Kind: pki.IssueLeaf}, state); err == nil {
+		t.Error("a create over what somebody else wrote has passed")
+	}
+}
+
+// TestErrorsOfTheAPIServer lets every request fail for a while, and ends and
+// restarts the Keeper, as a change of leadership does.
+func TestErrorsOfTheAPIServer(t *testing.T) {
+	w := newWorld(t)
+	watcher := w.startWatcher()
+	var fail atomic.Int64
+	fail.Store(4)
+	config := rest.CopyConfig(apiServer)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") == "" && fail.Add(-1) >= 0 {
+				return nil, errors.New("the network is down")
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	k := NewKeeper(kubernetes.NewForConfigOrDie(config), w.options)
+	stop := w.run(k.Run)
+	w.settled(watcher)
+	if !strings.Contains(w.log.String(), "the network is down") {
+		t.Error("the log does not say why it took so long")
+	}
+	stop()
+
+	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), DefaultServingSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.run(k.Run)
+	w.settled(watcher)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestPermissions runs with the permissions on Secrets that Ostiary's role
+// gives, and no others.
+func TestPermissions(t *testing.T) {
+	w := newWorld(t)
+	ns, user := w.options.Namespace, "keeper-of-"+w.options.Namespace
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "ostiary"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}, ResourceNames: []string{DefaultCASecret, DefaultServingSecret}},
+		},
+	}
+	if _, err := w.client.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "ostiary"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ostiary"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	if _, err := w.client.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(apiServer)
+	config.Impersonate.UserName = user
+	admin := w.client
+	w.client = kubernetes.NewForConfigOrDie(config)
+	watcher := w.startWatcher()
+	w.startKeeper()
+	w.settled(watcher)
+	if _, err := w.client.CoreV1().Secrets(ns).List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("the test proves nothing: the user may list all Secrets")
+	}
+	// Only the watch tells the Keeper, because the clock stands still.
+	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), DefaultServingSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(watcher)
+}
+
+func TestOptions(t *testing.T) {
+	good := Options{Namespace: "ostiary-system", ServerNames: serverNames}
+	tests := map[string]struct {
+		change  func(*Options)
+		wantErr string
+	}{
+		"no namespace": {func(o *Options) { o.Namespace = "" }, "keeping certificates: give the namespace of the Secrets"},
+		"one Secret":   {func(o *Options) { o.SecretNames = SecretNames{CA: "a", Serving: "a"} }, `keeping certificates: the Secrets of the CA and of the serving certificate are both "a": give them two names`},
+		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "keeping certificates: no server name: give at least one DNS name or IP address"},
+		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "keeping certificates: Overlap is 1ns: make it at least 5s"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := good
+			tc.change(&o)
+			for what, err := range map[string]error{
+				"Keeper":  NewKeeper(nil, o).Run(context.Background()),
+				"Watcher": NewWatcher(nil, o).Start(context.Background()),
+			} {
+				if diff := cmp.Diff(tc.wantErr, fmt.Sprint(err)); diff != "" {
+					t.Errorf("%s: %s", what, diff)
+				}
+			}
+		})
+	}
+}

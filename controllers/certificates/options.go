@@ -1,0 +1,122 @@
+package certificates
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/ostiary/ostiary/internal/pki"
+)
+
+// The names of the Secrets. Ostiary's role grants access to these by name.
+const (
+	DefaultCASecret      = "ostiary-ca"
+	DefaultServingSecret = "ostiary-serving"
+)
+
+// maxRest is the longest time between two looks at the clock. Timers stand
+// still while a machine is suspended, so a timer set for the day of renewal
+// would ring too late.
+const maxRest = time.Minute
+
+// ServerNames are the names under which API servers call Ostiary.
+type ServerNames = pki.Names
+
+// SecretNames are the names of the Secrets.
+type SecretNames struct {
+	// CA holds the CA's certificate and key and is read by the leader only.
+	CA string
+	// Serving holds the leaf, its key and the trust bundle.
+	Serving string
+}
+
+// Options say what to keep and where.
+type Options struct {
+	// Namespace is the one of the Secrets.
+	Namespace string
+	// SecretNames default to DefaultCASecret and DefaultServingSecret.
+	SecretNames SecretNames
+	// ServerNames are what the certificate is for.
+	ServerNames ServerNames
+	// Lifetimes say how long certificates live; zero fields have defaults.
+	Lifetimes pki.Config
+	// Clock is the real one by default.
+	Clock clock.WithTicker
+	// Log gets a line for every change and every refusal.
+	Log logr.Logger
+	// Registerer gets the Watcher's metrics; nil means no metrics.
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() Options {
+	o.SecretNames.CA = cmp.Or(o.SecretNames.CA, DefaultCASecret)
+	o.SecretNames.Serving = cmp.Or(o.SecretNames.Serving, DefaultServingSecret)
+	o.Lifetimes = o.Lifetimes.WithDefaults()
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Namespace == "":
+		return errors.New("keeping certificates: give the namespace of the Secrets")
+	case o.SecretNames.CA == o.SecretNames.Serving:
+		return fmt.Errorf("keeping certificates: the Secrets of the CA and of the serving certificate are both %q: give them two names", o.SecretNames.CA)
+	}
+	if err := errors.Join(o.ServerNames.Validate(), o.Lifetimes.Validate()); err != nil {
+		return fmt.Errorf("keeping certificates: %w", err)
+	}
+	return nil
+}
+
+// now is the wall clock. Without the monotonic part, the time that passed
+// while the machine was suspended counts.
+func (o Options) now() time.Time { return o.Clock.Now().Round(0) }
+
+// quiet returns a context in which the client logs nothing. At a high verbosity
+// it would log the bodies of requests and responses, which hold the keys.
+func quiet(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
+
+// watchSecret watches the one Secret and pokes wake at every event, until ctx
+// ends. It returns the store that holds the Secret while it exists.
+func (o Options) watchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, name string, wake chan<- struct{}) (cache.Store, error) {
+	informer := coreinformers.NewFilteredSecretInformer(client, o.Namespace, 0, nil, func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	})
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		o.Log.Error(err, "watching the Secret failed, trying again", "namespace", o.Namespace, "secret", name)
+	}); err != nil {
+		return nil, fmt.Errorf("watching Secret %s/%s: %w", o.Namespace, name, err)
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { poke(wake) },
+		UpdateFunc: func(any, any) { poke(wake) },
+		DeleteFunc: func(any) { poke(wake) },
+	}); err != nil {
+		return nil, fmt.Errorf("watching Secret %s/%s: %w", o.Namespace, name, err)
+	}
+	group.StartWithContext(ctx, informer.RunWithContext)
+	return informer.GetStore(), nil
+}
+
+// poke leaves a note on a channel with room for one.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,205 @@
+package certificates
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/internal/pki"
+)
+
+// makeState is what a Keeper makes from nothing.
+func makeState(t *testing.T, names ServerNames, now time.Time) pki.State {
+	t.Helper()
+	var state pki.State
+	config := pki.Config{}.WithDefaults()
+	for range 2 {
+		var err error
+		if state, err = pki.Apply(state, pki.Next(state, names, config, now), names, config, now, rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return state
+}
+
+func dataOf(t *testing.T, s pki.Serving) map[string][]byte {
+	t.Helper()
+	data, err := servingData(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestRefusals puts into the Secret what must not be served. Without a Keeper
+// nothing repairs it, and the Watcher goes on with what it has.
+func TestRefusals(t *testing.T) {
+	now := time.Now()
+	good := makeState(t, serverNames, now).Serving
+	stranger := makeState(t, serverNames, now).Serving
+	elsewhere := makeState(t, ServerNames{DNS: []string{"elsewhere.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}, now).Serving
+	expired := makeState(t, serverNames, now.Add(-91*day)).Serving
+	authority := makeState(t, serverNames, now).CA
+	with := func(field string, value []byte) map[string][]byte {
+		data := maps.Clone(dataOf(t, good))
+		data[field] = value
+		return data
+	}
+	tests := map[string]struct {
+		data   map[string][]byte
+		reason pki.Reason
+	}{
+		"garbage":              {with(chainField, []byte("garbage")), pki.ReasonEncoding},
+		"no bundle":            {with(bundleField, nil), pki.ReasonEncoding},
+		"a leaf as bundle":     {with(bundleField, good.Pair.CertificatePEM()), pki.ReasonUsage},
+		"key of another":       {with(keyField, dataOf(t, stranger)[keyField]), pki.ReasonKey},
+		"other names":          {dataOf(t, elsewhere), pki.ReasonNames},
+		"a CA":                 {dataOf(t, pki.Serving{Pair: authority.Pair, Bundle: good.Bundle}), pki.ReasonUsage},
+		"expired":              {dataOf(t, expired), pki.ReasonValidity},
+		"bundle of another CA": {with(bundleField, stranger.Bundle.PEM()), pki.ReasonChain},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			w := newWorld(t)
+			w.put(DefaultServingSecret, dataOf(t, good))
+			watcher := w.startWatcher()
+			g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
+			bundle, address := watcher.Bundle(), w.serve(watcher)
+			changed := watcher.Subscribe()
+
+			w.put(DefaultServingSecret, tc.data)
+			count := func() float64 {
+				return testutil.ToFloat64(watcher.metrics.rejected.WithLabelValues(string(tc.reason)))
+			}
+			g.Eventually(count, patience, pause).Should(Equal(1.0))
+			for range 3 { // a look without a change is not another refusal
+				w.clock.Step(time.Minute)
+				time.Sleep(pause)
+			}
+			g.Expect(count()).To(Equal(1.0))
+			if lines := strings.Count(w.log.String(), "the Secret is not fit to be served"); lines != 1 {
+				t.Errorf("%d alarms in the log, want 1", lines)
+			}
+			if serial, err := w.servedSerial(address, bundle); err != nil || serial != pki.Serial(good.Pair.Certificate()) {
+				t.Errorf("serial %s, error %v; want what was served before", serial, err)
+			}
+			g.Expect(watcher.Bundle()).To(Equal(bundle))
+			g.Expect(watcher.Ready()).To(Succeed())
+			g.Expect(changed).NotTo(Receive())
+
+			w.put(DefaultServingSecret, dataOf(t, stranger))
+			g.Eventually(changed, patience, pause).Should(Receive())
+			if _, err := w.servedSerial(address, stranger.Bundle.PEM()); err != nil {
+				t.Errorf("after the repair: %v", err)
+			}
+		})
+	}
+}
+
+func TestDeletedSecretIsKeptInMemory(t *testing.T) {
+	g, w := NewWithT(t), newWorld(t)
+	w.put(DefaultServingSecret, dataOf(t, makeState(t, serverNames, w.clock.Now()).Serving))
+	watcher := w.startWatcher()
+	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
+	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), DefaultServingSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(w.log.String, patience, pause).Should(ContainSubstring("the Secret is gone, keeping what is served"))
+	g.Expect(watcher.Ready()).To(Succeed())
+	if _, err := w.servedSerial(w.serve(watcher), watcher.Bundle()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNotYetValid: a replica whose clock is behind takes the certificate when
+// its time comes, without an event.
+func TestNotYetValid(t *testing.T) {
+	g, w := NewWithT(t), newWorld(t)
+	w.put(DefaultServingSecret, dataOf(t, makeState(t, serverNames, w.clock.Now().Add(2*time.Hour)).Serving))
+	watcher := w.startWatcher()
+	g.Eventually(watcher.Ready, patience, pause).Should(MatchError(ContainSubstring("not valid before")))
+	g.Eventually(func() error {
+		w.clock.Step(10 * time.Minute)
+		return watcher.Ready()
+	}, patience, pause).Should(Succeed())
+}
+
+func TestReady(t *testing.T) {
+	g, w := NewWithT(t), newWorld(t)
+	watcher := w.startWatcher()
+	if watcher.NeedLeaderElection() {
+		t.Error("the Watcher must run in every replica")
+	}
+	g.Expect(watcher.Ready()).To(MatchError("no certificate from Secret " + w.options.Namespace + "/ostiary-serving yet: the Secret does not exist or has not been read yet"))
+	_, err := watcher.GetCertificate(nil)
+	g.Expect(err).To(MatchError("no certificate has been loaded yet"))
+	g.Expect(watcher.Bundle()).To(BeNil())
+
+	made := w.clock.Now()
+	w.put(DefaultServingSecret, dataOf(t, makeState(t, serverNames, made).Serving))
+	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
+	w.clock.SetTime(made.Add(89*day - 2*time.Second))
+	g.Expect(watcher.Ready()).To(Succeed())
+	w.clock.SetTime(made.Add(89*day + 2*time.Second))
+	g.Expect(watcher.Ready()).To(MatchError(ContainSubstring("less than 24h0m0s: it should have been renewed long ago")))
+	w.clock.SetTime(made.Add(91 * day))
+	g.Expect(watcher.Ready()).To(MatchError(ContainSubstring("the served certificate is of no use: the certificate expired at")))
+}
+
+func TestMetrics(t *testing.T) {
+	g, w := NewWithT(t), newWorld(t)
+	state := makeState(t, serverNames, w.clock.Now())
+	w.put(DefaultServingSecret, dataOf(t, state.Serving))
+	watcher := w.startWatcher()
+	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
+	for certificate, want := range map[string]time.Time{
+		"leaf": state.Serving.Pair.Certificate().NotAfter,
+		"ca":   state.CA.Pair.Certificate().NotAfter,
+	} {
+		if got := testutil.ToFloat64(watcher.metrics.expiry.WithLabelValues(certificate)); got != float64(want.Unix()) {
+			t.Errorf("expiry of %s = %f, want %d", certificate, got, want.Unix())
+		}
+	}
+	families, err := w.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := map[string]int{}
+	for _, f := range families {
+		series[f.GetName()] = len(f.GetMetric())
+	}
+	g.Expect(series).To(Equal(map[string]int{
+		"ostiary_certificate_expiry_timestamp_seconds": 2,
+		"ostiary_certificate_rejected_total":           6,
+	}))
+	if problems, err := testutil.GatherAndLint(w.registry); err != nil || len(problems) > 0 {
+		t.Errorf("problems = %v, error = %v", problems, err)
+	}
+	again := NewWatcher(w.client, w.options)
+	g.Expect(again.Start(context.Background())).To(MatchError(ContainSubstring("registering the metrics of certificates")))
+}
+
+// TestWatchForbidden: a Watcher that may not read says so.
+func TestWatchForbidden(t *testing.T) {
+	g, w := NewWithT(t), newWorld(t)
+	config := rest.CopyConfig(apiServer)
+	config.Impersonate.UserName = "nobody-in-particular"
+	w.client = kubernetes.NewForConfigOrDie(config)
+	w.startWatcher()
+	g.Eventually(w.log.String, patience, pause).Should(And(
+		ContainSubstring("watching the Secret failed, trying again"),
+		ContainSubstring(`User \"nobody-in-particular\" cannot list resource \"secrets\"`),
+	))
+}
