@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -45,25 +46,28 @@ func (a *answer) add(p *Compiled, decisions []validating.PolicyDecision) Decisio
 	if len(decisions) == 0 {
 		return DecisionSkip
 	}
-	errored := false
 	var acted actions
-	for i, d := range decisions {
-		errored = errored || d.Evaluation == validating.EvalError
-		switch d.Action {
-		case validating.ActionAdmit:
-		case validating.ActionDeny:
-			for _, b := range p.bindings {
+	for _, b := range p.bindings { // the outer loop, as in the API server: order is part of the answer
+		for i, d := range decisions {
+			switch d.Action {
+			case validating.ActionAdmit:
+			case validating.ActionDeny:
 				acted |= a.act(p, b, i, d)
+			default:
+				acted |= acting
+				a.deny(denial{message: b.subject + " denied request: " + unknownAction(d.Action)})
 			}
-		default:
-			errored = true
-			a.deny(denial{message: p.bindings[0].subject + " denied request: " + unknownAction(d.Action)})
 		}
 	}
-	if errored {
+	if slices.ContainsFunc(decisions, errored) {
 		return DecisionError
 	}
 	return acted.decision()
+}
+
+// errored also holds for a decision that is neither admit nor deny.
+func errored(d validating.PolicyDecision) bool {
+	return d.Evaluation == validating.EvalError || (d.Action != validating.ActionAdmit && d.Action != validating.ActionDeny)
 }
 
 func (a *answer) act(p *Compiled, b binding, index int, d validating.PolicyDecision) actions {

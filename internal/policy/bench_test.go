@@ -67,10 +67,9 @@ func readJSON(tb testing.TB, path string, into any) {
 
 func groupOf(tb testing.TB, policies []*v1alpha1.WebhookPolicy) *Group {
 	tb.Helper()
-	compiler := NewCompiler()
 	var compiled []*Compiled
 	for _, p := range policies {
-		c, errs := compiler.Compile(p)
+		c, errs := sharedCompiler.Compile(p)
 		if len(errs) > 0 {
 			tb.Fatal(errs.ToAggregate())
 		}

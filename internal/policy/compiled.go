@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -91,6 +92,10 @@ func newBinding(policy string, b v1alpha1.Binding) binding {
 // Name is the policy's name.
 func (c *Compiled) Name() string { return c.name }
 
+// wholeRequest finds the request used other than by selecting a field of it.
+// As a value without a static type it gives up its fields by computed names too.
+var wholeRequest = regexp.MustCompile(`\brequest\b[^.\w]|\brequest$`)
+
 // readsOf looks for the names of inputs in the text of every expression. A
 // name in a comment or a string counts too, which costs a little and is safe.
 func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
@@ -98,7 +103,7 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
 	look := func(expression string) {
 		in.oldObject = in.oldObject || strings.Contains(expression, "oldObject")
 		in.namespace = in.namespace || strings.Contains(expression, "namespaceObject")
-		in.options = in.options || strings.Contains(expression, "options")
+		in.options = in.options || strings.Contains(expression, "options") || wholeRequest.MatchString(expression)
 	}
 	for _, c := range spec.MatchConditions {
 		look(c.Expression)

@@ -124,9 +124,17 @@ func (b *builder) validations() []celplugin.CompilationResult {
 	results := make([]celplugin.CompilationResult, len(b.policy.Spec.Validations))
 	for i, v := range b.policy.Spec.Validations {
 		results[i] = b.expression(path.Index(i).Child("expression"),
-			&validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason})
+			&validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: copyOf(v.Reason)})
 	}
 	return results
+}
+
+func copyOf[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }
 
 // messageExpressions are nil where no validation has one; otherwise there is

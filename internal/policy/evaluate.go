@@ -8,10 +8,10 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Host is what an evaluation needs of the process around it.
@@ -34,7 +34,7 @@ func (g *Group) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 	if len(matched) == 0 {
 		return &admissionv1.AdmissionResponse{UID: raw.UID, Allowed: true}, nil
 	}
-	if err := r.prepare(ctx, reads, host.Namespaces); err != nil {
+	if err := r.prepare(reads); err != nil {
 		return nil, err
 	}
 	var a answer
@@ -71,9 +71,12 @@ func (c *Compiled) evaluate(ctx context.Context, r *request, host Host) (decisio
 			decisions = c.failed("internal error: the evaluation panicked")
 		}
 	}()
-	namespace := r.namespace
-	if c.reads.namespace && r.namespaceErr != nil {
-		return c.failed(r.namespaceErr.Error())
+	var namespace *corev1.Namespace
+	if c.reads.namespace {
+		var err error
+		if namespace, err = r.namespaceObject(ctx, host.Namespaces); err != nil {
+			return c.failed(err.Error())
+		}
 	}
 	result := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, nil, namespace, celconfig.RuntimeCELCostBudget, nil)
 	return result.Decisions

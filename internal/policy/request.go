@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -30,9 +31,11 @@ type request struct {
 	match    admission.Attributes // in the version that was sent, without objects: for rules only
 	original admission.Attributes // as the client named it, likewise
 
-	versioned    *admission.VersionedAttributes
-	namespace    *corev1.Namespace
-	namespaceErr error
+	versioned *admission.VersionedAttributes
+
+	namespace      *corev1.Namespace
+	namespaceErr   error
+	namespaceKnown bool
 }
 
 func newRequest(raw *admissionv1.AdmissionRequest) *request {
@@ -78,7 +81,7 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 }
 
 // prepare decodes what the policies that match will read.
-func (r *request) prepare(ctx context.Context, reads inputs, namespaces Namespaces) error {
+func (r *request) prepare(reads inputs) error {
 	object, err := decode("object", r.raw.Object)
 	if err != nil {
 		return err
@@ -101,9 +104,6 @@ func (r *request) prepare(ctx context.Context, reads inputs, namespaces Namespac
 		VersionedOldObject: admission.NewLazyObject(oldObject),
 		VersionedKind:      schema.GroupVersionKind(r.raw.Kind),
 	}
-	if reads.namespace {
-		r.namespace, r.namespaceErr = r.lookUpNamespace(ctx, namespaces)
-	}
 	return nil
 }
 
@@ -118,6 +118,17 @@ func decode(what string, raw runtime.RawExtension) (runtime.Object, error) {
 		return nil, &MalformedError{What: "request." + what, Err: err}
 	}
 	return &unstructured.Unstructured{Object: tree}, nil
+}
+
+// namespaceObject looks the namespace up once, for the first policy that reads
+// it. That is within a policy's evaluation, where a panic is that policy's
+// error; those after it then get the error as well.
+func (r *request) namespaceObject(ctx context.Context, namespaces Namespaces) (*corev1.Namespace, error) {
+	if !r.namespaceKnown {
+		r.namespaceKnown, r.namespaceErr = true, errors.New("internal error: the lookup of the namespace panicked")
+		r.namespace, r.namespaceErr = r.lookUpNamespace(ctx, namespaces)
+	}
+	return r.namespace, r.namespaceErr
 }
 
 // lookUpNamespace follows the API server: cluster-scoped requests, those for
