@@ -216,7 +216,7 @@ func (r *replica) addServer() error {
 		Evaluator:      evaluator{r.store},
 		Registerer:     ctrlmetrics.Registry,
 		Log:            r.log.WithName("webhooks"),
-		Drain:          webhooks.Drain{Min: r.options.DrainMin},
+		Drain:          webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},
 	})
 	return err
 }
@@ -254,7 +254,7 @@ func (r *replica) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.keeper.Run(ctx) })
 	for _, build := range []func(cache.Cache, logr.Logger) (controller.Controller, error){r.register.Controller, r.report.Controller} {
-		c, err := build(r.manager.GetCache(), r.log)
+		c, err := build(r.manager.GetCache(), r.log.WithName("leader"))
 		if err != nil {
 			return err
 		}

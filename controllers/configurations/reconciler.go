@@ -58,6 +58,7 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	c, err := controller.NewUnmanaged("configurations", controller.Options{
 		Reconciler:         &term,
 		Logger:             log,
+		LogConstructor:     single.Log(log),
 		SkipNameValidation: ptr.To(true), // the name is taken again in each term
 	})
 	if err != nil {

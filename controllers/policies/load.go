@@ -49,6 +49,7 @@ type Loader struct {
 func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 	c, err := controller.New("policies", mgr, controller.Options{
 		Reconciler:         l,
+		LogConstructor:     single.Log(mgr.GetLogger().WithName("policies")),
 		NeedLeaderElection: ptr.To(false),
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,4 +92,9 @@ func Events(c ctrlcache.Cache, kind client.Object, enqueue func(q Queue, obj cli
 		context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registered) }) // an informer that has stopped has none to remove
 		return nil
 	})
+}
+
+// Log gives a controller's log, without the name of a request that has none.
+func Log(log logr.Logger) func(*reconcile.Request) logr.Logger {
+	return func(*reconcile.Request) logr.Logger { return log }
 }

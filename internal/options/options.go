@@ -18,8 +18,7 @@ import (
 // DefaultNamespace is where Ostiary keeps its Secrets and Leases.
 const DefaultNamespace = "ostiary-system"
 
-// maxDrain is when connections are closed in any case: API servers close idle
-// ones after 90 s.
+// maxDrain is longer than the 90 s after which API servers close idle connections.
 const maxDrain = 110 * time.Second
 
 // ServiceReference names the Service that the API server calls.
@@ -42,6 +41,7 @@ type Options struct {
 	LogLevel         string
 	LogFormat        string
 	DrainMin         time.Duration
+	DrainMax         time.Duration
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -56,6 +56,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "agree with the other replicas on which of them writes; every replica answers admission calls")
 	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that no policy is enforced in, besides Ostiary's own, kube-system and kube-node-lease")
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
+	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
 	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "json", "form of a log line: json or console")
 }
@@ -73,11 +74,19 @@ func (o *Options) Validate() error {
 	errs = append(errs, address("--health-address", o.HealthAddress, true)...)
 	errs = append(errs, oneOf("--log-level", o.LogLevel, "debug", "info", "warn", "error")...)
 	errs = append(errs, oneOf("--log-format", o.LogFormat, "json", "console")...)
-	if o.DrainMin <= 0 || o.DrainMin > maxDrain {
-		errs = append(errs, field.Invalid(field.NewPath("--drain-min"), o.DrainMin.String(), "give a duration above 0s and up to "+maxDrain.String()))
-	}
+	errs = append(errs, o.validateDrain()...)
 	errs = append(errs, o.validateEndpoint()...)
 	return errs.ToAggregate()
+}
+
+func (o *Options) validateDrain() field.ErrorList {
+	switch {
+	case o.DrainMin <= 0 || o.DrainMin > maxDrain:
+		return field.ErrorList{field.Invalid(field.NewPath("--drain-min"), o.DrainMin.String(), "give a duration above 0s and up to "+maxDrain.String())}
+	case o.DrainMax < o.DrainMin:
+		return field.ErrorList{field.Invalid(field.NewPath("--drain-max"), o.DrainMax.String(), "give at least --drain-min")}
+	}
+	return nil
 }
 
 func (o *Options) validateEndpoint() field.ErrorList {

@@ -39,6 +39,7 @@ func TestValidate(t *testing.T) {
 		"address without a port":      {args: []string{"--webhook-address=localhost"}, wantErr: `--webhook-address: Invalid value: "localhost": write host:port or :port`},
 		"webhook cannot be off":       {args: []string{"--webhook-address=0"}, wantErr: "--webhook-address"},
 		"no drain":                    {args: []string{"--drain-min=0s"}, wantErr: `--drain-min: Invalid value: "0s": give a duration above 0s and up to 1m50s`},
+		"drain ends before it may":    {args: []string{"--drain-max=1s"}, wantErr: `--drain-max: Invalid value: "1s": give at least --drain-min`},
 		"unknown log level":           {args: []string{"--log-level=loud"}, wantErr: `--log-level: Unsupported value: "loud": supported values: "debug", "info", "warn", "error"`},
 		"unknown log format":          {args: []string{"--log-format=xml"}, wantErr: `--log-format: Unsupported value: "xml"`},
 		"bad namespace":               {args: []string{"--namespace=Not_One"}, wantErr: `--namespace: Invalid value: "Not_One": give the name of a namespace`},
