@@ -108,7 +108,7 @@ func checkNames(names []string, at *field.Path) field.ErrorList {
 		for _, msg := range path.IsValidPathSegmentName(name) {
 			errs = append(errs, field.Invalid(at.Index(i), name, msg))
 		}
-		if _, ok := seen[name]; ok {
+		if seen.has(name) {
 			errs = append(errs, field.Duplicate(at.Index(i), name))
 		}
 		seen[name] = struct{}{}
@@ -174,7 +174,7 @@ func checkResources(list []string, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at.Index(i), "name a resource, or remove the entry"))
 		}
 		for _, w := range []string{resource + "/*", "*/" + subresource} {
-			if _, ok := before[w]; ok && isSub {
+			if isSub && before.has(w) {
 				errs = append(errs, field.Invalid(at.Index(i), entry, fmt.Sprintf("remove it: %q, earlier in the list, matches it too", w)))
 				break
 			}

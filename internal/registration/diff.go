@@ -52,6 +52,7 @@ func Diff(plan Plan, observed []*admissionregistrationv1.ValidatingWebhookConfig
 	for _, config := range observed {
 		byName[config.Name] = config
 	}
+	planned := plan.members()
 	var changes Changes
 	var removals []*admissionregistrationv1.ValidatingWebhookConfiguration
 	for i := range plan.Groups {
@@ -59,13 +60,13 @@ func Diff(plan Plan, observed []*admissionregistrationv1.ValidatingWebhookConfig
 		have, exists := byName[want.Name]
 		delete(byName, want.Name)
 		switch {
-		case !exists:
-			changes.Apply = append(changes.Apply, want)
-		case inForce(want, have):
-		case !loses(plan.Groups[i], have):
+		case exists && inForce(want, have):
+		case !exists, len(lost(plan.Groups[i], have)) == 0:
 			changes.Apply = append(changes.Apply, want)
 		case !gains(plan.Groups[i], have):
 			removals = append(removals, want)
+		case !slices.ContainsFunc(lost(plan.Groups[i], have), planned.has):
+			changes.Apply = append(changes.Apply, want)
 		default:
 			changes.Apply = append(changes.Apply, widened(plan.Groups[i], have))
 			removals = append(removals, want)
@@ -122,10 +123,21 @@ func policyOwners(config *admissionregistrationv1.ValidatingWebhookConfiguration
 	return out
 }
 
-func loses(group Group, have *admissionregistrationv1.ValidatingWebhookConfiguration) bool {
-	return slices.ContainsFunc(Members(have), func(name string) bool {
+func (p Plan) members() set {
+	members := set{}
+	for i := range p.Groups {
+		for _, name := range p.Groups[i].Members {
+			members[name] = struct{}{}
+		}
+	}
+	return members
+}
+
+// lost are the observed members that the planned group does not have.
+func lost(group Group, have *admissionregistrationv1.ValidatingWebhookConfiguration) []string {
+	return slices.DeleteFunc(Members(have), func(name string) bool {
 		_, stays := slices.BinarySearch(group.Members, name)
-		return !stays
+		return stays
 	})
 }
 

@@ -73,7 +73,7 @@ func newCarrier(group Group, have *admissionregistrationv1.ValidatingWebhookConf
 		return c
 	}
 	c.rules = webhook.Rules
-	c.members = resourceSet(Members(have))
+	c.members = newSet(Members(have))
 	c.owners = map[types.UID]struct{}{}
 	for _, owner := range policyOwners(have) {
 		c.owners[owner.UID] = struct{}{}
@@ -136,7 +136,7 @@ func (c *carrier) lacks(policy Entry) string {
 		return c.problem
 	}
 	where := configKind + " " + c.ref.Configuration
-	if _, ok := c.members[policy.name]; !ok {
+	if !c.members.has(policy.name) {
 		return where + " does not list it as a member yet"
 	}
 	if _, ok := c.owners[policy.uid]; !ok {

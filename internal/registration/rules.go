@@ -199,7 +199,7 @@ func isWide(rule *admissionregistrationv1.Rule) bool {
 // rules puts API groups with the same resources into one rule, except for the
 // group "*", which has to stand alone.
 func (s shape) rules(resources map[string][]string) []admissionregistrationv1.RuleWithOperations {
-	everywhere := resourceSet(resources[wildcard])
+	everywhere := newSet(resources[wildcard])
 	type row struct{ groups, resources []string }
 	rows := map[string]*row{}
 	for _, group := range slices.Sorted(maps.Keys(resources)) {
@@ -242,49 +242,44 @@ func compareRules(a, b admissionregistrationv1.RuleWithOperations) int {
 	)
 }
 
-// set is a set of entries of a rule's resources: resource or
-// resource/subresource, either of them possibly "*".
 type set map[string]struct{}
 
-func resourceSet(resources []string) set {
-	s := make(set, len(resources))
-	for _, r := range resources {
-		s[r] = struct{}{}
+func newSet(items []string) set {
+	s := make(set, len(items))
+	for _, item := range items {
+		s[item] = struct{}{}
 	}
 	return s
 }
 
-// wider lists the entries that match all that an entry matches, itself
-// included. As in the API server, "pods/*" matches pods too.
-func wider(entry string) [4]string {
+func (s set) has(item string) bool {
+	_, ok := s[item]
+	return ok
+}
+
+// wider lists the entries of a rule's resources (a resource, or
+// resource/subresource, either of them possibly "*") that match all that an
+// entry matches, itself included. As in the API server, "pods/*" matches pods
+// too.
+func wider(entry string) []string {
 	resource, subresource, found := strings.Cut(entry, "/")
 	anyResource := wildcard
 	if found {
 		anyResource += "/" + subresource
 	}
-	return [4]string{"*/*", resource + "/*", anyResource, entry}
+	return []string{"*/*", resource + "/*", anyResource, entry}
 }
 
 func (s set) covers(entry string) bool {
-	for _, w := range wider(entry) {
-		if _, ok := s[w]; ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(wider(entry), s.has)
 }
 
 // compactResources drops what another entry of the list matches anyway. The
 // API server refuses some such lists.
 func compactResources(list []string) []string {
-	s := resourceSet(list)
+	s := newSet(list)
 	return slices.DeleteFunc(list, func(entry string) bool {
-		for _, w := range wider(entry) {
-			if _, ok := s[w]; ok && w != entry {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(wider(entry), func(w string) bool { return w != entry && s.has(w) })
 	})
 }
 
@@ -311,10 +306,5 @@ func ruleReaches(rule *admissionregistrationv1.RuleWithOperations, p place, vers
 	return (scope == admissionregistrationv1.AllScopes || scope == p.scope) &&
 		(slices.Contains(rule.APIGroups, p.group) || slices.Contains(rule.APIGroups, wildcard)) &&
 		(slices.Contains(rule.APIVersions, version) || slices.Contains(rule.APIVersions, wildcard)) &&
-		slices.ContainsFunc(wideSlice(p.resource), func(w string) bool { return slices.Contains(rule.Resources, w) })
-}
-
-func wideSlice(entry string) []string {
-	w := wider(entry)
-	return w[:]
+		slices.ContainsFunc(wider(p.resource), func(w string) bool { return slices.Contains(rule.Resources, w) })
 }

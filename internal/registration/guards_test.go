@@ -1,0 +1,115 @@
+package registration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// TestGuardCompilesOnOldClusters uses the expressions' environment of 1.30.
+func TestGuardCompilesOnOldClusters(t *testing.T) {
+	compiler := cel.NewCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))
+	condition := &matchconditions.MatchCondition{Name: guardName, Expression: guardExpression}
+	result := compiler.CompileCELExpression(condition, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
+	if result.Error != nil {
+		t.Error(result.Error)
+	}
+}
+
+// TestGuardSaysTheSameInBothLanguages sends every resource to a webhook with
+// rules for everything, and compares with the function guarded.
+func TestGuardSaysTheSameInBothLanguages(t *testing.T) {
+	var resources []testResource
+	for _, group := range []string{"", "apps", "example.com", "coordination.k8s.io", "events.k8s.io", "authentication.k8s.io",
+		"authorization.k8s.io", "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "admission.ostiary.dev", "ostiary.dev"} {
+		for _, resource := range []string{"pods", "events", "leases", "leasecandidates", "tokenreviews", "subjectaccessreviews", "webhookpolicies"} {
+			resources = append(resources, testResource{group, resource, []string{"v1"}, []string{"", "status"}, true})
+		}
+	}
+	o := newOracle(t, testNamespaces, resources)
+	policy := policyFor("all", "pods")
+	policy.Spec.MatchConstraints.ResourceRules = []rule{everything()}
+	plan := planOf(policy)
+	for _, r := range resources {
+		for _, sub := range r.subresources {
+			attr := r.attributes("v1", sub, "prod", "thing", admission.Update, nil)
+			_, called := o.called(t, plan.Groups[0].Configuration, attr)
+			if called == guarded(r.group, r.resource) {
+				t.Errorf("%s: called %t, guarded %t", describe(attr), called, !called)
+			}
+		}
+		if r.group != "apps" && r.group != "example.com" && guarded(r.group, r.resource) && !guardedGroup(r.group) && !guardedName(r.resource) {
+			t.Errorf("%s is guarded, but may be named for any group", r.resource)
+		}
+	}
+}
+
+func TestGuardConditions(t *testing.T) {
+	tests := map[string]bool{
+		"apps/deployments":            false,
+		"apps/*":                      false,
+		"apps/*/*":                    false,
+		"/pods":                       false,
+		"/pods/*":                     false,
+		"example.com/events":          false,
+		"/*":                          true,
+		"/*/*":                        true,
+		"/*/status":                   true,
+		"/events":                     true,
+		"coordination.k8s.io/*":       true,
+		"coordination.k8s.io/leases":  true,
+		"coordination.k8s.io/leasecs": false,
+		"events.k8s.io/*":             true,
+		"authorization.k8s.io/new":    true,
+		"*/pods":                      true,
+		"*/*/*":                       true,
+	}
+	for name, want := range tests {
+		t.Run(name, func(t *testing.T) {
+			group, resource, _ := strings.Cut(name, "/")
+			r := everything()
+			r.APIGroups, r.Resources = []string{group}, []string{resource}
+			rules := []admissionregistrationv1.RuleWithOperations{policyRule("apps", "deployments"), r.RuleWithOperations}
+			if got := len(guardConditions(rules)); got != map[bool]int{true: 1, false: 0}[want] {
+				t.Errorf("%d conditions, guard wanted: %t", got, want)
+			}
+		})
+	}
+}
+
+func policyRule(group, resource string) admissionregistrationv1.RuleWithOperations {
+	r := everything()
+	r.APIGroups, r.Resources = []string{group}, []string{resource}
+	return r.RuleWithOperations
+}
+
+// TestNamespaceObjects asks about Namespace objects themselves, whose
+// exemption hangs on their own label.
+func TestNamespaceObjects(t *testing.T) {
+	o := newOracle(t, testNamespaces, testResources)
+	policy := policyFor("all", "namespaces")
+	policy.Spec.MatchConstraints.ResourceRules = []rule{everything()}
+	policy.Spec.MatchConstraints.ResourceRules[0].APIGroups = []string{""}
+	config := Build(Input{Policies: nil, Entries: []Entry{Prepare(policy)}, ExemptNamespaces: testExempt}).Groups[0].Configuration
+	namespaces := testResource{"", "namespaces", []string{"v1"}, nil, false}
+	for _, ns := range testNamespaces {
+		want := ns.Name == "prod" || ns.Name == "test" || ns.Name == "plain"
+		for _, sub := range []string{"", "status", "finalize"} {
+			for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
+				t.Run(fmt.Sprintf("%s %s/%s", op, ns.Name, sub), func(t *testing.T) {
+					_, got := o.called(t, config, namespaces.attributes("v1", sub, ns.Name, ns.Name, op, ns.Labels))
+					if got != want {
+						t.Errorf("called %t, want %t", got, want)
+					}
+				})
+			}
+		}
+	}
+}

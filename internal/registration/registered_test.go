@@ -1,0 +1,119 @@
+package registration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+func TestRegistered(t *testing.T) {
+	policies := []*v1alpha1.WebhookPolicy{policyFor("a", "pods"), policyFor("b", "services")}
+	plan := planOf(policies...)
+	group := plan.Groups[0].Name
+	object := "ValidatingWebhookConfiguration ostiary-validate-" + group
+	webhook := "webhook " + group + ".validate.admission.ostiary.dev"
+	refs := []v1alpha1.WebhookReference{{
+		Kind: "ValidatingWebhookConfiguration", Configuration: "ostiary-validate-" + group, Webhook: group + ".validate.admission.ostiary.dev",
+	}}
+	tests := map[string]struct {
+		policy *v1alpha1.WebhookPolicy
+		change func(*config)
+		gone   bool
+		why    string
+	}{
+		"as planned":            {},
+		"more than planned":     {change: func(c *config) { *c = *widened(Group{Members: plan.Groups[0].Members, Configuration: c}, wide(c)) }},
+		"a guard that it needs": {change: func(c *config) { *c = *wide(c) }},
+		"rules of others gone":  {change: func(c *config) { c.Webhooks[0].Rules = podsOnly(c) }},
+		"a label of others":     {change: func(c *config) { c.Labels["a"] = "b" }},
+		"not planned":           {policy: policyFor("z", "pods"), why: "no webhook is planned for it yet"},
+		"not planned like this": {policy: policyFor("a", "pods", timeout(1)), why: "the webhook for its latest change has yet to be planned"},
+		"not there":             {gone: true, why: object + " does not exist yet"},
+		"no webhook":            {change: func(c *config) { c.Webhooks = nil }, why: object + " has no webhook " + group + ".validate.admission.ostiary.dev yet"},
+		"not a member":          {change: func(c *config) { c.Annotations[AnnotationMembers] = "b" }, why: object + " does not list it as a member yet"},
+		"owned by its last life": {
+			change: func(c *config) { c.OwnerReferences[0].UID = "old" },
+			why:    object + " has no owner reference to it yet",
+		},
+		"rules missing": {
+			change: func(c *config) { c.Webhooks[0].Rules = nil },
+			why:    object + " does not cover all of its resourceRules yet",
+		},
+		"other rules": {policy: policyFor("a", "secrets"), why: object + " does not cover all of its resourceRules yet"},
+		"bundle": {
+			change: func(c *config) { c.Webhooks[0].ClientConfig.CABundle = []byte("old") },
+			why:    webhook + " in " + object + " has yet to be updated: clientConfig.caBundle",
+		},
+		"much else": {
+			change: func(c *config) {
+				w := &c.Webhooks[0]
+				w.ClientConfig.URL, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector = new("https://x"), nil, nil, nil, nil
+				w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions = nil, nil, nil, never()
+			},
+			why: webhook + " in " + object + " has yet to be updated: clientConfig, failurePolicy, matchPolicy, namespaceSelector, " +
+				"objectSelector, sideEffects, timeoutSeconds, admissionReviewVersions, matchConditions",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tc.policy == nil {
+				tc.policy = policies[0]
+			}
+			observed := observe(plan)
+			if tc.change != nil {
+				tc.change(observed[0])
+			}
+			if tc.gone {
+				observed = nil
+			}
+			gotRefs, ok, why := Registered(tc.policy, plan, observed)
+			if diff := cmp.Diff(tc.why, why); diff != "" {
+				t.Errorf("why (-want +got):\n%s", diff)
+			}
+			if ok != (tc.why == "") {
+				t.Errorf("ok = %t", ok)
+			}
+			var want []v1alpha1.WebhookReference
+			if tc.why == "" {
+				want = refs
+			}
+			if diff := cmp.Diff(want, gotRefs); diff != "" {
+				t.Errorf("refs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// wide is a configuration that still carries a policy for everything.
+func wide(c *config) *config {
+	out := c.DeepCopy()
+	out.Annotations[AnnotationMembers] += ",y"
+	out.OwnerReferences = append(out.OwnerReferences, ownerOf("y"))
+	out.Webhooks[0].Rules = append(out.Webhooks[0].Rules, plainRules(policyFor("y", "*/*").Spec.MatchConstraints.ResourceRules)...)
+	out.Webhooks[0].MatchConditions = guardConditions(out.Webhooks[0].Rules)
+	return out
+}
+
+func podsOnly(c *config) []admissionregistrationv1.RuleWithOperations {
+	rules := c.DeepCopy().Webhooks[0].Rules
+	for i := range rules {
+		rules[i].Resources = []string{"pods"}
+	}
+	return rules
+}
+
+func TestRegisteredInADividedGroup(t *testing.T) {
+	policies := samePolicies(MaxMembers+1, "pods")
+	plan := planOf(policies...)
+	view := NewView(plan, observe(plan))
+	for _, policy := range policies {
+		refs, ok, why := view.Registered(Prepare(policy))
+		if !ok || len(refs) != 1 || !strings.HasPrefix(refs[0].Configuration, ConfigurationPrefix+Prepare(policy).groupName+"-") {
+			t.Fatalf("%s: %v %t %q", policy.Name, refs, ok, why)
+		}
+	}
+}
