@@ -7,6 +7,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
+// DefaultOrder is where a policy's mutations stand where it does not say.
+const DefaultOrder int32 = 500
+
 // DefaultTimeoutSeconds is how long the API server waits for Ostiary where a
 // policy does not say.
 const DefaultTimeoutSeconds int32 = 5
@@ -46,13 +49,45 @@ func (s *WebhookPolicySpec) EffectiveTimeoutSeconds() int32 {
 	return *s.TimeoutSeconds
 }
 
-// EffectiveBindings are the bindings of the spec; where there are none, one
-// without a name that denies.
-func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
-	if len(s.Bindings) == 0 {
-		return []Binding{{ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}
+// EffectiveOrder is the order of the spec, or its default.
+func (s *WebhookPolicySpec) EffectiveOrder() int32 {
+	if s.Order == nil {
+		return DefaultOrder
 	}
-	return s.Bindings
+	return *s.Order
+}
+
+// EffectiveReinvocationPolicy is the reinvocationPolicy of the spec, Never
+// where it is unset.
+func (s *WebhookPolicySpec) EffectiveReinvocationPolicy() admissionregistrationv1.ReinvocationPolicyType {
+	if s.ReinvocationPolicy == nil {
+		return admissionregistrationv1.NeverReinvocationPolicy
+	}
+	return *s.ReinvocationPolicy
+}
+
+// Mutates reports whether the policy is called in the mutating phase.
+func (s *WebhookPolicySpec) Mutates() bool { return len(s.Mutations) > 0 }
+
+// Validates reports whether the policy is called in the validating phase.
+func (s *WebhookPolicySpec) Validates() bool {
+	return len(s.Validations) > 0 || len(s.AuditAnnotations) > 0
+}
+
+// EffectiveBindings are the bindings of the spec, each with its actions; where
+// there are none, one without a name that denies.
+func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
+	deny := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	if len(s.Bindings) == 0 {
+		return []Binding{{ValidationActions: deny}}
+	}
+	out := slices.Clone(s.Bindings)
+	for i := range out {
+		if len(out[i].ValidationActions) == 0 {
+			out[i].ValidationActions = deny
+		}
+	}
+	return out
 }
 
 // Denies reports whether any binding has the action Deny.
@@ -62,9 +97,12 @@ func (s *WebhookPolicySpec) Denies() bool {
 	})
 }
 
-// WebhookFailurePolicy is the failurePolicy for the API server's call. A
-// policy that never denies is registered with Ignore, whatever its spec says:
-// the native engine would only warn or audit on an error, never refuse.
+// WebhookFailurePolicy is the failurePolicy for the API server's call in the
+// validating phase. A policy that never denies is registered with Ignore,
+// whatever its spec says: the native engine would only warn or audit on an
+// error, never refuse. (An error in an audit annotation does refuse; it cannot
+// be told from one in advance, and is answered by Ostiary.) In the mutating
+// phase EffectiveFailurePolicy applies.
 func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.FailurePolicyType {
 	if !s.Denies() {
 		return admissionregistrationv1.Ignore
@@ -72,10 +110,16 @@ func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.Failu
 	return s.EffectiveFailurePolicy()
 }
 
-// Actions lists the actions of all bindings once each, joined by commas, in
-// the order Deny, Warn, Audit.
+// Actions lists what the policy does, once each and joined by commas: Mutate,
+// then the actions of all bindings in the order Deny, Warn, Audit.
 func (s *WebhookPolicySpec) Actions() string {
 	var out []string
+	if s.Mutates() {
+		out = append(out, "Mutate")
+	}
+	if !s.Validates() {
+		return strings.Join(out, ",")
+	}
 	for _, a := range []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit} {
 		if slices.ContainsFunc(s.EffectiveBindings(), func(b Binding) bool { return slices.Contains(b.ValidationActions, a) }) {
 			out = append(out, string(a))

@@ -8,7 +8,8 @@ import (
 // WebhookPolicy decides API requests with CEL expressions. Ostiary registers
 // the webhooks that send it the matching requests, keeps their certificates
 // fresh, and answers the calls. Its fields are those of Kubernetes' own
-// ValidatingAdmissionPolicy and its binding, with the same names and meaning.
+// ValidatingAdmissionPolicy, MutatingAdmissionPolicy and their bindings, with
+// the same names and meaning.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,7 +39,18 @@ type WebhookPolicy struct {
 
 // WebhookPolicySpec is what a policy demands: which requests it looks at, what
 // they must satisfy, and what happens to those that do not.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.mutations) && size(self.mutations) > 0) || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0)",reason=FieldValueRequired,message="add at least one entry to mutations, validations or auditAnnotations"
+// +kubebuilder:validation:XValidation:rule="has(self.paramKind) || !has(self.bindings) || self.bindings.all(b, !has(b.paramRef))",fieldPath=".paramKind",reason=FieldValueRequired,message="set paramKind: a binding has a paramRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.reinvocationPolicy) || (has(self.mutations) && size(self.mutations) > 0)",fieldPath=".reinvocationPolicy",reason=FieldValueForbidden,message="remove reinvocationPolicy: only mutations are invoked again"
+// +kubebuilder:validation:XValidation:rule="!has(self.order) || (has(self.mutations) && size(self.mutations) > 0)",fieldPath=".order",reason=FieldValueForbidden,message="remove order: only mutations have one"
 type WebhookPolicySpec struct {
+	// paramKind is the kind of the objects that bindings may hand to the
+	// expressions as params. Ostiary watches objects of this kind, for which
+	// its role must allow get, list and watch.
+	// +optional
+	ParamKind *admissionregistrationv1.ParamKind `json:"paramKind,omitempty"`
+
 	// matchConstraints says which requests the policy looks at, by resource,
 	// operation, namespace labels and object labels. A request has to match
 	// all of it.
@@ -47,8 +59,8 @@ type WebhookPolicySpec struct {
 	MatchConstraints *admissionregistrationv1.MatchResources `json:"matchConstraints"`
 
 	// matchConditions are CEL expressions that a request must satisfy, all of
-	// them, before the policy looks at it. They see object, oldObject, request
-	// and variables. At most 64.
+	// them, before the policy looks at it. They see object, oldObject, request,
+	// params, authorizer and variables. At most 64.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -64,16 +76,31 @@ type WebhookPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=100
 	Variables []admissionregistrationv1.Variable `json:"variables,omitempty"`
 
-	// validations are CEL expressions that must be true for the request to
-	// pass. Every one of them is evaluated. At least 1, at most 100.
-	// +required
+	// mutations change the object of the request, in their order; each sees
+	// what the one before made. They run before any validation. At most 100.
+	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
-	Validations []admissionregistrationv1.Validation `json:"validations"`
+	Mutations []admissionregistrationv1.Mutation `json:"mutations,omitempty"`
 
-	// bindings say what happens to a request that fails a validation. Without
-	// any, one binding with validationActions [Deny] is assumed. At most 100.
+	// validations are CEL expressions that must be true for the request to
+	// pass. Every one of them is evaluated. At most 100.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Validations []admissionregistrationv1.Validation `json:"validations,omitempty"`
+
+	// auditAnnotations are CEL expressions whose values are written to the
+	// audit log of the API server. At most 20.
+	// +optional
+	// +listType=map
+	// +listMapKey=key
+	// +kubebuilder:validation:MaxItems=20
+	AuditAnnotations []admissionregistrationv1.AuditAnnotation `json:"auditAnnotations,omitempty"`
+
+	// bindings say where the policy is in force, with which params, and what
+	// happens to a request that fails a validation. Without any, one binding
+	// with validationActions [Deny] is assumed. At most 100.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -93,10 +120,25 @@ type WebhookPolicySpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=30
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+
+	// reinvocationPolicy says whether the mutations run once more when another
+	// webhook or policy changes the object after them: Never or IfNeeded.
+	// Default Never.
+	// +optional
+	// +kubebuilder:validation:Enum=Never;IfNeeded
+	ReinvocationPolicy *admissionregistrationv1.ReinvocationPolicyType `json:"reinvocationPolicy,omitempty"`
+
+	// order is where the mutations stand among those of other policies: lower
+	// ones run first, equal ones in the order of the policies' names. 0 to
+	// 1000, default 500.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Order *int32 `json:"order,omitempty"`
 }
 
-// Binding puts a policy into effect: it says what happens to a request that
-// fails a validation.
+// Binding puts a policy into effect: it says where, with which params, and
+// what happens to a request that fails a validation.
 type Binding struct {
 	// name tells this binding from the others of its policy. It stands in
 	// messages, warnings and audit annotations.
@@ -106,17 +148,29 @@ type Binding struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",reason=FieldValueInvalid,message="write name with lower-case letters, digits and '-', beginning and ending with a letter or digit"
 	Name string `json:"name"`
 
+	// paramRef names the objects that the expressions read as params. Each of
+	// them is evaluated, and all have to be satisfied.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.selector)",reason=FieldValueInvalid,message="set either name or selector"
+	// +kubebuilder:validation:XValidation:rule="has(self.parameterNotFoundAction)",fieldPath=".parameterNotFoundAction",reason=FieldValueRequired,message="say what happens where there is no such object: Allow, or Deny for the failurePolicy"
+	ParamRef *admissionregistrationv1.ParamRef `json:"paramRef,omitempty"`
+
+	// matchResources narrows what the policy's matchConstraints match. A
+	// request has to match both. Without any, the binding is for all of it.
+	// +optional
+	MatchResources *admissionregistrationv1.MatchResources `json:"matchResources,omitempty"`
+
 	// validationActions are what happens to a request that fails a validation:
 	// Deny refuses it, Warn lets it pass with a warning to the client, Audit
 	// lets it pass with an annotation in the audit log. Deny and Warn cannot
-	// stand together.
-	// +required
+	// stand together. Default [Deny].
+	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:Enum=Deny;Warn;Audit
 	// +kubebuilder:validation:XValidation:rule="!('Deny' in self && 'Warn' in self)",reason=FieldValueInvalid,message="remove Warn: Deny already tells the client"
-	ValidationActions []admissionregistrationv1.ValidationAction `json:"validationActions"`
+	ValidationActions []admissionregistrationv1.ValidationAction `json:"validationActions,omitempty"`
 }
 
 // WebhookPolicyStatus is what Ostiary last observed of a policy.
@@ -134,6 +188,11 @@ type WebhookPolicyStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// typeChecking holds what a check of the expressions against the schemas of
+	// the matched resources found. The policy is in force all the same.
+	// +optional
+	TypeChecking *admissionregistrationv1.TypeChecking `json:"typeChecking,omitempty"`
 
 	// webhooks name the generated webhooks that carry this policy.
 	// +optional
