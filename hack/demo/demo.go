@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/manager"
 )
 
 const waitTimeout = "--timeout=60s" // of kubectl wait
@@ -34,22 +35,22 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err := d.install(ctx); err != nil {
 		return err
 	}
-	manager, err := d.startManager(ctx, o.manager)
+	running, err := d.startManager(ctx, o.manager)
 	if err != nil {
 		return err
 	}
-	err = d.show(ctx, manager, o.once)
+	err = d.show(ctx, running, o.once)
 	d.say("Stopping everything")
-	return errors.Join(err, manager.Stop())
+	return errors.Join(err, running.Stop())
 }
 
 // show does so while the manager lives, and says what its log says if that fails.
-func (d demo) show(ctx context.Context, manager *controlplane.Running, once bool) error {
+func (d demo) show(ctx context.Context, running *controlplane.Running, once bool) error {
 	showing, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go func() {
 		select {
-		case <-manager.Done():
+		case <-running.Done():
 			end(errManagerEnded)
 		case <-showing.Done():
 		}
@@ -59,7 +60,7 @@ func (d demo) show(ctx context.Context, manager *controlplane.Running, once bool
 		err = d.stay(showing)
 	}
 	if err != nil && !errors.Is(err, errManagerEnded) && ctx.Err() == nil { // else its end is reported with the log
-		err = fmt.Errorf("%w\nThe manager's log ends with:\n%s", err, manager.LogTail())
+		err = fmt.Errorf("%w\nThe manager's log ends with:\n%s", err, running.LogTail())
 	}
 	return err
 }
@@ -75,24 +76,7 @@ func (d demo) install(ctx context.Context) error {
 
 func (d demo) startManager(ctx context.Context, path string) (*controlplane.Running, error) {
 	d.say("Starting the manager, outside of the cluster")
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("finding the manager: %w", err)
-	}
-	return d.cp.Run(ctx, controlplane.Program{
-		Name: "ostiary", Path: path, Ports: 2,
-		Args: func(ports []int) []string {
-			webhook := fmt.Sprintf("127.0.0.1:%d", ports[0])
-			return []string{
-				"--kubeconfig=" + d.cp.Kubeconfig(),
-				"--webhook-address=" + webhook, "--webhook-url=https://" + webhook,
-				fmt.Sprintf("--health-address=127.0.0.1:%d", ports[1]), "--metrics-address=0",
-				"--log-format=console",
-				"--drain-min=100ms", // no other replica takes over
-			}
-		},
-		Probes: func(ports []int) []string { return []string{fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])} },
-	})
+	return manager.Start(ctx, d.cp, manager.Options{Path: path, Args: []string{"--log-format=console"}})
 }
 
 // perform puts the samples into force and shows what they do.
@@ -128,7 +112,7 @@ func (d demo) stay(ctx context.Context) error {
   kubectl explain webhookpolicy.spec
 
 The manager's log is %s
-`, d.kubectl.kubeconfig, d.kubectl.home, d.kubectl.path, d.cp.LogFile("ostiary"))
+`, d.kubectl.kubeconfig, d.kubectl.home, d.kubectl.path, d.cp.LogFile(manager.Name))
 	d.say("Ready. Ctrl-C stops everything and removes it")
 	<-ctx.Done()
 	if err := context.Cause(ctx); errors.Is(err, errManagerEnded) {

@@ -57,3 +57,6 @@ func (r *Running) Stop() error {
 	}
 	return nil
 }
+
+// Kill ends the program at once, as a crash would.
+func (r *Running) Kill() { r.process.kill() }

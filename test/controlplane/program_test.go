@@ -55,7 +55,10 @@ func TestStopProgramThatEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.process.kill()
+	r.Kill()
+	if alive(r.PID()) {
+		t.Error("it lives on")
+	}
 	wantError(t, r.Stop(), "stopping program: it had ended by itself: signal: killed")
 }
 

@@ -1,0 +1,189 @@
+// Package bench holds what Ostiary is measured with: sets of policies and the
+// requests that they decide, and benchmarks of everything between a request's
+// bytes and the answer's.
+//
+// The sets are kept as native ValidatingAdmissionPolicies with their bindings;
+// a policy moves over by changing its kind.
+package bench
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// Sets of policies. All policies of A, B and C match the creation of a pod.
+const (
+	// A is one policy.
+	A = "A"
+	// B is twenty: pod security, registries, resources, probes, tags and more.
+	B = "B"
+	// C is two hundred: those of B ten times.
+	C = "C"
+	// D is a thousand, of which five match pods.
+	D = "D"
+	// Probes are a thousand that match pods. Policy probe-<i> refuses the pods
+	// whose label ProbeLabel is p<i>, and no others.
+	Probes = "P1000"
+)
+
+// ProbeLabel is what the policies of the set Probes look at.
+const ProbeLabel = "probe"
+
+// Pods. Every policy allows the pod Good; each set of A to D has some that
+// refuse the pod Bad.
+const (
+	Good = "ok"
+	Bad  = "bad"
+)
+
+// Placeholders in a review: what they stand for differs from request to request.
+const (
+	UIDPlaceholder  = "__UID__"
+	NamePlaceholder = "__NAME__"
+)
+
+// NamespaceLabels are those of the namespaces that the policies match.
+func NamespaceLabels() map[string]string { return map[string]string{"bench": "1"} }
+
+//go:embed testdata/*.json
+var testdata embed.FS //nolint:gochecknoglobals // embedding needs a variable; nothing writes to it
+
+// Policies returns the policies of a set, in the order in which they are applied.
+func Policies(set string) ([]*v1alpha1.WebhookPolicy, error) {
+	var list struct {
+		Items []struct {
+			Kind     string
+			Metadata metav1.ObjectMeta
+			Spec     json.RawMessage
+		}
+	}
+	if err := read("native-"+set, &list); err != nil {
+		return nil, err
+	}
+	var out []*v1alpha1.WebhookPolicy
+	byName := map[string]*v1alpha1.WebhookPolicy{}
+	for _, item := range list.Items {
+		var err error
+		switch item.Kind {
+		case "ValidatingAdmissionPolicy":
+			var p *v1alpha1.WebhookPolicy
+			p, err = convert(item.Metadata, item.Spec)
+			out, byName[item.Metadata.Name] = append(out, p), p
+		case "ValidatingAdmissionPolicyBinding":
+			err = bind(byName, item.Metadata.Name, item.Spec)
+		default:
+			err = fmt.Errorf("unexpected kind %q", item.Kind)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s of set %s: %w", item.Metadata.Name, set, err)
+		}
+	}
+	return out, nil
+}
+
+func convert(meta metav1.ObjectMeta, raw []byte) (*v1alpha1.WebhookPolicy, error) {
+	var spec admissionregistrationv1.ValidatingAdmissionPolicySpec
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		return nil, err
+	}
+	return &v1alpha1.WebhookPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicy"},
+		ObjectMeta: meta,
+		Spec: v1alpha1.WebhookPolicySpec{
+			MatchConstraints: spec.MatchConstraints,
+			MatchConditions:  spec.MatchConditions,
+			Variables:        spec.Variables,
+			Validations:      spec.Validations,
+			FailurePolicy:    spec.FailurePolicy,
+		},
+	}, nil
+}
+
+// bind adds a binding to its policy. A policy has one, which may narrow the
+// policy down to namespaces.
+func bind(byName map[string]*v1alpha1.WebhookPolicy, name string, raw []byte) error {
+	var spec admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		return err
+	}
+	p := byName[spec.PolicyName]
+	switch match := spec.MatchResources; {
+	case p == nil:
+		return fmt.Errorf("no policy %q stands before it", spec.PolicyName)
+	case len(p.Spec.Bindings) > 0:
+		return fmt.Errorf("policy %q has a second binding", spec.PolicyName)
+	case match != nil && p.Spec.MatchConstraints.NamespaceSelector != nil:
+		return fmt.Errorf("policy %q and its binding both select namespaces", spec.PolicyName)
+	case match != nil:
+		p.Spec.MatchConstraints.NamespaceSelector = match.NamespaceSelector
+	}
+	p.Spec.Bindings = []v1alpha1.Binding{{Name: name, ValidationActions: spec.ValidationActions}}
+	return nil
+}
+
+// Review returns the AdmissionReview of the creation of a pod as an API server
+// sends it, with the placeholders in it.
+func Review(pod string) ([]byte, error) { return fs.ReadFile(testdata, "testdata/review-"+pod+".json") }
+
+// Request returns the request in Review.
+func Request(pod string) (*admissionv1.AdmissionRequest, error) {
+	var review admissionv1.AdmissionReview
+	if err := read("review-"+pod, &review); err != nil {
+		return nil, err
+	}
+	return review.Request, nil
+}
+
+// Pod returns a pod as a client sends it, with more labels.
+func Pod(pod string, labels map[string]string) (map[string]any, error) {
+	var object map[string]any
+	if err := read("pod-"+pod, &object); err != nil {
+		return nil, err
+	}
+	metadata := object["metadata"].(map[string]any)
+	all, _ := metadata["labels"].(map[string]any)
+	if all == nil {
+		all = map[string]any{}
+	}
+	for key, value := range labels {
+		all[key] = value
+	}
+	metadata["labels"] = all
+	return object, nil
+}
+
+func read(name string, into any) error {
+	raw, err := fs.ReadFile(testdata, "testdata/"+name+".json")
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	return nil
+}
+
+// Called reports whether an API server sends the creation of a pod to a webhook
+// with these rules.
+func Called(webhookRules []admissionregistrationv1.RuleWithOperations) bool {
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	request := admission.NewAttributesRecord(nil, nil, kind, "bench", "pod", pods, "", admission.Create, nil, false, nil)
+	for _, rule := range webhookRules {
+		if (&rules.Matcher{Rule: rule, Attr: request}).Matches() {
+			return true
+		}
+	}
+	return false
+}
