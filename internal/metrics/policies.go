@@ -41,7 +41,7 @@ type Policies struct {
 // series are one policy's metrics, found without hashing labels on each request.
 type series struct {
 	duration prometheus.Observer
-	requests [5][6]atomic.Pointer[prometheus.Counter] // by operation and decision; made when first used
+	requests [5][7]atomic.Pointer[prometheus.Counter] // by operation and decision; made when first used
 }
 
 // NewPolicies makes the metrics and registers them.
@@ -49,7 +49,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 	p := &Policies{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_requests_total",
-			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, skip (a matchCondition was false) or error (an expression failed; failurePolicy decided).",
+			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, skip (a matchCondition was false) or error (an expression failed; failurePolicy decided).",
 		}, []string{"policy", "operation", "decision"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_policy_evaluation_duration_seconds",
@@ -170,7 +170,9 @@ func decisionIndex(d policy.Decision) int {
 		return 3
 	case policy.DecisionSkip:
 		return 4
-	default:
+	case policy.DecisionMutate:
 		return 5
+	default:
+		return 6
 	}
 }

@@ -33,6 +33,7 @@ type answer struct {
 	warnings       []string
 	failures       []validating.ValidationFailureValue
 	warned, failed int
+	annotations    map[string]string
 }
 
 type denial struct {
@@ -40,29 +41,57 @@ type denial struct {
 	reason  metav1.StatusReason
 }
 
-// add takes in one policy's decisions and says in one word what they come to.
+// add takes in one policy's results and says in one word what they come to.
 // Each binding's actions are applied to each decision, as the API server does.
-func (a *answer) add(p *Compiled, decisions []validating.PolicyDecision) Decision {
-	if len(decisions) == 0 {
-		return DecisionSkip
-	}
+func (a *answer) add(p *Compiled, results []result) Decision {
 	var acted actions
-	for _, b := range p.bindings { // the outer loop, as in the API server: order is part of the answer
-		for i, d := range decisions {
-			switch d.Action {
-			case validating.ActionAdmit:
-			case validating.ActionDeny:
-				acted |= a.act(p, b, i, d)
-			default:
-				acted |= acting
-				a.deny(denial{message: b.subject + " denied request: " + unknownAction(d.Action)})
-			}
+	decided, failed := false, false
+	annotations := annotationCollector{}
+	for _, r := range results {
+		if r.err != nil {
+			failed = true
+			a.refuse(p, r.binding, "failed to configure binding: "+r.err.Error(), metav1.StatusReasonInvalid)
+			continue
+		}
+		decided = decided || len(r.decisions) > 0
+		failed = failed || slices.ContainsFunc(r.decisions, errored)
+		acted |= a.decide(p, r)
+		if a.annotate(annotations, r) {
+			failed = true
 		}
 	}
-	if slices.ContainsFunc(decisions, errored) {
+	a.publish(p.name, annotations)
+	switch {
+	case failed:
 		return DecisionError
+	case !decided:
+		return DecisionSkip
+	default:
+		return acted.decision()
 	}
-	return acted.decision()
+}
+
+// refuse denies for a reason that lies in the policy's configuration. Whatever
+// the binding's actions are, failurePolicy alone decides, as in the API server.
+func (a *answer) refuse(p *Compiled, b *binding, message string, reason metav1.StatusReason) {
+	if p.failurePolicy != admissionregistrationv1.Ignore {
+		a.deny(denial{message: b.subject + " denied request: " + truncate(message, maxOneMessage), reason: reason})
+	}
+}
+
+func (a *answer) decide(p *Compiled, r result) actions {
+	var acted actions
+	for i, d := range r.decisions {
+		switch d.Action {
+		case validating.ActionAdmit:
+		case validating.ActionDeny:
+			acted |= a.act(p, r.binding, i, d)
+		default: // no release of the validator makes another
+			acted |= acting
+			a.deny(denial{message: fmt.Sprintf("%s denied request: internal error: unknown decision %q", r.binding.subject, d.Action)})
+		}
+	}
+	return acted
 }
 
 // errored also holds for a decision that is neither admit nor deny.
@@ -70,7 +99,7 @@ func errored(d validating.PolicyDecision) bool {
 	return d.Evaluation == validating.EvalError || (d.Action != validating.ActionAdmit && d.Action != validating.ActionDeny)
 }
 
-func (a *answer) act(p *Compiled, b binding, index int, d validating.PolicyDecision) actions {
+func (a *answer) act(p *Compiled, b *binding, index int, d validating.PolicyDecision) actions {
 	var acted actions
 	message := truncate(d.Message, maxOneMessage)
 	for _, action := range b.actions {
@@ -118,9 +147,10 @@ func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
 	}
 	if len(a.failures) > 0 {
 		if value, err := json.Marshal(a.failures); err == nil { // strings and ints only: it cannot fail
-			out.AuditAnnotations = map[string]string{auditFailureKey: string(value)}
+			a.note(auditFailureKey, string(value))
 		}
 	}
+	out.AuditAnnotations = a.annotations
 	if a.denied > 0 {
 		out.Result = a.status(r.versioned)
 	}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -27,15 +26,17 @@ const (
 	DecisionWarn Decision = "warn"
 	// DecisionAudit means that the request passed with an audit annotation.
 	DecisionAudit Decision = "audit"
+	// DecisionMutate means that the object was changed.
+	DecisionMutate Decision = "mutate"
 	// DecisionSkip means that a matchCondition was false.
 	DecisionSkip Decision = "skip"
-	// DecisionAllow means that every validation was true.
+	// DecisionAllow means that every validation was true, or nothing was to be changed.
 	DecisionAllow Decision = "allow"
 )
 
 // Decisions lists every Decision.
 func Decisions() []Decision {
-	return []Decision{DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionSkip, DecisionAllow}
+	return []Decision{DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionSkip, DecisionAllow}
 }
 
 // Compiled is one policy, ready to be evaluated. It is immutable and safe for
@@ -44,18 +45,14 @@ type Compiled struct {
 	name          string
 	include       []rule
 	exclude       []rule
+	equivalent    bool // matchPolicy: rules are for equivalent resources too
+	paramKind     *admissionregistrationv1.ParamKind
 	bindings      []binding
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
+	mutator       mutator
 	reads         inputs
 	programs      []*program // keeps shared programs alive
-}
-
-// binding is what messages need of a binding, made once.
-type binding struct {
-	name    string
-	actions []admissionregistrationv1.ValidationAction
-	subject string // "WebhookPolicy 'p' with binding 'b'"
 }
 
 // inputs are the parts of a request that cost something to provide and that
@@ -69,9 +66,11 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 	c := &Compiled{
 		name:          p.Name,
 		failurePolicy: spec.EffectiveFailurePolicy(),
+		paramKind:     spec.ParamKind.DeepCopy(),
 		reads:         readsOf(spec),
 	}
 	if spec.MatchConstraints != nil {
+		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent
 		c.include = newRules(spec.MatchConstraints.ResourceRules)
 		c.exclude = newRules(spec.MatchConstraints.ExcludeResourceRules)
 	}
@@ -79,14 +78,6 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 		c.bindings = append(c.bindings, newBinding(p.Name, b))
 	}
 	return c
-}
-
-func newBinding(policy string, b v1alpha1.Binding) binding {
-	subject := "WebhookPolicy '" + policy + "'"
-	if b.Name != "" {
-		subject += " with binding '" + b.Name + "'"
-	}
-	return binding{name: b.Name, actions: slices.Clone(b.ValidationActions), subject: subject}
 }
 
 // Name is the policy's name.
@@ -114,6 +105,21 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
 	for _, v := range spec.Validations {
 		look(v.Expression)
 		look(v.MessageExpression)
+	}
+	for _, a := range spec.AuditAnnotations {
+		look(a.ValueExpression)
+	}
+	for _, m := range spec.Mutations {
+		if m.ApplyConfiguration != nil {
+			look(m.ApplyConfiguration.Expression)
+		}
+		if m.JSONPatch != nil {
+			look(m.JSONPatch.Expression)
+		}
+	}
+	for _, b := range spec.Bindings {
+		// An object selector matches the old object as well as the new.
+		in.oldObject = in.oldObject || b.MatchResources != nil
 	}
 	return in
 }

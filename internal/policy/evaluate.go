@@ -2,45 +2,41 @@ package policy
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"runtime/debug"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	admissionauthorizer "k8s.io/apiserver/pkg/admission/plugin/authorizer"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// Host is what an evaluation needs of the process around it.
-type Host struct {
-	Namespaces Namespaces
-	Now        func() time.Time
-	// Observe is told of each policy's evaluation; nil is allowed.
-	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
-	// Panicked is told of a panic in a policy's evaluation; nil is allowed.
-	Panicked func(policy string, value any, stack []byte)
-}
+var (
+	errNoMatcher = errors.New("matchResources cannot be matched here")
+	errNoParams  = errors.New("params are not available here")
+	errPanicked  = errors.New("internal error: the evaluation panicked")
 
-// Evaluate answers a request with every policy of the group that matches it,
-// in the order of their names. An error means that the request itself could
-// not be read; everything else, panics included, is an error of one policy
-// and follows its failurePolicy.
-func (g *Group) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
-	r := newRequest(raw)
-	matched, reads := g.match(r)
-	if len(matched) == 0 {
-		return &admissionv1.AdmissionResponse{UID: raw.UID, Allowed: true}, nil
-	}
-	if err := r.prepare(reads); err != nil {
-		return nil, err
+	// noParams is one evaluation without params.
+	noParams = []runtime.Object{nil}
+)
+
+// Validate answers a request with the validations and audit annotations of
+// every policy of the group that matches it, in the order of their names. An
+// error means that the request itself could not be read; everything else,
+// panics included, is an error of one policy and follows its failurePolicy.
+func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
+	r, matched, err := g.prepare(raw, host)
+	if err != nil || len(matched) == 0 {
+		return allowed(raw), err
 	}
 	var a answer
 	for _, p := range matched {
 		start := host.Now()
-		decision := a.add(p, p.evaluate(ctx, r, host))
+		decision := a.add(p, p.validate(ctx, r, host))
 		if host.Observe != nil {
 			host.Observe(p.name, raw.Operation, decision, host.Now().Sub(start))
 		}
@@ -48,11 +44,26 @@ func (g *Group) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 	return a.response(r), nil
 }
 
-func (g *Group) match(r *request) ([]*Compiled, inputs) {
+func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{UID: raw.UID, Allowed: true}
+}
+
+// prepare finds the policies that match a request and decodes what they read.
+func (g *Group) prepare(raw *admissionv1.AdmissionRequest, host Host) (*request, []*Compiled, error) {
+	r := newRequest(raw)
+	matched, reads := g.match(r, host)
+	if len(matched) == 0 {
+		return r, nil, nil
+	}
+	r.authorizer = admissionauthorizer.NewCachingAuthorizer(host.authorizer())
+	return r, matched, r.prepare(reads)
+}
+
+func (g *Group) match(r *request, host Host) ([]*Compiled, inputs) {
 	var matched []*Compiled
 	var reads inputs
 	for _, p := range g.index.candidates(r.raw.Resource.Resource) {
-		if p.matches(r.match, r.original) {
+		if p.matches(r, host) {
 			matched = append(matched, p)
 			reads = reads.with(p.reads)
 		}
@@ -60,40 +71,64 @@ func (g *Group) match(r *request) ([]*Compiled, inputs) {
 	return matched, reads
 }
 
-// evaluate runs one policy's expressions. The decisions are those that the API
-// server's own validator makes of them.
-func (c *Compiled) evaluate(ctx context.Context, r *request, host Host) (decisions []validating.PolicyDecision) {
-	defer func() {
-		if value := recover(); value != nil {
-			if host.Panicked != nil {
-				host.Panicked(c.name, value, debug.Stack())
-			}
-			decisions = c.failed("internal error: the evaluation panicked")
-		}
-	}()
-	var namespace *corev1.Namespace
-	if c.reads.namespace {
-		var err error
-		if namespace, err = r.namespaceObject(ctx, host.Namespaces); err != nil {
-			return c.failed(err.Error())
-		}
+// validate runs one policy's expressions, for each binding and param. The
+// decisions are those that the API server's own validator makes of them.
+func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
+	defer c.recovered(host, func() { results = c.failed(errPanicked.Error()) })
+	namespace, err := c.namespace(ctx, r, host)
+	if err != nil {
+		return c.failed(err.Error())
 	}
-	result := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, nil, namespace, celconfig.RuntimeCELCostBudget, nil)
-	return result.Decisions
+	var plain *validating.ValidateResult // without params every binding has the same
+	for _, i := range c.invocations(r, host) {
+		if i.err != nil {
+			results = append(results, result{binding: i.binding, err: i.err})
+			continue
+		}
+		if i.param == nil && plain != nil {
+			results = append(results, result{binding: i.binding, decisions: plain.Decisions, annotations: plain.AuditAnnotations})
+			continue
+		}
+		v := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, i.param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)
+		if i.param == nil {
+			plain = &v
+		}
+		results = append(results, result{binding: i.binding, decisions: v.Decisions, annotations: v.AuditAnnotations})
+	}
+	return results
 }
 
-// failed is the decision for a policy that could not be evaluated, which
-// follows its failurePolicy.
-func (c *Compiled) failed(message string) []validating.PolicyDecision {
+// recovered makes a panic an error of this policy alone.
+func (c *Compiled) recovered(host Host, fail func()) {
+	value := recover() //nolint:revive // it is deferred itself
+	if value == nil {
+		return
+	}
+	if host.Panicked != nil {
+		host.Panicked(c.name, value, debug.Stack())
+	}
+	fail()
+}
+
+// namespace is the namespaceObject, where the policy reads it.
+func (c *Compiled) namespace(ctx context.Context, r *request, host Host) (*corev1.Namespace, error) {
+	if !c.reads.namespace {
+		return nil, nil
+	}
+	return r.namespaceObject(ctx, host.Namespaces)
+}
+
+// failed is the result of a policy that could not be evaluated: for each
+// binding a decision that follows failurePolicy, and then the binding's actions.
+func (c *Compiled) failed(message string) []result {
 	action := validating.ActionDeny
 	if c.failurePolicy == admissionregistrationv1.Ignore {
 		action = validating.ActionAdmit
 	}
-	return []validating.PolicyDecision{{Action: action, Evaluation: validating.EvalError, Message: message}}
-}
-
-// unknownAction is the text for a decision that is neither admit nor deny, which no
-// release of the validator makes.
-func unknownAction(action validating.PolicyDecisionAction) string {
-	return fmt.Sprintf("internal error: unknown decision %q", action)
+	decisions := []validating.PolicyDecision{{Action: action, Evaluation: validating.EvalError, Message: message}}
+	results := make([]result, len(c.bindings))
+	for i := range c.bindings {
+		results[i] = result{binding: &c.bindings[i], decisions: decisions}
+	}
+	return results
 }

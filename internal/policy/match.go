@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 )
@@ -35,10 +36,40 @@ func anyMatches(rules []rule, attr admission.Attributes) bool {
 
 // matches reports whether the policy is for a request. The API server has
 // applied the selectors already; it sends the resource in the version that the
-// registered rules ask for, and original is the one the client named.
-func (c *Compiled) matches(attr, original admission.Attributes) bool {
-	return anyMatches(c.include, attr) && !anyMatches(c.exclude, attr) && !anyMatches(c.exclude, original)
+// registered rules ask for, which may not be the one the client named.
+func (c *Compiled) matches(r *request, host Host) bool {
+	return anyMatches(c.include, r.match) && !anyMatches(c.exclude, r.match) && !c.excludes(r, host)
 }
+
+// excludes looks at the resource as the client named it and, where the policy
+// is for equivalent resources, at every other name of it.
+func (c *Compiled) excludes(r *request, host Host) bool {
+	if len(c.exclude) == 0 {
+		return false
+	}
+	if anyMatches(c.exclude, r.original) {
+		return true
+	}
+	if !c.equivalent || host.Objects == nil {
+		return false
+	}
+	original := r.original.GetResource()
+	for _, other := range host.Objects.GetEquivalentResourceMapper().EquivalentResourcesFor(original, r.original.GetSubresource()) {
+		if other != original && anyMatches(c.exclude, resourceOverride{Attributes: r.original, resource: other}) {
+			return true
+		}
+	}
+	return false
+}
+
+// resourceOverride are attributes of a request under another name of its resource.
+type resourceOverride struct {
+	admission.Attributes
+	resource schema.GroupVersionResource
+}
+
+// GetResource implements admission.Attributes.
+func (o resourceOverride) GetResource() schema.GroupVersionResource { return o.resource }
 
 // index finds the policies that may match a request without looking at all of
 // them: a call costs what its resource has, not what exists.

@@ -62,14 +62,30 @@ func (c *programCache) forget(key programKey) {
 	}
 }
 
-// composedEvaluator evaluates conditions that may read variables: each call
-// gets a context of its own, in which a variable is evaluated once.
-type composedEvaluator struct {
-	celplugin.ConditionEvaluator
-	compiler *celplugin.CompositedCompiler
+// composedMutation evaluates a mutation that may read variables. Only condition
+// evaluators are given a context for variables upstream, so the mutation runs
+// inside of one.
+type composedMutation struct {
+	celplugin.MutatingEvaluator
+	composed *celplugin.CompositedConditionEvaluator
 }
 
+// ForInput implements celplugin.MutatingEvaluator.
+func (m composedMutation) ForInput(ctx context.Context, attr *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) (celplugin.EvaluationResult, int64, error) {
+	composed := *m.composed
+	composed.ConditionEvaluator = asCondition{MutatingEvaluator: m.MutatingEvaluator}
+	results, budget, err := composed.ForInput(ctx, attr, request, vars, namespace, budget)
+	if len(results) == 0 {
+		return celplugin.EvaluationResult{}, budget, err
+	}
+	return results[0], budget, err
+}
+
+// asCondition gives a mutation the form of a list of one condition.
+type asCondition struct{ celplugin.MutatingEvaluator }
+
 // ForInput implements celplugin.ConditionEvaluator.
-func (e composedEvaluator) ForInput(ctx context.Context, attr *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64, error) {
-	return e.ConditionEvaluator.ForInput(e.compiler.CreateContext(ctx), attr, request, vars, namespace, budget)
+func (c asCondition) ForInput(ctx context.Context, attr *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64, error) {
+	result, budget, err := c.MutatingEvaluator.ForInput(ctx, attr, request, vars, namespace, budget)
+	return []celplugin.EvaluationResult{result}, budget, err
 }

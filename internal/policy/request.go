@@ -14,15 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/internal/jsontree"
 )
-
-// Namespaces finds the namespace of a request, as the CEL variable
-// namespaceObject shows it. It returns an error where there is none.
-type Namespaces interface {
-	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
-}
 
 // request is an admission request while policies are evaluated on it: decoded
 // once, and only as far as some policy reads it.
@@ -31,7 +26,8 @@ type request struct {
 	match    admission.Attributes // in the version that was sent, without objects: for rules only
 	original admission.Attributes // as the client named it, likewise
 
-	versioned *admission.VersionedAttributes
+	versioned  *admission.VersionedAttributes
+	authorizer authorizer.UnconditionalAuthorizer
 
 	namespace      *corev1.Namespace
 	namespaceErr   error

@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// binding is one binding of a policy, with what can be made of it once.
+type binding struct {
+	name     string
+	actions  []admissionregistrationv1.ValidationAction
+	subject  string // "WebhookPolicy 'p' with binding 'b'"
+	paramRef *admissionregistrationv1.ParamRef
+	match    matching.MatchCriteria // nil: all that the policy matches
+}
+
+func newBinding(policy string, b v1alpha1.Binding) binding {
+	subject := "WebhookPolicy '" + policy + "'"
+	if b.Name != "" {
+		subject += " with binding '" + b.Name + "'"
+	}
+	out := binding{name: b.Name, actions: slices.Clone(b.ValidationActions), subject: subject, paramRef: b.ParamRef.DeepCopy()}
+	if b.MatchResources != nil {
+		out.match = newCriteria(b.MatchResources)
+	}
+	return out
+}
+
+// criteria are matchResources with their selectors parsed.
+type criteria struct {
+	resources            admissionregistrationv1.MatchResources
+	namespaces, objects  labels.Selector
+	namespaceErr, objErr error
+}
+
+func newCriteria(in *admissionregistrationv1.MatchResources) *criteria {
+	c := &criteria{resources: *in.DeepCopy()}
+	if c.resources.MatchPolicy == nil {
+		equivalent := admissionregistrationv1.Equivalent
+		c.resources.MatchPolicy = &equivalent
+	}
+	c.namespaces, c.namespaceErr = selector(in.NamespaceSelector)
+	c.objects, c.objErr = selector(in.ObjectSelector)
+	return c
+}
+
+// selector treats an absent selector as an empty one, as the API server's
+// defaulting does: both match everything.
+func selector(in *metav1.LabelSelector) (labels.Selector, error) {
+	if in == nil {
+		in = &metav1.LabelSelector{}
+	}
+	return metav1.LabelSelectorAsSelector(in)
+}
+
+// GetParsedNamespaceSelector implements matching.MatchCriteria.
+func (c *criteria) GetParsedNamespaceSelector() (labels.Selector, error) {
+	return c.namespaces, c.namespaceErr
+}
+
+// GetParsedObjectSelector implements matching.MatchCriteria.
+func (c *criteria) GetParsedObjectSelector() (labels.Selector, error) { return c.objects, c.objErr }
+
+// GetMatchResources implements matching.MatchCriteria.
+func (c *criteria) GetMatchResources() admissionregistrationv1.MatchResources { return c.resources }
+
+// invocation is one evaluation to make: of a binding, with one of its params.
+// Where the binding cannot be evaluated, err says why.
+type invocation struct {
+	binding *binding
+	param   runtime.Object
+	err     error
+}
+
+// invocations lists the evaluations that a request asks of a policy, in the
+// order of the bindings and of the params' names.
+func (c *Compiled) invocations(r *request, host Host) []invocation {
+	var out []invocation
+	for i := range c.bindings {
+		b := &c.bindings[i]
+		matches, err := b.matches(r, host)
+		if err != nil {
+			out = append(out, invocation{binding: b, err: err})
+			continue
+		}
+		if !matches {
+			continue
+		}
+		params, err := c.params(b, r, host)
+		if err != nil {
+			out = append(out, invocation{binding: b, err: err})
+			continue
+		}
+		for _, p := range params {
+			out = append(out, invocation{binding: b, param: p})
+		}
+	}
+	return out
+}
+
+func (b *binding) matches(r *request, host Host) (bool, error) {
+	if b.match == nil {
+		return true, nil
+	}
+	if host.Matcher == nil || host.Objects == nil {
+		return false, errNoMatcher
+	}
+	matches, _, _, err := host.Matcher.Matches(r.versioned.Attributes, host.Objects, b.match)
+	return matches, err
+}
+
+// params are the objects to evaluate a binding with, each as upstream's
+// dispatcher would hand it over.
+func (c *Compiled) params(b *binding, r *request, host Host) ([]runtime.Object, error) {
+	if c.paramKind == nil || b.paramRef == nil {
+		return noParams, nil
+	}
+	if host.Params == nil {
+		return nil, errNoParams
+	}
+	return host.Params.Params(c.paramKind, b.paramRef, r.raw.Namespace)
+}
+
+// result is what came of one invocation in the validating phase.
+type result struct {
+	binding     *binding
+	decisions   []validating.PolicyDecision
+	annotations []validating.PolicyAuditAnnotation
+	err         error // the binding could not be evaluated
+}

@@ -1,0 +1,209 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// builder gathers the parts and the errors of one policy while it is compiled.
+type builder struct {
+	policy   *v1alpha1.WebhookPolicy
+	compile  func(celplugin.ExpressionAccessor, celplugin.OptionalVariableDeclarations) *program
+	composed *celplugin.CompositedConditionEvaluator // where there are variables
+	programs []*program
+	errs     field.ErrorList
+}
+
+// build compiles everything but the variables.
+func (b *builder) build() *Compiled {
+	c := newCompiled(b.policy)
+	matcher := b.matcher()
+	validations, messages, annotations := b.evaluator(b.validations()), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
+	patchers := b.patchers()
+	err := b.errs.ToAggregate()
+	failurePolicy := c.failurePolicy
+	c.validator = validating.NewValidator(validations, matcher, annotations, messages, &failurePolicy, errorOf(err))
+	c.mutator = mutator{matcher: matcher, patchers: patchers, err: errorOf(err)}
+	c.programs = b.programs
+	return c
+}
+
+// errorOf keeps a nil aggregate from becoming an error that is not nil.
+func errorOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(truncate(err.Error(), maxErrorDetail))
+}
+
+// The optional variables that kinds of expressions may read. As in the API
+// server, a message has no authorizer, and an audit annotation is declared one
+// that it then does not get.
+func (b *builder) declarations() celplugin.OptionalVariableDeclarations {
+	return celplugin.OptionalVariableDeclarations{HasParams: b.policy.Spec.ParamKind != nil, HasAuthorizer: true}
+}
+
+func (b *builder) messageDeclarations() celplugin.OptionalVariableDeclarations {
+	return celplugin.OptionalVariableDeclarations{HasParams: b.policy.Spec.ParamKind != nil}
+}
+
+func (b *builder) patchDeclarations() celplugin.OptionalVariableDeclarations {
+	decls := b.declarations()
+	decls.HasPatchTypes = true
+	return decls
+}
+
+// declareVariables compiles the policy's variables, in order, and makes the
+// expressions that follow compile in an environment of their own that knows
+// them. What is kept of the environment is what evaluation needs: the compiler
+// itself, with an environment for each set of optional variables, is let go.
+func (b *builder) declareVariables(env *environment.EnvSet) error {
+	composited, err := celplugin.NewCompositedCompiler(env)
+	if err != nil {
+		return fmt.Errorf("preparing variables: %w", err)
+	}
+	path := field.NewPath("spec", "variables")
+	for i, v := range b.policy.Spec.Variables {
+		result := composited.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, b.declarations(), environment.StoredExpressions)
+		b.check(path.Index(i).Child("expression"), v.Expression, result)
+	}
+	composed, ok := composited.CompileCondition(nil, b.declarations(), environment.StoredExpressions).(*celplugin.CompositedConditionEvaluator)
+	if !ok {
+		return errors.New("preparing variables: unknown kind of evaluator")
+	}
+	b.composed = composed
+	b.compile = func(accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
+		return &program{result: composited.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
+	}
+	return nil
+}
+
+func (b *builder) matcher() matchconditions.Matcher {
+	conditions := b.policy.Spec.MatchConditions
+	if len(conditions) == 0 {
+		return nil
+	}
+	path := field.NewPath("spec", "matchConditions")
+	results := make([]celplugin.CompilationResult, len(conditions))
+	for i := range conditions {
+		accessor := matchconditions.MatchCondition(conditions[i])
+		results[i] = b.expression(path.Index(i).Child("expression"), &accessor, b.declarations())
+	}
+	failurePolicy := b.policy.Spec.EffectiveFailurePolicy()
+	return matchconditions.NewMatcher(b.evaluator(results), &failurePolicy, "policy", "validate", b.policy.Name)
+}
+
+func (b *builder) validations() []celplugin.CompilationResult {
+	path := field.NewPath("spec", "validations")
+	results := make([]celplugin.CompilationResult, len(b.policy.Spec.Validations))
+	for i, v := range b.policy.Spec.Validations {
+		accessor := &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: copyOf(v.Reason)}
+		results[i] = b.expression(path.Index(i).Child("expression"), accessor, b.declarations())
+	}
+	return results
+}
+
+// messageExpressions are nil where no validation has one; otherwise there is
+// an entry for each validation, empty where that one has none, as the
+// validator pairs them by index.
+func (b *builder) messageExpressions() []celplugin.CompilationResult {
+	path := field.NewPath("spec", "validations")
+	var results []celplugin.CompilationResult
+	for i, v := range b.policy.Spec.Validations {
+		if v.MessageExpression == "" {
+			continue
+		}
+		if results == nil {
+			results = make([]celplugin.CompilationResult, len(b.policy.Spec.Validations))
+		}
+		accessor := &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+		results[i] = b.expression(path.Index(i).Child("messageExpression"), accessor, b.messageDeclarations())
+	}
+	return results
+}
+
+func (b *builder) auditAnnotations() []celplugin.CompilationResult {
+	path := field.NewPath("spec", "auditAnnotations")
+	results := make([]celplugin.CompilationResult, len(b.policy.Spec.AuditAnnotations))
+	for i, a := range b.policy.Spec.AuditAnnotations {
+		accessor := &validating.AuditAnnotationCondition{Key: a.Key, ValueExpression: a.ValueExpression}
+		results[i] = b.expression(path.Index(i).Child("valueExpression"), accessor, b.declarations())
+	}
+	return results
+}
+
+func (b *builder) patchers() []patch.Patcher {
+	path := field.NewPath("spec", "mutations")
+	var patchers []patch.Patcher
+	for i, m := range b.policy.Spec.Mutations {
+		at := path.Index(i)
+		switch {
+		case m.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			accessor := &patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}
+			patchers = append(patchers, patch.NewApplyConfigurationPatcher(b.patcher(at.Child("applyConfiguration", "expression"), accessor)))
+		case m.PatchType == admissionregistrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			accessor := &patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}
+			patchers = append(patchers, patch.NewJSONPatcher(b.patcher(at.Child("jsonPatch", "expression"), accessor)))
+		default:
+			b.errs = append(b.errs, field.Invalid(at.Child("patchType"), m.PatchType, "set patchType to ApplyConfiguration or JSONPatch, and the field of that name"))
+		}
+	}
+	return patchers
+}
+
+func (b *builder) patcher(path *field.Path, accessor celplugin.ExpressionAccessor) celplugin.MutatingEvaluator {
+	evaluator := celplugin.NewMutatingEvaluator(b.expression(path, accessor, b.patchDeclarations()))
+	if b.composed == nil {
+		return evaluator
+	}
+	return composedMutation{MutatingEvaluator: evaluator, composed: b.composed}
+}
+
+// expression compiles one expression. The accessor of the result is always the
+// policy's own, even where the program is shared, since the validator reads
+// messages and reasons from it.
+func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) celplugin.CompilationResult {
+	p := b.compile(accessor, decls)
+	b.programs = append(b.programs, p)
+	result := p.result
+	result.ExpressionAccessor = accessor
+	b.check(path, accessor.GetExpression(), result)
+	return result
+}
+
+// evaluator evaluates conditions. A list without an entry gets one that returns
+// at once.
+func (b *builder) evaluator(results []celplugin.CompilationResult) celplugin.ConditionEvaluator {
+	evaluator := celplugin.NewCondition(results)
+	if b.composed == nil || len(results) == 0 {
+		return evaluator
+	}
+	composed := *b.composed // the same variables, other conditions
+	composed.ConditionEvaluator = evaluator
+	return &composed
+}
+
+func (b *builder) check(path *field.Path, expression string, result celplugin.CompilationResult) {
+	if result.Error == nil {
+		return
+	}
+	b.errs = append(b.errs, field.Invalid(path, truncate(expression, maxErrorDetail), truncate(result.Error.Detail, maxErrorDetail)))
+}
+
+func copyOf[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}

@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Host is what an evaluation needs of the process around it. Whatever is left
+// out is an error of the policies that need it.
+type Host struct {
+	Namespaces Namespaces
+	Params     Params
+	// Matcher matches the matchResources of bindings; *matching.Matcher is one.
+	Matcher Matcher
+	// Authorizer answers for the CEL variable authorizer. Its answers are kept
+	// for the length of one request.
+	Authorizer authorizer.UnconditionalAuthorizer
+	// TypeConverters know the schemas of the kinds that are mutated.
+	TypeConverters TypeConverters
+	// Objects know the Go types of kinds, and which resources are equivalent.
+	Objects admission.ObjectInterfaces
+	Now     func() time.Time
+	// Observe is told of each policy's evaluation; nil is allowed.
+	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
+	// Panicked is told of a panic in a policy's evaluation; nil is allowed.
+	Panicked func(policy string, value any, stack []byte)
+}
+
+// Namespaces finds the namespace of a request, as the CEL variable
+// namespaceObject shows it. It returns an error where there is none.
+type Namespaces interface {
+	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+}
+
+// Params finds the objects that a binding's paramRef names, for a request in a
+// namespace: those in the cache, and no others. A single nil means that the
+// binding is evaluated without params; none at all, that it is not evaluated.
+type Params interface {
+	Params(kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error)
+}
+
+// Matcher tells whether a request matches a binding.
+type Matcher interface {
+	Matches(attr admission.Attributes, o admission.ObjectInterfaces, criteria matching.MatchCriteria) (bool, schema.GroupVersionResource, schema.GroupVersionKind, error)
+}
+
+// TypeConverters find the schema of a kind; nil means that it is not known.
+type TypeConverters interface {
+	GetTypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter
+}
+
+// authorizer is the host's, or one that answers every question with an error.
+func (h Host) authorizer() authorizer.UnconditionalAuthorizer {
+	if h.Authorizer != nil {
+		return h.Authorizer
+	}
+	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionNoOpinion, "", errors.New("no authorizer is available")
+	})
+}
