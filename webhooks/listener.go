@@ -59,9 +59,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	// Counted in this order a drain never sees the connection in neither of the two.
-	open := l.open.Add(1)
+	// In this order, a drain that sees the connection closed again has also seen that it came.
 	l.accepted.Add(1)
+	open := l.open.Add(1)
 	return &conn{
 		Conn:     tls.Server(raw, l.config),
 		listener: l,

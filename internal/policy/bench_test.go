@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,3 +120,42 @@ func BenchmarkCompile(b *testing.B) {
 }
 
 var sharedCompiler = NewCompiler()
+
+// BenchmarkMemory reports what compiled policies keep in memory, each with an
+// expression of its own.
+func BenchmarkMemory(b *testing.B) {
+	for _, variables := range []bool{false, true} {
+		policies := loadSet(b, "P1000")
+		name := "variables=none"
+		if variables {
+			policies, name = policies[:50], "variables=1"
+			for _, p := range policies {
+				v := &p.Spec.Validations[0]
+				p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "probe", Expression: "object.metadata.?labels.probe.orValue('')"}}
+				v.Expression = strings.ReplaceAll(v.Expression, "object.metadata.?labels.probe.orValue('')", "variables.probe")
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				compiler := NewCompiler()
+				before := heapInUse()
+				compiled := make([]*Compiled, len(policies))
+				for i, p := range policies {
+					compiled[i] = mustCompile(b, compiler, p)
+				}
+				b.ReportMetric(float64(heapInUse()-before)/float64(len(policies)), "heap-B/policy")
+				runtime.KeepAlive(compiled)
+				runtime.KeepAlive(compiler)
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(policies)), "µs/policy")
+		})
+	}
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC() // cleanups of the first run may free more
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}

@@ -1,0 +1,385 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/internal/jsontree"
+)
+
+func hostOf() Host { return Host{Now: time.Now, Namespaces: testNamespaces} }
+
+func observeInto(decisions map[string]Decision) func(string, admissionv1.Operation, Decision, time.Duration) {
+	return func(policy string, _ admissionv1.Operation, d Decision, _ time.Duration) { decisions[policy] = d }
+}
+
+// groupFrom compiles specs by policy name.
+func groupFrom(tb testing.TB, specs map[string]string) *Group {
+	tb.Helper()
+	var compiled []*Compiled
+	for name, spec := range specs {
+		compiled = append(compiled, mustCompile(tb, sharedCompiler, policyFrom(tb, name, spec)))
+	}
+	return NewSnapshot(map[string][]*Compiled{"g": compiled}).Group("g")
+}
+
+func evaluate(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Host) *admissionv1.AdmissionResponse {
+	tb.Helper()
+	resp, err := g.Evaluate(tb.Context(), raw, host)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return resp
+}
+
+type namespacesFunc func(context.Context, string) (*corev1.Namespace, error)
+
+func (f namespacesFunc) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return f(ctx, name)
+}
+
+// panicking is a validator with a bug.
+type panicking struct{ validating.Validator }
+
+func TestPanicIsAnErrorOfItsPolicyOnly(t *testing.T) {
+	const reads = "validations: [{expression: 'namespaceObject != null'}]\n"
+	tests := map[string]struct {
+		specs     map[string]string
+		broken    string // the policy whose validator panics
+		want      string // message; empty if allowed
+		panicked  string // policies whose evaluation panicked
+		decisions map[string]Decision
+	}{
+		"validator, Fail": {
+			specs: map[string]string{"a": "validations: [{expression: 'true'}]", "b": "validations: [{expression: 'true'}]", "c": "validations: [{expression: 'false', message: m}]"}, broken: "b",
+			want: "WebhookPolicy 'b' denied request: internal error: the evaluation panicked\nWebhookPolicy 'c' denied request: m", panicked: "b",
+			decisions: map[string]Decision{"a": DecisionAllow, "b": DecisionError, "c": DecisionDeny},
+		},
+		"validator, Ignore": {
+			specs: map[string]string{"a": "validations: [{expression: 'true'}]", "b": "validations: [{expression: 'true'}]\nfailurePolicy: Ignore"}, broken: "b",
+			panicked: "b", decisions: map[string]Decision{"a": DecisionAllow, "b": DecisionError},
+		},
+		"lookup of the namespace": {
+			specs: map[string]string{"a": "validations: [{expression: 'true'}]", "b": reads + "failurePolicy: Ignore", "c": reads, "d": "validations: [{expression: 'false', message: m}]"},
+			want:  "WebhookPolicy 'c' denied request: internal error: the lookup of the namespace panicked\nWebhookPolicy 'd' denied request: m", panicked: "b",
+			decisions: map[string]Decision{"a": DecisionAllow, "b": DecisionError, "c": DecisionError, "d": DecisionDeny},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			group := groupFrom(t, tc.specs)
+			for _, p := range group.policies {
+				if p.name == tc.broken {
+					p.validator = panicking{}
+				}
+			}
+			decisions, panicked := map[string]Decision{}, ""
+			lookups := 0
+			host := Host{
+				Now: time.Now, Observe: observeInto(decisions),
+				Namespaces: namespacesFunc(func(context.Context, string) (*corev1.Namespace, error) { lookups++; panic("lost") }),
+				Panicked: func(policy string, value any, stack []byte) {
+					if value == nil || len(stack) == 0 {
+						t.Error("a panic without value or stack")
+					}
+					panicked += policy
+				},
+			}
+			resp := evaluate(t, group, podInput(t, admission.Create).review(t), host)
+			message := ""
+			if !resp.Allowed {
+				message = resp.Result.Message
+			}
+			if message != tc.want || panicked != tc.panicked || lookups > 1 {
+				t.Errorf("message = %q, want %q; panicked %q, want %q; %d lookups", message, tc.want, panicked, tc.panicked, lookups)
+			}
+			if diff := cmp.Diff(tc.decisions, decisions); diff != "" {
+				t.Errorf("decisions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// endless would evaluate for minutes if nothing stopped it: it is cut off by
+// the deadline, long before its cost.
+const endless = `object.spec.many.all(a, object.spec.many.all(b, object.spec.many.all(c, [1].all(d, [1].all(e, a == b || a != b)))))`
+
+func TestDeadlineIsAnErrorByFailurePolicy(t *testing.T) {
+	for failurePolicy, want := range map[string]bool{"Fail": false, "Ignore": true} {
+		t.Run(failurePolicy, func(t *testing.T) {
+			group := groupFrom(t, map[string]string{
+				"long":  "validations: [{expression: '" + endless + "'}]\nfailurePolicy: " + failurePolicy,
+				"plain": "validations: [{expression: 'true'}]\nfailurePolicy: " + failurePolicy,
+			})
+			raw := podInput(t, admission.Create).review(t)
+			raw.Object.Raw = []byte(`{"spec":{"many":[` + strings.TrimSuffix(strings.Repeat("1,", 400), ",") + `]}}`)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			decisions := map[string]Decision{}
+			host := hostOf()
+			host.Observe = observeInto(decisions)
+			start := time.Now()
+			resp, err := group.Evaluate(ctx, raw, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if elapsed := time.Since(start); elapsed > 5*time.Second {
+				t.Errorf("it took %s", elapsed)
+			}
+			if resp.Allowed != want || decisions["long"] != DecisionError {
+				t.Errorf("allowed = %t, want %t; decisions %v", resp.Allowed, want, decisions)
+			}
+			if !want && !strings.Contains(resp.Result.Message, "operation interrupted") {
+				t.Errorf("message = %q, want it to say that it was interrupted", resp.Result.Message)
+			}
+		})
+	}
+}
+
+func TestDefaultBindingDenies(t *testing.T) {
+	resp := evaluate(t, groupFrom(t, map[string]string{"p": "validations: [{expression: 'false', message: m}]"}), podInput(t, admission.Create).review(t), hostOf())
+	if resp.Allowed || resp.Result.Message != "WebhookPolicy 'p' denied request: m" {
+		t.Errorf("result = %+v", resp.Result)
+	}
+}
+
+func TestDecisions(t *testing.T) {
+	tests := map[string]struct {
+		spec string
+		want Decision
+	}{
+		"allow":                    {"validations: [{expression: 'true'}]", DecisionAllow},
+		"skip":                     {"validations: [{expression: 'false'}]\nmatchConditions: [{name: a, expression: 'false'}]", DecisionSkip},
+		"deny":                     {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, validationActions: [Warn]}, {name: c, validationActions: [Deny]}]", DecisionDeny},
+		"warn":                     {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, validationActions: [Warn]}]", DecisionWarn},
+		"audit":                    {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}]", DecisionAudit},
+		"error":                    {"validations: [{expression: 'object.nope == 1'}, {expression: 'false'}]", DecisionError},
+		"error ignored":            {"validations: [{expression: 'object.nope == 1'}]\nfailurePolicy: Ignore", DecisionError},
+		"error in a condition":     {"validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]", DecisionError},
+		"condition error, ignored": {"validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]\nfailurePolicy: Ignore", DecisionSkip},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			decisions := map[string]Decision{}
+			host := hostOf()
+			host.Observe = observeInto(decisions)
+			evaluate(t, groupFrom(t, map[string]string{"p": tc.spec}), podInput(t, admission.Create).review(t), host)
+			if decisions["p"] != tc.want {
+				t.Errorf("decision = %q, want %q", decisions["p"], tc.want)
+			}
+		})
+	}
+}
+
+// TestUnknownDecisionDenies: what a later release of the validator might say
+// and we do not know is not an approval.
+func TestUnknownDecisionDenies(t *testing.T) {
+	var a answer
+	p := &Compiled{name: "p", bindings: []binding{{subject: "WebhookPolicy 'p'"}}}
+	got := a.add(p, []validating.PolicyDecision{{Action: "maybe"}})
+	if got != DecisionError || a.denied != 1 || a.denials[0].message != `WebhookPolicy 'p' denied request: internal error: unknown decision "maybe"` {
+		t.Errorf("decision = %q, denials = %+v", got, a.denials)
+	}
+}
+
+func TestAllDenialsAreReturnedInStableOrder(t *testing.T) {
+	specs := map[string]string{}
+	var want []string
+	for i := range 9 {
+		name := fmt.Sprintf("p%d", i)
+		specs[name] = "validations: [{expression: 'false', message: one}, {expression: 'true'}, {expression: 'false', message: two}]"
+		want = append(want, "WebhookPolicy '"+name+"' denied request: one", "WebhookPolicy '"+name+"' denied request: two")
+	}
+	raw := podInput(t, admission.Create).review(t)
+	for range 5 { // groupFrom shuffles
+		resp := evaluate(t, groupFrom(t, specs), raw, hostOf())
+		if diff := cmp.Diff(want, strings.Split(resp.Result.Message, "\n")); diff != "" {
+			t.Fatalf("denials (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	many := func(n int, message, actions string) *Group {
+		validations := strings.TrimSuffix(strings.Repeat("{expression: 'false', message: '"+message+"'},", n), ",")
+		return groupFrom(t, map[string]string{"p": "validations: [" + validations + "]\nbindings: [{name: b, validationActions: [" + actions + "]}]"})
+	}
+	raw := podInput(t, admission.Create).review(t)
+	lines := func(r *admissionv1.AdmissionResponse) []string { return strings.Split(r.Result.Message, "\n") }
+	t.Run("64 denials", func(t *testing.T) {
+		resp := evaluate(t, many(64, "m", "Deny"), raw, hostOf())
+		if got := lines(resp); len(got) != 64 || len(resp.Result.Details.Causes) != 64 || strings.Contains(got[63], "left out") {
+			t.Errorf("%d lines, %d causes, last %q", len(got), len(resp.Result.Details.Causes), got[len(got)-1])
+		}
+	})
+	t.Run("70 denials", func(t *testing.T) {
+		resp := evaluate(t, many(70, "m", "Deny"), raw, hostOf())
+		if got := lines(resp); len(got) != 65 || len(resp.Result.Details.Causes) != 64 || got[64] != "(6 more denials were left out)" {
+			t.Errorf("%d lines, %d causes, last %q", len(got), len(resp.Result.Details.Causes), got[len(got)-1])
+		}
+	})
+	t.Run("long denials", func(t *testing.T) {
+		resp := evaluate(t, many(40, long, "Deny"), raw, hostOf())
+		got := lines(resp)
+		if shown := len(resp.Result.Details.Causes); shown != 15 || len(got) != 16 || got[15] != "(25 more denials were left out)" || len(resp.Result.Message) > maxMessage+100 {
+			t.Errorf("%d lines of %d bytes, %d causes, last %q", len(got), len(resp.Result.Message), shown, got[len(got)-1])
+		}
+	})
+	t.Run("one very long denial", func(t *testing.T) {
+		resp := evaluate(t, many(1, strings.Repeat("x", 30000), "Deny"), raw, hostOf())
+		if n := len(resp.Result.Message); n > maxOneMessage+100 || n < maxOneMessage || !strings.HasSuffix(resp.Result.Message, "x...") {
+			t.Errorf("message of %d bytes", n)
+		}
+	})
+	t.Run("70 warnings", func(t *testing.T) {
+		resp := evaluate(t, many(70, "m", "Warn"), raw, hostOf())
+		if n := len(resp.Warnings); !resp.Allowed || n != 65 || resp.Warnings[64] != "6 more warnings were left out" {
+			t.Errorf("%d warnings, last %q", n, resp.Warnings[n-1])
+		}
+	})
+	t.Run("70 failures", func(t *testing.T) {
+		resp := evaluate(t, many(70, "m", "Audit"), raw, hostOf())
+		var failures []validating.ValidationFailureValue
+		if err := json.Unmarshal([]byte(resp.AuditAnnotations[auditFailureKey]), &failures); err != nil {
+			t.Fatal(err)
+		}
+		if !resp.Allowed || len(failures) != 50 || failures[49].ExpressionIndex != 49 {
+			t.Errorf("%d failures", len(failures))
+		}
+	})
+}
+
+func TestRequestsThatMatchNothingAreNotDecoded(t *testing.T) {
+	group := groupFrom(t, map[string]string{
+		"p": "validations: [{expression: 'false'}]\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [nodes], operations: ['*']}]}",
+	})
+	raw := podInput(t, admission.Update).review(t)
+	raw.Object.Raw, raw.OldObject.Raw, raw.Options.Raw = []byte("{garbage"), []byte("{garbage"), []byte("{garbage")
+	resp, err := group.Evaluate(t.Context(), raw, Host{})
+	if err != nil || !resp.Allowed || resp.UID != raw.UID {
+		t.Errorf("Evaluate() = %+v, %v", resp, err)
+	}
+}
+
+func TestMalformedParts(t *testing.T) {
+	tests := map[string]struct {
+		expression string
+		spoil      func(*admissionv1.AdmissionRequest, []byte)
+		raw        string
+		want       string // part of the error; empty if there is none
+		part       string
+	}{
+		"object":                {"true", spoilObject, `{"a":`, "decoding request.object: ", "request.object"},
+		"object is a list":      {"true", spoilObject, `[]`, "must be a JSON object", "request.object"},
+		"duplicate member":      {"true", spoilObject, `{"a":1,"a":2}`, "duplicate member", "request.object"},
+		"oldObject":             {"oldObject == null", spoilOld, `{"a":`, "decoding request.oldObject: ", "request.oldObject"},
+		"oldObject not read":    {"true", spoilOld, `{"a":`, "", ""},
+		"options":               {"request.options == null", spoilOptions, `{"a":`, "decoding request.options: ", "request.options"},
+		"options not read":      {"true", spoilOptions, `{"a":`, "", ""},
+		"object is null":        {"object == null", spoilObject, `null`, "", ""},
+		"object is absent":      {"object == null", spoilObject, ``, "", ""},
+		"object is almost null": {"true", spoilObject, `nul`, "decoding request.object: ", "request.object"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			group := groupFrom(t, map[string]string{"p": "validations: [{expression: '" + tc.expression + "'}]\nfailurePolicy: Ignore"})
+			raw := podInput(t, admission.Update).review(t)
+			tc.spoil(raw, []byte(tc.raw))
+			resp, err := group.Evaluate(t.Context(), raw, hostOf())
+			if tc.want == "" {
+				if err != nil || !resp.Allowed {
+					t.Errorf("Evaluate() = %+v, %v, want allowed", resp, err)
+				}
+				return
+			}
+			var malformed *MalformedError
+			var cause *jsontree.Error
+			if resp != nil || !errors.As(err, &malformed) || !errors.As(err, &cause) || malformed.What != tc.part || !malformed.BadRequest() || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Evaluate() = %+v, %v, want a *MalformedError that says %q", resp, err, tc.want)
+			}
+		})
+	}
+}
+
+func spoilObject(r *admissionv1.AdmissionRequest, raw []byte) {
+	r.Object = runtime.RawExtension{Raw: raw}
+}
+func spoilOld(r *admissionv1.AdmissionRequest, raw []byte) {
+	r.OldObject = runtime.RawExtension{Raw: raw}
+}
+func spoilOptions(r *admissionv1.AdmissionRequest, raw []byte) {
+	r.Options = runtime.RawExtension{Raw: raw}
+}
+
+// TestSnapshotsAreImmutable: many callers evaluate while snapshots are swapped;
+// each sees one whole snapshot.
+func TestSnapshotsAreImmutable(t *testing.T) {
+	var compiled [2][]*Compiled
+	for i := range compiled {
+		for j := range 4 {
+			spec := fmt.Sprintf("{variables: [{name: a, expression: 'object.metadata.name'}], validations: [{expression: 'variables.a == namespaceObject.metadata.name', message: v%d}]}", i)
+			compiled[i] = append(compiled[i], mustCompile(t, sharedCompiler, policyFrom(t, fmt.Sprintf("p%d", 3-j), spec)))
+		}
+	}
+	var current atomic.Pointer[Snapshot]
+	current.Store(NewSnapshot(map[string][]*Compiled{"g": compiled[0]}))
+	stop := make(chan struct{})
+	var swapper, callers sync.WaitGroup
+	swapper.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				current.Store(NewSnapshot(map[string][]*Compiled{"g": compiled[i%2]}))
+			}
+		}
+	})
+	raw := podInput(t, admission.Create).review(t)
+	before := raw.DeepCopy()
+	for range 16 {
+		callers.Go(func() {
+			for range 50 {
+				resp, err := current.Load().Group("g").Evaluate(t.Context(), raw, hostOf())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if v0, v1 := strings.Count(resp.Result.Message, ": v0"), strings.Count(resp.Result.Message, ": v1"); v0+v1 != 4 || v0*v1 != 0 {
+					t.Errorf("message = %q, a mix of two snapshots", resp.Result.Message)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	close(stop)
+	swapper.Wait()
+	if diff := cmp.Diff(before, raw); diff != "" {
+		t.Errorf("the request was changed:\n%s", diff)
+	}
+	if compiled[0][0].name != "p3" {
+		t.Error("the argument of NewSnapshot was sorted")
+	}
+}
+
+func TestGroupOfNoSnapshot(t *testing.T) {
+	var none *Snapshot
+	if none.Group("g") != nil || NewSnapshot(nil).Group("g") != nil {
+		t.Error("a group that nobody loaded was found")
+	}
+}

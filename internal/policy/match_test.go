@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// req is "OPERATION group/version/resource[/subresource] namespace name".
+func req(tb testing.TB, text string) *admissionv1.AdmissionRequest {
+	tb.Helper()
+	fields := strings.Fields(text)
+	parts := strings.Split(fields[1], "/")
+	for i := range fields {
+		fields[i] = strings.Trim(fields[i], "-")
+	}
+	r := &admissionv1.AdmissionRequest{
+		Operation: admissionv1.Operation(fields[0]), Resource: metav1.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]},
+		Namespace: fields[2], Name: fields[3],
+	}
+	if len(parts) > 3 {
+		r.SubResource = parts[3]
+	}
+	resource := r.Resource
+	r.RequestResource, r.RequestSubResource = &resource, r.SubResource
+	return r
+}
+
+func TestMatching(t *testing.T) {
+	const pods = "{apiGroups: [''], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pods]"
+	tests := map[string]struct {
+		include, exclude string
+		matches, passes  []string // requests that the policy is for, and not for
+	}{
+		"plain": {
+			include: pods + "}",
+			matches: []string{"CREATE /v1/pods shop web", "UPDATE /v1/pods shop web"},
+			passes:  []string{"DELETE /v1/pods shop web", "CREATE /v1/pods/status shop web", "CREATE /v1/services shop web", "CREATE apps/v1/pods shop web", "CREATE /v2/pods shop web"},
+		},
+		"subresource": {
+			include: "{apiGroups: [''], apiVersions: [v1], operations: ['*'], resources: [pods/exec, services/*]}",
+			matches: []string{"CONNECT /v1/pods/exec shop web", "UPDATE /v1/services/status shop web", "UPDATE /v1/services shop web"},
+			passes:  []string{"CREATE /v1/pods shop web", "CONNECT /v1/pods/attach shop web"},
+		},
+		"all resources": {
+			include: "{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: ['*']}",
+			matches: []string{"CREATE /v1/pods shop web"}, passes: []string{"CREATE /v1/pods/binding shop web", "CREATE apps/v1/deployments shop web"},
+		},
+		"everything": {
+			include: "{apiGroups: ['*'], apiVersions: ['*'], operations: ['*'], resources: ['*/*']}",
+			matches: []string{"DELETE apps/v1/deployments/scale shop web", "CREATE /v1/nodes - n"},
+		},
+		"one subresource of all": {
+			include: "{apiGroups: ['*'], apiVersions: ['*'], operations: ['*'], resources: ['*/scale']}",
+			matches: []string{"UPDATE apps/v1/deployments/scale shop web"}, passes: []string{"UPDATE apps/v1/deployments shop web"},
+		},
+		"namespaced scope": {
+			include: "{apiGroups: ['*'], apiVersions: ['*'], operations: ['*'], resources: ['*'], scope: Namespaced}",
+			matches: []string{"CREATE /v1/pods shop web"}, passes: []string{"CREATE /v1/nodes - n", "CREATE /v1/namespaces shop shop"},
+		},
+		"cluster scope": {
+			include: "{apiGroups: ['*'], apiVersions: ['*'], operations: ['*'], resources: ['*'], scope: Cluster}",
+			matches: []string{"CREATE /v1/nodes - n", "CREATE /v1/namespaces shop shop"}, passes: []string{"CREATE /v1/pods shop web"},
+		},
+		"resource names": {
+			include: pods + ", resourceNames: [web, db]}, {apiGroups: [''], apiVersions: [v1], operations: [DELETE], resources: [pods]}",
+			matches: []string{"CREATE /v1/pods shop web", "UPDATE /v1/pods shop db", "DELETE /v1/pods shop other"}, passes: []string{"CREATE /v1/pods shop other", "CREATE /v1/pods shop -"},
+		},
+		"excluded": {
+			include: "{apiGroups: ['*'], apiVersions: ['*'], operations: ['*'], resources: ['*']}", exclude: pods + ", resourceNames: [web]}, {apiGroups: [apps], apiVersions: ['*'], operations: ['*'], resources: ['*']}",
+			matches: []string{"CREATE /v1/pods shop other", "DELETE /v1/pods shop web", "CREATE /v1/services shop web"}, passes: []string{"CREATE /v1/pods shop web", "DELETE apps/v1/deployments shop web"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			group := groupFrom(t, map[string]string{"p": "validations: [{expression: 'true'}]\nmatchConstraints: {resourceRules: [" + tc.include + "], excludeResourceRules: [" + tc.exclude + "]}"})
+			for _, text := range slices.Concat(tc.matches, tc.passes) {
+				matched, _ := group.match(newRequest(req(t, text)))
+				if got, want := len(matched) == 1, slices.Contains(tc.matches, text); got != want {
+					t.Errorf("%s: matches = %t, want %t", text, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestExclusionLooksAtBothVersions: a rule that excludes the version the client
+// named holds although the object was sent converted to another.
+func TestExclusionLooksAtBothVersions(t *testing.T) {
+	const include = "{apiGroups: [apps], apiVersions: [v1], operations: ['*'], resources: [deployments]}"
+	for excluded, want := range map[string]bool{"v1": false, "v1beta1": false, "v1beta2": true} {
+		group := groupFrom(t, map[string]string{"p": "validations: [{expression: 'true'}]\nmatchConstraints: {resourceRules: [" + include + "], excludeResourceRules: [{apiGroups: [apps], apiVersions: [" + excluded + "], operations: ['*'], resources: [deployments]}]}"})
+		raw := req(t, "CREATE apps/v1/deployments shop web")
+		raw.RequestResource.Version = "v1beta1"
+		if matched, _ := group.match(newRequest(raw)); (len(matched) == 1) != want {
+			t.Errorf("with %s excluded: %d policies match, want it to be %t", excluded, len(matched), want)
+		}
+	}
+}
+
+// TestIndexKeepsTheOrderOfNames: policies for one resource and those for all
+// are looked at together, in the order of their names.
+func TestIndexKeepsTheOrderOfNames(t *testing.T) {
+	rules := func(resources string) string {
+		return "validations: [{expression: 'true'}]\nmatchConstraints: {resourceRules: [{apiGroups: ['*'], apiVersions: ['*'], operations: ['*'], resources: [" + resources + "]}]}"
+	}
+	group := groupFrom(t, map[string]string{
+		"a-all": rules("'*'"), "b-pods": rules("pods"), "c-sub": rules("'*/exec'"), "d-both": rules("services, pods"), "e-all": rules("'*/*'"), "f-twice": rules("pods, pods/exec"), "g-nodes": rules("nodes"),
+	})
+	tests := map[string][]string{
+		"CREATE /v1/pods shop web":       {"a-all", "b-pods", "d-both", "e-all", "f-twice"},
+		"CONNECT /v1/pods/exec shop web": {"c-sub", "e-all", "f-twice"},
+		"CREATE /v1/services shop web":   {"a-all", "d-both", "e-all"},
+		"CREATE /v1/secrets shop web":    {"a-all", "e-all"},
+	}
+	for text, want := range tests {
+		var got []string
+		matched, _ := group.match(newRequest(req(t, text)))
+		for _, p := range matched {
+			got = append(got, p.Name())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+	if got := len(group.index.candidates("pods")); got != 6 {
+		t.Errorf("%d candidates for pods, want 6: those for nodes alone are not looked at", got)
+	}
+	if want := []string{"a-all", "b-pods", "c-sub", "d-both", "e-all", "f-twice", "g-nodes"}; !slices.Equal(group.Names(), want) {
+		t.Errorf("Names() = %v", group.Names())
+	}
+}
