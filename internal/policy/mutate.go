@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -210,7 +209,7 @@ func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
 		return allowed(r.raw)
 	}
 	status := a.status(r.versioned)
-	status.Code = http.StatusForbidden
+	status.Code = codeOf(metav1.StatusReasonForbidden)
 	return &admissionv1.AdmissionResponse{UID: r.raw.UID, Result: status}
 }
 
