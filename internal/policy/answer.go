@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -166,17 +165,18 @@ func (a *answer) shown() []denial {
 	return a.denials
 }
 
-// codeOf is the API server's mapping for policies; any other reason is 422.
+// codeOf is the API server's mapping from a policy's reason to an HTTP status
+// code; any other reason is 422, Unprocessable Entity.
 func codeOf(reason metav1.StatusReason) int32 {
 	switch reason {
-	case metav1.StatusReasonForbidden:
-		return http.StatusForbidden
 	case metav1.StatusReasonUnauthorized:
-		return http.StatusUnauthorized
+		return 401
+	case metav1.StatusReasonForbidden:
+		return 403
 	case metav1.StatusReasonRequestEntityTooLarge:
-		return http.StatusRequestEntityTooLarge
+		return 413
 	default:
-		return http.StatusUnprocessableEntity
+		return 422
 	}
 }
 
