@@ -10,12 +10,11 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
 // Queue is the queue of a controller.

@@ -242,7 +242,7 @@ func TestSharedProgramsKeepEachPolicysMessage(t *testing.T) {
 		if got := decideOurs(t, group, podInput(t, admission.Create), testNamespaces).String(); got != want {
 			t.Errorf("answer = %q, want %q", got, want)
 		}
-		defer runtime.KeepAlive(compiled)
+		t.Cleanup(func() { runtime.KeepAlive(compiled) })
 	}
 	if n := cached(compiler); n != 1 {
 		t.Errorf("%d programs, want 1", n)

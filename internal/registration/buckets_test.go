@@ -149,3 +149,28 @@ func TestLongestNameIsALabel(t *testing.T) {
 		t.Errorf("name = %s, want %s", got, want)
 	}
 }
+
+// TestResourceSignature says which policies stay together longest when their
+// group is divided.
+func TestResourceSignature(t *testing.T) {
+	tests := map[string]struct {
+		resources []string
+		want      string
+	}{
+		"one":               {resources: []string{"pods"}, want: "pods"},
+		"subresources":      {resources: []string{"pods/exec", "pods", "pods/*"}, want: "pods"},
+		"several":           {resources: []string{"services", "pods"}, want: "pods,services"},
+		"any":               {resources: []string{"*"}, want: "*"},
+		"any, and some":     {resources: []string{"nodes", "*/status"}, want: "*"},
+		"any, and all else": {resources: []string{"*/*"}, want: "*"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := everything()
+			r.APIGroups, r.Resources = []string{""}, tc.resources
+			if got := resourceSignature(plainRules([]rule{r})); got != tc.want {
+				t.Errorf("resourceSignature(%v) = %q, want %q", tc.resources, got, tc.want)
+			}
+		})
+	}
+}

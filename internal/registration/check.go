@@ -7,7 +7,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -105,7 +105,7 @@ func checkNames(names []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := set{}
 	for i, name := range names {
-		for _, msg := range path.IsValidPathSegmentName(name) {
+		for _, msg := range content.IsPathSegmentName(name) {
 			errs = append(errs, field.Invalid(at.Index(i), name, msg))
 		}
 		if seen.has(name) {

@@ -223,7 +223,7 @@ func TestEndpointValidate(t *testing.T) {
 		"bad service": {
 			endpoint: service("", "A", 0),
 			want: "endpoint: service.namespace \"\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')\n" +
-				"endpoint: service.name \"A\": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')\n" +
+				"endpoint: service.name \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')\n" +
 				"endpoint: service.port 0: must be between 1 and 65535, inclusive",
 		},
 		"not https":    {endpoint: Endpoint{URL: "http://a"}, want: `endpoint: url has scheme "http": the API server calls https only`},

@@ -49,7 +49,7 @@ func (s Service) validate() error {
 	if msgs := validation.IsDNS1123Label(s.Namespace); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("endpoint: service.namespace %q: %s", s.Namespace, strings.Join(msgs, "; ")))
 	}
-	if msgs := validation.IsDNS1035Label(s.Name); len(msgs) > 0 {
+	if msgs := validation.IsDNS1123Label(s.Name); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("endpoint: service.name %q: %s", s.Name, strings.Join(msgs, "; ")))
 	}
 	if msgs := validation.IsValidPortNum(int(s.Port)); len(msgs) > 0 {
