@@ -77,7 +77,7 @@ func groupOf(tb testing.TB, policies []*v1alpha1.WebhookPolicy) *Group {
 		}
 		compiled = append(compiled, c)
 	}
-	return NewSnapshot(map[string][]*Compiled{"g": compiled}).Group("g")
+	return NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled}).Group(testGroup)
 }
 
 func BenchmarkEvaluate(b *testing.B) {
@@ -88,7 +88,7 @@ func BenchmarkEvaluate(b *testing.B) {
 			b.Run(fmt.Sprintf("set=%s/pod=%s", set, review), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					resp, err := group.Evaluate(b.Context(), request, Host{Now: time.Now})
+					resp, err := group.Validate(b.Context(), request, Host{Now: time.Now})
 					if err != nil || resp.Allowed != (review == "ok") {
 						b.Fatalf("Evaluate() = %+v, %v", resp, err)
 					}
@@ -159,3 +159,6 @@ func heapInUse() int64 {
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
 }
+
+// testGroup is the one call group of a snapshot in tests.
+var testGroup = GroupKey{Phase: PhaseValidate, Name: "g"}

@@ -130,11 +130,11 @@ func TestBrokenPolicyLeavesItsNeighboursAlone(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			group := NewSnapshot(map[string][]*Compiled{"g": {sound, broken}}).Group("g")
+			group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {sound, broken}}).Group(testGroup)
 			decisions := map[string]Decision{}
 			host := hostOf()
 			host.Observe = observeInto(decisions)
-			resp, err := group.Evaluate(t.Context(), podInput(t, admission.Create).review(t), host)
+			resp, err := group.Validate(t.Context(), podInput(t, admission.Create).review(t), host)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +174,7 @@ failurePolicy: Fail
 	if diff := cmp.Diff(before, p); diff != "" {
 		t.Errorf("the policy was changed:\n%s", diff)
 	}
-	group := NewSnapshot(map[string][]*Compiled{"g": {compiled}}).Group("g")
+	group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {compiled}}).Group(testGroup)
 	in := podInput(t, admission.Create)
 	want := decideOurs(t, group, in, testNamespaces)
 
@@ -238,7 +238,7 @@ func TestSharedProgramsKeepEachPolicysMessage(t *testing.T) {
 			spec = "validations: [{expression: 'object == null', message: two, reason: Forbidden}]"
 		}
 		compiled := mustCompile(t, compiler, policyFrom(t, name, spec))
-		group := NewSnapshot(map[string][]*Compiled{"g": {compiled}}).Group("g")
+		group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {compiled}}).Group(testGroup)
 		if got := decideOurs(t, group, podInput(t, admission.Create), testNamespaces).String(); got != want {
 			t.Errorf("answer = %q, want %q", got, want)
 		}

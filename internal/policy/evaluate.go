@@ -30,8 +30,11 @@ var (
 // panics included, is an error of one policy and follows its failurePolicy.
 func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
 	r, matched, err := g.prepare(raw, host)
-	if err != nil || len(matched) == 0 {
-		return allowed(raw), err
+	if err != nil {
+		return nil, err
+	}
+	if len(matched) == 0 {
+		return allowed(raw), nil
 	}
 	var a answer
 	for _, p := range matched {

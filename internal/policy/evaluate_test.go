@@ -34,12 +34,12 @@ func groupFrom(tb testing.TB, specs map[string]string) *Group {
 	for name, spec := range specs {
 		compiled = append(compiled, mustCompile(tb, sharedCompiler, policyFrom(tb, name, spec)))
 	}
-	return NewSnapshot(map[string][]*Compiled{"g": compiled}).Group("g")
+	return NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled}).Group(testGroup)
 }
 
 func evaluate(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Host) *admissionv1.AdmissionResponse {
 	tb.Helper()
-	resp, err := g.Evaluate(tb.Context(), raw, host)
+	resp, err := g.Validate(tb.Context(), raw, host)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestDeadlineIsAnErrorByFailurePolicy(t *testing.T) {
 			host := hostOf()
 			host.Observe = observeInto(decisions)
 			start := time.Now()
-			resp, err := group.Evaluate(ctx, raw, host)
+			resp, err := group.Validate(ctx, raw, host)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestDecisions(t *testing.T) {
 func TestUnknownDecisionDenies(t *testing.T) {
 	var a answer
 	p := &Compiled{name: "p", bindings: []binding{{subject: "WebhookPolicy 'p'"}}}
-	got := a.add(p, []validating.PolicyDecision{{Action: "maybe"}})
+	got := a.add(p, []result{{binding: &p.bindings[0], decisions: []validating.PolicyDecision{{Action: "maybe"}}}})
 	if got != DecisionError || a.denied != 1 || a.denials[0].message != `WebhookPolicy 'p' denied request: internal error: unknown decision "maybe"` {
 		t.Errorf("decision = %q, denials = %+v", got, a.denials)
 	}
@@ -270,7 +270,7 @@ func TestRequestsThatMatchNothingAreNotDecoded(t *testing.T) {
 	})
 	raw := podInput(t, admission.Update).review(t)
 	raw.Object.Raw, raw.OldObject.Raw, raw.Options.Raw = []byte("{garbage"), []byte("{garbage"), []byte("{garbage")
-	resp, err := group.Evaluate(t.Context(), raw, Host{})
+	resp, err := group.Validate(t.Context(), raw, Host{})
 	if err != nil || !resp.Allowed || resp.UID != raw.UID {
 		t.Errorf("Evaluate() = %+v, %v", resp, err)
 	}
@@ -300,7 +300,7 @@ func TestMalformedParts(t *testing.T) {
 			group := groupFrom(t, map[string]string{"p": "validations: [{expression: '" + tc.expression + "'}]\nfailurePolicy: Ignore"})
 			raw := podInput(t, admission.Update).review(t)
 			tc.spoil(raw, []byte(tc.raw))
-			resp, err := group.Evaluate(t.Context(), raw, hostOf())
+			resp, err := group.Validate(t.Context(), raw, hostOf())
 			if tc.want == "" {
 				if err != nil || !resp.Allowed {
 					t.Errorf("Evaluate() = %+v, %v, want allowed", resp, err)
@@ -337,7 +337,7 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 		}
 	}
 	var current atomic.Pointer[Snapshot]
-	current.Store(NewSnapshot(map[string][]*Compiled{"g": compiled[0]}))
+	current.Store(NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled[0]}))
 	stop := make(chan struct{})
 	var swapper, callers sync.WaitGroup
 	swapper.Go(func() {
@@ -346,7 +346,7 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				current.Store(NewSnapshot(map[string][]*Compiled{"g": compiled[i%2]}))
+				current.Store(NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled[i%2]}))
 			}
 		}
 	})
@@ -355,7 +355,7 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			for range 50 {
-				resp, err := current.Load().Group("g").Evaluate(t.Context(), raw, hostOf())
+				resp, err := current.Load().Group(testGroup).Validate(t.Context(), raw, hostOf())
 				if err != nil {
 					t.Error(err)
 					return
@@ -379,7 +379,7 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 
 func TestGroupOfNoSnapshot(t *testing.T) {
 	var none *Snapshot
-	if none.Group("g") != nil || NewSnapshot(nil).Group("g") != nil {
+	if none.Group(testGroup) != nil || NewSnapshot(nil).Group(testGroup) != nil {
 		t.Error("a group that nobody loaded was found")
 	}
 }

@@ -43,8 +43,11 @@ type step struct {
 // it follows the policy's failurePolicy.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
 	r, matched, err := g.prepare(raw, host)
-	if err != nil || len(matched) == 0 || r.versioned.VersionedObject.Object() == nil {
-		return allowed(raw), err
+	if err != nil {
+		return nil, err
+	}
+	if len(matched) == 0 || r.versioned.VersionedObject.Object() == nil {
+		return allowed(raw), nil
 	}
 	var steps []step
 	for _, p := range matched {

@@ -306,7 +306,7 @@ func (jsonConvertor) Convert(in, out, _ any) error {
 func decideOurs(tb testing.TB, group *Group, in input, namespaces Namespaces) outcome {
 	tb.Helper()
 	raw := in.review(tb)
-	resp, err := group.Evaluate(tb.Context(), raw, Host{Now: time.Now, Namespaces: namespaces})
+	resp, err := group.Validate(tb.Context(), raw, Host{Now: time.Now, Namespaces: namespaces})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -605,7 +605,7 @@ func TestSameAnswerAsKubernetesForSeveralPolicies(t *testing.T) {
 			if want := "WebhookPolicy 'p3' with binding 'b' denied request: first"; got.Message != want || got.Code != 401 {
 				t.Errorf("native answer = %s, want 401 and %s", got, want)
 			}
-			resp, err := group.Evaluate(t.Context(), in.review(t), Host{Now: time.Now, Namespaces: testNamespaces})
+			resp, err := group.Validate(t.Context(), in.review(t), Host{Now: time.Now, Namespaces: testNamespaces})
 			if err != nil {
 				t.Fatal(err)
 			}
