@@ -44,6 +44,7 @@ type WebhookPolicy struct {
 // +kubebuilder:validation:XValidation:rule="has(self.paramKind) || !has(self.bindings) || self.bindings.all(b, !has(b.paramRef))",fieldPath=".paramKind",reason=FieldValueRequired,message="set paramKind: a binding has a paramRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.reinvocationPolicy) || (has(self.mutations) && size(self.mutations) > 0)",fieldPath=".reinvocationPolicy",reason=FieldValueForbidden,message="remove reinvocationPolicy: only mutations are invoked again"
 // +kubebuilder:validation:XValidation:rule="!has(self.order) || (has(self.mutations) && size(self.mutations) > 0)",fieldPath=".order",reason=FieldValueForbidden,message="remove order: only mutations have one"
+// +kubebuilder:validation:XValidation:rule="!has(self.mutations) || size(self.mutations) == 0 || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0) || !has(self.matchConstraints.resourceRules) || !self.matchConstraints.resourceRules.exists(r, 'DELETE' in r.operations)",fieldPath=".matchConstraints.resourceRules",reason=FieldValueInvalid,message="remove DELETE from operations: what is deleted is not mutated, and the policy does nothing else"
 type WebhookPolicySpec struct {
 	// paramKind is the kind of the objects that bindings may hand to the
 	// expressions as params. Ostiary watches objects of this kind, for which
@@ -151,7 +152,7 @@ type Binding struct {
 	// paramRef names the objects that the expressions read as params. Each of
 	// them is evaluated, and all have to be satisfied.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.selector)",reason=FieldValueInvalid,message="set either name or selector"
+	// +kubebuilder:validation:XValidation:rule="(has(self.name) && self.name != '') != has(self.selector)",reason=FieldValueInvalid,message="set either name or selector"
 	// +kubebuilder:validation:XValidation:rule="has(self.parameterNotFoundAction)",fieldPath=".parameterNotFoundAction",reason=FieldValueRequired,message="say what happens where there is no such object: Allow, or Deny for the failurePolicy"
 	ParamRef *admissionregistrationv1.ParamRef `json:"paramRef,omitempty"`
 

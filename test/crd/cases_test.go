@@ -2,6 +2,7 @@ package crd
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -37,6 +38,30 @@ func selectorWith(selector string) string {
   namespaceSelector: ` + selector
 }
 
+const (
+	apply = "{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{}'}}"
+	patch = "{patchType: JSONPatch, jsonPatch: {expression: '[]'}}"
+)
+
+// mutationWith is the field mutations with one entry.
+func mutationWith(mutation string) string { return "mutations: [" + mutation + "]" }
+
+// paramsWith is the fields paramKind and bindings, with one paramRef.
+func paramsWith(ref string) string {
+	return "paramKind: {apiVersion: v1, kind: ConfigMap}\n" + bindingWith("paramRef", ref)
+}
+
+// bindingWith is the field bindings with one entry that has the field.
+func bindingWith(field, value string) string {
+	return "bindings: [{name: b, " + field + ": " + value + "}]"
+}
+
+// bindingRuleWith is the field bindings with one entry, whose matchResources
+// have one rule, whose named field has another value.
+func bindingRuleWith(field, value string) string {
+	return bindingWith("matchResources", strings.TrimPrefix(ruleWith(field, value), "matchConstraints: "))
+}
+
 func long(n int) string { return strings.Repeat("a", n) }
 
 func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
@@ -45,12 +70,36 @@ func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 		"as many bindings as allowed":  "bindings:" + repeat(100, "{name: b%d, validationActions: [Deny, Audit]}"),
 		"as many validations, with the longest expression": "validations:" +
 			repeat(100, `{expression: "`+long(16384)+`", message: "`+long(1024)+`", reason: Forbidden}`),
-		"a message written as a block":   "validations:\n- expression: 'true'\n  message: |\n    one line\n",
-		"an expression of several lines": "validations:\n- expression: |\n    true &&\n    true\n",
-		"qualified names of conditions":  `matchConditions: [{name: example.com/Not_a.node, expression: "true"}, {name: b, expression: "true"}]`,
-		"'*' beside a subresource":       ruleWith("resources", `["*", pods/log]`),
-		"'*' alone":                      ruleWith("operations", `["*"]`),
-		"a longest label":                selectorWith("{matchLabels: {example.com/a: " + long(63) + "}}"),
+		"a message written as a block":           "validations:\n- expression: 'true'\n  message: |\n    one line\n",
+		"an expression of several lines":         "validations:\n- expression: |\n    true &&\n    true\n",
+		"qualified names of conditions":          `matchConditions: [{name: example.com/Not_a.node, expression: "true"}, {name: b, expression: "true"}]`,
+		"'*' beside a subresource":               ruleWith("resources", `["*", pods/log]`),
+		"'*' alone":                              ruleWith("operations", `["*"]`),
+		"a longest label":                        selectorWith("{matchLabels: {example.com/a: " + long(63) + "}}"),
+		"a binding without actions":              "bindings: [{name: b}]",
+		"only mutations, on an explicit timeout": "validations: null\n" + mutationWith(apply) + "\ntimeoutSeconds: 30",
+		"only audit annotations":                 "validations: null\nauditAnnotations: [{key: k, valueExpression: 'null'}]",
+		"as many mutations, with the longest expression": "mutations:" +
+			repeat(100, `{patchType: JSONPatch, jsonPatch: {expression: "`+long(10000)+`"}}`),
+		"the longest mutation":                   mutationWith(`{patchType: ApplyConfiguration, applyConfiguration: {expression: ` + long(16384) + `}}`),
+		"the first order":                        mutationWith(apply) + "\norder: 0\nreinvocationPolicy: Never",
+		"the last order":                         mutationWith(apply) + "\norder: 1000\nreinvocationPolicy: IfNeeded",
+		"mutations of every operation":           mutationWith(apply) + "\n" + ruleWith("operations", `["*"]`),
+		"mutations beside validations of DELETE": mutationWith(apply) + "\n" + ruleWith("operations", `[CREATE, DELETE]`),
+		"as many audit annotations, with the longest key and expression": "auditAnnotations:" +
+			repeat(20, `{key: "`+long(60)+`_%d", valueExpression: "`+long(5120)+`"}`),
+		"params by name":                              paramsWith("{name: a, namespace: b, parameterNotFoundAction: Deny}"),
+		"params by selector":                          paramsWith("{selector: {matchLabels: {a: b}}, parameterNotFoundAction: Allow}"),
+		"all params":                                  paramsWith("{selector: {}, parameterNotFoundAction: Allow}"),
+		"an empty name beside a selector":             paramsWith(`{name: "", selector: {}, parameterNotFoundAction: Allow}`),
+		"params of a custom kind":                     "paramKind: {apiVersion: rules.example.com/v1beta1, kind: ReplicaLimit}",
+		"a kind of params that no binding hands over": "paramKind: {apiVersion: v1, kind: ConfigMap}",
+		"as many bindings as allowed, each with all of its fields": "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings:" + repeat(100, `{name: b%d, paramRef: {selector: {matchExpressions: [{key: example.com/a, operator: Exists}]}, parameterNotFoundAction: Deny},
+    matchResources: {matchPolicy: Exact, namespaceSelector: {matchLabels: {a: b}}, objectSelector: {},
+      resourceRules: [{apiGroups: [apps], apiVersions: ["*"], resources: [deployments/scale], operations: [UPDATE], resourceNames: [..., ..a, .b, c.d]}],
+      excludeResourceRules: [{apiGroups: [apps], apiVersions: ["*"], resources: ["*"], operations: ["*"]}]},
+    validationActions: [Warn, Audit]}`),
+		"a binding's matchResources without rules": bindingWith("matchResources", "{}"),
 		"every selector operator": selectorWith(`{matchExpressions: [{key: a, operator: In, values: [x, ""]},
     {key: a, operator: NotIn, values: [x]}, {key: example.com/a, operator: Exists}, {key: a, operator: DoesNotExist}]}`),
 	} {
@@ -81,7 +130,150 @@ type refusedCase struct {
 	want   []string
 }
 
+const (
+	labelKey   = `^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$`
+	objectName = `^(\.{0,2}[^./%][^/%]*|\.{3}[^/%]*)$`
+)
+
+// unfit is what the API server says of a value that does not fit a pattern.
+func unfit(path, value, pattern string) string {
+	return fmt.Sprintf("%s: Invalid value: %q: %s in body should match '%s'", path, value, path, pattern)
+}
+
+const nothingToDo = "spec: Required value: add at least one entry to mutations, validations or auditAnnotations"
+
 func refusedCases() map[string]refusedCase {
+	out := map[string]refusedCase{}
+	for _, cases := range []map[string]refusedCase{refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources()} {
+		maps.Copy(out, cases)
+	}
+	return out
+}
+
+func refusedParams() map[string]refusedCase {
+	return map[string]refusedCase{
+		"paramRef without paramKind": {bindingWith("paramRef", "{name: a, parameterNotFoundAction: Deny}"),
+			[]string{"spec.paramKind: Required value: set paramKind: a binding has a paramRef"}},
+		"paramRef with name and selector": {paramsWith("{name: a, selector: {}, parameterNotFoundAction: Deny}"),
+			[]string{"spec.bindings[0].paramRef: Invalid value: set either name or selector"}},
+		"paramRef with neither": {paramsWith("{parameterNotFoundAction: Deny}"),
+			[]string{"spec.bindings[0].paramRef: Invalid value: set either name or selector"}},
+		"paramRef with an empty name": {paramsWith(`{name: "", parameterNotFoundAction: Deny}`),
+			[]string{"spec.bindings[0].paramRef: Invalid value: set either name or selector"}},
+		"paramRef without parameterNotFoundAction": {paramsWith("{name: a}"),
+			[]string{"spec.bindings[0].paramRef.parameterNotFoundAction: Required value: say what happens where there is no such object: Allow, or Deny for the failurePolicy"}},
+		"unknown parameterNotFoundAction": {paramsWith("{name: a, parameterNotFoundAction: Warn}"),
+			[]string{"spec.bindings[0].paramRef.parameterNotFoundAction: Unsupported value: \"Warn\": supported values: \"Allow\", \"Deny\""}},
+		"param name with a slash": {paramsWith("{name: a/b, parameterNotFoundAction: Deny}"),
+			[]string{"spec.bindings[0].paramRef.name: Invalid value: \"a/b\": write the name of one object, without '/' and '%'"}},
+		"param namespace in capitals": {paramsWith("{name: a, namespace: B, parameterNotFoundAction: Deny}"),
+			[]string{"spec.bindings[0].paramRef.namespace: Invalid value: \"B\": write the name of a namespace: lower-case letters, digits and '-'"}},
+		"param selector with a bad key": {paramsWith("{selector: {matchExpressions: [{key: a b, operator: Exists}]}, parameterNotFoundAction: Deny}"),
+			[]string{unfit("spec.bindings[0].paramRef.selector.matchExpressions[0].key", "a b", labelKey)}},
+		"param selector that needs values": {paramsWith("{selector: {matchExpressions: [{key: a, operator: In}]}, parameterNotFoundAction: Deny}"),
+			[]string{"spec.bindings[0].paramRef.selector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them"}},
+		"param kind without a version": {"paramKind: {kind: ConfigMap}",
+			[]string{"spec.paramKind.apiVersion: Required value"}},
+		"param version that is none": {"paramKind: {apiVersion: a/b/c, kind: ConfigMap}",
+			[]string{"spec.paramKind.apiVersion: Invalid value: write apiVersion as group/version, such as example.com/v1, or v1 for the core group"}},
+		"param kind that is none": {"paramKind: {apiVersion: v1, kind: config maps}",
+			[]string{"spec.paramKind.kind: Invalid value: write the kind as in its manifests, such as ConfigMap"}},
+		"param kind empty": {"paramKind: {apiVersion: v1, kind: ''}",
+			[]string{"spec.paramKind.kind: Invalid value: write the kind as in its manifests, such as ConfigMap"}},
+	}
+}
+
+func refusedMutations() map[string]refusedCase {
+	return map[string]refusedCase{
+		"101 mutations": {"mutations:" + repeat(101, apply),
+			[]string{"spec.mutations: Too many: 101: must have at most 100 items"}},
+		"unknown patchType": {mutationWith("{patchType: MergePatch, jsonPatch: {expression: '[]'}}"),
+			[]string{"spec.mutations[0].patchType: Unsupported value: \"MergePatch\": supported values: \"ApplyConfiguration\", \"JSONPatch\""}},
+		"patchType left out": {mutationWith("{jsonPatch: {expression: '[]'}}"),
+			[]string{"spec.mutations[0].patchType: Required value"}},
+		"ApplyConfiguration without one": {mutationWith("{patchType: ApplyConfiguration}"),
+			[]string{"spec.mutations[0].applyConfiguration: Required value: add applyConfiguration: patchType says that it is there"}},
+		"JSONPatch without one": {mutationWith("{patchType: JSONPatch}"),
+			[]string{"spec.mutations[0].jsonPatch: Required value: add jsonPatch: patchType says that it is there"}},
+		"ApplyConfiguration with a patch": {mutationWith("{patchType: ApplyConfiguration, jsonPatch: {expression: '[]'}}"),
+			[]string{
+				"spec.mutations[0].applyConfiguration: Required value: add applyConfiguration: patchType says that it is there",
+				"spec.mutations[0].jsonPatch: Forbidden: remove jsonPatch, or set patchType to JSONPatch",
+			}},
+		"both, after another": {"mutations: [" + patch + ", {patchType: JSONPatch, jsonPatch: {expression: '[]'}, applyConfiguration: {expression: 'Object{}'}}]",
+			[]string{"spec.mutations[1].applyConfiguration: Forbidden: remove applyConfiguration, or set patchType to ApplyConfiguration"}},
+		"empty patch": {mutationWith("{patchType: JSONPatch, jsonPatch: {expression: ' '}}"),
+			[]string{"spec.mutations[0].jsonPatch.expression: Required value: write a CEL expression"}},
+		"patch without its expression": {mutationWith("{patchType: JSONPatch, jsonPatch: {}}"),
+			[]string{"spec.mutations[0].jsonPatch.expression: Required value"}},
+		"configuration too long": {mutationWith("{patchType: ApplyConfiguration, applyConfiguration: {expression: " + long(16385) + "}}"),
+			[]string{"spec.mutations[0].applyConfiguration.expression: Too long: may not be more than 16384 bytes"}},
+		"reinvocationPolicy without mutations": {"reinvocationPolicy: Never",
+			[]string{"spec.reinvocationPolicy: Forbidden: remove reinvocationPolicy: only mutations are invoked again"}},
+		"unknown reinvocationPolicy": {mutationWith(apply) + "\nreinvocationPolicy: Always",
+			[]string{"spec.reinvocationPolicy: Unsupported value: \"Always\": supported values: \"Never\", \"IfNeeded\""}},
+		"order without mutations": {"order: 500",
+			[]string{"spec.order: Forbidden: remove order: only mutations have one"}},
+		"order 1001": {mutationWith(apply) + "\norder: 1001",
+			[]string{"spec.order: Invalid value: 1001: spec.order in body should be less than or equal to 1000"}},
+		"order -1": {mutationWith(apply) + "\norder: -1",
+			[]string{"spec.order: Invalid value: -1: spec.order in body should be greater than or equal to 0"}},
+		"mutations of DELETE": {"validations: null\n" + mutationWith(apply) + "\n" + ruleWith("operations", "[CREATE, DELETE]"),
+			[]string{"spec.matchConstraints.resourceRules: Invalid value: remove DELETE from operations: what is deleted is not mutated, and the policy does nothing else"}},
+	}
+}
+
+func refusedAuditAnnotations() map[string]refusedCase {
+	return map[string]refusedCase{
+		"21 audit annotations": {"auditAnnotations:" + repeat(21, "{key: k%d, valueExpression: 'null'}"),
+			[]string{"spec.auditAnnotations: Too many: 21: must have at most 20 items"}},
+		"audit key twice": {"auditAnnotations: [{key: k, valueExpression: 'null'}, {key: k, valueExpression: 'null'}]",
+			[]string{"spec.auditAnnotations[1]: Duplicate value: {\"key\":\"k\"}"}},
+		"audit key with a slash": {"auditAnnotations: [{key: a/b, valueExpression: 'null'}]",
+			[]string{"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"}},
+		"audit key empty": {"auditAnnotations: [{key: '', valueExpression: 'null'}]",
+			[]string{"spec.auditAnnotations[0].key: Invalid value: write key with letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"}},
+		"audit key too long": {"auditAnnotations: [{key: " + long(64) + ", valueExpression: 'null'}]",
+			[]string{"spec.auditAnnotations[0].key: Too long: may not be more than 63 bytes"}},
+		"audit value of spaces": {"auditAnnotations: [{key: k, valueExpression: '  '}]",
+			[]string{"spec.auditAnnotations[0].valueExpression: Required value: write a CEL expression that gives a string or null"}},
+		"audit value left out": {"auditAnnotations: [{key: k}]",
+			[]string{"spec.auditAnnotations[0].valueExpression: Required value"}},
+		"audit value too long": {"auditAnnotations: [{key: k, valueExpression: " + long(5121) + "}]",
+			[]string{"spec.auditAnnotations[0].valueExpression: Too long: may not be more than 5120 bytes"}},
+	}
+}
+
+func refusedMatchResources() map[string]refusedCase {
+	return map[string]refusedCase{
+		"binding with an unknown match policy": {bindingWith("matchResources", "{matchPolicy: Loose}"),
+			[]string{"spec.bindings[0].matchResources.matchPolicy: Unsupported value: \"Loose\": supported values: \"Exact\", \"Equivalent\""}},
+		"binding with 101 rules": {bindingWith("matchResources", "{resourceRules: ["+strings.Repeat(`{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]},`, 101)+"]}"),
+			[]string{"spec.bindings[0].matchResources.resourceRules: Too many: 101: must have at most 100 items"}},
+		"binding with '*' beside a group": {bindingRuleWith("apiGroups", `["*", apps]`),
+			[]string{"spec.bindings[0].matchResources.resourceRules[0].apiGroups: Invalid value: keep '*' alone in apiGroups, or remove it: it already stands for all"}},
+		"binding with '*/*' beside a resource": {bindingRuleWith("resources", `["*/*", pods]`),
+			[]string{"spec.bindings[0].matchResources.resourceRules[0].resources: Invalid value: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources"}},
+		"binding with an unknown operation": {bindingRuleWith("operations", "[PATCH]"),
+			[]string{"spec.bindings[0].matchResources.resourceRules[0].operations[0]: Unsupported value: \"PATCH\": supported values: \"CREATE\", \"UPDATE\", \"DELETE\", \"CONNECT\", \"*\""}},
+		"binding with an empty version": {bindingRuleWith("apiVersions", `[""]`),
+			[]string{"spec.bindings[0].matchResources.resourceRules[0].apiVersions[0]: Required value: write an API version such as v1, or '*' for all"}},
+		"binding with resource names that are none": {bindingRuleWith("resourceNames", `[a/b, "", .., a]`),
+			[]string{
+				unfit("spec.bindings[0].matchResources.resourceRules[0].resourceNames[0]", "a/b", objectName),
+				unfit("spec.bindings[0].matchResources.resourceRules[0].resourceNames[1]", "", objectName),
+				unfit("spec.bindings[0].matchResources.resourceRules[0].resourceNames[2]", "..", objectName),
+			}},
+		"binding with a label key with a space": {bindingWith("matchResources", "{objectSelector: {matchExpressions: [{key: a b, operator: Exists}]}}"),
+			[]string{unfit("spec.bindings[0].matchResources.objectSelector.matchExpressions[0].key", "a b", labelKey)}},
+		"binding with In without values": {bindingWith("matchResources", "{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}"),
+			[]string{"spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Required value: add at least one value: the operators In and NotIn need them"}},
+		"binding with an unknown field": {bindingWith("matchResource", "{}"),
+			[]string{"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindings[0].matchResource\""}},
+	}
+}
+
+func refusedPolicies() map[string]refusedCase {
 	return map[string]refusedCase{
 		"unknown field": {"bindigs: []",
 			[]string{"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindigs\""}},
@@ -97,10 +289,10 @@ func refusedCases() map[string]refusedCase {
 			[]string{"spec.variables: Too many: 101: must have at most 100 items"}},
 		"65 match conditions": {"matchConditions:" + repeat(65, "{name: c%d, expression: 'true'}"),
 			[]string{"spec.matchConditions: Too many: 65: must have at most 64 items"}},
-		"no validations": {"validations: []",
-			[]string{"spec.validations: Invalid value: 0: spec.validations in body should have at least 1 items"}},
+		"nothing to do": {"validations: []\nmutations: []\nauditAnnotations: []",
+			[]string{nothingToDo}},
 		"null validations": {"validations: null",
-			[]string{"spec.validations: Required value"}},
+			[]string{nothingToDo}},
 		"null match constraints": {"matchConstraints: null",
 			[]string{"spec.matchConstraints: Required value"}},
 		"no rules": {"matchConstraints: {resourceRules: []}",
@@ -115,8 +307,6 @@ func refusedCases() map[string]refusedCase {
 			[]string{"spec.bindings[0].validationActions[0]: Unsupported value: \"Block\": supported values: \"Deny\", \"Warn\", \"Audit\""}},
 		"no actions": {"bindings: [{name: b, validationActions: []}]",
 			[]string{"spec.bindings[0].validationActions: Invalid value: 0: spec.bindings[0].validationActions in body should have at least 1 items"}},
-		"actions left out": {"bindings: [{name: b}]",
-			[]string{"spec.bindings[0].validationActions: Required value"}},
 		"binding name in capitals": {"bindings: [{name: Prod_1, validationActions: [Deny]}]",
 			[]string{"spec.bindings[0].name: Invalid value: \"Prod_1\": write name with lower-case letters, digits and '-', beginning and ending with a letter or digit"}},
 		"binding name too long": {"bindings: [{name: " + long(64) + ", validationActions: [Deny]}]",
