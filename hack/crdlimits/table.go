@@ -100,14 +100,15 @@ func validations() []amendment {
 		{at: "spec.validations[].expression", maxLength: maxExpression,
 			description: `expression is CEL and must give a bool: true lets the request pass, false fails it.
 It sees object (null on DELETE), oldObject (null on CREATE), request (who asks for
-what), namespaceObject (null for cluster-scoped objects) and variables.
+what), namespaceObject (null for cluster-scoped objects), params (where the policy has a
+paramKind), authorizer (what the user may do) and variables.
 Example: object.spec.replicas <= 5`},
 		{at: "spec.validations[].message", maxLength: maxMessage,
 			description: `message is what the client is told where the expression is false. One line. Without
 it, and without messageExpression, the client is shown the expression.`},
 		{at: "spec.validations[].messageExpression", maxLength: maxExpression,
 			description: `messageExpression is CEL and gives the message as a string. It sees what expression
-sees and goes before message. Where it fails or gives nothing,
+sees, but for authorizer, and goes before message. Where it fails or gives nothing,
 message is used. Example: "replicas are limited to 5, not " + string(object.spec.replicas)`},
 		{at: "spec.validations[].reason", enum: []string{"Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"},
 			description: `reason sets the reason and the HTTP code of the refusal: Unauthorized 401, Forbidden

@@ -39,8 +39,8 @@ func selectorWith(selector string) string {
 }
 
 const (
-	apply = "{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{}'}}"
-	patch = "{patchType: JSONPatch, jsonPatch: {expression: '[]'}}"
+	applyMutation = "{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{}'}}"
+	patchMutation = "{patchType: JSONPatch, jsonPatch: {expression: '[]'}}"
 )
 
 // mutationWith is the field mutations with one entry.
@@ -77,15 +77,15 @@ func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 		"'*' alone":                              ruleWith("operations", `["*"]`),
 		"a longest label":                        selectorWith("{matchLabels: {example.com/a: " + long(63) + "}}"),
 		"a binding without actions":              "bindings: [{name: b}]",
-		"only mutations, on an explicit timeout": "validations: null\n" + mutationWith(apply) + "\ntimeoutSeconds: 30",
+		"only mutations, on an explicit timeout": "validations: null\n" + mutationWith(applyMutation) + "\ntimeoutSeconds: 30",
 		"only audit annotations":                 "validations: null\nauditAnnotations: [{key: k, valueExpression: 'null'}]",
 		"as many mutations, with the longest expression": "mutations:" +
 			repeat(100, `{patchType: JSONPatch, jsonPatch: {expression: "`+long(10000)+`"}}`),
 		"the longest mutation":                   mutationWith(`{patchType: ApplyConfiguration, applyConfiguration: {expression: ` + long(16384) + `}}`),
-		"the first order":                        mutationWith(apply) + "\norder: 0\nreinvocationPolicy: Never",
-		"the last order":                         mutationWith(apply) + "\norder: 1000\nreinvocationPolicy: IfNeeded",
-		"mutations of every operation":           mutationWith(apply) + "\n" + ruleWith("operations", `["*"]`),
-		"mutations beside validations of DELETE": mutationWith(apply) + "\n" + ruleWith("operations", `[CREATE, DELETE]`),
+		"the first order":                        mutationWith(applyMutation) + "\norder: 0\nreinvocationPolicy: Never",
+		"the last order":                         mutationWith(applyMutation) + "\norder: 1000\nreinvocationPolicy: IfNeeded",
+		"mutations of every operation":           mutationWith(applyMutation) + "\n" + ruleWith("operations", `["*"]`),
+		"mutations beside validations of DELETE": mutationWith(applyMutation) + "\n" + ruleWith("operations", `[CREATE, DELETE]`),
 		"as many audit annotations, with the longest key and expression": "auditAnnotations:" +
 			repeat(20, `{key: "`+long(60)+`_%d", valueExpression: "`+long(5120)+`"}`),
 		"params by name":                              paramsWith("{name: a, namespace: b, parameterNotFoundAction: Deny}"),
@@ -185,7 +185,7 @@ func refusedParams() map[string]refusedCase {
 
 func refusedMutations() map[string]refusedCase {
 	return map[string]refusedCase{
-		"101 mutations": {"mutations:" + repeat(101, apply),
+		"101 mutations": {"mutations:" + repeat(101, applyMutation),
 			[]string{"spec.mutations: Too many: 101: must have at most 100 items"}},
 		"unknown patchType": {mutationWith("{patchType: MergePatch, jsonPatch: {expression: '[]'}}"),
 			[]string{"spec.mutations[0].patchType: Unsupported value: \"MergePatch\": supported values: \"ApplyConfiguration\", \"JSONPatch\""}},
@@ -200,7 +200,7 @@ func refusedMutations() map[string]refusedCase {
 				"spec.mutations[0].applyConfiguration: Required value: add applyConfiguration: patchType says that it is there",
 				"spec.mutations[0].jsonPatch: Forbidden: remove jsonPatch, or set patchType to JSONPatch",
 			}},
-		"both, after another": {"mutations: [" + patch + ", {patchType: JSONPatch, jsonPatch: {expression: '[]'}, applyConfiguration: {expression: 'Object{}'}}]",
+		"both, after another": {"mutations: [" + patchMutation + ", {patchType: JSONPatch, jsonPatch: {expression: '[]'}, applyConfiguration: {expression: 'Object{}'}}]",
 			[]string{"spec.mutations[1].applyConfiguration: Forbidden: remove applyConfiguration, or set patchType to ApplyConfiguration"}},
 		"empty patch": {mutationWith("{patchType: JSONPatch, jsonPatch: {expression: ' '}}"),
 			[]string{"spec.mutations[0].jsonPatch.expression: Required value: write a CEL expression"}},
@@ -210,15 +210,15 @@ func refusedMutations() map[string]refusedCase {
 			[]string{"spec.mutations[0].applyConfiguration.expression: Too long: may not be more than 16384 bytes"}},
 		"reinvocationPolicy without mutations": {"reinvocationPolicy: Never",
 			[]string{"spec.reinvocationPolicy: Forbidden: remove reinvocationPolicy: only mutations are invoked again"}},
-		"unknown reinvocationPolicy": {mutationWith(apply) + "\nreinvocationPolicy: Always",
+		"unknown reinvocationPolicy": {mutationWith(applyMutation) + "\nreinvocationPolicy: Always",
 			[]string{"spec.reinvocationPolicy: Unsupported value: \"Always\": supported values: \"Never\", \"IfNeeded\""}},
 		"order without mutations": {"order: 500",
 			[]string{"spec.order: Forbidden: remove order: only mutations have one"}},
-		"order 1001": {mutationWith(apply) + "\norder: 1001",
+		"order 1001": {mutationWith(applyMutation) + "\norder: 1001",
 			[]string{"spec.order: Invalid value: 1001: spec.order in body should be less than or equal to 1000"}},
-		"order -1": {mutationWith(apply) + "\norder: -1",
+		"order -1": {mutationWith(applyMutation) + "\norder: -1",
 			[]string{"spec.order: Invalid value: -1: spec.order in body should be greater than or equal to 0"}},
-		"mutations of DELETE": {"validations: null\n" + mutationWith(apply) + "\n" + ruleWith("operations", "[CREATE, DELETE]"),
+		"mutations of DELETE": {"validations: null\n" + mutationWith(applyMutation) + "\n" + ruleWith("operations", "[CREATE, DELETE]"),
 			[]string{"spec.matchConstraints.resourceRules: Invalid value: remove DELETE from operations: what is deleted is not mutated, and the policy does nothing else"}},
 	}
 }

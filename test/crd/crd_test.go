@@ -5,14 +5,10 @@ package crd
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,26 +20,24 @@ import (
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
-const (
-	installDir = "../../config/default"
-	samplesDir = "../../config/samples"
-)
+const installDir = "../../config/default"
 
 func TestCRD(t *testing.T) {
-	cp := cptest.Run(t, controlplane.Options{NoControllerManager: true})
+	cp := cptest.Run(t, controlplane.Options{})
 	install(t, cp)
 	client, err := dynamic.NewForConfig(cp.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	policies := client.Resource(v1alpha1.GroupVersion.WithResource("webhookpolicies"))
-	native := client.Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
-	t.Run("accepts the samples", func(t *testing.T) { testSamples(t, policies, native) })
+	t.Run("grants what the manager needs and no more", func(t *testing.T) { testPermissions(t, cp) })
+	t.Run("accepts the samples", func(t *testing.T) { testSamples(t, cp, client) })
+	t.Run("accepts what the documents show", func(t *testing.T) { testDocuments(t, cp, client) })
+	t.Run("grants to read params", func(t *testing.T) { testParamsPermissions(t, cp) })
 	t.Run("accepts", func(t *testing.T) { testAccepted(t, policies) })
 	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
 	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
 	t.Run("is explained", func(t *testing.T) { testExplain(t, cp) })
-	t.Run("grants what the manager needs and no more", func(t *testing.T) { testPermissions(t, cp) })
 	t.Run("grants what users need and no more", func(t *testing.T) { testUserPermissions(t, cp) })
 	t.Run("makes pods that the namespace admits", func(t *testing.T) { testPod(t, cp) })
 }
@@ -55,41 +49,6 @@ func dryRun(t *testing.T, policies dynamic.ResourceInterface, policy *unstructur
 		DryRun:          []string{metav1.DryRunAll},
 		FieldValidation: metav1.FieldValidationStrict,
 	})
-}
-
-// testSamples also has the API server compile the samples, as native policies.
-func testSamples(t *testing.T, policies, native dynamic.ResourceInterface) {
-	files, err := filepath.Glob(filepath.Join(samplesDir, "[0-9]*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("finding the samples: %d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, document := range strings.Split(string(raw), "\n---\n") {
-			t.Run(fmt.Sprintf("%s-%d", filepath.Base(file), i), func(t *testing.T) {
-				sample := parse(t, document)
-				if _, err := dryRun(t, policies, sample); err != nil {
-					t.Errorf("refused: %v", err)
-				}
-				if _, err := dryRun(t, native, nativePolicy(sample)); err != nil {
-					t.Errorf("refused as a native policy: %v", err)
-				}
-			})
-		}
-	}
-}
-
-// nativePolicy is the ValidatingAdmissionPolicy with the same spec.
-func nativePolicy(policy *unstructured.Unstructured) *unstructured.Unstructured {
-	native := policy.DeepCopy()
-	native.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"))
-	for _, field := range []string{"bindings", "timeoutSeconds"} {
-		unstructured.RemoveNestedField(native.Object, "spec", field)
-	}
-	return native
 }
 
 // testNoDefaults keeps tools that compare an object with its source quiet.

@@ -63,6 +63,19 @@ func testExplain(t *testing.T, cp *controlplane.ControlPlane) {
 		"whp.spec.validations":                    "expression is CEL and must give a bool",
 		"whp.spec.validations.reason":             "Unauthorized\n    Forbidden",
 		"whp.spec.bindings.validationActions":     "Deny refuses it, Warn lets it pass with a warning",
+		"whp.spec.paramKind.apiVersion":           "v1 for the core group",
+		"whp.spec.bindings":                       "Without any, one binding with validationActions [Deny] is assumed.",
+		"whp.spec.bindings.paramRef":              "parameterNotFoundAction says what happens where there are no such params.",
+		"whp.spec.bindings.paramRef.namespace":    "Without it they are looked for in the namespace of the request",
+		"whp.spec.bindings.paramRef.selector":     "{} picks all of them",
+		"whp.spec.bindings.matchResources":        "resourceRules say which operations on which resources the binding is for.",
+		"whp.spec.mutations":                      "ApplyConfiguration: fields to merge into the object, as server-side apply does.",
+		"whp.spec.mutations.applyConfiguration":   `Example: Object{metadata: Object.metadata{labels: {"tier": "web"}}}`,
+		"whp.spec.mutations.jsonPatch":            `[JSONPatch{op: "replace", path: "/spec/replicas", value: 2}]`,
+		"whp.spec.auditAnnotations":               "<webhook>/<policy>.<key>",
+		"whp.spec.reinvocationPolicy":             "Default Never.",
+		"whp.spec.order":                          "lower ones run first",
+		"whp.status.typeChecking":                 "expressionWarnings hold what is wrong with single expressions.",
 		"whp.status.webhooks":                     "configuration is the name of the configuration object.",
 	} {
 		t.Run(path, func(t *testing.T) {
@@ -105,6 +118,10 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"create", admission, "validatingwebhookconfigurations", "", "", ""},
 		{"patch", admission, "validatingwebhookconfigurations", "", "any", ""},
 		{"delete", admission, "validatingwebhookconfigurations", "", "any", ""},
+		{"create", admission, "mutatingwebhookconfigurations", "", "", ""},
+		{"patch", admission, "mutatingwebhookconfigurations", "", "any", ""},
+		{"delete", admission, "mutatingwebhookconfigurations", "", "any", ""},
+		{"create", "authorization.k8s.io", "subjectaccessreviews", "", "", ""},
 		{"watch", "", "namespaces", "", "", ""},
 		{"create", "events.k8s.io", "events", "", "", "default"},
 		{"patch", "", "events", "", "e", "default"},
@@ -119,7 +136,11 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"patch", ours, "webhookpolicies", "", "p", ""},
 		{"delete", ours, "webhookpolicies", "", "p", ""},
 		{"update", admission, "validatingadmissionpolicies", "", "p", ""},
+		{"update", admission, "mutatingadmissionpolicies", "", "p", ""},
 		{"deletecollection", admission, "validatingwebhookconfigurations", "", "", ""},
+		{"deletecollection", admission, "mutatingwebhookconfigurations", "", "", ""},
+		{"list", "", "configmaps", "", "", ""},
+		{"get", "", "configmaps", "", "allowed-teams", "default"},
 		{"get", "", "secrets", "", "other", namespace},
 		{"list", "", "secrets", "", "", namespace},
 		{"delete", "", "secrets", "", "ostiary-ca", namespace},
@@ -132,14 +153,33 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"update", "", "namespaces", "", "default", ""},
 		{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", "ostiary", ""},
 	}
-	user := "system:serviceaccount:" + namespace + ":ostiary"
-	testAccess(t, cp, user, nil, allowed, true)
-	testAccess(t, cp, user, nil, denied, false)
+	testAccess(t, cp, account, nil, allowed, true)
+	testAccess(t, cp, account, nil, denied, false)
+}
+
+// account is the manager's user.
+const account = "system:serviceaccount:" + namespace + ":ostiary"
+
+// testParamsPermissions asks what the manager may do with the sample for params
+// applied, before and after an upgrade.
+func testParamsPermissions(t *testing.T, cp *controlplane.ControlPlane) {
+	allowed := []permission{
+		{"get", "", "configmaps", "", "allowed-teams", "default"},
+		{"list", "", "configmaps", "", "", ""},
+		{"watch", "", "configmaps", "", "", ""},
+	}
+	denied := []permission{
+		{"update", "", "configmaps", "", "allowed-teams", "default"},
+		{"list", "", "secrets", "", "", ""},
+	}
+	testAccess(t, cp, account, nil, allowed, true)
+	install(t, cp)
+	testAccess(t, cp, account, nil, allowed, true)
+	testAccess(t, cp, account, nil, denied, false)
 }
 
 // testUserPermissions binds the roles for people to groups and asks what those
-// may do. (Without a controller manager roles are not aggregated; the label is
-// checked by reading it.)
+// may do.
 func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	const group, resource = "admission.ostiary.dev", "webhookpolicies"
 	for _, role := range []string{"webhookpolicy-viewer", "webhookpolicy-editor"} {
@@ -154,10 +194,11 @@ func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, write, false)
 	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, append(read, write...), true)
 	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, writeStatus, false)
-	label, _, err := kubectl(t, cp, "get", "clusterrole/webhookpolicy-viewer", "-o", `jsonpath={.metadata.labels.rbac\.authorization\.k8s\.io/aggregate-to-view}`)
-	if err != nil || label != "true" {
-		t.Errorf("label that adds the viewer role to view: got %q, %v, want true", label, err)
+	if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", "readers", "--clusterrole=view", "--group=readers"); err != nil {
+		t.Fatalf("binding view: %v %s", err, stderr)
 	}
+	testAccess(t, cp, "reader", []string{"readers"}, read, true)
+	testAccess(t, cp, "reader", []string{"readers"}, write, false)
 }
 
 // testAccess asks the API server whether a user may do each of the actions. New
@@ -183,7 +224,7 @@ func testAccess(t *testing.T, cp *controlplane.ControlPlane, user string, groups
 	}
 }
 
-// testPod creates the Deployment's pod by hand, since no controller does: the
+// testPod creates the Deployment's pod by hand, to see what is said about it: the
 // namespace enforces the restricted Pod Security Standard. Its arguments are
 // given to the manager's own flags.
 func testPod(t *testing.T, cp *controlplane.ControlPlane) {

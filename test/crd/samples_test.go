@@ -1,0 +1,193 @@
+package crd
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/ostiary/ostiary/test/controlplane"
+)
+
+const (
+	root       = "../.."
+	samplesDir = root + "/config/samples"
+)
+
+// testSamples applies every sample, and has the API server compile its policies
+// as native ones.
+func testSamples(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Interface) {
+	files, err := filepath.Glob(filepath.Join(samplesDir, "[0-9]*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("finding the samples: %d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(string(text), "# ") || !strings.Contains(string(text), "\n# Shows: ") {
+				t.Error("begin with a comment that says what the policy is for, and a paragraph \"Shows: ...\"")
+			}
+			apply(t, cp, file)
+			testCompiles(t, client, string(text))
+		})
+	}
+	list, err := os.ReadFile(filepath.Join(samplesDir, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !strings.Contains(string(list), "\n- "+filepath.Base(file)+"\n") {
+			t.Errorf("kustomization.yaml does not list %s", filepath.Base(file))
+		}
+	}
+}
+
+// testDocuments has the API server accept every block of YAML in the documents,
+// which are complete objects.
+func testDocuments(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Interface) {
+	blocks := regexp.MustCompile("(?ms:^```yaml\n(.*?)^```$)")
+	found := map[string]int{}
+	for _, file := range documents(t) {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range blocks.FindAllStringSubmatch(string(text), -1) {
+			found[file]++
+			t.Run(fmt.Sprintf("%s-%d", file, i), func(t *testing.T) {
+				manifest := filepath.Join(t.TempDir(), "block.yaml")
+				if err := os.WriteFile(manifest, []byte(block[1]), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				apply(t, cp, manifest, "--dry-run=server")
+				testCompiles(t, client, block[1])
+			})
+		}
+		if strings.HasPrefix(file, "docs/features/") && found[file] == 0 {
+			t.Errorf("%s shows no policy", file)
+		}
+	}
+	if found["README.md"] == 0 {
+		t.Error("found no block of YAML in README.md")
+	}
+}
+
+// documents are the paths of README.md and all documents below docs.
+func documents(t *testing.T) []string {
+	out := []string{"README.md"}
+	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			out = append(out, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// apply demands that the API server accepts a file and has nothing to warn about.
+func apply(t *testing.T, cp *controlplane.ControlPlane, file string, args ...string) {
+	t.Helper()
+	stdout, stderr, err := kubectl(t, cp, append([]string{"apply", "--server-side", "--validate=strict", "-f", file}, args...)...)
+	if err != nil || stderr != "" {
+		t.Errorf("applying %s: %v\n%s%s", file, err, stdout, stderr)
+	}
+}
+
+// testCompiles has the API server compile the policies of a file as native
+// ones: those of Ostiary are compiled by Ostiary alone.
+func testCompiles(t *testing.T, client dynamic.Interface, file string) {
+	t.Helper()
+	for document := range strings.SplitSeq(file, "\n---\n") {
+		object := parse(t, document)
+		if object.GetKind() != "WebhookPolicy" {
+			continue
+		}
+		for resource, natives := range natives(t, object) {
+			for _, native := range natives {
+				if _, err := dryRun(t, client.Resource(admissionregistrationv1.SchemeGroupVersion.WithResource(resource)), native); err != nil {
+					t.Errorf("refused as one of the native %s: %v", resource, err)
+				}
+			}
+		}
+	}
+}
+
+// natives are the native policies and bindings that do what a WebhookPolicy
+// does, by their resource.
+func natives(t *testing.T, policy *unstructured.Unstructured) map[string][]*unstructured.Unstructured {
+	t.Helper()
+	validating := []string{"validations", "auditAnnotations"}
+	mutating := []string{"mutations", "reinvocationPolicy"}
+	own := []string{"bindings", "timeoutSeconds", "order"}
+	has := func(field string) bool {
+		_, found, _ := unstructured.NestedFieldNoCopy(policy.Object, "spec", field)
+		return found
+	}
+	out := map[string][]*unstructured.Unstructured{}
+	if slices.ContainsFunc(validating, has) {
+		out["validatingadmissionpolicies"] = []*unstructured.Unstructured{nativeOf(policy, "ValidatingAdmissionPolicy", slices.Concat(own, mutating))}
+		out["validatingadmissionpolicybindings"] = nativeBindings(t, policy, "ValidatingAdmissionPolicyBinding")
+	}
+	if has("mutations") {
+		native := nativeOf(policy, "MutatingAdmissionPolicy", slices.Concat(own, validating))
+		if !has("reinvocationPolicy") {
+			native.Object["spec"].(map[string]any)["reinvocationPolicy"] = "Never"
+		}
+		out["mutatingadmissionpolicies"] = []*unstructured.Unstructured{native}
+		out["mutatingadmissionpolicybindings"] = nativeBindings(t, policy, "MutatingAdmissionPolicyBinding")
+	}
+	return out
+}
+
+// nativeOf is the native policy with the same spec, less some fields.
+func nativeOf(policy *unstructured.Unstructured, kind string, without []string) *unstructured.Unstructured {
+	native := policy.DeepCopy()
+	native.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
+	for _, field := range without {
+		unstructured.RemoveNestedField(native.Object, "spec", field)
+	}
+	return native
+}
+
+func nativeBindings(t *testing.T, policy *unstructured.Unstructured, kind string) []*unstructured.Unstructured {
+	t.Helper()
+	bindings, _, err := unstructured.NestedSlice(policy.Object, "spec", "bindings")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*unstructured.Unstructured
+	for _, b := range bindings {
+		spec, ok := b.(map[string]any)
+		if !ok {
+			t.Fatalf("a binding is a %T, want an object", b)
+		}
+		native := &unstructured.Unstructured{}
+		native.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
+		native.SetName(policy.GetName() + "-" + fmt.Sprint(spec["name"]))
+		delete(spec, "name")
+		spec["policyName"] = policy.GetName()
+		switch actions := spec["validationActions"]; {
+		case kind == "MutatingAdmissionPolicyBinding":
+			delete(spec, "validationActions")
+		case actions == nil:
+			spec["validationActions"] = []any{"Deny"}
+		}
+		native.Object["spec"] = spec
+		out = append(out, native)
+	}
+	return out
+}
