@@ -73,10 +73,11 @@ generate: $(CONTROLLER_GEN) ## Generate deep copies of the API types
 	@$(CONTROLLER_GEN) object paths=./api/...
 
 .PHONY: manifests
-manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition
-	@echo "Generating the CustomResourceDefinition"
+manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its reference
+	@echo "Generating the CustomResourceDefinition and its reference"
 	@$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
 	@go run ./hack/crdlimits config/crd/bases/*.yaml
+	@go run ./hack/docs config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
 
 .PHONY: install-yaml
 install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/install.yaml

@@ -10,6 +10,7 @@ trap 'rm -rf "$before"' EXIT
 mkdir "$before/api"
 cp api/*/zz_generated.*.go "$before/api"
 cp -R config/crd/bases "$before/bases"
+cp -R docs/reference "$before/reference"
 
 make --no-print-directory generate manifests
 
@@ -18,6 +19,7 @@ mkdir "$before/api-after"
 cp api/*/zz_generated.*.go "$before/api-after"
 diff -ru "$before/api" "$before/api-after" || stale=1
 diff -ru "$before/bases" config/crd/bases || stale=1
+diff -ru "$before/reference" docs/reference || stale=1
 if [ "$stale" -ne 0 ]; then
 	echo "Generated files were stale. They have been written anew: commit them." >&2
 	exit 1

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -56,22 +55,21 @@ func testSamples(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Int
 // testDocuments has the API server accept every block of YAML in the documents,
 // which are complete objects.
 func testDocuments(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Interface) {
-	blocks := regexp.MustCompile("(?ms:^```yaml\n(.*?)^```$)")
 	found := map[string]int{}
 	for _, file := range documents(t) {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, block := range blocks.FindAllStringSubmatch(string(text), -1) {
+		for i, block := range yamlBlocks(string(text)) {
 			found[file]++
 			t.Run(fmt.Sprintf("%s-%d", file, i), func(t *testing.T) {
 				manifest := filepath.Join(t.TempDir(), "block.yaml")
-				if err := os.WriteFile(manifest, []byte(block[1]), 0o600); err != nil {
+				if err := os.WriteFile(manifest, []byte(block), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				apply(t, cp, manifest, "--dry-run=server")
-				testCompiles(t, client, block[1])
+				testCompiles(t, client, block)
 			})
 		}
 		if strings.HasPrefix(file, "docs/features/") && found[file] == 0 {
@@ -81,6 +79,16 @@ func testDocuments(t *testing.T, cp *controlplane.ControlPlane, client dynamic.I
 	if found["README.md"] == 0 {
 		t.Error("found no block of YAML in README.md")
 	}
+}
+
+// yamlBlocks are the blocks of YAML in a document.
+func yamlBlocks(text string) []string {
+	var out []string
+	for _, part := range strings.Split("\n"+text, "\n```yaml\n")[1:] {
+		block, _, _ := strings.Cut(part, "```\n")
+		out = append(out, block)
+	}
+	return out
 }
 
 // documents are the paths of README.md and all documents below docs.
