@@ -130,8 +130,9 @@ type WebhookPolicySpec struct {
 	ReinvocationPolicy *admissionregistrationv1.ReinvocationPolicyType `json:"reinvocationPolicy,omitempty"`
 
 	// order is where the mutations stand among those of other policies: lower
-	// ones run first, equal ones in the order of the policies' names. 0 to
-	// 1000, default 500.
+	// ones run first. Equal ones that share a webhook run in the order of the
+	// policies' names; give them different orders where it matters. 0 to 1000,
+	// default 500.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000

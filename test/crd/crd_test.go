@@ -5,6 +5,7 @@ package crd
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,6 +37,7 @@ func TestCRD(t *testing.T) {
 	t.Run("grants to read params", func(t *testing.T) { testParamsPermissions(t, cp) })
 	t.Run("accepts", func(t *testing.T) { testAccepted(t, policies) })
 	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
+	t.Run("bounds what status holds", func(t *testing.T) { testStatus(t, policies) })
 	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
 	t.Run("is explained", func(t *testing.T) { testExplain(t, cp) })
 	t.Run("grants what users need and no more", func(t *testing.T) { testUserPermissions(t, cp) })
@@ -60,6 +62,40 @@ func testNoDefaults(t *testing.T, policies dynamic.ResourceInterface) {
 	}
 	if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
 		t.Errorf("the API server changed the spec (-written +stored):\n%s", diff)
+	}
+}
+
+// testStatus writes the status of a policy that is stored, a sample, without
+// storing it.
+func testStatus(t *testing.T, policies dynamic.ResourceInterface) {
+	warning := fmt.Sprintf("{fieldRef: %s, warning: %s}", long(253), long(2048))
+	for name, tc := range map[string]struct {
+		status string
+		want   []string
+	}{
+		"as many warnings as allowed": {status: "expressionWarnings:" + repeat(100, warning)},
+		"101 warnings": {"expressionWarnings:" + repeat(101, warning),
+			[]string{"status.typeChecking.expressionWarnings: Too many: 101: must have at most 100 items"}},
+		"a warning too long": {"expressionWarnings: [{fieldRef: a, warning: " + long(2049) + "}]",
+			[]string{"status.typeChecking.expressionWarnings[0].warning: Too long: may not be more than 2048 bytes"}},
+		"a path too long": {"expressionWarnings: [{fieldRef: " + long(254) + ", warning: a}]",
+			[]string{"status.typeChecking.expressionWarnings[0].fieldRef: Too long: may not be more than 253 bytes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy, err := policies.Get(t.Context(), "require-team-label", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			policy.Object["status"] = map[string]any{"typeChecking": parse(t, tc.status).Object}
+			_, err = policies.UpdateStatus(t.Context(), policy, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			var got []string
+			if err != nil {
+				got = causes(t, err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("causes (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
