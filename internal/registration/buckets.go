@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"math/big"
 	"strings"
@@ -19,6 +20,12 @@ const (
 	resourceBits = 16
 	nameBits     = 48
 	addressBits  = resourceBits + nameBits
+
+	// maxCuts is how often a group can be divided between names. After
+	// chanceCuts each further one halves it, so that 65,536 policies fit
+	// wherever the cuts before have fallen.
+	maxCuts    = 30
+	chanceCuts = 14
 )
 
 // address is a fixed string of bits that says where a policy goes when its
@@ -52,74 +59,119 @@ func resourceSignature(rules []admissionregistrationv1.RuleWithOperations) strin
 	return strings.Join(sortedSet(names), ",")
 }
 
-// bucket is a call group in the making: the policies with equal settings whose
-// addresses begin with a prefix.
+// nameHash is the part of an address that depends on the policy's name.
+func (a address) nameHash() []byte { return a[resourceBits/8:] }
+
+// bucket is a call group in the making: policies with equal settings. prefix
+// says, in binary digits, which of those that share the settings.
 type bucket struct {
 	prefix  string
-	entries []*Entry
+	members []*membership
 }
 
-// divide splits policies with equal settings into buckets that are small
-// enough. One that is too large is divided by the next bit of its policies'
-// addresses, so policies for the same resources stay together as long as they
-// can, and a request meets few groups.
+// divide splits policies with equal settings, sorted by name, into buckets that
+// are small enough.
+func divide(members []*membership) []bucket {
+	if members[0].settings.Phase == PhaseMutate {
+		return bucket{members: members}.divideByName(nil)
+	}
+	return bucket{members: members}.divideByAddress(nil)
+}
+
+// divideByAddress divides a bucket that is too large by the next bit of its
+// policies' addresses, so policies for the same resources stay together as long
+// as they can, and a request meets few groups.
 //
 // A policy's bucket depends on its address and on how many policies there are
 // near it, never on the rest: adding or removing one changes one bucket. It
 // renames others only where a bucket crosses the limit and becomes two, or two
 // become one again. The new ones are then in force before the old ones go (see
 // Diff).
-func divide(entries []*Entry) []bucket {
-	return bucket{entries: entries}.divide(nil)
-}
-
-func (b bucket) divide(out []bucket) []bucket {
+func (b bucket) divideByAddress(out []bucket) []bucket {
 	if b.fits() || len(b.prefix) == addressBits {
 		return append(out, b)
 	}
 	halves := [2]bucket{{prefix: b.prefix + "0"}, {prefix: b.prefix + "1"}}
-	for _, entry := range b.entries {
-		half := &halves[entry.address.bit(len(b.prefix))]
-		half.entries = append(half.entries, entry)
+	for _, m := range b.members {
+		half := &halves[m.address.bit(len(b.prefix))]
+		half.members = append(half.members, m)
 	}
 	for _, half := range halves {
-		if len(half.entries) > 0 {
-			out = half.divide(out)
+		if len(half.members) > 0 {
+			out = half.divideByAddress(out)
 		}
 	}
 	return out
 }
 
+// divideByName divides a bucket that is too large between two names. Each part
+// holds consecutive names and sorts by its prefix, so mutations of one group
+// are applied in the order of the policies' names however it is divided. A
+// request can meet every part.
+//
+// The second part begins with the policy whose name has the lowest hash. Which
+// one that is does not change with most policies that are added or removed: as
+// with divideByAddress they change one bucket. Only the one in so many that is
+// such a beginning, or becomes one, has what it divides divided anew.
+func (b bucket) divideByName(out []bucket) []bucket {
+	if b.fits() || len(b.prefix) == maxCuts {
+		return append(out, b)
+	}
+	at := b.cut()
+	out = bucket{prefix: b.prefix + "0", members: b.members[:at]}.divideByName(out)
+	return bucket{prefix: b.prefix + "1", members: b.members[at:]}.divideByName(out)
+}
+
+// cut is where the second part begins. Neither part is empty.
+func (b bucket) cut() int {
+	if len(b.prefix) >= chanceCuts {
+		return len(b.members) / 2
+	}
+	at := 1
+	for i := 2; i < len(b.members); i++ {
+		if bytes.Compare(b.members[i].address.nameHash(), b.members[at].address.nameHash()) < 0 {
+			at = i
+		}
+	}
+	return at
+}
+
 func (b bucket) fits() bool {
 	size := 0
-	for _, entry := range b.entries {
-		size += entry.size
+	for _, m := range b.members {
+		size += m.size
 	}
-	return len(b.entries) == 1 || len(b.entries) <= MaxMembers && size <= maxGroupSize
+	return len(b.members) == 1 || len(b.members) <= MaxMembers && size <= maxGroupSize
 }
 
 // name is the settings' name. Where their policies are divided, the prefix
-// follows in hexadecimal, with a 1 in front that keeps leading zeros apart. The
-// longest form, ignore-30s-<16 digits>-<17 digits>, is a DNS label.
+// follows: in the mutating phase as it is, since its names have to sort, else in
+// hexadecimal, with a 1 in front that keeps leading zeros apart. The longest
+// forms, 1000-ignore-30s-<16 digits>-<30 digits> and
+// ignore-30s-<16 digits>-<17 digits>, are DNS labels.
 func (b bucket) name() string {
-	if b.prefix == "" {
-		return b.entries[0].groupName
+	name := b.members[0].groupName
+	switch {
+	case b.prefix == "":
+		return name
+	case b.members[0].settings.Phase == PhaseMutate:
+		return name + "-" + b.prefix
 	}
 	bits, _ := new(big.Int).SetString("1"+b.prefix, 2)
-	return b.entries[0].groupName + "-" + bits.Text(16)
+	return name + "-" + bits.Text(16)
 }
 
 func (b bucket) rules() []admissionregistrationv1.RuleWithOperations {
-	if ordered := b.entries[0].ordered; ordered != nil {
+	if ordered := b.members[0].ordered; ordered != nil {
 		out := make([]admissionregistrationv1.RuleWithOperations, len(ordered))
 		for i := range ordered {
 			ordered[i].DeepCopyInto(&out[i])
 		}
 		return out
 	}
-	lists := make([][]atom, len(b.entries))
-	for i, entry := range b.entries {
-		lists[i] = entry.atoms
+	lists := make([][]atom, len(b.members))
+	for i, m := range b.members {
+		lists[i] = m.atoms
 	}
 	return union(lists...)
 }

@@ -1,12 +1,15 @@
 package registration
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -87,7 +90,7 @@ func TestAddingToADividedGroup(t *testing.T) {
 		entries = append(entries, Prepare(added))
 		after := build()
 		changed := differing(t, before, after)
-		own := after.GroupsOf(added.Name)
+		own := after.GroupsOf(PhaseValidate, added.Name)
 		if len(own) != 1 {
 			t.Fatalf("%s is in groups %v", added.Name, own)
 		}
@@ -141,36 +144,147 @@ func TestLargeRulesDivideAGroup(t *testing.T) {
 }
 
 func TestLongestNameIsALabel(t *testing.T) {
-	b := bucket{prefix: strings.Repeat("1", addressBits), entries: []*Entry{{groupName: "ignore-30s-0123456789abcdef"}}}
-	if msgs := validation.IsDNS1123Label(b.name()); len(msgs) > 0 {
-		t.Errorf("%s: %v", b.name(), msgs)
-	}
-	if got, want := (bucket{prefix: "001", entries: b.entries}).name(), "ignore-30s-0123456789abcdef-9"; got != want {
-		t.Errorf("name = %s, want %s", got, want)
-	}
-}
-
-// TestResourceSignature says which policies stay together longest when their
-// group is divided.
-func TestResourceSignature(t *testing.T) {
+	long := strings.Repeat("1", addressBits)
 	tests := map[string]struct {
-		resources []string
-		want      string
+		phase        Phase
+		prefix, name string
+		want         string
 	}{
-		"one":               {resources: []string{"pods"}, want: "pods"},
-		"subresources":      {resources: []string{"pods/exec", "pods", "pods/*"}, want: "pods"},
-		"several":           {resources: []string{"services", "pods"}, want: "pods,services"},
-		"any":               {resources: []string{"*"}, want: "*"},
-		"any, and some":     {resources: []string{"nodes", "*/status"}, want: "*"},
-		"any, and all else": {resources: []string{"*/*"}, want: "*"},
+		"short":          {phase: PhaseValidate, prefix: "001", name: "ignore-30s-0123456789abcdef", want: "ignore-30s-0123456789abcdef-9"},
+		"long":           {phase: PhaseValidate, prefix: long, name: "ignore-30s-0123456789abcdef", want: "ignore-30s-0123456789abcdef-1ffffffffffffffff"},
+		"short, mutates": {phase: PhaseMutate, prefix: "001", name: "1000-ignore-30s-0123456789abcdef", want: "1000-ignore-30s-0123456789abcdef-001"},
+		"long, mutates": {
+			phase: PhaseMutate, prefix: long[:maxCuts], name: "1000-ignore-30s-0123456789abcdef",
+			want: "1000-ignore-30s-0123456789abcdef-111111111111111111111111111111",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := everything()
-			r.APIGroups, r.Resources = []string{""}, tc.resources
-			if got := resourceSignature(plainRules([]rule{r})); got != tc.want {
-				t.Errorf("resourceSignature(%v) = %q, want %q", tc.resources, got, tc.want)
+			b := bucket{prefix: tc.prefix, members: []*membership{{groupName: tc.name, settings: settings{Phase: tc.phase}}}}
+			if got := b.name(); got != tc.want {
+				t.Errorf("name = %s, want %s", got, tc.want)
+			}
+			if msgs := validation.IsDNS1123Label(b.name()); len(msgs) > 0 {
+				t.Errorf("%s: %v", b.name(), msgs)
 			}
 		})
+	}
+}
+
+// applied are the policies of a plan in the order in which their mutations are
+// applied: API servers sort configurations by name.
+func applied(plan Plan) []string {
+	groups := map[string][]string{}
+	for _, group := range plan.Groups {
+		if group.Phase == PhaseMutate {
+			groups[group.Configuration.GetName()] = group.Members
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		out = append(out, groups[name]...)
+	}
+	return out
+}
+
+// namedPolicies mutate, and their names have little in common but their beginning.
+func namedPolicies(r *rand.Rand, n int, changes ...func(*v1alpha1.WebhookPolicy)) []*v1alpha1.WebhookPolicy {
+	seen := set{}
+	var out []*v1alpha1.WebhookPolicy
+	for len(out) < n {
+		name := "team-platform-" + strings.Repeat("x", r.IntN(40)) + fmt.Sprint(r.IntN(10*n))
+		if !seen.has(name) {
+			seen[name] = struct{}{}
+			out = append(out, policyFor(name, pick(r, "pods", "services", "*"), append(changes, mutating)...))
+		}
+	}
+	return out
+}
+
+func TestDividedMutationsKeepTheirOrder(t *testing.T) {
+	for _, n := range []int{MaxMembers, MaxMembers + 1, 1500, 6000} {
+		t.Run(fmt.Sprintf("%d policies", n), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(n), 9))
+			first, second := namedPolicies(r, n, order(7)), namedPolicies(r, n, order(1000))
+			var want []string
+			for _, policies := range [][]*v1alpha1.WebhookPolicy{first, second} {
+				var names []string
+				for _, p := range policies {
+					names = append(names, p.Name)
+				}
+				want = append(want, sortedSet(names)...)
+			}
+			for _, p := range second { // a policy can have one order only
+				p.Name = "z-" + p.Name
+			}
+			for i := n; i < len(want); i++ {
+				want[i] = "z-" + want[i]
+			}
+			plan := planOf(append(second, first...)...)
+			checkConfigurations(t, plan)
+			if diff := cmp.Diff(want, applied(plan)); diff != "" {
+				t.Errorf("order of application (-want +got):\n%s", diff)
+			}
+			if got, most := len(plan.Groups), 2*(1+3*((n-1)/MaxMembers)); got > most {
+				t.Errorf("%d groups for twice %d policies, want %d at most", got, n, most)
+			}
+		})
+	}
+}
+
+// TestAddingToDividedMutations adds policies to 3,000, one at a time. Nearly
+// always that changes one configuration.
+func TestAddingToDividedMutations(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 9))
+	policies := namedPolicies(r, 3000)
+	before := planOf(policies...)
+	changes := map[int]int{}
+	for i := range 60 {
+		added := policyFor(fmt.Sprintf("team-platform-%d-added", r.IntN(30000)+i), "pods", mutating)
+		policies = append(policies, added)
+		after := planOf(policies...)
+		changed := differing(t, before, after)
+		changes[len(changed)]++
+		if own := after.GroupsOf(PhaseMutate, added.Name); len(own) != 1 || !slices.Contains(changed, own[0]) {
+			t.Fatalf("%s is in groups %v, changed are %v", added.Name, own, changed)
+		}
+		before = after
+	}
+	if changes[1] < 55 {
+		t.Errorf("number of changed configurations: number of additions: %v", changes)
+	}
+}
+
+// TestUnluckyNamesFit divides policies whose names' hashes fall, so that each
+// cut takes one policy off.
+func TestUnluckyNamesFit(t *testing.T) {
+	policies := namedPolicies(rand.New(rand.NewPCG(4, 9)), 20_000)
+	members := make([]*membership, len(policies))
+	hashes := make([]address, len(policies))
+	for i, p := range policies {
+		members[i] = &Prepare(p).memberships[0]
+		hashes[i] = members[i].address
+	}
+	slices.SortFunc(members, func(a, b *membership) int { return strings.Compare(a.policy, b.policy) })
+	slices.SortFunc(hashes, func(a, b address) int { return bytes.Compare(a.nameHash(), b.nameHash()) })
+	for i, m := range members {
+		m.address = hashes[i]
+	}
+	var got []string
+	last := ""
+	for _, b := range divide(members) {
+		if len(b.members) > MaxMembers || len(b.prefix) > maxCuts {
+			t.Errorf("part %s has %d policies", b.prefix, len(b.members))
+		}
+		if b.name() <= last {
+			t.Errorf("part %s does not sort after %s", b.name(), last)
+		}
+		last = b.name()
+		for _, m := range b.members {
+			got = append(got, m.policy)
+		}
+	}
+	if !slices.IsSorted(got) || len(got) != len(policies) {
+		t.Errorf("%d policies of %d, sorted: %t", len(got), len(policies), slices.IsSorted(got))
 	}
 }

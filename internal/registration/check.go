@@ -19,6 +19,9 @@ import (
 // policy spell out.
 const maxPairs = 1000
 
+// maxOrder keeps orders to four digits, so that names sort as the numbers do.
+const maxOrder = 1000
+
 const whyGuarded = "so that a broken one cannot lock the cluster"
 
 // Check says why a policy can never be registered. What it accepts, the API
@@ -31,20 +34,26 @@ func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	if match == nil || len(match.ResourceRules) == 0 {
 		return append(errs, field.Required(at.Child("resourceRules"), "add at least one rule that names the requests this policy is for"))
 	}
-	if match.MatchPolicy != nil && *match.MatchPolicy != admissionregistrationv1.Exact && *match.MatchPolicy != admissionregistrationv1.Equivalent {
-		errs = append(errs, field.NotSupported(at.Child("matchPolicy"), *match.MatchPolicy,
-			[]admissionregistrationv1.MatchPolicyType{admissionregistrationv1.Exact, admissionregistrationv1.Equivalent}))
-	}
-	errs = append(errs, checkSelectors(match, at)...)
-	errs = append(errs, checkRules(match.ResourceRules, at.Child("resourceRules"))...)
+	errs = append(errs, checkMatch(match, at)...)
 	for i := range match.ResourceRules {
 		errs = append(errs, checkGuards(&match.ResourceRules[i].Rule, at.Child("resourceRules").Index(i))...)
 	}
-	return append(errs, checkRules(match.ExcludeResourceRules, at.Child("excludeResourceRules"))...)
+	if policy.Spec.Mutates() && !slices.ContainsFunc(match.ResourceRules, mayMutate) {
+		errs = append(errs, field.Required(at.Child("resourceRules"), "add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE"))
+	}
+	for i, binding := range policy.Spec.Bindings {
+		if binding.MatchResources != nil {
+			errs = append(errs, checkMatch(binding.MatchResources, spec.Child("bindings").Index(i).Child("matchResources"))...)
+		}
+	}
+	return errs
 }
 
 func checkCall(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	if !spec.Mutates() && !spec.Validates() {
+		errs = append(errs, field.Required(at, "add at least one entry to mutations, validations or auditAnnotations"))
+	}
 	if p := spec.EffectiveFailurePolicy(); p != admissionregistrationv1.Fail && p != admissionregistrationv1.Ignore {
 		errs = append(errs, field.NotSupported(at.Child("failurePolicy"), p,
 			[]admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore}))
@@ -52,7 +61,32 @@ func checkCall(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList
 	if t := spec.EffectiveTimeoutSeconds(); t < 1 || t > 30 {
 		errs = append(errs, field.Invalid(at.Child("timeoutSeconds"), t, "choose between 1 and 30 seconds"))
 	}
+	if p := spec.EffectiveReinvocationPolicy(); p != admissionregistrationv1.NeverReinvocationPolicy && p != admissionregistrationv1.IfNeededReinvocationPolicy {
+		errs = append(errs, field.NotSupported(at.Child("reinvocationPolicy"), p, []admissionregistrationv1.ReinvocationPolicyType{
+			admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy,
+		}))
+	}
+	if o := spec.EffectiveOrder(); o < 0 || o > maxOrder {
+		errs = append(errs, field.Invalid(at.Child("order"), o, fmt.Sprintf("choose between 0 and %d", maxOrder)))
+	}
 	return errs
+}
+
+// mayMutate is true for rules that name no known operation, too: those have an
+// error of their own.
+func mayMutate(rule admissionregistrationv1.NamedRuleWithOperations) bool {
+	return operationsOf(rule.Operations) != opDelete
+}
+
+func checkMatch(match *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p := matchPolicy(match); p != admissionregistrationv1.Exact && p != admissionregistrationv1.Equivalent {
+		errs = append(errs, field.NotSupported(at.Child("matchPolicy"), p,
+			[]admissionregistrationv1.MatchPolicyType{admissionregistrationv1.Exact, admissionregistrationv1.Equivalent}))
+	}
+	errs = append(errs, checkSelectors(match, at)...)
+	errs = append(errs, checkRules(match.ResourceRules, at.Child("resourceRules"))...)
+	return append(errs, checkRules(match.ExcludeResourceRules, at.Child("excludeResourceRules"))...)
 }
 
 func checkSelectors(match *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {

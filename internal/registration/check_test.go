@@ -41,6 +41,79 @@ func TestCheck(t *testing.T) {
 		"guarded, but excluded":      {change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ExcludeResourceRules = []rule{eventsRule()} }},
 		"exempt namespace among two": {change: namespaces(in("kubernetes.io/metadata.name", "kube-system", "prod"))},
 
+		"mutations on DELETE too": {change: func(s *v1alpha1.WebhookPolicySpec) {
+			mutatingSpec(s)
+			s.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{"DELETE", "UPDATE"}
+			s.MatchConstraints.ResourceRules = append(s.MatchConstraints.ResourceRules, s.MatchConstraints.ResourceRules[0])
+			s.MatchConstraints.ResourceRules[1].Operations = []admissionregistrationv1.OperationType{"DELETE"}
+		}},
+		"mutations on everything": {change: func(s *v1alpha1.WebhookPolicySpec) {
+			mutatingSpec(s)
+			s.MatchConstraints.ResourceRules[0] = everything()
+		}},
+		"only audit annotations": {change: func(s *v1alpha1.WebhookPolicySpec) {
+			s.Validations, s.AuditAnnotations = nil, []admissionregistrationv1.AuditAnnotation{{Key: "a", ValueExpression: "'b'"}}
+		}},
+		"first and last order": {change: func(s *v1alpha1.WebhookPolicySpec) { mutatingSpec(s); s.Order = new(int32(1000)) }},
+
+		"nothing to do": {
+			change: func(s *v1alpha1.WebhookPolicySpec) { s.Validations = nil },
+			want:   []string{`spec: Required value: add at least one entry to mutations, validations or auditAnnotations`},
+		},
+		"mutations on DELETE only": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				mutatingSpec(s)
+				s.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{"DELETE"}
+			},
+			want: []string{match + `resourceRules: Required value: add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE`},
+		},
+		"mutations on nothing": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				mutatingSpec(s)
+				s.MatchConstraints.ResourceRules[0].Operations = nil
+			},
+			want: []string{first + `operations: Required value: add an operation, or "*" for all`},
+		},
+		"mutations out of range": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				mutatingSpec(s)
+				s.Order, s.ReinvocationPolicy = new(int32(1001)), new(admissionregistrationv1.ReinvocationPolicyType("Always"))
+			},
+			want: []string{
+				`spec.reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`,
+				`spec.order: Invalid value: 1001: choose between 0 and 1000`,
+			},
+		},
+		"order below the first": {
+			change: func(s *v1alpha1.WebhookPolicySpec) { mutatingSpec(s); s.Order = new(int32(-1)) },
+			want:   []string{`spec.order: Invalid value: -1: choose between 0 and 1000`},
+		},
+		"bindings": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				s.Bindings = []v1alpha1.Binding{{Name: "fine", MatchResources: &admissionregistrationv1.MatchResources{}}, {Name: "b", MatchResources: &admissionregistrationv1.MatchResources{
+					MatchPolicy:          new(admissionregistrationv1.MatchPolicyType("Any")),
+					NamespaceSelector:    new(in("kubernetes.io/metadata.name", "kube-system")),
+					ObjectSelector:       &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}},
+					ResourceRules:        []rule{everything(), {}},
+					ExcludeResourceRules: []rule{eventsRule()},
+				}}}
+				s.Bindings[1].MatchResources.ResourceRules[1] = eventsRule()
+				s.Bindings[1].MatchResources.ResourceRules[1].Operations = nil
+			},
+			want: []string{
+				`spec.bindings[1].matchResources.matchPolicy: Unsupported value: "Any": supported values: "Exact", "Equivalent"`,
+				`spec.bindings[1].matchResources.objectSelector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator`,
+				`spec.bindings[1].matchResources.resourceRules[1].operations: Required value: add an operation, or "*" for all`,
+			},
+		},
+		"a binding for an exempt namespace": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				s.Bindings = []v1alpha1.Binding{{Name: "b", MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: new(in("kubernetes.io/metadata.name", "kube-system"))}}}
+			},
+			want: []string{`spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Forbidden: ` +
+				`select other namespaces too: no policy is called for kube-node-lease and kube-system` + why},
+		},
+
 		"no constraints": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints = nil },
 			want:   []string{match + `resourceRules: Required value: add at least one rule that names the requests this policy is for`},
@@ -187,6 +260,12 @@ func TestCheck(t *testing.T) {
 			Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}})
 		})
 	}
+}
+
+func mutatingSpec(s *v1alpha1.WebhookPolicySpec) {
+	policy := &v1alpha1.WebhookPolicy{Spec: *s}
+	mutating(policy)
+	*s = policy.Spec
 }
 
 func everything() rule {

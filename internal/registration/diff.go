@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,6 +16,8 @@ import (
 
 // Ref is a configuration as it was observed, for the preconditions of a delete.
 type Ref struct {
+	// Phase says of which kind the object is.
+	Phase Phase
 	// Name is the object's name.
 	Name string
 	// UID is the object's UID.
@@ -30,7 +31,7 @@ type Ref struct {
 type Changes struct {
 	// Apply are objects to be applied as FieldManager, forcing conflicts. An
 	// object can stand here twice.
-	Apply []*admissionregistrationv1.ValidatingWebhookConfiguration
+	Apply []Configuration
 	// Delete are objects that carry nothing any more.
 	Delete []Ref
 }
@@ -46,57 +47,69 @@ func (c Changes) Empty() bool { return len(c.Apply) == 0 && len(c.Delete) == 0 }
 //
 // The order keeps a policy that moves between groups in force: first what
 // creates or adds, then what removes, then deletes. An object that gains some
-// policies and loses others that moved is applied twice, first with both.
-func Diff(plan Plan, observed []*admissionregistrationv1.ValidatingWebhookConfiguration) Changes {
-	byName := make(map[string]*admissionregistrationv1.ValidatingWebhookConfiguration, len(observed))
-	for _, config := range observed {
-		byName[config.Name] = config
-	}
+// policies and loses others that moved is applied twice, first with both. In
+// between the policy is called in both groups: its mutations may be applied
+// twice, as with a reinvocation, rather than not at all.
+//
+// Mutations come before validations, so a policy that has both never refuses,
+// while it comes into force, what its mutations are there to mend; and what adds
+// comes before anything that removes, so it is half in force for no longer than
+// the additions take. For a policy that goes the order does not matter: it is
+// not evaluated any more, whatever still names it.
+func Diff(plan Plan, observed []Configuration) Changes {
+	unplanned := byKey(observed)
 	planned := plan.members()
 	var changes Changes
-	var removals []*admissionregistrationv1.ValidatingWebhookConfiguration
-	for i := range plan.Groups {
-		want := plan.Groups[i].Configuration
-		have, exists := byName[want.Name]
-		delete(byName, want.Name)
+	var removals []Configuration
+	for i := range plan.Groups { // mutating ones first
+		group := &plan.Groups[i]
+		want := group.Configuration
+		have, exists := unplanned[keyOf(want)]
+		delete(unplanned, keyOf(want))
 		switch {
 		case exists && inForce(want, have):
-		case !exists, len(lost(plan.Groups[i], have)) == 0:
+		case !exists, len(lost(group, have)) == 0:
 			changes.Apply = append(changes.Apply, want)
-		case !gains(plan.Groups[i], have):
+		case !gains(group, have):
 			removals = append(removals, want)
-		case !slices.ContainsFunc(lost(plan.Groups[i], have), planned.has):
+		case !slices.ContainsFunc(lost(group, have), planned[group.Phase].has):
 			changes.Apply = append(changes.Apply, want)
 		default:
-			changes.Apply = append(changes.Apply, widened(plan.Groups[i], have))
+			changes.Apply = append(changes.Apply, widened(group, have))
 			removals = append(removals, want)
 		}
 	}
 	changes.Apply = append(changes.Apply, removals...)
-	for _, config := range byName {
+	for key, config := range unplanned {
 		if generated(config) {
-			changes.Delete = append(changes.Delete, Ref{Name: config.Name, UID: config.UID, ResourceVersion: config.ResourceVersion})
+			changes.Delete = append(changes.Delete, Ref{
+				Phase: key.phase, Name: key.name, UID: config.GetUID(), ResourceVersion: config.GetResourceVersion(),
+			})
 		}
 	}
-	slices.SortFunc(changes.Delete, func(a, b Ref) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(changes.Delete, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name))
+	})
 	return changes
 }
 
 // generated reports whether a configuration was made by this package and is
 // not being deleted already. Others may carry the label: those of Ostiary's
 // own installation do.
-func generated(config *admissionregistrationv1.ValidatingWebhookConfiguration) bool {
-	return strings.HasPrefix(config.Name, ConfigurationPrefix) &&
-		config.Labels[LabelManagedBy] == ManagedBy &&
-		config.Labels[LabelPhase] == PhaseValidate &&
-		config.DeletionTimestamp.IsZero()
+func generated(config Configuration) bool {
+	group, named := GroupOf(config)
+	labels := config.GetLabels()
+	return named &&
+		labels[LabelManagedBy] == ManagedBy &&
+		labels[LabelPhase] == string(group.Phase) &&
+		config.GetDeletionTimestamp().IsZero()
 }
 
-func inForce(want, have *admissionregistrationv1.ValidatingWebhookConfiguration) bool {
-	return includes(have.Labels, want.Labels) &&
-		includes(have.Annotations, want.Annotations) &&
+func inForce(want, have Configuration) bool {
+	return includes(have.GetLabels(), want.GetLabels()) &&
+		includes(have.GetAnnotations(), want.GetAnnotations()) &&
 		equality.Semantic.DeepEqual(policyOwners(want), policyOwners(have)) &&
-		equality.Semantic.DeepEqual(want.Webhooks, have.Webhooks)
+		equality.Semantic.DeepEqual(Webhooks(want), Webhooks(have))
 }
 
 func includes(have, want map[string]string) bool {
@@ -110,9 +123,9 @@ func includes(have, want map[string]string) bool {
 
 // policyOwners are the owner references to policies, sorted: the API server
 // and other field managers may reorder them and add their own.
-func policyOwners(config *admissionregistrationv1.ValidatingWebhookConfiguration) []metav1.OwnerReference {
+func policyOwners(config metav1.Object) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
-	for _, owner := range config.OwnerReferences {
+	for _, owner := range config.GetOwnerReferences() {
 		if gv, err := schema.ParseGroupVersion(owner.APIVersion); err == nil && gv.Group == v1alpha1.GroupName {
 			out = append(out, owner)
 		}
@@ -123,18 +136,19 @@ func policyOwners(config *admissionregistrationv1.ValidatingWebhookConfiguration
 	return out
 }
 
-func (p Plan) members() set {
-	members := set{}
+// members are the names of all policies that are planned, by phase.
+func (p Plan) members() map[Phase]set {
+	members := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
 	for i := range p.Groups {
 		for _, name := range p.Groups[i].Members {
-			members[name] = struct{}{}
+			members[p.Groups[i].Phase][name] = struct{}{}
 		}
 	}
 	return members
 }
 
 // lost are the observed members that the planned group does not have.
-func lost(group Group, have *admissionregistrationv1.ValidatingWebhookConfiguration) []string {
+func lost(group *Group, have Configuration) []string {
 	return slices.DeleteFunc(Members(have), func(name string) bool {
 		_, stays := slices.BinarySearch(group.Members, name)
 		return stays
@@ -143,45 +157,46 @@ func lost(group Group, have *admissionregistrationv1.ValidatingWebhookConfigurat
 
 // gains reports whether the planned group has members, or requests of theirs,
 // that the observed one lacks.
-func gains(group Group, have *admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+func gains(group *Group, have Configuration) bool {
 	members := Members(have)
 	if slices.ContainsFunc(group.Members, func(name string) bool { return !slices.Contains(members, name) }) {
 		return true
 	}
-	webhook := findWebhook(have, group.webhookName())
-	return webhook == nil || !covers(webhook.Rules, atomsOf(group.Configuration.Webhooks[0].Rules))
+	found := findWebhook(have, group.webhook.Name)
+	return found == nil || !covers(found.Rules, atomsOf(group.webhook.Rules))
 }
 
 // widened is the planned configuration together with the members and rules of
 // the observed one.
-func widened(group Group, have *admissionregistrationv1.ValidatingWebhookConfiguration) *admissionregistrationv1.ValidatingWebhookConfiguration {
-	out := group.Configuration.DeepCopy()
+func widened(group *Group, have Configuration) Configuration {
+	out := clone(group.Configuration)
 	members := append(Members(have), group.Members...)
-	out.Annotations[AnnotationMembers] = strings.Join(sortedSet(members), ",")
+	out.GetAnnotations()[AnnotationMembers] = strings.Join(sortedSet(members), ",")
+	owners := out.GetOwnerReferences()
 	for _, owner := range policyOwners(have) {
-		if !slices.ContainsFunc(out.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == owner.UID }) {
-			out.OwnerReferences = append(out.OwnerReferences, owner)
+		if !slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == owner.UID }) {
+			owners = append(owners, owner)
 		}
 	}
-	if webhook := findWebhook(have, group.webhookName()); webhook != nil {
-		rules := out.Webhooks[0].Rules
-		for i := range webhook.Rules {
-			if !covers(rules, atomsOf(webhook.Rules[i:i+1])) {
-				rules = append(rules, *webhook.Rules[i].DeepCopy())
+	out.SetOwnerReferences(owners)
+	if found := findWebhook(have, group.webhook.Name); found != nil {
+		wide := Webhooks(out)
+		for i := range found.Rules {
+			if !covers(wide[0].Rules, atomsOf(found.Rules[i:i+1])) {
+				wide[0].Rules = append(wide[0].Rules, *found.Rules[i].DeepCopy())
 			}
 		}
-		out.Webhooks[0].Rules = rules
-		out.Webhooks[0].MatchConditions = guardConditions(rules)
+		wide[0].MatchConditions = guardConditions(wide[0].Rules)
+		setWebhooks(out, wide)
 	}
 	return out
 }
 
-func (g Group) webhookName() string { return g.Configuration.Webhooks[0].Name }
-
-func findWebhook(config *admissionregistrationv1.ValidatingWebhookConfiguration, name string) *admissionregistrationv1.ValidatingWebhook {
-	for i := range config.Webhooks {
-		if config.Webhooks[i].Name == name {
-			return &config.Webhooks[i]
+func findWebhook(config Configuration, name string) *webhook {
+	webhooks := Webhooks(config)
+	for i := range webhooks {
+		if webhooks[i].Name == name {
+			return &webhooks[i]
 		}
 	}
 	return nil
@@ -191,9 +206,9 @@ func findWebhook(config *admissionregistrationv1.ValidatingWebhookConfiguration,
 // People can edit the annotation: spaces, duplicates and what cannot be a
 // policy's name are skipped, and no more is read than a configuration can
 // carry while policies move.
-func Members(config *admissionregistrationv1.ValidatingWebhookConfiguration) []string {
+func Members(config metav1.Object) []string {
 	var names []string
-	for name := range strings.SplitSeq(config.Annotations[AnnotationMembers], ",") {
+	for name := range strings.SplitSeq(config.GetAnnotations()[AnnotationMembers], ",") {
 		name = strings.TrimSpace(name)
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
 			continue

@@ -2,6 +2,7 @@ package registration
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,14 +11,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-type config = admissionregistrationv1.ValidatingWebhookConfiguration
+// config is how tests look at, and edit, a configuration of either kind.
+type config = admissionregistrationv1.MutatingWebhookConfiguration
 
-// policyFor is a policy on the creation of one core resource.
+func view(c Configuration) *config {
+	return &config{ObjectMeta: *metadata(c), Webhooks: Webhooks(c)}
+}
+
+func edit(c Configuration, change func(*config)) {
+	edited := view(c)
+	change(edited)
+	*metadata(c) = edited.ObjectMeta
+	setWebhooks(c, edited.Webhooks)
+}
+
+func metadata(c Configuration) *metav1.ObjectMeta {
+	switch c := c.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		return &c.ObjectMeta
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		return &c.ObjectMeta
+	}
+	panic(fmt.Sprintf("a configuration of type %T", c))
+}
+
+// policyFor is a policy on the creation of one core resource. Unless changes
+// say otherwise it validates.
 func policyFor(name, resource string, changes ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
 	policy := &v1alpha1.WebhookPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
@@ -26,7 +51,7 @@ func policyFor(name, resource string, changes ...func(*v1alpha1.WebhookPolicy)) 
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
 			}}},
-		}},
+		}, Validations: []admissionregistrationv1.Validation{{Expression: "true"}}},
 	}
 	for _, change := range changes {
 		change(policy)
@@ -38,35 +63,57 @@ func timeout(seconds int32) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) { p.Spec.TimeoutSeconds = &seconds }
 }
 
+func order(n int32) func(*v1alpha1.WebhookPolicy) {
+	return func(p *v1alpha1.WebhookPolicy) { p.Spec.Order = &n }
+}
+
+// mutating takes the validations away and adds a mutation.
+func mutating(p *v1alpha1.WebhookPolicy) {
+	doingBoth(p)
+	p.Spec.Validations = nil
+}
+
+func doingBoth(p *v1alpha1.WebhookPolicy) {
+	p.Spec.Mutations = []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: "[]"}}}
+}
+
 func planOf(policies ...*v1alpha1.WebhookPolicy) Plan {
 	return Build(Input{Policies: policies, Endpoint: testService, CABundle: []byte("bundle")})
 }
 
-// observe is what an informer shows after a plan has been applied.
-func observe(plan Plan) []*config {
-	var out []*config
+// observe is what informers show after a plan has been applied.
+func observe(plan Plan) []Configuration {
+	var out []Configuration
 	for _, group := range plan.Groups {
 		out = append(out, stored(group.Configuration))
 	}
 	return out
 }
 
-func stored(applied *config) *config {
-	have := applied.DeepCopy()
-	have.TypeMeta = metav1.TypeMeta{}
-	have.UID = types.UID("uid-" + have.Name)
-	have.ResourceVersion, have.Generation = "7", 2
-	have.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: FieldManager}}
+func stored(applied Configuration) Configuration {
+	have := clone(applied)
+	have.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	have.SetUID(types.UID("uid-" + have.GetName()))
+	have.SetResourceVersion("7")
+	have.SetGeneration(2)
+	have.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: FieldManager}})
 	return have
 }
 
+// actions are in short: mutating configurations by their order, all by their
+// timeout.
 func actions(changes Changes) []string {
 	var out []string
 	for _, c := range changes.Apply {
-		out = append(out, fmt.Sprintf("apply %ds [%s]", *c.Webhooks[0].TimeoutSeconds, c.Annotations[AnnotationMembers]))
+		action := "apply "
+		if PhaseOf(c) == PhaseMutate {
+			action += "mutate " + strings.TrimPrefix(c.GetName(), PhaseMutate.ConfigurationPrefix())[:len("0500")] + " "
+		}
+		out = append(out, action+fmt.Sprintf("%ds [%s]", *Webhooks(c)[0].TimeoutSeconds, c.GetAnnotations()[AnnotationMembers]))
 	}
 	for _, ref := range changes.Delete {
-		out = append(out, "delete "+strings.TrimPrefix(ref.Name, ConfigurationPrefix)[:len("fail-5s")])
+		name := strings.TrimPrefix(ref.Name, ref.Phase.ConfigurationPrefix())
+		out = append(out, "delete "+name[:strings.LastIndex(name, "-")])
 	}
 	return out
 }
@@ -115,31 +162,77 @@ func TestDiffOrder(t *testing.T) {
 		},
 	}
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			observed := observe(base)
-			for range 3 {
-				slices.Reverse(observed)
-				if diff := cmp.Diff(tc.want, actions(Diff(tc.plan, observed))); diff != "" {
-					t.Fatalf("Diff (-want +got):\n%s", diff)
-				}
-			}
-			if diff := cmp.Diff(observe(base), observed, cmp.Transformer("sort", sorted)); diff != "" {
-				t.Errorf("Diff changed what was observed:\n%s", diff)
-			}
-		})
+		t.Run(name, func(t *testing.T) { checkOrder(t, base, tc.plan, tc.want) })
 	}
 }
 
-func sorted(in []*config) map[string]config {
-	out := map[string]config{}
-	for _, c := range in {
-		out[c.Name] = *c
+func TestDiffOrderOfPhases(t *testing.T) {
+	base := planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth))
+	tests := map[string]struct {
+		plan Plan
+		want []string
+	}{
+		"one that does both is added": {
+			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth), policyFor("c", "secrets", doingBoth), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
+			want: []string{"apply mutate 0500 5s [b,c,m]", "apply 5s [a,b,c]"},
+		},
+		"one that does both goes": {
+			plan: planOf(policyFor("a", "pods"), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
+			want: []string{"apply mutate 0500 5s [m]", "apply 5s [a]"},
+		},
+		"one that does both goes, and a group with it": {
+			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth), policyFor("m", "pods", mutating)),
+			want: []string{"delete 0500-fail-9s", "delete fail-9s"},
+		},
+		"one that does both moves": {
+			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth, timeout(9)), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
+			want: []string{"apply mutate 0500 9s [b,x]", "apply 9s [b,x]", "apply mutate 0500 5s [m]", "apply 5s [a]"},
+		},
+		"two that do both change places": {
+			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth, timeout(9)), policyFor("m", "pods", mutating), policyFor("x", "pods", doingBoth)),
+			want: []string{
+				"apply mutate 0500 5s [b,m,x]", "apply mutate 0500 9s [b,x]", "apply 5s [a,b,x]", "apply 9s [b,x]",
+				"apply mutate 0500 5s [m,x]", "apply mutate 0500 9s [b]", "apply 5s [a,x]", "apply 9s [b]",
+			},
+		},
+		"one no longer mutates: its validations are not moving": {
+			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods"), policyFor("c", "pods", mutating), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
+			want: []string{"apply mutate 0500 5s [c,m]"},
+		},
+		"one starts to mutate": {
+			plan: planOf(policyFor("a", "pods", doingBoth), policyFor("b", "pods", doingBoth), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
+			want: []string{"apply mutate 0500 5s [a,b,m]"},
+		},
+		"one gets another order": {
+			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth), policyFor("m", "pods", mutating, order(7)), policyFor("x", "pods", timeout(9), doingBoth)),
+			want: []string{"apply mutate 0007 5s [m]", "apply mutate 0500 5s [b]"},
+		},
+		"all go": {plan: planOf(), want: []string{"delete 0500-fail-5s", "delete 0500-fail-9s", "delete fail-5s", "delete fail-9s"}},
 	}
-	return out
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) { checkOrder(t, base, tc.plan, tc.want) })
+	}
+}
+
+func checkOrder(t *testing.T, base, plan Plan, want []string) {
+	t.Helper()
+	observed := observe(base)
+	for range 3 {
+		slices.Reverse(observed)
+		if diff := cmp.Diff(want, actions(Diff(plan, observed))); diff != "" {
+			t.Fatalf("Diff (-want +got):\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff(byKey(observe(base)), byKey(observed)); diff != "" {
+		t.Errorf("Diff changed what was observed:\n%s", diff)
+	}
 }
 
 func TestDiffRepairs(t *testing.T) {
-	plan := planOf(policyFor("a", "pods"), policyFor("b", "services"))
+	plans := map[Phase]Plan{
+		PhaseMutate:   planOf(policyFor("a", "pods", mutating), policyFor("b", "services", mutating)),
+		PhaseValidate: planOf(policyFor("a", "pods"), policyFor("b", "services")),
+	}
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "inventory", UID: "1"}
 	tests := map[string]struct {
 		tamper     func(*config)
@@ -177,23 +270,31 @@ func TestDiffRepairs(t *testing.T) {
 		"webhook.clientConfig.path":    {tamper: func(c *config) { *c.Webhooks[0].ClientConfig.Service.Path = "/x" }, wantRepair: true},
 	}
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			observed := observe(plan)
-			tc.tamper(observed[0])
-			got := Diff(plan, observed)
-			if !tc.wantRepair {
-				if !got.Empty() {
-					t.Errorf("Diff = %v, want nothing", actions(got))
-				}
-				return
-			}
-			if len(got.Apply) == 0 || len(got.Delete) > 0 {
-				t.Fatalf("Diff = %v, want applies only", actions(got))
-			}
-			if diff := cmp.Diff(plan.Groups[0].Configuration, got.Apply[len(got.Apply)-1]); diff != "" {
-				t.Errorf("the last apply is not what is planned:\n%s", diff)
-			}
-		})
+		for phase, plan := range plans {
+			t.Run(string(phase)+" "+name, func(t *testing.T) { checkRepair(t, plan, tc.tamper, tc.wantRepair) })
+		}
+	}
+	t.Run("mutate webhook.reinvocationPolicy", func(t *testing.T) {
+		checkRepair(t, plans[PhaseMutate], func(c *config) { *c.Webhooks[0].ReinvocationPolicy = "IfNeeded" }, true)
+	})
+}
+
+func checkRepair(t *testing.T, plan Plan, tamper func(*config), wantRepair bool) {
+	t.Helper()
+	observed := observe(plan)
+	edit(observed[0], tamper)
+	got := Diff(plan, observed)
+	if !wantRepair {
+		if !got.Empty() {
+			t.Errorf("Diff = %v, want nothing", actions(got))
+		}
+		return
+	}
+	if len(got.Apply) == 0 || len(got.Delete) > 0 {
+		t.Fatalf("Diff = %v, want applies only", actions(got))
+	}
+	if diff := cmp.Diff(plan.Groups[0].Configuration, got.Apply[len(got.Apply)-1]); diff != "" {
+		t.Errorf("the last apply is not what is planned:\n%s", diff)
 	}
 }
 
@@ -207,74 +308,93 @@ func never() []admissionregistrationv1.MatchCondition {
 
 func TestDiffDeletesOnlyItsOwn(t *testing.T) {
 	tests := map[string]struct {
-		change func(*config)
-		want   []Ref
+		change     func(*config)
+		wantDelete bool
 	}{
-		"generated": {
-			change: func(*config) {},
-			want:   []Ref{{Name: "ostiary-validate-old", UID: "1", ResourceVersion: "2"}},
-		},
+		"generated":         {change: func(*config) {}, wantDelete: true},
 		"another name":      {change: func(c *config) { c.Name = "ostiary-policies" }},
 		"no phase":          {change: func(c *config) { delete(c.Labels, LabelPhase) }},
+		"another phase":     {change: func(c *config) { c.Labels[LabelPhase] = "x" }},
 		"another manager":   {change: func(c *config) { c.Labels[LabelManagedBy] = "Helm" }},
 		"deleted already":   {change: func(c *config) { c.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time} }},
 		"without any label": {change: func(c *config) { c.Labels = nil }},
 	}
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			c := &config{ObjectMeta: metav1.ObjectMeta{
-				Name: "ostiary-validate-old", UID: "1", ResourceVersion: "2",
-				Labels: map[string]string{LabelManagedBy: ManagedBy, LabelPhase: PhaseValidate},
-			}}
-			tc.change(c)
-			got := Diff(planOf(), []*config{c})
-			if diff := cmp.Diff(Changes{Delete: tc.want}, got); diff != "" {
-				t.Errorf("Diff (-want +got):\n%s", diff)
-			}
-		})
+		for _, phase := range []Phase{PhaseMutate, PhaseValidate} {
+			t.Run(string(phase)+" "+name, func(t *testing.T) {
+				c := NewConfiguration(phase)
+				*metadata(c) = metav1.ObjectMeta{
+					Name: "ostiary-" + string(phase) + "-old", UID: "1", ResourceVersion: "2",
+					Labels: map[string]string{LabelManagedBy: ManagedBy, LabelPhase: string(phase)},
+				}
+				edit(c, tc.change)
+				var want Changes
+				if tc.wantDelete {
+					want.Delete = []Ref{{Phase: phase, Name: c.GetName(), UID: "1", ResourceVersion: "2"}}
+				}
+				if diff := cmp.Diff(want, Diff(planOf(), []Configuration{c})); diff != "" {
+					t.Errorf("Diff (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestKindsMayShareNames gives a configuration of one kind the name of a
+// generated one of the other.
+func TestKindsMayShareNames(t *testing.T) {
+	plan := planOf(policyFor("a", "pods", doingBoth))
+	for _, group := range plan.Groups {
+		stranger := NewConfiguration(PhaseMutate)
+		if group.Phase == PhaseMutate {
+			stranger = NewConfiguration(PhaseValidate)
+		}
+		stranger.SetName(group.Configuration.GetName())
+		stranger.SetLabels(group.Configuration.GetLabels())
+		if got := Diff(plan, append(observe(plan), stranger)); !got.Empty() {
+			t.Errorf("a %s of the name %s: Diff = %v, want nothing", PhaseOf(stranger).kind(), stranger.GetName(), actions(got))
+		}
+		if _, ok := GroupOf(stranger); ok {
+			t.Errorf("a %s of the name %s passes for a group's", PhaseOf(stranger).kind(), stranger.GetName())
+		}
 	}
 }
 
 // TestNoMomentWithoutEnforcement walks from one random set of policies to
 // another, one write at a time, and looks after each whether every policy that
-// stands in both is carried.
+// stands in both is carried, and whether one that mutates and validates, and is
+// not on its way out, never validates without mutating.
 func TestNoMomentWithoutEnforcement(t *testing.T) {
-	widened := 0
+	widened := map[Phase]int{}
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		before := randomPolicies(r, 40)
 		after := changed(r, before)
 		target := Build(Input{Policies: after, Endpoint: testService})
-		state := sortedPointers(observe(Build(Input{Policies: before, Endpoint: testService})))
-		observed := make([]*config, 0, len(state))
-		for _, c := range state {
-			observed = append(observed, c)
-		}
-		changes := Diff(target, observed)
-		applied := map[string]bool{}
-		staying := staying(before, after)
+		state := byKey(observe(Build(Input{Policies: before, Endpoint: testService})))
+		changes := Diff(target, slices.Collect(maps.Values(state)))
+		applied := map[objectKey]bool{}
+		staying, inBoth := staying(before, after), inBothPhases(after, before)
 		for _, c := range changes.Apply {
-			if applied[c.Name] {
-				widened++
+			if applied[keyOf(c)] {
+				widened[PhaseOf(c)]++
 			}
-			applied[c.Name] = true
-			state[c.Name] = stored(c)
+			applied[keyOf(c)] = true
+			state[keyOf(c)] = stored(c)
 			checkEnforced(t, seed, staying, state)
+			checkMended(t, seed, inBoth, state)
 		}
 		for _, ref := range changes.Delete {
-			delete(state, ref.Name)
+			delete(state, objectKey{ref.Phase, ref.Name})
 			checkEnforced(t, seed, staying, state)
+			checkMended(t, seed, inBoth, state)
 		}
-		var end []*config
-		for _, c := range state {
-			end = append(end, c)
-		}
-		if rest := Diff(target, end); !rest.Empty() {
+		if rest := Diff(target, slices.Collect(maps.Values(state))); !rest.Empty() {
 			t.Errorf("seed %d: still to do in the end: %v", seed, actions(rest))
 		}
 	}
-	if widened < 10 {
-		t.Errorf("only %d configurations were applied twice: the sets differ too little", widened)
+	if widened[PhaseMutate] < 3 || widened[PhaseValidate] < 10 {
+		t.Errorf("configurations that were applied twice: %v: the sets differ too little", widened)
 	}
 }
 
@@ -302,44 +422,71 @@ func changed(r *rand.Rand, before []*v1alpha1.WebhookPolicy) []*v1alpha1.Webhook
 	return after
 }
 
-func sortedPointers(in []*config) map[string]*config {
-	out := map[string]*config{}
-	for _, c := range in {
-		out[c.Name] = c
-	}
-	return out
-}
-
-// staying are the policies that keep their rules.
-func staying(before, after []*v1alpha1.WebhookPolicy) []Entry {
-	rules := map[string][]atom{}
+// staying are the parts of policies that keep their rules.
+func staying(before, after []*v1alpha1.WebhookPolicy) []membership {
+	was := map[member][]atom{}
 	for _, policy := range before {
-		rules[policy.Name] = Prepare(policy).atoms
+		for _, m := range Prepare(policy).memberships {
+			was[member{m.settings.Phase, m.policy}] = m.atoms
+		}
 	}
-	var out []Entry
+	var out []membership
 	for _, policy := range after {
-		entry := Prepare(policy)
-		if old, ok := rules[entry.name]; ok && slices.Equal(old, entry.atoms) {
-			out = append(out, entry)
+		for _, m := range Prepare(policy).memberships {
+			if atoms, ok := was[member{m.settings.Phase, m.policy}]; ok && slices.Equal(atoms, m.atoms) {
+				out = append(out, m)
+			}
 		}
 	}
 	return out
 }
 
-func checkEnforced(t *testing.T, seed uint64, staying []Entry, state map[string]*config) {
+// inBothPhases are the policies that mutate and validate, and did so before if
+// they were there.
+func inBothPhases(after, before []*v1alpha1.WebhookPolicy) set {
+	out := set{}
+	for _, p := range after {
+		if p.Spec.Mutates() && p.Spec.Validates() {
+			out[p.Name] = struct{}{}
+		}
+	}
+	for _, p := range before {
+		if !p.Spec.Mutates() {
+			delete(out, p.Name)
+		}
+	}
+	return out
+}
+
+func checkEnforced(t *testing.T, seed uint64, staying []membership, state map[objectKey]Configuration) {
 	t.Helper()
-	carried := func(entry Entry) bool {
-		for _, c := range state {
-			if strings.Contains(","+c.Annotations[AnnotationMembers]+",", ","+entry.name+",") && covers(c.Webhooks[0].Rules, entry.atoms) &&
-				slices.ContainsFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == entry.uid }) {
+	carried := func(m membership) bool {
+		for key, c := range state {
+			if key.phase == m.settings.Phase && strings.Contains(","+c.GetAnnotations()[AnnotationMembers]+",", ","+m.policy+",") && covers(Webhooks(c)[0].Rules, m.atoms) &&
+				slices.ContainsFunc(c.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == m.uid }) {
 				return true
 			}
 		}
 		return false
 	}
-	for _, entry := range staying {
-		if !carried(entry) {
-			t.Fatalf("seed %d: nothing carries %s for a moment", seed, entry.name)
+	for _, m := range staying {
+		if !carried(m) {
+			t.Fatalf("seed %d: nothing carries %s in phase %s for a moment", seed, m.policy, m.settings.Phase)
+		}
+	}
+}
+
+func checkMended(t *testing.T, seed uint64, inBoth set, state map[objectKey]Configuration) {
+	t.Helper()
+	carried := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
+	for key, c := range state {
+		for _, name := range Members(c) {
+			carried[key.phase][name] = struct{}{}
+		}
+	}
+	for name := range inBoth {
+		if carried[PhaseValidate].has(name) && !carried[PhaseMutate].has(name) {
+			t.Fatalf("seed %d: %s validates and does not mutate for a moment", seed, name)
 		}
 	}
 }

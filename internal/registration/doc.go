@@ -4,13 +4,37 @@
 //
 // # Call groups
 //
+// A policy is called in the mutating phase for its mutations, and in the
+// validating phase for its validations and auditAnnotations. What follows holds
+// for each phase by itself.
+//
 // Policies whose registration is equal in everything but their resourceRules
 // share a call group: one configuration object with one webhook, so that a
 // request which matches twenty of them costs one call. The webhook's rules are
 // the union of the members' rules. resourceNames and excludeResourceRules are
 // left out of them: they are evaluated where the call is answered. Selectors
-// are part of what has to be equal and are never merged or widened, so an
-// outage affects the requests that the members select and no others.
+// are part of what has to be equal and are never merged with those of other
+// policies, nor widened, so an outage affects the requests that the members
+// select and no others.
+//
+// # Bindings
+//
+// Bindings are evaluated where the call is answered. Where a policy has one
+// binding only, and the requests that it does not match can be left out
+// exactly, they are not sent either; see selectors.
+//
+// # Mutations
+//
+// API servers call mutating webhooks one after the other, in the order of their
+// configurations' names. These begin with the policies' order in four digits,
+// which is part of what has to be equal in a group. Members of a group are
+// applied in the order of their names, and so they are when the group is
+// divided: each part holds the names between those of its neighbours. Groups of
+// the same order that differ in anything else, such as a selector or the
+// failurePolicy, are called in an order that says nothing about the names of
+// their policies: where that matters, the policies need different orders.
+//
+// Mutations are not called for DELETE: it is left out of their rules.
 //
 // # Versions
 //
@@ -24,7 +48,9 @@
 //
 // # Large groups
 //
-// A group is divided when it grows beyond MaxMembers; see divide.
+// A group is divided when it grows beyond MaxMembers: validations by resource,
+// so that a request meets few groups, mutations by name; see divideByAddress and
+// divideByName.
 //
 // # Guards
 //

@@ -1,12 +1,10 @@
 package registration
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -20,7 +18,18 @@ import (
 // Entry is what a plan needs to know of one policy. It shares nothing with the
 // policy it was prepared from, and nothing changes it.
 type Entry struct {
-	name     string
+	name string
+	// memberships are one for each phase that the policy is called in, the
+	// mutating one first.
+	memberships []membership
+}
+
+// Name is the name of the policy.
+func (e Entry) Name() string { return e.name }
+
+// membership is a policy's part in one phase.
+type membership struct {
+	policy   string
 	uid      types.UID
 	settings settings
 	// key is the canonical form of settings; groupName is derived from it.
@@ -33,62 +42,83 @@ type Entry struct {
 	size    int
 }
 
-// Name is the name of the policy.
-func (e Entry) Name() string { return e.name }
-
-// settings are what all members of a call group have in common.
+// settings are what all members of a call group have in common. The last two
+// are only for the mutating phase.
 type settings struct {
-	Phase             string
-	MatchPolicy       admissionregistrationv1.MatchPolicyType
-	NamespaceSelector metav1.LabelSelector
-	ObjectSelector    metav1.LabelSelector
-	FailurePolicy     admissionregistrationv1.FailurePolicyType
-	TimeoutSeconds    int32
-	SideEffects       admissionregistrationv1.SideEffectClass
-	Versions          string
+	Phase              Phase
+	MatchPolicy        admissionregistrationv1.MatchPolicyType
+	NamespaceSelector  metav1.LabelSelector
+	ObjectSelector     metav1.LabelSelector
+	FailurePolicy      admissionregistrationv1.FailurePolicyType
+	TimeoutSeconds     int32
+	SideEffects        admissionregistrationv1.SideEffectClass
+	Versions           string
+	Order              *int32                                         `json:",omitempty"`
+	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType `json:",omitempty"`
 }
 
 // Prepare does the part of Build that concerns one policy alone.
 func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
-	match := policy.Spec.MatchConstraints
+	e := Entry{name: policy.Name}
+	if policy.Spec.Mutates() {
+		e.memberships = append(e.memberships, newMembership(policy, PhaseMutate))
+	}
+	if policy.Spec.Validates() {
+		e.memberships = append(e.memberships, newMembership(policy, PhaseValidate))
+	}
+	return e
+}
+
+func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase) membership {
+	spec := &policy.Spec
+	match := spec.MatchConstraints
 	if match == nil {
 		match = &admissionregistrationv1.MatchResources{}
 	}
-	rules := plainRules(match.ResourceRules)
+	rules := plainRules(match.ResourceRules, phase)
 	versions, ordered := versionSignature(rules)
-	e := Entry{
-		name: policy.Name,
-		uid:  policy.UID,
+	m := membership{
+		policy: policy.Name,
+		uid:    policy.UID,
 		settings: settings{
-			Phase:             PhaseValidate,
-			MatchPolicy:       matchPolicy(match),
-			NamespaceSelector: canonicalSelector(match.NamespaceSelector),
-			ObjectSelector:    canonicalSelector(match.ObjectSelector),
-			FailurePolicy:     policy.Spec.WebhookFailurePolicy(),
-			TimeoutSeconds:    policy.Spec.EffectiveTimeoutSeconds(),
-			SideEffects:       admissionregistrationv1.SideEffectClassNone,
-			Versions:          versions,
+			Phase:          phase,
+			MatchPolicy:    matchPolicy(match),
+			FailurePolicy:  spec.WebhookFailurePolicy(),
+			TimeoutSeconds: spec.EffectiveTimeoutSeconds(),
+			SideEffects:    admissionregistrationv1.SideEffectClassNone,
+			Versions:       versions,
 		},
 		atoms:   atomsOf(rules),
 		address: newAddress(resourceSignature(rules), policy.Name),
 	}
-	if ordered {
-		e.ordered = rules
+	m.settings.NamespaceSelector, m.settings.ObjectSelector = selectors(spec, match, rules, phase)
+	if phase == PhaseMutate {
+		m.settings.FailurePolicy = spec.EffectiveFailurePolicy()
+		m.settings.Order = new(spec.EffectiveOrder())
+		m.settings.ReinvocationPolicy = spec.EffectiveReinvocationPolicy()
 	}
-	e.key = canonicalJSON(e.settings)
-	e.groupName = groupName(e.settings, e.key)
-	e.size = len(e.name) + sizeOf(e.atoms)
-	return e
+	if ordered {
+		m.ordered = rules
+	}
+	m.key = canonicalJSON(m.settings)
+	m.groupName = groupName(m.settings, m.key)
+	m.size = len(m.policy) + sizeOf(m.atoms)
+	return m
 }
 
 // groupName is readable where it can be and otherwise a hash of everything
 // that members share. Nothing else goes into it, so a group keeps its name
 // whatever happens to its members, the endpoint, the bundle or the exemptions.
 // The hash is long enough that nobody finds settings that take another group's
-// name.
+// name. The order, in four digits, comes first: API servers call mutating
+// webhooks in the order of their configurations' names.
 func groupName(s settings, key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return fmt.Sprintf("%s-%ds-%s", strings.ToLower(string(s.FailurePolicy)), s.TimeoutSeconds, hex.EncodeToString(sum[:8]))
+	name := fmt.Sprintf("%s-%ds-%s", strings.ToLower(string(s.FailurePolicy)), s.TimeoutSeconds, hex.EncodeToString(sum[:8]))
+	if s.Order != nil {
+		name = fmt.Sprintf("%04d-%s", *s.Order, name)
+	}
+	return name
 }
 
 func matchPolicy(match *admissionregistrationv1.MatchResources) admissionregistrationv1.MatchPolicyType {
@@ -96,35 +126,6 @@ func matchPolicy(match *admissionregistrationv1.MatchResources) admissionregistr
 		return admissionregistrationv1.Equivalent
 	}
 	return *match.MatchPolicy
-}
-
-// canonicalSelector sorts what has no order and drops what is said twice.
-func canonicalSelector(selector *metav1.LabelSelector) metav1.LabelSelector {
-	var out metav1.LabelSelector
-	if selector == nil {
-		return out
-	}
-	if len(selector.MatchLabels) > 0 {
-		out.MatchLabels = maps.Clone(selector.MatchLabels)
-	}
-	for _, r := range selector.MatchExpressions {
-		out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
-			Key: r.Key, Operator: r.Operator, Values: sortedSet(r.Values),
-		})
-	}
-	slices.SortFunc(out.MatchExpressions, compareRequirements)
-	out.MatchExpressions = slices.CompactFunc(out.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) bool {
-		return compareRequirements(a, b) == 0
-	})
-	return out
-}
-
-func compareRequirements(a, b metav1.LabelSelectorRequirement) int {
-	return cmp.Or(
-		cmp.Compare(a.Key, b.Key),
-		cmp.Compare(a.Operator, b.Operator),
-		slices.Compare(a.Values, b.Values),
-	)
 }
 
 // sortedSet is a sorted copy without duplicates, nil where it is empty.

@@ -39,7 +39,7 @@ func TestGuardSaysTheSameInBothLanguages(t *testing.T) {
 	plan := planOf(policy)
 	for _, r := range resources {
 		for _, sub := range r.subresources {
-			attr := r.attributes("v1", sub, "prod", "thing", admission.Update, nil)
+			attr := r.attributes("v1", sub, "prod", "thing", admission.Update, nil, nil)
 			_, called := o.called(t, plan.Groups[0].Configuration, attr)
 			if called == guarded(r.group, r.resource) {
 				t.Errorf("%s: called %t, guarded %t", describe(attr), called, !called)
@@ -104,7 +104,7 @@ func TestNamespaceObjects(t *testing.T) {
 		for _, sub := range []string{"", "status", "finalize"} {
 			for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
 				t.Run(fmt.Sprintf("%s %s/%s", op, ns.Name, sub), func(t *testing.T) {
-					_, got := o.called(t, config, namespaces.attributes("v1", sub, ns.Name, ns.Name, op, ns.Labels))
+					_, got := o.called(t, config, namespaces.attributes("v1", sub, ns.Name, ns.Name, op, ns.Labels, nil))
 					if got != want {
 						t.Errorf("called %t, want %t", got, want)
 					}

@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -14,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook"
+	hooks "k8s.io/apiserver/pkg/admission/plugin/webhook"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	"k8s.io/apiserver/pkg/authentication/user"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
@@ -77,12 +78,18 @@ func newOracle(t testing.TB, namespaces []*corev1.Namespace, resources []testRes
 
 // called reports whether the API server calls the configuration's webhook for
 // a request, and the resource, with version, that it sends.
-func (o *oracle) called(t testing.TB, config *admissionregistrationv1.ValidatingWebhookConfiguration, attr admission.Attributes) (schema.GroupVersionResource, bool) {
+func (o *oracle) called(t testing.TB, config Configuration, attr admission.Attributes) (schema.GroupVersionResource, bool) {
 	t.Helper()
-	accessor := webhook.NewValidatingWebhookAccessor(config.Name, config.Name, &config.Webhooks[0])
+	var accessor hooks.WebhookAccessor
+	switch c := config.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		accessor = hooks.NewMutatingWebhookAccessor(c.Name, c.Name, &c.Webhooks[0])
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		accessor = hooks.NewValidatingWebhookAccessor(c.Name, c.Name, &c.Webhooks[0])
+	}
 	invocation, err := o.webhooks.ShouldCallHook(context.Background(), accessor, attr, o.interfaces, versioned{attr})
 	if err != nil {
-		t.Fatalf("%s: asking whether to call %s: %v", describe(attr), config.Name, err)
+		t.Fatalf("%s: asking whether to call %s: %v", describe(attr), config.GetName(), err)
 	}
 	if invocation == nil {
 		return schema.GroupVersionResource{}, false
@@ -105,15 +112,30 @@ func (o *oracle) matched(t testing.TB, match *admissionregistrationv1.MatchResou
 	return gvr, ok
 }
 
-// rulesOnly is what a policy matches by rules and selectors alone, without the
-// parts that are evaluated where the call is answered.
-func rulesOnly(policy *v1alpha1.WebhookPolicy) *admissionregistrationv1.MatchResources {
+// rulesOnly is what a policy matches in a phase by rules and selectors alone,
+// without the parts that are evaluated where the call is answered.
+func rulesOnly(policy *v1alpha1.WebhookPolicy, phase Phase) *admissionregistrationv1.MatchResources {
 	match := policy.Spec.MatchConstraints.DeepCopy()
 	match.ExcludeResourceRules = nil
-	for i := range match.ResourceRules {
-		match.ResourceRules[i].ResourceNames = nil
+	var rules []admissionregistrationv1.NamedRuleWithOperations
+	for _, rule := range match.ResourceRules {
+		rule.ResourceNames = nil
+		if phase == PhaseMutate {
+			rule.Operations = mutable(rule.Operations)
+		}
+		if len(rule.Operations) > 0 {
+			rules = append(rules, rule)
+		}
 	}
+	match.ResourceRules = rules
 	return match
+}
+
+func mutable(ops []admissionregistrationv1.OperationType) []admissionregistrationv1.OperationType {
+	if slices.Contains(ops, admissionregistrationv1.OperationAll) {
+		return []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "CONNECT"}
+	}
+	return slices.DeleteFunc(slices.Clone(ops), func(op admissionregistrationv1.OperationType) bool { return op == admissionregistrationv1.Delete })
 }
 
 type testResource struct {
@@ -123,19 +145,23 @@ type testResource struct {
 	namespaced      bool
 }
 
-func (r testResource) attributes(version, sub, namespace, name string, op admission.Operation, objectLabels map[string]string) admission.Attributes {
+func (r testResource) attributes(version, sub, namespace, name string, op admission.Operation, objectLabels, oldLabels map[string]string) admission.Attributes {
 	kind := schema.GroupVersionKind{Group: r.group, Version: version, Kind: "Kind" + r.resource + sub}
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: objectLabels}}
 	object.SetGroupVersionKind(kind)
+	oldObject := object.DeepCopy()
+	if oldLabels != nil {
+		oldObject.Labels = oldLabels
+	}
 	resource := schema.GroupVersionResource{Group: r.group, Version: version, Resource: r.resource}
 	var obj, old runtime.Object
 	switch op {
 	case admission.Create, admission.Connect:
 		obj = object
 	case admission.Update:
-		obj, old = object, object
+		obj, old = object, oldObject
 	case admission.Delete:
-		old = object
+		old = oldObject
 	}
 	return admission.NewAttributesRecord(obj, old, kind, namespace, name, resource, sub, op, nil, false, &user.DefaultInfo{Name: "somebody"})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,12 +63,12 @@ func testNamespace(name, key, value string) *corev1.Namespace {
 }
 
 // TestRandomPolicies compares, for random policies and every request there is,
-// what the API server sends to the planned webhooks with what native policies
-// would look at.
+// what the API server sends to the planned webhooks of both phases with what
+// native policies and bindings would look at.
 func TestRandomPolicies(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	requests := allRequests()
-	var sent, kept int
+	var total counts
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		policies := randomPolicies(r, 1+r.IntN(30))
@@ -77,21 +78,25 @@ func TestRandomPolicies(t *testing.T) {
 			if r.IntN(4) > 0 {
 				continue
 			}
-			n, m := checkRequest(t, o, policies, plan, attr)
-			sent, kept = sent+n, kept+m
+			for _, phase := range []Phase{PhaseMutate, PhaseValidate} {
+				n := checkRequest(t, o, policies, plan, phase, attr)
+				total.sent, total.kept, total.spared = total.sent+n.sent, total.kept+n.kept, total.spared+n.spared
+			}
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if sent < 1000 || kept < 1000 {
-		t.Errorf("the generator is too tame: %d calls, %d matches kept out by guards", sent, kept)
+	if total.sent < 1000 || total.kept < 1000 || total.spared < 200 {
+		t.Errorf("the generator is too tame: %+v", total)
 	}
 }
 
-// checkRequest counts the calls that a request causes, and the policies that
-// match it but are kept out by the guards.
-func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, plan Plan, attr admission.Attributes) (sent, kept int) {
+// counts are the calls that requests cause, the policies that match but are
+// kept out by guards, and those that match but whose only binding does not.
+type counts struct{ sent, kept, spared int }
+
+func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, plan Plan, phase Phase, attr admission.Attributes) (n counts) {
 	t.Helper()
 	byName := map[string]*v1alpha1.WebhookPolicy{}
 	delivered := map[string][]string{}
@@ -100,34 +105,83 @@ func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, p
 	}
 	off := offLimits(attr)
 	for _, group := range plan.Groups {
+		if group.Phase != phase {
+			continue
+		}
 		gvr, called := o.called(t, group.Configuration, attr)
 		if !called {
 			continue
 		}
-		sent++
+		n.sent++
 		if off {
 			t.Errorf("%s is sent to %s", describe(attr), group.Name)
 		}
-		if !slices.ContainsFunc(group.Members, func(name string) bool {
-			_, matches := o.matched(t, rulesOnly(byName[name]), attr)
-			return matches
-		}) {
-			t.Errorf("%s is sent to %s, but no member's rules match", describe(attr), group.Name)
+		if !slices.ContainsFunc(group.Members, func(name string) bool { return o.concerns(t, byName[name], phase, attr) }) {
+			t.Errorf("%s is sent to %s, but no member asks for it", describe(attr), group.Name)
 		}
 		for _, name := range group.Members {
 			delivered[name] = append(delivered[name], gvr.String())
 		}
 	}
 	for _, policy := range policies {
-		gvr, matches := o.matched(t, rulesOnly(policy), attr)
+		if !takesPart(policy, phase) {
+			continue
+		}
+		gvr, matches := o.matched(t, rulesOnly(policy, phase), attr)
+		bound := slices.ContainsFunc(policy.Spec.EffectiveBindings(), func(b v1alpha1.Binding) bool { return o.binds(t, b, attr) })
 		switch {
 		case matches && off:
-			kept++
-		case matches && !slices.Equal(delivered[policy.Name], []string{gvr.String()}):
+			n.kept++
+		case matches && bound && !slices.Equal(delivered[policy.Name], []string{gvr.String()}):
 			t.Errorf("%s: policy %s must be shown %s once, is shown %v", describe(attr), policy.Name, gvr, delivered[policy.Name])
+		case matches && delivered[policy.Name] == nil:
+			n.spared++
 		}
 	}
-	return sent, kept
+	return n
+}
+
+func takesPart(policy *v1alpha1.WebhookPolicy, phase Phase) bool {
+	if phase == PhaseMutate {
+		return policy.Spec.Mutates()
+	}
+	return policy.Spec.Validates()
+}
+
+// concerns reports whether a policy's own rules and selectors match, and its
+// binding's namespaceSelector, where it has one binding and every request that
+// this leaves out is one that the binding does not match.
+func (o *oracle) concerns(t testing.TB, policy *v1alpha1.WebhookPolicy, phase Phase, attr admission.Attributes) bool {
+	t.Helper()
+	if _, matches := o.matched(t, rulesOnly(policy, phase), attr); !matches {
+		return false
+	}
+	spec := &policy.Spec
+	if spec.ParamKind != nil || len(spec.Bindings) != 1 || spec.Bindings[0].MatchResources == nil {
+		return true
+	}
+	narrow := &admissionregistrationv1.MatchResources{}
+	forNamespaces := slices.ContainsFunc(spec.MatchConstraints.ResourceRules, func(rule admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.ContainsFunc(rule.Resources, func(r string) bool { return r[0] == '*' || strings.HasPrefix(r, "namespaces") })
+	})
+	if phase == PhaseValidate || !forNamespaces {
+		narrow.NamespaceSelector = spec.Bindings[0].MatchResources.NamespaceSelector
+	}
+	if own := spec.MatchConstraints.ObjectSelector; phase == PhaseValidate && (own == nil || len(own.MatchLabels)+len(own.MatchExpressions) == 0) {
+		narrow.ObjectSelector = spec.Bindings[0].MatchResources.ObjectSelector
+	}
+	_, matches := o.matched(t, narrow, attr)
+	return matches
+}
+
+// binds reports whether a native binding matches a request.
+func (o *oracle) binds(t testing.TB, b v1alpha1.Binding, attr admission.Attributes) bool {
+	t.Helper()
+	if b.MatchResources == nil {
+		return true
+	}
+	_, matches := o.matched(t, b.MatchResources, attr)
+	return matches
 }
 
 func offLimits(attr admission.Attributes) bool {
@@ -157,7 +211,11 @@ func allRequests() []admission.Attributes {
 						} else if !r.namespaced {
 							namespace = ""
 						}
-						out = append(out, r.attributes(version, sub, namespace, name, op, objectLabels))
+						out = append(out, r.attributes(version, sub, namespace, name, op, objectLabels, nil))
+						if op == admission.Update {
+							other := map[string]string{"app": "prod", "tier": "prod", "rank": "a", corev1.LabelMetadataName: name}
+							out = append(out, r.attributes(version, sub, namespace, name, op, objectLabels, other))
+						}
 					}
 				}
 			}
@@ -204,14 +262,14 @@ func TestPlanSharesNothingWithEntries(t *testing.T) {
 	}
 	want := planJSON(t, Build(in))
 	for _, group := range Build(in).Groups {
-		scribble(&group.Configuration.Webhooks[0])
+		scribble(&Webhooks(group.Configuration)[0])
 	}
 	if got := planJSON(t, Build(in)); !bytes.Equal(want, got) {
 		t.Errorf("changing a plan changed the next one:\n%s", cmp.Diff(string(want), string(got)))
 	}
 }
 
-func scribble(w *admissionregistrationv1.ValidatingWebhook) {
+func scribble(w *webhook) {
 	for i := range w.Rules {
 		for _, list := range [][]string{w.Rules[i].APIGroups, w.Rules[i].APIVersions, w.Rules[i].Resources} {
 			list[0] = "scribble"
@@ -243,9 +301,9 @@ func TestChangeStaysInItsGroup(t *testing.T) {
 		removed := policies[r.IntN(len(policies))].Name
 		rest := slices.DeleteFunc(slices.Clone(policies), func(p *v1alpha1.WebhookPolicy) bool { return p.Name == removed })
 		without := Build(Input{Policies: rest, Endpoint: testService})
-		own := all.GroupsOf(removed)
-		if len(own) != 1 {
-			t.Fatalf("policy %s is in groups %v, want one", removed, own)
+		own := append(all.GroupsOf(PhaseMutate, removed), all.GroupsOf(PhaseValidate, removed)...)
+		if len(own) != len(Prepare(policies[slices.IndexFunc(policies, func(p *v1alpha1.WebhookPolicy) bool { return p.Name == removed })]).memberships) {
+			t.Fatalf("policy %s is in groups %v, want one in each of its phases", removed, own)
 		}
 		if got := differing(t, all, without); !slices.Equal(got, own) {
 			t.Errorf("seed %d: removing %s changes %v, want %v", seed, removed, got, own)
@@ -292,18 +350,18 @@ func planJSON(t *testing.T, plan Plan) []byte {
 // and that what is written is what will be read back.
 func checkConfigurations(t testing.TB, plan Plan) {
 	t.Helper()
-	names := map[string]bool{}
+	names := map[GroupKey]bool{}
 	for _, group := range plan.Groups {
-		config, webhook := group.Configuration, group.Configuration.Webhooks[0]
-		if names[group.Name] {
+		config := group.Configuration
+		if names[group.Key()] {
 			t.Errorf("group %s stands twice in the plan", group.Name)
 		}
-		names[group.Name] = true
+		names[group.Key()] = true
+		if key, ok := GroupOf(config); !ok || key != group.Key() || PhaseOf(config) != group.Phase {
+			t.Errorf("group %v has configuration %s, which is named for %v", group.Key(), config.GetName(), key)
+		}
 		if msgs := validation.IsDNS1123Label(group.Name); len(msgs) > 0 {
 			t.Errorf("group %s: %v", group.Name, msgs)
-		}
-		if msgs := validation.IsFullyQualifiedDomainName(nil, webhook.Name); len(msgs) > 0 {
-			t.Errorf("webhook %s: %v", webhook.Name, msgs)
 		}
 		if len(group.Members) > MaxMembers || !slices.IsSorted(group.Members) {
 			t.Errorf("group %s: %d members, or not sorted", group.Name, len(group.Members))
@@ -311,23 +369,39 @@ func checkConfigurations(t testing.TB, plan Plan) {
 		if diff := cmp.Diff(group.Members, Members(config)); diff != "" {
 			t.Errorf("group %s: annotation differs from members:\n%s", group.Name, diff)
 		}
-		if len(config.OwnerReferences) != len(group.Members) {
-			t.Errorf("group %s: %d owners of %d members", group.Name, len(config.OwnerReferences), len(group.Members))
+		if len(config.GetOwnerReferences()) != len(group.Members) {
+			t.Errorf("group %s: %d owners of %d members", group.Name, len(config.GetOwnerReferences()), len(group.Members))
 		}
-		for i := range webhook.Rules {
-			rule := &webhook.Rules[i]
-			if rule.Scope == nil {
-				t.Errorf("group %s: a rule has no scope", group.Name)
-			}
-			errs := append(checkOperations(rule.Operations, nil), checkRule(&rule.Rule, nil)...)
-			if len(errs) > 0 {
-				t.Errorf("group %s: the API server refuses its rules: %v", group.Name, errs.ToAggregate())
-			}
+		if webhooks := Webhooks(config); len(webhooks) != 1 {
+			t.Errorf("group %s: %d webhooks", group.Name, len(webhooks))
+		} else {
+			checkWebhook(t, group, &webhooks[0])
 		}
-		if webhook.FailurePolicy == nil || webhook.MatchPolicy == nil || webhook.NamespaceSelector == nil || webhook.ObjectSelector == nil ||
-			webhook.TimeoutSeconds == nil || webhook.SideEffects == nil || len(webhook.AdmissionReviewVersions) == 0 {
-			t.Errorf("group %s: a field is left to the API server's defaults", group.Name)
+	}
+}
+
+func checkWebhook(t testing.TB, group Group, webhook *webhook) {
+	t.Helper()
+	if msgs := validation.IsFullyQualifiedDomainName(nil, webhook.Name); len(msgs) > 0 {
+		t.Errorf("webhook %s: %v", webhook.Name, msgs)
+	}
+	for i := range webhook.Rules {
+		rule := &webhook.Rules[i]
+		if rule.Scope == nil {
+			t.Errorf("group %s: a rule has no scope", group.Name)
 		}
+		errs := append(checkOperations(rule.Operations, nil), checkRule(&rule.Rule, nil)...)
+		if len(errs) > 0 {
+			t.Errorf("group %s: the API server refuses its rules: %v", group.Name, errs.ToAggregate())
+		}
+		if group.Phase == PhaseMutate && operationsOf(rule.Operations)&^opMutable != 0 {
+			t.Errorf("group %s mutates on %v", group.Name, rule.Operations)
+		}
+	}
+	if webhook.FailurePolicy == nil || webhook.MatchPolicy == nil || webhook.NamespaceSelector == nil || webhook.ObjectSelector == nil ||
+		webhook.TimeoutSeconds == nil || webhook.SideEffects == nil || len(webhook.AdmissionReviewVersions) == 0 ||
+		(webhook.ReinvocationPolicy == nil) != (group.Phase == PhaseValidate) {
+		t.Errorf("group %s: a field is left to the API server's defaults", group.Name)
 	}
 }
 
@@ -345,16 +419,47 @@ func randomPolicies(r *rand.Rand, n int) []*v1alpha1.WebhookPolicy {
 				FailurePolicy:    pick(r, nil, nil, new(admissionregistrationv1.Ignore), new(admissionregistrationv1.Fail)),
 			},
 		}
-		if r.IntN(5) == 0 {
-			policies[i].Spec.Bindings = []v1alpha1.Binding{{Name: "a", ValidationActions: []admissionregistrationv1.ValidationAction{
-				pick(r, admissionregistrationv1.Audit, admissionregistrationv1.Warn, admissionregistrationv1.Deny),
-			}}}
-		}
+		randomWork(r, &policies[i].Spec)
 		if errs := Check(policies[i]); len(errs) > 0 {
 			panic(fmt.Sprintf("the generator made an invalid policy: %v", errs.ToAggregate()))
 		}
 	}
 	return policies
+}
+
+// randomWork makes a policy mutate, validate or do both, with random bindings.
+func randomWork(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
+	policy := &v1alpha1.WebhookPolicy{Spec: *spec}
+	if spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}; r.IntN(2) == 0 {
+		doingBoth(policy)
+		spec.Mutations = policy.Spec.Mutations
+		if r.IntN(2) == 0 {
+			spec.Validations = nil
+		}
+		spec.Order = pick(r, nil, nil, nil, new(int32(0)), new(int32(1000)))
+		spec.ReinvocationPolicy = pick(r, nil, nil, nil, new(admissionregistrationv1.NeverReinvocationPolicy), new(admissionregistrationv1.IfNeededReinvocationPolicy))
+		for !slices.ContainsFunc(spec.MatchConstraints.ResourceRules, mayMutate) {
+			spec.MatchConstraints.ResourceRules = append(spec.MatchConstraints.ResourceRules, randomRule(r))
+		}
+	}
+	if r.IntN(8) == 0 {
+		spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+	}
+	for i := range pick(r, 0, 0, 1, 1, 1, 2) {
+		b := v1alpha1.Binding{Name: fmt.Sprintf("b%d", i), ValidationActions: []admissionregistrationv1.ValidationAction{
+			pick(r, admissionregistrationv1.Audit, admissionregistrationv1.Warn, admissionregistrationv1.Deny, admissionregistrationv1.Deny, admissionregistrationv1.Deny),
+		}}
+		if r.IntN(4) > 0 {
+			b.MatchResources = &admissionregistrationv1.MatchResources{
+				NamespaceSelector: randomSelector(r, pick(r, "tier", "rank"), "prod", "a"),
+				ObjectSelector:    randomSelector(r, pick(r, "app", "tier"), "plain", "prod"),
+			}
+		}
+		if b.MatchResources != nil && r.IntN(4) == 0 {
+			b.MatchResources.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{randomRule(r)}
+		}
+		spec.Bindings = append(spec.Bindings, b)
+	}
 }
 
 func randomMatch(r *rand.Rand) *admissionregistrationv1.MatchResources {

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -12,17 +13,24 @@ import (
 )
 
 // Registered reports whether what is observed in the API server carries a
-// policy wholly: it is a member and an owner, its rules are covered, and
-// everything else about the webhook is as planned. If not, why says what is
-// missing. For many policies, make one View.
-func Registered(policy *v1alpha1.WebhookPolicy, plan Plan, observed []*admissionregistrationv1.ValidatingWebhookConfiguration) (refs []v1alpha1.WebhookReference, ok bool, why string) {
+// policy wholly, in each phase that it is called in: it is a member and an
+// owner, its rules are covered, and everything else about the webhook is as
+// planned. If not, refs are those of the phases in which it is, and why says
+// what is missing. For many policies, make one View.
+func Registered(policy *v1alpha1.WebhookPolicy, plan Plan, observed []Configuration) (refs []v1alpha1.WebhookReference, ok bool, why string) {
 	return NewView(plan, observed).Registered(Prepare(policy))
 }
 
 // View answers, for any number of policies, whether what is observed carries
 // them.
 type View struct {
-	carriers map[string][]*carrier
+	carriers map[member]*carrier
+}
+
+// member is a policy in a phase.
+type member struct {
+	phase  Phase
+	policy string
 }
 
 // carrier is a group with what is observed of it.
@@ -38,41 +46,39 @@ type carrier struct {
 
 // NewView compares a plan with what is observed. It changes neither, and
 // neither may change while the view is in use.
-func NewView(plan Plan, observed []*admissionregistrationv1.ValidatingWebhookConfiguration) View {
-	byName := make(map[string]*admissionregistrationv1.ValidatingWebhookConfiguration, len(observed))
-	for _, config := range observed {
-		byName[config.Name] = config
-	}
-	view := View{carriers: map[string][]*carrier{}}
-	for _, group := range plan.Groups {
-		c := newCarrier(group, byName[group.Configuration.Name])
+func NewView(plan Plan, observed []Configuration) View {
+	have := byKey(observed)
+	view := View{carriers: map[member]*carrier{}}
+	for i := range plan.Groups {
+		group := &plan.Groups[i]
+		c := newCarrier(group, have[keyOf(group.Configuration)])
 		for _, name := range group.Members {
-			view.carriers[name] = append(view.carriers[name], c)
+			view.carriers[member{group.Phase, name}] = c
 		}
 	}
 	return view
 }
 
-func newCarrier(group Group, have *admissionregistrationv1.ValidatingWebhookConfiguration) *carrier {
-	want := &group.Configuration.Webhooks[0]
+func newCarrier(group *Group, have Configuration) *carrier {
+	want := &group.webhook
 	c := &carrier{
 		group: group.Name,
-		ref:   v1alpha1.WebhookReference{Kind: configKind, Configuration: group.Configuration.Name, Webhook: want.Name},
+		ref:   v1alpha1.WebhookReference{Kind: group.Phase.kind(), Configuration: group.Configuration.GetName(), Webhook: want.Name},
 	}
 	if have == nil {
-		c.problem = fmt.Sprintf("%s %s does not exist yet", configKind, c.ref.Configuration)
+		c.problem = c.where() + " does not exist yet"
 		return c
 	}
-	webhook := findWebhook(have, want.Name)
-	if webhook == nil {
-		c.problem = fmt.Sprintf("%s %s has no webhook %s yet", configKind, have.Name, want.Name)
+	found := findWebhook(have, want.Name)
+	if found == nil {
+		c.problem = fmt.Sprintf("%s has no webhook %s yet", c.where(), want.Name)
 		return c
 	}
-	if fields := differences(want, webhook); len(fields) > 0 {
-		c.problem = fmt.Sprintf("webhook %s in %s %s has yet to be updated: %s", want.Name, configKind, have.Name, strings.Join(fields, ", "))
+	if fields := differences(want, found); len(fields) > 0 {
+		c.problem = fmt.Sprintf("webhook %s in %s has yet to be updated: %s", want.Name, c.where(), strings.Join(fields, ", "))
 		return c
 	}
-	c.rules = webhook.Rules
+	c.rules = found.Rules
 	c.members = newSet(Members(have))
 	c.owners = map[types.UID]struct{}{}
 	for _, owner := range policyOwners(have) {
@@ -81,10 +87,12 @@ func newCarrier(group Group, have *admissionregistrationv1.ValidatingWebhookConf
 	return c
 }
 
+func (c *carrier) where() string { return c.ref.Kind + " " + c.ref.Configuration }
+
 // differences names the fields, other than rules, that are not as planned. A
 // guard more than planned does no harm: a configuration that still carries a
 // policy with wildcards has one.
-func differences(want, have *admissionregistrationv1.ValidatingWebhook) []string {
+func differences(want, have *webhook) []string {
 	wantClient, haveClient := want.ClientConfig, have.ClientConfig
 	wantClient.CABundle, haveClient.CABundle = nil, nil
 	guarded := equality.Semantic.DeepEqual(have.MatchConditions, guardConditions(have.Rules))
@@ -102,6 +110,7 @@ func differences(want, have *admissionregistrationv1.ValidatingWebhook) []string
 		{"sideEffects", equality.Semantic.DeepEqual(want.SideEffects, have.SideEffects)},
 		{"timeoutSeconds", equality.Semantic.DeepEqual(want.TimeoutSeconds, have.TimeoutSeconds)},
 		{"admissionReviewVersions", equality.Semantic.DeepEqual(want.AdmissionReviewVersions, have.AdmissionReviewVersions)},
+		{"reinvocationPolicy", equality.Semantic.DeepEqual(want.ReinvocationPolicy, have.ReinvocationPolicy)},
 		{"matchConditions", guarded},
 	} {
 		if !f.same {
@@ -113,13 +122,14 @@ func differences(want, have *admissionregistrationv1.ValidatingWebhook) []string
 
 // Registered is the package's function of the same name.
 func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok bool, why string) {
-	carriers := v.carriers[policy.name]
-	if len(carriers) == 0 {
-		return nil, false, "no webhook is planned for it yet"
+	if len(policy.memberships) == 0 {
+		return nil, false, "no webhook is planned for it: it has nothing to be called for"
 	}
-	for _, c := range carriers {
-		if problem := c.lacks(policy); problem != "" {
-			why = problem
+	for i := range policy.memberships {
+		m := &policy.memberships[i]
+		c := v.carriers[member{m.settings.Phase, m.policy}]
+		if problem := c.lacks(m); problem != "" {
+			why = cmp.Or(why, problem)
 			continue
 		}
 		refs = append(refs, c.ref)
@@ -127,23 +137,23 @@ func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok boo
 	return refs, why == "", why
 }
 
-// lacks says what keeps the carrier from carrying the policy.
-func (c *carrier) lacks(policy Entry) string {
-	if c.group != policy.groupName && !strings.HasPrefix(c.group, policy.groupName+"-") {
-		return "the webhook for its latest change has yet to be planned"
-	}
-	if c.problem != "" {
+// lacks says what keeps the carrier, if there is one, from carrying the policy.
+func (c *carrier) lacks(m *membership) string {
+	switch {
+	case c == nil:
+		return "no " + m.settings.Phase.adjective() + " webhook is planned for it yet"
+	case c.group != m.groupName && !strings.HasPrefix(c.group, m.groupName+"-"):
+		return "the " + m.settings.Phase.adjective() + " webhook for its latest change has yet to be planned"
+	case c.problem != "":
 		return c.problem
+	case !c.members.has(m.policy):
+		return c.where() + " does not list it as a member yet"
 	}
-	where := configKind + " " + c.ref.Configuration
-	if !c.members.has(policy.name) {
-		return where + " does not list it as a member yet"
+	if _, ok := c.owners[m.uid]; !ok {
+		return c.where() + " has no owner reference to it yet"
 	}
-	if _, ok := c.owners[policy.uid]; !ok {
-		return where + " has no owner reference to it yet"
-	}
-	if !covers(c.rules, policy.atoms) {
-		return where + " does not cover all of its resourceRules yet"
+	if !covers(c.rules, m.atoms) {
+		return c.where() + " does not cover all of its resourceRules yet"
 	}
 	return ""
 }

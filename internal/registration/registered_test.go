@@ -26,12 +26,16 @@ func TestRegistered(t *testing.T) {
 		why    string
 	}{
 		"as planned":            {},
-		"more than planned":     {change: func(c *config) { *c = *widened(Group{Members: plan.Groups[0].Members, Configuration: c}, wide(c)) }},
+		"more than planned":     {change: func(c *config) { *c = *twice(c) }},
 		"a guard that it needs": {change: func(c *config) { *c = *wide(c) }},
+		"neither mutates nor validates": {
+			policy: policyFor("a", "pods", func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations = nil }),
+			why:    "no webhook is planned for it: it has nothing to be called for",
+		},
 		"rules of others gone":  {change: func(c *config) { c.Webhooks[0].Rules = podsOnly(c) }},
 		"a label of others":     {change: func(c *config) { c.Labels["a"] = "b" }},
-		"not planned":           {policy: policyFor("z", "pods"), why: "no webhook is planned for it yet"},
-		"not planned like this": {policy: policyFor("a", "pods", timeout(1)), why: "the webhook for its latest change has yet to be planned"},
+		"not planned":           {policy: policyFor("z", "pods"), why: "no validating webhook is planned for it yet"},
+		"not planned like this": {policy: policyFor("a", "pods", timeout(1)), why: "the validating webhook for its latest change has yet to be planned"},
 		"not there":             {gone: true, why: object + " does not exist yet"},
 		"no webhook":            {change: func(c *config) { c.Webhooks = nil }, why: object + " has no webhook " + group + ".validate.admission.ostiary.dev yet"},
 		"not a member":          {change: func(c *config) { c.Annotations[AnnotationMembers] = "b" }, why: object + " does not list it as a member yet"},
@@ -65,7 +69,7 @@ func TestRegistered(t *testing.T) {
 			}
 			observed := observe(plan)
 			if tc.change != nil {
-				tc.change(observed[0])
+				edit(observed[0], tc.change)
 			}
 			if tc.gone {
 				observed = nil
@@ -93,9 +97,15 @@ func wide(c *config) *config {
 	out := c.DeepCopy()
 	out.Annotations[AnnotationMembers] += ",y"
 	out.OwnerReferences = append(out.OwnerReferences, ownerOf("y"))
-	out.Webhooks[0].Rules = append(out.Webhooks[0].Rules, plainRules(policyFor("y", "*/*").Spec.MatchConstraints.ResourceRules)...)
+	out.Webhooks[0].Rules = append(out.Webhooks[0].Rules, plainRules(policyFor("y", "*/*").Spec.MatchConstraints.ResourceRules, PhaseValidate)...)
 	out.Webhooks[0].MatchConditions = guardConditions(out.Webhooks[0].Rules)
 	return out
+}
+
+// twice is a configuration with another policy, while it moves.
+func twice(c *config) *config {
+	group := Group{Phase: PhaseMutate, Members: Members(c), Configuration: c, webhook: c.Webhooks[0]}
+	return view(widened(&group, wide(c)))
 }
 
 func podsOnly(c *config) []admissionregistrationv1.RuleWithOperations {
@@ -112,8 +122,59 @@ func TestRegisteredInADividedGroup(t *testing.T) {
 	view := NewView(plan, observe(plan))
 	for _, policy := range policies {
 		refs, ok, why := view.Registered(Prepare(policy))
-		if !ok || len(refs) != 1 || !strings.HasPrefix(refs[0].Configuration, ConfigurationPrefix+Prepare(policy).groupName+"-") {
+		if !ok || len(refs) != 1 || !strings.HasPrefix(refs[0].Configuration, PhaseValidate.ConfigurationPrefix()+Prepare(policy).memberships[0].groupName+"-") {
 			t.Fatalf("%s: %v %t %q", policy.Name, refs, ok, why)
 		}
+	}
+}
+
+func TestRegisteredInBothPhases(t *testing.T) {
+	policy := policyFor("a", "pods", doingBoth)
+	plan := planOf(policy)
+	mutate, validate := plan.Groups[0], plan.Groups[1]
+	refs := []v1alpha1.WebhookReference{
+		{Kind: "MutatingWebhookConfiguration", Configuration: "ostiary-mutate-" + mutate.Name, Webhook: mutate.Name + ".mutate.admission.ostiary.dev"},
+		{Kind: "ValidatingWebhookConfiguration", Configuration: "ostiary-validate-" + validate.Name, Webhook: validate.Name + ".validate.admission.ostiary.dev"},
+	}
+	observed := observe(plan)
+	reinvoked := clone(observed[0])
+	edit(reinvoked, func(c *config) { *c.Webhooks[0].ReinvocationPolicy = "IfNeeded" })
+	tests := map[string]struct {
+		policy   *v1alpha1.WebhookPolicy
+		plan     Plan
+		observed []Configuration
+		wantRefs []v1alpha1.WebhookReference
+		wantWhy  string
+	}{
+		"both":            {policy: policy, plan: plan, observed: observed, wantRefs: refs},
+		"neither":         {policy: policy, plan: plan, wantWhy: "MutatingWebhookConfiguration " + refs[0].Configuration + " does not exist yet"},
+		"mutating only":   {policy: policy, plan: plan, observed: observed[:1], wantRefs: refs[:1], wantWhy: "ValidatingWebhookConfiguration " + refs[1].Configuration + " does not exist yet"},
+		"validating only": {policy: policy, plan: plan, observed: observed[1:], wantRefs: refs[1:], wantWhy: "MutatingWebhookConfiguration " + refs[0].Configuration + " does not exist yet"},
+		"only its validations are planned": {
+			policy: policy, plan: planOf(policyFor("a", "pods")), observed: observed[1:], wantRefs: refs[1:], wantWhy: "no mutating webhook is planned for it yet",
+		},
+		"other order planned": {
+			policy: policyFor("a", "pods", doingBoth, order(1)), plan: plan, observed: observed, wantRefs: refs[1:],
+			wantWhy: "the mutating webhook for its latest change has yet to be planned",
+		},
+		"reinvocation": {
+			policy: policy, plan: plan, observed: []Configuration{reinvoked, observed[1]}, wantRefs: refs[1:],
+			wantWhy: "webhook " + refs[0].Webhook + " in MutatingWebhookConfiguration " + refs[0].Configuration + " has yet to be updated: reinvocationPolicy",
+		},
+		"a phase that it no longer has": {policy: policyFor("a", "pods"), plan: planOf(policyFor("a", "pods")), observed: observed, wantRefs: refs[1:]},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			refs, ok, why := Registered(tc.policy, tc.plan, tc.observed)
+			if diff := cmp.Diff(tc.wantRefs, refs); diff != "" {
+				t.Errorf("refs (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantWhy, why); diff != "" {
+				t.Errorf("why (-want +got):\n%s", diff)
+			}
+			if ok != (tc.wantWhy == "") {
+				t.Errorf("ok = %t", ok)
+			}
+		})
 	}
 }

@@ -24,24 +24,12 @@ const (
 	// LabelPhase says in which phase of admission a generated configuration
 	// is called.
 	LabelPhase = "admission.ostiary.dev/phase"
-	// PhaseValidate is the value of LabelPhase of validating configurations.
-	PhaseValidate = "validate"
 
 	// AnnotationMembers lists the policies that a configuration carries,
 	// sorted and joined by commas.
 	AnnotationMembers = "admission.ostiary.dev/members"
 
-	// ConfigurationPrefix begins the name of every generated validating
-	// configuration. Nothing without it is ever deleted.
-	ConfigurationPrefix = "ostiary-validate-"
-
-	// PathPrefix begins the path of every call of the validate phase. The name
-	// of the call group follows.
-	PathPrefix = "/validate/"
-
-	webhookDomain = ".validate." + v1alpha1.GroupName
-	policyKind    = "WebhookPolicy"
-	configKind    = "ValidatingWebhookConfiguration"
+	policyKind = "WebhookPolicy"
 )
 
 // Input is all that a plan depends on.
@@ -63,26 +51,39 @@ type Input struct {
 // Group is a call group: the policies that one webhook carries. Nothing in it
 // may be changed.
 type Group struct {
-	// Name is the group's name, a DNS label.
+	// Phase is the phase of admission in which the group is called.
+	Phase Phase
+	// Name is the group's name, a DNS label. It is unique within the phase.
 	Name string
 	// Path is where the API server sends the group's requests.
 	Path string
 	// Members are the names of the group's policies, sorted.
 	Members []string
-	// Configuration is the object to be applied.
-	Configuration *admissionregistrationv1.ValidatingWebhookConfiguration
+	// Configuration is the object to be applied, of the phase's kind.
+	Configuration Configuration
+
+	// webhook is the one webhook of the configuration, which it shares its
+	// contents with.
+	webhook webhook
 }
+
+// Key is the group's phase and name.
+func (g *Group) Key() GroupKey { return GroupKey{Phase: g.Phase, Name: g.Name} }
 
 // Plan is what has to be registered.
 type Plan struct {
-	// Groups are sorted by name.
+	// Groups are sorted by phase and name, mutating ones first. API servers
+	// call those of the mutating phase in this order.
 	Groups []Group
 }
 
-// GroupsOf lists the names of the groups that carry a policy.
-func (p Plan) GroupsOf(policy string) []string {
+// GroupsOf lists the names of the groups that carry a policy in a phase.
+func (p Plan) GroupsOf(phase Phase, policy string) []string {
 	var names []string
 	for i := range p.Groups {
+		if p.Groups[i].Phase != phase {
+			continue
+		}
 		if _, ok := slices.BinarySearch(p.Groups[i].Members, policy); ok {
 			names = append(names, p.Groups[i].Name)
 		}
@@ -92,28 +93,29 @@ func (p Plan) GroupsOf(policy string) []string {
 
 // Build plans the registration of all policies of the input.
 func Build(in Input) Plan {
-	entries := make([]*Entry, 0, len(in.Policies)+len(in.Entries))
+	entries := slices.Clone(in.Entries)
 	for _, policy := range in.Policies {
-		entry := Prepare(policy)
-		entries = append(entries, &entry)
+		entries = append(entries, Prepare(policy))
 	}
-	for i := range in.Entries {
-		entries = append(entries, &in.Entries[i])
-	}
-	slices.SortFunc(entries, func(a, b *Entry) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.name, b.name) })
 
-	byKey := map[string][]*Entry{}
-	for _, entry := range entries {
-		byKey[entry.key] = append(byKey[entry.key], entry)
+	bySettings := map[string][]*membership{}
+	for i := range entries {
+		for j := range entries[i].memberships {
+			m := &entries[i].memberships[j]
+			bySettings[m.key] = append(bySettings[m.key], m)
+		}
 	}
 	frame := newFrame(in)
 	var plan Plan
-	for _, sharing := range byKey {
+	for _, sharing := range bySettings {
 		for _, b := range divide(sharing) {
 			plan.Groups = append(plan.Groups, frame.group(b))
 		}
 	}
-	slices.SortFunc(plan.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(plan.Groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name))
+	})
 	return plan
 }
 
@@ -129,35 +131,33 @@ func newFrame(in Input) frame {
 }
 
 func (f frame) group(b bucket) Group {
-	g := Group{Name: b.name(), Members: make([]string, len(b.entries))}
-	g.Path = PathPrefix + g.Name
-	owners := make([]metav1.OwnerReference, len(b.entries))
-	for i, entry := range b.entries {
-		g.Members[i] = entry.name
+	g := Group{Phase: b.members[0].settings.Phase, Name: b.name(), Members: make([]string, len(b.members))}
+	g.Path = g.Phase.PathPrefix() + g.Name
+	owners := make([]metav1.OwnerReference, len(b.members))
+	for i, m := range b.members {
+		g.Members[i] = m.policy
 		owners[i] = metav1.OwnerReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind, Name: entry.name, UID: entry.uid,
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind, Name: m.policy, UID: m.uid,
 		}
 	}
-	g.Configuration = &admissionregistrationv1.ValidatingWebhookConfiguration{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: configKind},
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            ConfigurationPrefix + g.Name,
-			Labels:          map[string]string{LabelManagedBy: ManagedBy, LabelPhase: PhaseValidate},
-			Annotations:     map[string]string{AnnotationMembers: strings.Join(g.Members, ",")},
-			OwnerReferences: owners,
-		},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{f.webhook(b, g)},
-	}
+	g.webhook = f.webhook(b, &g)
+	g.Configuration = NewConfiguration(g.Phase)
+	g.Configuration.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(g.Phase.kind()))
+	g.Configuration.SetName(g.Phase.ConfigurationPrefix() + g.Name)
+	g.Configuration.SetLabels(map[string]string{LabelManagedBy: ManagedBy, LabelPhase: string(g.Phase)})
+	g.Configuration.SetAnnotations(map[string]string{AnnotationMembers: strings.Join(g.Members, ",")})
+	g.Configuration.SetOwnerReferences(owners)
+	setWebhooks(g.Configuration, []webhook{g.webhook})
 	return g
 }
 
 // webhook sets every field that the API server would otherwise fill with a
 // default, so that what is read back equals what was written.
-func (f frame) webhook(b bucket, g Group) admissionregistrationv1.ValidatingWebhook {
-	s := b.entries[0].settings
+func (f frame) webhook(b bucket, g *Group) webhook {
+	s := b.members[0].settings
 	rules := b.rules()
-	return admissionregistrationv1.ValidatingWebhook{
-		Name:                    g.Name + webhookDomain,
+	w := webhook{
+		Name:                    g.Name + g.Phase.webhookDomain(),
 		ClientConfig:            f.endpoint.clientConfig(g.Path, f.caBundle),
 		Rules:                   rules,
 		FailurePolicy:           new(s.FailurePolicy),
@@ -169,4 +169,8 @@ func (f frame) webhook(b bucket, g Group) admissionregistrationv1.ValidatingWebh
 		AdmissionReviewVersions: []string{"v1"},
 		MatchConditions:         guardConditions(rules),
 	}
+	if g.Phase == PhaseMutate {
+		w.ReinvocationPolicy = new(s.ReinvocationPolicy)
+	}
+	return w
 }

@@ -24,6 +24,10 @@ const (
 	opAny
 
 	opAll = opConnect | opCreate | opDelete | opUpdate | opAny
+
+	// opMutable are the operations that mutations are called for, as in native
+	// policies: what a DELETE sends is not stored.
+	opMutable = opConnect | opCreate | opUpdate
 )
 
 // atom is a part of a rule: one API group, one resource, one scope. Unlike
@@ -79,20 +83,26 @@ func (o operations) list() []admissionregistrationv1.OperationType {
 	return out
 }
 
-// plainRules are rules in canonical form and without resourceNames. Their
-// order is kept.
-func plainRules(rules []admissionregistrationv1.NamedRuleWithOperations) []admissionregistrationv1.RuleWithOperations {
-	out := make([]admissionregistrationv1.RuleWithOperations, len(rules))
+// plainRules are rules in canonical form, without resourceNames and without
+// what the phase has no calls for. Their order is kept.
+func plainRules(rules []admissionregistrationv1.NamedRuleWithOperations, phase Phase) []admissionregistrationv1.RuleWithOperations {
+	out := make([]admissionregistrationv1.RuleWithOperations, 0, len(rules))
 	for i := range rules {
-		out[i] = admissionregistrationv1.RuleWithOperations{
-			Operations: operationsOf(rules[i].Operations).list(),
+		ops := operationsOf(rules[i].Operations)
+		if phase == PhaseMutate {
+			if ops &= opMutable; ops == 0 {
+				continue
+			}
+		}
+		out = append(out, admissionregistrationv1.RuleWithOperations{
+			Operations: ops.list(),
 			Rule: admissionregistrationv1.Rule{
 				APIGroups:   sortedSet(rules[i].APIGroups),
 				APIVersions: sortedSet(rules[i].APIVersions),
 				Resources:   compactResources(sortedSet(rules[i].Resources)),
 				Scope:       new(scopeOf(rules[i].Scope)),
 			},
-		}
+		})
 	}
 	return out
 }

@@ -35,7 +35,7 @@ func TestVersionSignature(t *testing.T) {
 			next.APIGroups, next.Resources, next.APIVersions = []string{group}, []string{resource}, strings.Split(versions, "+")
 			list = append(list, next)
 		}
-		s, _ := versionSignature(plainRules(list))
+		s, _ := versionSignature(plainRules(list, PhaseValidate))
 		return s
 	}
 	for name, tc := range tests {
