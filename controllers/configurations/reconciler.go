@@ -188,7 +188,8 @@ func (r *Reconciler) apply(ctx context.Context, want *configuration) error {
 func (r *Reconciler) overwrite(ctx context.Context, have, want *configuration) (*configuration, error) {
 	changed := have.DeepCopy()
 	changed.Webhooks = want.DeepCopy().Webhooks
-	if err := r.Client.Update(ctx, changed, client.FieldOwner(registration.FieldManager)); err != nil {
+	whole := client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, changed, whole, client.FieldOwner(registration.FieldManager)); err != nil {
 		return nil, fmt.Errorf("overwriting configuration %s: %w", want.Name, err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("removed foreign fields from configuration", "configuration", want.Name)
