@@ -76,7 +76,10 @@ func (d demo) install(ctx context.Context) error {
 
 func (d demo) startManager(ctx context.Context, path string) (*controlplane.Running, error) {
 	d.say("Starting the manager, outside of the cluster")
-	return manager.Start(ctx, d.cp, manager.Options{Path: path, Args: []string{"--log-format=console"}})
+	return manager.Start(ctx, d.cp, manager.Options{Path: path, Args: []string{
+		"--log-format=console",
+		"--drain-max=100ms", // the API server keeps its idle connections for longer than a user waits
+	}})
 }
 
 // perform puts the samples into force and shows what they do.
