@@ -28,7 +28,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	d := demo{progress: progress{out: out, start: time.Now()}}
 	d.say("Starting a Kubernetes control plane")
 	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: o.dir, Log: d}); err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.cp.Stop()) }()
 	d.kubectl = kubectl{path: d.cp.Kubectl(), kubeconfig: d.cp.Kubeconfig(), home: filepath.Join(d.cp.Dir(), "kubectl")}
@@ -37,11 +37,19 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	}
 	running, err := d.startManager(ctx, o.manager)
 	if err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	err = d.show(ctx, running, o.once)
 	d.say("Stopping everything")
 	return errors.Join(err, running.Stop())
+}
+
+// unlessEnded returns err, or just why ctx ended: no log has to explain that.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // show does so while the manager lives, and says what its log says if that fails.
