@@ -34,9 +34,11 @@ demo: kubernetes build ## Show Ostiary at work on a control plane of its own, un
 	@exec bin/demo $${ONCE:+-once}
 
 .PHONY: bench
-bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allows everything
-	go test -run '^$$' -bench . -benchmem ./internal/... ./webhooks/...
-	go run ./test/bench
+bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allows everything (BENCHFLAGS="-check -short")
+	@echo "Running the Go benchmarks"
+	@go test -run '^$$' -bench . -benchmem ./test/bench ./internal/... ./webhooks/...
+	@go build -o bin/bench ./hack/bench # go run would keep SIGTERM from it
+	@exec bin/bench $(BENCHFLAGS)
 
 ##@ Check
 
@@ -88,7 +90,7 @@ install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/ins
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane
-	rm -rf bin/ostiary bin/demo dist
+	rm -rf bin/ostiary bin/demo bin/bench dist
 
 .PHONY: distclean
 distclean: ## Remove everything that was built
