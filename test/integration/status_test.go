@@ -56,9 +56,9 @@ func TestStatusTellsTheTruth(t *testing.T) {
 	c.awaitEvent(t, "status", "Warning", "Invalid")
 }
 
-// A fact that is gone makes its condition false: without the permission to
-// write configurations nothing can be registered.
-func TestStatusFollowsTheConfiguration(t *testing.T) {
+// A status that says Ready is not taken for the fact: a configuration that was
+// deleted while no manager ran is made again.
+func TestStatusIsNotTakenForTheFact(t *testing.T) {
 	c := install(t)
 	m := c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -69,7 +69,7 @@ func TestStatusFollowsTheConfiguration(t *testing.T) {
 	c.manager(t)
 	c.awaitDenied(t, namespace, "follows")
 	if again := c.carrier(t, "follows"); again.UID == config.UID {
-		t.Error("the configuration was not deleted")
+		t.Error("the configuration is the one that was deleted")
 	}
 }
 
