@@ -46,7 +46,6 @@ type cluster struct {
 	program    string
 	kubeconfig string // the manager's
 	config     *rest.Config
-	ca         []byte
 	audit      *auditLog
 	statuses   *statusWatch
 	webhook    string // address that the configurations name
@@ -284,7 +283,7 @@ func (c *cluster) awaitDenied(t *testing.T, namespace, policy string) {
 	t.Helper()
 	await(t).Eventually(func() error {
 		if err := c.probe(t.Context(), namespace, bad); !deniedBy(err, policy) {
-			return fmt.Errorf("got %v, want a denial by policy %s", err, policy)
+			return fmt.Errorf("got %w, want a denial by policy %s", err, policy)
 		}
 		return nil
 	}).Should(Succeed())

@@ -98,7 +98,7 @@ func TestDeleteMeansGone(t *testing.T) {
 		await(t).Eventually(func() error {
 			err := c.probe(t.Context(), namespace, bad)
 			if deniedBy(err, "gone-a") || !deniedBy(err, "gone-b") {
-				return fmt.Errorf("got %v, want a denial by gone-b alone", err)
+				return fmt.Errorf("got %w, want a denial by gone-b alone", err)
 			}
 			return nil
 		}).Should(Succeed())

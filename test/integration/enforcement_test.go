@@ -273,7 +273,7 @@ func TestKubectlShowsDenialsAndWarnings(t *testing.T) {
 			await(t).Eventually(func() error {
 				_, errOut, err := c.kubectl(t.Context(), "", "create", "configmap", "probe", "-n", tt.namespace, "--from-literal=verdict=bad", "--dry-run=server")
 				if (err != nil) != tt.wantErr || !strings.Contains(errOut, tt.want) {
-					return fmt.Errorf("kubectl ended with %v and said %q, want %q", err, errOut, tt.want)
+					return fmt.Errorf("kubectl ended with %w and said %q, want %q", err, errOut, tt.want)
 				}
 				return nil
 			}).Should(Succeed())

@@ -5,10 +5,9 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
 // The death of the leader makes another replica lead, at the latest when the
