@@ -17,7 +17,7 @@ KUSTOMIZE := $(tools)/kustomize
 help: ## List the targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
-##@ Build and run
+##@ Build and run --allow-parallel-runners
 
 .PHONY: build
 build: ## Build the manager, bin/ostiary
@@ -56,8 +56,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
 	@hack/check-layout.sh
 	@echo "Linting"
-	@$(GOLANGCI_LINT) run
-	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run
+	@$(GOLANGCI_LINT) run --allow-parallel-runners
+	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners
 
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT) ## Format the Go files

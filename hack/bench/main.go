@@ -36,7 +36,7 @@ type options struct {
 }
 
 // errNotMet is the answer to -check.
-var errNotMet = errors.New("a budget is not met") //nolint:gochecknoglobals // a constant in all but name
+var errNotMet = errors.New("a budget is not met")
 
 func main() {
 	o, err := parse(os.Args[1:])

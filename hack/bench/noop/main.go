@@ -3,7 +3,7 @@
 //
 //	noop -port PORT -health HOST:PORT -cert-dir DIR
 //
-// It logs nothing, which is less work than an ordinary webhook has.
+// It logs as Ostiary and most webhooks do: with zap, from level info.
 package main
 
 import (
@@ -16,7 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -28,16 +29,20 @@ func main() {
 	health := flag.String("health", "127.0.0.1:8081", "address that answers 200 when the webhook serves")
 	certDir := flag.String("cert-dir", "", "folder with tls.crt and tls.key")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *port, *health, *certDir); err != nil {
+	if err := run(*port, *health, *certDir); err != nil {
 		fmt.Fprintln(os.Stderr, "noop: "+err.Error())
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, port int, health, certDir string) error {
-	log.SetLogger(logr.Discard())
+func run(port int, health, certDir string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	zapLog, err := zap.NewProduction()
+	if err != nil {
+		return fmt.Errorf("making the logger: %w", err)
+	}
+	log.SetLogger(zapr.NewLogger(zapLog))
 	server := webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: port, CertDir: certDir})
 	server.Register("/validate", &webhook.Admission{
 		Handler: admission.HandlerFunc(func(context.Context, admission.Request) admission.Response {
