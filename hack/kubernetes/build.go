@@ -3,8 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"debug/buildinfo"
+	"errors"
 	"fmt"
 	"io"
 	"os"
