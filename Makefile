@@ -17,7 +17,7 @@ KUSTOMIZE := $(tools)/kustomize
 help: ## List the targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
-##@ Build and run
+##@ Build and run --allow-parallel-runners
 
 .PHONY: build
 build: ## Build the manager, bin/ostiary
@@ -34,9 +34,11 @@ demo: kubernetes build ## Show Ostiary at work on a control plane of its own, un
 	@exec bin/demo $${ONCE:+-once}
 
 .PHONY: bench
-bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allows everything
-	go test -run '^$$' -bench . -benchmem ./internal/... ./webhooks/...
-	go run ./test/bench
+bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allows everything (BENCHFLAGS="-check -short")
+	@echo "Running the Go benchmarks"
+	@go test -run '^$$' -bench . -benchmem ./test/bench ./internal/... ./webhooks/...
+	@go build -o bin/bench ./hack/bench # go run would keep SIGTERM from it
+	@exec bin/bench $(BENCHFLAGS)
 
 ##@ Check
 
@@ -54,8 +56,9 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
 	@hack/check-layout.sh
 	@echo "Linting"
-	@$(GOLANGCI_LINT) run
-	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run
+	@$(GOLANGCI_LINT) run --allow-parallel-runners
+	@# This module replaces the staging modules of Kubernetes with their releases.
+	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners --disable gomoddirectives
 
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT) ## Format the Go files
@@ -89,7 +92,7 @@ install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/ins
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane
-	rm -rf bin/ostiary bin/demo dist
+	rm -rf bin/ostiary bin/demo bin/bench dist
 
 .PHONY: distclean
 distclean: ## Remove everything that was built

@@ -10,11 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -60,23 +56,3 @@ func command(args []string) error {
 
 // version is set by the linker.
 var version = "dev"
-
-func newLogger(o options.Options) (logr.Logger, error) {
-	level, err := zapcore.ParseLevel(o.LogLevel)
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("parsing --log-level: %w", err)
-	}
-	config := zap.NewProductionConfig()
-	if o.LogFormat == "console" {
-		config.Encoding = "console"
-		config.EncoderConfig.EncodeLevel = zapcore.CapitalLevelEncoder
-	}
-	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	config.Level = zap.NewAtomicLevelAt(level)
-	config.DisableStacktrace = true
-	zapLog, err := config.Build()
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
-	}
-	return zapr.NewLogger(zapLog), nil
-}

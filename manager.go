@@ -272,7 +272,7 @@ func (r *replica) addChecks() error {
 		"certificates": func(*http.Request) error { return r.watcher.Ready() },
 		"server":       r.server.Ready,
 	} {
-		if err := r.manager.AddReadyzCheck(name, check); err != nil {
+		if err := r.manager.AddReadyzCheck(name, onChange(r.log, name, check)); err != nil {
 			return fmt.Errorf("adding the readiness check %s: %w", name, err)
 		}
 	}

@@ -73,7 +73,7 @@ func byGroup() Evaluator {
 			panic("secret of the evaluator")
 		case "nil-map":
 			var m map[string]int
-			m["a"] = 1
+			m["a"] = 1 //nolint:govet,staticcheck // the panic is the point
 		case "slow":
 			<-ctx.Done()
 			return nil, fmt.Errorf("evaluating: %w", ctx.Err())

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -66,7 +67,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		Conn:     tls.Server(raw, l.config),
 		listener: l,
 		excess:   open > l.limit,
-		retireAt: time.Now().Add(minAge + rand.N(maxAge-minAge)),
+		retireAt: time.Now().Add(minAge + rand.N(maxAge-minAge)), //nolint:gosec // it spreads load and guards nothing
 	}, nil
 }
 
@@ -94,7 +95,8 @@ type conn struct {
 func (c *conn) ConnectionState() tls.ConnectionState {
 	c.handshake.Do(func() {
 		_ = c.SetDeadline(time.Now().Add(c.listener.handshakeTimeout))
-		if err := c.Handshake(); err != nil {
+		// The deadline above ends it, and closing the connection does.
+		if err := c.HandshakeContext(context.Background()); err != nil {
 			c.listener.metrics.handshakeFailed(handshakeFailure(err))
 			_ = c.Close()
 			return
@@ -123,7 +125,9 @@ const (
 	reasonOther       = "other" // no common version, no certificate to serve, ...
 )
 
-var handshakeReasons = []string{reasonCertificate, reasonAlert, reasonNotTLS, reasonTimeout, reasonClosed, reasonOther}
+func handshakeReasons() []string {
+	return []string{reasonCertificate, reasonAlert, reasonNotTLS, reasonTimeout, reasonClosed, reasonOther}
+}
 
 // handshakeFailure returns the reason of a failed handshake.
 func handshakeFailure(err error) string {

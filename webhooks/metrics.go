@@ -10,10 +10,12 @@ import (
 )
 
 // answerCodes are the status codes that the handler answers with.
-var answerCodes = []int{
-	http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestTimeout,
-	http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusInternalServerError,
-	http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+func answerCodes() []int {
+	return []int{
+		http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestTimeout,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusInternalServerError,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	}
 }
 
 // metrics holds every series from the start: their number is fixed, and counting takes no lock.
@@ -58,11 +60,11 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	for _, phase := range []Phase{Validate, Mutate, otherPhase} {
 		m.duration[phase] = duration.WithLabelValues(string(phase))
 		m.requests[phase] = map[int]prometheus.Counter{}
-		for _, code := range answerCodes {
+		for _, code := range answerCodes() {
 			m.requests[phase][code] = requests.WithLabelValues(string(phase), strconv.Itoa(code))
 		}
 	}
-	for _, reason := range handshakeReasons {
+	for _, reason := range handshakeReasons() {
 		m.handshakeErrors[reason] = handshakes.WithLabelValues(reason)
 	}
 	return m, register(registerer, requests, duration, inFlight, panics, handshakes)

@@ -89,7 +89,7 @@ func newWorld(t *testing.T) *world {
 
 // checkLog fails the test when the log of any verbosity holds a key.
 func (w *world) checkLog() {
-	for _, name := range []string{DefaultCASecret, DefaultServingSecret} {
+	for _, name := range []string{defaultCAName, defaultServingName} {
 		if s, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(context.Background(), name, metav1.GetOptions{}); err == nil {
 			w.remember(s)
 		}

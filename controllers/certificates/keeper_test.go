@@ -30,7 +30,7 @@ func TestFromNothing(t *testing.T) {
 	w.startKeeper()
 	state := w.settled(watcher)
 
-	for _, name := range []string{DefaultCASecret, DefaultServingSecret} {
+	for _, name := range []string{defaultCAName, defaultServingName} {
 		s := w.secret(name)
 		if s.Type != corev1.SecretTypeTLS {
 			t.Errorf("%s has type %s", name, s.Type)
@@ -63,7 +63,7 @@ func TestNoWriteAtRest(t *testing.T) {
 	watcher := w.startWatcher()
 	w.startKeeper()
 	w.settled(watcher)
-	ca, serving := w.secret(DefaultCASecret).ResourceVersion, w.secret(DefaultServingSecret).ResourceVersion
+	ca, serving := w.secret(defaultCAName).ResourceVersion, w.secret(defaultServingName).ResourceVersion
 	written := strings.Count(w.log.String(), "certificates written")
 	if written != 2 {
 		t.Errorf("%d writes to begin with, want 2", written)
@@ -73,7 +73,7 @@ func TestNoWriteAtRest(t *testing.T) {
 		w.settled(watcher)
 		time.Sleep(pause)
 	}
-	if w.secret(DefaultCASecret).ResourceVersion != ca || w.secret(DefaultServingSecret).ResourceVersion != serving {
+	if w.secret(defaultCAName).ResourceVersion != ca || w.secret(defaultServingName).ResourceVersion != serving {
 		t.Error("a Secret was written at rest")
 	}
 }
@@ -161,18 +161,18 @@ func TestLossAndDamage(t *testing.T) {
 		wantNewKey bool // of the leaf
 		wantLog    string
 	}{
-		"serving deleted":       {secret: DefaultServingSecret, wantNewKey: true},
-		"CA deleted":            {secret: DefaultCASecret, wantNewCA: true},
-		"serving emptied":       {secret: DefaultServingSecret, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
-		"certificate corrupt":   {secret: DefaultServingSecret, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: something that is not PEM"},
-		"key corrupt":           {secret: DefaultServingSecret, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: something that is not PEM"},
-		"certificate too large": {secret: DefaultServingSecret, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: at most 65536 are read"},
-		"bundle corrupt":        {secret: DefaultServingSecret, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: something that is not PEM"},
-		"bundle not canonical":  {secret: DefaultServingSecret, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
-		"epoch corrupt":         {secret: DefaultServingSecret, change: set(epochField, []byte("-1")), wantLog: "field epoch: not a count of CAs"},
-		"CA's key corrupt":      {secret: DefaultCASecret, change: set(keyField, corrupt), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: something that is not PEM"},
-		"CA's key of another":   {secret: DefaultCASecret, change: set(keyField, strangersKey(t)), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
-		"CA's epoch lost":       {secret: DefaultCASecret, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantNewCA: true, wantLog: "reading Secret ostiary-ca: field epoch: not a count of CAs"},
+		"serving deleted":       {secret: defaultServingName, wantNewKey: true},
+		"CA deleted":            {secret: defaultCAName, wantNewCA: true},
+		"serving emptied":       {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
+		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: something that is not PEM"},
+		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: something that is not PEM"},
+		"certificate too large": {secret: defaultServingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: at most 65536 are read"},
+		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: something that is not PEM"},
+		"bundle not canonical":  {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
+		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not a count of CAs"},
+		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: something that is not PEM"},
+		"CA's key of another":   {secret: defaultCAName, change: set(keyField, strangersKey(t)), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
+		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantNewCA: true, wantLog: "reading Secret ostiary-ca: field epoch: not a count of CAs"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestLossAndDamage(t *testing.T) {
 				s.Labels["example.org/mine"] = "yes"
 				s.Annotations = map[string]string{"example.org/mine": "yes"}
 				tc.change(s)
-				s, err = secrets.Update(t.Context(), s, metav1.UpdateOptions{})
+				_, err = secrets.Update(t.Context(), s, metav1.UpdateOptions{})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -244,7 +244,7 @@ func TestBothLostAndExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.put(DefaultServingSecret, data)
+	w.put(defaultServingName, data)
 	watcher := w.startWatcher()
 	NewWithT(t).Eventually(watcher.Ready, patience, pause).Should(MatchError(ContainSubstring("the certificate expired at")))
 	if watcher.Bundle() != nil {
@@ -306,7 +306,7 @@ func TestStaleWriteIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := w.secret(DefaultServingSecret)
+	s := w.secret(defaultServingName)
 	s.Labels["changed"] = "yes"
 	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 	}
 	stop()
 
-	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), DefaultServingSecret, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.run(k.Run)
@@ -364,7 +364,7 @@ func TestPermissions(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "ostiary"},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}, ResourceNames: []string{DefaultCASecret, DefaultServingSecret}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}, ResourceNames: []string{defaultCAName, defaultServingName}},
 		},
 	}
 	if _, err := w.client.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
@@ -389,7 +389,7 @@ func TestPermissions(t *testing.T) {
 		t.Error("the test proves nothing: the user may list all Secrets")
 	}
 	// Only the watch tells the Keeper, because the clock stands still.
-	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), DefaultServingSecret, metav1.DeleteOptions{}); err != nil {
+	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.settled(watcher)

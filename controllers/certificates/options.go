@@ -22,8 +22,8 @@ import (
 
 // The names of the Secrets. Ostiary's role grants access to these by name.
 const (
-	DefaultCASecret      = "ostiary-ca"
-	DefaultServingSecret = "ostiary-serving"
+	defaultCAName      = "ostiary-ca"
+	defaultServingName = "ostiary-serving"
 )
 
 // maxRest is the longest time between two looks at the clock. Timers stand
@@ -46,7 +46,7 @@ type SecretNames struct {
 type Options struct {
 	// Namespace is the one of the Secrets.
 	Namespace string
-	// SecretNames default to DefaultCASecret and DefaultServingSecret.
+	// SecretNames default to ostiary-ca and ostiary-serving.
 	SecretNames SecretNames
 	// ServerNames are what the certificate is for.
 	ServerNames ServerNames
@@ -61,8 +61,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.SecretNames.CA = cmp.Or(o.SecretNames.CA, DefaultCASecret)
-	o.SecretNames.Serving = cmp.Or(o.SecretNames.Serving, DefaultServingSecret)
+	o.SecretNames.CA = cmp.Or(o.SecretNames.CA, defaultCAName)
+	o.SecretNames.Serving = cmp.Or(o.SecretNames.Serving, defaultServingName)
 	o.Lifetimes = o.Lifetimes.WithDefaults()
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -73,13 +73,13 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
 			w := newWorld(t)
-			w.put(DefaultServingSecret, dataOf(t, good))
+			w.put(defaultServingName, dataOf(t, good))
 			watcher := w.startWatcher()
 			g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
 			bundle, address := watcher.Bundle(), w.serve(watcher)
 			changed := watcher.Subscribe()
 
-			w.put(DefaultServingSecret, tc.data)
+			w.put(defaultServingName, tc.data)
 			count := func() float64 {
 				return testutil.ToFloat64(watcher.metrics.rejected.WithLabelValues(string(tc.reason)))
 			}
@@ -99,7 +99,7 @@ func TestRefusals(t *testing.T) {
 			g.Expect(watcher.Ready()).To(Succeed())
 			g.Expect(changed).NotTo(Receive())
 
-			w.put(DefaultServingSecret, dataOf(t, stranger))
+			w.put(defaultServingName, dataOf(t, stranger))
 			g.Eventually(changed, patience, pause).Should(Receive())
 			if _, err := w.servedSerial(address, stranger.Bundle.PEM()); err != nil {
 				t.Errorf("after the repair: %v", err)
@@ -110,10 +110,10 @@ func TestRefusals(t *testing.T) {
 
 func TestDeletedSecretIsKeptInMemory(t *testing.T) {
 	g, w := NewWithT(t), newWorld(t)
-	w.put(DefaultServingSecret, dataOf(t, makeState(t, serverNames, w.clock.Now()).Serving))
+	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, w.clock.Now()).Serving))
 	watcher := w.startWatcher()
 	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
-	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), DefaultServingSecret, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	g.Eventually(w.log.String, patience, pause).Should(ContainSubstring("the Secret is gone, keeping what is served"))
@@ -127,7 +127,7 @@ func TestDeletedSecretIsKeptInMemory(t *testing.T) {
 // its time comes, without an event.
 func TestNotYetValid(t *testing.T) {
 	g, w := NewWithT(t), newWorld(t)
-	w.put(DefaultServingSecret, dataOf(t, makeState(t, serverNames, w.clock.Now().Add(2*time.Hour)).Serving))
+	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, w.clock.Now().Add(2*time.Hour)).Serving))
 	watcher := w.startWatcher()
 	g.Eventually(watcher.Ready, patience, pause).Should(MatchError(ContainSubstring("not valid before")))
 	g.Eventually(func() error {
@@ -148,7 +148,7 @@ func TestReady(t *testing.T) {
 	g.Expect(watcher.Bundle()).To(BeNil())
 
 	made := w.clock.Now()
-	w.put(DefaultServingSecret, dataOf(t, makeState(t, serverNames, made).Serving))
+	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, made).Serving))
 	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
 	w.clock.SetTime(made.Add(89*day - 2*time.Second))
 	g.Expect(watcher.Ready()).To(Succeed())
@@ -161,7 +161,7 @@ func TestReady(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	g, w := NewWithT(t), newWorld(t)
 	state := makeState(t, serverNames, w.clock.Now())
-	w.put(DefaultServingSecret, dataOf(t, state.Serving))
+	w.put(defaultServingName, dataOf(t, state.Serving))
 	watcher := w.startWatcher()
 	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
 	for certificate, want := range map[string]time.Time{

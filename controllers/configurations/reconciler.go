@@ -4,6 +4,7 @@ package configurations
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/go-logr/logr"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -184,11 +186,18 @@ func (r *Reconciler) apply(ctx context.Context, want *configuration) error {
 }
 
 // overwrite removes what another field manager added to the webhooks, which an
-// apply cannot: a webhook or a condition of its own.
+// apply cannot: a webhook or a condition of its own. A merge patch replaces the
+// whole list, if the configuration is still as it was read.
 func (r *Reconciler) overwrite(ctx context.Context, have, want *configuration) (*configuration, error) {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": have.ResourceVersion},
+		"webhooks": want.Webhooks,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the webhooks of configuration %s: %w", want.Name, err)
+	}
 	changed := have.DeepCopy()
-	changed.Webhooks = want.DeepCopy().Webhooks
-	if err := r.Client.Update(ctx, changed, client.FieldOwner(registration.FieldManager)); err != nil {
+	if err := r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(registration.FieldManager)); err != nil {
 		return nil, fmt.Errorf("overwriting configuration %s: %w", want.Name, err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("removed foreign fields from configuration", "configuration", want.Name)

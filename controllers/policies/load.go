@@ -152,8 +152,9 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 		log.V(1).Info("compiled policy")
 	}
 	refused := registration.Check(p)
+	own := *p // so that the entry does not keep the list, with all other policies, for as long as it lives
 	return &Entry{
-		Policy:      p,
+		Policy:      &own,
 		Compiled:    compiled,
 		Errors:      append(refused, errs...),
 		registrable: len(refused) == 0,

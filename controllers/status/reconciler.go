@@ -100,7 +100,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	p.Status = r.latest(&p)
-	want := observe(&p, r.Store.State(), metav1.NewTime(r.Clock.Now()))
+	state := r.Store.State()
+	if !tellable(&p, state) {
+		return ctrl.Result{}, nil // each new state asks again
+	}
+	want := observe(&p, state, metav1.NewTime(r.Clock.Now()))
 	if equality.Semantic.DeepEqual(p.Status, want) {
 		return ctrl.Result{}, nil
 	}
@@ -109,6 +113,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.tell(&p, p.Status, want)
 	return ctrl.Result{}, nil
+}
+
+// tellable reports whether this replica knows more about a policy than the
+// status that stands. A replica that has just started has yet to load the
+// policies and the bundle: to report that would call every policy out of force,
+// and in force again a moment later.
+func tellable(p *v1alpha1.WebhookPolicy, state *policies.State) bool {
+	f, _ := look(p, state)
+	return f.loaded && (!f.waiting || p.Status.ObservedGeneration != p.Generation)
 }
 
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) error {

@@ -28,7 +28,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	d := demo{progress: progress{out: out, start: time.Now()}}
 	d.say("Starting a Kubernetes control plane")
 	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: o.dir, Log: d}); err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.cp.Stop()) }()
 	d.kubectl = kubectl{path: d.cp.Kubectl(), kubeconfig: d.cp.Kubeconfig(), home: filepath.Join(d.cp.Dir(), "kubectl")}
@@ -37,11 +37,19 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	}
 	running, err := d.startManager(ctx, o.manager)
 	if err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	err = d.show(ctx, running, o.once)
 	d.say("Stopping everything")
 	return errors.Join(err, running.Stop())
+}
+
+// unlessEnded returns err, or just why ctx ended: no log has to explain that.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // show does so while the manager lives, and says what its log says if that fails.
@@ -76,7 +84,10 @@ func (d demo) install(ctx context.Context) error {
 
 func (d demo) startManager(ctx context.Context, path string) (*controlplane.Running, error) {
 	d.say("Starting the manager, outside of the cluster")
-	return manager.Start(ctx, d.cp, manager.Options{Path: path, Args: []string{"--log-format=console"}})
+	return manager.Start(ctx, d.cp, manager.Options{Path: path, Args: []string{
+		"--log-format=console",
+		"--drain-max=100ms", // the API server keeps its idle connections for longer than a user waits
+	}})
 }
 
 // perform puts the samples into force and shows what they do.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/buildinfo"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -156,7 +157,7 @@ func lock(ctx context.Context, dir string, stdout io.Writer) (unlock func(), err
 		if err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
 			return func() { file.Close() }, nil
 		}
-		if err != syscall.EWOULDBLOCK {
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			file.Close()
 			return nil, fmt.Errorf("locking %s: %w", file.Name(), err)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -139,7 +140,7 @@ func TestLockWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	var out bytes.Buffer
-	if _, err := lock(ctx, dir, &out); err != context.DeadlineExceeded {
+	if _, err := lock(ctx, dir, &out); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a second lock gave %v, want to wait until the deadline", err)
 	}
 	if want := "waiting for another build into " + dir + "\n"; out.String() != want {

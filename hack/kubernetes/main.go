@@ -27,16 +27,20 @@ import (
 )
 
 func main() {
+	if err := untilInterrupted(); err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func untilInterrupted() error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout)
 	if err != nil && ctx.Err() != nil {
-		err = errors.New("interrupted")
+		return errors.New("interrupted")
 	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-		os.Exit(1)
-	}
+	return err
 }
 
 func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {

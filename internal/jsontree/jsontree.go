@@ -36,10 +36,10 @@ func Decode(raw []byte) (map[string]any, error) {
 }
 
 // decoders holds idle decoders: their state machine and scratch space are most of what a small decode would allocate.
-var decoders = sync.Pool{New: func() any { return &decoder{tokens: new(jsontext.Decoder)} }}
+var decoders = sync.Pool{New: func() any { return &decoder{tokens: new(jsontext.Decoder)} }} //nolint:gochecknoglobals // a pool serves all callers or it saves nothing; it holds no state between them
 
 // tokenOptions leaves names to this package, which finds duplicates as it fills the maps, at a fraction of the cost.
-var tokenOptions = jsontext.AllowDuplicateNames(true)
+func tokenOptions() jsontext.Options { return jsontext.AllowDuplicateNames(true) }
 
 type member struct {
 	name  string
@@ -58,7 +58,7 @@ type decoder struct {
 
 func (d *decoder) reset(raw []byte) {
 	d.input = *bytes.NewBuffer(raw)
-	d.tokens.Reset(&d.input, tokenOptions)
+	d.tokens.Reset(&d.input, tokenOptions())
 	d.text = string(raw)
 }
 
@@ -71,7 +71,7 @@ func (d *decoder) release() {
 	clear(d.elements)
 	d.members, d.elements, d.text = d.members[:0], d.elements[:0], ""
 	d.input = bytes.Buffer{}
-	d.tokens.Reset(&d.input, tokenOptions)
+	d.tokens.Reset(&d.input, tokenOptions())
 	decoders.Put(d)
 }
 

@@ -75,7 +75,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("LeafLifetime is %s: make it at most %s, which is what a CA has left when it is replaced", c.LeafLifetime, rest)
 	}
 	if c.Overlap >= c.CARenewAfter {
-		return fmt.Errorf("Overlap is %s: make it shorter than CARenewAfter, %s", c.Overlap, c.CARenewAfter)
+		return fmt.Errorf("the overlap of two CAs is %s: make Overlap shorter than CARenewAfter, %s", c.Overlap, c.CARenewAfter)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestConfigValidate(t *testing.T) {
 		"leaf renewed too late": {Config{LeafLifetime: time.Hour, LeafRenewAfter: 2 * time.Hour}, "LeafLifetime minus LeafRenewAfter is -1h0m0s: make it at least 5s"},
 		"negative overlap":      {Config{Overlap: -1}, "Overlap is -1ns: make it at least 5s"},
 		"leaf longer than CA":   {Config{CALifetime: 100 * day}, "LeafLifetime is 2160h0m0s: make it at most 1200h0m0s, which is what a CA has left when it is replaced"},
-		"overlap too long":      {Config{Overlap: 20000 * time.Hour}, "Overlap is 20000h0m0s: make it shorter than CARenewAfter, 13140h0m0s"},
+		"overlap too long":      {Config{Overlap: 20000 * time.Hour}, "the overlap of two CAs is 20000h0m0s: make Overlap shorter than CARenewAfter, 13140h0m0s"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

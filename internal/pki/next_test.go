@@ -247,6 +247,46 @@ func TestYears(t *testing.T) {
 	}
 }
 
+// TestNextAt checks the moment that Next asks for, when each of the reasons to
+// wake comes first.
+func TestNextAt(t *testing.T) {
+	c := config()
+	young := func() State { s, _ := settle(t, State{}, names, c, epoch0); return s }
+	short := c
+	short.CALifetime, short.CARenewAfter, short.LeafLifetime, short.LeafRenewAfter = 10*day, 5*day, 5*day, 4*day
+	expiring, err := newCA(names, short, epoch0.Add(-9*day), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withPrevious := young()
+	withPrevious.CA.Previous = expiring.Certificate()
+	withPrevious, _ = settle(t, withPrevious, names, c, epoch0)
+	aging, _ := settle(t, young(), names, c, epoch0.Add(defaultCALifetime/2-day))
+	shortLeaf := young()
+	if shortLeaf.Serving.Pair, err = newLeaf(shortLeaf.CA.Pair, names, short, epoch0, rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+
+	tests := map[string]struct {
+		state State
+		now   time.Time
+		want  time.Time
+	}{
+		"renewal of the leaf":          {young(), epoch0, epoch0.Add(60 * day)},
+		"renewal of the CA":            {aging, epoch0.Add(defaultCALifetime/2 - day), epoch0.Add(defaultCALifetime / 2)},
+		"end of the previous CA":       {withPrevious, epoch0, epoch0.Add(day + time.Second)},
+		"leaf shorter than configured": {shortLeaf, epoch0, epoch0.Add(5 * day * 2 / 3)},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := Next(tc.state, names, c, tc.now)
+			if off := a.At.Sub(tc.want).Abs(); a.Kind != Wait || off > time.Second {
+				t.Errorf("Next = %+v, want to wait until %s", a, tc.want)
+			}
+		})
+	}
+}
+
 func TestEpochDoesNotOverflow(t *testing.T) {
 	s := State{CA: Authority{Epoch: MaxEpoch}}
 	got, err := Apply(s, Action{Kind: CreateCA}, names, config(), epoch0, rand.Reader)

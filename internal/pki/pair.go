@@ -66,8 +66,5 @@ func (p Pair) String() string {
 	return fmt.Sprintf("certificate %s of %s, valid until %s", Serial(c), c.Subject.CommonName, c.NotAfter.Format(time.RFC3339))
 }
 
-// GoString is String: %#v prints no key either.
-func (p Pair) GoString() string { return p.String() }
-
 // Serial returns a certificate's serial number in hexadecimal.
 func Serial(c *x509.Certificate) string { return fmt.Sprintf("%032x", c.SerialNumber) }

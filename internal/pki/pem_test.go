@@ -133,7 +133,7 @@ func TestPairNeverPrintsItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asJSON, err := json.Marshal(ca)
+	asJSON, err := json.Marshal(ca) //nolint:staticcheck // that there is nothing to marshal is the point
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,6 +232,17 @@ func TestPairCheck(t *testing.T) {
 				t.Errorf("error = %v, want reason %s", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestVerifyWantsAServerCertificate(t *testing.T) {
+	ca := mustCA(t, names, epoch0)
+	client := certify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err := Verify(client.chain, mustBundle(t, ca), names, epoch0); err == nil {
+		t.Error("a client certificate is accepted from a server")
+	}
+	if err := Verify(nil, mustBundle(t, ca), names, epoch0); err == nil {
+		t.Error("an empty chain is accepted")
 	}
 }
 

@@ -132,7 +132,7 @@ func (c *component) choosePorts(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("choosing a port: %w", err)
 		}
-		defer listener.Close()
+		defer listener.Close() //nolint:gocritic // all are held until the last is chosen
 		c.ports[i] = listener.Addr().(*net.TCPAddr).Port
 	}
 	return nil

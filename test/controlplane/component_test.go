@@ -33,11 +33,12 @@ func TestComponentTriesAnotherPort(t *testing.T) {
 				return serve(ports)
 			}
 			err := c.start(t.Context(), http.DefaultClient)
-			if tt.wantErr != "" {
+			switch {
+			case tt.wantErr != "":
 				wantError(t, err, tt.wantErr)
-			} else if err != nil {
+			case err != nil:
 				t.Fatal(err)
-			} else {
+			default:
 				defer func() { _ = c.stop(0) }()
 			}
 			if tries != tt.wantTries {

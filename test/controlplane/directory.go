@@ -34,7 +34,7 @@ func newDirectory(parent string) (*directory, error) {
 	}
 	d := &directory{path: path}
 	if err := d.furnish(); err != nil {
-		d.remove()
+		_ = d.remove() // the failure to furnish it says more
 		return nil, fmt.Errorf("making the temporary directory: %w", err)
 	}
 	return d, nil

@@ -1,0 +1,115 @@
+// Command bench measures the whole manager, as a process beside a real API
+// server, and a controller-runtime webhook that allows everything, in the same
+// run: latency, throughput, CPU per request, memory, the time from applying a
+// policy until it is enforced, and what is answered after a cold start. It prints
+// tables in Markdown and says which budgets are met.
+//
+//	bench [-sets A,B,C,D,P1000] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
+//
+// It runs in the root of the repository, on Linux, and leaves no process and no
+// file behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ostiary/ostiary/test/bench"
+)
+
+type options struct {
+	sets     []string
+	rounds   int
+	duration time.Duration
+	check    bool
+	manager  string
+}
+
+// errNotMet is the answer to -check.
+var errNotMet = errors.New("a budget is not met")
+
+func main() {
+	o, err := parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	err = run(ctx, o, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	known := []string{bench.A, bench.B, bench.C, bench.D, bench.Probes}
+	sets := flags.String("sets", strings.Join(known, ","), "sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement")
+	flags.IntVar(&o.rounds, "rounds", 3, "how often each thing is measured; the median counts")
+	flags.DurationVar(&o.duration, "duration", 3*time.Second, "length of each measurement")
+	short := flags.Bool("short", false, "one round of 1 s, to see that all works")
+	flags.BoolVar(&o.check, "check", false, "fail when a budget is not met")
+	flags.StringVar(&o.manager, "manager", "bin/ostiary", "the manager's program")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if *short {
+		o.rounds, o.duration = 1, time.Second
+	}
+	o.sets = strings.Split(*sets, ",")
+	for _, set := range o.sets {
+		if !slices.Contains(known, set) {
+			return o, fmt.Errorf("-sets: unknown set %q: choose from %s", set, strings.Join(known, ", "))
+		}
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q: every setting is a flag, see -help", flags.Arg(0))
+	case o.rounds < 1 || o.rounds > 100:
+		return o, fmt.Errorf("-rounds: %d: give 1 to 100", o.rounds)
+	case o.duration < 100*time.Millisecond || o.duration > time.Minute:
+		return o, fmt.Errorf("-duration: %s: give 100ms to 1m", o.duration)
+	}
+	return o, nil
+}
+
+// run measures and reports. However it ends, nothing of it is left.
+func run(ctx context.Context, o options, out io.Writer) (err error) {
+	w, err := newWorld(ctx, o, log.New(os.Stderr, "", log.Ltime))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	var r report
+	for _, set := range o.sets {
+		if set == bench.Probes {
+			r.enforced, err = w.measureEnforcement(ctx)
+		} else {
+			err = w.measureSet(ctx, set, &r)
+		}
+		if err != nil {
+			return fmt.Errorf("measuring set %s: %w", set, err)
+		}
+	}
+	r.print(out)
+	if o.check && !r.met() {
+		return errNotMet
+	}
+	return nil
+}

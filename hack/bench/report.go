@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ostiary/ostiary/test/bench"
+)
+
+// report is all that was measured.
+type report struct {
+	loads    []*loadResult
+	cold     []coldStart
+	enforced []enforcement
+}
+
+// budget is a bound of one figure.
+type budget struct {
+	what       string
+	got, limit float64
+	unit       string
+}
+
+func (b budget) met() bool { return b.got <= b.limit }
+
+// ratioBudgets bound the CPU per request relative to the no-op, at most callers,
+// for a pod that is allowed.
+func ratioBudgets() map[string]float64 {
+	return map[string]float64{bench.A: 0.9, bench.B: 1.6, bench.C: 8, bench.D: 1.1}
+}
+
+const (
+	memoryBudget      = 120 // MiB, with set D
+	enforcementBudget = 6 * time.Second
+)
+
+// budgets are those of what was measured.
+func (r *report) budgets() []budget {
+	var out []budget
+	for _, l := range r.loads {
+		out = append(out, budget{"CPU per request, set " + l.set, l.ratio(kind{ostiary, bench.Good, maxCallers}), ratioBudgets()[l.set], "× no-op"})
+		if l.set == bench.D {
+			out = append(out, budget{"most memory ever held, set D", l.after.peak, memoryBudget, "MiB"})
+		}
+	}
+	if len(r.enforced) > 0 {
+		took := median(r.enforced, func(e enforcement) time.Duration { return e.last() - e.applied })
+		out = append(out, budget{"1,000 policies enforced after the last was applied", took.Seconds(), enforcementBudget.Seconds(), "s"})
+	}
+	if len(r.cold) > 0 {
+		wrong := 0
+		for _, c := range r.cold {
+			wrong += c.wrong()
+		}
+		out = append(out, budget{"wrong answers in all cold starts, set C", float64(wrong), 0, ""})
+	}
+	return out
+}
+
+func (r *report) met() bool {
+	return !slices.ContainsFunc(r.budgets(), func(b budget) bool { return !b.met() })
+}
+
+// ratio is the median, over the rounds, of the CPU per request relative to the
+// no-op's in the same round.
+func (l *loadResult) ratio(k kind) float64 {
+	base := l.rounds[kind{noop, bench.Good, k.callers}]
+	ratios := make([]float64, len(base))
+	for i := range base {
+		ratios[i] = float64(l.rounds[k][i].cpu) / float64(base[i].cpu)
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
+}
+
+func median[T any](all []T, of func(T) time.Duration) time.Duration {
+	values := make([]time.Duration, len(all))
+	for i := range all {
+		values[i] = of(all[i])
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func (r *report) print(out io.Writer) {
+	rounds := 0
+	for _, l := range r.loads {
+		for _, all := range l.rounds {
+			rounds = len(all)
+		}
+	}
+	fmt.Fprintf(out, "%d processors, %s, %s/%s; medians of %d rounds.\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, max(rounds, len(r.enforced)))
+	if len(r.loads) > 0 {
+		r.printLoads(out)
+		r.printMemory(out)
+	}
+	if len(r.enforced) > 0 {
+		r.printEnforcement(out)
+	}
+	if len(r.cold) > 0 {
+		r.printCold(out)
+	}
+	t := table{"### Budgets", []string{"budget", "at most", "measured", ""}, nil}
+	for _, b := range r.budgets() {
+		verdict := "met"
+		if !b.met() {
+			verdict = "**NOT met**"
+		}
+		t.add(b.what, strings.TrimSpace(fmt.Sprintf("%g %s", b.limit, b.unit)), fmt.Sprintf("%.2f", b.got), verdict)
+	}
+	t.print(out)
+}
+
+func (r *report) printLoads(out io.Writer) {
+	t := table{"### Load", []string{"set", "webhook", "pod", "callers", "p50 ms", "p99 ms", "requests/s", "CPU µs/request", "× no-op"}, nil}
+	for _, l := range r.loads {
+		for _, k := range kinds() {
+			all := l.rounds[k]
+			rates := make([]float64, len(all))
+			for i := range all {
+				rates[i] = all[i].rate
+			}
+			slices.Sort(rates)
+			t.add(l.set, k.server, k.pod, fmt.Sprint(k.callers),
+				fmt.Sprintf("%.2f", micros(median(all, func(f figures) time.Duration { return f.p50 }))/1000),
+				fmt.Sprintf("%.1f", micros(median(all, func(f figures) time.Duration { return f.p99 }))/1000),
+				fmt.Sprintf("%.0f", rates[len(rates)/2]),
+				fmt.Sprintf("%.0f", micros(median(all, func(f figures) time.Duration { return f.cpu }))),
+				fmt.Sprintf("%.2f", l.ratio(k)))
+		}
+	}
+	t.print(out)
+}
+
+func (r *report) printMemory(out io.Writer) {
+	t := table{"### Memory, MiB", []string{"set", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
+	for _, l := range r.loads {
+		t.add(l.set, fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now), fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
+	}
+	t.print(out)
+}
+
+func (r *report) printEnforcement(out io.Writer) {
+	t := table{"### From apply to enforced, s", []string{"round", "policies", "all applied", "first probe enforced", "half of them", "last", "last, after all were applied", "all Ready"}, nil}
+	for i, e := range r.enforced {
+		sorted := slices.Sorted(slices.Values(e.enforced))
+		t.add(fmt.Sprint(i+1), fmt.Sprint(e.policies), seconds(e.applied), seconds(sorted[0]), seconds(sorted[len(sorted)/2]), seconds(e.last()), seconds(e.last()-e.applied), seconds(e.ready))
+	}
+	t.print(out)
+}
+
+func (r *report) printCold(out io.Writer) {
+	t := table{"### Cold start, set C", []string{"round", "ready s", "all enforced s", "wrong before ready", "wrong after", "partial", "complete", "503", "other", "no connection"}, nil}
+	for i, c := range r.cold {
+		t.add(fmt.Sprint(i+1), seconds(c.ready), seconds(c.enforced), fmt.Sprint(c.wrongBefore), fmt.Sprint(c.wrongAfter), fmt.Sprint(c.partial), fmt.Sprint(c.complete), fmt.Sprint(c.unavailable), fmt.Sprint(c.failed), fmt.Sprint(c.noConnection))
+	}
+	t.print(out)
+}
+
+// table is one of Markdown.
+type table struct {
+	title   string
+	columns []string
+	rows    [][]string
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+func (t *table) print(out io.Writer) {
+	line := func(cells []string) string { return "| " + strings.Join(cells, " | ") + " |" }
+	fmt.Fprintf(out, "\n%s\n\n%s\n%s\n", t.title, line(t.columns), "|"+strings.Repeat("---|", len(t.columns)))
+	for _, row := range t.rows {
+		fmt.Fprintln(out, line(row))
+	}
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()) }

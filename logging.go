@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"github.com/ostiary/ostiary/internal/options"
+)
+
+func newLogger(o options.Options) (logr.Logger, error) {
+	level, err := zapcore.ParseLevel(o.LogLevel)
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("parsing --log-level: %w", err)
+	}
+	config := zap.NewProductionConfig()
+	if o.LogFormat == "console" {
+		config.Encoding = "console"
+		config.EncoderConfig.EncodeLevel = zapcore.CapitalLevelEncoder
+	}
+	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	config.Level = zap.NewAtomicLevelAt(level)
+	config.DisableStacktrace = true
+	zapLog, err := config.Build(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return withoutProbes{core} }))
+	if err != nil {
+		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
+	}
+	return zapr.NewLogger(zapLog), nil
+}
+
+// withoutProbes leaves out a line that controller-runtime writes for each probe
+// that fails, without saying why. onChange says it instead, once.
+type withoutProbes struct{ zapcore.Core }
+
+// With implements zapcore.Core.
+func (c withoutProbes) With(fields []zapcore.Field) zapcore.Core {
+	return withoutProbes{c.Core.With(fields)}
+}
+
+// Check implements zapcore.Core.
+func (c withoutProbes) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if entry.LoggerName == "controller-runtime.healthz" {
+		return checked
+	}
+	return c.Core.Check(entry, checked)
+}
+
+// onChange logs when what a check says changes.
+func onChange(log logr.Logger, name string, check healthz.Checker) healthz.Checker {
+	var before atomic.Pointer[string]
+	return func(r *http.Request) error {
+		err := check(r)
+		now := ""
+		if err != nil {
+			now = err.Error()
+		}
+		switch last := before.Swap(&now); {
+		case now != "" && (last == nil || *last != now):
+			log.Info("not ready", "check", name, "reason", now)
+		case now == "" && last != nil && *last != "":
+			log.Info("ready", "check", name)
+		}
+		return err
+	}
+}

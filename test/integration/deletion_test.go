@@ -1,0 +1,155 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+type configuration = admissionregistrationv1.ValidatingWebhookConfiguration
+
+// configurations are those that the manager has written.
+func (c *cluster) configurations(t *testing.T) []configuration {
+	t.Helper()
+	var list admissionregistrationv1.ValidatingWebhookConfigurationList
+	must(t, c.List(t.Context(), &list, client.MatchingLabels{registration.LabelManagedBy: registration.ManagedBy}))
+	return list.Items
+}
+
+// carrier is the configuration that a policy's status names.
+func (c *cluster) carrier(t *testing.T, policy string) *configuration {
+	t.Helper()
+	p := c.awaitReady(t, policy)
+	if len(p.Status.Webhooks) != 1 {
+		t.Fatalf("policy %s is carried by %v, want one webhook", policy, p.Status.Webhooks)
+	}
+	config := &configuration{}
+	must(t, c.Get(t.Context(), client.ObjectKey{Name: p.Status.Webhooks[0].Configuration}, config))
+	return config
+}
+
+// wantMembers checks that the annotation and the owner references of a
+// configuration name the same policies.
+func (c *cluster) wantMembers(t *testing.T, config *configuration, names ...string) {
+	t.Helper()
+	if diff := cmp.Diff(names, registration.Members(config)); diff != "" {
+		t.Errorf("members (-want +got):\n%s", diff)
+	}
+	want := map[string]types.UID{}
+	for _, name := range names {
+		p, err := c.policy(t.Context(), name)
+		must(t, err)
+		want[name] = p.UID
+	}
+	got := map[string]types.UID{}
+	for _, owner := range config.OwnerReferences {
+		got[owner.Name] = owner.UID
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+}
+
+func (c *cluster) remove(t *testing.T, policy string) {
+	t.Helper()
+	must(t, c.Delete(t.Context(), newPolicy(policy, "")))
+}
+
+// discard deletes policies at the end of a test, if they are there.
+func (c *cluster) discard(policies ...string) {
+	for _, name := range policies {
+		_ = c.Delete(context.Background(), newPolicy(name, ""))
+	}
+}
+
+func (c *cluster) awaitGone(t *testing.T, config *configuration) {
+	t.Helper()
+	await(t).Eventually(func() error {
+		err := c.Get(t.Context(), client.ObjectKeyFromObject(config), &configuration{})
+		if err == nil {
+			err = fmt.Errorf("%s is still there", config.Name)
+		}
+		return client.IgnoreNotFound(err)
+	}).Should(Succeed())
+}
+
+// Promise: delete means gone.
+func TestDeleteMeansGone(t *testing.T) {
+	c := install(t)
+	t.Run("with the manager running", func(t *testing.T) {
+		c.manager(t)
+		namespace := c.namespace(t, nil)
+		c.enforce(t, newPolicy("gone-a", namespace), newPolicy("gone-b", namespace))
+		c.awaitReady(t, "gone-a")
+		config := c.carrier(t, "gone-a")
+		c.wantMembers(t, config, "gone-a", "gone-b")
+		c.awaitDenied(t, namespace, "gone-a")
+
+		c.remove(t, "gone-a")
+		await(t).Eventually(func() error {
+			err := c.probe(t.Context(), namespace, bad)
+			if deniedBy(err, "gone-a") || !deniedBy(err, "gone-b") {
+				return fmt.Errorf("got %w, want a denial by gone-b alone", err)
+			}
+			return nil
+		}).Should(Succeed())
+		await(t).Eventually(func() []string { return registration.Members(c.carrier(t, "gone-b")) }).Should(Equal([]string{"gone-b"}))
+		c.wantMembers(t, c.carrier(t, "gone-b"), "gone-b")
+
+		c.remove(t, "gone-b")
+		c.awaitAllowed(t, namespace)
+		c.awaitGone(t, config)
+	})
+	t.Run("with the manager killed", func(t *testing.T) {
+		m := c.manager(t)
+		namespace := c.namespace(t, nil)
+		c.enforce(t, newPolicy("orphan-a", namespace), newPolicy("orphan-b", namespace))
+		config := c.carrier(t, "orphan-a")
+		c.wantMembers(t, config, "orphan-a", "orphan-b")
+		c.awaitDenied(t, namespace, "orphan-a")
+		m.kill()
+
+		c.remove(t, "orphan-a")
+		if err := c.probe(t.Context(), namespace, bad); !unreachable(err) {
+			t.Errorf("got %v, want a refusal: orphan-b is still there", err)
+		}
+		c.remove(t, "orphan-b")
+		c.awaitGone(t, config)
+		c.awaitAllowed(t, namespace)
+	})
+}
+
+// A policy that was deleted and created again under its name is another one.
+func TestRecreatedPolicyIsEnforced(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("again", namespace))
+	first := c.carrier(t, "again").OwnerReferences[0].UID
+	for range 5 {
+		c.remove(t, "again")
+		c.enforce(t, newPolicy("again", namespace))
+		c.awaitDenied(t, namespace, "again")
+	}
+	await(t).Eventually(func() error {
+		config := c.carrier(t, "again")
+		for _, owner := range config.OwnerReferences {
+			if owner.UID == first {
+				return errors.New("the configuration is still owned by the first policy")
+			}
+		}
+		return nil
+	}).Should(Succeed())
+	// The collector takes away what only the dead own: this one lives.
+	await(t).Consistently(func() bool { return deniedBy(c.probe(t.Context(), namespace, bad), "again") }).Should(BeTrue())
+	c.wantMembers(t, c.carrier(t, "again"), "again")
+}

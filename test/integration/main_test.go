@@ -1,0 +1,39 @@
+// Package integration tests the manager as its users run it: the real program,
+// beside a real API server, with the CustomResourceDefinition, the namespace and
+// the permissions of config/. Each test is named after the promise that it holds
+// the manager to.
+//
+// One control plane serves all tests, which run one after the other and have
+// namespaces and policies of their own. Most share one manager; a test that ends
+// it leaves a running one behind. With OSTIARY_RACE=1 the manager is built with
+// the race detector, and a race that it reports fails the test.
+package integration
+
+import (
+	"os"
+	"testing"
+
+	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
+)
+
+// auditPolicy records writes, with the annotations of admission.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  verbs: [get, list, watch]
+- level: Metadata
+`
+
+var plane *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	options := controlplane.Options{Audit: true, AuditPolicy: auditPolicy}
+	code := cptest.Main(m, options, func(cp *controlplane.ControlPlane) { plane = cp })
+	if world != nil {
+		world.close()
+	}
+	os.Exit(code)
+}

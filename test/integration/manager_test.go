@@ -1,0 +1,237 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// process is a manager that was started.
+type process struct {
+	webhook, metrics, health string // addresses
+
+	cmd  *exec.Cmd
+	log  string // file
+	done chan struct{}
+	err  error // once done is closed
+}
+
+// freeAddress picks an address that nobody listens on, below the ports that
+// outgoing connections take.
+func freeAddress() string {
+	for {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(10000)))
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
+	}
+}
+
+// manager gives the shared manager, running, ready and leading.
+func (c *cluster) manager(t *testing.T) *process {
+	t.Helper()
+	if c.shared == nil || c.shared.ended() {
+		c.vacate(t)
+		c.shared = c.start(t, c.webhook)
+	}
+	m := c.shared
+	c.explain(t, m)
+	m.awaitReady(t)
+	c.awaitLeader(t)
+	return m
+}
+
+// restarted gives the shared manager started anew, and perhaps not ready yet.
+func (c *cluster) restarted(t *testing.T, flags ...string) *process {
+	t.Helper()
+	if c.shared != nil {
+		c.shared.kill()
+	}
+	c.vacate(t)
+	c.shared = c.start(t, c.webhook, flags...)
+	c.explain(t, c.shared)
+	return c.shared
+}
+
+// start starts a manager that answers on address.
+func (c *cluster) start(t *testing.T, address string, flags ...string) *process {
+	t.Helper()
+	m := &process{webhook: address, metrics: freeAddress(), health: freeAddress(), done: make(chan struct{})}
+	out, err := os.CreateTemp(c.dir, "manager-*.log")
+	must(t, err)
+	defer out.Close()
+	m.log = out.Name()
+	m.cmd = exec.Command(c.program, append([]string{
+		"--kubeconfig=" + c.kubeconfig,
+		"--namespace=" + systemNamespace,
+		"--webhook-url=https://" + c.webhook,
+		"--webhook-address=" + address,
+		"--metrics-address=" + m.metrics,
+		"--health-address=" + m.health,
+		"--drain-min=100ms",
+	}, flags...)...)
+	m.cmd.Stdout, m.cmd.Stderr = out, out
+	m.cmd.SysProcAttr = childAttributes()
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the child ends with the thread that started it
+		defer runtime.UnlockOSThread()
+		err := m.cmd.Start()
+		started <- err
+		if err == nil {
+			m.err = m.cmd.Wait()
+			close(m.done)
+		}
+	}()
+	must(t, <-started)
+	return m
+}
+
+// explain has a failed test show the end of the manager's log, and a race that
+// the manager reports fail the test.
+func (c *cluster) explain(t *testing.T, m *process) {
+	t.Cleanup(func() {
+		log, err := m.output()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, sign := range []string{"WARNING: DATA RACE", "panic: "} {
+			if strings.Contains(log, sign) {
+				t.Errorf("the manager's log has %q", sign)
+			}
+		}
+		if t.Failed() {
+			t.Logf("the log of manager %s ends with:\n%s", filepath.Base(m.log), log[max(0, len(log)-8<<10):])
+		}
+	})
+}
+
+// output is all that the manager has logged.
+func (m *process) output() (string, error) {
+	log, err := os.ReadFile(m.log)
+	return string(log), err
+}
+
+func (m *process) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the manager as a crash would.
+func (m *process) kill() {
+	_ = m.cmd.Process.Kill()
+	<-m.done
+}
+
+// terminate asks the manager to end.
+func (m *process) terminate(t *testing.T) {
+	t.Helper()
+	must(t, m.cmd.Process.Signal(syscall.SIGTERM))
+}
+
+// get reads a URL of the manager over HTTP.
+func (m *process) get(ctx context.Context, address, path string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
+}
+
+// ready is nil when the manager says that it is.
+func (m *process) ready(ctx context.Context) error {
+	if m.ended() {
+		return fmt.Errorf("the manager has ended: %w", m.err)
+	}
+	code, body, err := m.get(ctx, m.health, "/readyz?verbose")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("not ready: %d: %s", code, body)
+	}
+	return err
+}
+
+func (m *process) awaitReady(t *testing.T) {
+	t.Helper()
+	await(t).Eventually(func(g Gomega) {
+		if m.ended() {
+			StopTrying("the manager has ended").Wrap(errors.Join(m.err)).Now()
+		}
+		g.Expect(m.ready(t.Context())).To(Succeed())
+	}).Should(Succeed())
+}
+
+// series reads one value of the manager's metrics: the name with its labels as
+// they are printed. Absent is 0.
+func (m *process) series(t *testing.T, name string) float64 {
+	t.Helper()
+	_, text, err := m.get(t.Context(), m.metrics, "/metrics")
+	must(t, err)
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			number, err := strconv.ParseFloat(value, 64)
+			must(t, err)
+			return number
+		}
+	}
+	return 0
+}
+
+const leaseName = "ostiary-leader"
+
+func (c *cluster) lease(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease := &coordinationv1.Lease{}
+	return lease, c.Get(ctx, client.ObjectKey{Namespace: systemNamespace, Name: leaseName}, lease)
+}
+
+// vacate takes the lease from a manager that was killed, so that the next need
+// not wait until it runs out.
+func (c *cluster) vacate(t *testing.T) {
+	t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName}}
+	must(t, client.IgnoreNotFound(c.Delete(t.Context(), lease)))
+}
+
+func (c *cluster) awaitLeader(t *testing.T) string {
+	t.Helper()
+	var holder string
+	await(t).Eventually(func() error {
+		lease, err := c.lease(t.Context())
+		if err != nil {
+			return err
+		}
+		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+			return errors.New("nobody leads")
+		}
+		holder = *lease.Spec.HolderIdentity
+		return nil
+	}).Should(Succeed())
+	return holder
+}
