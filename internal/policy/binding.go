@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -82,7 +83,7 @@ type invocation struct {
 
 // invocations lists the evaluations that a request asks of a policy, in the
 // order of the bindings and of the params' names.
-func (c *Compiled) invocations(r *request, host Host) []invocation {
+func (c *Compiled) invocations(ctx context.Context, r *request, host Host) []invocation {
 	var out []invocation
 	for i := range c.bindings {
 		b := &c.bindings[i]
@@ -94,7 +95,7 @@ func (c *Compiled) invocations(r *request, host Host) []invocation {
 		if !matches {
 			continue
 		}
-		params, err := c.params(b, r, host)
+		params, err := c.params(ctx, b, r, host)
 		if err != nil {
 			out = append(out, invocation{binding: b, err: err})
 			continue
@@ -119,14 +120,14 @@ func (b *binding) matches(r *request, host Host) (bool, error) {
 
 // params are the objects to evaluate a binding with, each as upstream's
 // dispatcher would hand it over.
-func (c *Compiled) params(b *binding, r *request, host Host) ([]runtime.Object, error) {
+func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Host) ([]runtime.Object, error) {
 	if c.paramKind == nil || b.paramRef == nil {
 		return noParams, nil
 	}
 	if host.Params == nil {
 		return nil, errNoParams
 	}
-	return host.Params.Params(c.paramKind, b.paramRef, r.raw.Namespace)
+	return host.Params.Params(ctx, c.paramKind, b.paramRef, r.raw.Namespace)
 }
 
 // result is what came of one invocation in the validating phase.

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	admissionauthorizer "k8s.io/apiserver/pkg/admission/plugin/authorizer"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
@@ -29,7 +28,7 @@ var (
 // error means that the request itself could not be read; everything else,
 // panics included, is an error of one policy and follows its failurePolicy.
 func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepare(raw, host)
+	r, matched, err := g.prepare(ctx, raw, host)
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +51,13 @@ func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 }
 
 // prepare finds the policies that match a request and decodes what they read.
-func (g *Group) prepare(raw *admissionv1.AdmissionRequest, host Host) (*request, []*Compiled, error) {
+func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*request, []*Compiled, error) {
 	r := newRequest(raw)
 	matched, reads := g.match(r, host)
 	if len(matched) == 0 {
 		return r, nil, nil
 	}
-	r.authorizer = admissionauthorizer.NewCachingAuthorizer(host.authorizer())
+	r.authorizer = newQuestions(ctx, host)
 	return r, matched, r.prepare(reads)
 }
 
@@ -77,13 +76,14 @@ func (g *Group) match(r *request, host Host) ([]*Compiled, inputs) {
 // validate runs one policy's expressions, for each binding and param. The
 // decisions are those that the API server's own validator makes of them.
 func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
+	_ = r.authorizer.failed() // of a policy before this one that panicked
 	defer c.recovered(host, func() { results = c.failed(errPanicked.Error()) })
 	namespace, err := c.namespace(ctx, r, host)
 	if err != nil {
 		return c.failed(err.Error())
 	}
 	var plain *validating.ValidateResult // without params every binding has the same
-	for _, i := range c.invocations(r, host) {
+	for _, i := range c.invocations(ctx, r, host) {
 		if i.err != nil {
 			results = append(results, result{binding: i.binding, err: i.err})
 			continue
@@ -93,6 +93,9 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results
 			continue
 		}
 		v := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, i.param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)
+		if err := r.authorizer.failed(); err != nil {
+			v = validating.ValidateResult{Decisions: c.failure(err.Error())}
+		}
 		if i.param == nil {
 			plain = &v
 		}
@@ -124,14 +127,19 @@ func (c *Compiled) namespace(ctx context.Context, r *request, host Host) (*corev
 // failed is the result of a policy that could not be evaluated: for each
 // binding a decision that follows failurePolicy, and then the binding's actions.
 func (c *Compiled) failed(message string) []result {
-	action := validating.ActionDeny
-	if c.failurePolicy == admissionregistrationv1.Ignore {
-		action = validating.ActionAdmit
-	}
-	decisions := []validating.PolicyDecision{{Action: action, Evaluation: validating.EvalError, Message: message}}
+	decisions := c.failure(message)
 	results := make([]result, len(c.bindings))
 	for i := range c.bindings {
 		results[i] = result{binding: &c.bindings[i], decisions: decisions}
 	}
 	return results
+}
+
+// failure is the decision on an evaluation that came to no result.
+func (c *Compiled) failure(message string) []validating.PolicyDecision {
+	action := validating.ActionDeny
+	if c.failurePolicy == admissionregistrationv1.Ignore {
+		action = validating.ActionAdmit
+	}
+	return []validating.PolicyDecision{{Action: action, Evaluation: validating.EvalError, Message: message}}
 }

@@ -23,8 +23,8 @@ type Host struct {
 	Params     Params
 	// Matcher matches the matchResources of bindings; *matching.Matcher is one.
 	Matcher Matcher
-	// Authorizer answers for the CEL variable authorizer. Its answers are kept
-	// for the length of one request.
+	// Authorizer answers for the CEL variable authorizer, within the request's
+	// context. Its answers are kept for the length of one request.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// TypeConverters know the schemas of the kinds that are mutated.
 	TypeConverters TypeConverters
@@ -44,10 +44,11 @@ type Namespaces interface {
 }
 
 // Params finds the objects that a binding's paramRef names, for a request in a
-// namespace: those in the cache, and no others. A single nil means that the
-// binding is evaluated without params; none at all, that it is not evaluated.
+// namespace, in a stable order, each with its apiVersion and kind. A single nil
+// means that the binding is evaluated without params; none at all, that it is
+// not evaluated.
 type Params interface {
-	Params(kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error)
+	Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error)
 }
 
 // Matcher tells whether a request matches a binding.
@@ -66,6 +67,6 @@ func (h Host) authorizer() authorizer.UnconditionalAuthorizer {
 		return h.Authorizer
 	}
 	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionNoOpinion, "", errors.New("no authorizer is available")
+		return authorizer.DecisionNoOpinion, "", &UnansweredError{errors.New("no authorizer is available")}
 	})
 }

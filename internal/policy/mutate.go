@@ -42,7 +42,7 @@ type step struct {
 // object as it is then, and an error of a mutation does not stop the others:
 // it follows the policy's failurePolicy.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepare(raw, host)
+	r, matched, err := g.prepare(ctx, raw, host)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	}
 	var steps []step
 	for _, p := range matched {
-		steps = append(steps, p.steps(r, host)...)
+		steps = append(steps, p.steps(ctx, r, host)...)
 	}
 	var a answer
 	changed := false
@@ -74,14 +74,14 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 
 // steps lists a policy's invocations; a panic while they are looked for is an
 // error of each binding.
-func (c *Compiled) steps(r *request, host Host) (out []step) {
+func (c *Compiled) steps(ctx context.Context, r *request, host Host) (out []step) {
 	defer c.recovered(host, func() {
 		out = nil
 		for i := range c.bindings {
 			out = append(out, step{policy: c, invocation: invocation{binding: &c.bindings[i], err: errPanicked}})
 		}
 	})
-	for _, i := range c.invocations(r, host) {
+	for _, i := range c.invocations(ctx, r, host) {
 		if i.err != nil {
 			i.err = fmt.Errorf("failed to configure binding: %w", i.err)
 		}
@@ -94,6 +94,7 @@ func (c *Compiled) steps(r *request, host Host) (out []step) {
 // the step.
 func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision) {
 	before := r.versioned.VersionedObject.Object()
+	_ = r.authorizer.failed() // of a step before this one that panicked
 	defer s.policy.recovered(host, func() {
 		r.versioned.UpdateObject(before)
 		s.err, outcome = errPanicked, DecisionError
@@ -111,8 +112,7 @@ func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision
 	}
 	if m := s.policy.mutator.matcher; m != nil {
 		result := m.Match(ctx, r.versioned, s.param, r.authorizer)
-		if result.Error != nil {
-			s.err = result.Error
+		if s.err = errors.Join(result.Error, r.authorizer.failed()); s.err != nil {
 			return DecisionError
 		}
 		if !result.Matches {
@@ -139,6 +139,9 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 	var errs []error
 	for i, p := range s.policy.mutator.patchers {
 		object, err := s.patch(ctx, p, r, host, namespace)
+		if unanswered := r.authorizer.failed(); unanswered != nil {
+			err = unanswered
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
 			continue

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/internal/jsontree"
 )
@@ -27,7 +26,7 @@ type request struct {
 	original admission.Attributes // as the client named it, likewise
 
 	versioned  *admission.VersionedAttributes
-	authorizer authorizer.UnconditionalAuthorizer
+	authorizer *questions
 
 	namespace      *corev1.Namespace
 	namespaceErr   error

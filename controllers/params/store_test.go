@@ -1,0 +1,497 @@
+package params
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
+)
+
+const (
+	eventually = time.Minute
+	pause      = 20 * time.Millisecond
+)
+
+var apiServer *rest.Config
+
+func TestMain(m *testing.M) {
+	os.Exit(cptest.Main(m, controlplane.Options{NoControllerManager: true}, func(cp *controlplane.ControlPlane) { apiServer = cp.Config() }))
+}
+
+var _ policy.Params = (*Store)(nil)
+
+// newStore is a running store that acts as the given user, "" for the admin.
+func newStore(t *testing.T, user string) *Store {
+	t.Helper()
+	config := rest.CopyConfig(apiServer)
+	if user != "" {
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	}
+	s := New(Options{
+		Client:     dynamic.NewForConfigOrDie(config),
+		Discovery:  discovery.NewDiscoveryClientForConfigOrDie(config),
+		Log:        funcr.New(func(prefix, args string) { fmt.Fprintln(t.Output(), prefix, args) }, funcr.Options{}),
+		Registerer: prometheus.NewRegistry(),
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
+	return s
+}
+
+func admin(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	return kubernetes.NewForConfigOrDie(apiServer)
+}
+
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	ns, err := admin(t).CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "params-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+func addConfigMap(t *testing.T, namespace, name string, labels map[string]string) {
+	t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Data: map[string]string{"key": name}}
+	if _, err := admin(t).CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// addKind installs a kind of params named Rule in a group of the test's own.
+func addKind(t *testing.T, group, scope string) {
+	t.Helper()
+	crd := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "rules." + group},
+		"spec": map[string]any{
+			"group": group, "scope": scope,
+			"names": map[string]any{"plural": "rules", "singular": "rule", "kind": "Rule", "listKind": "RuleList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+			}},
+		},
+	}}
+	if _, err := dynamic.NewForConfigOrDie(apiServer).Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addRule(t *testing.T, group, namespace, name string) {
+	t.Helper()
+	rule := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1", "kind": "Rule", "metadata": map[string]any{"name": name}, "limit": int64(3),
+	}}
+	client := dynamic.NewForConfigOrDie(apiServer).Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "rules"})
+	NewWithT(t).Eventually(func() error {
+		_, err := client.Namespace(namespace).Create(t.Context(), rule, metav1.CreateOptions{})
+		return err
+	}).WithTimeout(eventually).WithPolling(pause).Should(Succeed())
+}
+
+var configMaps = admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+
+func ruleKind(group string) admissionregistrationv1.ParamKind {
+	return admissionregistrationv1.ParamKind{APIVersion: group + "/v1", Kind: "Rule"}
+}
+
+func synced(t *testing.T, s *Store, kind admissionregistrationv1.ParamKind) {
+	t.Helper()
+	NewWithT(t).Eventually(func() error {
+		if ok, problem := s.State(&kind); !ok {
+			return errors.New(problem)
+		}
+		return nil
+	}).WithTimeout(eventually).WithPolling(pause).Should(Succeed())
+}
+
+func problemOf(t *testing.T, s *Store, kind admissionregistrationv1.ParamKind, want string) {
+	t.Helper()
+	NewWithT(t).Eventually(func() string {
+		_, problem := s.State(&kind)
+		return problem
+	}).WithTimeout(eventually).WithPolling(pause).Should(Equal(want))
+}
+
+func ref(namespace, name string, mods ...func(*admissionregistrationv1.ParamRef)) *admissionregistrationv1.ParamRef {
+	action := admissionregistrationv1.AllowAction
+	r := &admissionregistrationv1.ParamRef{Namespace: namespace, Name: name, ParameterNotFoundAction: &action}
+	for _, mod := range mods {
+		mod(r)
+	}
+	return r
+}
+
+func selecting(labels map[string]string) func(*admissionregistrationv1.ParamRef) {
+	return func(r *admissionregistrationv1.ParamRef) { r.Selector = &metav1.LabelSelector{MatchLabels: labels} }
+}
+
+func denying(r *admissionregistrationv1.ParamRef) {
+	action := admissionregistrationv1.DenyAction
+	r.ParameterNotFoundAction = &action
+}
+
+// names are "namespace/name" of the params, each of which has to be complete.
+func names(t *testing.T, found []runtime.Object) []string {
+	t.Helper()
+	var out []string
+	for _, o := range found {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			t.Fatalf("a param is a %T", o)
+		}
+		if u.GetKind() == "" || u.GetAPIVersion() == "" {
+			t.Errorf("a param without a kind: %v", u.Object)
+		}
+		if u.GetManagedFields() != nil {
+			t.Error("a param with managed fields")
+		}
+		out = append(out, u.GetNamespace()+"/"+u.GetName())
+	}
+	return out
+}
+
+func TestParams(t *testing.T) {
+	s := newStore(t, "")
+	one, two := newNamespace(t), newNamespace(t)
+	const group = "cluster.params.test"
+	addKind(t, group, "Cluster")
+	addRule(t, group, "", "global")
+	blue := map[string]string{"colour": "blue", "test": one}
+	for _, name := range []string{"c", "a", "b"} {
+		addConfigMap(t, one, name, blue)
+	}
+	addConfigMap(t, two, "z", blue)
+	s.Want([]admissionregistrationv1.ParamKind{configMaps, ruleKind(group), configMaps})
+	synced(t, s, configMaps)
+	synced(t, s, ruleKind(group))
+	tests := map[string]struct {
+		kind      admissionregistrationv1.ParamKind
+		ref       *admissionregistrationv1.ParamRef
+		namespace string // of the request
+		want      []string
+		wantErr   string
+	}{
+		"by name, in the request's namespace":   {kind: configMaps, ref: ref("", "a"), namespace: one, want: []string{one + "/a"}},
+		"by name, in the ref's namespace":       {kind: configMaps, ref: ref(two, "z"), namespace: one, want: []string{two + "/z"}},
+		"by name, for a cluster-scoped request": {kind: configMaps, ref: ref(two, "z"), want: []string{two + "/z"}},
+		"by selector, in the order of names":    {kind: configMaps, ref: ref("", "", selecting(blue)), namespace: one, want: []string{one + "/a", one + "/b", one + "/c"}},
+		"empty selector is for all":             {kind: configMaps, ref: ref("", "", selecting(nil)), namespace: two, want: []string{two + "/z"}},
+		"name not found, Allow":                 {kind: configMaps, ref: ref("", "missing"), namespace: one},
+		"name not found, Deny":                  {kind: configMaps, ref: ref("", "missing", denying), namespace: one, wantErr: "no params found for policy binding with `Deny` parameterNotFoundAction"},
+		"selector without a match, Allow":       {kind: configMaps, ref: ref("", "", selecting(map[string]string{"colour": "red"})), namespace: one},
+		"selector without a match, Deny":        {kind: configMaps, ref: ref("", "", selecting(map[string]string{"colour": "red"}), denying), namespace: one, wantErr: "no params found for policy binding with `Deny` parameterNotFoundAction"},
+		"no namespace at all":                   {kind: configMaps, ref: ref("", "a"), wantErr: "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"},
+		"cluster-scoped kind":                   {kind: ruleKind(group), ref: ref("", "global"), namespace: one, want: []string{"/global"}},
+		"cluster-scoped kind in a namespace":    {kind: ruleKind(group), ref: ref(one, "global"), namespace: one, wantErr: "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"},
+		"a kind that nobody wanted":             {kind: admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Secret"}, ref: ref("", "a"), namespace: one, wantErr: "objects of kind Secret in v1 are not watched yet"},
+		"a kind that is none":                   {kind: admissionregistrationv1.ParamKind{APIVersion: "a/b/c", Kind: "X"}, ref: ref("", "a"), namespace: one, wantErr: `spec.paramKind names no kind: write apiVersion as "group/version", or "v1", and kind`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := s.Params(t.Context(), &tc.kind, tc.ref, tc.namespace)
+			if message := textOf(err); message != tc.wantErr {
+				t.Fatalf("error = %q, want %q", message, tc.wantErr)
+			}
+			if diff := cmp.Diff(tc.want, names(t, got)); diff != "" {
+				t.Errorf("params (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestParamOfAMomentAgoIsReadPastTheCache(t *testing.T) {
+	s := newStore(t, "")
+	namespace := newNamespace(t)
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	synced(t, s, configMaps)
+	// The cache misses an object that is in the API server.
+	addConfigMap(t, namespace, "new", nil)
+	known := (*s.watches.Load())[schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}].known.Load()
+	g := NewWithT(t)
+	g.Eventually(func() []any { return known.informer.GetStore().List() }).WithTimeout(eventually).ShouldNot(BeEmpty())
+	g.Eventually(func() bool {
+		_, ok, err := known.informer.GetStore().GetByKey(namespace + "/new")
+		return ok && err == nil
+	}).WithTimeout(eventually).Should(BeTrue())
+	cached, err := s.Params(t.Context(), &configMaps, ref(namespace, "new"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, _, _ := known.informer.GetStore().GetByKey(namespace + "/new")
+	if err := known.informer.GetStore().Delete(object); err != nil {
+		t.Fatal(err)
+	}
+	live, err := s.Params(t.Context(), &configMaps, ref(namespace, "new", denying), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(cached, live); diff != "" {
+		t.Errorf("an object of the cache and one past it (-cache +live):\n%s", diff)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got, err := s.Params(ended, &configMaps, ref(namespace, "new"), ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("Params() = %v, %v for a request that has ended", got, err)
+	}
+}
+
+func TestParamsChangeWithoutANewLoad(t *testing.T) {
+	s := newStore(t, "")
+	namespace := newNamespace(t)
+	addConfigMap(t, namespace, "c", nil)
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	synced(t, s, configMaps)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"key": "changed"}}
+	if _, err := admin(t).CoreV1().ConfigMaps(namespace).Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	NewWithT(t).Eventually(func() (string, error) {
+		got, err := s.Params(t.Context(), &configMaps, ref(namespace, "c", denying), "")
+		if err != nil {
+			return "", err
+		}
+		value, _, err := unstructured.NestedString(got[0].(*unstructured.Unstructured).Object, "data", "key")
+		return value, err
+	}).WithTimeout(eventually).WithPolling(pause).Should(Equal("changed"))
+}
+
+func TestKindThatIsInstalledLater(t *testing.T) {
+	s := newStore(t, "")
+	const group = "later.params.test"
+	kind := ruleKind(group)
+	told := s.Subscribe(t.Context())
+	s.Want([]admissionregistrationv1.ParamKind{kind})
+	const unknown = "the API server has no kind Rule in later.params.test/v1: install it, or change spec.paramKind"
+	problemOf(t, s, kind, unknown)
+	NewWithT(t).Eventually(told).WithTimeout(eventually).Should(Receive())
+	if err := s.Ready(); err != nil {
+		t.Errorf("Ready() = %v: a kind that is missing keeps the replica from its work", err)
+	}
+	if _, err := s.Params(t.Context(), &kind, ref("", "a"), "default"); textOf(err) != unknown {
+		t.Errorf("Params() error = %q, want %q", textOf(err), unknown)
+	}
+	addKind(t, group, "Namespaced")
+	synced(t, s, kind)
+	addRule(t, group, "default", "a")
+	got, err := s.Params(t.Context(), &kind, ref("", "a", denying), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit, _, _ := unstructured.NestedInt64(got[0].(*unstructured.Unstructured).Object, "limit"); limit != 3 {
+		t.Errorf("limit = %d, want 3", limit)
+	}
+}
+
+func TestKindThatIsInstalledAnewWithAnotherScope(t *testing.T) {
+	s := newStore(t, "")
+	const group = "again.params.test"
+	kind := ruleKind(group)
+	addKind(t, group, "Namespaced")
+	s.Want([]admissionregistrationv1.ParamKind{kind})
+	synced(t, s, kind)
+	if err := dynamic.NewForConfigOrDie(apiServer).Resource(crds).Delete(t.Context(), "rules."+group, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	problemOf(t, s, kind, "the API server has no kind Rule in again.params.test/v1: install it, or change spec.paramKind")
+	addKind(t, group, "Cluster")
+	addRule(t, group, "", "a")
+	NewWithT(t).Eventually(func() (int, error) {
+		got, err := s.Params(t.Context(), &kind, ref("", "a"), "")
+		return len(got), err
+	}).WithTimeout(eventually).WithPolling(pause).Should(Equal(1))
+	synced(t, s, kind)
+}
+
+func TestKindThatIsForbidden(t *testing.T) {
+	const user = "params-forbidden"
+	s := newStore(t, user)
+	namespace := newNamespace(t)
+	addConfigMap(t, namespace, "c", nil)
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	const want = `Ostiary may not read objects of kind ConfigMap in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["configmaps"], verbs: [get, list, watch]}`
+	problemOf(t, s, configMaps, want)
+	if err := s.Ready(); err != nil {
+		t.Errorf("Ready() = %v: a kind that is forbidden keeps the replica from its work", err)
+	}
+	if _, err := s.Params(t.Context(), &configMaps, ref(namespace, "c"), ""); textOf(err) != want {
+		t.Errorf("Params() error = %q", textOf(err))
+	}
+	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}}
+	grant(t, user, rule)
+	synced(t, s, configMaps)
+	got, err := s.Params(t.Context(), &configMaps, ref(namespace, "c"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{namespace + "/c"}, names(t, got)); diff != "" {
+		t.Errorf("params (-want +got):\n%s", diff)
+	}
+	// The rule that the message gives has get in it too: without it an object
+	// that is not in the cache yet cannot be told from one that does not exist.
+	if _, err := s.Params(t.Context(), &configMaps, ref(namespace, "missing"), ""); err == nil {
+		t.Error("a param that could not be read counts as not found")
+	}
+	problemOf(t, s, configMaps, want)
+	rule.Verbs = []string{"get"}
+	grant(t, user, rule)
+	NewWithT(t).Eventually(func() error {
+		_, err := s.Params(t.Context(), &configMaps, ref(namespace, "missing"), "")
+		return err
+	}).WithTimeout(eventually).WithPolling(pause).Should(Succeed())
+	synced(t, s, configMaps)
+}
+
+func grant(t *testing.T, user string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	client := admin(t).RbacV1()
+	role, err := client.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: user + "-"}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLetGoStopsTheWatch(t *testing.T) {
+	s := newStore(t, "")
+	s.Want([]admissionregistrationv1.ParamKind{configMaps, {APIVersion: "v1", Kind: "ServiceAccount"}})
+	synced(t, s, configMaps)
+	watched := (*s.watches.Load())[schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}]
+	informer := watched.known.Load().informer
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	if (*s.watches.Load())[watched.gvk] != watched {
+		t.Error("a kind that is still wanted is watched anew")
+	}
+	s.Want(nil)
+	NewWithT(t).Eventually(informer.IsStopped).WithTimeout(eventually).WithPolling(pause).Should(BeTrue())
+	if _, err := s.Params(t.Context(), &configMaps, ref("", "a"), "default"); err == nil {
+		t.Error("params of a kind that is not watched any more")
+	}
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	synced(t, s, configMaps)
+}
+
+func TestInformersAreCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := New(Options{Client: dynamic.NewForConfigOrDie(apiServer), Discovery: discovery.NewDiscoveryClientForConfigOrDie(apiServer), Registerer: registry})
+	defer s.stop()
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	want := "# HELP ostiary_params_informers Kinds of params that this replica watches, whether or not the API server lets it.\n# TYPE ostiary_params_informers gauge\nostiary_params_informers 1\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+// silent never answers.
+type silent struct{}
+
+func (silent) ServerResourcesForGroupVersionWithContext(ctx context.Context, _ string) (*metav1.APIResourceList, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestKindThatDoesNotAnswer(t *testing.T) {
+	s := New(Options{Client: dynamic.NewForConfigOrDie(apiServer), Discovery: silent{}, Registerer: prometheus.NewRegistry()})
+	defer s.stop()
+	if err := s.Ready(); err != nil {
+		t.Errorf("Ready() = %v before anything is wanted", err)
+	}
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	if err := s.Ready(); err == nil {
+		t.Error("Ready() = nil while the first list is awaited")
+	}
+	// A request waits for a moment, and then gets an error that follows
+	// failurePolicy: never "no params".
+	got, err := s.Params(t.Context(), &configMaps, ref("", "a"), "default")
+	if want := "objects of kind ConfigMap in v1 are still being listed"; textOf(err) != want || got != nil {
+		t.Errorf("Params() = %v, %q, want %q", got, textOf(err), want)
+	}
+	late := make(chan time.Time)
+	close(late)
+	s.mu.Lock()
+	s.deadline = late
+	s.mu.Unlock()
+	if err := s.Ready(); err != nil {
+		t.Errorf("Ready() = %v after the deadline", err)
+	}
+}
+
+func TestParallelCallersWhileKindsChange(t *testing.T) {
+	s := newStore(t, "")
+	namespace := newNamespace(t)
+	addConfigMap(t, namespace, "c", nil)
+	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	synced(t, s, configMaps)
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				got, err := s.Params(t.Context(), &configMaps, ref(namespace, "c", denying), "")
+				if err != nil || len(got) != 1 {
+					t.Errorf("Params() = %d, %v", len(got), err)
+					return
+				}
+				s.State(&configMaps)
+			}
+		})
+	}
+	secrets := admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Secret"}
+	for range 20 {
+		s.Want([]admissionregistrationv1.ParamKind{configMaps, secrets})
+		time.Sleep(time.Millisecond)
+		s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	}
+	stop()
+	callers.Wait()
+}

@@ -1,0 +1,53 @@
+package policy
+
+import (
+	"context"
+	"errors"
+
+	admissionauthorizer "k8s.io/apiserver/pkg/admission/plugin/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// UnansweredError is what Host.Authorizer returns where it could not find out
+// whether something is allowed. It is an error of the evaluation that asked,
+// whatever the expression makes of it: read as "not allowed" it would let a
+// request pass wherever a condition is for those who are. An error that is part
+// of an answer is not one of these; expressions read it with errored().
+type UnansweredError struct{ Err error }
+
+// Error implements error.
+func (e *UnansweredError) Error() string { return "asking for authorization: " + e.Err.Error() }
+
+// Unwrap implements errors.Unwrap.
+func (e *UnansweredError) Unwrap() error { return e.Err }
+
+// questions are what the expressions of one request ask the authorizer. CEL
+// asks without the request's context, which bounds the time of an answer, so
+// it is added here. Answers are kept for the length of the request. It is not
+// safe for concurrent use.
+type questions struct {
+	ctx        context.Context
+	authorizer authorizer.UnconditionalAuthorizer
+	unanswered error // since the last look
+}
+
+func newQuestions(ctx context.Context, host Host) *questions {
+	return &questions{ctx: ctx, authorizer: admissionauthorizer.NewCachingAuthorizer(host.authorizer())}
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (q *questions) Authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, reason, err := q.authorizer.Authorize(q.ctx, attributes)
+	var unanswered *UnansweredError
+	if errors.As(err, &unanswered) {
+		q.unanswered = err
+	}
+	return decision, reason, err
+}
+
+// failed is the error of a question since the last look that got no answer.
+func (q *questions) failed() error {
+	err := q.unanswered
+	q.unanswered = nil
+	return err
+}

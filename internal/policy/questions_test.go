@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// answering gives every question the same answer.
+type answering struct {
+	decision authorizer.Decision
+	reason   string
+	err      error
+	asked    []context.Context
+}
+
+func (a *answering) Authorize(ctx context.Context, _ authorizer.Attributes) (authorizer.Decision, string, error) {
+	a.asked = append(a.asked, ctx)
+	return a.decision, a.reason, a.err
+}
+
+type contextKey struct{}
+
+func TestAuthorizer(t *testing.T) {
+	const (
+		check      = `authorizer.requestResource.check('create')`
+		unanswered = "asking for authorization: gone"
+	)
+	gone := &answering{err: &UnansweredError{errors.New("gone")}}
+	partial := &answering{decision: authorizer.DecisionAllow, reason: "rule", err: errors.New("one role is missing")}
+	validation := func(expression string) string { return `validations: [{expression: "` + expression + `"}]` }
+	condition := func(expression string) string {
+		return validation("true") + "\n" + `matchConditions: [{name: c, expression: "` + expression + `"}]`
+	}
+	tests := map[string]struct {
+		spec         string
+		authorizer   *answering
+		wantDecision Decision
+		wantMessage  string // part of it; empty where the request is allowed
+	}{
+		"allowed":                               {validation(check + ".allowed()"), &answering{decision: authorizer.DecisionAllow}, DecisionAllow, ""},
+		"denied":                                {validation(check + ".allowed()"), &answering{decision: authorizer.DecisionDeny}, DecisionDeny, "failed expression"},
+		"reason":                                {validation(check + ".reason() == 'rule'"), partial, DecisionAllow, ""},
+		"error of an answer is read":            {validation(check + ".errored() && " + check + ".error() == 'one role is missing'"), partial, DecisionAllow, ""},
+		"no answer, would be refused":           {validation(check + ".allowed()"), gone, DecisionError, unanswered},
+		"no answer, would pass":                 {validation("!" + check + ".allowed()"), gone, DecisionError, unanswered},
+		"no answer, and it is asked about":      {validation(check + ".errored()"), gone, DecisionError, unanswered},
+		"no answer, Ignore":                     {validation(check+".allowed()") + "\nfailurePolicy: Ignore", gone, DecisionError, ""},
+		"no answer for a condition":             {condition(check + ".allowed()"), gone, DecisionError, unanswered},
+		"no answer for a condition that passes": {condition("!" + check + ".allowed()"), gone, DecisionError, unanswered},
+		"no authorizer":                         {validation("!" + check + ".allowed()"), nil, DecisionError, "no authorizer is available"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			decisions := map[string]Decision{}
+			host := Host{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions)}
+			if tc.authorizer != nil {
+				host.Authorizer = tc.authorizer
+			}
+			// A policy beside it asks nothing, and is not touched by the failure.
+			group := groupFrom(t, map[string]string{"a": tc.spec, "b": validation("true")})
+			resp := evaluate(t, group, podInput(t, admission.Create).review(t), host)
+			if decisions["a"] != tc.wantDecision || decisions["b"] != DecisionAllow {
+				t.Errorf("decisions = %v, want a: %s, b: allow", decisions, tc.wantDecision)
+			}
+			switch {
+			case resp.Allowed != (tc.wantMessage == ""):
+				t.Errorf("allowed = %t: %v", resp.Allowed, resp.Result)
+			case !resp.Allowed && !strings.Contains(resp.Result.Message, tc.wantMessage):
+				t.Errorf("message = %q, want %q in it", resp.Result.Message, tc.wantMessage)
+			}
+		})
+	}
+}
+
+func TestAuthorizerIsAskedOnceAndWithinTheRequest(t *testing.T) {
+	a := &answering{decision: authorizer.DecisionAllow}
+	spec := `validations: [{expression: "authorizer.requestResource.check('get').allowed()"}]`
+	group := groupFrom(t, map[string]string{"a": spec, "b": spec})
+	ctx := context.WithValue(t.Context(), contextKey{}, "this request")
+	if _, err := group.Validate(ctx, podInput(t, admission.Create).review(t), Host{Now: time.Now, Namespaces: testNamespaces, Authorizer: a}); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.asked) != 1 || a.asked[0].Value(contextKey{}) != "this request" {
+		t.Errorf("asked with %v, want once, with the context of the request", a.asked)
+	}
+}
+
+func TestMutationThatGetsNoAnswerIsAnError(t *testing.T) {
+	decisions := map[string]Decision{}
+	host := Host{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions), Authorizer: &answering{err: &UnansweredError{errors.New("gone")}}}
+	group := groupFrom(t, map[string]string{"a": `
+matchConditions: [{name: c, expression: "!authorizer.requestResource.check('get').allowed()"}]
+mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: '/spec'}]"}}]`})
+	resp, err := group.Mutate(t.Context(), podInput(t, admission.Create).review(t), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Allowed || decisions["a"] != DecisionError || !strings.Contains(resp.Result.Message, "asking for authorization: gone") {
+		t.Errorf("allowed = %t, decision %s, result %v", resp.Allowed, decisions["a"], resp.Result)
+	}
+}
