@@ -135,7 +135,8 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger) (manage
 			ByObject: map[client.Object]cache.ByObject{
 				&v1alpha1.WebhookPolicy{}: {},
 				&corev1.Namespace{}:       {},
-				&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Label: ours},
+				registration.NewConfiguration(registration.PhaseMutate):   {Label: ours},
+				registration.NewConfiguration(registration.PhaseValidate): {Label: ours},
 			},
 		},
 	})
@@ -284,10 +285,7 @@ type evaluator struct{ store *policies.Store }
 
 // Evaluate implements webhooks.Evaluator.
 func (e evaluator) Evaluate(ctx context.Context, phase webhooks.Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	if phase != webhooks.Validate {
-		return nil, &policies.NotLoadedError{Group: group}
-	}
-	return e.store.Evaluate(ctx, group, request)
+	return e.store.Evaluate(ctx, policy.GroupKey{Phase: policy.Phase(phase), Name: group}, request)
 }
 
 // namespaces finds a namespace in the cache; one that was created a moment ago

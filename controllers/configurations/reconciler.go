@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,8 +26,6 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-type configuration = admissionregistrationv1.ValidatingWebhookConfiguration
-
 // Reconciler makes the configurations in the API server equal to the plan of
 // the loaded policies. It writes what differs and nothing else.
 type Reconciler struct {
@@ -36,19 +33,27 @@ type Reconciler struct {
 	// Live reads from the API server, past the cache.
 	Live  client.Reader
 	Store *policies.Store
-	// Registered counts the configurations in the API server.
-	Registered prometheus.Gauge
+	// Registered counts the configurations in the API server, by phase.
+	Registered *prometheus.GaugeVec
 
 	// written is what this replica wrote last and the cache may not show yet.
-	written map[string]*configuration
+	written map[key]registration.Configuration
 }
 
+// key tells configurations apart: the two kinds may share a name.
+type key struct {
+	phase registration.Phase
+	name  string
+}
+
+func keyOf(c registration.Configuration) key { return key{registration.PhaseOf(c), c.GetName()} }
+
 // NewGauge makes and registers the metric for Registered.
-func NewGauge(registry prometheus.Registerer) prometheus.Gauge {
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
+func NewGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_registered_configurations",
-		Help: "Generated webhook configurations in the API server. Reported by the leader.",
-	})
+		Help: "Generated webhook configurations in the API server, by phase: mutate or validate. Reported by the leader.",
+	}, []string{"phase"})
 	registry.MustRegister(gauge)
 	return gauge
 }
@@ -56,7 +61,7 @@ func NewGauge(registry prometheus.Registerer) prometheus.Gauge {
 // Controller makes a controller for one term of leadership.
 func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (controller.Controller, error) {
 	term := *r
-	term.written = map[string]*configuration{}
+	term.written = map[key]registration.Configuration{}
 	c, err := controller.NewUnmanaged("configurations", controller.Options{
 		Reconciler:         &term,
 		Logger:             log,
@@ -66,9 +71,11 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	if err != nil {
 		return nil, fmt.Errorf("making the configuration controller: %w", err)
 	}
+	enqueue := func(q single.Queue, _ client.Object) { single.Enqueue(q) }
 	for _, s := range []source.Source{
 		single.Signals(r.Store.Subscribe, single.Enqueue),
-		single.Events(cache, &configuration{}, func(q single.Queue, _ client.Object) { single.Enqueue(q) }),
+		single.Events(cache, registration.NewConfiguration(registration.PhaseMutate), enqueue),
+		single.Events(cache, registration.NewConfiguration(registration.PhaseValidate), enqueue),
 	} {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the configuration controller: %w", err)
@@ -98,40 +105,48 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 			return ctrl.Result{}, err
 		}
 	}
-	r.Registered.Set(float64(len(state.Plan.Groups)))
+	r.count(state.Plan)
 	return ctrl.Result{}, nil
+}
+
+func (r *Reconciler) count(plan registration.Plan) {
+	n := map[registration.Phase]int{registration.PhaseMutate: 0, registration.PhaseValidate: 0}
+	for i := range plan.Groups {
+		n[plan.Groups[i].Phase]++
+	}
+	for phase, count := range n {
+		r.Registered.WithLabelValues(string(phase)).Set(float64(count))
+	}
 }
 
 // observe lists the configurations as they are known to be: as the cache shows
 // them, or as they were when this replica wrote them, where that is later.
-func (r *Reconciler) observe(ctx context.Context) ([]*configuration, error) {
-	var list admissionregistrationv1.ValidatingWebhookConfigurationList
-	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing configurations: %w", err)
+func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration, error) {
+	observed, err := policies.Configurations(ctx, r.Client)
+	if err != nil {
+		return nil, err
 	}
-	observed := make([]*configuration, 0, len(list.Items))
-	seen := map[string]bool{}
-	for i := range list.Items {
-		item := &list.Items[i]
-		seen[item.Name] = true
-		if w := r.written[item.Name]; w != nil && w.UID == item.UID && newer(w.ResourceVersion, item.ResourceVersion) {
-			item = w
+	seen := map[key]bool{}
+	for i, item := range observed {
+		k := keyOf(item)
+		seen[k] = true
+		if w := r.written[k]; w != nil && w.GetUID() == item.GetUID() && newer(w.GetResourceVersion(), item.GetResourceVersion()) {
+			observed[i] = w
 		} else {
-			delete(r.written, item.Name)
+			delete(r.written, k)
 		}
-		observed = append(observed, item)
 	}
-	for name := range r.written {
-		if seen[name] {
+	for k := range r.written {
+		if seen[k] {
 			continue
 		}
 		// Created and not in the cache yet, or deleted since: only the API server knows.
-		live, err := r.live(ctx, name)
+		live, err := r.live(ctx, k)
 		if err != nil {
 			return nil, err
 		}
 		if live == nil {
-			delete(r.written, name)
+			delete(r.written, k)
 			continue
 		}
 		observed = append(observed, live)
@@ -139,14 +154,14 @@ func (r *Reconciler) observe(ctx context.Context) ([]*configuration, error) {
 	return observed, nil
 }
 
-func (r *Reconciler) live(ctx context.Context, name string) (*configuration, error) {
-	config := &configuration{}
-	err := r.Live.Get(ctx, client.ObjectKey{Name: name}, config)
+func (r *Reconciler) live(ctx context.Context, k key) (registration.Configuration, error) {
+	config := registration.NewConfiguration(k.phase)
+	err := r.Live.Get(ctx, client.ObjectKey{Name: k.name}, config)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("getting configuration %s: %w", name, err)
+		return nil, fmt.Errorf("getting configuration %s: %w", k.name, err)
 	default:
 		return config, nil
 	}
@@ -161,59 +176,60 @@ func newer(a, b string) bool {
 
 // apply writes one configuration by server-side apply, as the owner of every
 // field in it.
-func (r *Reconciler) apply(ctx context.Context, want *configuration) error {
+func (r *Reconciler) apply(ctx context.Context, want registration.Configuration) error {
 	log := logr.FromContextOrDiscard(ctx)
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 	if err != nil {
-		return fmt.Errorf("converting configuration %s: %w", want.Name, err)
+		return fmt.Errorf("converting configuration %s: %w", want.GetName(), err)
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(registration.FieldManager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying configuration %s: %w", want.Name, err)
+		return fmt.Errorf("applying configuration %s: %w", want.GetName(), err)
 	}
-	got := &configuration{}
+	got := registration.NewConfiguration(registration.PhaseOf(want))
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, got); err != nil {
-		return fmt.Errorf("reading back configuration %s: %w", want.Name, err)
+		return fmt.Errorf("reading back configuration %s: %w", want.GetName(), err)
 	}
-	log.Info("applied configuration", "configuration", want.Name, "members", len(registration.Members(want)))
+	log.Info("applied configuration", "configuration", want.GetName(), "members", len(registration.Members(want)))
 	if !registration.Carries(got, want) {
 		if got, err = r.overwrite(ctx, got, want); err != nil {
 			return err
 		}
 	}
-	r.written[want.Name] = got
+	r.written[keyOf(want)] = got
 	return nil
 }
 
 // overwrite removes what another field manager added to the webhooks, which an
 // apply cannot: a webhook or a condition of its own. A merge patch replaces the
 // whole list, if the configuration is still as it was read.
-func (r *Reconciler) overwrite(ctx context.Context, have, want *configuration) (*configuration, error) {
+func (r *Reconciler) overwrite(ctx context.Context, have, want registration.Configuration) (registration.Configuration, error) {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": have.ResourceVersion},
-		"webhooks": want.Webhooks,
+		"metadata": map[string]any{"resourceVersion": have.GetResourceVersion()},
+		"webhooks": registration.Webhooks(want),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encoding the webhooks of configuration %s: %w", want.Name, err)
+		return nil, fmt.Errorf("encoding the webhooks of configuration %s: %w", want.GetName(), err)
 	}
-	changed := have.DeepCopy()
+	changed := registration.NewConfiguration(registration.PhaseOf(want))
+	changed.SetName(want.GetName())
 	if err := r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(registration.FieldManager)); err != nil {
-		return nil, fmt.Errorf("overwriting configuration %s: %w", want.Name, err)
+		return nil, fmt.Errorf("overwriting configuration %s: %w", want.GetName(), err)
 	}
-	logr.FromContextOrDiscard(ctx).Info("removed foreign fields from configuration", "configuration", want.Name)
+	logr.FromContextOrDiscard(ctx).Info("removed foreign fields from configuration", "configuration", want.GetName())
 	return changed, nil
 }
 
 // remove deletes a configuration that carries nothing, if it is still the one
 // that was looked at.
 func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
-	config := &configuration{}
-	config.Name = ref.Name
+	config := registration.NewConfiguration(ref.Phase)
+	config.SetName(ref.Name)
 	err := r.Client.Delete(ctx, config, client.Preconditions{UID: &ref.UID, ResourceVersion: &ref.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting configuration %s: %w", ref.Name, err)
 	}
-	delete(r.written, ref.Name)
+	delete(r.written, key{ref.Phase, ref.Name})
 	logr.FromContextOrDiscard(ctx).Info("deleted configuration", "configuration", ref.Name)
 	return nil
 }

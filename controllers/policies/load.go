@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -57,7 +56,8 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 	}
 	for _, s := range []source.Source{
 		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}),
-		source.Kind[client.Object](mgr.GetCache(), &admissionregistrationv1.ValidatingWebhookConfiguration{}, single.Handler{After: settle}),
+		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), single.Handler{After: settle}),
+		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), single.Handler{After: settle}),
 		single.Signals(func(context.Context) <-chan struct{} { return l.BundleChanged }, single.Enqueue),
 	} {
 		if err := c.Watch(s); err != nil {
@@ -74,17 +74,38 @@ func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	if err := l.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing policies: %w", err)
 	}
-	var observed admissionregistrationv1.ValidatingWebhookConfigurationList
-	if err := l.Client.List(ctx, &observed, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing configurations: %w", err)
+	observed, err := Configurations(ctx, l.Client)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
-	l.Store.publish(l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed.Items))
+	l.Store.publish(l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed))
 	return ctrl.Result{}, nil
+}
+
+// Configurations lists the webhook configurations of both kinds. They share
+// their contents with the cache and must not be changed.
+func Configurations(ctx context.Context, reader client.Reader) ([]registration.Configuration, error) {
+	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
+	if err := reader.List(ctx, &mutating, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing mutating configurations: %w", err)
+	}
+	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
+	if err := reader.List(ctx, &validating, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing validating configurations: %w", err)
+	}
+	out := make([]registration.Configuration, 0, len(mutating.Items)+len(validating.Items))
+	for i := range mutating.Items {
+		out = append(out, &mutating.Items[i])
+	}
+	for i := range validating.Items {
+		out = append(out, &validating.Items[i])
+	}
+	return out, nil
 }
 
 // load makes the state for what is in the API server, compiling only what has
 // changed since the state before.
-func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observed []admissionregistrationv1.ValidatingWebhookConfiguration) *State {
+func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observed []registration.Configuration) *State {
 	carried := membersByGroup(observed)
 	inForce := sets.New[string]()
 	for _, members := range carried {
@@ -106,7 +127,7 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	state.Plan = registration.Build(registration.Input{
 		Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, ExemptNamespaces: l.ExemptNamespaces,
 	})
-	state.View = registration.NewView(state.Plan, pointers(observed))
+	state.View = registration.NewView(state.Plan, observed)
 	state.Snapshot = policy.NewSnapshot(served(state.Plan, carried, byName))
 	l.count(byName)
 	return state
@@ -178,9 +199,9 @@ func (l *Loader) count(entries map[string]*Entry) {
 // served is who answers for each call group: the members that are planned, and
 // those that the configurations in the API server still name. While a policy
 // moves from one group to another it is answered for in both.
-func served(plan registration.Plan, carried map[string][]string, byName map[string]*Entry) map[string][]*policy.Compiled {
-	members := make(map[string][]*policy.Compiled, len(plan.Groups))
-	add := func(group string, names []string) {
+func served(plan registration.Plan, carried map[policy.GroupKey][]string, byName map[string]*Entry) map[policy.GroupKey][]*policy.Compiled {
+	members := make(map[policy.GroupKey][]*policy.Compiled, len(plan.Groups))
+	add := func(group policy.GroupKey, names []string) {
 		compiled := make([]*policy.Compiled, 0, len(names))
 		for _, name := range names {
 			if e := byName[name]; e != nil {
@@ -192,32 +213,29 @@ func served(plan registration.Plan, carried map[string][]string, byName map[stri
 	for group, names := range carried {
 		add(group, names)
 	}
-	for _, g := range plan.Groups {
-		add(g.Name, union(g.Members, carried[g.Name]))
+	for i := range plan.Groups {
+		group := keyOf(plan.Groups[i].Key())
+		add(group, union(plan.Groups[i].Members, carried[group]))
 	}
 	return members
 }
 
-func membersByGroup(observed []admissionregistrationv1.ValidatingWebhookConfiguration) map[string][]string {
-	out := make(map[string][]string, len(observed))
-	for i := range observed {
-		if group, ok := strings.CutPrefix(observed[i].Name, registration.ConfigurationPrefix); ok {
-			out[group] = registration.Members(&observed[i])
+func membersByGroup(observed []registration.Configuration) map[policy.GroupKey][]string {
+	out := make(map[policy.GroupKey][]string, len(observed))
+	for _, config := range observed {
+		if group, ok := registration.GroupOf(config); ok {
+			out[keyOf(group)] = registration.Members(config)
 		}
 	}
 	return out
+}
+
+func keyOf(k registration.GroupKey) policy.GroupKey {
+	return policy.GroupKey{Phase: policy.Phase(k.Phase), Name: k.Name}
 }
 
 func union(a, b []string) []string {
 	out := slices.Concat(a, b)
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-func pointers[T any](items []T) []*T {
-	out := make([]*T, len(items))
-	for i := range items {
-		out[i] = &items[i]
-	}
-	return out
 }

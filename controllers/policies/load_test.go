@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,11 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/metrics"
@@ -54,10 +59,10 @@ func withTimeout(p v1alpha1.WebhookPolicy, seconds int32) v1alpha1.WebhookPolicy
 // load loads policies beside the configurations that an earlier state planned,
 // and makes the result current.
 func load(l *Loader, before *State, policies ...v1alpha1.WebhookPolicy) *State {
-	var observed []admissionregistrationv1.ValidatingWebhookConfiguration
+	var observed []registration.Configuration
 	if before != nil {
 		for _, g := range before.Plan.Groups {
-			observed = append(observed, *g.Configuration)
+			observed = append(observed, g.Configuration)
 		}
 	}
 	state := l.load(logr.Discard(), policies, observed)
@@ -66,10 +71,10 @@ func load(l *Loader, before *State, policies ...v1alpha1.WebhookPolicy) *State {
 }
 
 // answering lists, for each call group, the policies that answer for it.
-func answering(s *State, groups ...string) [][]string {
+func answering(s *State, groups ...policy.GroupKey) [][]string {
 	var out [][]string
-	for _, name := range groups {
-		if g := s.Snapshot.Group(name); g != nil {
+	for _, key := range groups {
+		if g := s.Snapshot.Group(key); g != nil {
 			out = append(out, g.Names())
 		}
 	}
@@ -122,49 +127,102 @@ func TestBrokenPolicies(t *testing.T) {
 	}
 }
 
+// mutating makes a policy mutate, and validate still.
+func mutating(p v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicy {
+	p.Spec.Mutations = []admissionregistrationv1.Mutation{{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/metadata/labels", value: {"mended": "yes"}}]`},
+	}}
+	return p
+}
+
+func groupOf(s *State, phase policy.Phase, name string) policy.GroupKey {
+	return policy.GroupKey{Phase: phase, Name: s.Plan.GroupsOf(registration.Phase(phase), name)[0]}
+}
+
 func TestMovingPolicyIsAnsweredForInBothGroups(t *testing.T) {
-	l := newLoader(t)
-	before := load(l, nil, newPolicy("stays", 1, "true"), newPolicy("moves", 1, "true"))
-	after := load(l, before, newPolicy("stays", 1, "true"), withTimeout(newPolicy("moves", 2, "true"), 7))
-	from := before.Plan.Groups[0].Name
-	to := after.Plan.GroupsOf("moves")[0]
-	want := [][]string{{"moves", "stays"}, {"moves"}}
-	if diff := cmp.Diff(want, answering(after, from, to)); diff != "" {
-		t.Errorf("who answers while it moves (-want +got):\n%s", diff)
-	}
-	settled := load(l, after, newPolicy("stays", 1, "true"), withTimeout(newPolicy("moves", 2, "true"), 7))
-	want = [][]string{{"stays"}, {"moves"}}
-	if diff := cmp.Diff(want, answering(settled, from, to)); diff != "" {
-		t.Errorf("who answers when it has moved (-want +got):\n%s", diff)
+	for _, phase := range []policy.Phase{policy.PhaseMutate, policy.PhaseValidate} {
+		t.Run(string(phase), func(t *testing.T) {
+			l := newLoader(t)
+			stays, moves, moved := mutating(newPolicy("stays", 1, "true")), mutating(newPolicy("moves", 1, "true")), withTimeout(mutating(newPolicy("moves", 2, "true")), 7)
+			before := load(l, nil, stays, moves)
+			after := load(l, before, stays, moved)
+			from, to := groupOf(before, phase, "moves"), groupOf(after, phase, "moves")
+			want := [][]string{{"moves", "stays"}, {"moves"}}
+			if diff := cmp.Diff(want, answering(after, from, to)); diff != "" {
+				t.Errorf("who answers while it moves (-want +got):\n%s", diff)
+			}
+			settled := load(l, after, stays, moved)
+			want = [][]string{{"stays"}, {"moves"}}
+			if diff := cmp.Diff(want, answering(settled, from, to)); diff != "" {
+				t.Errorf("who answers when it has moved (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
-func TestDeletedPolicyFreesItsGroup(t *testing.T) {
+// deduced has no schemas and needs none for JSON patches.
+type deduced struct{}
+
+func (deduced) GetTypeConverter(schema.GroupVersionKind) managedfields.TypeConverter {
+	return managedfields.NewDeducedTypeConverter()
+}
+
+func TestEachPhaseIsAnsweredByItsOwnPart(t *testing.T) {
 	l := newLoader(t)
-	before := load(l, nil, newPolicy("p", 1, "false"))
-	group := before.Plan.Groups[0].Name
+	l.Store.Host.TypeConverters = deduced{}
+	l.Store.Host.Objects = admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
+	state := load(l, nil, mutating(newPolicy("p", 1, "false")))
+	request := func() *admissionv1.AdmissionRequest {
+		return &admissionv1.AdmissionRequest{
+			Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Namespace: "default", Operation: admissionv1.Create,
+			Object: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"default"}}`)},
+		}
+	}
+	mutated, err := l.Store.Evaluate(context.Background(), groupOf(state, policy.PhaseMutate, "p"), request())
+	if err != nil || !mutated.Allowed || !strings.Contains(string(mutated.Patch), "mended") {
+		t.Errorf("mutating: %+v, %v; want a patch, and no validation", mutated, err)
+	}
+	validated, err := l.Store.Evaluate(context.Background(), groupOf(state, policy.PhaseValidate, "p"), request())
+	if err != nil || validated.Allowed || validated.Patch != nil {
+		t.Errorf("validating: %+v, %v; want a denial, and no patch", validated, err)
+	}
+	wrong := policy.GroupKey{Phase: policy.PhaseValidate, Name: groupOf(state, policy.PhaseMutate, "p").Name}
+	var notLoaded *NotLoadedError
+	if got, err := l.Store.Evaluate(context.Background(), wrong, request()); !errors.As(err, &notLoaded) || got != nil {
+		t.Errorf("for a group of the other phase Evaluate() = %+v, %v", got, err)
+	}
+}
+
+func TestDeletedPolicyFreesItsGroups(t *testing.T) {
+	l := newLoader(t)
+	before := load(l, nil, mutating(newPolicy("p", 1, "false")))
 	load(l, before)
 	request := &admissionv1.AdmissionRequest{
 		Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Operation: admissionv1.Create,
 	}
-	got, err := l.Store.Evaluate(context.Background(), group, request)
-	if err != nil || !got.Allowed {
-		t.Errorf("Evaluate() = %+v, %v; want the request to pass while the configuration is still there", got, err)
+	for _, phase := range []policy.Phase{policy.PhaseMutate, policy.PhaseValidate} {
+		got, err := l.Store.Evaluate(context.Background(), groupOf(before, phase, "p"), request)
+		if err != nil || !got.Allowed {
+			t.Errorf("%s: Evaluate() = %+v, %v; want the request to pass while the configuration is still there", phase, got, err)
+		}
 	}
 }
 
 func TestNotLoadedIsAnErrorAndNeverAllowed(t *testing.T) {
 	l := newLoader(t)
 	var notLoaded *NotLoadedError
-	if got, err := l.Store.Evaluate(context.Background(), "g", &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+	if got, err := l.Store.Evaluate(context.Background(), policy.GroupKey{Phase: policy.PhaseValidate, Name: "g"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
 		t.Errorf("before the first load Evaluate() = %+v, %v", got, err)
 	}
 	if l.Store.Loaded() == nil {
 		t.Error("Loaded() = nil before the first load")
 	}
 	load(l, nil, newPolicy("p", 1, "true"))
-	if got, err := l.Store.Evaluate(context.Background(), "unknown", &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+	if got, err := l.Store.Evaluate(context.Background(), policy.GroupKey{Phase: policy.PhaseMutate, Name: "unknown"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
 		t.Errorf("for an unknown group Evaluate() = %+v, %v", got, err)
 	}
 	if err := l.Store.Loaded(); err != nil {

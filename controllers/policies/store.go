@@ -110,16 +110,19 @@ func (s *Store) publish(state *State) {
 }
 
 // Evaluate answers a request with the policies of a call group.
-func (s *Store) Evaluate(ctx context.Context, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+func (s *Store) Evaluate(ctx context.Context, group policy.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	state := s.State()
 	if state == nil {
 		return nil, &NotLoadedError{}
 	}
 	g := state.Snapshot.Group(group)
 	if g == nil {
-		return nil, &NotLoadedError{Group: group}
+		return nil, &NotLoadedError{Group: group.Name}
 	}
-	return g.Evaluate(ctx, request, s.Host)
+	if group.Phase == policy.PhaseMutate {
+		return g.Mutate(ctx, request, s.Host)
+	}
+	return g.Validate(ctx, request, s.Host)
 }
 
 // NotLoadedError says that this replica cannot answer for a call group yet,

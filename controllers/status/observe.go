@@ -1,9 +1,9 @@
 package status
 
 import (
-	"fmt"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -51,7 +51,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, now metav1.Time) 
 	status := v1alpha1.WebhookPolicyStatus{
 		ObservedGeneration: p.Generation,
 		Actions:            p.Spec.Actions(),
-		FailurePolicy:      p.Spec.WebhookFailurePolicy(),
+		FailurePolicy:      failurePolicy(&p.Spec),
 	}
 	var f facts
 	f, status.Webhooks = look(p, state)
@@ -60,6 +60,15 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, now metav1.Time) 
 		set(&status.Conditions, c, p.Generation, now)
 	}
 	return status
+}
+
+// failurePolicy is the stricter one where a policy is called in both phases:
+// in the mutating phase it is the policy's own, whatever its bindings do.
+func failurePolicy(spec *v1alpha1.WebhookPolicySpec) admissionregistrationv1.FailurePolicyType {
+	if spec.Mutates() {
+		return spec.EffectiveFailurePolicy()
+	}
+	return spec.WebhookFailurePolicy()
 }
 
 func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.WebhookReference) {
@@ -140,9 +149,22 @@ func names(refs []v1alpha1.WebhookReference) string {
 	return strings.Join(out, ", ")
 }
 
-// inForce says what the policy does to a request that fails a validation.
+// inForce says what the policy does to requests.
 func inForce(p *v1alpha1.WebhookPolicy) string {
-	return fmt.Sprintf("in force: a request that fails a validation meets %s", p.Spec.Actions())
+	mutates, validates, annotates := p.Spec.Mutates(), len(p.Spec.Validations) > 0, len(p.Spec.AuditAnnotations) > 0
+	actions := strings.TrimPrefix(p.Spec.Actions(), "Mutate,")
+	switch {
+	case mutates && validates:
+		return "in force: mutates the requests that it matches; one that then fails a validation meets " + actions
+	case mutates && annotates:
+		return "in force: mutates the requests that it matches, and annotates them in the audit log"
+	case mutates:
+		return "in force: mutates the requests that it matches"
+	case validates:
+		return "in force: a request that fails a validation meets " + actions
+	default:
+		return "in force: annotates the requests that it matches in the audit log"
+	}
 }
 
 // set puts a condition into the list; one of the kinds that stand only while

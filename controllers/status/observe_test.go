@@ -19,7 +19,10 @@ var (
 )
 
 func newPolicy() *v1alpha1.WebhookPolicy {
-	return &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Generation: 3}}
+	return &v1alpha1.WebhookPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Generation: 3},
+		Spec:       v1alpha1.WebhookPolicySpec{Validations: []admissionregistrationv1.Validation{{Expression: "true"}}},
+	}
 }
 
 func TestConditions(t *testing.T) {
@@ -125,20 +128,69 @@ func TestObserveTakesReconcilingAway(t *testing.T) {
 
 func TestObserveSpec(t *testing.T) {
 	warn := []v1alpha1.Binding{{Name: "b", ValidationActions: []admissionregistrationv1.ValidationAction{"Audit", "Warn"}}}
+	mutations := []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeJSONPatch}}
 	tests := map[string]struct {
-		bindings []v1alpha1.Binding
-		want     v1alpha1.WebhookPolicyStatus
+		mutations []admissionregistrationv1.Mutation
+		bindings  []v1alpha1.Binding
+		want      v1alpha1.WebhookPolicyStatus
 	}{
 		"default":       {want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Deny", FailurePolicy: "Fail"}},
 		"never denying": {bindings: warn, want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Warn,Audit", FailurePolicy: "Ignore"}},
+		"mutating":      {mutations: mutations, want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Mutate,Deny", FailurePolicy: "Fail"}},
+		"mutating, never denying": {
+			mutations: mutations, bindings: warn,
+			want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Mutate,Warn,Audit", FailurePolicy: "Fail"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newPolicy()
-			p.Spec.Bindings = tc.bindings
+			p.Spec.Bindings, p.Spec.Mutations = tc.bindings, tc.mutations
 			got := observe(p, nil, now)
 			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(v1alpha1.WebhookPolicyStatus{}, "Conditions")); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInForce(t *testing.T) {
+	mutations := []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeJSONPatch}}
+	tests := map[string]struct {
+		change func(*v1alpha1.WebhookPolicySpec)
+		want   string
+	}{
+		"validates": {
+			change: func(*v1alpha1.WebhookPolicySpec) {},
+			want:   "in force: a request that fails a validation meets Deny",
+		},
+		"only annotates": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				s.Validations, s.AuditAnnotations = nil, []admissionregistrationv1.AuditAnnotation{{Key: "a", ValueExpression: "'b'"}}
+			},
+			want: "in force: annotates the requests that it matches in the audit log",
+		},
+		"mutates": {
+			change: func(s *v1alpha1.WebhookPolicySpec) { s.Mutations, s.Validations = mutations, nil },
+			want:   "in force: mutates the requests that it matches",
+		},
+		"does both": {
+			change: func(s *v1alpha1.WebhookPolicySpec) { s.Mutations = mutations },
+			want:   "in force: mutates the requests that it matches; one that then fails a validation meets Deny",
+		},
+		"mutates and annotates": {
+			change: func(s *v1alpha1.WebhookPolicySpec) {
+				s.Mutations, s.Validations, s.AuditAnnotations = mutations, nil, []admissionregistrationv1.AuditAnnotation{{Key: "a", ValueExpression: "'b'"}}
+			},
+			want: "in force: mutates the requests that it matches, and annotates them in the audit log",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPolicy()
+			tc.change(&p.Spec)
+			if got := inForce(p); got != tc.want {
+				t.Errorf("inForce() = %q, want %q", got, tc.want)
 			}
 		})
 	}

@@ -174,11 +174,3 @@ func clone(c Configuration) Configuration {
 func Carries(have, want Configuration) bool {
 	return inForce(want, have)
 }
-
-// Overwritten is an observed configuration with the planned webhooks and no
-// others, for an update: an apply cannot remove what another field manager put in.
-func Overwritten(have, want Configuration) Configuration {
-	out := clone(have)
-	setWebhooks(out, Webhooks(clone(want)))
-	return out
-}
