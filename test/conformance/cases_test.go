@@ -1,0 +1,79 @@
+package conformance
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// tally counts what became of the requests of a run.
+type tally struct {
+	requests, disagreements int
+	outcomes, known         map[string]int
+	codes                   map[int]int
+}
+
+func newTally() *tally {
+	return &tally{outcomes: map[string]int{}, known: map[string]int{}, codes: map[int]int{}}
+}
+
+func (c *tally) add(v *Verdict) {
+	c.requests++
+	c.outcomes[v.Outcome]++
+	c.codes[v.Ours.Code]++
+	for _, name := range v.Known {
+		c.known[name]++
+	}
+	if v.Diff != "" {
+		c.disagreements++
+	}
+}
+
+// TestCases runs the hand-written cases. Every known difference has to occur in
+// the cases that name it.
+func TestCases(t *testing.T) {
+	cases, err := LoadCases("testdata/cases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *only != "" {
+		cases = slices.DeleteFunc(cases, func(c Case) bool { return c.Name != *only && !strings.HasPrefix(c.Name, *only+"/") })
+	}
+	for i := range cases {
+		for _, r := range cases[i].Requests {
+			if r.Want == "" {
+				t.Errorf("case %s has a request without want: two engines that do nothing would agree", cases[i].Name)
+			}
+		}
+	}
+	count := newTally()
+	shown := map[string]sets.Set[string]{}
+	err = suite.Run(t.Context(), cases, func(v *Verdict) {
+		count.add(v)
+		if v.Diff != "" {
+			t.Error(v.Report())
+		}
+		if shown[v.Case.Name] == nil {
+			shown[v.Case.Name] = sets.New[string]()
+		}
+		shown[v.Case.Name].Insert(v.Known...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d cases, %d requests: %v, codes %v, known differences %v", len(cases), count.requests, count.outcomes, count.codes, count.known)
+	for _, c := range cases {
+		for _, name := range c.Differs {
+			if !shown[c.Name].Has(name) {
+				t.Errorf("case %s does not show the known difference %s", c.Name, name)
+			}
+		}
+	}
+	for _, d := range knownDifferences() {
+		if *only == "" && d.normalise != nil && count.known[d.name] == 0 {
+			t.Errorf("no hand-written case shows the known difference %s: remove it from the table, or write a case", d.name)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package conformance
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// difference is one that is intended.
+type difference struct {
+	// name is what a case says that has to show it.
+	name string
+	// row is the first column of its row in docs/differences.md.
+	row string
+	// normalise takes exactly this difference out of two answers, and reports
+	// whether it was there. It is nil where no request of this suite can show
+	// the difference: then test is the one that pins it.
+	normalise func(*comparison) bool
+	test      string
+}
+
+// comparison is two answers to one request, as far as they have been normalised.
+type comparison struct {
+	of           *placed
+	request      Request
+	native, ours *Answer
+}
+
+// knownDifferences are all that are intended, in the order in which they are
+// taken out.
+func knownDifferences() []difference {
+	return []difference{
+		{name: "frame", row: "frame of an error", normalise: frames},
+		{name: "audit-keys", row: "audit annotation", normalise: auditKeys},
+		{name: "webhook-annotations", row: "audit annotations of webhooks", normalise: webhookAnnotations},
+		{name: "unnamed-binding", row: "a policy without bindings", normalise: unnamedBinding},
+		{name: "several-denials", row: "several denials", normalise: severalDenials},
+		{name: "several-audited", row: "failures of several bindings in the audit log", normalise: severalAudited},
+		{name: "order", row: "order of policies", test: "TestInOrderOfNames"},
+		{name: "no-namespace", row: "a namespace that cannot be read", test: "TestNamespaceThatCannotBeRead"},
+	}
+}
+
+// subject begins what is said of a policy, once the engine's name is gone.
+const subject = "Policy '"
+
+var (
+	nativeFrame = regexp.MustCompile(`^\S+(?: "[^"]*")? is forbidden: (ValidatingAdmissionPolicy '|policy ')`)
+	ourFrame    = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
+)
+
+// frames takes out the engines' names and what the API server puts before them.
+func frames(c *comparison) bool {
+	before := c.ours.String()
+	c.native.texts(func(s string) string {
+		s = nativeFrame.ReplaceAllString(s, "$1")
+		if rest, ok := strings.CutPrefix(s, "policy '"); ok {
+			s = subject + rest
+		}
+		return strings.ReplaceAll(s, kindValidatingPolicy+" '", subject)
+	})
+	c.ours.texts(func(s string) string {
+		return strings.ReplaceAll(ourFrame.ReplaceAllString(s, ""), "WebhookPolicy '", subject)
+	})
+	return before != c.ours.String()
+}
+
+const (
+	nativeFailures = "validation.policy.admission.k8s.io/validation_failure"
+	ourFailures    = "validation_failure"
+	ourDomain      = ".admission.ostiary.dev"
+)
+
+// auditKeys gives the annotations of both engines the keys that Ostiary's have
+// without the webhook's name, and decodes the lists of failures.
+func auditKeys(c *comparison) bool {
+	found := false
+	native, ours := map[string]string{}, map[string]string{}
+	for key, value := range c.native.Annotations {
+		before, after, _ := strings.Cut(key, "/")
+		switch {
+		case key == nativeFailures:
+			c.native.Failures, found = append(c.native.Failures, failures(value)...), true
+		case c.of.hasPolicy(before):
+			native[before+"."+after], found = value, true
+		default:
+			native[key] = value
+		}
+	}
+	for key, value := range c.ours.Annotations {
+		before, after, _ := strings.Cut(key, "/")
+		switch {
+		case !strings.HasSuffix(before, ourDomain):
+			ours[key] = value
+		case after == ourFailures:
+			c.ours.Failures, found = append(c.ours.Failures, failures(value)...), true
+		default:
+			ours[after], found = value, true
+		}
+	}
+	c.native.Annotations, c.ours.Annotations = native, ours
+	return found
+}
+
+func (p *placed) hasPolicy(name string) bool {
+	for _, policy := range p.policies {
+		if policy.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// failures gives a value that is not a list back as one failure, to be compared.
+func failures(value string) []Failure {
+	var out []Failure
+	if err := json.Unmarshal([]byte(value), &out); err != nil {
+		return []Failure{{Message: value}}
+	}
+	return out
+}
+
+// webhookAnnotations takes out what the API server itself notes of a call of
+// the mutating phase.
+func webhookAnnotations(c *comparison) bool {
+	found := false
+	for key := range c.ours.Annotations {
+		if strings.HasPrefix(key, "mutation.webhook.admission.k8s.io/") || strings.HasPrefix(key, "patch.webhook.admission.k8s.io/") {
+			delete(c.ours.Annotations, key)
+			found = true
+		}
+	}
+	return found
+}
+
+// unnamedBinding takes out the name of the binding that only the native engine
+// has to have.
+func unnamedBinding(c *comparison) bool {
+	found := false
+	for _, p := range c.of.policies {
+		if len(p.Spec.Bindings) > 0 {
+			continue
+		}
+		name := p.Name + "-" + defaultBinding
+		c.native.texts(func(s string) string {
+			out := strings.ReplaceAll(s, " with binding '"+name+"'", "")
+			if out == name {
+				out = ""
+			}
+			found = found || out != s
+			return out
+		})
+	}
+	return found
+}
+
+// severalDenials leaves of ours the one that the native engine chose. Where
+// only one binding with at most one param denies, that is the first one.
+func severalDenials(c *comparison) bool {
+	if len(c.ours.Causes) < 2 || len(c.native.Causes) > 1 || !strings.HasPrefix(c.ours.Message, subject) {
+		return false
+	}
+	// The message has them in their order, the causes are sorted.
+	first := strings.HasPrefix(c.ours.Message, c.native.Message+"\n")
+	if !slices.Contains(c.ours.Causes, c.native.Message) || !first && !c.of.undecided() {
+		return false
+	}
+	c.ours.Message, c.ours.Causes = c.native.Message, slices.Clone(c.native.Causes)
+	if !first { // the code is that of the first of ours
+		c.ours.Code, c.ours.Reason = c.native.Code, c.native.Reason
+	}
+	return true
+}
+
+// undecided: in which order the native engine evaluates is not known.
+func (p *placed) undecided() bool {
+	if len(p.policies) > 1 {
+		return true
+	}
+	for _, policy := range p.policies {
+		if len(policy.Spec.Bindings) > 1 {
+			return true
+		}
+		for _, b := range policy.Spec.Bindings {
+			if b.ParamRef != nil && b.ParamRef.Selector != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// severalAudited: the API server before 1.37 notes only what the first of
+// several bindings or params found, as no annotation is written twice.
+func severalAudited(c *comparison) bool {
+	if len(c.native.Failures) == 0 || len(c.native.Failures) >= len(c.ours.Failures) || !c.of.undecided() {
+		return false
+	}
+	for _, f := range c.native.Failures {
+		if !slices.ContainsFunc(c.ours.Failures, func(o Failure) bool {
+			return o.Message == f.Message && o.Policy == f.Policy && o.Binding == f.Binding && o.ExpressionIndex == f.ExpressionIndex
+		}) {
+			return false
+		}
+	}
+	c.ours.Failures = slices.Clone(c.native.Failures)
+	return true
+}

@@ -1,0 +1,43 @@
+package conformance
+
+import (
+	"flag"
+	"testing"
+	"time"
+)
+
+// The number of generated cases is what continuous integration runs; a longer
+// run is `make conformance N=5000 SEED=...`.
+var (
+	number = flag.Int("n", 400, "number of generated cases")
+	seed   = flag.Uint64("seed", 1, "seed of the generated cases")
+	most   = flag.Int("reports", 20, "how many disagreements to report in full")
+)
+
+// TestRandom compares the engines over policies and requests made at random.
+func TestRandom(t *testing.T) {
+	cases := Generate(*seed, *number)
+	count := newTally()
+	start := time.Now()
+	err := suite.Run(t.Context(), cases, func(v *Verdict) {
+		count.add(v)
+		if v.Diff != "" && count.disagreements <= *most {
+			t.Errorf("disagreement; repeat with -n=%d -seed=%d\n%s", *number, *seed, v.Report())
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("seed %d: %d policies, %d cases: %d agreements, %d disagreements in %s", *seed, len(cases), count.requests,
+		count.requests-count.disagreements, count.disagreements, time.Since(start).Round(time.Second))
+	t.Logf("answers %v, codes %v, known differences %v", count.outcomes, count.codes, count.known)
+	if count.disagreements > *most {
+		t.Errorf("%d more disagreements are not shown", count.disagreements-*most)
+	}
+	// A generator that only makes policies which match nothing proves nothing.
+	for _, outcome := range []string{"allowed", "denied", "failed", "warned", "audited"} {
+		if *number >= 400 && count.outcomes[outcome]*50 < *number {
+			t.Errorf("%d of %d cases were %s: the generator should make more of them", count.outcomes[outcome], *number, outcome)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/test/controlplane"
+)
+
+// Kinds that the engines are configured with.
+const (
+	kindValidatingPolicy  = "ValidatingAdmissionPolicy"
+	kindValidatingBinding = "ValidatingAdmissionPolicyBinding"
+	kindMutatingPolicy    = "MutatingAdmissionPolicy"
+	kindMutatingBinding   = "MutatingAdmissionPolicyBinding"
+)
+
+// parallel is how many requests are under way at a time on one side.
+const parallel = 8
+
+// side is one of the two control planes.
+type side struct {
+	name    string
+	plane   *controlplane.ControlPlane
+	http    *http.Client
+	host    string
+	dynamic dynamic.Interface
+	audit   *auditLog
+}
+
+func newSide(name string, plane *controlplane.ControlPlane) (*side, error) {
+	config := plane.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	objects, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of objects: %w", err)
+	}
+	return &side{name: name, plane: plane, http: client, host: config.Host, dynamic: objects, audit: newAuditLog(plane.AuditLog(0))}, nil
+}
+
+// resourceOf guesses the resource of a kind, as its plural. All kinds that the
+// suite makes follow the rule.
+func resourceOf(gvk schema.GroupVersionKind) schema.GroupVersionResource {
+	plural := strings.ToLower(gvk.Kind) + "s"
+	if base, ok := strings.CutSuffix(plural, "ys"); ok {
+		plural = base + "ies"
+	}
+	return gvk.GroupVersion().WithResource(plural)
+}
+
+func (s *side) client(o *unstructured.Unstructured) dynamic.ResourceInterface {
+	resource := s.dynamic.Resource(resourceOf(o.GroupVersionKind()))
+	if ns := o.GetNamespace(); ns != "" {
+		return resource.Namespace(ns)
+	}
+	return resource
+}
+
+func (s *side) create(ctx context.Context, o *unstructured.Unstructured) error {
+	_, err := s.client(o).Create(ctx, o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	if err != nil {
+		return fmt.Errorf("creating %s %s for %s: %w", o.GetKind(), o.GetName(), s.name, err)
+	}
+	return nil
+}
+
+func (s *side) createAll(ctx context.Context, objects []*unstructured.Unstructured) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, o := range objects {
+		group.Go(func() error { return s.create(ctx, o) })
+	}
+	return group.Wait()
+}
+
+func (s *side) deleteAll(ctx context.Context, objects []*unstructured.Unstructured) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, o := range objects {
+		group.Go(func() error {
+			if err := s.client(o).Delete(ctx, o.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting %s %s for %s: %w", o.GetKind(), o.GetName(), s.name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// reply is what came back of a request, as it came.
+type reply struct {
+	code     int
+	body     []byte
+	warnings []string
+	auditID  string
+}
+
+// send puts a request to the API server.
+func (s *side) send(ctx context.Context, r Request) (*reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.Method, s.host+r.path(), bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, fmt.Errorf("making a request: %w", err)
+	}
+	r.headers(req.Header)
+	id := uuid.NewString()
+	req.Header.Set("Audit-Id", id)
+	response, err := s.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("sending to %s: %w", s.name, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of %s: %w", s.name, err)
+	}
+	headers, errs := utilnet.ParseWarningHeaders(response.Header["Warning"])
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("reading the warnings of %s: %w", s.name, errors.Join(errs...))
+	}
+	out := &reply{code: response.StatusCode, body: body, auditID: id}
+	for _, h := range headers {
+		out.warnings = append(out.warnings, h.Text)
+	}
+	return out, nil
+}
+
+// path adds dryRun to the query of whatever writes, unless it is to be stored.
+func (r Request) path() string {
+	if r.Stored || r.Method == http.MethodGet || strings.Contains(r.Path, "/exec") {
+		return r.Path
+	}
+	if strings.Contains(r.Path, "?") {
+		return r.Path + "&dryRun=All"
+	}
+	return r.Path + "?dryRun=All"
+}
+
+func (r Request) headers(h http.Header) {
+	h.Set("Accept", "application/json")
+	h.Set("User-Agent", "conformance")
+	h.Set("Content-Type", "application/json")
+	if r.Type != "" {
+		h.Set("Content-Type", r.Type)
+	}
+	if r.User == nil {
+		return
+	}
+	h.Set("Impersonate-User", r.User.Name)
+	if r.User.UID != "" {
+		h.Set("Impersonate-Uid", r.User.UID)
+	}
+	for _, g := range r.User.Groups {
+		h.Add("Impersonate-Group", g)
+	}
+	for key, values := range r.User.Extra {
+		for _, v := range values {
+			h.Add("Impersonate-Extra-"+key, v)
+		}
+	}
+}
