@@ -1,0 +1,62 @@
+package resources
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+)
+
+// Matcher matches bindings as the API server does. It differs in one point: the
+// API server knows all of its resources, and we know those of a moment ago. A
+// resource that is newer than that may be another name of one that a rule
+// names, and that is an error, which follows failurePolicy, and never "does not
+// match".
+type Matcher struct {
+	Matcher   *matching.Matcher
+	Resources *Resources
+}
+
+// Matches implements policy.Matcher.
+func (m Matcher) Matches(attr admission.Attributes, o admission.ObjectInterfaces, criteria matching.MatchCriteria) (bool, schema.GroupVersionResource, schema.GroupVersionKind, error) {
+	matches, resource, kind, err := m.Matcher.Matches(attr, o, criteria)
+	if matches || err != nil || !m.mayMatch(attr, criteria.GetMatchResources()) {
+		return matches, resource, kind, err
+	}
+	if otherwise, _, _, err := m.Matcher.Matches(attr, o, withoutRules{criteria}); !otherwise || err != nil {
+		return false, resource, kind, err
+	}
+	m.Resources.Refresh()
+	return false, resource, kind, fmt.Errorf("the resource %s is not known yet: a new one takes a moment to appear", attr.GetResource())
+}
+
+// mayMatch reports whether a rule might be for a resource that is not known.
+func (m Matcher) mayMatch(attr admission.Attributes, resources admissionregistrationv1.MatchResources) bool {
+	if resources.MatchPolicy == nil || *resources.MatchPolicy != admissionregistrationv1.Equivalent {
+		return false
+	}
+	asked := attr.GetResource()
+	if !m.Resources.KindFor(asked, attr.GetSubresource()).Empty() {
+		return false
+	}
+	return slices.ContainsFunc(resources.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.ContainsFunc(r.Resources, func(pattern string) bool {
+			name, _, _ := strings.Cut(pattern, "/")
+			return name == asked.Resource || (name == "*" && anyOf(r.APIGroups, asked.Group))
+		})
+	})
+}
+
+// withoutRules are criteria that are for every resource.
+type withoutRules struct{ matching.MatchCriteria }
+
+// GetMatchResources implements matching.MatchCriteria.
+func (w withoutRules) GetMatchResources() admissionregistrationv1.MatchResources {
+	resources := w.MatchCriteria.GetMatchResources()
+	resources.ResourceRules = nil
+	return resources
+}

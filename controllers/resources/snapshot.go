@@ -1,0 +1,102 @@
+package resources
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// snapshot is the resources at one moment. It is immutable.
+type snapshot struct {
+	lists  map[schema.GroupVersion][]metav1.APIResource
+	order  []schema.GroupVersion
+	mapper runtime.EquivalentResourceMapper
+}
+
+func newSnapshot(lists map[schema.GroupVersion][]metav1.APIResource) *snapshot {
+	s := &snapshot{lists: lists}
+	s.order = slices.SortedFunc(maps.Keys(lists), func(a, b schema.GroupVersion) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
+	})
+	identities := s.identities()
+	registry := runtime.NewEquivalentResourceRegistryWithIdentity(func(r schema.GroupResource) string { return identities[r] })
+	for _, gv := range s.order {
+		for _, r := range lists[gv] {
+			name, sub, _ := strings.Cut(r.Name, "/")
+			registry.RegisterKindFor(gv.WithResource(name), sub, kindOf(gv, r))
+		}
+	}
+	s.mapper = registry
+	return s
+}
+
+// identities tell resources of several groups that are the same objects, as
+// the events of two groups are, by their name and the hash of what they are
+// stored as. Without a hash a resource is the same in the versions of its own
+// group alone. Subresources go with their resource.
+func (s *snapshot) identities() map[schema.GroupResource]string {
+	out := map[schema.GroupResource]string{}
+	for _, gv := range s.order {
+		for _, r := range s.lists[gv] {
+			resource := schema.GroupResource{Group: gv.Group, Resource: r.Name}
+			if r.StorageVersionHash != "" && out[resource] == "" {
+				out[resource] = r.Name + " " + r.StorageVersionHash
+			}
+		}
+	}
+	return out
+}
+
+// kindOf is the kind of what is sent to a resource, which a subresource may
+// take from another group.
+func kindOf(gv schema.GroupVersion, r metav1.APIResource) schema.GroupVersionKind {
+	if r.Version != "" {
+		gv = schema.GroupVersion{Group: r.Group, Version: r.Version}
+	}
+	return gv.WithKind(r.Kind)
+}
+
+// Kinds are those of the resources that a rule is for, in a stable order, and
+// no more of them than limit.
+func (r *Resources) Kinds(rule admissionregistrationv1.Rule, limit int) []schema.GroupVersionKind {
+	s := r.current.Load()
+	if s == nil {
+		return nil
+	}
+	var out []schema.GroupVersionKind
+	for _, gv := range s.order {
+		if !anyOf(rule.APIGroups, gv.Group) || !anyOf(rule.APIVersions, gv.Version) {
+			continue
+		}
+		for _, resource := range s.lists[gv] {
+			if len(out) == limit {
+				return out
+			}
+			kind := kindOf(gv, resource)
+			if names(rule.Resources, resource.Name) && !slices.Contains(out, kind) {
+				out = append(out, kind)
+			}
+		}
+	}
+	return out
+}
+
+func anyOf(list []string, value string) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, value)
+}
+
+// names reports whether one of the patterns of a rule is for a resource, as
+// "pods" or "pods/status".
+func names(patterns []string, resource string) bool {
+	name, sub, _ := strings.Cut(resource, "/")
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		wantName, wantSub, _ := strings.Cut(pattern, "/")
+		return (wantName == "*" || wantName == name) && (wantSub == "*" || wantSub == sub)
+	})
+}
