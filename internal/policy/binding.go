@@ -6,8 +6,10 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
@@ -114,8 +116,26 @@ func (b *binding) matches(r *request, host Host) (bool, error) {
 	if host.Matcher == nil || host.Objects == nil {
 		return false, errNoMatcher
 	}
-	matches, _, _, err := host.Matcher.Matches(r.versioned.Attributes, host.Objects, b.match)
+	matches, _, _, err := host.Matcher.Matches(labelled{r.versioned.Attributes}, host.Objects, b.match)
 	return matches, err
+}
+
+// labelled hides what has no metadata, as the options of a CONNECT, from
+// selectors. To the API server they are not objects, and no selector but the
+// empty one matches them; as JSON they would be objects without labels.
+type labelled struct{ admission.Attributes }
+
+// GetObject implements admission.Attributes.
+func (a labelled) GetObject() runtime.Object { return withMetadata(a.Attributes.GetObject()) }
+
+// GetOldObject implements admission.Attributes.
+func (a labelled) GetOldObject() runtime.Object { return withMetadata(a.Attributes.GetOldObject()) }
+
+func withMetadata(object runtime.Object) runtime.Object {
+	if u, ok := object.(*unstructured.Unstructured); ok && u.Object["metadata"] == nil {
+		return nil
+	}
+	return object
 }
 
 // params are the objects to evaluate a binding with, each as upstream's

@@ -46,6 +46,18 @@ func TestCompileErrors(t *testing.T) {
 			spec: `validations: [{expression: 'true'}, {expression: 'true', messageExpression: '1'}]`,
 			want: []string{`spec.validations[1].messageExpression: Invalid value: "1": must evaluate to string but got int`},
 		},
+		"auditAnnotation that is no string": {
+			spec: `auditAnnotations: [{key: a, valueExpression: '"x"'}, {key: b, valueExpression: 'object.name'}]`,
+			want: []string{`spec.auditAnnotations[1].valueExpression: Invalid value: "object.name": must evaluate to one of [string null_type] but got dyn`},
+		},
+		"messageExpression that asks the authorizer": {
+			spec: `validations: [{expression: 'true', messageExpression: 'authorizer.path("/").check("get").reason()'}]`,
+			want: []string{`spec.validations[0].messageExpression: Invalid value: "authorizer.path(\"/\").check(\"get\").reason()": compilation failed: ERROR: <input>:1:1: undeclared reference to 'authorizer' (in container '')` + "\n | authorizer.path(\"/\").check(\"get\").reason()\n | ^"},
+		},
+		"params without paramKind": {
+			spec: `validations: [{expression: 'params == null'}]`,
+			want: []string{`spec.validations[0].expression: Invalid value: "params == null": compilation failed: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')` + "\n | params == null\n | ^"},
+		},
 		"types that do not fit": {
 			spec: `validations: [{expression: 'request.dryRun == 1'}]`,
 			want: []string{`spec.validations[0].expression: Invalid value: "request.dryRun == 1": compilation failed: ERROR: <input>:1:16: found no matching overload for '_==_' applied to '(bool, int)'` + "\n | request.dryRun == 1\n | ...............^"},
@@ -176,7 +188,7 @@ failurePolicy: Fail
 	}
 	group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {compiled}}).Group(testGroup)
 	in := podInput(t, admission.Create)
-	want := decideOurs(t, group, in, testNamespaces)
+	want := decideOurs(t, group, in, testWorld)
 
 	*p.Spec.Validations[0].Reason = "Other"
 	*p.Spec.FailurePolicy = "Ignore"
@@ -187,7 +199,7 @@ failurePolicy: Fail
 		rules[0] = "other"
 	}
 	p.Spec.MatchConstraints.ExcludeResourceRules[0].Resources[0] = "pods"
-	if diff := cmp.Diff(want, decideOurs(t, group, in, testNamespaces)); diff != "" || want.Allowed || want.Code != 403 {
+	if diff := cmp.Diff(want, decideOurs(t, group, in, testWorld)); diff != "" || want.Allowed || want.Code != 403 {
 		t.Errorf("answer %s changed with the policy:\n%s", want, diff)
 	}
 }
@@ -239,7 +251,7 @@ func TestSharedProgramsKeepEachPolicysMessage(t *testing.T) {
 		}
 		compiled := mustCompile(t, compiler, policyFrom(t, name, spec))
 		group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {compiled}}).Group(testGroup)
-		if got := decideOurs(t, group, podInput(t, admission.Create), testNamespaces).String(); got != want {
+		if got := decideOurs(t, group, podInput(t, admission.Create), testWorld).String(); got != want {
 			t.Errorf("answer = %q, want %q", got, want)
 		}
 		t.Cleanup(func() { runtime.KeepAlive(compiled) })

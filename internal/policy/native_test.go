@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,13 +22,11 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	webhookgeneric "k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	webhookrequest "k8s.io/apiserver/pkg/admission/plugin/webhook/request"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 	apiwarning "k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -96,7 +93,7 @@ type outcome struct {
 	Message           string
 	Name, Group, Kind string
 	Warnings          []string
-	Audit             string
+	Annotations       map[string]string // by the key as we write it
 }
 
 func (o outcome) String() string {
@@ -112,16 +109,12 @@ type oracle struct {
 	hooks      []validating.PolicyHook
 }
 
-func newOracle(policies []*v1alpha1.WebhookPolicy, namespaces Namespaces) *oracle {
-	o := &oracle{dispatcher: validating.NewDispatcher(
-		authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionDeny, "", nil
-		}),
-		nativeMatcher{generic.NewPolicyMatcher(matching.NewMatcher(nil, nil)), namespaces},
-	)}
+func newOracle(policies []*v1alpha1.WebhookPolicy, w *world) *oracle {
+	o := &oracle{dispatcher: validating.NewDispatcher(w.authorizer, generic.NewPolicyMatcher(w.matcher()))}
 	for _, p := range policies {
 		native := nativePolicy(p)
-		o.hooks = append(o.hooks, validating.PolicyHook{Policy: native, Bindings: nativeBindings(p), Evaluator: compileNative(native)})
+		informer, scope := w.informer(native.Spec.ParamKind)
+		o.hooks = append(o.hooks, validating.PolicyHook{Policy: native, Bindings: nativeBindings(p), Evaluator: compileNative(native), ParamInformer: informer, ParamScope: scope})
 	}
 	return o
 }
@@ -136,53 +129,59 @@ func (o *oracle) with(policies []*v1alpha1.WebhookPolicy) *oracle {
 	return out
 }
 
-// nativeMatcher finds namespaces where our side finds them.
-type nativeMatcher struct {
-	generic.PolicyMatcher
-	namespaces Namespaces
-}
-
-func (m nativeMatcher) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	return m.namespaces.GetNamespace(ctx, name)
-}
-
 // nativePolicy is a policy as the API server stores it, defaults filled in.
 func nativePolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	p = p.DeepCopy()
-	failurePolicy, matchPolicy := p.Spec.EffectiveFailurePolicy(), admissionregistrationv1.Equivalent
-	constraints := p.Spec.MatchConstraints
-	constraints.NamespaceSelector, constraints.ObjectSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
-	if constraints.MatchPolicy == nil {
-		constraints.MatchPolicy = &matchPolicy
-	}
+	failurePolicy := p.Spec.EffectiveFailurePolicy()
+	constraints := nativeMatch(p.Spec.MatchConstraints)
 	return &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: p.ObjectMeta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		ParamKind:        p.Spec.ParamKind,
 		MatchConstraints: constraints,
 		MatchConditions:  p.Spec.MatchConditions,
 		Variables:        p.Spec.Variables,
 		Validations:      p.Spec.Validations,
+		AuditAnnotations: p.Spec.AuditAnnotations,
 		FailurePolicy:    &failurePolicy,
 	}}
+}
+
+// nativeMatch fills in the API server's defaults.
+func nativeMatch(in *admissionregistrationv1.MatchResources) *admissionregistrationv1.MatchResources {
+	out := in.DeepCopy()
+	if out.NamespaceSelector == nil {
+		out.NamespaceSelector = &metav1.LabelSelector{}
+	}
+	if out.ObjectSelector == nil {
+		out.ObjectSelector = &metav1.LabelSelector{}
+	}
+	if out.MatchPolicy == nil {
+		equivalent := admissionregistrationv1.Equivalent
+		out.MatchPolicy = &equivalent
+	}
+	return out
 }
 
 func nativeBindings(p *v1alpha1.WebhookPolicy) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
 	var out []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	for _, b := range p.Spec.Bindings {
-		out = append(out, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: b.Name},
-			Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: p.Name, ValidationActions: b.ValidationActions},
-		})
+		spec := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: p.Name, ValidationActions: b.ValidationActions, ParamRef: b.ParamRef}
+		if b.MatchResources != nil {
+			spec.MatchResources = nativeMatch(b.MatchResources)
+		}
+		out = append(out, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: b.Name}, Spec: spec})
 	}
 	return out
 }
 
 // compileNative compiles as the API server's plugin does, with a compiler of
-// its own for each policy and audit annotations, of which there are none.
+// its own for each policy.
 func compileNative(p *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
 	compiler, err := celplugin.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		return validating.NewValidator(nil, nil, nil, nil, p.Spec.FailurePolicy, err)
 	}
-	full := celplugin.OptionalVariableDeclarations{HasAuthorizer: true}
+	plain := celplugin.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil}
+	full := celplugin.OptionalVariableDeclarations{HasParams: plain.HasParams, HasAuthorizer: true}
 	for _, v := range p.Spec.Variables {
 		compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, full, environment.StoredExpressions)
 	}
@@ -205,8 +204,11 @@ func compileNative(p *admissionregistrationv1.ValidatingAdmissionPolicy) validat
 			messages[i] = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
 		}
 	}
-	return validating.NewValidator(condition(validations, full), matcher, condition([]celplugin.ExpressionAccessor{}, full),
-		condition(messages, celplugin.OptionalVariableDeclarations{}), p.Spec.FailurePolicy, nil)
+	var annotations []celplugin.ExpressionAccessor
+	for _, a := range p.Spec.AuditAnnotations {
+		annotations = append(annotations, &validating.AuditAnnotationCondition{Key: a.Key, ValueExpression: a.ValueExpression})
+	}
+	return validating.NewValidator(condition(validations, full), matcher, condition(annotations, full), condition(messages, plain), p.Spec.FailurePolicy, nil)
 }
 
 func (o *oracle) decide(tb testing.TB, in input) outcome {
@@ -214,7 +216,7 @@ func (o *oracle) decide(tb testing.TB, in input) outcome {
 	attrs := &recordedAttributes{Attributes: in.attributes()}
 	warnings := &recordedWarnings{}
 	err := o.dispatcher.Dispatch(apiwarning.WithWarningRecorder(tb.Context(), warnings), attrs, testInterfaces(), o.hooks)
-	out := outcome{Allowed: err == nil, Audit: attrs.audit}
+	out := outcome{Allowed: err == nil, Annotations: attrs.annotations}
 	for _, w := range warnings.texts {
 		out.Warnings = append(out.Warnings, asOurs(w))
 	}
@@ -242,13 +244,17 @@ func asOurs(message string) string {
 
 type recordedAttributes struct {
 	admission.Attributes
-	audit string
+	annotations map[string]string
 }
 
 func (a *recordedAttributes) AddAnnotation(key, value string) error {
-	if key == "validation.policy.admission.k8s.io/"+auditFailureKey {
-		a.audit = value
+	if a.annotations == nil {
+		a.annotations = map[string]string{}
 	}
+	if key == "validation.policy.admission.k8s.io/"+auditFailureKey {
+		key = auditFailureKey
+	}
+	a.annotations[strings.Replace(key, "/", ".", 1)] = value
 	return nil
 }
 
@@ -303,17 +309,17 @@ func (jsonConvertor) Convert(in, out, _ any) error {
 }
 
 // decideOurs is the answer of this package.
-func decideOurs(tb testing.TB, group *Group, in input, namespaces Namespaces) outcome {
+func decideOurs(tb testing.TB, group *Group, in input, w *world) outcome {
 	tb.Helper()
 	raw := in.review(tb)
-	resp, err := group.Validate(tb.Context(), raw, Host{Now: time.Now, Namespaces: namespaces})
+	resp, err := group.Validate(tb.Context(), raw, w.host())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	if resp.UID != raw.UID {
 		tb.Errorf("uid = %q, want %q", resp.UID, raw.UID)
 	}
-	out := outcome{Allowed: resp.Allowed, Warnings: resp.Warnings, Audit: resp.AuditAnnotations[auditFailureKey]}
+	out := outcome{Allowed: resp.Allowed, Warnings: resp.Warnings, Annotations: resp.AuditAnnotations}
 	if resp.Allowed {
 		if resp.Result != nil {
 			tb.Errorf("an allowed request has the result %+v", resp.Result)
@@ -330,24 +336,6 @@ func decideOurs(tb testing.TB, group *Group, in input, namespaces Namespaces) ou
 }
 
 // ---- requests --------------------------------------------------------------
-
-type namespaceMap map[string]*corev1.Namespace
-
-func (m namespaceMap) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
-	if ns, ok := m[name]; ok {
-		return ns, nil
-	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, name)
-}
-
-var testNamespaces = namespaceMap{"shop": {
-	ObjectMeta: metav1.ObjectMeta{
-		Name: "shop", UID: "5a1c", ResourceVersion: "7", Labels: map[string]string{"tier": "prod"}, Annotations: map[string]string{"note": "x"},
-		CreationTimestamp: metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-	},
-	Spec:   corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}},
-	Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
-}}
 
 const podYAML = `
 apiVersion: v1
@@ -434,6 +422,11 @@ func podInput(tb testing.TB, operation admission.Operation) input {
 	return in
 }
 
+func deployment(tb testing.TB, version string) runtime.Object {
+	tb.Helper()
+	return typed(tb, "apiVersion: apps/"+version+"\nkind: Deployment\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\nspec: {replicas: 3, template: {spec: {containers: [{name: app, image: x}]}}}\n")
+}
+
 func testInputs(tb testing.TB) map[string]input {
 	tb.Helper()
 	with := func(in input, change func(*input)) input {
@@ -443,9 +436,6 @@ func testInputs(tb testing.TB) map[string]input {
 	create := podInput(tb, admission.Create)
 	generated := typed(tb, podYAML).(*corev1.Pod)
 	generated.Name, generated.GenerateName = "", "web-"
-	deployment := func(version string) runtime.Object {
-		return typed(tb, "apiVersion: apps/"+version+"\nkind: Deployment\nmetadata: {name: web, namespace: shop, labels: {team: shop}}\nspec: {replicas: 3, template: {spec: {containers: [{name: app, image: x}]}}}\n")
-	}
 	return map[string]input{
 		"create pod":   create,
 		"update pod":   podInput(tb, admission.Update),
@@ -474,7 +464,7 @@ func testInputs(tb testing.TB) map[string]input {
 			resource:     schema.GroupVersionResource{Group: "apps", Version: "v1beta1", Resource: "deployments"},
 			sentKind:     schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
 			sentResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
-			namespace:    "shop", name: "web", user: alice, object: deployment("v1beta1"), old: deployment("v1beta1"),
+			namespace:    "shop", name: "web", user: alice, object: deployment(tb, "v1beta1"), old: deployment(tb, "v1beta1"),
 		},
 		"custom resource": {
 			operation: admission.Create, kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"},
@@ -537,7 +527,7 @@ func variant(p *v1alpha1.WebhookPolicy, bindings []v1alpha1.Binding, failurePoli
 func compare(t *testing.T, oracle *oracle, group *Group, in input) outcome {
 	t.Helper()
 	want := oracle.decide(t, in)
-	got := decideOurs(t, group, in, testNamespaces)
+	got := decideOurs(t, group, in, testWorld)
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("our answer differs from the native engine's (-native +ours):\n%s", diff)
 	}
@@ -556,7 +546,7 @@ func TestSameAnswerAsKubernetes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := policyFrom(t, "p", tc.spec)
 			for _, failurePolicy := range failurePolicies {
-				oracle := newOracle([]*v1alpha1.WebhookPolicy{variant(p, nil, failurePolicy)}, testNamespaces)
+				oracle := newOracle([]*v1alpha1.WebhookPolicy{variant(p, nil, failurePolicy)}, testWorld)
 				for effect, bindings := range effects() {
 					policies := []*v1alpha1.WebhookPolicy{variant(p, bindings, failurePolicy)}
 					oracle, group := oracle.with(policies), groupOf(t, policies)
@@ -596,7 +586,7 @@ func TestSameAnswerAsKubernetesForSeveralPolicies(t *testing.T) {
 		}
 		policies = append(policies, p)
 	}
-	oracle := newOracle(policies, testNamespaces)
+	oracle := newOracle(policies, testWorld)
 	slices.Reverse(policies) // the order they are given in does not matter
 	group := groupOf(t, policies)
 	for name, in := range testInputs(t) {
@@ -635,7 +625,7 @@ func TestSameAnswerAsKubernetesForTheBenchmarkPolicies(t *testing.T) {
 		p.Spec.MatchConstraints = allRules()
 	}
 	slices.SortFunc(policies, func(a, b *v1alpha1.WebhookPolicy) int { return strings.Compare(a.Name, b.Name) })
-	oracle, group := newOracle(policies, testNamespaces), groupOf(t, policies)
+	oracle, group := newOracle(policies, testWorld), groupOf(t, policies)
 	for name, in := range testInputs(t) {
 		t.Run(name, func(t *testing.T) {
 			if got := compare(t, oracle, group, in); got.Allowed {
@@ -663,11 +653,11 @@ func TestMissingNamespaceDiffers(t *testing.T) {
 	for name, tc := range policies {
 		t.Run(name, func(t *testing.T) {
 			p := []*v1alpha1.WebhookPolicy{policyFrom(t, "p", tc.spec)}
-			native := newOracle(p, testNamespaces)
+			native := newOracle(p, testWorld)
 			if err := native.dispatcher.Dispatch(t.Context(), in.attributes(), testInterfaces(), native.hooks); !apierrors.IsNotFound(err) {
 				t.Errorf("native error = %v, want not found", err)
 			}
-			got := decideOurs(t, groupOf(t, p), in, testNamespaces)
+			got := decideOurs(t, groupOf(t, p), in, testWorld)
 			if got.Allowed != (tc.want == "") || !strings.HasSuffix(got.Message, tc.want) {
 				t.Errorf("answer = %s, want %q", got, tc.want)
 			}
@@ -685,11 +675,11 @@ func TestComparingAnObjectWithAScalarDiffers(t *testing.T) {
 	policies := []*v1alpha1.WebhookPolicy{p}
 	const subject = "WebhookPolicy 'p' with binding 'b' denied request: "
 	const unequal = subject + `failed expression: object.spec == "x"`
-	oracle, in := newOracle(policies, testNamespaces), podInput(t, admission.Create)
+	oracle, in := newOracle(policies, testWorld), podInput(t, admission.Create)
 	if got, want := oracle.decide(t, in).Message, subject+`expression 'object.spec == "x"' resulted in error: no such overload`; got != want {
 		t.Errorf("native message for a built-in kind = %q, want %q", got, want)
 	}
-	if got := decideOurs(t, groupOf(t, policies), in, testNamespaces).Message; got != unequal {
+	if got := decideOurs(t, groupOf(t, policies), in, testWorld).Message; got != unequal {
 		t.Errorf("our message = %q, want %q", got, unequal)
 	}
 	in.object = custom(t, podYAML)
@@ -704,12 +694,12 @@ func TestLongMessagesDiffer(t *testing.T) {
 	p := policyFrom(t, "p", `{validations: [{expression: 'object.metadata.name == "`+strings.Repeat("é", 4000)+`"'}], bindings: [{name: b, validationActions: [Deny, Audit]}, {name: w, validationActions: [Warn]}]}`)
 	policies := []*v1alpha1.WebhookPolicy{p}
 	in := podInput(t, admission.Create)
-	native, ours := newOracle(policies, testNamespaces).decide(t, in), decideOurs(t, groupOf(t, policies), in, testNamespaces)
+	native, ours := newOracle(policies, testWorld).decide(t, in), decideOurs(t, groupOf(t, policies), in, testWorld)
 	const subject = "WebhookPolicy 'p' with binding 'b' denied request: "
 	if got, want := ours.Message, subject+truncate(strings.TrimPrefix(native.Message, subject), maxOneMessage); got != want || len(native.Message) <= maxOneMessage+len(subject) {
 		t.Errorf("message = %q, want %q", got, want)
 	}
-	if len(ours.Warnings[0]) >= len(native.Warnings[0]) || len(ours.Audit) >= len(native.Audit) {
-		t.Errorf("warning of %d bytes and annotation of %d, native %d and %d: not cut", len(ours.Warnings[0]), len(ours.Audit), len(native.Warnings[0]), len(native.Audit))
+	if len(ours.Warnings[0]) >= len(native.Warnings[0]) || len(ours.Annotations[auditFailureKey]) >= len(native.Annotations[auditFailureKey]) {
+		t.Errorf("warning of %d bytes and annotation of %d, native %d and %d: not cut", len(ours.Warnings[0]), len(ours.Annotations[auditFailureKey]), len(native.Warnings[0]), len(native.Annotations[auditFailureKey]))
 	}
 }
