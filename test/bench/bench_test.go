@@ -46,7 +46,7 @@ type evaluator struct {
 }
 
 func (e evaluator) Evaluate(ctx context.Context, _ webhooks.Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	return e.snapshot.Group(group).Evaluate(ctx, request, e.host)
+	return e.snapshot.Group(policy.GroupKey{Phase: policy.PhaseValidate, Name: group}).Validate(ctx, request, e.host)
 }
 
 func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *service {
@@ -70,12 +70,13 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 		Policies: policies, Endpoint: registration.Endpoint{URL: "https://127.0.0.1"}, CABundle: []byte("bundle"),
 	})
 	s := &service{}
-	members := map[string][]*policy.Compiled{}
+	members := map[policy.GroupKey][]*policy.Compiled{}
 	for _, g := range plan.Groups {
+		key := policy.GroupKey{Phase: policy.Phase(g.Phase), Name: g.Name}
 		for _, name := range g.Members {
-			members[g.Name] = append(members[g.Name], compiled[name])
+			members[key] = append(members[key], compiled[name])
 		}
-		if bench.Called(g.Configuration.Webhooks[0].Rules) {
+		if bench.Called(registration.Webhooks(g.Configuration)[0].Rules) {
 			s.paths = append(s.paths, g.Path+"?timeout=5s")
 		}
 	}

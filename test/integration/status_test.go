@@ -158,7 +158,7 @@ func TestMetrics(t *testing.T) {
 	if got := m.series(t, "ostiary_policy_compile_failures_total") - failures; got != 1 {
 		t.Errorf("%v compile failures, want 1", got)
 	}
-	await(t).Eventually(func() float64 { return m.series(t, "ostiary_registered_configurations") }).Should(BeEquivalentTo(len(c.configurations(t))))
+	await(t).Eventually(func() float64 { return m.series(t, `ostiary_registered_configurations{phase="validate"}`) }).Should(BeEquivalentTo(len(c.configurations(t))))
 	now := float64(time.Now().Unix())
 	for _, name := range []string{"leaf", "ca"} {
 		if got := m.series(t, fmt.Sprintf("ostiary_certificate_expiry_timestamp_seconds{certificate=%q}", name)); got < now+24*3600 {
