@@ -5,6 +5,7 @@
 
 VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME = 30s
+N = 2000
 
 # Tools are built once for each content of hack/tools/go.mod and version of Go.
 tools := bin/tools/$(shell { go env GOVERSION; cat hack/tools/go.mod hack/tools/go.sum; } | cksum | cut -d' ' -f1)
@@ -47,6 +48,10 @@ test: kubernetes $(GOTESTSUM) ## Run every test, with the race detector and a re
 	@echo "Testing every package with the race detector (the first run compiles for some minutes)"
 	@cd hack/kubernetes && $(CURDIR)/$(GOTESTSUM) --format pkgname
 	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 20m ./...
+
+.PHONY: conformance
+conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run
+	@go test ./test/conformance -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)

@@ -57,7 +57,7 @@ func (a *Answer) YAML() string {
 // status has what the suite compares of a metav1.Status.
 type status struct {
 	Kind    string `json:"kind"`
-	Status  string `json:"status"`
+	Status  any    `json:"status"` // of other kinds it is an object
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	Details struct {
@@ -95,6 +95,7 @@ func answerOf(r Request, in *reply, annotations map[string]string) (*Answer, err
 		}
 		out.Object = withoutServerSet(object)
 	}
+	out.texts(sortAtomics)
 	return withoutGeneratedName(r, out)
 }
 
@@ -131,6 +132,16 @@ func withoutGeneratedName(r Request, a *Answer) (*Answer, error) {
 		return nil, fmt.Errorf("decoding an answer: %w", err)
 	}
 	return out, nil
+}
+
+// atomics are listed in an order that changes from call to call.
+var atomics = regexp.MustCompile(`(may not mutate atomic arrays, maps or structs: )(\.[^\s,]+(?:, \.[^\s,]+)*)`)
+
+func sortAtomics(s string) string {
+	return atomics.ReplaceAllStringFunc(s, func(match string) string {
+		parts := atomics.FindStringSubmatch(match)
+		return parts[1] + strings.Join(slices.Sorted(slices.Values(strings.Split(parts[2], ", "))), ", ")
+	})
 }
 
 // texts applies a function to every text that an engine writes.

@@ -44,7 +44,7 @@ func (e expressions) text(depth int) string {
 		"request.requestKind.version", "request.requestResource.version", "string(request.options.kind)", "string(object.metadata.name)",
 		"string(object.metadata.labels.team)", "string(oldObject.metadata.labels.team)", "string(object.kind)", "string(object.apiVersion)",
 		"namespaceObject.metadata.name", `namespaceObject.metadata.labels["tier"]`, "namespaceObject.metadata.labels.?tier.orValue('none')",
-		"object.metadata.?generateName.orValue('none')", "string(object.absent)", `request.userInfo.groups.join("/")`, "string(has(request.dryRun))",
+		"string(object.metadata.?generateName.orValue('none'))", "string(object.absent)", `request.userInfo.groups.join("/")`, "string(has(request.dryRun))",
 		`"x".replace("x", "y")`, `["b", "a"].join("-")`, `string(quantity("1k").asInteger())`, "string(type(object))", "string(type(object.spec.ratio))",
 	}
 	all = append(all, e.target.texts...)
@@ -120,7 +120,7 @@ authorizer.requestResource.check("break").allowed()
 authorizer.requestResource.check("update").allowed()
 authorizer.requestResource.subresource("status").check("update").allowed()
 authorizer.serviceAccount("{ns}", "default").group("").resource("pods").check("get").allowed()
-authorizer.serviceAccount("{ns}", "default").requestResource.check("get").reason() != "no"
+authorizer.serviceAccount("{ns}", "default").path("/healthz").check("get").reason() != "no"
 authorizer.group("").resource("secrets").fieldSelector("metadata.name=a").check("list").allowed()
 authorizer.group("").resource("secrets").labelSelector("a in (").check("list").errored()
 `), "\n")

@@ -60,8 +60,10 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 	for _, v := range e.variables {
 		s.Variables = append(s.Variables, admissionregistrationv1.Variable{Name: v.name, Expression: v.expression})
 	}
+	conditions := e
+	conditions.variables = nil // the API server refuses them there
 	for i := range max(0, a.IntN(6)-3) {
-		s.MatchConditions = append(s.MatchConditions, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: pick(a, "true", e.truth(1), e.truth(2))})
+		s.MatchConditions = append(s.MatchConditions, admissionregistrationv1.MatchCondition{Name: fmt.Sprintf("c%d", i), Expression: pick(a, "true", conditions.truth(1), conditions.truth(2))})
 	}
 	mutates := a.chance(3)
 	if mutates {
@@ -88,6 +90,12 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 		s.FailurePolicy = new(pick(a, admissionregistrationv1.Fail, admissionregistrationv1.Ignore))
 	}
 	s.Bindings = a.bindings(t, s.ParamKind)
+	if mutates && len(s.Validations) == 0 {
+		for i := range s.MatchConstraints.ResourceRules { // nothing that is deleted is mutated
+			r := &s.MatchConstraints.ResourceRules[i]
+			r.Operations = mutable(r.Operations)
+		}
+	}
 	return s
 }
 
@@ -117,7 +125,7 @@ func (a author) validation(e expressions) admissionregistrationv1.Validation {
 		v.MessageExpression = without.text(2)
 	}
 	if a.chance(2) {
-		v.Reason = new(pick(a, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonUnauthorized, metav1.StatusReasonRequestEntityTooLarge))
+		v.Reason = new(pick(a, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge))
 	}
 	return v
 }

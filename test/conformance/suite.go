@@ -275,6 +275,12 @@ func refusals(p *placed, done [2]*installed) *Verdict {
 		return nil
 	}
 	v := &Verdict{Case: p, Native: &Answer{Message: said[0]}, Ours: &Answer{Message: said[1]}, Outcome: "not installed"}
+	for _, d := range knownDifferences() {
+		if d.refusal != nil && (said[1] == "" && d.refusal(p, "native", said[0]) || said[0] == "" && d.refusal(p, "ours", said[1])) {
+			v.Known = append(v.Known, d.name)
+			return v
+		}
+	}
 	switch {
 	case said[0] == "" && said[1] == "":
 		v.Diff = "both engines accept the policies, and should not"
@@ -326,9 +332,11 @@ func (s *Suite) send(ctx context.Context, x *exchange) error {
 
 func (s *Suite) judge(ctx context.Context, exchanges []*exchange, tell func(*Verdict)) error {
 	for i, e := range s.engines {
-		ids := make([]string, len(exchanges))
-		for j, x := range exchanges {
-			ids[j] = x.replies[i].auditID
+		var ids []string
+		for _, x := range exchanges {
+			if x.replies[i].code != 0 { // else nobody promises an event
+				ids = append(ids, x.replies[i].auditID)
+			}
 		}
 		if err := e.audit.wait(ctx, ids); err != nil {
 			return fmt.Errorf("on side %s: %w", e.name, err)

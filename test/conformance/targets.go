@@ -109,7 +109,7 @@ func configMaps() target {
 	const one = all + "/settings"
 	return target{
 		resource: "configmaps", versions: []string{"v1"}, stored: "settings",
-		texts:   []string{"string(object.data.mode)", "string(oldObject.data.level)", "string(object.data['mode'])", "object.data.?level.orValue('none')"},
+		texts:   []string{"string(object.data.mode)", "string(oldObject.data.level)", "string(object.data['mode'])", "string(object.data.?level.orValue('none'))"},
 		numbers: []string{"int(object.data.level)", "object.data.size()", "int(object.data.mode)"},
 		truths:  []string{"has(object.data)", "has(object.data.mode) && object.data.mode == 'plain'", "object.data == oldObject.data", "'mode' in object.data", "has(object.immutable)"},
 		patches: []string{`JSONPatch{op: "add", path: "/data/patched", value: "yes"}`, `JSONPatch{op: "add", path: "/data", value: {"all": "new"}}`, `JSONPatch{op: "remove", path: "/data/mode"}`},
@@ -161,7 +161,7 @@ func blobs() target {
 		texts:   []string{"string(object.weight)", "string(object.nested.list[1])", "string(object.nested.ratio)"},
 		numbers: []string{"int(object.weight)", "object.nested.list.size()", "int(object.nested.list[2].three)"},
 		truths:  []string{"object.nested.none == null", "object.weight == 7", "has(object.nested.none)", "object.nested.list[0] == 1", "type(object.weight) == int"},
-		patches: []string{`JSONPatch{op: "add", path: "/extra", value: [1, "two", 3.5, true]}`, `JSONPatch{op: "replace", path: "/weight", value: 11}`, `JSONPatch{op: "add", path: "/nested/list/0", value: "first"}`},
+		patches: []string{`JSONPatch{op: "add", path: "/extra", value: [dyn(1), dyn("two"), dyn(3.5), dyn(true)]}`, `JSONPatch{op: "replace", path: "/weight", value: 11}`, `JSONPatch{op: "add", path: "/nested/list/0", value: "first"}`},
 		applies: []string{`Object{weight: 12}`, `Object{nested: Object.nested{ratio: 2.5}}`, `Object{nested: Object.nested{list: ["only"]}}`},
 		requests: []Request{
 			post(all, `{"apiVersion":"conformance.test/v1","kind":"Blob","metadata":{"name":"made","labels":{"team":"shop"}},"weight":7,"nested":{"list":[1,"a",{"three":3}],"none":null,"ratio":0.5}}`),
@@ -175,7 +175,7 @@ func scalers() target {
 	const v1, v2 = "/apis/autoscaling/v1/namespaces/{ns}/horizontalpodautoscalers", "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers"
 	return target{
 		group: "autoscaling", resource: "horizontalpodautoscalers", versions: []string{"v1", "v2"}, subresources: []string{"status"}, stored: "scaler",
-		texts:   []string{"string(object.spec.scaleTargetRef.name)", "string(object.spec.metrics[0].type)", "object.spec.scaleTargetRef.kind"},
+		texts:   []string{"string(object.spec.scaleTargetRef.name)", "string(object.spec.metrics[0].type)", "string(object.spec.scaleTargetRef.kind)"},
 		numbers: []string{"int(object.spec.maxReplicas)", "int(object.spec.targetCPUUtilizationPercentage)", "object.spec.metrics.size()"},
 		truths:  []string{"object.spec.maxReplicas < 5", "has(object.spec.metrics)", "has(object.spec.targetCPUUtilizationPercentage)", "object.spec.minReplicas == oldObject.spec.minReplicas"},
 		patches: []string{`JSONPatch{op: "replace", path: "/spec/maxReplicas", value: 10}`, `JSONPatch{op: "add", path: "/spec/minReplicas", value: 2}`},
