@@ -62,14 +62,22 @@ func kindOf(gv schema.GroupVersion, r metav1.APIResource) schema.GroupVersionKin
 	return gv.WithKind(r.Kind)
 }
 
+// Kind is the kind of what is sent to a resource.
+type Kind struct {
+	schema.GroupVersionKind
+	// Served is where the resource is, which for a subresource may be in another
+	// group than its kind.
+	Served schema.GroupVersion
+}
+
 // Kinds are those of the resources that a rule is for, in a stable order, and
 // no more of them than limit.
-func (r *Resources) Kinds(rule admissionregistrationv1.Rule, limit int) []schema.GroupVersionKind {
+func (r *Resources) Kinds(rule admissionregistrationv1.Rule, limit int) []Kind {
 	s := r.current.Load()
 	if s == nil {
 		return nil
 	}
-	var out []schema.GroupVersionKind
+	var out []Kind
 	for _, gv := range s.order {
 		if !anyOf(rule.APIGroups, gv.Group) || !anyOf(rule.APIVersions, gv.Version) {
 			continue
@@ -78,7 +86,7 @@ func (r *Resources) Kinds(rule admissionregistrationv1.Rule, limit int) []schema
 			if len(out) == limit {
 				return out
 			}
-			kind := kindOf(gv, resource)
+			kind := Kind{GroupVersionKind: kindOf(gv, resource), Served: gv}
 			if names(rule.Resources, resource.Name) && !slices.Contains(out, kind) {
 				out = append(out, kind)
 			}

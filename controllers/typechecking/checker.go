@@ -1,0 +1,186 @@
+// Package typechecking checks the expressions of policies against the schemas
+// of the resources that they match, as the API server does for its own
+// policies. What it finds are warnings; no request waits for it.
+package typechecking
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/single"
+)
+
+const (
+	maxWarnings = 100     // that a status holds
+	maxWarning  = 4 << 10 // bytes of one of them
+)
+
+// Checker checks each generation of each policy once. Only the leader runs it,
+// since only the leader writes what it finds.
+type Checker struct {
+	types     validating.TypeChecker
+	log       logr.Logger
+	listeners single.Listeners
+	wake      chan struct{}
+
+	mu       sync.Mutex
+	policies []*v1alpha1.WebhookPolicy
+	results  map[types.UID]result
+}
+
+type result struct {
+	generation int64
+	found      *admissionregistrationv1.TypeChecking
+}
+
+// New makes a checker that has checked nothing.
+func New(t validating.TypeChecker, log logr.Logger) *Checker {
+	return &Checker{types: t, log: log, wake: make(chan struct{}, 1), results: map[types.UID]result{}}
+}
+
+// Subscribe gives a channel that receives after each result, until ctx ends.
+func (c *Checker) Subscribe(ctx context.Context) <-chan struct{} { return c.listeners.Subscribe(ctx) }
+
+// Want has these policies checked, and forgets what was found for others. The
+// policies are not changed.
+func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
+	c.mu.Lock()
+	c.policies = policies
+	kept := make(map[types.UID]result, len(policies))
+	for _, p := range policies {
+		if r, ok := c.results[p.UID]; ok {
+			kept[p.UID] = r
+		}
+	}
+	c.results = kept
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Found is what has been found for a policy's generation: in its status already,
+// or by this checker. It is nil while the policy has not been checked.
+func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
+	if p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil {
+		return p.Status.TypeChecking
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r, ok := c.results[p.UID]; ok && r.generation == p.Generation {
+		return r.found
+	}
+	return nil
+}
+
+// Run checks what is wanted, one policy after another, until ctx ends.
+func (c *Checker) Run(ctx context.Context) error {
+	for {
+		for p := c.next(); p != nil && ctx.Err() == nil; p = c.next() {
+			found := c.check(p)
+			c.mu.Lock()
+			c.results[p.UID] = result{generation: p.Generation, found: found}
+			c.mu.Unlock()
+			c.listeners.Tell()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wake:
+		}
+	}
+}
+
+// next is a policy that has not been checked.
+func (c *Checker) next() *v1alpha1.WebhookPolicy {
+	c.mu.Lock()
+	policies := c.policies
+	c.mu.Unlock()
+	for _, p := range policies {
+		if c.Found(p) == nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// check never fails: what cannot be checked has no warnings. It is not nil, so
+// that a status tells a policy without warnings from one that is not checked.
+func (c *Checker) check(p *v1alpha1.WebhookPolicy) (found *admissionregistrationv1.TypeChecking) {
+	found = &admissionregistrationv1.TypeChecking{}
+	if len(p.Spec.Validations) == 0 {
+		return found
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			c.log.Error(fmt.Errorf("panic: %v", value), "type checking panicked", "policy", p.Name)
+		}
+	}()
+	checker := c.types
+	checker.SchemaResolver = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
+	for i, w := range checker.Check(native(p)) {
+		if i == maxWarnings {
+			break
+		}
+		w.Warning = cut(w.Warning)
+		found.ExpressionWarnings = append(found.ExpressionWarnings, w)
+	}
+	return found
+}
+
+// native is the part of a policy that is checked, in the API server's own form.
+func native(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmissionPolicy {
+	return &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			ParamKind:        p.Spec.ParamKind,
+			MatchConstraints: p.Spec.MatchConstraints.DeepCopy(), // the checker sorts its lists
+			Validations:      p.Spec.Validations,
+			Variables:        p.Spec.Variables,
+		},
+	}
+}
+
+// once asks for each schema once.
+type once struct {
+	resolver resolver.SchemaResolver
+	answers  map[schema.GroupVersionKind]answer
+}
+
+type answer struct {
+	schema *spec.Schema
+	err    error
+}
+
+// ResolveSchema implements resolver.SchemaResolver.
+func (o *once) ResolveSchema(kind schema.GroupVersionKind) (*spec.Schema, error) {
+	a, ok := o.answers[kind]
+	if !ok {
+		a.schema, a.err = o.resolver.ResolveSchema(kind)
+		o.answers[kind] = a
+	}
+	return a.schema, a.err
+}
+
+func cut(s string) string {
+	if len(s) <= maxWarning {
+		return s
+	}
+	end := maxWarning - 3
+	for end > 0 && s[end]&0xC0 == 0x80 {
+		end--
+	}
+	return s[:end] + "..."
+}
