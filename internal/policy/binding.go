@@ -141,7 +141,7 @@ func withMetadata(object runtime.Object) runtime.Object {
 // params are the objects to evaluate a binding with, each as upstream's
 // dispatcher would hand it over.
 func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Host) ([]runtime.Object, error) {
-	if c.paramKind == nil || b.paramRef == nil {
+	if c.paramKind == nil || b.paramRef == nil || ctx.Err() != nil { // what is not evaluated needs none
 		return noParams, nil
 	}
 	if host.Params == nil {

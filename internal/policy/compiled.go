@@ -1,10 +1,12 @@
 package policy
 
 import (
-	"regexp"
-	"strings"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -39,8 +41,8 @@ func Decisions() []Decision {
 	return []Decision{DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionSkip, DecisionAllow}
 }
 
-// Compiled is one policy, ready to be evaluated. It is immutable and safe for
-// concurrent use.
+// Compiled is one policy, ready to be evaluated. It is immutable, but for a
+// count, and safe for concurrent use.
 type Compiled struct {
 	name          string
 	include       []rule
@@ -53,12 +55,10 @@ type Compiled struct {
 	mutator       mutator
 	reads         inputs
 	programs      []*program // keeps shared programs alive
-}
+	changes       atomic.Uint64
 
-// inputs are the parts of a request that cost something to provide and that
-// some expression may read.
-type inputs struct {
-	oldObject, namespace, options bool
+	rules string                        // the rules, as a key: policies with equal ones match the same requests
+	plain []celplugin.CompilationResult // the validations, where nothing else is to be evaluated; see batch
 }
 
 func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
@@ -74,6 +74,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 		c.include = newRules(spec.MatchConstraints.ResourceRules)
 		c.exclude = newRules(spec.MatchConstraints.ExcludeResourceRules)
 	}
+	c.rules = rulesKey(spec.MatchConstraints)
 	for _, b := range spec.EffectiveBindings() {
 		c.bindings = append(c.bindings, newBinding(p.Name, b))
 	}
@@ -83,51 +84,16 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 // Name is the policy's name.
 func (c *Compiled) Name() string { return c.name }
 
-// wholeRequest finds the request used other than by selecting a field of it.
-// As a value without a static type it gives up its fields by computed names too.
-var wholeRequest = regexp.MustCompile(`\brequest\b[^.\w]|\brequest$`)
-
-// readsOf looks for the names of inputs in the text of every expression. A
-// name in a comment or a string counts too, which costs a little and is safe.
-func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
-	var in inputs
-	look := func(expression string) {
-		in.oldObject = in.oldObject || strings.Contains(expression, "oldObject")
-		in.namespace = in.namespace || strings.Contains(expression, "namespaceObject")
-		in.options = in.options || strings.Contains(expression, "options") || wholeRequest.MatchString(expression)
+// rulesKey is equal for policies whose rules are.
+func rulesKey(match *admissionregistrationv1.MatchResources) string {
+	if match == nil {
+		return ""
 	}
-	for _, c := range spec.MatchConditions {
-		look(c.Expression)
+	key, err := json.Marshal(admissionregistrationv1.MatchResources{
+		ResourceRules: match.ResourceRules, ExcludeResourceRules: match.ExcludeResourceRules, MatchPolicy: match.MatchPolicy,
+	})
+	if err != nil {
+		panic(fmt.Sprintf("encoding rules, which hold only strings: %v", err))
 	}
-	for _, v := range spec.Variables {
-		look(v.Expression)
-	}
-	for _, v := range spec.Validations {
-		look(v.Expression)
-		look(v.MessageExpression)
-	}
-	for _, a := range spec.AuditAnnotations {
-		look(a.ValueExpression)
-	}
-	for _, m := range spec.Mutations {
-		if m.ApplyConfiguration != nil {
-			look(m.ApplyConfiguration.Expression)
-		}
-		if m.JSONPatch != nil {
-			look(m.JSONPatch.Expression)
-		}
-	}
-	for _, b := range spec.Bindings {
-		// An object selector matches the old object as well as the new.
-		in.oldObject = in.oldObject || b.MatchResources != nil
-	}
-	return in
-}
-
-func (in inputs) with(other inputs) inputs {
-	return inputs{
-		oldObject: in.oldObject || other.oldObject,
-		namespace: in.namespace || other.namespace,
-		options:   in.options || other.options,
-	}
+	return string(key)
 }

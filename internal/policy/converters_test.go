@@ -11,14 +11,16 @@ import (
 )
 
 // testConverters know the built-in kinds by the schemas that client-go was
-// generated from, and Widget by one of its own. Both engines are given them.
+// generated from, and a few more by their own. Both engines are given them.
 type testConverters struct{}
 
 // GetTypeConverter implements TypeConverters.
 func (testConverters) GetTypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter {
 	switch {
-	case gvk == schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}:
+	case gvk.Kind == "Widget":
 		return widgetConverter
+	case gvk.Kind == "Scale":
+		return scaleConverter
 	case scheme.Scheme.Recognizes(gvk):
 		return builtInConverter
 	default:
@@ -28,7 +30,8 @@ func (testConverters) GetTypeConverter(gvk schema.GroupVersionKind) managedfield
 
 var (
 	builtInConverter = applyconfigurations.NewTypeConverter(scheme.Scheme)
-	widgetConverter  = newWidgetConverter()
+	widgetConverter  = newConverter("com.example.v1.Widget", widgetSchema)
+	scaleConverter   = newConverter("io.k8s.api.autoscaling.v1.Scale", scaleSchema)
 )
 
 // widgetSchema is a custom resource's, as the API server would publish it.
@@ -58,12 +61,28 @@ const widgetSchema = `{
   }
 }`
 
-func newWidgetConverter() managedfields.TypeConverter {
-	var widget spec.Schema
-	if err := json.Unmarshal([]byte(widgetSchema), &widget); err != nil {
+// scaleSchema is the API server's, which client-go has no use for.
+const scaleSchema = `{
+  "type": "object",
+  "x-kubernetes-group-version-kind": [{"group": "autoscaling", "version": "v1", "kind": "Scale"}],
+  "properties": {
+    "apiVersion": {"type": "string"}, "kind": {"type": "string"},
+    "metadata": {"type": "object", "properties": {
+      "name": {"type": "string"}, "namespace": {"type": "string"},
+      "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+      "annotations": {"type": "object", "additionalProperties": {"type": "string"}}
+    }},
+    "spec": {"type": "object", "properties": {"replicas": {"type": "integer", "format": "int32"}}},
+    "status": {"type": "object", "properties": {"replicas": {"type": "integer", "format": "int32"}, "selector": {"type": "string"}}}
+  }
+}`
+
+func newConverter(name, text string) managedfields.TypeConverter {
+	var s spec.Schema
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		panic(err)
 	}
-	converter, err := managedfields.NewTypeConverter(map[string]*spec.Schema{"com.example.v1.Widget": &widget}, false)
+	converter, err := managedfields.NewTypeConverter(map[string]*spec.Schema{name: &s}, false)
 	if err != nil {
 		panic(err)
 	}

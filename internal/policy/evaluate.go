@@ -3,7 +3,9 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -28,7 +30,7 @@ var (
 // error means that the request itself could not be read; everything else,
 // panics included, is an error of one policy and follows its failurePolicy.
 func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepare(ctx, raw, host)
+	r, matched, err := g.prepare(ctx, raw, host, inputs{})
 	if err != nil {
 		return nil, err
 	}
@@ -36,11 +38,15 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		return allowed(raw), nil
 	}
 	var a answer
-	for _, p := range matched {
-		start := host.Now()
-		decision := a.add(p, p.validate(ctx, r, host))
+	for _, t := range inOrder(ctx, r, matched) {
+		decision := DecisionAllow
+		if !t.satisfied {
+			start := host.Now()
+			decision = a.add(t.policy, t.policy.validate(ctx, r, host))
+			t.elapsed = host.Now().Sub(start)
+		}
 		if host.Observe != nil {
-			host.Observe(p.name, raw.Operation, decision, host.Now().Sub(start))
+			host.Observe(t.policy.name, raw.Operation, decision, t.elapsed)
 		}
 	}
 	return a.response(r), nil
@@ -50,58 +56,91 @@ func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: raw.UID, Allowed: true}
 }
 
-// prepare finds the policies that match a request and decodes what they read.
-func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*request, []*Compiled, error) {
+// prepare finds the policies that match a request and decodes what they read,
+// and what the caller does.
+func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host, also inputs) (*request, []*batch, error) {
 	r := newRequest(raw)
 	matched, reads := g.match(r, host)
 	if len(matched) == 0 {
 		return r, nil, nil
 	}
 	r.authorizer = newQuestions(ctx, host)
-	return r, matched, r.prepare(reads)
+	return r, matched, r.prepare(reads.with(also))
 }
 
-func (g *Group) match(r *request, host Host) ([]*Compiled, inputs) {
-	var matched []*Compiled
+func (g *Group) match(r *request, host Host) ([]*batch, inputs) {
+	var matched []*batch
 	var reads inputs
-	for _, p := range g.index.candidates(r.raw.Resource.Resource) {
-		if p.matches(r, host) {
-			matched = append(matched, p)
-			reads = reads.with(p.reads)
+	for _, b := range g.index.candidates(r.raw.Resource.Resource) {
+		if b.matches(r, host) {
+			matched = append(matched, b)
+			reads = reads.with(b.reads)
 		}
 	}
 	return matched, reads
+}
+
+// inOrder lists the turns of all policies of batches, by name.
+func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
+	if len(matched) == 1 {
+		return matched[0].turns(ctx, r)
+	}
+	var all []turn
+	for _, b := range matched {
+		all = append(all, b.turns(ctx, r)...)
+	}
+	slices.SortStableFunc(all, func(a, b turn) int { return byName(a.policy, b.policy) })
+	return all
 }
 
 // validate runs one policy's expressions, for each binding and param. The
 // decisions are those that the API server's own validator makes of them.
 func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
 	_ = r.authorizer.failed() // of a policy before this one that panicked
-	defer c.recovered(host, func() { results = c.failed(errPanicked.Error()) })
-	namespace, err := c.namespace(ctx, r, host)
-	if err != nil {
-		return c.failed(err.Error())
-	}
+	defer c.recovered(host, func() { results = c.failed() })
 	var plain *validating.ValidateResult // without params every binding has the same
 	for _, i := range c.invocations(ctx, r, host) {
 		if i.err != nil {
 			results = append(results, result{binding: i.binding, err: i.err})
 			continue
 		}
-		if i.param == nil && plain != nil {
-			results = append(results, result{binding: i.binding, decisions: plain.Decisions, annotations: plain.AuditAnnotations})
-			continue
-		}
-		v := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, i.param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)
-		if err := r.authorizer.failed(); err != nil {
-			v = validating.ValidateResult{Decisions: c.failure(err.Error())}
+		v := plain
+		if v == nil || i.param != nil {
+			made := c.evaluate(ctx, r, i.param, host)
+			v = &made
 		}
 		if i.param == nil {
-			plain = &v
+			plain = v
 		}
 		results = append(results, result{binding: i.binding, decisions: v.Decisions, annotations: v.AuditAnnotations})
 	}
 	return results
+}
+
+// evaluate runs a policy's expressions with one param. Whatever keeps it from
+// it is an error of the expressions, as one of theirs would be.
+func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Host) validating.ValidateResult {
+	if err := expired(ctx); err != nil {
+		return c.failure(err)
+	}
+	namespace, err := c.namespace(ctx, r, host)
+	if err != nil {
+		return c.failure(err)
+	}
+	result := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)
+	if err := r.authorizer.failed(); err != nil {
+		return c.failure(err)
+	}
+	return result
+}
+
+// expired is an error once the time for the request is over. CEL itself looks
+// at the time only within long loops.
+func expired(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("not evaluated: %w", err)
+	}
+	return nil
 }
 
 // recovered makes a panic an error of this policy alone.
@@ -124,22 +163,21 @@ func (c *Compiled) namespace(ctx context.Context, r *request, host Host) (*corev
 	return r.namespaceObject(ctx, host.Namespaces)
 }
 
-// failed is the result of a policy that could not be evaluated: for each
-// binding a decision that follows failurePolicy, and then the binding's actions.
-func (c *Compiled) failed(message string) []result {
-	decisions := c.failure(message)
+// failed is the result of a policy whose evaluation panicked: for each binding
+// a decision that follows failurePolicy, and then the binding's actions.
+func (c *Compiled) failed() []result {
 	results := make([]result, len(c.bindings))
 	for i := range c.bindings {
-		results[i] = result{binding: &c.bindings[i], decisions: decisions}
+		results[i] = result{binding: &c.bindings[i], decisions: c.failure(errPanicked).Decisions}
 	}
 	return results
 }
 
 // failure is the decision on an evaluation that came to no result.
-func (c *Compiled) failure(message string) []validating.PolicyDecision {
+func (c *Compiled) failure(err error) validating.ValidateResult {
 	action := validating.ActionDeny
 	if c.failurePolicy == admissionregistrationv1.Ignore {
 		action = validating.ActionAdmit
 	}
-	return []validating.PolicyDecision{{Action: action, Evaluation: validating.EvalError, Message: message}}
+	return validating.ValidateResult{Decisions: []validating.PolicyDecision{{Action: action, Evaluation: validating.EvalError, Message: err.Error()}}}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -49,27 +47,38 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	if len(matched) == 0 || r.versioned.VersionedObject.Object() == nil {
 		return allowed(raw), nil
 	}
+	before := r.versioned.VersionedObject.Object()
 	var steps []step
 	for _, p := range matched {
 		steps = append(steps, p.steps(ctx, r, host)...)
 	}
 	var a answer
-	changed := false
-	for _, s := range steps {
-		start := host.Now()
-		outcome := s.run(ctx, r, host)
-		changed = changed || outcome == DecisionMutate
-		if outcome == DecisionError {
-			a.refuseMutation(s)
-		}
-		if host.Observe != nil {
-			host.Observe(s.policy.name, raw.Operation, outcome, host.Now().Sub(start))
+	for _, misconfigured := range []bool{true, false} { // the API server's order of errors
+		for i := range steps {
+			if s := &steps[i]; s.misconfigured == misconfigured {
+				a.mutate(ctx, s, r, host)
+			}
 		}
 	}
-	if a.denied > 0 || !changed {
-		return a.mutation(r), nil
+	if after := r.versioned.VersionedObject.Object(); a.denied == 0 && after != before {
+		return patched(r.raw, before, after)
 	}
-	return patched(r)
+	return a.mutation(r), nil
+}
+
+// mutate runs one step and takes in what came of it.
+func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
+	start := host.Now()
+	outcome := s.run(ctx, r, host)
+	if outcome == DecisionError {
+		a.refuseMutation(s)
+	}
+	if host.Observe != nil {
+		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
+	}
+	if outcome == DecisionMutate {
+		s.recheck(ctx, r, host)
+	}
 }
 
 // steps lists a policy's invocations; a panic while they are looked for is an
@@ -105,6 +114,9 @@ func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision
 	if s.err != nil {
 		return DecisionError
 	}
+	if s.err = expired(ctx); s.err != nil {
+		return DecisionError
+	}
 	namespace, err := s.policy.namespace(ctx, r, host)
 	if err != nil {
 		s.err = err
@@ -125,11 +137,24 @@ func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision
 	if same(before, r.versioned.VersionedObject.Object()) {
 		return DecisionAllow
 	}
-	if s.err = strict(r.versioned.VersionedObject.Object(), host.Objects); s.err != nil {
-		r.versioned.UpdateObject(before)
-		return DecisionError
-	}
 	return DecisionMutate
+}
+
+// recheck runs a step that changed the object once more, on its own result,
+// and reports one that changes it again. Nothing else comes of it. The first
+// change by a policy is checked, and then one in host.RecheckEvery.
+func (s *step) recheck(ctx context.Context, r *request, host Host) {
+	if host.RecheckEvery == 0 || host.NotIdempotent == nil || (s.policy.changes.Add(1)-1)%host.RecheckEvery != 0 {
+		return
+	}
+	result := r.versioned.VersionedObject.Object()
+	again := *s
+	host.Panicked = nil
+	outcome := again.run(ctx, r, host)
+	r.versioned.UpdateObject(result)
+	if outcome == DecisionMutate {
+		host.NotIdempotent(s.policy.name)
+	}
 }
 
 // apply runs every mutation on the result of the one before. A mutation that
@@ -141,6 +166,10 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 		object, err := s.patch(ctx, p, r, host, namespace)
 		if unanswered := r.authorizer.failed(); unanswered != nil {
 			err = unanswered
+		}
+		before := r.versioned.VersionedObject.Object()
+		if err == nil && object != before {
+			err = strict(before, object, host.Objects)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
@@ -180,27 +209,9 @@ func same(a, b runtime.Object) bool {
 	return okA && okB && equality.Semantic.DeepEqual(ua.Object, ub.Object)
 }
 
-// strict refuses a result with fields that its Go type does not have, where the
-// type is known. The API server drops such fields without a word, and a slip of
-// the pen in a mutation would never be noticed.
-func strict(object runtime.Object, objects admission.ObjectInterfaces) error {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return fmt.Errorf("internal error: a mutation made a %T", object)
-	}
-	typed, err := objects.GetObjectCreater().New(u.GroupVersionKind())
-	if err != nil {
-		return nil //nolint:nilerr // a kind without a Go type, which the API server checks by its schema
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true); err != nil {
-		return fmt.Errorf("the result is no valid %s: %w", u.GetKind(), err)
-	}
-	return nil
-}
-
 // refuseMutation denies for a step's error, unless failurePolicy lets it pass.
 // The message is the native one but for the engine's name.
-func (a *answer) refuseMutation(s step) {
+func (a *answer) refuseMutation(s *step) {
 	reason := metav1.StatusReasonInvalid
 	if s.misconfigured {
 		reason = metav1.StatusReasonForbidden
@@ -219,25 +230,23 @@ func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: r.raw.UID, Result: status}
 }
 
-// patched is the answer with the difference between the object as it came and
-// as it is.
-func patched(r *request) (*admissionv1.AdmissionResponse, error) {
-	after, err := runtime.Encode(unstructured.UnstructuredJSONScheme, r.versioned.VersionedObject.Object())
-	if err != nil {
-		return nil, fmt.Errorf("encoding the mutated object: %w", err)
+// patched is the answer with what has become of the object.
+func patched(raw *admissionv1.AdmissionRequest, before, after runtime.Object) (*admissionv1.AdmissionResponse, error) {
+	old, okOld := before.(*unstructured.Unstructured)
+	changed, okChanged := after.(*unstructured.Unstructured)
+	if !okOld || !okChanged {
+		return nil, fmt.Errorf("internal error: mutations made a %T of a %T", after, before)
 	}
-	operations, err := jsonpatch.CreatePatch(r.raw.Object.Raw, after)
-	if err != nil {
-		return nil, fmt.Errorf("comparing with the mutated object: %w", err)
-	}
-	out := allowed(r.raw)
+	out := allowed(raw)
+	operations := difference(old.Object, changed.Object)
 	if len(operations) == 0 {
 		return out, nil
 	}
-	if out.Patch, err = json.Marshal(operations); err != nil {
+	patch, err := json.Marshal(operations)
+	if err != nil {
 		return nil, fmt.Errorf("encoding the patch: %w", err)
 	}
 	kind := admissionv1.PatchTypeJSONPatch
-	out.PatchType = &kind
+	out.Patch, out.PatchType = patch, &kind
 	return out, nil
 }

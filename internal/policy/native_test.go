@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -305,6 +306,7 @@ func (jsonConvertor) Convert(in, out, _ any) error {
 	if err != nil {
 		return err
 	}
+	reflect.ValueOf(out).Elem().SetZero()
 	return json.Unmarshal(data, out)
 }
 
@@ -483,7 +485,7 @@ func allRules() *admissionregistrationv1.MatchResources {
 		}}
 	}
 	return &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
-		rule("", "v1", "pods", "pods/*", "namespaces"), rule("apps", "v1", "deployments"),
+		rule("", "v1", "pods", "pods/*", "namespaces"), rule("apps", "v1", "deployments", "deployments/*"),
 		rule("rbac.authorization.k8s.io", "v1", "*"), rule("example.com", "*", "*/*"),
 	}}
 }

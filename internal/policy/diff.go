@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxTable bounds the comparisons made to align two lists. Longer ones are
+// compared by position between the ends that they share.
+const maxTable = 1 << 10
+
+// operation is one operation of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value *any   `json:"value,omitempty"` // nil is no value, a pointer to nil is null
+}
+
+// difference is the JSON patch that makes one JSON object of another. It leaves
+// alone what is equal in both, and it keeps integers as they are, which a
+// comparison by way of float64 does not.
+func difference(before, after map[string]any) []operation {
+	var d differ
+	d.objects("", before, after)
+	return d.operations
+}
+
+type differ struct{ operations []operation }
+
+func (d *differ) add(path string, value any) {
+	d.operations = append(d.operations, operation{Op: "add", Path: path, Value: &value})
+}
+
+func (d *differ) replace(path string, value any) {
+	d.operations = append(d.operations, operation{Op: "replace", Path: path, Value: &value})
+}
+
+func (d *differ) remove(path string) {
+	d.operations = append(d.operations, operation{Op: "remove", Path: path})
+}
+
+func (d *differ) values(path string, before, after any) {
+	switch a := after.(type) {
+	case map[string]any:
+		if b, ok := before.(map[string]any); ok {
+			d.objects(path, b, a)
+			return
+		}
+	case []any:
+		if b, ok := before.([]any); ok {
+			d.lists(path, b, a)
+			return
+		}
+	}
+	if !equal(before, after) {
+		d.replace(path, after)
+	}
+}
+
+var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
+
+func (d *differ) objects(path string, before, after map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if _, ok := after[key]; !ok {
+			d.remove(path + "/" + pointerEscape.Replace(key))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		at := path + "/" + pointerEscape.Replace(key)
+		if old, ok := before[key]; ok {
+			d.values(at, old, after[key])
+		} else {
+			d.add(at, after[key])
+		}
+	}
+}
+
+// lists keeps the elements that both have in the same order. What is between
+// them is changed in place as far as both have something there.
+func (d *differ) lists(path string, before, after []any) {
+	start := 0
+	for start < len(before) && start < len(after) && equal(before[start], after[start]) {
+		start++
+	}
+	end := 0
+	for end < len(before)-start && end < len(after)-start && equal(before[len(before)-1-end], after[len(after)-1-end]) {
+		end++
+	}
+	before, after = before[start:len(before)-end], after[start:len(after)-end]
+	for _, kept := range common(before, after) {
+		d.gap(path, start, before[:kept[0]], after[:kept[1]])
+		start += kept[1] + 1
+		before, after = before[kept[0]+1:], after[kept[1]+1:]
+	}
+	d.gap(path, start, before, after)
+}
+
+// gap changes the elements of a list that begin at a position.
+func (d *differ) gap(path string, at int, before, after []any) {
+	pairs := min(len(before), len(after))
+	for i := range pairs {
+		d.values(path+"/"+strconv.Itoa(at+i), before[i], after[i])
+	}
+	for range before[pairs:] {
+		d.remove(path + "/" + strconv.Itoa(at+pairs))
+	}
+	for i, value := range after[pairs:] {
+		d.add(path+"/"+strconv.Itoa(at+pairs+i), value)
+	}
+}
+
+// common is a longest common subsequence of two lists: for each element the
+// number of those left out before it, in each list, since the one before.
+func common(before, after []any) [][2]int {
+	if len(before) == 0 || len(after) == 0 || len(before)*len(after) > maxTable {
+		return nil
+	}
+	width := len(after) + 1
+	same := make([]bool, len(before)*width)
+	length := make([]int, (len(before)+1)*width) // of the best for what begins at i, j
+	for i := len(before) - 1; i >= 0; i-- {
+		for j := len(after) - 1; j >= 0; j-- {
+			if same[i*width+j] = equal(before[i], after[j]); same[i*width+j] {
+				length[i*width+j] = length[(i+1)*width+j+1] + 1
+			} else {
+				length[i*width+j] = max(length[(i+1)*width+j], length[i*width+j+1])
+			}
+		}
+	}
+	var out [][2]int
+	for i, j, fromI, fromJ := 0, 0, 0, 0; i < len(before) && j < len(after); {
+		switch {
+		case same[i*width+j]:
+			out = append(out, [2]int{i - fromI, j - fromJ})
+			i, j = i+1, j+1
+			fromI, fromJ = i, j
+		case length[(i+1)*width+j] >= length[i*width+j+1]:
+			i++
+		default:
+			j++
+		}
+	}
+	return out
+}
+
+// equal compares JSON values. A number is the same whether or not it was
+// written with a fraction.
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, equal)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, equal)
+	case int64:
+		if f, ok := b.(float64); ok {
+			return equalNumbers(a, f)
+		}
+	case float64:
+		if i, ok := b.(int64); ok {
+			return equalNumbers(i, a)
+		}
+	}
+	return a == b
+}
+
+func equalNumbers(i int64, f float64) bool {
+	const limit = 1 << 63
+	return -limit <= f && f < limit && int64(f) == i && float64(int64(f)) == f
+}
