@@ -13,7 +13,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -45,9 +44,11 @@ import (
 // replica is one process of Ostiary, put together and not yet started.
 type replica struct {
 	options  options.Options
+	config   *rest.Config
 	log      logr.Logger
 	manager  manager.Manager
 	client   kubernetes.Interface
+	around   surroundings
 	store    *policies.Store
 	watcher  *certificates.Watcher
 	keeper   *certificates.Keeper
@@ -99,7 +100,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 }
 
 func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*replica, error) {
-	r := &replica{options: o, log: log}
+	r := &replica{options: o, config: config, log: log}
 	var err error
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -107,7 +108,10 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	if r.manager, err = newManager(config, o, log); err != nil {
 		return nil, err
 	}
-	for _, build := range []func() error{r.addCertificates, r.addPolicies, r.addServer, r.addLeader, r.addChecks} {
+	if err := r.manager.Add(manager.RunnableFunc(tuneCollector)); err != nil {
+		return nil, fmt.Errorf("adding the tuning of the collector: %w", err)
+	}
+	for _, build := range []func() error{r.addCertificates, r.addSurroundings, r.addPolicies, r.addServer, r.addLeader, r.addChecks} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -169,20 +173,11 @@ func (r *replica) addPolicies() error {
 		return err
 	}
 	counts := metrics.NewPolicies(ctrlmetrics.Registry)
-	log := r.log.WithName("policies")
-	r.store = &policies.Store{Host: policy.Host{
-		Namespaces: namespaces{cached: r.manager.GetCache(), live: r.manager.GetAPIReader()},
-		Now:        clock.RealClock{}.Now,
-		Observe:    counts.Observe,
-		Panicked: func(name string, value any, stack []byte) {
-			counts.Panicked()
-			log.Error(fmt.Errorf("panic: %v", value), "evaluation panicked", "policy", name, "stack", string(stack))
-		},
-	}}
-	// Namespaces are read on the admission path, so they are watched from the start.
-	if _, err := r.manager.GetCache().GetInformer(context.Background(), &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
-		return fmt.Errorf("watching namespaces: %w", err)
+	host, err := r.host(counts)
+	if err != nil {
+		return err
 	}
+	r.store = &policies.Store{Host: host}
 	loader := &policies.Loader{
 		Client:           r.manager.GetClient(),
 		Store:            r.store,
@@ -190,6 +185,7 @@ func (r *replica) addPolicies() error {
 		Metrics:          counts,
 		Endpoint:         endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
+		Prepare:          r.around.prepare,
 		Bundle:           r.watcher.Bundle,
 		BundleChanged:    r.watcher.Subscribe(),
 	}
@@ -236,6 +232,8 @@ func (r *replica) addLeader() error {
 		Store:  r.store,
 		Events: r.manager.GetEventRecorder("ostiary"),
 		Clock:  clock.RealClock{},
+
+		Params: r.around.params, Schemas: r.around.schemas, Types: r.around.types,
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -254,6 +252,7 @@ func (r *replica) addLeader() error {
 func (r *replica) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.keeper.Run(ctx) })
+	group.Go(func() error { return r.around.types.Run(ctx) })
 	for _, build := range []func(cache.Cache, logr.Logger) (controller.Controller, error){r.register.Controller, r.report.Controller} {
 		c, err := build(r.manager.GetCache(), r.log.WithName("leader"))
 		if err != nil {
@@ -270,6 +269,9 @@ func (r *replica) addChecks() error {
 	}
 	for name, check := range map[string]healthz.Checker{
 		"policies":     func(*http.Request) error { return r.store.Loaded() },
+		"params":       func(*http.Request) error { return r.around.params.Ready() },
+		"resources":    func(*http.Request) error { return r.around.resources.Ready() },
+		"schemas":      func(*http.Request) error { return r.around.schemas.Ready() },
 		"certificates": func(*http.Request) error { return r.watcher.Ready() },
 		"server":       r.server.Ready,
 	} {
@@ -286,20 +288,4 @@ type evaluator struct{ store *policies.Store }
 // Evaluate implements webhooks.Evaluator.
 func (e evaluator) Evaluate(ctx context.Context, phase webhooks.Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	return e.store.Evaluate(ctx, policy.GroupKey{Phase: policy.Phase(phase), Name: group}, request)
-}
-
-// namespaces finds a namespace in the cache; one that was created a moment ago
-// may only be in the API server, as the native engine knows too.
-type namespaces struct {
-	cached, live client.Reader
-}
-
-// GetNamespace implements policy.Namespaces.
-func (n namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	ns := &corev1.Namespace{}
-	err := n.cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) {
-		err = n.live.Get(ctx, client.ObjectKey{Name: name}, ns)
-	}
-	return ns, err
 }

@@ -74,6 +74,12 @@ func (s *WebhookPolicySpec) Validates() bool {
 	return len(s.Validations) > 0 || len(s.AuditAnnotations) > 0
 }
 
+// ReadsParams reports whether any binding hands objects of paramKind to the
+// expressions.
+func (s *WebhookPolicySpec) ReadsParams() bool {
+	return s.ParamKind != nil && slices.ContainsFunc(s.Bindings, func(b Binding) bool { return b.ParamRef != nil })
+}
+
 // EffectiveBindings are the bindings of the spec, each with its actions; where
 // there are none, one without a name that denies.
 func (s *WebhookPolicySpec) EffectiveBindings() []Binding {

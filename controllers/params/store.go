@@ -134,8 +134,8 @@ func (s *Store) watch(gvk schema.GroupVersionKind) *watch {
 	return w
 }
 
-// State tells whether the objects of a kind are known, and if not, or if they
-// are no longer followed, why. It is empty only for a moment.
+// State tells whether the objects of a kind are known and followed, and if not,
+// what the problem is. Without a problem they are being listed.
 func (s *Store) State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string) {
 	gvk, err := parse(kind)
 	if err != nil {
@@ -143,16 +143,10 @@ func (s *Store) State(kind *admissionregistrationv1.ParamKind) (synced bool, pro
 	}
 	w := (*s.watches.Load())[gvk]
 	if w == nil {
-		return false, fmt.Sprintf("%s are not watched yet", describe(gvk))
+		return false, ""
 	}
-	switch problem := w.problem(); {
-	case problem != "":
-		return false, problem
-	case w.known.Load() == nil:
-		return false, fmt.Sprintf("%s are being listed", describe(gvk))
-	default:
-		return true, ""
-	}
+	problem = w.problem()
+	return problem == "" && w.known.Load() != nil, problem
 }
 
 // Ready is an error while a kind that was wanted first, when this replica

@@ -135,7 +135,7 @@ func synced(t *testing.T, s *Store, kind admissionregistrationv1.ParamKind) {
 	t.Helper()
 	NewWithT(t).Eventually(func() error {
 		if ok, problem := s.State(&kind); !ok {
-			return errors.New(problem)
+			return fmt.Errorf("not synced: %s", problem)
 		}
 		return nil
 	}).WithTimeout(eventually).WithPolling(pause).Should(Succeed())

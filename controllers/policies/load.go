@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -37,6 +38,10 @@ type Loader struct {
 	Metrics          *metrics.Policies
 	Endpoint         registration.Endpoint
 	ExemptNamespaces []string
+	// Prepare is told, before requests are answered with them, which policies
+	// are or may be registered, so that what they need besides is at hand. The
+	// policies must not be changed. Nil is allowed.
+	Prepare func([]*v1alpha1.WebhookPolicy)
 	// Bundle is the current trust bundle, nil while there is none.
 	Bundle func() []byte
 	// BundleChanged receives after each change of the bundle.
@@ -55,7 +60,8 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 		return fmt.Errorf("making the policy loader: %w", err)
 	}
 	for _, s := range []source.Source{
-		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}),
+		// A policy whose status alone has changed is loaded already.
+		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}, predicate.GenerationChangedPredicate{}),
 		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), single.Handler{After: settle}),
 		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), single.Handler{After: settle}),
 		single.Signals(func(context.Context) <-chan struct{} { return l.BundleChanged }, single.Enqueue),
@@ -78,8 +84,22 @@ func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	l.Store.publish(l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed))
+	state := l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed)
+	if l.Prepare != nil {
+		l.Prepare(planned(state))
+	}
+	l.Store.publish(state)
 	return ctrl.Result{}, nil
+}
+
+func planned(state *State) []*v1alpha1.WebhookPolicy {
+	var out []*v1alpha1.WebhookPolicy
+	for _, e := range state.Entries {
+		if e.Planned {
+			out = append(out, e.Policy)
+		}
+	}
+	return out
 }
 
 // Configurations lists the webhook configurations of both kinds. They share

@@ -25,6 +25,10 @@ const (
 	ReasonPending = "Pending"
 	// ReasonNoCertificate means that there is no certificate to register with yet.
 	ReasonNoCertificate = "NoCertificate"
+	// ReasonParamsNotReady means that the objects that bindings name are not at hand.
+	ReasonParamsNotReady = "ParamsNotReady"
+	// ReasonSchemaNotReady means that mutations cannot be applied to what the policy matches.
+	ReasonSchemaNotReady = "SchemaNotReady"
 	// ReasonInForce means that the API server sends requests to the policy.
 	ReasonInForce = "InForce"
 )
@@ -43,18 +47,21 @@ type facts struct {
 	registered bool
 	why        string // not registered
 	waiting    bool   // for a certificate
+	lack       lack
 }
 
 // observe makes the status that a policy should have. It keeps the transition
 // times of conditions that stay as they are.
-func observe(p *v1alpha1.WebhookPolicy, state *policies.State, now metav1.Time) v1alpha1.WebhookPolicyStatus {
+func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, now metav1.Time) v1alpha1.WebhookPolicyStatus {
 	status := v1alpha1.WebhookPolicyStatus{
 		ObservedGeneration: p.Generation,
 		Actions:            p.Spec.Actions(),
 		FailurePolicy:      failurePolicy(&p.Spec),
+		TypeChecking:       beside.types,
 	}
 	var f facts
 	f, status.Webhooks = look(p, state)
+	f.lack = beside.lack
 	status.Conditions = append([]metav1.Condition(nil), p.Status.Conditions...)
 	for _, c := range conditions(p, f, status.Webhooks) {
 		set(&status.Conditions, c, p.Generation, now)
@@ -91,7 +98,7 @@ func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.W
 }
 
 // conditions puts the facts into words. Ready is true only where both others
-// are; Reconciling and Stalled stand only while they are true (kstatus).
+// are and nothing is lacking; Reconciling and Stalled stand only while they are true (kstatus).
 func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) []metav1.Condition {
 	accepted, registered := acceptedCondition(f), registeredCondition(p, f, refs)
 	out := []metav1.Condition{accepted, registered}
@@ -105,6 +112,9 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 	case accepted.Status == metav1.ConditionUnknown:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, accepted.Reason, accepted.Message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, accepted.Reason, accepted.Message
+	case f.lack.message != "":
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.lack.reason, f.lack.message
+		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, f.lack.reason, f.lack.message
 	case registered.Status != metav1.ConditionTrue:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, registered.Reason, registered.Message

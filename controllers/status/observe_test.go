@@ -75,6 +75,33 @@ func TestConditions(t *testing.T) {
 				"Reconciling=True Pending: ValidatingWebhookConfiguration x does not exist yet",
 			},
 		},
+		"it lacks something, registered": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, lack: lack{reason: ReasonParamsNotReady, message: "none are there"}},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=False ParamsNotReady: none are there",
+				"Reconciling=True ParamsNotReady: none are there",
+			},
+		},
+		"it lacks something, not registered": {
+			facts: facts{loaded: true, accepted: true, planned: true, why: "x does not exist yet", lack: lack{reason: ReasonSchemaNotReady, message: "no schema"}},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False Pending: x does not exist yet",
+				"Ready=False SchemaNotReady: no schema",
+				"Reconciling=True SchemaNotReady: no schema",
+			},
+		},
+		"it lacks something, and does not compile": {
+			facts: facts{loaded: true, problems: "no", lack: lack{reason: ReasonSchemaNotReady, message: "no schema"}},
+			want: []string{
+				"Accepted=False Invalid: no",
+				"Registered=False Invalid: a policy that is not accepted is not registered",
+				"Ready=False Invalid: no",
+				"Stalled=True Invalid: change the policy: see the condition Accepted",
+			},
+		},
 		"it is in force": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true},
 			want: []string{
@@ -106,8 +133,8 @@ func TestConditions(t *testing.T) {
 
 func TestObserveKeepsTransitionTimes(t *testing.T) {
 	p := newPolicy()
-	p.Status = observe(p, nil, earlier)
-	again := observe(p, nil, now)
+	p.Status = observe(p, nil, beside{}, earlier)
+	again := observe(p, nil, beside{}, now)
 	if diff := cmp.Diff(p.Status, again); diff != "" {
 		t.Errorf("a status that did not change was changed (-before +after):\n%s", diff)
 	}
@@ -115,7 +142,7 @@ func TestObserveKeepsTransitionTimes(t *testing.T) {
 
 func TestObserveTakesReconcilingAway(t *testing.T) {
 	p := newPolicy()
-	p.Status = observe(p, nil, earlier)
+	p.Status = observe(p, nil, beside{}, earlier)
 	for _, c := range conditions(p, facts{loaded: true, accepted: true, planned: true, registered: true}, nil) {
 		set(&p.Status.Conditions, c, 3, now)
 	}
@@ -146,7 +173,7 @@ func TestObserveSpec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPolicy()
 			p.Spec.Bindings, p.Spec.Mutations = tc.bindings, tc.mutations
-			got := observe(p, nil, now)
+			got := observe(p, nil, beside{}, now)
 			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(v1alpha1.WebhookPolicyStatus{}, "Conditions")); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}

@@ -44,6 +44,11 @@ type Reconciler struct {
 	Store  *policies.Store
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
+	// Params, Schemas and Types know what policies need besides being registered.
+	// Nil is allowed: then nothing is lacking.
+	Params  Params
+	Schemas Schemas
+	Types   Types
 
 	written sync.Map // by UID: the status that was written last, which the cache may not show yet
 }
@@ -68,6 +73,7 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	for _, s := range []source.Source{
 		single.Events(cache, &v1alpha1.WebhookPolicy{}, func(q single.Queue, obj client.Object) { q.Add(request(obj.GetName())) }),
 		single.Signals(r.Store.Subscribe, r.enqueueAll),
+		single.Signals(r.changes, r.enqueueAll),
 	} {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the status controller: %w", err)
@@ -101,27 +107,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	p.Status = r.latest(&p)
 	state := r.Store.State()
-	if !tellable(&p, state) {
+	beside := r.beside(&p)
+	if !tellable(&p, state, beside) {
 		return ctrl.Result{}, nil // each new state asks again
 	}
-	want := observe(&p, state, metav1.NewTime(r.Clock.Now()))
+	want := observe(&p, state, beside, metav1.NewTime(r.Clock.Now()))
 	if equality.Semantic.DeepEqual(p.Status, want) {
 		return ctrl.Result{}, nil
 	}
 	if err := r.write(ctx, &p, want); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.tell(&p, p.Status, want)
+	r.tell(&p, p.Status, want, beside.lack)
 	return ctrl.Result{}, nil
 }
 
 // tellable reports whether this replica knows more about a policy than the
 // status that stands. A replica that has just started has yet to load the
-// policies and the bundle: to report that would call every policy out of force,
+// policies, the bundle and what they need: to report that would call every policy out of force,
 // and in force again a moment later.
-func tellable(p *v1alpha1.WebhookPolicy, state *policies.State) bool {
+func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) bool {
 	f, _ := look(p, state)
-	return f.loaded && (!f.waiting || p.Status.ObservedGeneration != p.Generation)
+	passing := f.waiting || beside.lack.passing
+	return f.loaded && (!passing || p.Status.ObservedGeneration != p.Generation)
 }
 
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) error {
@@ -159,15 +167,17 @@ func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicySta
 	return p.Status
 }
 
-// tell emits an event when a policy starts or stops being in force, and when a
-// generation of it is refused.
-func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {
+// tell emits an event when a policy starts or stops being in force, when it
+// cannot be for want of something, and when a generation of it is refused.
+func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, lack lack) {
 	was, is := ready(before), ready(after)
 	accepted := find(after, v1alpha1.ConditionAccepted)
 	refused := find(before, v1alpha1.ConditionAccepted)
 	switch {
 	case accepted.Status == metav1.ConditionFalse && (refused.Status != metav1.ConditionFalse || refused.ObservedGeneration != accepted.ObservedGeneration):
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, accepted.Reason, "Refuse", "%s", short(accepted.Message))
+	case is.Reason == lack.reason && lack.message != "" && !lack.passing && was.Message != is.Message:
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
 	case is.Status != metav1.ConditionTrue && was.Status == metav1.ConditionTrue:

@@ -1,0 +1,99 @@
+package status
+
+import (
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/single"
+)
+
+// Params know the objects that policies read as params.
+type Params interface {
+	// State tells whether objects of a kind are known, and what the problem is if
+	// it is not only a matter of time.
+	State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string)
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
+// Schemas know those of the kinds that policies mutate.
+type Schemas interface {
+	// Missing says what a policy's mutations lack.
+	Missing(p *v1alpha1.WebhookPolicy) string
+	// Ready is an error while that is only a matter of time.
+	Ready() error
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
+// Types know what a check of a policy's expressions found.
+type Types interface {
+	// Found is nil while a policy has not been checked.
+	Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
+// beside is what is known of a policy beside its being compiled and registered.
+type beside struct {
+	lack  lack
+	types *admissionregistrationv1.TypeChecking
+}
+
+// lack is something that a policy needs to be evaluated and that is not there.
+type lack struct {
+	reason, message string
+	passing         bool // it is only a matter of time
+}
+
+func (r *Reconciler) beside(p *v1alpha1.WebhookPolicy) beside {
+	b := beside{lack: r.lacks(p)}
+	if r.Types != nil {
+		b.types = r.Types.Found(p)
+	}
+	return b
+}
+
+func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
+	if r.Params != nil && p.Spec.ReadsParams() {
+		kind := p.Spec.ParamKind
+		switch synced, problem := r.Params.State(kind); {
+		case problem != "":
+			return lack{reason: ReasonParamsNotReady, message: problem}
+		case !synced:
+			return lack{reason: ReasonParamsNotReady, message: fmt.Sprintf("objects of kind %s in %s are being listed", kind.Kind, kind.APIVersion), passing: true}
+		}
+	}
+	if r.Schemas != nil {
+		if missing := r.Schemas.Missing(p); missing != "" {
+			return lack{reason: ReasonSchemaNotReady, message: missing, passing: r.Schemas.Ready() != nil}
+		}
+	}
+	return lack{}
+}
+
+// changes gives a channel that receives when any of what is known beside changes.
+func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
+	var all single.Listeners
+	out := all.Subscribe(ctx)
+	follow := func(in <-chan struct{}) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-in:
+				all.Tell()
+			}
+		}
+	}
+	if r.Params != nil {
+		go follow(r.Params.Subscribe(ctx))
+	}
+	if r.Schemas != nil {
+		go follow(r.Schemas.Subscribe(ctx))
+	}
+	if r.Types != nil {
+		go follow(r.Types.Subscribe(ctx))
+	}
+	return out
+}

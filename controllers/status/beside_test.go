@@ -1,0 +1,111 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/controllers/single"
+)
+
+// world is what is known beside a policy, as a test says.
+type world struct {
+	listeners single.Listeners
+	synced    bool
+	problem   string
+	missing   string
+	reading   bool
+	found     *admissionregistrationv1.TypeChecking
+}
+
+func (w *world) State(*admissionregistrationv1.ParamKind) (bool, string) { return w.synced, w.problem }
+func (w *world) Missing(*v1alpha1.WebhookPolicy) string                  { return w.missing }
+func (w *world) Found(*v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
+	return w.found
+}
+func (w *world) Subscribe(ctx context.Context) <-chan struct{} { return w.listeners.Subscribe(ctx) }
+func (w *world) Ready() error {
+	if w.reading {
+		return errors.New("reading")
+	}
+	return nil
+}
+
+func withParams(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
+	p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+	p.Spec.Bindings = []v1alpha1.Binding{{Name: "b", ParamRef: &admissionregistrationv1.ParamRef{Name: "x"}}}
+	return p
+}
+
+func TestLacks(t *testing.T) {
+	unused := withParams(newPolicy())
+	unused.Spec.Bindings = nil
+	tests := map[string]struct {
+		policy *v1alpha1.WebhookPolicy
+		world  *world
+		want   lack
+	}{
+		"nothing":                      {withParams(newPolicy()), &world{synced: true}, lack{}},
+		"params that are a problem":    {withParams(newPolicy()), &world{problem: "forbidden"}, lack{reason: "ParamsNotReady", message: "forbidden"}},
+		"params, known but a problem":  {withParams(newPolicy()), &world{synced: true, problem: "forbidden"}, lack{reason: "ParamsNotReady", message: "forbidden"}},
+		"params that are being listed": {withParams(newPolicy()), &world{}, lack{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", passing: true}},
+		"params that no binding names": {unused, &world{problem: "forbidden"}, lack{}},
+		"no params":                    {newPolicy(), &world{problem: "forbidden"}, lack{}},
+		"a schema":                     {newPolicy(), &world{missing: "no schema"}, lack{reason: "SchemaNotReady", message: "no schema"}},
+		"a schema that is being read":  {newPolicy(), &world{missing: "no schema", reading: true}, lack{reason: "SchemaNotReady", message: "no schema", passing: true}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := &Reconciler{Params: tc.world, Schemas: tc.world, Types: tc.world}
+			if diff := cmp.Diff(tc.want, r.lacks(tc.policy), cmp.AllowUnexported(lack{})); diff != "" {
+				t.Errorf("lacks (-want +got):\n%s", diff)
+			}
+			if got := (&Reconciler{}).beside(tc.policy); got != (beside{}) {
+				t.Errorf("without anything beside: %+v", got)
+			}
+		})
+	}
+}
+
+func TestStatusStandsWhileThingsAreBeingRead(t *testing.T) {
+	p := newPolicy()
+	state := &policies.State{Registrable: true, Entries: map[types.UID]*policies.Entry{p.UID: {Policy: p}}}
+	passing, lasting := beside{lack: lack{message: "m", passing: true}}, beside{lack: lack{message: "m"}}
+	if !tellable(p, state, passing) {
+		t.Error("a new generation has to have a status")
+	}
+	p.Status.ObservedGeneration = p.Generation
+	if tellable(p, state, passing) {
+		t.Error("a replica that has just started calls a policy out of force")
+	}
+	if !tellable(p, state, lasting) || !tellable(p, state, beside{}) {
+		t.Error("what is known is not told")
+	}
+}
+
+func TestTypeCheckingIsReported(t *testing.T) {
+	found := &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: "w"}}}
+	p := newPolicy()
+	r := &Reconciler{Types: &world{found: found}}
+	if got := observe(p, nil, r.beside(p), now).TypeChecking; got != found {
+		t.Errorf("typeChecking = %v", got)
+	}
+}
+
+func TestChangesBesideAreHeard(t *testing.T) {
+	params, schemas, found := &world{}, &world{}, &world{}
+	r := &Reconciler{Params: params, Schemas: schemas, Types: found}
+	heard := r.changes(t.Context())
+	for _, w := range []*world{params, schemas, found} {
+		w.listeners.Tell()
+		NewWithT(t).Eventually(heard).WithTimeout(time.Minute).Should(Receive())
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/authorization"
+	"github.com/ostiary/ostiary/controllers/params"
+	"github.com/ostiary/ostiary/controllers/resources"
+	"github.com/ostiary/ostiary/controllers/schemas"
+	"github.com/ostiary/ostiary/controllers/typechecking"
+	"github.com/ostiary/ostiary/internal/metrics"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// liveRead bounds the reads past a cache that a request may wait for, where
+// the API server's code makes them without the request's own time.
+const liveRead = time.Second
+
+// surroundings are what evaluations read beside the request.
+type surroundings struct {
+	params    *params.Store
+	resources *resources.Resources
+	schemas   *schemas.Converters
+	types     *typechecking.Checker
+}
+
+func (r *replica) addSurroundings() error {
+	objects, err := dynamic.NewForConfig(r.config)
+	if err != nil {
+		return fmt.Errorf("making a client for params: %w", err)
+	}
+	known, err := discovery.NewDiscoveryClientForConfig(r.config)
+	if err != nil {
+		return fmt.Errorf("making a client for discovery: %w", err)
+	}
+	known.UseLegacyDiscovery = true // only that tells which resources are the same
+	s := &r.around
+	s.params = params.New(params.Options{Client: objects, Discovery: known, Log: r.log.WithName("params"), Registerer: ctrlmetrics.Registry})
+	s.resources = resources.New(known, r.log.WithName("resources"))
+	s.schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.resources, r.log.WithName("schemas"))
+	s.types = typechecking.New(validating.TypeChecker{
+		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: known},
+		RestMapper:     r.manager.GetRESTMapper(),
+	}, r.log.WithName("typechecking"))
+	for _, runnable := range []manager.Runnable{s.params, s.resources, s.schemas} {
+		if err := r.manager.Add(runnable); err != nil {
+			return fmt.Errorf("adding to the manager: %w", err)
+		}
+	}
+	// Namespaces are read on the admission path, so they are watched from the start.
+	if _, err := r.manager.GetCache().GetInformer(context.Background(), &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching namespaces: %w", err)
+	}
+	return nil
+}
+
+// prepare is told which policies may be asked.
+func (s *surroundings) prepare(policies []*v1alpha1.WebhookPolicy) {
+	var kinds []admissionregistrationv1.ParamKind
+	for _, p := range policies {
+		if p.Spec.ReadsParams() {
+			kinds = append(kinds, *p.Spec.ParamKind)
+		}
+	}
+	s.params.Want(kinds)
+	s.resources.Need(slices.ContainsFunc(policies, needsResources))
+	s.schemas.Want(policies)
+	s.types.Want(policies)
+}
+
+// needsResources reports whether a policy asks what else a resource is called,
+// or what kind it is of.
+func needsResources(p *v1alpha1.WebhookPolicy) bool {
+	constraints := p.Spec.MatchConstraints
+	return p.Spec.Mutates() || (constraints != nil && len(constraints.ExcludeResourceRules) > 0) ||
+		slices.ContainsFunc(p.Spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
+}
+
+// host is what evaluations need of this process.
+func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
+	bounded := rest.CopyConfig(r.config)
+	bounded.Timeout = liveRead
+	client, err := kubernetes.NewForConfig(bounded)
+	if err != nil {
+		return policy.Host{}, fmt.Errorf("making a client for matching: %w", err)
+	}
+	found := namespaces{cached: r.manager.GetCache(), live: r.manager.GetAPIReader()}
+	log := r.log.WithName("policies")
+	return policy.Host{
+		Namespaces:     found,
+		Params:         r.around.params,
+		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(namespaceLister{found}, client), Resources: r.around.resources},
+		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),
+		TypeConverters: r.around.schemas,
+		Objects:        r.around.resources.Interfaces(scheme.Scheme),
+		Now:            clock.RealClock{}.Now,
+		Observe:        counts.Observe,
+		Panicked: func(name string, value any, stack []byte) {
+			counts.Panicked()
+			log.Error(fmt.Errorf("panic: %v", value), "evaluation panicked", "policy", name, "stack", string(stack))
+		},
+	}, nil
+}
+
+// namespaces finds a namespace in the cache; one that was created a moment ago
+// may only be in the API server, as the native engine knows too.
+type namespaces struct {
+	cached, live client.Reader
+}
+
+// GetNamespace implements policy.Namespaces.
+func (n namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns, err := n.get(ctx, name)
+	if apierrors.IsNotFound(err) {
+		err = n.live.Get(ctx, client.ObjectKey{Name: name}, ns)
+	}
+	return ns, err
+}
+
+func (n namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{}
+	return ns, n.cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
+}
+
+// namespaceLister gives the matcher the namespaces of the cache. It reads past
+// it by itself.
+type namespaceLister struct{ namespaces namespaces }
+
+var _ corelisters.NamespaceLister = namespaceLister{}
+
+// Get implements corelisters.NamespaceLister.
+func (l namespaceLister) Get(name string) (*corev1.Namespace, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), liveRead)
+	defer cancel()
+	return l.namespaces.get(ctx, name)
+}
+
+// List implements corelisters.NamespaceLister.
+func (l namespaceLister) List(selector labels.Selector) ([]*corev1.Namespace, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), liveRead)
+	defer cancel()
+	var list corev1.NamespaceList
+	if err := l.namespaces.cached.List(ctx, &list, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, fmt.Errorf("listing namespaces: %w", err)
+	}
+	out := make([]*corev1.Namespace, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+	}
+	return out, nil
+}
