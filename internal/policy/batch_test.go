@@ -14,7 +14,7 @@ import (
 
 // regroup makes a group anew, after its policies have been changed.
 func regroup(g *Group) *Group {
-	return NewSnapshot(map[string][]*Compiled{"g": g.policies}).Group("g")
+	return NewSnapshot(map[GroupKey][]*Compiled{testGroup: g.policies}).Group(testGroup)
 }
 
 // counting counts how often a program runs.

@@ -80,6 +80,16 @@ func (g *Group) match(r *request, host Host) ([]*batch, inputs) {
 	return matched, reads
 }
 
+// policiesOf lists the policies of batches, by name.
+func policiesOf(matched []*batch) []*Compiled {
+	var all []*Compiled
+	for _, b := range matched {
+		all = append(all, b.policies...)
+	}
+	slices.SortStableFunc(all, byName)
+	return all
+}
+
 // inOrder lists the turns of all policies of batches, by name.
 func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
 	if len(matched) == 1 {

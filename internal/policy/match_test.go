@@ -119,9 +119,16 @@ func TestIndexKeepsTheOrderOfNames(t *testing.T) {
 	}
 	for text, want := range tests {
 		var got []string
-		matched, _ := group.match(newRequest(req(t, text)), Host{})
-		for _, p := range matched {
-			got = append(got, p.Name())
+		r := newRequest(req(t, text))
+		matched, reads := group.match(r, Host{})
+		if err := r.prepare(reads); err != nil {
+			t.Fatal(err)
+		}
+		for _, turn := range inOrder(t.Context(), r, matched) {
+			got = append(got, turn.policy.Name())
+		}
+		if want := policiesOf(matched); len(want) != len(got) {
+			t.Errorf("%s: %d policies in the mutating phase, %d in the validating", text, len(want), len(got))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)

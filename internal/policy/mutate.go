@@ -40,7 +40,7 @@ type step struct {
 // object as it is then, and an error of a mutation does not stop the others:
 // it follows the policy's failurePolicy.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepare(ctx, raw, host)
+	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true}) // all of the object, for the patch
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	}
 	before := r.versioned.VersionedObject.Object()
 	var steps []step
-	for _, p := range matched {
+	for _, p := range policiesOf(matched) {
 		steps = append(steps, p.steps(ctx, r, host)...)
 	}
 	var a answer
