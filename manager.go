@@ -107,6 +107,9 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	if r.manager, err = newManager(config, o, log); err != nil {
 		return nil, err
 	}
+	if err := r.manager.Add(manager.RunnableFunc(tuneCollector)); err != nil {
+		return nil, fmt.Errorf("adding the tuning of the collector: %w", err)
+	}
 	for _, build := range []func() error{r.addCertificates, r.addPolicies, r.addServer, r.addLeader, r.addChecks} {
 		if err := build(); err != nil {
 			return nil, err

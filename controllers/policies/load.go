@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -56,7 +57,8 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 		return fmt.Errorf("making the policy loader: %w", err)
 	}
 	for _, s := range []source.Source{
-		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}),
+		// A policy whose status alone has changed is loaded already.
+		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}, predicate.GenerationChangedPredicate{}),
 		source.Kind[client.Object](mgr.GetCache(), &admissionregistrationv1.ValidatingWebhookConfiguration{}, single.Handler{After: settle}),
 		single.Signals(func(context.Context) <-chan struct{} { return l.BundleChanged }, single.Enqueue),
 	} {

@@ -24,10 +24,16 @@ const maxPooled = 4096
 //
 // Strings of the tree are parts of one copy of raw: keeping any of them keeps the whole copy. Trees live as long as
 // the request they belong to; clone a string that is to live longer. Raw itself is neither changed nor kept.
-func Decode(raw []byte) (map[string]any, error) {
+func Decode(raw []byte) (map[string]any, error) { return DecodeWithout(raw, "", "") }
+
+// DecodeWithout is Decode, but leaves out the named member of a member of the object: with "metadata" and
+// "managedFields", which often make up half of an object, as if they were not there. What is left out is checked to be
+// JSON, and no more than that.
+func DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
 	d := decoders.Get().(*decoder)
 	defer d.release()
 	d.reset(raw)
+	d.parent, d.without, d.within = parent, name, false
 	tree, err := d.document()
 	if err != nil {
 		return nil, Locate(err)
@@ -54,6 +60,9 @@ type decoder struct {
 	text     string // the input as a string, of which the tree's strings are parts
 	members  []member
 	elements []any
+
+	parent, without string // the member to leave out, and the member of the document that holds it
+	within          bool   // the value being read is that of parent
 }
 
 func (d *decoder) reset(raw []byte) {
@@ -130,13 +139,17 @@ func (d *decoder) object() (map[string]any, error) {
 	if _, err := d.tokens.ReadToken(); err != nil {
 		return nil, err
 	}
+	depth := d.tokens.StackDepth()
 	base := len(d.members)
 	for d.tokens.PeekKind() == jsontext.KindString {
 		name, err := d.string()
 		if err != nil {
 			return nil, err
 		}
-		value, err := d.value()
+		if depth == 1 {
+			d.within = name == d.parent
+		}
+		value, err := d.member(depth, name)
 		if err != nil {
 			return nil, err
 		}
@@ -155,7 +168,18 @@ func (d *decoder) object() (map[string]any, error) {
 		return nil, d.duplicate(members)
 	}
 	clear(members)
+	if depth == 2 && d.within && d.without != "" {
+		delete(object, d.without)
+	}
 	return object, nil
+}
+
+// member reads the value of a member, or skips it.
+func (d *decoder) member(depth int, name string) (any, error) {
+	if depth == 2 && d.within && d.without != "" && name == d.without {
+		return nil, d.tokens.SkipValue()
+	}
+	return d.value()
 }
 
 // duplicate returns the error for an object of which two members have the same name.

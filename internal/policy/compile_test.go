@@ -284,7 +284,7 @@ func TestReadsOf(t *testing.T) {
 		want inputs
 	}{
 		"object":                {`validations: [{expression: 'object.a == 1'}]`, inputs{}},
-		"oldObject":             {`validations: [{expression: 'oldObject == null'}]`, inputs{oldObject: true}},
+		"oldObject":             {`validations: [{expression: 'oldObject == null'}]`, inputs{oldObject: true, managedFields: true}},
 		"in a message":          {`validations: [{expression: 'true', messageExpression: 'string(oldObject.a)'}]`, inputs{oldObject: true}},
 		"in a match condition":  {`{matchConditions: [{name: a, expression: 'namespaceObject == null'}], validations: [{expression: 'true'}]}`, inputs{namespace: true}},
 		"in a variable":         {`{variables: [{name: a, expression: 'request.options'}], validations: [{expression: 'true'}]}`, inputs{options: true}},

@@ -1,11 +1,12 @@
 package policy
 
 import (
-	"regexp"
+	"encoding/json"
+	"fmt"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -49,6 +50,9 @@ type Compiled struct {
 	validator     validating.Validator
 	reads         inputs
 	programs      []*program // keeps shared programs alive
+
+	rules string                        // the rules, as a key: policies with equal ones match the same requests
+	plain []celplugin.CompilationResult // the validations, where nothing else is to be evaluated; see batch
 }
 
 // binding is what messages need of a binding, made once.
@@ -56,12 +60,6 @@ type binding struct {
 	name    string
 	actions []admissionregistrationv1.ValidationAction
 	subject string // "WebhookPolicy 'p' with binding 'b'"
-}
-
-// inputs are the parts of a request that cost something to provide and that
-// some expression may read.
-type inputs struct {
-	oldObject, namespace, options bool
 }
 
 func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
@@ -75,10 +73,24 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 		c.include = newRules(spec.MatchConstraints.ResourceRules)
 		c.exclude = newRules(spec.MatchConstraints.ExcludeResourceRules)
 	}
+	c.rules = rulesKey(spec.MatchConstraints)
 	for _, b := range spec.EffectiveBindings() {
 		c.bindings = append(c.bindings, newBinding(p.Name, b))
 	}
 	return c
+}
+
+// rulesKey is equal for policies whose rules are.
+func rulesKey(match *admissionregistrationv1.MatchResources) string {
+	if match == nil {
+		return ""
+	}
+	rules := [][]admissionregistrationv1.NamedRuleWithOperations{match.ResourceRules, match.ExcludeResourceRules}
+	key, err := json.Marshal(rules)
+	if err != nil {
+		panic(fmt.Sprintf("encoding rules, which hold only strings: %v", err))
+	}
+	return string(key)
 }
 
 func newBinding(policy string, b v1alpha1.Binding) binding {
@@ -91,37 +103,3 @@ func newBinding(policy string, b v1alpha1.Binding) binding {
 
 // Name is the policy's name.
 func (c *Compiled) Name() string { return c.name }
-
-// wholeRequest finds the request used other than by selecting a field of it.
-// As a value without a static type it gives up its fields by computed names too.
-var wholeRequest = regexp.MustCompile(`\brequest\b[^.\w]|\brequest$`)
-
-// readsOf looks for the names of inputs in the text of every expression. A
-// name in a comment or a string counts too, which costs a little and is safe.
-func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
-	var in inputs
-	look := func(expression string) {
-		in.oldObject = in.oldObject || strings.Contains(expression, "oldObject")
-		in.namespace = in.namespace || strings.Contains(expression, "namespaceObject")
-		in.options = in.options || strings.Contains(expression, "options") || wholeRequest.MatchString(expression)
-	}
-	for _, c := range spec.MatchConditions {
-		look(c.Expression)
-	}
-	for _, v := range spec.Variables {
-		look(v.Expression)
-	}
-	for _, v := range spec.Validations {
-		look(v.Expression)
-		look(v.MessageExpression)
-	}
-	return in
-}
-
-func (in inputs) with(other inputs) inputs {
-	return inputs{
-		oldObject: in.oldObject || other.oldObject,
-		namespace: in.namespace || other.namespace,
-		options:   in.options || other.options,
-	}
-}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -52,6 +53,7 @@ func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorLis
 	compiled := newCompiled(p)
 	compiled.validator = b.validator()
 	compiled.programs = b.programs
+	compiled.plain = b.plain(compiled.reads)
 	return compiled, b.errs
 }
 
@@ -70,6 +72,7 @@ type builder struct {
 	compile  func(celplugin.ExpressionAccessor, celplugin.OptionalVariableDeclarations) *program
 	wrap     func(celplugin.ConditionEvaluator) celplugin.ConditionEvaluator
 	programs []*program
+	results  []celplugin.CompilationResult // of the validations
 	errs     field.ErrorList
 }
 
@@ -100,9 +103,21 @@ func (b *builder) validator() validating.Validator {
 	spec := &b.policy.Spec
 	failurePolicy := spec.EffectiveFailurePolicy()
 	matcher := b.matcher(failurePolicy)
-	validations := b.evaluator(b.validations())
+	b.results = b.validations()
+	validations := b.evaluator(b.results)
 	messages := b.evaluator(b.messageExpressions())
 	return validating.NewValidator(validations, matcher, celplugin.NewCondition(nil), messages, &failurePolicy, b.errs.ToAggregate())
+}
+
+// plain are the validations of a policy that consists of nothing else, nil for
+// any other.
+func (b *builder) plain(reads inputs) []celplugin.CompilationResult {
+	spec := &b.policy.Spec
+	expressive := slices.ContainsFunc(spec.Validations, func(v admissionregistrationv1.Validation) bool { return v.MessageExpression != "" })
+	if len(b.errs) > 0 || len(spec.Variables) > 0 || len(spec.MatchConditions) > 0 || expressive || reads.namespace {
+		return nil
+	}
+	return b.results
 }
 
 func (b *builder) matcher(failurePolicy admissionregistrationv1.FailurePolicyType) matchconditions.Matcher {

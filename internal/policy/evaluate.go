@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -38,26 +39,43 @@ func (g *Group) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		return nil, err
 	}
 	var a answer
-	for _, p := range matched {
-		start := host.Now()
-		decision := a.add(p, p.evaluate(ctx, r, host))
+	for _, t := range inOrder(ctx, r, matched) {
+		decision := DecisionAllow
+		if !t.satisfied {
+			start := host.Now()
+			decision = a.add(t.policy, t.policy.evaluate(ctx, r, host))
+			t.elapsed = host.Now().Sub(start)
+		}
 		if host.Observe != nil {
-			host.Observe(p.name, raw.Operation, decision, host.Now().Sub(start))
+			host.Observe(t.policy.name, raw.Operation, decision, t.elapsed)
 		}
 	}
 	return a.response(r), nil
 }
 
-func (g *Group) match(r *request) ([]*Compiled, inputs) {
-	var matched []*Compiled
+func (g *Group) match(r *request) ([]*batch, inputs) {
+	var matched []*batch
 	var reads inputs
-	for _, p := range g.index.candidates(r.raw.Resource.Resource) {
-		if p.matches(r.match, r.original) {
-			matched = append(matched, p)
-			reads = reads.with(p.reads)
+	for _, b := range g.index.candidates(r.raw.Resource.Resource) {
+		if b.matches(r) {
+			matched = append(matched, b)
+			reads = reads.with(b.reads)
 		}
 	}
 	return matched, reads
+}
+
+// inOrder lists the turns of all policies of batches, by name.
+func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
+	if len(matched) == 1 {
+		return matched[0].turns(ctx, r)
+	}
+	var all []turn
+	for _, b := range matched {
+		all = append(all, b.turns(ctx, r)...)
+	}
+	slices.SortStableFunc(all, func(a, b turn) int { return byName(a.policy, b.policy) })
+	return all
 }
 
 // evaluate runs one policy's expressions. The decisions are those that the API

@@ -84,9 +84,10 @@ func TestPanicIsAnErrorOfItsPolicyOnly(t *testing.T) {
 			group := groupFrom(t, tc.specs)
 			for _, p := range group.policies {
 				if p.name == tc.broken {
-					p.validator = panicking{}
+					p.validator, p.plain = panicking{}, nil
 				}
 			}
+			group = regroup(group)
 			decisions, panicked := map[string]Decision{}, ""
 			lookups := 0
 			host := Host{

@@ -43,30 +43,32 @@ func (c *Compiled) matches(attr, original admission.Attributes) bool {
 // index finds the policies that may match a request without looking at all of
 // them: a call costs what its resource has, not what exists.
 type index struct {
-	byResource map[string][]*Compiled // by resource name, in the order of the policies
-	any        []*Compiled            // those with a wildcard resource
+	byResource map[string][]*batch // by resource name
+	any        []*batch            // for a resource that no policy names: those with a wildcard
 }
 
 func newIndex(policies []*Compiled) index {
-	x := index{byResource: map[string][]*Compiled{}}
+	byResource := map[string][]*Compiled{}
+	var wildcards []*Compiled
 	for _, p := range policies {
 		names, wildcard := resourcesOf(p)
 		if wildcard {
-			x.any = append(x.any, p)
+			wildcards = append(wildcards, p)
 			continue
 		}
 		for _, name := range names {
-			x.byResource[name] = append(x.byResource[name], p)
+			byResource[name] = append(byResource[name], p)
 		}
 	}
-	for name, exact := range x.byResource {
-		x.byResource[name] = merge(exact, x.any)
+	x := index{byResource: make(map[string][]*batch, len(byResource)), any: newBatches(wildcards)}
+	for name, exact := range byResource {
+		x.byResource[name] = newBatches(merge(exact, wildcards))
 	}
 	return x
 }
 
-// candidates are the policies to look at for a resource, ordered by name.
-func (x index) candidates(resource string) []*Compiled {
+// candidates are the policies to look at for a resource.
+func (x index) candidates(resource string) []*batch {
 	if found, ok := x.byResource[resource]; ok {
 		return found
 	}

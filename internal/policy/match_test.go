@@ -119,9 +119,13 @@ func TestIndexKeepsTheOrderOfNames(t *testing.T) {
 	}
 	for text, want := range tests {
 		var got []string
-		matched, _ := group.match(newRequest(req(t, text)))
-		for _, p := range matched {
-			got = append(got, p.Name())
+		r := newRequest(req(t, text))
+		matched, reads := group.match(r)
+		if err := r.prepare(reads); err != nil {
+			t.Fatal(err)
+		}
+		for _, turn := range inOrder(t.Context(), r, matched) {
+			got = append(got, turn.policy.Name())
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)

@@ -82,18 +82,18 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 
 // prepare decodes what the policies that match will read.
 func (r *request) prepare(reads inputs) error {
-	object, err := decode("object", r.raw.Object)
+	object, err := decode("object", r.raw.Object, reads)
 	if err != nil {
 		return err
 	}
 	var oldObject, options runtime.Object
 	if reads.oldObject {
-		if oldObject, err = decode("oldObject", r.raw.OldObject); err != nil {
+		if oldObject, err = decode("oldObject", r.raw.OldObject, reads); err != nil {
 			return err
 		}
 	}
 	if reads.options {
-		if options, err = decode("options", r.raw.Options); err != nil {
+		if options, err = decode("options", r.raw.Options, reads); err != nil {
 			return err
 		}
 	}
@@ -109,11 +109,15 @@ func (r *request) prepare(reads inputs) error {
 
 // decode gives nil, not a typed nil, for what is absent: `object != null` in
 // CEL depends on it.
-func decode(what string, raw runtime.RawExtension) (runtime.Object, error) {
+func decode(what string, raw runtime.RawExtension, reads inputs) (runtime.Object, error) {
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
 	}
-	tree, err := jsontree.Decode(raw.Raw)
+	without := "managedFields"
+	if reads.managedFields {
+		without = ""
+	}
+	tree, err := jsontree.DecodeWithout(raw.Raw, "metadata", without)
 	if err != nil {
 		return nil, &MalformedError{What: "request." + what, Err: err}
 	}

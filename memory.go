@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// headroom is how much may be allocated between two garbage collections at
+	// the least. A small set of policies lives in a few MiB; by the runtime's
+	// own rule, which is to collect when the heap has doubled, answering
+	// requests would then be interrupted many times a second.
+	headroom = 24 << 20 // bytes
+	// maxGrowth bounds the heap's growth, in per cent of what lives in it.
+	maxGrowth     = 800
+	defaultGrowth = 100
+	tuneEvery     = time.Second
+)
+
+// tuneCollector adapts the garbage collector to how much lives on the heap,
+// until ctx ends. A limit of memory instead would collect without a pause once
+// the living part comes near it.
+func tuneCollector(ctx context.Context) error {
+	if os.Getenv("GOGC") != "" {
+		return nil // somebody has decided already
+	}
+	ticker := time.NewTicker(tuneEvery)
+	defer ticker.Stop()
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	current := defaultGrowth
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		metrics.Read(live)
+		if wanted := growth(live[0].Value.Uint64()); wanted != current {
+			current = wanted
+			debug.SetGCPercent(wanted)
+		}
+	}
+}
+
+// growth is how much the heap may grow before it is collected, in per cent of
+// what lives in it: the headroom, and no less than the default.
+func growth(live uint64) int {
+	if live == 0 {
+		return defaultGrowth
+	}
+	return int(min(max(headroom*100/live, defaultGrowth), maxGrowth))
+}
