@@ -1,10 +1,7 @@
 package policy
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,59 +9,27 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/bench"
 )
 
-// loadSet reads one of the benchmark's policy sets, which are kept in the form
-// of native policies.
 func loadSet(tb testing.TB, name string) []*v1alpha1.WebhookPolicy {
 	tb.Helper()
-	var list struct {
-		Items []struct {
-			Kind     string            `json:"kind"`
-			Metadata metav1.ObjectMeta `json:"metadata"`
-			Spec     json.RawMessage   `json:"spec"`
-		} `json:"items"`
-	}
-	readJSON(tb, filepath.Join("..", "..", "test", "bench", "testdata", "native-"+name+".json"), &list)
-	var out []*v1alpha1.WebhookPolicy
-	for _, item := range list.Items {
-		if item.Kind != "ValidatingAdmissionPolicy" {
-			continue
-		}
-		var spec admissionregistrationv1.ValidatingAdmissionPolicySpec
-		if err := json.Unmarshal(item.Spec, &spec); err != nil {
-			tb.Fatal(err)
-		}
-		out = append(out, &v1alpha1.WebhookPolicy{ObjectMeta: item.Metadata, Spec: v1alpha1.WebhookPolicySpec{
-			MatchConstraints: spec.MatchConstraints,
-			MatchConditions:  spec.MatchConditions,
-			Variables:        spec.Variables,
-			Validations:      spec.Validations,
-			FailurePolicy:    spec.FailurePolicy,
-		}})
-	}
-	return out
-}
-
-func loadReview(tb testing.TB, name string) *admissionv1.AdmissionRequest {
-	tb.Helper()
-	var review admissionv1.AdmissionReview
-	readJSON(tb, filepath.Join("..", "..", "test", "bench", "testdata", name), &review)
-	return review.Request
-}
-
-func readJSON(tb testing.TB, path string, into any) {
-	tb.Helper()
-	data, err := os.ReadFile(path)
+	policies, err := bench.Policies(name)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	return policies
+}
+
+func loadReview(tb testing.TB, pod string) *admissionv1.AdmissionRequest {
+	tb.Helper()
+	request, err := bench.Request(pod)
+	if err != nil {
 		tb.Fatal(err)
 	}
+	return request
 }
 
 func groupOf(tb testing.TB, policies []*v1alpha1.WebhookPolicy) *Group {
@@ -84,7 +49,7 @@ func BenchmarkEvaluate(b *testing.B) {
 	for _, set := range []string{"A", "B", "C", "D"} {
 		group := groupOf(b, loadSet(b, set))
 		for _, review := range []string{"ok", "bad"} {
-			request := loadReview(b, "review-"+review+".json")
+			request := loadReview(b, review)
 			b.Run(fmt.Sprintf("set=%s/pod=%s", set, review), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
