@@ -83,6 +83,9 @@ func unexpected(r Request, a *Answer) string {
 	return ""
 }
 
+// notInstalled is the outcome where an engine refused the policies.
+const notInstalled = "not installed"
+
 func outcomeOf(a *Answer) string {
 	switch {
 	case a.Code < 400 && len(a.Warnings) > 0:

@@ -23,8 +23,8 @@ func nativeObjects(p *v1alpha1.WebhookPolicy) ([]*unstructured.Unstructured, err
 		objects = append(objects, validatingPolicy(p))
 	}
 	for _, b := range nativeBindings(p) {
-		if len(p.Spec.Mutations) > 0 {
-			objects = append(objects, mutatingBinding(p, b))
+		if match, some := mutable(b.MatchResources); some && len(p.Spec.Mutations) > 0 {
+			objects = append(objects, mutatingBinding(p, b, match))
 		}
 		if p.Spec.Validates() || len(p.Spec.Mutations) == 0 {
 			objects = append(objects, validatingBinding(p, b))
@@ -66,10 +66,7 @@ func validatingPolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Valida
 
 func mutatingPolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.MutatingAdmissionPolicy {
 	spec := p.Spec.DeepCopy()
-	for i := range spec.MatchConstraints.ResourceRules {
-		rule := &spec.MatchConstraints.ResourceRules[i]
-		rule.Operations = mutable(rule.Operations)
-	}
+	spec.MatchConstraints, _ = mutable(spec.MatchConstraints)
 	return &admissionregistrationv1.MutatingAdmissionPolicy{
 		TypeMeta: typeOf(kindMutatingPolicy), ObjectMeta: metav1.ObjectMeta{Name: p.Name},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
@@ -80,14 +77,31 @@ func mutatingPolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Mutating
 	}
 }
 
-// mutable leaves out what no MutatingAdmissionPolicy may name.
-func mutable(in []admissionregistrationv1.OperationType) []admissionregistrationv1.OperationType {
-	if slices.Contains(in, admissionregistrationv1.OperationAll) {
-		return []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Connect}
+// withoutDelete leaves out what no MutatingAdmissionPolicy may name, and says
+// whether any of several rules is left.
+func withoutDelete(in []admissionregistrationv1.NamedRuleWithOperations) (out []admissionregistrationv1.NamedRuleWithOperations, some bool) {
+	for _, rule := range in {
+		rule.Operations = slices.DeleteFunc(slices.Clone(rule.Operations), func(o admissionregistrationv1.OperationType) bool {
+			return o == admissionregistrationv1.Delete
+		})
+		if len(rule.Operations) > 0 {
+			out = append(out, rule)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(in), func(o admissionregistrationv1.OperationType) bool {
-		return o == admissionregistrationv1.Delete
-	})
+	return out, len(in) == 0 || len(out) > 0
+}
+
+// mutable is what a MutatingAdmissionPolicy or its binding may match of all
+// that a policy for both phases matches; false means nothing.
+func mutable(in *admissionregistrationv1.MatchResources) (*admissionregistrationv1.MatchResources, bool) {
+	if in == nil {
+		return nil, true
+	}
+	out := in.DeepCopy()
+	var some bool
+	out.ResourceRules, some = withoutDelete(out.ResourceRules)
+	out.ExcludeResourceRules, _ = withoutDelete(out.ExcludeResourceRules)
+	return out, some
 }
 
 // defaultBinding is the name of the native binding of a policy that has none.
@@ -112,11 +126,11 @@ func validatingBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) *admission
 	}
 }
 
-func mutatingBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) *admissionregistrationv1.MutatingAdmissionPolicyBinding {
+func mutatingBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding, match *admissionregistrationv1.MatchResources) *admissionregistrationv1.MutatingAdmissionPolicyBinding {
 	return &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		TypeMeta: typeOf(kindMutatingBinding), ObjectMeta: metav1.ObjectMeta{Name: b.Name},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
-			PolicyName: p.Name, ParamRef: b.ParamRef, MatchResources: b.MatchResources,
+			PolicyName: p.Name, ParamRef: b.ParamRef, MatchResources: match,
 		},
 	}
 }

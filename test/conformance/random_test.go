@@ -11,24 +11,30 @@ import (
 var (
 	number = flag.Int("n", 400, "number of generated cases")
 	seed   = flag.Uint64("seed", 1, "seed of the generated cases")
+	first  = flag.Int("first", 0, "number of the first generated policy")
 	most   = flag.Int("reports", 20, "how many disagreements to report in full")
 )
 
-// TestRandom compares the engines over policies and requests made at random.
+// TestRandom compares the engines over policies and requests made at random,
+// until n requests have been put to policies that are in force.
 func TestRandom(t *testing.T) {
-	cases := Generate(*seed, *number)
 	count := newTally()
 	start := time.Now()
-	err := suite.Run(t.Context(), cases, func(v *Verdict) {
-		count.add(v)
-		if v.Diff != "" && count.disagreements <= *most {
-			t.Errorf("disagreement; repeat with -n=%d -seed=%d\n%s", *number, *seed, v.Report())
+	policies := *first
+	for count.requests < *number {
+		batch := Generate(*seed, policies, min(1+(*number-count.requests)/requestsPerPolicy, 500))
+		policies += len(batch)
+		err := suite.Run(t.Context(), batch, func(v *Verdict) {
+			count.add(v)
+			if v.Diff != "" && count.disagreements <= *most {
+				t.Errorf("disagreement; repeat with -n=1 -seed=%d -first=%d\n%s", *seed, v.Case.number(), v.Report())
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	t.Logf("seed %d: %d policies, %d cases: %d agreements, %d disagreements in %s", *seed, len(cases), count.requests,
+	t.Logf("seed %d: %d policies, %d cases: %d agreements, %d disagreements in %s", *seed, policies-*first, count.requests,
 		count.requests-count.disagreements, count.disagreements, time.Since(start).Round(time.Second))
 	t.Logf("answers %v, codes %v, known differences %v", count.outcomes, count.codes, count.known)
 	if count.disagreements > *most {

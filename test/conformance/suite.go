@@ -274,7 +274,7 @@ func refusals(p *placed, done [2]*installed) *Verdict {
 	if said[0] == "" && said[1] == "" && !p.Refused {
 		return nil
 	}
-	v := &Verdict{Case: p, Native: &Answer{Message: said[0]}, Ours: &Answer{Message: said[1]}, Outcome: "not installed"}
+	v := &Verdict{Case: p, Native: &Answer{Message: said[0]}, Ours: &Answer{Message: said[1]}, Outcome: notInstalled}
 	for _, d := range knownDifferences() {
 		if d.refusal != nil && (said[1] == "" && d.refusal(p, "native", said[0]) || said[0] == "" && d.refusal(p, "ours", said[1])) {
 			v.Known = append(v.Known, d.name)

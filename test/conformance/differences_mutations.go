@@ -1,0 +1,104 @@
+package conformance
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// agree makes our answer the native one.
+func (c *comparison) agree() bool {
+	same := *c.native
+	c.ours = &same
+	return true
+}
+
+// anyPolicy reports whether a policy of the case is so.
+func (p *placed) anyPolicy(is func(*v1alpha1.WebhookPolicy) bool) bool {
+	return slices.ContainsFunc(p.policies, is)
+}
+
+// brokenOffs: a JSONPatch whose value is a list of objects makes the API server
+// of 1.36 panic.
+func brokenOffs(c *comparison) bool {
+	if c.native.Code != 0 || c.native.Message != brokenAnswer || c.ours.Code == 0 {
+		return false
+	}
+	lists := regexp.MustCompile(`value: \[Object\.`)
+	return c.of.anyPolicy(func(p *v1alpha1.WebhookPolicy) bool {
+		return slices.ContainsFunc(p.Spec.Mutations, func(m admissionregistrationv1.Mutation) bool {
+			return m.JSONPatch != nil && lists.MatchString(m.JSONPatch.Expression)
+		})
+	}) && c.agree()
+}
+
+// invalidResults: the native engine answers 500 without the policy's name and
+// whatever failurePolicy says; Ostiary takes it for an error of the mutation.
+func invalidResults(c *comparison) bool {
+	if c.native.Code != http.StatusInternalServerError || c.native.Reason != "InternalError" || !strings.HasPrefix(c.native.Message, "Internal error occurred: ") {
+		return false
+	}
+	refused := c.ours.Code == http.StatusForbidden && c.ours.Reason == "Invalid" && strings.Contains(c.ours.Message, ": the result is no valid ")
+	ignored := c.of.anyPolicy(func(p *v1alpha1.WebhookPolicy) bool {
+		return p.Spec.Mutates() && p.Spec.EffectiveFailurePolicy() == admissionregistrationv1.Ignore
+	})
+	return (refused || ignored) && c.agree()
+}
+
+// otherVersions: the native engine does not convert a built-in object back that
+// a mutation was given in another version.
+func otherVersions(c *comparison) bool {
+	return slices.ContainsFunc(c.native.Causes, func(s string) bool {
+		return strings.Contains(s, " denied request: converting (") && strings.HasSuffix(s, ": unknown conversion")
+	}) && c.agree()
+}
+
+// scales: the native engine looks for the schema of Scale where it is not.
+func scales(c *comparison) bool {
+	return slices.ContainsFunc(c.native.Causes, func(s string) bool {
+		return strings.HasSuffix(s, "failed to convert patch object to typed object: no corresponding type for autoscaling/v1, Kind=Scale")
+	}) && c.agree()
+}
+
+// unknownParamKinds: the native engine blames the policy, Ostiary its bindings.
+func unknownParamKinds(c *comparison) bool {
+	const native, ours = " denied request: failed to configure policy: failed to find resource referenced by paramKind: ", " denied request: failed to configure binding: the API server has no kind "
+	if !strings.Contains(c.native.Message, native) || !strings.Contains(c.ours.Message, ours) || c.native.Code != c.ours.Code {
+		return false
+	}
+	c.ours.Message, c.ours.Causes = c.native.Message, slices.Clone(c.native.Causes)
+	return true
+}
+
+var mutationError = regexp.MustCompile(`(?:^|\n)spec\.mutations\[\d+\]: `)
+
+// mutationErrors: Ostiary says which mutation failed, and says all in the
+// message. The causes are the same.
+func mutationErrors(c *comparison) bool {
+	found := false
+	var causes []string
+	for _, cause := range c.ours.Causes {
+		before, message, ok := strings.Cut(cause, " denied request: ")
+		parts := mutationError.Split(message, -1)
+		if !ok || len(parts) < 2 || parts[0] != "" {
+			causes = append(causes, cause)
+			continue
+		}
+		found = true
+		for _, part := range parts[1:] {
+			causes = append(causes, before+" denied request: "+part)
+		}
+	}
+	slices.Sort(causes)
+	if !found && len(c.native.Causes) < 2 || !sets.New(causes...).Has(c.native.Message) {
+		return false
+	}
+	c.ours.Causes, c.ours.Message = causes, c.native.Message
+	return true
+}
