@@ -38,24 +38,35 @@ func anyMatches(rules []rule, attr admission.Attributes) bool {
 // applied the selectors already; it sends the resource in the version that the
 // registered rules ask for, which may not be the one the client named.
 func (c *Compiled) matches(r *request, host Host) bool {
-	return anyMatches(c.include, r.match) && !anyMatches(c.exclude, r.match) && !c.excludes(r, host)
+	return c.includes(r, host) && !anyMatches(c.exclude, r.match) && !c.excludes(r, host)
+}
+
+// includes looks at every name of the resource where a rule that the request
+// was sent for may not hold because of the object's name: that is not
+// registered, and another version may have a rule without names.
+func (c *Compiled) includes(r *request, host Host) bool {
+	if anyMatches(c.include, r.match) {
+		return true
+	}
+	named := slices.ContainsFunc(c.include, func(r rule) bool { return len(r.names) > 0 })
+	return named && c.matchesElsewhere(c.include, r.match, host)
 }
 
 // excludes looks at the resource as the client named it and, where the policy
 // is for equivalent resources, at every other name of it.
 func (c *Compiled) excludes(r *request, host Host) bool {
-	if len(c.exclude) == 0 {
-		return false
-	}
-	if anyMatches(c.exclude, r.original) {
-		return true
-	}
+	return len(c.exclude) > 0 && (anyMatches(c.exclude, r.original) || c.matchesElsewhere(c.exclude, r.original, host))
+}
+
+// matchesElsewhere reports whether a rule matches under another name of the
+// resource.
+func (c *Compiled) matchesElsewhere(rules []rule, attr admission.Attributes, host Host) bool {
 	if !c.equivalent || host.Objects == nil {
 		return false
 	}
-	original := r.original.GetResource()
-	for _, other := range host.Objects.GetEquivalentResourceMapper().EquivalentResourcesFor(original, r.original.GetSubresource()) {
-		if other != original && anyMatches(c.exclude, resourceOverride{Attributes: r.original, resource: other}) {
+	original := attr.GetResource()
+	for _, other := range host.Objects.GetEquivalentResourceMapper().EquivalentResourcesFor(original, attr.GetSubresource()) {
+		if other != original && anyMatches(rules, resourceOverride{Attributes: attr, resource: other}) {
 			return true
 		}
 	}

@@ -102,6 +102,35 @@ func TestExclusionLooksAtBothVersions(t *testing.T) {
 	}
 }
 
+// TestNamesHoldForTheirRuleOnly: names of objects are not registered, so that a
+// request is sent in the version of a rule whose names it does not have, while
+// a rule for another version has none.
+func TestNamesHoldForTheirRuleOnly(t *testing.T) {
+	rule := func(version, more string) string {
+		return "{apiGroups: [apps], apiVersions: [" + version + "], operations: ['*'], resources: [deployments]" + more + "}"
+	}
+	tests := map[string]struct {
+		rules, policy string
+		want          bool
+	}{
+		"no other rule":                {rules: rule("v1", ", resourceNames: [other]")},
+		"a rule for another version":   {rules: rule("v1", ", resourceNames: [other]") + ", " + rule("v1beta1", ""), want: true},
+		"one with the name":            {rules: rule("v1", ", resourceNames: [other]") + ", " + rule("v1beta1", ", resourceNames: [web]"), want: true},
+		"one with another name":        {rules: rule("v1", ", resourceNames: [other]") + ", " + rule("v1beta1", ", resourceNames: [third]")},
+		"a rule for no version of it":  {rules: rule("v1", ", resourceNames: [other]") + ", " + rule("v1beta2", "")},
+		"only for the version as such": {rules: rule("v1", ", resourceNames: [other]") + ", " + rule("v1beta1", ""), policy: "matchPolicy: Exact, "},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			group := groupFrom(t, map[string]string{"p": "validations: [{expression: 'true'}]\nmatchConstraints: {" + tt.policy + "resourceRules: [" + tt.rules + "]}"})
+			matched, _ := group.match(newRequest(req(t, "CREATE apps/v1/deployments shop web")), Host{Objects: testInterfaces()})
+			if got := len(matched) == 1; got != tt.want {
+				t.Errorf("matches: %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestIndexKeepsTheOrderOfNames: policies for one resource and those for all
 // are looked at together, in the order of their names.
 func TestIndexKeepsTheOrderOfNames(t *testing.T) {
