@@ -45,6 +45,7 @@ func knownDifferences() []difference {
 		{name: "broken-off", row: "a mutation that the API server breaks off over", normalise: brokenOffs},
 		{name: "invalid-result", row: "a mutation whose result the kind cannot hold", normalise: invalidResults},
 		{name: "other-version", row: "mutating a built-in kind in another version", normalise: otherVersions},
+		{name: "reinvocation", row: "how often `IfNeeded` invokes mutations again", normalise: reinvocations},
 		{name: "scale", row: "`ApplyConfiguration` for a `Scale`", normalise: scales},
 		{name: "unknown-param-kind", row: "a `paramKind` that does not exist", normalise: unknownParamKinds},
 		{name: "mutation-errors", row: "errors of mutations", normalise: mutationErrors},

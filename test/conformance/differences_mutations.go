@@ -76,6 +76,16 @@ func unknownParamKinds(c *comparison) bool {
 	return true
 }
 
+// reinvocations: the native engine invokes a policy once more although nothing
+// but itself has changed the object. Only a case that is made to show it may:
+// what else a second run does, nobody can tell.
+func reinvocations(c *comparison) bool {
+	return slices.Contains(c.of.Differs, "reinvocation") && c.native.Code == c.ours.Code && c.native.YAML() != c.ours.YAML() &&
+		c.of.anyPolicy(func(p *v1alpha1.WebhookPolicy) bool {
+			return p.Spec.EffectiveReinvocationPolicy() == admissionregistrationv1.IfNeededReinvocationPolicy
+		}) && c.agree()
+}
+
 var mutationError = regexp.MustCompile(`(?:^|\n)spec\.mutations\[\d+\]: `)
 
 // mutationErrors: Ostiary says which mutation failed, and says all in the

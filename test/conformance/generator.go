@@ -72,8 +72,9 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 		for range 1 + a.IntN(3) {
 			s.Mutations = append(s.Mutations, a.mutation(e))
 		}
-		if a.chance(2) {
+		if a.chance(3) { // what may run twice has to come to the same: see the known difference reinvocation
 			s.ReinvocationPolicy = new(pick(a, admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy))
+			s.Mutations = []admissionregistrationv1.Mutation{idempotent(e)}
 		}
 	}
 	if !mutates || a.chance(3) {
@@ -137,7 +138,10 @@ func (a author) match(t target, ofBinding bool) *admissionregistrationv1.MatchRe
 	m := &admissionregistrationv1.MatchResources{}
 	if !ofBinding || a.chance(3) {
 		m.ResourceRules = append(m.ResourceRules, a.rule(t))
-		if a.chance(5) {
+		switch a.IntN(8) {
+		case 0: // alone, or the object is sent in the version of a rule that names another
+			m.ResourceRules[0].ResourceNames = []string{pick(a, "made", t.stored), "other"}
+		case 1:
 			m.ResourceRules = append(m.ResourceRules, a.rule(t))
 		}
 	}
@@ -188,9 +192,6 @@ func (a author) rule(t target) admissionregistrationv1.NamedRuleWithOperations {
 			[]admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 			[]admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect},
 		)
-	}
-	if a.chance(8) {
-		r.ResourceNames = []string{pick(a, "made", t.stored), "other"}
 	}
 	if a.chance(6) {
 		r.Scope = new(pick(a, admissionregistrationv1.AllScopes, admissionregistrationv1.NamespacedScope, admissionregistrationv1.AllScopes))

@@ -66,3 +66,13 @@ func (a author) applyConfiguration(e expressions) string {
 	}
 	return out
 }
+
+// idempotent is a mutation that changes nothing the second time.
+func idempotent(e expressions) admissionregistrationv1.Mutation {
+	return admissionregistrationv1.Mutation{
+		PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+		ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+			Expression: `Object{metadata: Object.metadata{annotations: {"conformance.test/idempotent": "` + e.target.resource + `"}}}`,
+		},
+	}
+}
