@@ -238,7 +238,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func wantUnanswered(t *testing.T, a *Authorizer, ctx context.Context) {
+func wantUnanswered(ctx context.Context, t *testing.T, a *Authorizer) {
 	t.Helper()
 	decision, _, err := a.Authorize(ctx, attributes(&user.DefaultInfo{Name: "u"}, "get", "pods"))
 	var unanswered *policy.UnansweredError
@@ -255,11 +255,11 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 	defer listener.Close()
 	a := newAuthorizer(&rest.Config{Host: "http://" + listener.Addr().String()})
 	a.timeout = 50 * time.Millisecond
-	wantUnanswered(t, a, t.Context()) // ends by its own timeout
+	wantUnanswered(t.Context(), t, a) // ends by its own timeout
 	a.timeout = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	wantUnanswered(t, a, ctx) // ends with the request
+	wantUnanswered(ctx, t, a) // ends with the request
 }
 
 func TestAPIServerThatIsForbidden(t *testing.T) {
@@ -267,7 +267,7 @@ func TestAPIServerThatIsForbidden(t *testing.T) {
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
 	registry := prometheus.NewRegistry()
 	a := New(kubernetes.NewForConfigOrDie(config).AuthorizationV1().SubjectAccessReviews(), registry)
-	wantUnanswered(t, a, t.Context())
+	wantUnanswered(t.Context(), t, a)
 	if n := testutil.CollectAndCount(a.duration); n != 1 {
 		t.Errorf("%d results are counted, want one", n)
 	}
@@ -304,7 +304,7 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 		t.Errorf("%d questions at a time, want at most 3", most)
 	}
 	a.turns, a.timeout = make(chan struct{}), 10*time.Millisecond
-	wantUnanswered(t, a, t.Context()) // nobody's turn comes
+	wantUnanswered(t.Context(), t, a) // nobody's turn comes
 }
 
 // TestAPIServerThatIsDown stops the one that the other tests use, and starts it again.
@@ -318,5 +318,5 @@ func TestAPIServerThatIsDown(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	wantUnanswered(t, newAuthorizer(config), t.Context())
+	wantUnanswered(t.Context(), t, newAuthorizer(config))
 }

@@ -3,9 +3,9 @@
 //
 // A kind is watched in all namespaces: which of them a binding reads is known
 // only with each request. What is kept of an object is all of it but
-// metadata.managedFields, about three times its size as JSON; a kind with many
-// objects that no policy reads, as ConfigMaps, costs that on every replica. A
-// kind of its own for params costs what is in it.
+// metadata.managedFields, which takes about 2 KiB more than its size as JSON. A
+// kind with many objects that no policy reads, as ConfigMaps, costs that on
+// every replica; a kind of its own for params costs what is in it.
 package params
 
 import (

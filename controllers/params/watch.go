@@ -117,14 +117,18 @@ func (w *watch) find(ctx context.Context) (metav1.APIResource, error) {
 		for _, r := range list.APIResources {
 			if r.Kind == w.gvk.Kind && !strings.Contains(r.Name, "/") {
 				r.Group, r.Version = w.gvk.Group, w.gvk.Version
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.resource = r.Name
+				w.is(r.Name)
 				return r, nil
 			}
 		}
 	}
 	return metav1.APIResource{}, errUnknownKind
+}
+
+func (w *watch) is(resource string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resource = resource
 }
 
 // inform makes an informer that reports what the API server says to it, and
