@@ -117,13 +117,17 @@ func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.Failu
 }
 
 // Actions lists what the policy does, once each and joined by commas: Mutate,
-// then the actions of all bindings in the order Deny, Warn, Audit.
+// then the actions of all bindings in the order Deny, Warn, Audit; or Annotate
+// for a policy that has audit annotations and nothing to act on.
 func (s *WebhookPolicySpec) Actions() string {
 	var out []string
 	if s.Mutates() {
 		out = append(out, "Mutate")
 	}
-	if !s.Validates() {
+	if len(s.Validations) == 0 {
+		if len(s.AuditAnnotations) > 0 {
+			out = append(out, "Annotate")
+		}
 		return strings.Join(out, ",")
 	}
 	for _, a := range []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit} {

@@ -14,7 +14,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=whp,categories=policy
-// +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, and what happens to a request that fails a validation."
+// +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, Annotate, and what happens to a request that fails a validation."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True when the policy is in force."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the policy is, or is not, in force."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -202,7 +202,7 @@ type WebhookPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Webhooks []WebhookReference `json:"webhooks,omitempty"`
 
-	// actions are what the policy does, as one word: Mutate, and the
+	// actions are what the policy does, as one word: Mutate, Annotate, and the
 	// validationActions of all bindings.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

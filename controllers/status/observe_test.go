@@ -169,6 +169,12 @@ func TestObserveSpec(t *testing.T) {
 			want: v1alpha1.WebhookPolicyStatus{ObservedGeneration: 3, Actions: "Mutate,Warn,Audit", FailurePolicy: "Fail"},
 		},
 	}
+	annotating := newPolicy()
+	annotating.Spec.Validations = nil
+	annotating.Spec.AuditAnnotations = []admissionregistrationv1.AuditAnnotation{{Key: "k", ValueExpression: "'v'"}}
+	if got := observe(annotating, nil, beside{}, now); got.Actions != "Annotate" {
+		t.Errorf("actions of a policy with audit annotations alone: %q, want Annotate", got.Actions)
+	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newPolicy()
