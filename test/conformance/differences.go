@@ -46,7 +46,7 @@ func knownDifferences() []difference {
 		{name: "invalid-result", row: "a mutation whose result the kind cannot hold", normalise: invalidResults},
 		{name: "other-version", row: "mutating a built-in kind in another version", normalise: otherVersions},
 		{name: "reinvocation", row: "how often `IfNeeded` invokes mutations again", normalise: reinvocations},
-		{name: "scale", row: "`ApplyConfiguration` for a `Scale`", normalise: scales},
+		{name: "subresource-kinds", row: "`ApplyConfiguration` for a `Scale` or `Eviction`", normalise: subresourceKinds},
 		{name: "unknown-param-kind", row: "a `paramKind` that does not exist", normalise: unknownParamKinds},
 		{name: "mutation-errors", row: "errors of mutations", normalise: mutationErrors},
 		{name: "several-denials", row: "several denials", normalise: severalDenials},

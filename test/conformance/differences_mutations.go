@@ -59,11 +59,12 @@ func otherVersions(c *comparison) bool {
 	}) && c.agree()
 }
 
-// scales: the native engine looks for the schema of Scale where it is not.
-func scales(c *comparison) bool {
-	return slices.ContainsFunc(c.native.Causes, func(s string) bool {
-		return strings.HasSuffix(s, "failed to convert patch object to typed object: no corresponding type for autoscaling/v1, Kind=Scale")
-	}) && c.agree()
+var noType = regexp.MustCompile(`failed to convert patch object to typed object: no corresponding type for \S+, Kind=(Scale|Eviction)$`)
+
+// subresourceKinds: the native engine looks for the schema of Scale and Eviction
+// in the group of the kind, and it is published with the resource.
+func subresourceKinds(c *comparison) bool {
+	return slices.ContainsFunc(c.native.Causes, noType.MatchString) && c.agree()
 }
 
 // unknownParamKinds: the native engine blames the policy, Ostiary its bindings.

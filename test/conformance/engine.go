@@ -197,8 +197,13 @@ func newOstiary(s *side) *engine {
 	return e
 }
 
+// readyWithin is how long a policy may take to be Ready; then it counts as
+// refused, which the report shows.
+const readyWithin = 30 * time.Second
+
 // policiesReady waits until every policy is Ready or Stalled.
 func (e *engine) policiesReady(ctx context.Context, created []*v1alpha1.WebhookPolicy) (map[string]string, error) {
+	late := time.After(readyWithin)
 	resource := e.dynamic.Resource(v1alpha1.GroupVersion.WithResource("webhookpolicies"))
 	for {
 		list, err := resource.List(ctx, metav1.ListOptions{})
@@ -211,13 +216,22 @@ func (e *engine) policiesReady(ctx context.Context, created []*v1alpha1.WebhookP
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting until the policies are Ready: %s: %w", strings.Join(waiting, "; "), ctx.Err())
+			return nil, fmt.Errorf("waiting until %d policies are Ready: %w", len(waiting), ctx.Err())
+		case <-late:
+			for name, why := range waiting {
+				refused[name] = "not Ready after " + readyWithin.String() + ": " + why
+			}
+			return refused, nil
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-func judge(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy) (refused map[string]string, waiting []string, err error) {
+// noSuchKind begins what is said of a policy that will not be Ready, but is in
+// force, as the kind of its params does not exist.
+const noSuchKind = "the API server has no kind "
+
+func judge(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy) (refused, waiting map[string]string, err error) {
 	statuses := map[string]v1alpha1.WebhookPolicyStatus{}
 	for _, item := range items {
 		var p v1alpha1.WebhookPolicy
@@ -226,18 +240,19 @@ func judge(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy)
 		}
 		statuses[p.Name] = p.Status
 	}
-	refused = map[string]string{}
+	refused, waiting = map[string]string{}, map[string]string{}
 	for _, p := range created {
 		conditions := statuses[p.Name].Conditions
 		ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 		switch {
 		case ready != nil && ready.Status == metav1.ConditionTrue:
+		case ready != nil && apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionRegistered) && strings.HasPrefix(ready.Message, noSuchKind):
 		case apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
 			refused[p.Name] = apimeta.FindStatusCondition(conditions, v1alpha1.ConditionAccepted).Message
 		case ready != nil:
-			waiting = append(waiting, p.Name+": "+ready.Message)
+			waiting[p.Name] = ready.Message
 		default:
-			waiting = append(waiting, p.Name+": no status")
+			waiting[p.Name] = "no status"
 		}
 	}
 	return refused, waiting, nil

@@ -239,7 +239,7 @@ func (s *Suite) runBatch(ctx context.Context, batch []*placed, tell func(*Verdic
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return errors.Join(err, s.remove(context.WithoutCancel(ctx), done))
 	}
 	var exchanges []*exchange
 	for _, p := range batch {
@@ -251,14 +251,24 @@ func (s *Suite) runBatch(ctx context.Context, batch []*placed, tell func(*Verdic
 			exchanges = append(exchanges, &exchange{of: p, request: r})
 		}
 	}
-	if err := s.exchange(ctx, exchanges); err != nil {
-		return err
+	err := s.exchange(ctx, exchanges)
+	if err == nil {
+		err = s.judge(ctx, exchanges, tell)
 	}
-	group, removing := errgroup.WithContext(ctx)
+	return errors.Join(err, s.remove(ctx, done))
+}
+
+// remove takes out what a batch has put in.
+func (s *Suite) remove(ctx context.Context, done [2]*installed) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
 	for i, e := range s.engines {
-		group.Go(func() error { return e.deleteAll(removing, done[i].objects) })
+		if done[i] != nil {
+			group.Go(func() error { return e.deleteAll(ctx, done[i].objects) })
+		}
 	}
-	return errors.Join(s.judge(ctx, exchanges, tell), group.Wait())
+	return group.Wait()
 }
 
 // refusals is the verdict on a case whose policies an engine, or both, refused.
