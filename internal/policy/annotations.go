@@ -13,6 +13,7 @@ const (
 	maxAnnotationValue = 10 << 10 // bytes, as the API server's own
 	maxAnnotationKey   = 63       // bytes, a qualified name's part
 	keyHash            = 10       // hexadecimal digits
+	separator          = ", "     // the API server's, between values of one key
 )
 
 // annotationCollector gathers the values of one policy's audit annotations by
@@ -25,13 +26,7 @@ func (a *answer) annotate(into annotationCollector, r result) (failed bool) {
 	for _, x := range r.annotations {
 		switch x.Action {
 		case validating.AuditAnnotationActionPublish:
-			value := x.Value
-			if len(value) > maxAnnotationValue {
-				value = strings.ToValidUTF8(value[:maxAnnotationValue], "")
-			}
-			if !slices.Contains(into[x.Key], value) {
-				into[x.Key] = append(into[x.Key], value)
-			}
+			a.collect(into, x)
 		case validating.AuditAnnotationActionError:
 			failed = true
 			a.deny(denial{message: r.binding.subject + " denied request: " + truncate(x.Error, maxOneMessage)})
@@ -40,10 +35,28 @@ func (a *answer) annotate(into annotationCollector, r result) (failed bool) {
 	return failed
 }
 
+// collect takes in a value, if it is new and there is room for it.
+func (a *answer) collect(into annotationCollector, x validating.PolicyAuditAnnotation) {
+	value := x.Value
+	if len(value) > maxAnnotationValue {
+		value = strings.ToValidUTF8(value[:maxAnnotationValue], "")
+	}
+	if slices.Contains(into[x.Key], value) {
+		return
+	}
+	size := len(value) + len(separator)
+	if a.annotationText+size > maxAnnotations-keptForFailures {
+		a.valuesLeftOut++
+		return
+	}
+	a.annotationText += size
+	into[x.Key] = append(into[x.Key], value)
+}
+
 // publish joins the values of each key as the API server does.
 func (a *answer) publish(policy string, collected annotationCollector) {
 	for key, values := range collected {
-		a.note(annotationKey(policy, key), strings.Join(values, ", "))
+		a.note(annotationKey(policy, key), strings.Join(values, separator))
 	}
 }
 

@@ -22,7 +22,11 @@ const (
 	maxFailures     = 50       // as the API server's own maxValidationFailures
 	maxMessage      = 16 << 10 // bytes, all denials together
 	maxOneMessage   = 6 << 10  // bytes; a message expression may give 5 KiB
+	maxWarningText  = 64 << 10 // bytes, all warnings together
+	maxAnnotations  = 64 << 10 // bytes, all audit annotations together
+	keptForFailures = 16 << 10 // bytes of them that values of policies leave to validation_failure
 	auditFailureKey = "validation_failure"
+	auditLeftOutKey = "left_out"
 )
 
 // answer gathers what the policies of one call decide.
@@ -33,6 +37,9 @@ type answer struct {
 	failures       []validating.ValidationFailureValue
 	warned, failed int
 	annotations    map[string]string
+	warningText    int // bytes
+	annotationText int // bytes
+	valuesLeftOut  int // of audit annotations
 }
 
 type denial struct {
@@ -126,8 +133,9 @@ func (a *answer) deny(d denial) {
 
 func (a *answer) warn(message string) {
 	a.warned++
-	if len(a.warnings) < maxWarnings {
+	if len(a.warnings) < maxWarnings && a.warningText+len(message) <= maxWarningText {
 		a.warnings = append(a.warnings, message)
+		a.warningText += len(message)
 	}
 }
 
@@ -144,16 +152,43 @@ func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
 	if more := a.warned - len(a.warnings); more > 0 {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%d more warnings were left out", more))
 	}
-	if len(a.failures) > 0 {
-		if value, err := json.Marshal(a.failures); err == nil { // strings and ints only: it cannot fail
-			a.note(auditFailureKey, string(value))
-		}
-	}
+	failures := a.noteFailures()
+	a.noteLeftOut(a.failed - failures)
 	out.AuditAnnotations = a.annotations
 	if a.denied > 0 {
 		out.Result = a.status(r.versioned)
 	}
 	return out
+}
+
+// noteFailures writes the list of validation failures, as the API server does,
+// as far as there is room for it, and returns how many are in it.
+func (a *answer) noteFailures() int {
+	var list []json.RawMessage
+	for i := range a.failures {
+		data, err := json.Marshal(a.failures[i])
+		if err != nil || a.annotationText+len(data)+len(",") > maxAnnotations {
+			break
+		}
+		a.annotationText += len(data) + len(",")
+		list = append(list, data)
+	}
+	if len(list) == 0 {
+		return 0
+	}
+	value, err := json.Marshal(list)
+	if err != nil { // strings and ints only: it cannot fail
+		return 0
+	}
+	a.note(auditFailureKey, string(value))
+	return len(list)
+}
+
+// noteLeftOut says what the audit log lacks.
+func (a *answer) noteLeftOut(failures int) {
+	if failures > 0 || a.valuesLeftOut > 0 {
+		a.note(auditLeftOutKey, fmt.Sprintf("%d validation failures and %d values of audit annotations", failures, a.valuesLeftOut))
+	}
 }
 
 // status is the API server's own for a denial by a policy, but for the message:

@@ -253,13 +253,50 @@ func TestAnswersAreBounded(t *testing.T) {
 			t.Errorf("%d warnings, last %q", n, resp.Warnings[n-1])
 		}
 	})
+	t.Run("long warnings", func(t *testing.T) {
+		resp := evaluate(t, many(40, strings.Repeat("w", 5000), "Warn"), raw, hostOf())
+		size := 0
+		for _, w := range resp.Warnings {
+			size += len(w)
+		}
+		if n := len(resp.Warnings); n != 13 || size > maxWarningText+50 || resp.Warnings[12] != "28 more warnings were left out" {
+			t.Errorf("%d warnings of %d bytes, last %q", n, size, resp.Warnings[n-1])
+		}
+	})
+	t.Run("long failures", func(t *testing.T) {
+		resp := evaluate(t, many(40, strings.Repeat("f", 5000), "Audit"), raw, hostOf())
+		var failures []validating.ValidationFailureValue
+		if err := json.Unmarshal([]byte(resp.AuditAnnotations[auditFailureKey]), &failures); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(resp.AuditAnnotations[auditFailureKey]); len(failures) != 12 || n > maxAnnotations || resp.AuditAnnotations[auditLeftOutKey] != "28 validation failures and 0 values of audit annotations" {
+			t.Errorf("%d failures of %d bytes, left out %q", len(failures), n, resp.AuditAnnotations[auditLeftOutKey])
+		}
+	})
+	t.Run("long audit annotations", func(t *testing.T) {
+		var specs []string
+		for i := range 9 {
+			specs = append(specs, fmt.Sprintf(`{key: k%d, valueExpression: '"%d%s"'}`, i, i, strings.Repeat("a", 9000)))
+		}
+		resp := evaluate(t, groupFrom(t, map[string]string{"p": annotated(specs...) + "validations: [{expression: 'false', message: m}]\n" + bound("{name: b, validationActions: [Audit]}")}), raw, hostOf())
+		size := 0
+		for key, value := range resp.AuditAnnotations {
+			size += len(key) + len(value)
+		}
+		if len(resp.AuditAnnotations) != 7 || size > maxAnnotations || resp.AuditAnnotations["p.k0"][:2] != "0a" || resp.AuditAnnotations[auditLeftOutKey] != "0 validation failures and 4 values of audit annotations" {
+			t.Errorf("%d annotations of %d bytes, left out %q", len(resp.AuditAnnotations), size, resp.AuditAnnotations[auditLeftOutKey])
+		}
+		if resp.AuditAnnotations[auditFailureKey] == "" {
+			t.Error("audit annotations left no room for the failures")
+		}
+	})
 	t.Run("70 failures", func(t *testing.T) {
 		resp := evaluate(t, many(70, "m", "Audit"), raw, hostOf())
 		var failures []validating.ValidationFailureValue
 		if err := json.Unmarshal([]byte(resp.AuditAnnotations[auditFailureKey]), &failures); err != nil {
 			t.Fatal(err)
 		}
-		if !resp.Allowed || len(failures) != 50 || failures[49].ExpressionIndex != 49 {
+		if !resp.Allowed || len(failures) != 50 || failures[49].ExpressionIndex != 49 || resp.AuditAnnotations[auditLeftOutKey] != "20 validation failures and 0 values of audit annotations" {
 			t.Errorf("%d failures", len(failures))
 		}
 	})
