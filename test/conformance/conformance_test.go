@@ -54,7 +54,7 @@ func withSuite(use func()) (err error) {
 			return fmt.Errorf("building the manager: %w\n%s", err, out)
 		}
 	}
-	var log io.Writer = io.Discard
+	log := io.Discard
 	if *verbose {
 		log = os.Stderr
 	}

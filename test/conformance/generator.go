@@ -23,7 +23,7 @@ func Generate(seed uint64, from, policies int) []Case {
 	out := make([]Case, policies)
 	for i := range out {
 		number := from + i
-		a := author{rand.New(rand.NewPCG(seed, uint64(number)))} //nolint:gosec // it has to be repeatable
+		a := author{rand.New(rand.NewPCG(seed, uint64(number)))}
 		out[i] = a.makeCase(fmt.Sprintf("seed %d, number %d", seed, number), requestsPerPolicy)
 	}
 	return out
@@ -67,17 +67,7 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 	}
 	mutates := a.chance(3)
 	if mutates {
-		s.MatchConstraints.ResourceRules = withoutExec(s.MatchConstraints.ResourceRules)
-		if t.resource == "horizontalpodautoscalers" { // see the known difference other-version
-			s.MatchConstraints.MatchPolicy = new(admissionregistrationv1.Exact)
-		}
-		for range 1 + a.IntN(3) {
-			s.Mutations = append(s.Mutations, a.mutation(e))
-		}
-		if a.chance(3) { // what may run twice has to come to the same: see the known difference reinvocation
-			s.ReinvocationPolicy = new(pick(a, admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy))
-			s.Mutations = []admissionregistrationv1.Mutation{idempotent(e)}
-		}
+		a.mutate(&s, e)
 	}
 	if !mutates || a.chance(3) {
 		for range 1 + a.IntN(3) {
@@ -85,11 +75,7 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 		}
 	}
 	if len(s.Validations) > 0 && a.chance(4) {
-		for i := range 1 + a.IntN(2) {
-			s.AuditAnnotations = append(s.AuditAnnotations, admissionregistrationv1.AuditAnnotation{
-				Key: fmt.Sprintf("a%d", i), ValueExpression: pick(a, e.text(1), e.text(2), "null", e.truth(1)+" ? "+e.text(0)+" : null"),
-			})
-		}
+		s.AuditAnnotations = a.auditAnnotations(e)
 	}
 	if a.chance(2) {
 		s.FailurePolicy = new(pick(a, admissionregistrationv1.Fail, admissionregistrationv1.Ignore))
@@ -102,6 +88,31 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 		s.MatchConstraints, _ = mutable(s.MatchConstraints) // nothing that is deleted is mutated
 	}
 	return s
+}
+
+// mutate adds mutations, and keeps from the policy what mutations do not allow.
+func (a author) mutate(s *v1alpha1.WebhookPolicySpec, e expressions) {
+	s.MatchConstraints.ResourceRules = withoutExec(s.MatchConstraints.ResourceRules)
+	if e.target.resource == "horizontalpodautoscalers" { // see the known difference other-version
+		s.MatchConstraints.MatchPolicy = new(admissionregistrationv1.Exact)
+	}
+	for range 1 + a.IntN(3) {
+		s.Mutations = append(s.Mutations, a.mutation(e))
+	}
+	if a.chance(3) { // what may run twice has to come to the same: see the known difference reinvocation
+		s.ReinvocationPolicy = new(pick(a, admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy))
+		s.Mutations = []admissionregistrationv1.Mutation{idempotent(e)}
+	}
+}
+
+func (a author) auditAnnotations(e expressions) []admissionregistrationv1.AuditAnnotation {
+	out := make([]admissionregistrationv1.AuditAnnotation, 1+a.IntN(2))
+	for i := range out {
+		out[i] = admissionregistrationv1.AuditAnnotation{
+			Key: fmt.Sprintf("a%d", i), ValueExpression: pick(a, e.text(1), e.text(2), "null", e.truth(1)+" ? "+e.text(0)+" : null"),
+		}
+	}
+	return out
 }
 
 type variable struct {

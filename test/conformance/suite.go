@@ -285,23 +285,42 @@ func refusals(p *placed, done [2]*installed) *Verdict {
 		return nil
 	}
 	v := &Verdict{Case: p, Native: &Answer{Message: said[0]}, Ours: &Answer{Message: said[1]}, Outcome: notInstalled}
-	for _, d := range knownDifferences() {
-		if d.refusal != nil && (said[1] == "" && d.refusal(p, "native", said[0]) || said[0] == "" && d.refusal(p, "ours", said[1])) {
-			v.Known = append(v.Known, d.name)
-			return v
-		}
-	}
-	switch {
-	case said[0] == "" && said[1] == "":
-		v.Diff = "both engines accept the policies, and should not"
-	case said[0] == "":
-		v.Diff = "only Ostiary refuses the policies"
-	case said[1] == "":
-		v.Diff = "only the native engine refuses the policies"
-	case !p.Refused && !p.Generated:
-		v.Diff = "both engines refuse the policies, and should not"
+	if v.Known = knownRefusals(p, said); len(v.Known) == 0 {
+		v.Diff = judgeRefusals(p, said)
 	}
 	return v
+}
+
+// knownRefusals are the known differences in what only one engine refuses.
+func knownRefusals(p *placed, said [2]string) []string {
+	refusing, message := "native", said[0]
+	switch {
+	case said[0] != "" && said[1] != "":
+		return nil
+	case said[0] == "":
+		refusing, message = "ours", said[1]
+	}
+	var out []string
+	for _, d := range knownDifferences() {
+		if d.refusal != nil && d.refusal(p, refusing, message) {
+			out = append(out, d.name)
+		}
+	}
+	return out
+}
+
+func judgeRefusals(p *placed, said [2]string) string {
+	switch {
+	case said[0] == "" && said[1] == "":
+		return "both engines accept the policies, and should not"
+	case said[0] == "":
+		return "only Ostiary refuses the policies"
+	case said[1] == "":
+		return "only the native engine refuses the policies"
+	case !p.Refused && !p.Generated:
+		return "both engines refuse the policies, and should not"
+	}
+	return ""
 }
 
 // exchange sends the requests of one case in their order, and those of
