@@ -2,7 +2,6 @@ package policy
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -12,19 +11,23 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
-	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // builder gathers the parts and the errors of one policy while it is compiled.
 type builder struct {
-	policy   *v1alpha1.WebhookPolicy
-	compile  func(celplugin.ExpressionAccessor, celplugin.OptionalVariableDeclarations) *program
-	composed *celplugin.CompositedConditionEvaluator // where there are variables
-	programs []*program
-	results  []celplugin.CompilationResult // of the validations
-	errs     field.ErrorList
+	policy    *v1alpha1.WebhookPolicy
+	compiler  *Compiler
+	variables []variable
+	known     knownVariables
+	programs  []*program
+	results   []celplugin.CompilationResult // of the validations
+	errs      field.ErrorList
+}
+
+func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
+	return &builder{policy: p, compiler: c}
 }
 
 // build compiles everything but the variables.
@@ -86,29 +89,16 @@ func (b *builder) patchDeclarations() celplugin.OptionalVariableDeclarations {
 	return decls
 }
 
-// declareVariables compiles the policy's variables, in order, and makes the
-// expressions that follow compile in an environment of their own that knows
-// them. What is kept of the environment is what evaluation needs: the compiler
-// itself, with an environment for each set of optional variables, is let go.
-func (b *builder) declareVariables(env *environment.EnvSet) error {
-	composited, err := celplugin.NewCompositedCompiler(env)
-	if err != nil {
-		return fmt.Errorf("preparing variables: %w", err)
-	}
+// declareVariables compiles the policy's variables, in order. Each may read
+// those before it, and the expressions that follow may read all.
+func (b *builder) declareVariables() {
 	path := field.NewPath("spec", "variables")
 	for i, v := range b.policy.Spec.Variables {
-		result := composited.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, b.declarations(), environment.StoredExpressions)
-		b.check(path.Index(i).Child("expression"), v.Expression, result)
+		p := b.compiler.variable(b.known, v.Expression, b.declarations())
+		b.check(path.Index(i).Child("expression"), v.Expression, p.result)
+		b.variables = append(b.variables, variable{name: v.Name, program: p})
+		b.known = b.known.with(v.Name, p)
 	}
-	composed, ok := composited.CompileCondition(nil, b.declarations(), environment.StoredExpressions).(*celplugin.CompositedConditionEvaluator)
-	if !ok {
-		return errors.New("preparing variables: unknown kind of evaluator")
-	}
-	b.composed = composed
-	b.compile = func(accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
-		return &program{result: composited.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
-	}
-	return nil
 }
 
 func (b *builder) matcher() matchconditions.Matcher {
@@ -186,17 +176,17 @@ func (b *builder) patchers() []patch.Patcher {
 
 func (b *builder) patcher(path *field.Path, accessor celplugin.ExpressionAccessor) celplugin.MutatingEvaluator {
 	evaluator := celplugin.NewMutatingEvaluator(b.expression(path, accessor, b.patchDeclarations()))
-	if b.composed == nil {
+	if len(b.variables) == 0 {
 		return evaluator
 	}
-	return composedMutation{MutatingEvaluator: evaluator, composed: b.composed}
+	return readingMutation{MutatingEvaluator: evaluator, variables: b.variables}
 }
 
 // expression compiles one expression. The accessor of the result is always the
 // policy's own, even where the program is shared, since the validator reads
 // messages and reasons from it.
 func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) celplugin.CompilationResult {
-	p := b.compile(accessor, decls)
+	p := b.compiler.expression(b.known, accessor, decls)
 	b.programs = append(b.programs, p)
 	result := p.result
 	result.ExpressionAccessor = accessor
@@ -208,12 +198,10 @@ func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAcce
 // at once.
 func (b *builder) evaluator(results []celplugin.CompilationResult) celplugin.ConditionEvaluator {
 	evaluator := celplugin.NewCondition(results)
-	if b.composed == nil || len(results) == 0 {
+	if len(b.variables) == 0 || len(results) == 0 {
 		return evaluator
 	}
-	composed := *b.composed // the same variables, other conditions
-	composed.ConditionEvaluator = evaluator
-	return &composed
+	return readingConditions{ConditionEvaluator: evaluator, variables: b.variables}
 }
 
 func (b *builder) check(path *field.Path, expression string, result celplugin.CompilationResult) {

@@ -2,9 +2,12 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -18,20 +21,20 @@ const maxErrorDetail = 2048
 // programs between policies, since building them is most of the cost of
 // compiling and most of the memory of the result. It is safe for concurrent use.
 type Compiler struct {
-	environment *environment.EnvSet
-	compiler    celplugin.Compiler
-	programs    *programCache
+	plain     celplugin.Compiler // for expressions that read no variables
+	variables *variablesCompiler
+	programs  *programCache
 }
 
 // NewCompiler returns a compiler for the CEL environment of the API server
 // release that this program was built with.
 func NewCompiler() *Compiler {
 	env := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	return &Compiler{
-		environment: env,
-		compiler:    celplugin.NewCompiler(env),
-		programs:    newProgramCache(),
+	variables, err := newVariablesCompiler(env)
+	if err != nil {
+		panic(err) // as the environments themselves, it depends on this program alone
 	}
+	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newProgramCache()}
 }
 
 // Compile compiles a policy. It always returns a result: where an expression
@@ -40,22 +43,47 @@ func NewCompiler() *Compiler {
 // API server does for a stored policy that it cannot compile.
 // The policy is neither changed nor kept.
 func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorList) {
-	b := &builder{policy: p, compile: c.shared}
-	if len(p.Spec.Variables) > 0 {
-		if err := b.declareVariables(c.environment); err != nil {
-			b.errs = append(b.errs, field.InternalError(field.NewPath("spec", "variables"), err))
-		}
-	}
+	b := newBuilder(p, c)
+	b.declareVariables()
 	return b.build(), b.errs
 }
 
-// shared compiles an expression that reads no variables, or finds the program
-// that another policy has compiled for the same one.
-func (c *Compiler) shared(accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
+// expression compiles an expression that may read variables of the given types,
+// or finds the program that another policy has compiled for the same one.
+func (c *Compiler) expression(known knownVariables, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
 	key := programKey{expression: accessor.GetExpression(), kind: fmt.Sprintf("%T", accessor), decls: decls}
-	return c.programs.get(key, func() *program {
-		return &program{result: c.compiler.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
-	})
+	if known.none() || !strings.Contains(key.expression, "variables") {
+		return c.programs.get(key, func() *program {
+			return &program{result: c.plain.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
+		})
+	}
+	key.variables = known.signature
+	return c.programs.get(key, func() *program { return c.variables.expression(known.fields, accessor, decls) })
+}
+
+// variable is expression for that of a variable.
+func (c *Compiler) variable(known knownVariables, expression string, decls celplugin.OptionalVariableDeclarations) *program {
+	key := programKey{expression: expression, kind: "variable", decls: decls, variables: known.signature}
+	return c.programs.get(key, func() *program { return c.variables.variable(known.fields, expression, decls) })
+}
+
+// knownVariables are the names and types of the variables that a policy has
+// declared so far.
+type knownVariables struct {
+	fields    map[string]*apiservercel.DeclField
+	signature string
+}
+
+func (k knownVariables) none() bool { return len(k.fields) == 0 }
+
+// with declares one more.
+func (k knownVariables) with(name string, p *program) knownVariables {
+	fields := maps.Clone(k.fields)
+	if fields == nil {
+		fields = map[string]*apiservercel.DeclField{}
+	}
+	fields[name] = apiservercel.NewDeclField(name, p.variable, true, nil, nil)
+	return knownVariables{fields: fields, signature: k.signature + name + " " + p.variable.CelType().String() + "\n"}
 }
 
 // truncate cuts s to at most limit bytes, at a rune's start, and says so.
