@@ -125,11 +125,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // tellable reports whether this replica knows more about a policy than the
 // status that stands. A replica that has just started has yet to load the
 // policies, the bundle and what they need: to report that would call every policy out of force,
-// and in force again a moment later.
+// and in force again a moment later. That it has been registered is told even
+// where something is still being read, which may take as long as it likes.
 func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) bool {
 	f, _ := look(p, state)
 	passing := f.waiting || beside.lack.passing
-	return f.loaded && (!passing || p.Status.ObservedGeneration != p.Generation)
+	registered := f.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
+	return f.loaded && (!passing || registered || p.Status.ObservedGeneration != p.Generation)
 }
 
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) error {

@@ -17,11 +17,14 @@ import (
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
-// auditPolicy records writes, with the annotations of admission.
+// auditPolicy records writes, with the annotations of admission, and all that
+// the manager asks.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: Metadata
+  users: ["` + managerUser + `"]
 - level: None
   verbs: [get, list, watch]
 - level: Metadata

@@ -1,0 +1,112 @@
+package integration
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// gate stands between a manager and its API server, and keeps requests back:
+// what an API server does that is overloaded, or behind a network that is.
+type gate struct {
+	kubeconfig string // for a manager that goes through it
+
+	mu     sync.Mutex
+	faults map[string]fault // by a part of the path
+}
+
+type fault int
+
+const (
+	// gone closes the connection without an answer.
+	gone fault = iota
+	// silent never answers.
+	silent
+)
+
+// gate opens one, which closes with the test.
+func (c *cluster) gate(t *testing.T) *gate {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(c.config.CAData)
+	target, err := url.Parse(c.config.Host)
+	must(t, err)
+	g := &gate{kubeconfig: filepath.Join(t.TempDir(), "gate.kubeconfig"), faults: map[string]fault{}}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 64},
+		FlushInterval: -1, // watches
+		ErrorLog:      log.New(io.Discard, "", 0),
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch f, ok := g.faultOf(r.URL.Path); {
+		case !ok:
+			proxy.ServeHTTP(w, r)
+		case f == silent:
+			_, _ = io.Copy(io.Discard, r.Body) // the server notices only then that the client leaves
+			<-r.Context().Done()
+		default:
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.CloseClientConnections)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	config, err := clientcmd.LoadFromFile(c.kubeconfig)
+	must(t, err)
+	for _, entry := range config.Clusters {
+		entry.Server, entry.CertificateAuthorityData = server.URL, authority
+	}
+	must(t, clientcmd.WriteToFile(*config, g.kubeconfig))
+	return g
+}
+
+// behind gives the shared manager started anew, with all it asks the API server
+// going through the gate. The next test gets another.
+func (c *cluster) behind(t *testing.T, g *gate) *process {
+	t.Helper()
+	m := c.restarted(t, "--kubeconfig="+g.kubeconfig)
+	t.Cleanup(m.kill)
+	m.awaitReady(t)
+	c.awaitLeader(t)
+	return m
+}
+
+func (g *gate) faultOf(path string) (fault, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for part, f := range g.faults {
+		if strings.Contains(path, part) {
+			return f, true
+		}
+	}
+	return 0, false
+}
+
+// keep keeps back the requests for paths with a part, until the end of the test
+// or until open is called.
+func (g *gate) keep(t *testing.T, part string, f fault) (open func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults[part] = f
+	open = func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.faults, part)
+	}
+	t.Cleanup(open)
+	return open
+}
