@@ -96,9 +96,13 @@ func (s *surroundings) prepare(policies []*v1alpha1.WebhookPolicy) {
 // or what kind it is of.
 func needsResources(p *v1alpha1.WebhookPolicy) bool {
 	constraints := p.Spec.MatchConstraints
-	return p.Spec.Mutates() || (constraints != nil && len(constraints.ExcludeResourceRules) > 0) ||
+	return p.Spec.Mutates() || (constraints != nil && (len(constraints.ExcludeResourceRules) > 0 || slices.ContainsFunc(constraints.ResourceRules, named))) ||
 		slices.ContainsFunc(p.Spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
 }
+
+// named reports whether a rule is for some objects only: such a rule that does
+// not match leaves the question to those for other names of the resource.
+func named(r admissionregistrationv1.NamedRuleWithOperations) bool { return len(r.ResourceNames) > 0 }
 
 // host is what evaluations need of this process.
 func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {

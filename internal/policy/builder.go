@@ -112,8 +112,11 @@ func (b *builder) matcher() matchconditions.Matcher {
 		accessor := matchconditions.MatchCondition(conditions[i])
 		results[i] = b.expression(path.Index(i).Child("expression"), &accessor, b.declarations())
 	}
-	failurePolicy := b.policy.Spec.EffectiveFailurePolicy()
-	return matchconditions.NewMatcher(b.evaluator(results), &failurePolicy, "policy", "validate", b.policy.Name)
+	// With Ignore the matcher would take an error for a condition that is false:
+	// the same answer, but nobody would be told. What is done with it is for the
+	// policy's own failurePolicy, as with every other error.
+	fail := admissionregistrationv1.Fail
+	return matchconditions.NewMatcher(b.evaluator(results), &fail, "policy", "validate", b.policy.Name)
 }
 
 func (b *builder) validations() []celplugin.CompilationResult {

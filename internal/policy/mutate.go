@@ -168,12 +168,18 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 			err = unanswered
 		}
 		before := r.versioned.VersionedObject.Object()
-		if err == nil && object != before {
+		if err == nil && same(before, object) {
+			continue
+		}
+		if err == nil {
 			err = strict(before, object, host.Objects)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
 			continue
+		}
+		if object != before {
+			object = settle(object, host.Objects)
 		}
 		r.versioned.UpdateObject(object)
 	}
