@@ -171,7 +171,7 @@ func TestDecisions(t *testing.T) {
 		"error":                    {"validations: [{expression: 'object.nope == 1'}, {expression: 'false'}]", DecisionError},
 		"error ignored":            {"validations: [{expression: 'object.nope == 1'}]\nfailurePolicy: Ignore", DecisionError},
 		"error in a condition":     {"validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]", DecisionError},
-		"condition error, ignored": {"validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]\nfailurePolicy: Ignore", DecisionSkip},
+		"condition error, ignored": {"validations: [{expression: 'true'}]\nmatchConditions: [{name: a, expression: 'object.nope == 1'}]\nfailurePolicy: Ignore", DecisionError},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

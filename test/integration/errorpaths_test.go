@@ -122,7 +122,7 @@ func errorPaths() []errorPath {
 		{name: "authorizer-silent", edit: saying(asking + " || true"), want: "asking for authorization", fault: keeping(reviews, silent)},
 		{name: "authorizer-forbidden", edit: saying(asking + " || true"), want: "asking for authorization", fault: mayNotAsk},
 		{name: "deadline", edit: slow, want: "", fault: keeping(reviews, silent), unanswered: true},
-		{name: "mutation", edit: patching(`[JSONPatch{op: "remove", path: "/data/missing"}]`), want: "remove operation does not apply", native: true},
+		{name: "mutation", edit: patching(`[JSONPatch{op: "remove", path: "/data/missing"}]`), want: "Unable to remove nonexistent key", native: true},
 		{name: "mutation-cost", edit: patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + costly + ` ? "a" : "b"}]`), want: "cost limit exceeded", native: true},
 		{name: "mutation-condition", edit: func(p *v1alpha1.WebhookPolicy) {
 			patching(`[JSONPatch{op: "add", path: "/data/x", value: "a"}]`)(p)
