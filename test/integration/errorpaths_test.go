@@ -96,8 +96,7 @@ type errorPath struct {
 	// native: the API server's own engine can be brought to fail alike.
 	native bool
 	fault  func(t *testing.T, c *cluster, g *gate) // holds to the end of the row
-	// answers: whether an answer is awaited at all before the API server's own
-	// patience is over.
+	// unanswered: the API server may give up before there is an answer.
 	unanswered bool
 }
 

@@ -50,7 +50,8 @@ func (c *cluster) racing(t *testing.T) *process {
 // version is a number that one goroutine raises and others read in answers.
 type version struct{ written, settled atomic.Int64 }
 
-// world's parts, in the order in which the message gives them.
+// versions are those of the parts of the world, in the order in which the
+// message gives them.
 type versions struct{ policy, params, namespace version }
 
 // everything is a policy whose message gives the version of all that it reads.
@@ -123,7 +124,7 @@ func (a constantCaller) ask(ctx context.Context, namespace string, v *versions) 
 		high[i] = part.written.Load()
 	}
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the load has ended, and the request with it
 	}
 	if err == nil {
 		if a.verdict == good && (low[1]%2 == 0 || high[1] > low[1]) {
