@@ -31,6 +31,7 @@ func durationBuckets() []float64 {
 type Policies struct {
 	requests        *prometheus.CounterVec
 	duration        *prometheus.HistogramVec
+	notIdempotent   *prometheus.CounterVec
 	panics          prometheus.Counter
 	compileFailures prometheus.Counter
 	loaded          *prometheus.GaugeVec
@@ -56,6 +57,10 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Help:    "Time to evaluate one policy for one request.",
 			Buckets: durationBuckets(),
 		}, []string{"policy"}),
+		notIdempotent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ostiary_policy_not_idempotent_total",
+			Help: "Times that a policy, run once more on its own result, changed the object again. Few changes are tried so.",
+		}, []string{"policy"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_policy_panics_total",
 			Help: "Panics in evaluations. Each was answered as an error of its policy.",
@@ -69,7 +74,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Help: "Policies that this replica holds, by state: accepted or refused.",
 		}, []string{"state"}),
 	}
-	registry.MustRegister(p.requests, p.duration, p.panics, p.compileFailures, p.loaded)
+	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.panics, p.compileFailures, p.loaded)
 	p.series.Store(&map[string]*series{})
 	return p
 }
@@ -98,6 +103,7 @@ func (p *Policies) Keep(names []string, refused int) {
 		if after[name] == nil {
 			p.duration.DeleteLabelValues(name)
 			p.requests.DeletePartialMatch(prometheus.Labels{"policy": name})
+			p.notIdempotent.DeleteLabelValues(name)
 		}
 	}
 	p.loaded.WithLabelValues("accepted").Set(float64(len(names) - refused))
@@ -109,6 +115,18 @@ func (p *Policies) CompileFailed() { p.compileFailures.Inc() }
 
 // Panicked counts a panic.
 func (p *Policies) Panicked() { p.panics.Inc() }
+
+// NotIdempotent counts a policy that changed its own result again.
+func (p *Policies) NotIdempotent(name string) {
+	all := *p.series.Load()
+	if all[name] == nil {
+		name = otherPolicies
+		if all[name] == nil {
+			return // deleted in the meantime
+		}
+	}
+	p.notIdempotent.WithLabelValues(name).Inc()
+}
 
 // Observe counts one policy's evaluation of one request.
 func (p *Policies) Observe(name string, operation admissionv1.Operation, decision policy.Decision, elapsed time.Duration) {

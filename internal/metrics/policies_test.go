@@ -67,3 +67,24 @@ func TestEveryDecisionHasItsOwnSeries(t *testing.T) {
 		seen[decisionIndex(d)] = d
 	}
 }
+
+func TestNotIdempotent(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := NewPolicies(registry)
+	p.Keep([]string{"a", "b"}, 0)
+	p.NotIdempotent("a")
+	p.NotIdempotent("a")
+	p.NotIdempotent("gone")
+	want := `
+# HELP ostiary_policy_not_idempotent_total Times that a policy, run once more on its own result, changed the object again. Few changes are tried so.
+# TYPE ostiary_policy_not_idempotent_total counter
+ostiary_policy_not_idempotent_total{policy="a"} 2
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ostiary_policy_not_idempotent_total"); err != nil {
+		t.Error(err)
+	}
+	p.Keep([]string{"b"}, 0)
+	if got := testutil.CollectAndCount(p.notIdempotent); got != 0 {
+		t.Errorf("after a policy is gone %d series are left", got)
+	}
+}

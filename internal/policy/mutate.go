@@ -172,14 +172,11 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 			continue
 		}
 		if err == nil {
-			err = strict(before, object, host.Objects)
+			object, err = fit(before, object, host.Objects)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
 			continue
-		}
-		if object != before {
-			object = settle(object, host.Objects)
 		}
 		r.versioned.UpdateObject(object)
 	}

@@ -5,48 +5,38 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/admission"
 )
 
-// settle takes out of an object what its Go type, where that is known, leaves
-// out when it is empty: labels of which a mutation removed the last, a boolean
-// set to false. The API server holds such objects as Go values, so that the
-// next expression would not find the field there either.
-func settle(object runtime.Object, objects admission.ObjectInterfaces) runtime.Object {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return object
-	}
-	typed, err := objects.GetObjectCreater().New(u.GroupVersionKind())
-	if err != nil {
-		return object // a kind without a Go type is held as it is
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
-		return object
-	}
+// settle takes out of an object what its Go value leaves out since it is empty:
+// labels of which a mutation removed the last, a boolean set to false. The API
+// server holds such objects as Go values, so that the next expression would not
+// find the field there either. What was so before the mutation stays, as the
+// null that some releases send for a time that is not set.
+func settle(before, after *unstructured.Unstructured, typed runtime.Object) runtime.Object {
 	held, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
-		return object
+		return after
 	}
-	settled, changed := settleMap(u.Object, held)
+	settled, changed := settleMap(after.Object, held, before.Object)
 	if !changed {
-		return object
+		return after
 	}
 	return &unstructured.Unstructured{Object: settled}
 }
 
 // settleMap leaves its arguments as they are: parts of them may belong to
 // other objects too.
-func settleMap(tree, held map[string]any) (settled map[string]any, changed bool) {
+func settleMap(tree, held, old map[string]any) (settled map[string]any, changed bool) {
 	settled = make(map[string]any, len(tree))
 	for name, value := range tree {
 		other, kept := held[name]
-		if !kept && empty(value) {
+		was, stood := old[name]
+		if !kept && empty(value) && (!stood || !empty(was)) {
 			changed = true
 			continue
 		}
 		var differs bool
-		settled[name], differs = settleValue(value, other)
+		settled[name], differs = settleValue(value, other, was)
 		changed = changed || differs
 	}
 	if !changed {
@@ -55,25 +45,31 @@ func settleMap(tree, held map[string]any) (settled map[string]any, changed bool)
 	return settled, true
 }
 
-func settleValue(value, held any) (settled any, changed bool) {
+func settleValue(value, held, old any) (settled any, changed bool) {
 	switch v := value.(type) {
 	case map[string]any:
 		if other, ok := held.(map[string]any); ok {
-			return settleMap(v, other)
+			was, _ := old.(map[string]any) // none will do
+			return settleMap(v, other, was)
 		}
 	case []any:
 		if other, ok := held.([]any); ok && len(other) == len(v) {
-			return settleList(v, other)
+			was, _ := old.([]any)
+			return settleList(v, other, was)
 		}
 	}
 	return value, false
 }
 
-func settleList(list, held []any) (settled []any, changed bool) {
+func settleList(list, held, old []any) (settled []any, changed bool) {
 	settled = make([]any, len(list))
 	for i := range list {
+		var was any
+		if i < len(old) {
+			was = old[i]
+		}
 		var differs bool
-		settled[i], differs = settleValue(list[i], held[i])
+		settled[i], differs = settleValue(list[i], held[i], was)
 		changed = changed || differs
 	}
 	if !changed {

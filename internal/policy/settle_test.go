@@ -15,7 +15,7 @@ func TestSettle(t *testing.T) {
 	}
 	containers := []any{map[string]any{"name": "a", "resources": map[string]any{}}}
 	tests := map[string]struct {
-		in, want map[string]any
+		before, in, want map[string]any
 	}{
 		"nothing is empty": {
 			in:   pod(map[string]any{"labels": map[string]any{"a": "b"}}, map[string]any{"containers": containers}),
@@ -33,9 +33,20 @@ func TestSettle(t *testing.T) {
 			in:   pod(map[string]any{}, map[string]any{"containers": containers, "automountServiceAccountToken": false}),
 			want: pod(map[string]any{}, map[string]any{"containers": containers, "automountServiceAccountToken": false}),
 		},
+		"empty before": {
+			before: pod(map[string]any{"creationTimestamp": nil, "labels": map[string]any{"a": "b"}}, map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false}}}),
+			in:     pod(map[string]any{"creationTimestamp": nil, "labels": map[string]any{}}, map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false, "stdin": false}}}),
+			want:   pod(map[string]any{"creationTimestamp": nil}, map[string]any{"containers": []any{map[string]any{"name": "a", "tty": false}}}),
+		},
 		"what the type does not know stays": {
-			in:   pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": int64(1)}),
-			want: pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": int64(1)}),
+			before: pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": int64(1)}),
+			in:     pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": int64(1)}),
+			want:   pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": int64(1)}),
+		},
+		"what the type does not know stays, though empty": {
+			before: pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": false}),
+			in:     pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": false}),
+			want:   pod(map[string]any{}, map[string]any{"containers": containers, "fromTheFuture": false}),
 		},
 		"a kind without a type": {
 			in:   map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "spec": map[string]any{"a": false}},
@@ -46,7 +57,14 @@ func TestSettle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := &unstructured.Unstructured{Object: tc.in}
 			before := in.DeepCopy()
-			got := settle(in, admission.NewObjectInterfacesFromScheme(scheme.Scheme)).(*unstructured.Unstructured)
+			settled, err := fit(&unstructured.Unstructured{Object: tc.before}, in, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, ok := settled.(*unstructured.Unstructured)
+			if !ok {
+				t.Fatalf("result is a %T", settled)
+			}
 			if diff := cmp.Diff(tc.want, got.Object); diff != "" {
 				t.Errorf("object (-want +got):\n%s", diff)
 			}

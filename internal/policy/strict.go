@@ -10,37 +10,41 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// strict refuses what a mutation made of an object if its Go type, where that
-// is known, has no place for it. The API server drops unknown fields without a
-// word, and a slip of the pen in a mutation would never be noticed. What was
-// unknown before the mutation is left alone: the API server may be newer than
-// the Go type.
-func strict(before, after runtime.Object, objects admission.ObjectInterfaces) error {
-	u, ok := after.(*unstructured.Unstructured)
-	if !ok {
-		return fmt.Errorf("internal error: a mutation made a %T", after)
+// fit makes of a mutation's result what the API server would, where the Go type
+// of the object is known. It refuses what that has no place for: the API server
+// drops unknown fields without a word, and a slip of the pen in a mutation would
+// never be noticed. And it takes out what the Go type leaves out when it is
+// empty. What was unknown before the mutation is left alone, and then all of
+// the result is: the API server may be newer than the Go type.
+func fit(before, after runtime.Object, objects admission.ObjectInterfaces) (runtime.Object, error) {
+	b, okBefore := before.(*unstructured.Unstructured)
+	a, okAfter := after.(*unstructured.Unstructured)
+	if !okBefore || !okAfter {
+		return nil, fmt.Errorf("internal error: a mutation made a %T of a %T", after, before)
 	}
-	unfit := misfit(u, objects)
-	if unfit == nil {
-		return nil
+	typed, unfit := typedOf(a, objects)
+	switch {
+	case typed == nil:
+		return after, nil
+	case unfit == nil:
+		return settle(b, a, typed), nil
 	}
-	var old error
-	if b, ok := before.(*unstructured.Unstructured); ok {
-		old = misfit(b, objects)
+	_, old := typedOf(b, objects)
+	if unfit = without(unfit, old); unfit != nil {
+		return nil, fmt.Errorf("the result is no valid %s: %w", a.GetKind(), unfit)
 	}
-	if unfit = without(unfit, old); unfit == nil {
-		return nil
-	}
-	return fmt.Errorf("the result is no valid %s: %w", u.GetKind(), unfit)
+	return after, nil
 }
 
-// misfit says what of an object has no place in its Go type.
-func misfit(u *unstructured.Unstructured, objects admission.ObjectInterfaces) error {
+// typedOf makes a Go value of an object, or nil of a kind that has no Go type
+// here; the API server checks those by their schema. The error says what of the
+// object has no place in it.
+func typedOf(u *unstructured.Unstructured, objects admission.ObjectInterfaces) (runtime.Object, error) {
 	typed, err := objects.GetObjectCreater().New(u.GroupVersionKind())
 	if err != nil {
-		return nil //nolint:nilerr // a kind without a Go type, which the API server checks by its schema
+		return nil, nil //nolint:nilerr,nilnil // there is nothing to be wrong
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true)
+	return typed, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, typed, true)
 }
 
 var position = regexp.MustCompile(`\[\d+\]`)
