@@ -200,7 +200,9 @@ func TestParse(t *testing.T) {
 	}{
 		"none":           {},
 		"some sets":      {args: []string{"-sets=A,P1000"}},
-		"unknown set":    {args: []string{"-sets=A,X"}, wantErr: `-sets: unknown set "X": choose from A, B, C, D, P1000`},
+		"unknown set":    {args: []string{"-sets=A,X"}, wantErr: `-sets: unknown name "X": choose from A, B, C, D, P1000`},
+		"no comparison":  {args: []string{"-compare="}},
+		"unknown one":    {args: []string{"-compare=params,X"}, wantErr: `-compare: unknown name "X": choose from sets, params, mutations`},
 		"no rounds":      {args: []string{"-rounds=0"}, wantErr: "-rounds: 0: give 1 to 100"},
 		"too long":       {args: []string{"-duration=1h"}, wantErr: "-duration: 1h0m0s: give 100ms to 1m"},
 		"a bare word":    {args: []string{"all"}, wantErr: `unexpected argument "all"`},

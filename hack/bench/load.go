@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,9 +10,14 @@ import (
 	"time"
 )
 
+// asked is what a load asks.
+type asked interface {
+	ask(ctx context.Context, template []byte, number int64) (verdict, error)
+}
+
 // load is callers that ask again and again, each as soon as it has its answer.
 type load struct {
-	target   target
+	target   asked
 	body     []byte
 	want     verdict
 	callers  int
@@ -24,26 +30,31 @@ type figures struct {
 	p50, p99    time.Duration
 	rate        float64       // requests a second
 	cpu         time.Duration // of the server, per request
+	behind      time.Duration // likewise, of a server that it asks in turn
 	latencies   []time.Duration
 	firstFailed error
 }
 
 // measure lets a load run, after a little of it to warm up, and says what it
-// cost the server. An answer that is wrong fails the measurement.
-func (l load) measure(ctx context.Context, pid int) (figures, error) {
+// cost the server and those that it asks in turn. An answer that is wrong fails
+// the measurement.
+func (l load) measure(ctx context.Context, pid int, behind ...int) (figures, error) {
 	warmUp := l
 	warmUp.duration = min(l.duration, 500*time.Millisecond)
 	if f := warmUp.run(ctx); f.firstFailed != nil {
 		return f, f.firstFailed
 	}
 	before, err := cpuTime(pid)
-	if err != nil {
+	behindBefore, behindErr := cpuTimes(behind)
+	if err = errors.Join(err, behindErr); err != nil {
 		return figures{}, err
 	}
 	start := time.Now()
 	f := l.run(ctx)
 	elapsed := time.Since(start)
 	after, err := cpuTime(pid)
+	behindAfter, behindErr := cpuTimes(behind)
+	err = errors.Join(err, behindErr)
 	switch {
 	case ctx.Err() != nil:
 		return f, context.Cause(ctx)
@@ -57,6 +68,7 @@ func (l load) measure(ctx context.Context, pid int) (figures, error) {
 	f.p50, f.p99 = f.latencies[f.requests/2], f.latencies[f.requests*99/100]
 	f.rate = float64(f.requests) / elapsed.Seconds()
 	f.cpu = (after - before) / time.Duration(f.requests)
+	f.behind = (behindAfter - behindBefore) / time.Duration(f.requests)
 	return f, nil
 }
 

@@ -1,10 +1,11 @@
 // Command bench measures the whole manager, as a process beside a real API
 // server, and a controller-runtime webhook that allows everything, in the same
 // run: latency, throughput, CPU per request, memory, the time from applying a
-// policy until it is enforced, and what is answered after a cold start. It prints
+// policy until it is enforced, and what is answered after a cold start. Then it
+// compares Ostiary with the engine in the API server, on one API server. It prints
 // tables in Markdown and says which budgets are met.
 //
-//	bench [-sets A,B,C,D,P1000] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
+//	bench [-sets A,B,C,D,P1000] [-compare sets,params,mutations] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
 // file behind.
@@ -29,6 +30,7 @@ import (
 
 type options struct {
 	sets     []string
+	compare  []string
 	rounds   int
 	duration time.Duration
 	check    bool
@@ -60,7 +62,8 @@ func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	known := []string{bench.A, bench.B, bench.C, bench.D, bench.Probes}
-	sets := flags.String("sets", strings.Join(known, ","), "sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement")
+	sets := flags.String("sets", strings.Join(known, ","), "sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
+	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server; \"\" is nothing")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each thing is measured; the median counts")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "length of each measurement")
 	short := flags.Bool("short", false, "one round of 1 s, to see that all works")
@@ -72,11 +75,12 @@ func parse(args []string) (options, error) {
 	if *short {
 		o.rounds, o.duration = 1, time.Second
 	}
-	o.sets = strings.Split(*sets, ",")
-	for _, set := range o.sets {
-		if !slices.Contains(known, set) {
-			return o, fmt.Errorf("-sets: unknown set %q: choose from %s", set, strings.Join(known, ", "))
-		}
+	var err error
+	if o.sets, err = choose(*sets, known); err != nil {
+		return o, fmt.Errorf("-sets: %w", err)
+	}
+	if o.compare, err = choose(*compare, comparisons()); err != nil {
+		return o, fmt.Errorf("-compare: %w", err)
 	}
 	switch {
 	case flags.NArg() > 0:
@@ -89,14 +93,31 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
+// choose splits a list of known names; "" is none of them.
+func choose(list string, known []string) ([]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("unknown name %q: choose from %s", name, strings.Join(known, ", "))
+		}
+	}
+	return names, nil
+}
+
 // run measures and reports. However it ends, nothing of it is left.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
+	var r report
+	if r.compiled, err = measureCompiled(); err != nil {
+		return err
+	}
 	w, err := newWorld(ctx, o, log.New(os.Stderr, "", log.Ltime))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	var r report
 	for _, set := range o.sets {
 		if set == bench.Probes {
 			r.enforced, err = w.measureEnforcement(ctx)
@@ -105,6 +126,11 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		}
 		if err != nil {
 			return fmt.Errorf("measuring set %s: %w", set, err)
+		}
+	}
+	if len(o.compare) > 0 {
+		if err := w.measureComparisons(ctx, o.compare, &r); err != nil {
+			return err
 		}
 	}
 	r.print(out)

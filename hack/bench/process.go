@@ -35,6 +35,19 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
+// cpuTimes is what several processes have spent together.
+func cpuTimes(pids []int) (time.Duration, error) {
+	var all time.Duration
+	for _, pid := range pids {
+		spent, err := cpuTime(pid)
+		if err != nil {
+			return 0, err
+		}
+		all += spent
+	}
+	return all, nil
+}
+
 // memory is what a process holds in RAM, and the most it ever held, in MiB.
 type memory struct{ now, peak float64 }
 

@@ -16,6 +16,9 @@ type report struct {
 	loads    []*loadResult
 	cold     []coldStart
 	enforced []enforcement
+
+	comparisons []*comparison
+	compiled    *compiledSize // nil when not measured
 }
 
 // budget is a bound of one figure.
@@ -23,6 +26,8 @@ type budget struct {
 	what       string
 	got, limit float64
 	unit       string
+	// target is something to strive for: -check does not fail for it.
+	target bool
 }
 
 func (b budget) met() bool { return b.got <= b.limit }
@@ -42,27 +47,35 @@ const (
 func (r *report) budgets() []budget {
 	var out []budget
 	for _, l := range r.loads {
-		out = append(out, budget{"CPU per request, set " + l.set, l.ratio(kind{ostiary, bench.Good, maxCallers}), ratioBudgets()[l.set], "× no-op"})
+		out = append(out, budget{what: "CPU per request, set " + l.set, got: l.ratio(kind{ostiary, bench.Good, maxCallers}), limit: ratioBudgets()[l.set], unit: "× no-op"})
 		if l.set == bench.D {
-			out = append(out, budget{"most memory ever held, set D", l.after.peak, memoryBudget, "MiB"})
+			out = append(out, budget{what: "most memory ever held, set D", got: l.after.peak, limit: memoryBudget, unit: "MiB"})
 		}
 	}
 	if len(r.enforced) > 0 {
 		took := median(r.enforced, func(e enforcement) time.Duration { return e.last() - e.applied })
-		out = append(out, budget{"1,000 policies enforced after the last was applied", took.Seconds(), enforcementBudget.Seconds(), "s"})
+		out = append(out, budget{what: "1,000 policies enforced after the last was applied", got: took.Seconds(), limit: enforcementBudget.Seconds(), unit: "s"})
 	}
 	if len(r.cold) > 0 {
 		wrong := 0
 		for _, c := range r.cold {
 			wrong += c.wrong()
 		}
-		out = append(out, budget{"wrong answers in all cold starts, set C", float64(wrong), 0, ""})
+		out = append(out, budget{what: "wrong answers in all cold starts, set C", got: float64(wrong)})
+	}
+	for _, c := range r.comparisons {
+		out = append(out, c.budgets()...)
+	}
+	if r.compiled != nil {
+		out = append(out,
+			budget{what: "memory of a compiled policy", got: r.compiled.plain, limit: 60, unit: "KiB"},
+			budget{what: "memory of a compiled policy with a variable", got: r.compiled.variables, limit: 120, unit: "KiB"})
 	}
 	return out
 }
 
 func (r *report) met() bool {
-	return !slices.ContainsFunc(r.budgets(), func(b budget) bool { return !b.met() })
+	return !slices.ContainsFunc(r.budgets(), func(b budget) bool { return !b.met() && !b.target })
 }
 
 // ratio is the median, over the rounds, of the CPU per request relative to the
@@ -86,14 +99,24 @@ func median[T any](all []T, of func(T) time.Duration) time.Duration {
 	return values[len(values)/2]
 }
 
-func (r *report) print(out io.Writer) {
-	rounds := 0
+// rounds is how often each thing was measured.
+func (r *report) rounds() int {
+	rounds := len(r.enforced)
 	for _, l := range r.loads {
 		for _, all := range l.rounds {
 			rounds = len(all)
 		}
 	}
-	fmt.Fprintf(out, "%d processors, %s, %s/%s; medians of %d rounds.\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, max(rounds, len(r.enforced)))
+	for _, c := range r.comparisons {
+		for _, all := range c.rounds {
+			rounds = len(all)
+		}
+	}
+	return rounds
+}
+
+func (r *report) print(out io.Writer) {
+	fmt.Fprintf(out, "%d processors, %s, %s/%s; medians of %d rounds.\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.rounds())
 	if len(r.loads) > 0 {
 		r.printLoads(out)
 		r.printMemory(out)
@@ -104,13 +127,19 @@ func (r *report) print(out io.Writer) {
 	if len(r.cold) > 0 {
 		r.printCold(out)
 	}
+	if len(r.comparisons) > 0 {
+		r.printComparisons(out)
+	}
 	t := table{"### Budgets", []string{"budget", "at most", "measured", ""}, nil}
 	for _, b := range r.budgets() {
 		verdict := "met"
 		if !b.met() {
 			verdict = "**NOT met**"
 		}
-		t.add(b.what, strings.TrimSpace(fmt.Sprintf("%g %s", b.limit, b.unit)), fmt.Sprintf("%.2f", b.got), verdict)
+		if b.target {
+			verdict += " (target)"
+		}
+		t.add(b.what, strings.TrimSpace(fmt.Sprintf("%.3g %s", b.limit, b.unit)), fmt.Sprintf("%.2f", b.got), verdict)
 	}
 	t.print(out)
 }
@@ -120,15 +149,10 @@ func (r *report) printLoads(out io.Writer) {
 	for _, l := range r.loads {
 		for _, k := range kinds() {
 			all := l.rounds[k]
-			rates := make([]float64, len(all))
-			for i := range all {
-				rates[i] = all[i].rate
-			}
-			slices.Sort(rates)
 			t.add(l.set, k.server, k.pod, fmt.Sprint(k.callers),
 				fmt.Sprintf("%.2f", micros(median(all, func(f figures) time.Duration { return f.p50 }))/1000),
 				fmt.Sprintf("%.1f", micros(median(all, func(f figures) time.Duration { return f.p99 }))/1000),
-				fmt.Sprintf("%.0f", rates[len(rates)/2]),
+				fmt.Sprintf("%.0f", medianRate(all)),
 				fmt.Sprintf("%.0f", micros(median(all, func(f figures) time.Duration { return f.cpu }))),
 				fmt.Sprintf("%.2f", l.ratio(k)))
 		}

@@ -1,0 +1,214 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// Side says who decides in a namespace; it is the value of the label "bench".
+type Side string
+
+// Sides of a comparison on one API server.
+const (
+	None    Side = "none"
+	Native  Side = "native"
+	Ostiary Side = "ostiary"
+)
+
+// Labels are those of the side's namespace.
+func (s Side) Labels() map[string]string { return map[string]string{"bench": string(s)} }
+
+// Pair is the same policies twice: for the engine in the API server, in force in
+// the namespace of one side, and for Ostiary, in force in that of the other.
+type Pair struct {
+	Name     string
+	Policies int
+	Params   []*corev1.ConfigMap // that the policies read
+	Native   []client.Object     // policies and bindings, in the order in which they are applied
+	Ostiary  []*v1alpha1.WebhookPolicy
+
+	// Refused are the labels that every pod with them is refused for; nil when
+	// the pod Bad is.
+	Refused map[string]string
+	// Marks stand in every answer about a pod when all policies are in force.
+	Marks []string
+}
+
+// PairOf returns one of the sets A to D.
+func PairOf(set string) (*Pair, error) {
+	policies, err := Policies(set)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pair{Name: set, Policies: len(policies), Ostiary: policies}
+	for _, ours := range policies {
+		p.Native = append(p.Native, validating(ours)...)
+	}
+	p.narrow()
+	return p, nil
+}
+
+// sentinel is the label and its value that the policy in SentinelPair refuses.
+const sentinel = "sentinel"
+
+// SentinelPair is one policy. The engine in the API server puts policies into
+// force in bulk: when it refuses pods for one, all that were applied before are.
+func SentinelPair() *Pair {
+	p := &Pair{Name: sentinel, Policies: 1, Refused: map[string]string{ProbeLabel: sentinel}}
+	p.Ostiary = []*v1alpha1.WebhookPolicy{onPods(sentinel, v1alpha1.WebhookPolicySpec{
+		Validations: []admissionregistrationv1.Validation{{
+			Expression: "object.metadata.?labels.probe.orValue('') != 'sentinel'", Message: "this is the sentinel",
+		}},
+	})}
+	p.Native = validating(p.Ostiary[0])
+	p.narrow()
+	return p
+}
+
+// ParamsPair is one policy that is evaluated with each of so many ConfigMaps in
+// a namespace, all of which a pod has to satisfy.
+func ParamsPair(count int, namespace string) *Pair {
+	selected := map[string]string{"bench": "params"}
+	last := fmt.Sprintf("forbidden-%d", count-1)
+	p := &Pair{Name: fmt.Sprintf("%d params", count), Policies: 1, Refused: map[string]string{ProbeLabel: last}}
+	for i := range count {
+		p.Params = append(p.Params, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("param-%d", i), Namespace: namespace, Labels: selected},
+			Data:       map[string]string{"label": fmt.Sprintf("forbidden-%d", i)},
+		})
+	}
+	ours := onPods("params", v1alpha1.WebhookPolicySpec{
+		ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
+		Validations: []admissionregistrationv1.Validation{{
+			Expression:        "object.metadata.?labels.probe.orValue('') != params.data.label",
+			MessageExpression: "'the label probe must not be ' + params.data.label",
+		}},
+	})
+	ours.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
+		Selector: &metav1.LabelSelector{MatchLabels: selected}, Namespace: namespace,
+		ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+	}
+	p.Ostiary = []*v1alpha1.WebhookPolicy{ours}
+	p.Native = validating(ours)
+	p.narrow()
+	return p
+}
+
+// MutationsPair is policies that each add a label to a pod.
+func MutationsPair(count int, patch admissionregistrationv1.PatchType) *Pair {
+	p := &Pair{Name: fmt.Sprintf("%d × %s", count, patch), Policies: count}
+	for i := range count {
+		label := fmt.Sprintf("added-%d", i)
+		ours := onPods(label, v1alpha1.WebhookPolicySpec{Mutations: []admissionregistrationv1.Mutation{addLabel(label, patch)}})
+		p.Ostiary = append(p.Ostiary, ours)
+		p.Native = append(p.Native, mutating(ours)...)
+		p.Marks = append(p.Marks, fmt.Sprintf("%q:%q", label, "yes"))
+	}
+	p.narrow()
+	return p
+}
+
+func addLabel(label string, patch admissionregistrationv1.PatchType) admissionregistrationv1.Mutation {
+	if patch == admissionregistrationv1.PatchTypeJSONPatch {
+		return admissionregistrationv1.Mutation{PatchType: patch, JSONPatch: &admissionregistrationv1.JSONPatch{
+			Expression: fmt.Sprintf(`[JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("%s"), value: "yes"}]`, label),
+		}}
+	}
+	return admissionregistrationv1.Mutation{PatchType: patch, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+		Expression: fmt.Sprintf(`Object{metadata: Object.metadata{labels: {"%s": "yes"}}}`, label),
+	}}
+}
+
+// onPods is a policy for the creation of pods, with one binding.
+func onPods(name string, spec v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolicy {
+	spec.MatchConstraints = &admissionregistrationv1.MatchResources{
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			},
+		}},
+	}
+	spec.Bindings = []v1alpha1.Binding{{Name: "all"}}
+	if len(spec.Validations) > 0 {
+		spec.Bindings[0].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	}
+	return &v1alpha1.WebhookPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec,
+	}
+}
+
+// validating is the native form of a policy that validates.
+func validating(p *v1alpha1.WebhookPolicy) []client.Object {
+	meta := metav1.ObjectMeta{Name: p.Name}
+	match := p.Spec.MatchConstraints.DeepCopy()
+	match.NamespaceSelector = nil // the binding's
+	return []client.Object{
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			ParamKind: p.Spec.ParamKind, MatchConstraints: match, MatchConditions: p.Spec.MatchConditions,
+			Variables: p.Spec.Variables, Validations: p.Spec.Validations, FailurePolicy: p.Spec.FailurePolicy,
+		}},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: p.Name, ParamRef: p.Spec.Bindings[0].ParamRef, ValidationActions: p.Spec.Bindings[0].ValidationActions,
+			MatchResources: inNamespaceOf(Native),
+		}},
+	}
+}
+
+// mutating is the native form of a policy that mutates.
+func mutating(p *v1alpha1.WebhookPolicy) []client.Object {
+	meta := metav1.ObjectMeta{Name: p.Name}
+	return []client.Object{
+		&admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: p.Spec.MatchConstraints.DeepCopy(), Mutations: p.Spec.Mutations,
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+		}},
+		&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+			PolicyName: p.Name, MatchResources: inNamespaceOf(Native),
+		}},
+	}
+}
+
+func inNamespaceOf(side Side) *admissionregistrationv1.MatchResources {
+	return &admissionregistrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: side.Labels()}}
+}
+
+// narrow has Ostiary's policies be for the namespace of their side.
+func (p *Pair) narrow() {
+	for _, ours := range p.Ostiary {
+		ours.Spec.MatchConstraints.NamespaceSelector = inNamespaceOf(Ostiary).NamespaceSelector
+	}
+}
+
+// PodBody is a pod as a client sends it, with NamePlaceholder for its name.
+func PodBody(pod string, labels map[string]string) ([]byte, error) {
+	object, err := Pod(pod, labels)
+	if err != nil {
+		return nil, err
+	}
+	object["metadata"].(map[string]any)["name"] = NamePlaceholder
+	return json.Marshal(object)
+}
+
+// WithVariables has policies of the set Probes read the label through a
+// variable, which takes more memory than the expression alone.
+func WithVariables(policies []*v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy {
+	policies = slices.Clone(policies)
+	for i, p := range policies {
+		p = p.DeepCopy()
+		value := fmt.Sprintf("p%d", i)
+		p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "probe", Expression: "object.metadata.?labels.probe.orValue('')"}}
+		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: fmt.Sprintf("variables.probe != '%s'", value), Message: "label probe must not be " + value}}
+		policies[i] = p
+	}
+	return policies
+}
