@@ -94,7 +94,7 @@ func (a author) mutation(variables []admissionregistrationv1.Variable) admission
 		kind := pick(a, "add", "add", "replace", "remove", "test")
 		value := map[string]string{
 			"/metadata/labels": `{"a": ` + text + `}`, "/spec/containers/-": `Object.spec.containers{name: "new", image: ` + text + `}`, "/spec/containers/1": `Object.spec.containers{name: "new"}`,
-			"/spec/hostNetwork": a.truth(1), "/spec/count": a.number(1), "/spec/open": `{"a": dyn(` + a.number(1) + `), "b": dyn(` + text + `), "c": dyn([dyn(null), dyn(1.5)])}`, "/spec/terminationGracePeriodSeconds": a.number(1),
+			"/spec/hostNetwork": a.truth(1), "/spec/count": a.number(1), "/spec/open": `{"a": dyn(` + a.number(1) + `), "b": dyn(` + text + `), "c": dyn([dyn(true), dyn(1.5)])}`, "/spec/terminationGracePeriodSeconds": a.number(1),
 		}[path]
 		if value == "" {
 			value = text
@@ -229,6 +229,11 @@ func TestServerErrorsOfMutationsDiffer(t *testing.T) {
 		"quantity that is none": {
 			applying(`Object{spec: Object.spec{containers: [` + firstContainer + `resources: Object.spec.containers.resources{limits: {"cpu": "lots"}}}]}}`), "create pod",
 			"quantities must match the regular expression", denied + "the result is no valid Pod: quantities must match the regular expression", "unchanged",
+		},
+		"test of a list with null": {
+			patching(op("test", "/spec/mixed", `[dyn(1), dyn(2.5), dyn("x"), dyn(null), dyn(true), dyn({"a": 1})]`)), "custom resource",
+			"500 InternalError: Internal error occurred: panic: ",
+			denied + "internal error: the evaluation panicked", "unchanged",
 		},
 		"unknown schema": {
 			label("a", `"b"`), "unknown kind",
