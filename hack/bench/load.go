@@ -46,7 +46,7 @@ func (l load) measure(ctx context.Context, pid int, behind ...int) (figures, err
 	}
 	before, err := cpuTime(pid)
 	behindBefore, behindErr := cpuTimes(behind)
-	if err = errors.Join(err, behindErr); err != nil {
+	if err := errors.Join(err, behindErr); err != nil {
 		return figures{}, err
 	}
 	start := time.Now()

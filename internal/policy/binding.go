@@ -142,7 +142,7 @@ func withMetadata(object runtime.Object) runtime.Object {
 // dispatcher would hand it over.
 func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Host) ([]runtime.Object, error) {
 	if c.paramKind == nil || b.paramRef == nil || ctx.Err() != nil { // what is not evaluated needs none
-		return noParams, nil
+		return noParams, nil //nolint:nilerr // the evaluation says that the time is over
 	}
 	if host.Params == nil {
 		return nil, errNoParams

@@ -59,7 +59,7 @@ func (d *differ) values(path string, before, after any) {
 	}
 }
 
-var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
+var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1") //nolint:gochecknoglobals // a constant in all but name; it is safe for concurrent use
 
 func (d *differ) objects(path string, before, after map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(before)) {

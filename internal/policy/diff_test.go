@@ -108,7 +108,7 @@ func randomValue(random *rand.Rand, depth int) any {
 	case n == 5:
 		return nil
 	case n == 6:
-		return []any{int64(9007199254740990 + random.Int64N(4)), 1.5, true}[random.IntN(3)]
+		return []any{9007199254740990 + random.Int64N(4), 1.5, true}[random.IntN(3)]
 	default:
 		return []any{"a", "b", int64(1), int64(2)}[random.IntN(4)]
 	}

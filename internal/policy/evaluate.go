@@ -22,7 +22,7 @@ var (
 	errPanicked  = errors.New("internal error: the evaluation panicked")
 
 	// noParams is one evaluation without params.
-	noParams = []runtime.Object{nil}
+	noParams = []runtime.Object{nil} //nolint:gochecknoglobals // a constant in all but name; nobody writes to it
 )
 
 // Validate answers a request with the validations and audit annotations of
@@ -65,7 +65,8 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 		return r, nil, nil
 	}
 	r.authorizer = newQuestions(ctx, host)
-	return r, matched, r.prepare(reads.with(also))
+	err := r.prepare(reads.with(also))
+	return r, matched, err
 }
 
 func (g *Group) match(r *request, host Host) ([]*batch, inputs) {
@@ -155,7 +156,7 @@ func expired(ctx context.Context) error {
 
 // recovered makes a panic an error of this policy alone.
 func (c *Compiled) recovered(host Host, fail func()) {
-	value := recover() //nolint:revive // it is deferred itself
+	value := recover()
 	if value == nil {
 		return
 	}

@@ -23,13 +23,13 @@ func mutations(m ...string) string { return "mutations: [" + strings.Join(m, ", 
 // op is one operation; value and from are expressions, and may be left out.
 func op(kind, path, value string) string {
 	if value == "" {
-		return fmt.Sprintf(`JSONPatch{op: "%s", path: "%s"}`, kind, path)
+		return fmt.Sprintf(`JSONPatch{op: %q, path: %q}`, kind, path)
 	}
-	return fmt.Sprintf(`JSONPatch{op: "%s", path: "%s", value: %s}`, kind, path, value)
+	return fmt.Sprintf(`JSONPatch{op: %q, path: %q, value: %s}`, kind, path, value)
 }
 
 func move(kind, from, path string) string {
-	return fmt.Sprintf(`JSONPatch{op: "%s", from: "%s", path: "%s"}`, kind, from, path)
+	return fmt.Sprintf(`JSONPatch{op: %q, from: %q, path: %q}`, kind, from, path)
 }
 
 func label(key, value string) string {

@@ -119,11 +119,11 @@ func MutationsPair(count int, patch admissionregistrationv1.PatchType) *Pair {
 func addLabel(label string, patch admissionregistrationv1.PatchType) admissionregistrationv1.Mutation {
 	if patch == admissionregistrationv1.PatchTypeJSONPatch {
 		return admissionregistrationv1.Mutation{PatchType: patch, JSONPatch: &admissionregistrationv1.JSONPatch{
-			Expression: fmt.Sprintf(`[JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("%s"), value: "yes"}]`, label),
+			Expression: fmt.Sprintf(`[JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey(%q), value: "yes"}]`, label),
 		}}
 	}
 	return admissionregistrationv1.Mutation{PatchType: patch, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
-		Expression: fmt.Sprintf(`Object{metadata: Object.metadata{labels: {"%s": "yes"}}}`, label),
+		Expression: fmt.Sprintf(`Object{metadata: Object.metadata{labels: {%q: "yes"}}}`, label),
 	}}
 }
 
