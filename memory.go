@@ -14,8 +14,10 @@ const (
 	// own rule, which is to collect when the heap has doubled, answering
 	// requests would then be interrupted many times a second.
 	headroom = 24 << 20 // bytes
-	// maxGrowth bounds the heap's growth, in per cent of what lives in it.
-	maxGrowth     = 800
+	// The heap's growth stays between these, in per cent of what lives in it:
+	// a heap of many policies need not double for the headroom.
+	minGrowth, maxGrowth = 50, 800
+	// defaultGrowth is the runtime's own.
 	defaultGrowth = 100
 	tuneEvery     = time.Second
 )
@@ -46,10 +48,10 @@ func tuneCollector(ctx context.Context) error {
 }
 
 // growth is how much the heap may grow before it is collected, in per cent of
-// what lives in it: the headroom, and no less than the default.
+// what lives in it: the headroom, within bounds.
 func growth(live uint64) int {
 	if live == 0 {
 		return defaultGrowth
 	}
-	return int(min(max(headroom*100/live, defaultGrowth), maxGrowth))
+	return int(min(max(headroom*100/live, minGrowth), maxGrowth))
 }

@@ -11,7 +11,8 @@ func TestGrowth(t *testing.T) {
 		"almost nothing":  {live: 1 << 20, want: 800},
 		"a few policies":  {live: 12 << 20, want: 200},
 		"as the headroom": {live: 24 << 20, want: 100},
-		"many policies":   {live: 1 << 30, want: 100},
+		"more than that":  {live: 32 << 20, want: 75},
+		"many policies":   {live: 1 << 30, want: 50},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

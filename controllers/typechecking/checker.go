@@ -88,8 +88,16 @@ func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Type
 // Run checks what is wanted, one policy after another, until ctx ends.
 func (c *Checker) Run(ctx context.Context) error {
 	for {
-		for p := c.next(); p != nil && ctx.Err() == nil; p = c.next() {
-			found := c.check(p)
+		var schemas *once
+		for n := 0; ctx.Err() == nil; n++ {
+			p := c.next()
+			if p == nil {
+				break
+			}
+			if n%shareFor == 0 {
+				schemas = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
+			}
+			found := c.check(p, schemas)
 			c.mu.Lock()
 			c.results[p.UID] = result{generation: p.Generation, found: found}
 			c.mu.Unlock()
@@ -118,7 +126,7 @@ func (c *Checker) next() *v1alpha1.WebhookPolicy {
 
 // check never fails: what cannot be checked has no warnings. It is not nil, so
 // that a status tells a policy without warnings from one that is not checked.
-func (c *Checker) check(p *v1alpha1.WebhookPolicy) (found *admissionregistrationv1.TypeChecking) {
+func (c *Checker) check(p *v1alpha1.WebhookPolicy, schemas resolver.SchemaResolver) (found *admissionregistrationv1.TypeChecking) {
 	found = &admissionregistrationv1.TypeChecking{}
 	if len(p.Spec.Validations) == 0 {
 		return found
@@ -129,7 +137,7 @@ func (c *Checker) check(p *v1alpha1.WebhookPolicy) (found *admissionregistration
 		}
 	}()
 	checker := c.types
-	checker.SchemaResolver = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
+	checker.SchemaResolver = schemas
 	for i, w := range checker.Check(native(p)) {
 		if i == maxWarnings {
 			break
@@ -152,6 +160,10 @@ func native(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmiss
 		},
 	}
 }
+
+// shareFor is how many checks in a row share the schemas that were read: to read
+// one means to fetch and parse a document of its whole API group.
+const shareFor = 100
 
 // once asks for each schema once.
 type once struct {
