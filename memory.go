@@ -13,10 +13,10 @@ const (
 	// the least. A small set of policies lives in a few MiB; by the runtime's
 	// own rule, which is to collect when the heap has doubled, answering
 	// requests would then be interrupted many times a second.
-	headroom = 24 << 20 // bytes
+	headroom = 20 << 20 // bytes
 	// The heap's growth stays between these, in per cent of what lives in it:
 	// a heap of many policies need not double for the headroom.
-	minGrowth, maxGrowth = 50, 800
+	minGrowth, maxGrowth = 40, 800
 	// defaultGrowth is the runtime's own.
 	defaultGrowth = 100
 	tuneEvery     = time.Second

@@ -9,10 +9,10 @@ func TestGrowth(t *testing.T) {
 	}{
 		"not known yet":   {live: 0, want: 100},
 		"almost nothing":  {live: 1 << 20, want: 800},
-		"a few policies":  {live: 12 << 20, want: 200},
-		"as the headroom": {live: 24 << 20, want: 100},
-		"more than that":  {live: 32 << 20, want: 75},
-		"many policies":   {live: 1 << 30, want: 50},
+		"a few policies":  {live: 10 << 20, want: 200},
+		"as the headroom": {live: 20 << 20, want: 100},
+		"more than that":  {live: 25 << 20, want: 80},
+		"many policies":   {live: 1 << 30, want: 40},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
