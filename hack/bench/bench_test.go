@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
 	"github.com/ostiary/ostiary/test/bench"
 )
 
@@ -25,7 +28,10 @@ func webhook(t *testing.T, answer func(number int64) (code int, uid string, v ve
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			t.Error(err)
+			if r.Context().Err() == nil && !errors.Is(err, io.ErrUnexpectedEOF) { // a caller that was told to end
+				t.Error(err)
+			}
+			return
 		}
 		code, uid, v := answer(number.Add(1))
 		if uid == "" {
@@ -154,6 +160,57 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// compared is a pair whose sides add so many milliseconds, in each of three rounds
+// that are slower each time.
+func compared(name string, native, ours time.Duration, params ...int) *comparison {
+	c := &comparison{pair: &bench.Pair{Name: name}, callers: []int{fewCallers}, rounds: map[seat][]figures{}}
+	if len(params) > 0 {
+		c.pair.Params = make([]*corev1.ConfigMap, params[0])
+	}
+	for side, added := range map[bench.Side]time.Duration{bench.None: 0, bench.Native: native, bench.Ostiary: ours} {
+		for round := range time.Duration(3) {
+			c.rounds[seat{side, fewCallers}] = append(c.rounds[seat{side, fewCallers}], figures{p50: (2 + 5*round + added) * time.Millisecond})
+		}
+	}
+	return c
+}
+
+func TestAPITarget(t *testing.T) {
+	tests := map[string]struct {
+		code    int
+		body    string
+		want    verdict
+		wantErr string
+	}{
+		"created":         {201, `{"labels":{"added-0":"yes"}}`, verdict{allowed: true}, ""},
+		"not mutated":     {201, `{"labels":{}}`, verdict{}, `the created pod has no "added-0":"yes"`},
+		"refused":         {403, `{}`, verdict{}, ""},
+		"refused, in CEL": {422, `{}`, verdict{}, ""},
+		"it fails":        {500, `no`, verdict{}, "answered 500: no"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				sent, err := io.ReadAll(r.Body)
+				if err != nil || string(sent) != `{"name":"load-z"}` || r.URL.String() != "/api/v1/namespaces/bench-native/pods?dryRun=All" {
+					t.Errorf("asked %s for %s, %v", r.URL, sent, err)
+				}
+				w.WriteHeader(tt.code)
+				_, _ = io.WriteString(w, tt.body)
+			}))
+			defer s.Close()
+			target, err := newAPITarget(&rest.Config{Host: s.URL}, bench.Native, []string{`"added-0":"yes"`})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := target.ask(t.Context(), []byte(`{"name":"`+bench.NamePlaceholder+`"}`), 35)
+			if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
+				t.Errorf("got %+v, error %v, want %+v, %q", got, err, tt.want, tt.wantErr)
+			}
+		})
+	}
+}
+
 func TestReport(t *testing.T) {
 	figuresOf := func(cpu ...time.Duration) (all []figures) {
 		for _, c := range cpu {
@@ -172,11 +229,18 @@ func TestReport(t *testing.T) {
 		want   bool
 		text   string
 	}{
-		"the median is met": {report{loads: []*loadResult{d}}, true, "| CPU per request, set D | 1.1 × no-op | 1.10 | met |"},
-		"a ratio is not":    {report{loads: []*loadResult{{set: bench.A, rounds: rounds}}}, false, "| CPU per request, set A | 0.9 × no-op | 1.10 | **NOT met** |"},
-		"memory is not":     {report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{100, 121}}}}, false, "| most memory ever held, set D | 120 MiB | 121.00 | **NOT met** |"},
-		"one wrong answer":  {report{cold: []coldStart{{}, {wrongAfter: 1}}}, false, "| 1.00 | **NOT met** |"},
-		"no wrong answer":   {report{cold: []coldStart{{}, {}}}, true, "| 0.00 | met |"},
+		"the median is met":         {report{loads: []*loadResult{d}}, true, "| CPU per request, set D | 1.1 × no-op | 1.10 | met |"},
+		"a ratio is not":            {report{loads: []*loadResult{{set: bench.A, rounds: rounds}}}, false, "| CPU per request, set A | 0.9 × no-op | 1.10 | **NOT met** |"},
+		"memory is not":             {report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{100, 121}}}}, false, "| most memory ever held, set D | 120 MiB | 121.00 | **NOT met** |"},
+		"one wrong answer":          {report{cold: []coldStart{{}, {wrongAfter: 1}}}, false, "| 1.00 | **NOT met** |"},
+		"no wrong answer":           {report{cold: []coldStart{{}, {}}}, true, "| 0.00 | met |"},
+		"a target is not":           {report{comparisons: []*comparison{compared(bench.B, 10, 4)}}, true, "| added latency, set B, 1 callers | 0.333 × native | 0.40 | **NOT met** (target) |"},
+		"a target is":               {report{comparisons: []*comparison{compared(bench.C, 100, 9)}}, true, "| added latency, set C, 1 callers | 0.1 × native | 0.09 | met (target) |"},
+		"native is faster":          {report{comparisons: []*comparison{compared(bench.B, 10, 11)}}, false, "| added latency, set B, 1 callers | 1 × native | 1.10 | **NOT met** |"},
+		"native adds nothing":       {report{comparisons: []*comparison{compared(bench.B, 0, 1)}}, false, "**NOT met**"},
+		"compiled is small":         {report{compiled: &compiledSize{60, 120}}, true, "| memory of a compiled policy | 60 KiB | 60.00 | met |"},
+		"compiled is not":           {report{compiled: &compiledSize{60, 121}}, false, "| memory of a compiled policy with a variable | 120 KiB | 121.00 | **NOT met** |"},
+		"many params take too long": {report{comparisons: []*comparison{compared("", 4000, 51, manyParams)}}, false, "| added latency,  | 50 ms | 51.00 | **NOT met** |"},
 		"enforced in time": {report{enforced: []enforcement{
 			{applied: time.Second, enforced: []time.Duration{2 * time.Second, 6 * time.Second}},
 		}}, true, "| 1,000 policies enforced after the last was applied | 6 s | 5.00 | met |"},

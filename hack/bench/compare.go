@@ -119,6 +119,9 @@ func (w *world) measureComparisons(ctx context.Context, names []string, r *repor
 	if err := w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: paramsNamespace}}); err != nil {
 		return fmt.Errorf("creating a namespace: %w", err)
 	}
+	if err := w.create(ctx, bench.ParamsHolder()); err != nil {
+		return err
+	}
 	for _, name := range names {
 		cases, err := pairs(name)
 		if err != nil {
@@ -167,6 +170,9 @@ func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
 		return err
 	}
 	if err := w.awaitReady(ctx, len(p.Ostiary)); err != nil {
+		return err
+	}
+	if err := w.awaitChecked(ctx); err != nil {
 		return err
 	}
 	if err := w.awaitForce(ctx, p, bench.Ostiary, true); err != nil {

@@ -39,11 +39,12 @@ func kinds() []kind {
 
 // loadResult is one set under load.
 type loadResult struct {
-	set    string
-	rounds map[kind][]figures
-	idle   memory // before the load
-	after  memory
-	noop   memory // of the no-op, after
+	set     string
+	rounds  map[kind][]figures
+	checked time.Duration // from all Ready until all types are checked
+	idle    memory        // before the load
+	after   memory
+	noop    memory // of the no-op, after
 }
 
 // measureSet puts a set into force and measures what requests cost then.
@@ -62,6 +63,12 @@ func (w *world) measureSet(ctx context.Context, set string, r *report) error {
 	if err := w.awaitReady(ctx, len(policies)); err != nil {
 		return err
 	}
+	// The checks of types go on in the background, and take a processor while they do.
+	start := time.Now()
+	if err := w.awaitChecked(ctx); err != nil {
+		return err
+	}
+	checked := time.Since(start)
 	t, err := w.target(ctx)
 	if err != nil {
 		return err
@@ -70,6 +77,7 @@ func (w *world) measureSet(ctx context.Context, set string, r *report) error {
 	if err != nil {
 		return err
 	}
+	result.checked = checked
 	r.loads = append(r.loads, result)
 	if set == bench.C {
 		if r.cold, err = w.measureColdStarts(ctx, t); err != nil {

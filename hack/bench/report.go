@@ -161,9 +161,9 @@ func (r *report) printLoads(out io.Writer) {
 }
 
 func (r *report) printMemory(out io.Writer) {
-	t := table{"### Memory, MiB", []string{"set", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
+	t := table{"### Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
 	for _, l := range r.loads {
-		t.add(l.set, fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now), fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
+		t.add(l.set, seconds(l.checked), fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now), fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
 	}
 	t.print(out)
 }

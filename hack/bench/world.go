@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -207,6 +208,15 @@ func (w *world) awaitReady(ctx context.Context, want int) error {
 			}
 		}
 		return ready == want, err
+	})
+}
+
+// awaitChecked waits until the leader has checked the types of all policies.
+func (w *world) awaitChecked(ctx context.Context) error {
+	return w.await(ctx, 200*time.Millisecond, "all policies' types are checked", func() (bool, error) {
+		var list v1alpha1.WebhookPolicyList
+		err := w.client.List(ctx, &list)
+		return !slices.ContainsFunc(list.Items, func(p v1alpha1.WebhookPolicy) bool { return p.Status.TypeChecking == nil }), err
 	})
 }
 

@@ -18,9 +18,15 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	crwebhook "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -103,8 +109,8 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 // allowing is the webhook of controller-runtime that allows everything.
 func allowing() http.Handler {
 	log.SetLogger(logr.Discard())
-	return &admission.Webhook{Handler: admission.HandlerFunc(func(context.Context, admission.Request) admission.Response {
-		return admission.Allowed("")
+	return &crwebhook.Webhook{Handler: crwebhook.HandlerFunc(func(context.Context, crwebhook.Request) crwebhook.Response {
+		return crwebhook.Allowed("")
 	})}
 }
 
@@ -209,6 +215,50 @@ func BenchmarkTLS(b *testing.B) {
 		for _, pod := range []string{bench.Good, bench.Bad} {
 			body := mustReview(b, pod)
 			b.Run("set="+set+"/pod="+pod, func(b *testing.B) { call(b, pool, urls, body, pod == bench.Good) })
+		}
+	}
+}
+
+// converters know the built-in kinds, as read from an API server.
+type converters struct{ managedfields.TypeConverter }
+
+func (c converters) GetTypeConverter(schema.GroupVersionKind) managedfields.TypeConverter { return c }
+
+// BenchmarkMutate has policies that each add a label mutate a pod in one call.
+func BenchmarkMutate(b *testing.B) {
+	host := policy.Host{
+		TypeConverters: converters{applyconfigurations.NewTypeConverter(scheme.Scheme)},
+		Objects:        admission.NewObjectInterfacesFromScheme(scheme.Scheme),
+		Now:            time.Now,
+	}
+	for _, patch := range []admissionregistrationv1.PatchType{admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch} {
+		for _, count := range []int{1, 5, 20} {
+			b.Run(fmt.Sprintf("patch=%s/policies=%d", patch, count), func(b *testing.B) { mutate(b, bench.MutationsPair(count, patch), host) })
+		}
+	}
+}
+
+func mutate(b *testing.B, pair *bench.Pair, host policy.Host) {
+	compiler := policy.NewCompiler()
+	key := policy.GroupKey{Phase: policy.PhaseMutate, Name: "all"}
+	members := map[policy.GroupKey][]*policy.Compiled{}
+	for _, p := range pair.Ostiary {
+		c, errs := compiler.Compile(p)
+		if len(errs) > 0 {
+			b.Fatal(errs.ToAggregate())
+		}
+		members[key] = append(members[key], c)
+	}
+	request, err := bench.Request(bench.Good)
+	if err != nil {
+		b.Fatal(err)
+	}
+	group := policy.NewSnapshot(members).Group(key)
+	b.ReportAllocs()
+	for b.Loop() {
+		response, err := group.Mutate(b.Context(), request, host)
+		if err != nil || !response.Allowed || bytes.Count(response.Patch, []byte("added-")) != len(pair.Marks) {
+			b.Fatalf("answered %v, patch %s: %v", response, response.Patch, err)
 		}
 	}
 }

@@ -102,6 +102,19 @@ func ParamsPair(count int, namespace string) *Pair {
 	return p
 }
 
+// ParamsHolder is a native policy for no pod, to be kept while pairs with params
+// come and go. The API server stops watching a built-in kind of params with its
+// last policy, and never starts again: the policies after it would be evaluated
+// with what params there were then.
+func ParamsHolder() []client.Object {
+	ours := ParamsPair(1, "none").Ostiary[0]
+	ours.Name = "params-holder"
+	native := validating(ours)
+	binding := native[1].(*admissionregistrationv1.ValidatingAdmissionPolicyBinding)
+	binding.Spec.MatchResources = inNamespaceOf("nobody")
+	return native
+}
+
 // MutationsPair is policies that each add a label to a pod.
 func MutationsPair(count int, patch admissionregistrationv1.PatchType) *Pair {
 	p := &Pair{Name: fmt.Sprintf("%d × %s", count, patch), Policies: count}
@@ -200,13 +213,13 @@ func PodBody(pod string, labels map[string]string) ([]byte, error) {
 }
 
 // WithVariables has policies of the set Probes read the label through a
-// variable, which takes more memory than the expression alone.
+// variable of their own, which takes more memory than the expression alone.
 func WithVariables(policies []*v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy {
 	policies = slices.Clone(policies)
 	for i, p := range policies {
 		p = p.DeepCopy()
 		value := fmt.Sprintf("p%d", i)
-		p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "probe", Expression: "object.metadata.?labels.probe.orValue('')"}}
+		p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "probe", Expression: fmt.Sprintf("object.metadata.?labels.probe.orValue('none-%d')", i)}}
 		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: fmt.Sprintf("variables.probe != '%s'", value), Message: "label probe must not be " + value}}
 		policies[i] = p
 	}

@@ -5,7 +5,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/bench"
 )
 
@@ -67,5 +70,59 @@ func TestPodLabels(t *testing.T) {
 	labels := pod["metadata"].(map[string]any)["labels"].(map[string]any)
 	if labels[bench.ProbeLabel] != "p7" || labels["team"] != "payments" {
 		t.Errorf("labels %v, want the pod's own and %s=p7", labels, bench.ProbeLabel)
+	}
+}
+
+// Both sides of a comparison have to have the same policies, each in its own namespace.
+func TestPairs(t *testing.T) {
+	pairs := map[string]*bench.Pair{
+		"params":   bench.ParamsPair(3, "p"),
+		"sentinel": bench.SentinelPair(),
+		"apply":    bench.MutationsPair(5, admissionregistrationv1.PatchTypeApplyConfiguration),
+		"patch":    bench.MutationsPair(1, admissionregistrationv1.PatchTypeJSONPatch),
+	}
+	for _, set := range []string{bench.B, bench.C} {
+		p, err := bench.PairOf(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs["set "+set] = p
+	}
+	for name, p := range pairs {
+		t.Run(name, func(t *testing.T) {
+			if len(p.Ostiary) != p.Policies || len(p.Native) != 2*p.Policies {
+				t.Fatalf("%d policies, %d native objects, want %d and twice as many", len(p.Ostiary), len(p.Native), p.Policies)
+			}
+			compiler := policy.NewCompiler()
+			for i, ours := range p.Ostiary {
+				if _, errs := compiler.Compile(ours); len(errs) > 0 {
+					t.Errorf("%s: %v", ours.Name, errs)
+				}
+				if diff := cmp.Diff(bench.Ostiary.Labels(), ours.Spec.MatchConstraints.NamespaceSelector.MatchLabels); diff != "" {
+					t.Errorf("%s: namespaces (-want +got):\n%s", ours.Name, diff)
+				}
+				checkNative(t, ours, p.Native[2*i], p.Native[2*i+1])
+			}
+		})
+	}
+}
+
+func checkNative(t *testing.T, ours *v1alpha1.WebhookPolicy, native, binding client.Object) {
+	t.Helper()
+	var match *admissionregistrationv1.MatchResources
+	switch b := binding.(type) {
+	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+		match = b.Spec.MatchResources
+		if got := native.(*admissionregistrationv1.ValidatingAdmissionPolicy).Spec.Validations; !cmp.Equal(got, ours.Spec.Validations) {
+			t.Errorf("%s: native validations %v, want %v", ours.Name, got, ours.Spec.Validations)
+		}
+	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
+		match = b.Spec.MatchResources
+		if got := native.(*admissionregistrationv1.MutatingAdmissionPolicy).Spec.Mutations; !cmp.Equal(got, ours.Spec.Mutations) {
+			t.Errorf("%s: native mutations %v, want %v", ours.Name, got, ours.Spec.Mutations)
+		}
+	}
+	if diff := cmp.Diff(bench.Native.Labels(), match.NamespaceSelector.MatchLabels); diff != "" {
+		t.Errorf("%s: namespaces of the binding (-want +got):\n%s", ours.Name, diff)
 	}
 }
