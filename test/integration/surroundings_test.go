@@ -47,19 +47,20 @@ func readingParams(namespace, name string) func(*v1alpha1.WebhookPolicy) {
 }
 
 // TestParamsFromPermissionToEffect follows a policy with params from the
-// missing permission to the params' last change.
+// missing permission to the params' last change. It uses a kind of its own:
+// other tests grant the one that they read.
 func TestParamsFromPermissionToEffect(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"verdict": "good"}}}
-	must(t, c.Create(t.Context(), quota))
-	c.apply(t, newPolicy("with-params", namespace, readingParams(namespace, "verdicts")))
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "verdicts", Labels: map[string]string{"verdict": "good"}}}
+	must(t, c.Create(t.Context(), limits))
+	c.apply(t, newPolicy("with-params", namespace, readingParams(namespace, "verdicts"), func(p *v1alpha1.WebhookPolicy) { p.Spec.ParamKind.Kind = "LimitRange" }))
 
 	c.awaitCondition(t, "with-params", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
 	p := c.awaitCondition(t, "with-params", v1alpha1.ConditionReady, metav1.ConditionFalse)
 	ready := condition(p, v1alpha1.ConditionReady)
-	const want = `Ostiary may not read objects of kind ResourceQuota in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["resourcequotas"], verbs: [get, list, watch]}`
+	const want = `Ostiary may not read objects of kind LimitRange in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["limitranges"], verbs: [get, list, watch]}`
 	if ready.Reason != "ParamsNotReady" || ready.Message != want {
 		t.Errorf("Ready is %s: %s", ready.Reason, ready.Message)
 	}
@@ -67,19 +68,19 @@ func TestParamsFromPermissionToEffect(t *testing.T) {
 	// What cannot be evaluated follows failurePolicy, even for the good.
 	await(t).Eventually(func() bool { return deniedBy(c.probe(t.Context(), namespace, "good"), "with-params") }).Should(BeTrue())
 
-	c.mayRead(t, "", "resourcequotas")
+	c.mayRead(t, "", "limitranges")
 	p = c.awaitReady(t, "with-params")
 	c.awaitDenied(t, namespace, "with-params")
 	must(t, c.probe(t.Context(), namespace, "good"))
 
 	before := p.Status.Webhooks
-	quota.Labels["verdict"] = "bad"
-	must(t, c.Update(t.Context(), quota))
+	limits.Labels["verdict"] = "bad"
+	must(t, c.Update(t.Context(), limits))
 	await(t).Eventually(func() error { return c.probe(t.Context(), namespace, "bad") }).Should(Succeed())
 	if !deniedBy(c.probe(t.Context(), namespace, "good"), "with-params") {
 		t.Error("the old params are still in force")
 	}
-	must(t, c.Delete(t.Context(), quota))
+	must(t, c.Delete(t.Context(), limits))
 	await(t).Eventually(func() bool { return deniedBy(c.probe(t.Context(), namespace, "bad"), "with-params") }).Should(BeTrue())
 	if p = c.awaitReady(t, "with-params"); len(p.Status.Webhooks) != 1 || p.Status.Webhooks[0] != before[0] {
 		t.Errorf("the policy was registered anew: %v, before %v", p.Status.Webhooks, before)
