@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// auditPolicy records writes and connections, but for those that configure the
-// engines and keep the processes alive.
+// auditPolicy records writes and connections, but for those by which Ostiary
+// works.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules:
 - level: None
   resources:
-  - {group: admissionregistration.k8s.io}
   - {group: admission.ostiary.dev}
   - {group: authorization.k8s.io, resources: [subjectaccessreviews]}
 - level: None
@@ -40,7 +39,7 @@ func newAuditLog(path string) *auditLog {
 
 // wait returns when the log has every event that is asked for.
 func (a *auditLog) wait(ctx context.Context, ids []string) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		if err := a.read(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ import (
 )
 
 // patience is how long a batch may take to come into force.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // Namespaces in which a marker says that the API server knows a batch.
 const (
@@ -199,7 +200,7 @@ func newOstiary(s *side) *engine {
 
 // readyWithin is how long a policy may take to be Ready; then it counts as
 // refused, which the report shows.
-const readyWithin = 30 * time.Second
+const readyWithin = 2 * time.Minute
 
 // policiesReady waits until every policy is Ready or Stalled.
 func (e *engine) policiesReady(ctx context.Context, created []*v1alpha1.WebhookPolicy) (map[string]string, error) {
@@ -227,9 +228,10 @@ func (e *engine) policiesReady(ctx context.Context, created []*v1alpha1.WebhookP
 	}
 }
 
-// noSuchKind begins what is said of a policy that will not be Ready, but is in
-// force, as the kind of its params does not exist.
-const noSuchKind = "the API server has no kind "
+// neverReady begins what is said of a policy that will not be Ready, but is in
+// force: the kind of its params does not exist, or the kind that it mutates has
+// no schema, as the options of a connection.
+var neverReady = regexp.MustCompile(`^the API server has no kind |^the schema of PodExecOptions in v1 is not known`)
 
 func judge(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy) (refused, waiting map[string]string, err error) {
 	statuses := map[string]v1alpha1.WebhookPolicyStatus{}
@@ -246,7 +248,7 @@ func judge(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy)
 		ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 		switch {
 		case ready != nil && ready.Status == metav1.ConditionTrue:
-		case ready != nil && apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionRegistered) && strings.HasPrefix(ready.Message, noSuchKind):
+		case ready != nil && apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionRegistered) && neverReady.MatchString(ready.Message):
 		case apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
 			refused[p.Name] = apimeta.FindStatusCondition(conditions, v1alpha1.ConditionAccepted).Message
 		case ready != nil:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,7 +91,6 @@ func (a author) spec(t target) v1alpha1.WebhookPolicySpec {
 
 // mutate adds mutations, and keeps from the policy what mutations do not allow.
 func (a author) mutate(s *v1alpha1.WebhookPolicySpec, e expressions) {
-	s.MatchConstraints.ResourceRules = withoutExec(s.MatchConstraints.ResourceRules)
 	if e.target.resource == "horizontalpodautoscalers" { // see the known difference other-version
 		s.MatchConstraints.MatchPolicy = new(admissionregistrationv1.Exact)
 	}
@@ -237,21 +235,6 @@ func (a author) bindings(t target, kind *admissionregistrationv1.ParamKind) []v1
 			b.ParamRef = a.paramRef(kind)
 		}
 		out = append(out, b)
-	}
-	return out
-}
-
-// withoutExec leaves out the options of a connection: no schema of them is
-// published, so that a policy which applies to them is not Ready.
-func withoutExec(in []admissionregistrationv1.NamedRuleWithOperations) []admissionregistrationv1.NamedRuleWithOperations {
-	out := slices.Clone(in)
-	for i := range out {
-		out[i].Resources = slices.DeleteFunc(slices.Clone(out[i].Resources), func(r string) bool { return r == "pods/exec" })
-		for j, r := range out[i].Resources {
-			if r == "pods/*" {
-				out[i].Resources[j] = "pods"
-			}
-		}
 	}
 	return out
 }
