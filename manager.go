@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -33,6 +35,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/configurations"
 	"github.com/ostiary/ostiary/controllers/leadership"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
@@ -50,6 +53,9 @@ type replica struct {
 	client   kubernetes.Interface
 	around   surroundings
 	store    *policies.Store
+	loader   *policies.Loader
+	replicas *replicas.Registry
+	reporter *replicas.Reporter
 	watcher  *certificates.Watcher
 	keeper   *certificates.Keeper
 	server   *webhooks.Server
@@ -111,7 +117,7 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	if err := r.manager.Add(manager.RunnableFunc(tuneCollector)); err != nil {
 		return nil, fmt.Errorf("adding the tuning of the collector: %w", err)
 	}
-	for _, build := range []func() error{r.addCertificates, r.addSurroundings, r.addPolicies, r.addServer, r.addLeader, r.addChecks} {
+	for _, build := range []func() error{r.addCertificates, r.addSurroundings, r.addPolicies, r.addReplicas, r.addServer, r.addLeader, r.addChecks} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -178,7 +184,7 @@ func (r *replica) addPolicies() error {
 		return err
 	}
 	r.store = &policies.Store{Host: host}
-	loader := &policies.Loader{
+	r.loader = &policies.Loader{
 		Client:           r.manager.GetClient(),
 		Store:            r.store,
 		Compiler:         policy.NewCompiler(),
@@ -189,7 +195,46 @@ func (r *replica) addPolicies() error {
 		Bundle:           r.watcher.Bundle,
 		BundleChanged:    r.watcher.Subscribe(),
 	}
-	return loader.SetupWithManager(r.manager)
+	return r.loader.SetupWithManager(r.manager)
+}
+
+// addReplicas adds what tells the replicas of each other.
+func (r *replica) addReplicas() error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("finding the host's name: %w", err)
+	}
+	pod := podOf(r.options.Namespace)
+	r.replicas = replicas.NewRegistry(r.client, r.options.Namespace, r.log.WithName("replicas"))
+	r.reporter = replicas.NewReporter(replicas.Options{
+		Client:    r.client,
+		Namespace: r.options.Namespace,
+		// A container that is started again in its Pod is the same replica.
+		Identity: cmp.Or(pod.Name, host+"-"+uuid.NewString()[:8]),
+		Pod:      pod,
+		Report: func(ctx context.Context) replicas.Report {
+			return replicas.Report{Policies: r.loader.Version(ctx)}
+		},
+		Loaded:  r.store.Loaded,
+		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe},
+		Log:     r.log.WithName("replicas"),
+	})
+	for _, runnable := range []manager.Runnable{r.replicas, r.reporter} {
+		if err := r.manager.Add(runnable); err != nil {
+			return fmt.Errorf("adding to the manager: %w", err)
+		}
+	}
+	return nil
+}
+
+// podOf is the Pod that this process runs in, as the downward API tells it. A
+// Pod of another namespace cannot own anything here.
+func podOf(namespace string) replicas.Pod {
+	pod := replicas.Pod{Name: os.Getenv("POD_NAME"), UID: types.UID(os.Getenv("POD_UID"))}
+	if in := os.Getenv("POD_NAMESPACE"); in != "" && in != namespace {
+		pod.UID = ""
+	}
+	return pod
 }
 
 func endpointOf(o options.Options) (registration.Endpoint, error) {
@@ -253,6 +298,7 @@ func (r *replica) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.keeper.Run(ctx) })
 	group.Go(func() error { return r.around.types.Run(ctx) })
+	group.Go(func() error { return r.replicas.Sweep(ctx) })
 	for _, build := range []func(cache.Cache, logr.Logger) (controller.Controller, error){r.register.Controller, r.report.Controller} {
 		c, err := build(r.manager.GetCache(), r.log.WithName("leader"))
 		if err != nil {
@@ -273,6 +319,7 @@ func (r *replica) addChecks() error {
 		"resources":    func(*http.Request) error { return r.around.resources.Ready() },
 		"schemas":      func(*http.Request) error { return r.around.schemas.Ready() },
 		"certificates": func(*http.Request) error { return r.watcher.Ready() },
+		"lease":        func(*http.Request) error { return r.reporter.Ready() },
 		"server":       r.server.Ready,
 	} {
 		if err := r.manager.AddReadyzCheck(name, onChange(r.log, name, check)); err != nil {

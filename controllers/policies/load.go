@@ -131,7 +131,7 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	for _, members := range carried {
 		inForce.Insert(members...)
 	}
-	state := &State{Entries: make(map[types.UID]*Entry, len(policies))}
+	state := &State{Entries: make(map[types.UID]*Entry, len(policies)), Version: l.version(policies)}
 	byName := make(map[string]*Entry, len(policies))
 	var planned []registration.Entry
 	for i := range policies {

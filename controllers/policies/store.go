@@ -42,6 +42,9 @@ func (e *Entry) Accepted() bool { return len(e.Errors) == 0 }
 // State is everything that this replica has loaded at one moment. It is immutable.
 type State struct {
 	Entries map[types.UID]*Entry
+	// Version is a resource version up to which every change of a policy is
+	// in this state.
+	Version string
 	// Plan is the configurations that the loaded policies ask for; it has none
 	// while there is no trust bundle to register with.
 	Plan registration.Plan

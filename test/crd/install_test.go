@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ostiary/ostiary/controllers/leadership"
+	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/internal/options"
 	"github.com/ostiary/ostiary/test/controlplane"
 )
@@ -127,6 +128,9 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"patch", "", "events", "", "e", "default"},
 		{"create", leases, "leases", "", "", namespace},
 		{"update", leases, "leases", "", leadership.LeaseName, namespace},
+		{"patch", leases, "leases", "", replicas.LeaseName("ostiary-0"), namespace},
+		{"watch", leases, "leases", "", "", namespace},
+		{"delete", leases, "leases", "", replicas.LeaseName("ostiary-0"), namespace},
 		{"create", "", "secrets", "", "", namespace},
 		{"watch", "", "secrets", "", "ostiary-ca", namespace},
 		{"list", "", "secrets", "", "ostiary-serving", namespace},
@@ -146,8 +150,8 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"delete", "", "secrets", "", "ostiary-ca", namespace},
 		{"get", "", "secrets", "", "ostiary-ca", "default"},
 		{"create", "", "secrets", "", "", "default"},
-		{"update", leases, "leases", "", "other", namespace},
 		{"update", leases, "leases", "", "kube-scheduler", "kube-system"},
+		{"list", leases, "leases", "", "", "kube-node-lease"},
 		{"list", "", "pods", "", "", ""},
 		{"create", "", "serviceaccounts", "token", "ostiary", namespace},
 		{"update", "", "namespaces", "", "default", ""},

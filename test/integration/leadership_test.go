@@ -19,10 +19,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	c.enforce(t, newPolicy("before-takeover", namespace))
 	leader := c.awaitLeader(t)
 	port := c.caller(t, c.carrier(t, "before-takeover"))
-	second := c.start(t, freeAddress())
-	c.explain(t, second)
-	t.Cleanup(second.kill)
-	second.awaitReady(t)
+	second := c.another(t)
 	wantDenied(t, port.at(t, second.webhook), "v1", namespace) // every replica answers
 
 	first.kill()

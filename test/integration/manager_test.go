@@ -21,11 +21,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/controllers/replicas"
 )
 
 // process is a manager that was started.
 type process struct {
 	webhook, metrics, health string // addresses
+	replica                  string // identity
 
 	cmd  *exec.Cmd
 	log  string // file
@@ -71,10 +74,17 @@ func (c *cluster) restarted(t *testing.T, flags ...string) *process {
 	return c.shared
 }
 
-// start starts a manager that answers on address.
+// start starts a manager that answers on address. One that is started again at
+// the address is the same replica.
 func (c *cluster) start(t *testing.T, address string, flags ...string) *process {
 	t.Helper()
-	m := &process{webhook: address, metrics: freeAddress(), health: freeAddress(), done: make(chan struct{})}
+	return c.startAs(t, "manager-"+strings.NewReplacer(".", "-", ":", "-").Replace(address), address, flags...)
+}
+
+// startAs starts a manager as a replica with an identity.
+func (c *cluster) startAs(t *testing.T, replica, address string, flags ...string) *process {
+	t.Helper()
+	m := &process{webhook: address, metrics: freeAddress(), health: freeAddress(), replica: replica, done: make(chan struct{})}
 	out, err := os.CreateTemp(c.dir, "manager-*.log")
 	must(t, err)
 	defer out.Close()
@@ -88,6 +98,7 @@ func (c *cluster) start(t *testing.T, address string, flags ...string) *process 
 		"--health-address=" + m.health,
 		"--drain-min=100ms",
 	}, flags...)...)
+	m.cmd.Env = append(os.Environ(), "POD_NAME="+m.replica)
 	m.cmd.Stdout, m.cmd.Stderr = out, out
 	m.cmd.SysProcAttr = childAttributes()
 	started := make(chan error)
@@ -202,6 +213,21 @@ func (m *process) series(t *testing.T, name string) float64 {
 		}
 	}
 	return 0
+}
+
+// another gives a further manager beside the shared one, running and ready. It
+// ends with the test, together with what Kubernetes would remove with its Pod.
+func (c *cluster) another(t *testing.T, flags ...string) *process {
+	t.Helper()
+	m := c.start(t, freeAddress(), flags...)
+	c.explain(t, m)
+	t.Cleanup(func() {
+		m.kill()
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: replicas.LeaseName(m.replica)}}
+		_ = c.Delete(context.Background(), lease)
+	})
+	m.awaitReady(t)
+	return m
 }
 
 const leaseName = "ostiary-leader"

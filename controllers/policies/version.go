@@ -1,0 +1,58 @@
+package policies
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// version is the resource version up to which every change is in a list: the
+// cache learns of changes in their order. It does not go back when the policy
+// that changed last is deleted.
+func (l *Loader) version(policies []v1alpha1.WebhookPolicy) string {
+	version := ""
+	if state := l.Store.State(); state != nil {
+		version = state.Version
+	}
+	return latest(version, policies)
+}
+
+func latest(version string, policies []v1alpha1.WebhookPolicy) string {
+	for i := range policies {
+		if v := policies[i].ResourceVersion; !Reached(version, v) {
+			version = v
+		}
+	}
+	return version
+}
+
+// Reached reports whether who has loaded all changes up to version have has
+// loaded the one of version want. Nobody has, of versions that cannot be compared.
+func Reached(have, want string) bool {
+	order, err := resourceversion.CompareResourceVersion(have, want)
+	return err == nil && order >= 0
+}
+
+// Version is the resource version up to which this replica has loaded every
+// change of a policy, empty while it has loaded none. It goes on with changes
+// of statuses, for which nothing is loaded again.
+func (l *Loader) Version(ctx context.Context) string {
+	state := l.Store.State()
+	if state == nil {
+		return ""
+	}
+	var policies v1alpha1.WebhookPolicyList
+	if err := l.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return state.Version
+	}
+	for i := range policies.Items {
+		p := &policies.Items[i]
+		if e := state.Entries[p.UID]; e == nil || e.Policy.Generation != p.Generation {
+			return state.Version
+		}
+	}
+	return latest(state.Version, policies.Items)
+}

@@ -1,0 +1,201 @@
+package replicas
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/ostiary/ostiary/controllers/single"
+)
+
+const (
+	// maxDuration bounds how long a Lease can keep a replica alive.
+	maxDuration = 5 * time.Minute
+	// forgotten is how long a Lease has to have run out before it is deleted,
+	// and sweepEvery how often that is looked for.
+	forgotten  = 10 * time.Minute
+	sweepEvery = time.Minute
+)
+
+// Replica is one that is alive.
+type Replica struct {
+	// Name is its identity.
+	Name string
+	Report
+}
+
+// Registry knows which replicas are alive. Every replica keeps one, so that the
+// next leader has known for a while which of them are.
+type Registry struct {
+	client    kubernetes.Interface
+	namespace string
+	log       logr.Logger
+	listeners single.Listeners
+	now       func() time.Time // with its monotonic part
+
+	mu     sync.Mutex
+	seen   map[string]sighting // by name of the Lease
+	synced func() bool
+}
+
+// sighting is a Lease, and when this process saw it change last. The times in
+// the Lease are those of another machine's clock and are not looked at.
+type sighting struct {
+	uid      types.UID
+	version  string
+	replica  Replica
+	at       time.Time
+	duration time.Duration
+}
+
+func (s sighting) expired(now time.Time) time.Duration { return now.Sub(s.at) - s.duration }
+
+// NewRegistry returns a Registry that has not started.
+func NewRegistry(client kubernetes.Interface, namespace string, log logr.Logger) *Registry {
+	return &Registry{client: client, namespace: namespace, log: log, now: time.Now, seen: map[string]sighting{}}
+}
+
+// NeedLeaderElection says that every replica watches.
+func (g *Registry) NeedLeaderElection() bool { return false }
+
+// Start watches the Leases until ctx ends.
+func (g *Registry) Start(ctx context.Context) error {
+	informer := coordinationinformers.NewFilteredLeaseInformer(g.client, g.namespace, 0, nil, func(o *metav1.ListOptions) {
+		o.LabelSelector = labels.SelectorFromSet(leaseLabels()).String()
+	})
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		g.log.Error(err, "watching the replicas' Leases failed, trying again", "namespace", g.namespace)
+	}); err != nil {
+		return fmt.Errorf("watching Leases in %s: %w", g.namespace, err)
+	}
+	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    g.observe,
+		UpdateFunc: func(_, obj any) { g.observe(obj) },
+		DeleteFunc: g.forget,
+	})
+	if err != nil {
+		return fmt.Errorf("watching Leases in %s: %w", g.namespace, err)
+	}
+	g.mu.Lock()
+	g.synced = registered.HasSynced
+	g.mu.Unlock()
+	informer.RunWithContext(ctx)
+	return nil
+}
+
+func (g *Registry) observe(obj any) {
+	lease, ok := obj.(*coordinationv1.Lease)
+	if !ok {
+		return
+	}
+	report, err := reportOf(lease.Annotations)
+	if err != nil {
+		g.log.Error(err, "a replica's Lease cannot be read", "lease", lease.Name)
+	}
+	g.mu.Lock()
+	before, known := g.seen[lease.Name]
+	if known && before.version == lease.ResourceVersion {
+		g.mu.Unlock()
+		return // listed again
+	}
+	now := sighting{
+		uid:      lease.UID,
+		version:  lease.ResourceVersion,
+		replica:  Replica{Name: cmp.Or(ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Name), Report: report},
+		at:       g.now(),
+		duration: min(maxDuration, max(0, time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second)),
+	}
+	g.seen[lease.Name] = now
+	g.mu.Unlock()
+	if !known || before.replica != now.replica || before.expired(now.at) > 0 {
+		g.listeners.Tell()
+	}
+}
+
+func (g *Registry) forget(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if lease, ok := obj.(*coordinationv1.Lease); ok {
+		g.mu.Lock()
+		delete(g.seen, lease.Name)
+		g.mu.Unlock()
+		g.listeners.Tell()
+	}
+}
+
+// Live are the replicas that are alive, sorted by name. That a replica has gone
+// without a word turns out with time: ask again.
+func (g *Registry) Live(context.Context) ([]Replica, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.synced == nil || !g.synced() {
+		return nil, errors.New("the replicas' Leases have not been read yet")
+	}
+	now := g.now()
+	var out []Replica
+	for _, s := range g.seen {
+		if s.expired(now) <= 0 {
+			out = append(out, s.replica)
+		}
+	}
+	slices.SortFunc(out, func(a, b Replica) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Subscribe gives a channel that receives when a replica comes, goes or reports
+// something new, until ctx ends.
+func (g *Registry) Subscribe(ctx context.Context) <-chan struct{} { return g.listeners.Subscribe(ctx) }
+
+// Sweep deletes what replicas have left behind that went without a word and
+// have no Pod to go with, until ctx ends. Only the leader runs it.
+func (g *Registry) Sweep(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			g.sweep(ctx)
+		}
+	}
+}
+
+func (g *Registry) sweep(ctx context.Context) {
+	for name, s := range g.leftBehind() {
+		err := g.client.CoordinationV1().Leases(g.namespace).Delete(ctx, name, metav1.DeleteOptions{
+			// One that is renewed meanwhile stays.
+			Preconditions: &metav1.Preconditions{UID: &s.uid, ResourceVersion: &s.version},
+		})
+		if err != nil && ctx.Err() == nil {
+			g.log.Info("cannot delete the Lease of a replica that is gone", "lease", name, "reason", err.Error())
+		}
+	}
+}
+
+func (g *Registry) leftBehind() map[string]sighting {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now, out := g.now(), map[string]sighting{}
+	for name, s := range g.seen {
+		if s.expired(now) > forgotten {
+			out[name] = s
+		}
+	}
+	return out
+}

@@ -1,0 +1,188 @@
+package replicas
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+func TestReportsAreReadBack(t *testing.T) {
+	tests := map[string]Report{
+		"nothing":    {},
+		"policies":   {Policies: "18446744073709551616"},
+		"everything": {Policies: "42", Epoch: 7, Fingerprint: "ab12", BadCertificates: 3},
+	}
+	for name, want := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := reportOf(want.annotations())
+			if err != nil || got != want {
+				t.Errorf("read back %+v, %v, want %+v", got, err, want)
+			}
+		})
+	}
+}
+
+// A report that cannot be read counts as one of nothing, so that nobody relies on it.
+func TestBrokenReports(t *testing.T) {
+	tests := map[string]struct{ annotation, want string }{
+		"epoch": {annotationEpoch, "reading annotation admission.ostiary.dev/serving-epoch: "},
+		"count": {annotationBadCertificates, "reading annotation admission.ostiary.dev/bad-certificate-alerts: "},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := reportOf(map[string]string{annotationPolicies: "42", tt.annotation: "many"})
+			if err == nil || !strings.HasPrefix(err.Error(), tt.want) || got != (Report{}) {
+				t.Errorf("got %+v, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestLeaseNames(t *testing.T) {
+	tests := map[string]struct{ identity, want string }{
+		"a Pod's":        {"ostiary-7d9-x", "ostiary-replica-ostiary-7d9-x"},
+		"a host's":       {"My_Host.example-1a2b", "ostiary-replica-my-host-example-1a2b"},
+		"ends in a sign": {"host-", "ostiary-replica-host"},
+		"too long":       {strings.Repeat("x", 300), "ostiary-replica-" + strings.Repeat("x", 237)},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := LeaseName(tt.identity)
+			if got != tt.want || len(validation.IsDNS1123Subdomain(got)) > 0 {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// watched is a registry that has seen Leases, and whose clock a test sets.
+type watched struct {
+	*Registry
+	clock   time.Time
+	version int
+}
+
+func newWatched() *watched {
+	w := &watched{Registry: NewRegistry(nil, "ns", logr.Discard()), clock: time.Now()}
+	w.now = func() time.Time { return w.clock }
+	w.synced = func() bool { return true }
+	return w
+}
+
+// lease is one as its replica would write it, with a clock that is years off.
+func (w *watched) lease(name string, report Report) *coordinationv1.Lease {
+	w.version++
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: LeaseName(name), ResourceVersion: string(rune('0' + w.version)), Annotations: report.annotations()},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &name, LeaseDurationSeconds: ptr.To[int32](40),
+			RenewTime: &metav1.MicroTime{Time: time.Unix(0, 0)},
+		},
+	}
+}
+
+func (w *watched) wantLive(t *testing.T, want ...Replica) {
+	t.Helper()
+	got, err := w.Live(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("alive (-want +got):\n%s", diff)
+	}
+}
+
+func TestReplicasLiveAsLongAsTheirLeasesChange(t *testing.T) {
+	w := newWatched()
+	a, b := w.lease("a", Report{Policies: "5"}), w.lease("b", Report{})
+	w.observe(a)
+	w.observe(b)
+	replicaA, replicaB := Replica{Name: "a", Report: Report{Policies: "5"}}, Replica{Name: "b"}
+	w.wantLive(t, replicaA, replicaB)
+
+	w.clock = w.clock.Add(30 * time.Second)
+	w.observe(w.lease("a", Report{Policies: "6"}))
+	w.observe(b) // listed again
+	w.clock = w.clock.Add(11 * time.Second)
+	w.wantLive(t, Replica{Name: "a", Report: Report{Policies: "6"}})
+	if left := w.leftBehind(); len(left) > 0 {
+		t.Errorf("%v would be deleted a second after they ran out", left)
+	}
+
+	w.observe(w.lease("b", Report{})) // it was only slow
+	w.wantLive(t, Replica{Name: "a", Report: Report{Policies: "6"}}, replicaB)
+	w.forget(cache.DeletedFinalStateUnknown{Obj: w.lease("a", Report{})})
+	w.wantLive(t, replicaB)
+
+	w.clock = w.clock.Add(time.Hour)
+	if left := w.leftBehind(); len(left) != 1 {
+		t.Errorf("%v would be deleted, want the one that ran out an hour ago", left)
+	}
+}
+
+// Nobody is called alone before the others' Leases have been read.
+func TestLiveNeedsTheLeases(t *testing.T) {
+	r := NewRegistry(nil, "ns", logr.Discard())
+	if _, err := r.Live(t.Context()); err == nil {
+		t.Error("got replicas before any Lease was read")
+	}
+}
+
+// A renewal alone tells nobody: at rest there is nothing to do for it.
+func TestOnlyNewsAreTold(t *testing.T) {
+	w := newWatched()
+	heard := w.Subscribe(t.Context())
+	told := func() bool {
+		select {
+		case <-heard:
+			return true
+		default:
+			return false
+		}
+	}
+	steps := []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"a replica comes", func() { w.observe(w.lease("a", Report{})) }, true},
+		{"it renews", func() { w.observe(w.lease("a", Report{})) }, false},
+		{"it reports", func() { w.observe(w.lease("a", Report{Policies: "7"})) }, true},
+		{"it was thought gone", func() { w.clock = w.clock.Add(time.Hour); w.observe(w.lease("a", Report{Policies: "7"})) }, true},
+		{"it goes", func() { w.forget(w.lease("a", Report{})) }, true},
+	}
+	for _, step := range steps {
+		if step.do(); told() != step.want {
+			t.Errorf("%s: told %t, want %t", step.name, !step.want, step.want)
+		}
+	}
+}
+
+func TestReadyOnlyWithALease(t *testing.T) {
+	r := NewReporter(Options{Report: func(context.Context) Report { return Report{} }})
+	if r.Ready() == nil {
+		t.Error("ready without a Lease")
+	}
+	now := time.Now()
+	r.renewed.Store(&now)
+	if err := r.Ready(); err != nil {
+		t.Error(err)
+	}
+	past := now.Add(-r.timing.unready - time.Second)
+	r.renewed.Store(&past)
+	if r.Ready() == nil {
+		t.Error("ready with a Lease that was not renewed")
+	}
+	if r.timing.unready+r.timing.attempt >= r.timing.duration || 2*r.timing.renew > r.timing.unready {
+		t.Errorf("timing %+v: one missed renewal makes it unready, or it runs out too soon after", r.timing)
+	}
+}

@@ -1,0 +1,226 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1 "k8s.io/client-go/applyconfigurations/coordination/v1"
+	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+const (
+	leasePrefix    = "ostiary-replica-"
+	labelComponent = "app.kubernetes.io/component"
+	component      = "replica"
+	fieldManager   = "ostiary-replica"
+	maxLeaseName   = 253
+)
+
+// timing is when a Lease is renewed. Every replica that is counted as gone has
+// been unready for a while before: duration-unready is what readiness probes
+// and the endpoints that follow them may take.
+type timing struct {
+	duration, unready, renew time.Duration
+	// gap is the least time between two renewals for the sake of a new report.
+	gap time.Duration
+	// attempt bounds one call, and retry is the pause after one that failed.
+	attempt, retry time.Duration
+}
+
+func defaultTiming() timing {
+	return timing{
+		duration: 40 * time.Second, unready: 20 * time.Second, renew: 10 * time.Second,
+		gap: 200 * time.Millisecond, attempt: 5 * time.Second, retry: time.Second,
+	}
+}
+
+// Pod is the Pod that a replica runs in. The zero value is none.
+type Pod struct {
+	Name string
+	UID  types.UID
+}
+
+// Options say which Lease a Reporter keeps.
+type Options struct {
+	Client    kubernetes.Interface
+	Namespace string
+	// Identity tells the replica from others. A process that comes after
+	// another one with the same identity takes over its Lease.
+	Identity string
+	// Pod owns the Lease, so that it goes with the Pod.
+	Pod Pod
+	// Report is asked for what the Lease shall say.
+	Report func(context.Context) Report
+	// Loaded is an error while there is nothing to report: no Lease is made
+	// before, since nobody has to wait for a replica that is not called.
+	Loaded func() error
+	// Changes tell that a report may have changed.
+	Changes []func(context.Context) <-chan struct{}
+	Log     logr.Logger
+}
+
+// Reporter keeps the Lease of this replica, from the time when it can serve
+// until it has drained: a replica that is being stopped still serves.
+type Reporter struct {
+	options Options
+	timing  timing
+
+	written Report
+	uid     types.UID
+	renewed atomic.Pointer[time.Time] // with its monotonic part
+}
+
+// NewReporter returns a Reporter that has not started.
+func NewReporter(o Options) *Reporter { return &Reporter{options: o, timing: defaultTiming()} }
+
+// LeaseName is the name of the Lease of the replica with an identity.
+func LeaseName(identity string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, identity)
+	name = leasePrefix + name
+	return strings.TrimRight(name[:min(len(name), maxLeaseName)], "-")
+}
+
+// NeedLeaderElection says that every replica reports.
+func (r *Reporter) NeedLeaderElection() bool { return false }
+
+// Start keeps the Lease until ctx ends, and then deletes it.
+func (r *Reporter) Start(ctx context.Context) error {
+	changes := r.changes(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var tried time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return r.leave(ctx)
+		case <-changes:
+			if tried.IsZero() || r.options.Report(ctx) != r.written {
+				timer.Reset(max(0, r.timing.gap-time.Since(tried)))
+			}
+		case <-timer.C:
+			if r.options.Loaded() != nil {
+				timer.Reset(r.timing.retry)
+				continue
+			}
+			tried = time.Now()
+			timer.Reset(r.renew(ctx))
+		}
+	}
+}
+
+// changes gives a channel that receives when anything has changed.
+func (r *Reporter) changes(ctx context.Context) <-chan struct{} {
+	var all single.Listeners
+	out := all.Subscribe(ctx)
+	for _, subscribe := range r.options.Changes {
+		in := subscribe(ctx)
+		go func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-in:
+					all.Tell()
+				}
+			}
+		}()
+	}
+	return out
+}
+
+// renew writes the Lease and returns when to do so next.
+func (r *Reporter) renew(ctx context.Context) time.Duration {
+	began := time.Now()
+	report := r.options.Report(ctx)
+	if err := r.write(ctx, report, began); err != nil {
+		if ctx.Err() == nil {
+			r.options.Log.Error(err, "cannot renew the replica's Lease, trying again")
+		}
+		return r.timing.retry
+	}
+	if r.renewed.Swap(&began) == nil {
+		r.options.Log.Info("keeping the replica's Lease", "lease", LeaseName(r.options.Identity))
+	}
+	r.written = report
+	return r.timing.renew
+}
+
+func (r *Reporter) write(ctx context.Context, report Report, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, r.timing.attempt)
+	defer cancel()
+	lease, err := r.options.Client.CoordinationV1().Leases(r.options.Namespace).
+		Apply(ctx, r.lease(report, now), metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("applying Lease %s/%s: %w", r.options.Namespace, LeaseName(r.options.Identity), err)
+	}
+	r.uid = lease.UID
+	return nil
+}
+
+func (r *Reporter) lease(report Report, now time.Time) *coordinationv1.LeaseApplyConfiguration {
+	lease := coordinationv1.Lease(LeaseName(r.options.Identity), r.options.Namespace).
+		WithLabels(leaseLabels()).
+		WithAnnotations(report.annotations()).
+		WithSpec(coordinationv1.LeaseSpec().
+			WithHolderIdentity(r.options.Identity).
+			WithLeaseDurationSeconds(int32(r.timing.duration.Seconds())).
+			WithRenewTime(metav1.NewMicroTime(now)))
+	if pod := r.options.Pod; pod.Name != "" && pod.UID != "" {
+		lease.WithOwnerReferences(metav1apply.OwnerReference().
+			WithAPIVersion("v1").WithKind("Pod").WithName(pod.Name).WithUID(pod.UID))
+	}
+	return lease
+}
+
+func leaseLabels() map[string]string {
+	return map[string]string{registration.LabelManagedBy: registration.ManagedBy, labelComponent: component}
+}
+
+// leave deletes the Lease, if it is still the one that this process wrote.
+func (r *Reporter) leave(ctx context.Context) error {
+	if r.uid == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timing.attempt)
+	defer cancel()
+	name := LeaseName(r.options.Identity)
+	err := r.options.Client.CoordinationV1().Leases(r.options.Namespace).
+		Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}})
+	if err != nil {
+		// The Lease runs out by itself; the others wait for it until then.
+		r.options.Log.Error(err, "cannot delete the replica's Lease", "lease", name)
+	}
+	return nil
+}
+
+// Ready is an error where the others may count this replica as gone soon: API
+// servers must not call one that nobody waits for.
+func (r *Reporter) Ready() error {
+	renewed := r.renewed.Load()
+	switch {
+	case renewed == nil:
+		return errors.New("the replica's Lease has not been written yet")
+	case time.Since(*renewed) > r.timing.unready:
+		return fmt.Errorf("the replica's Lease has not been renewed for more than %s", r.timing.unready)
+	}
+	return nil
+}
