@@ -103,7 +103,7 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Host) []inv
 			continue
 		}
 		for _, p := range params {
-			out = append(out, invocation{binding: b, param: p})
+			out = append(out, invocation{binding: b, param: readable(p)})
 		}
 	}
 	return out

@@ -109,19 +109,22 @@ func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
 func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
 	_ = r.authorizer.failed() // of a policy before this one that panicked
 	defer c.recovered(host, func() { results = c.failed() })
-	var plain *validating.ValidateResult // without params every binding has the same
-	for _, i := range c.invocations(ctx, r, host) {
+	invocations := c.invocations(ctx, r, host)
+	var made map[runtime.Object]validating.ValidateResult // several bindings may be for one param, or for none
+	if len(invocations) > 1 {
+		made = make(map[runtime.Object]validating.ValidateResult, len(invocations))
+	}
+	for _, i := range invocations {
 		if i.err != nil {
 			results = append(results, result{binding: i.binding, err: i.err})
 			continue
 		}
-		v := plain
-		if v == nil || i.param != nil {
-			made := c.evaluate(ctx, r, i.param, host)
-			v = &made
-		}
-		if i.param == nil {
-			plain = v
+		v, ok := made[i.param]
+		if !ok {
+			v = c.evaluate(ctx, r, i.param, host)
+			if made != nil {
+				made[i.param] = v
+			}
 		}
 		results = append(results, result{binding: i.binding, decisions: v.Decisions, annotations: v.AuditAnnotations})
 	}

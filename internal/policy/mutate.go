@@ -8,7 +8,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -134,7 +133,8 @@ func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision
 	if s.err = s.apply(ctx, r, host, namespace); s.err != nil {
 		return DecisionError
 	}
-	if same(before, r.versioned.VersionedObject.Object()) {
+	after := r.versioned.VersionedObject.Object()
+	if after == before || len(s.policy.mutator.patchers) > 1 && same(before, after) {
 		return DecisionAllow
 	}
 	return DecisionMutate
@@ -168,9 +168,6 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 			err = unanswered
 		}
 		before := r.versioned.VersionedObject.Object()
-		if err == nil && same(before, object) {
-			continue
-		}
 		if err == nil {
 			object, err = fit(before, object, host.Objects)
 		}
@@ -178,7 +175,9 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
 			continue
 		}
-		r.versioned.UpdateObject(object)
+		if object != before {
+			r.versioned.UpdateObject(object)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -190,10 +189,9 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Host
 	if host.TypeConverters == nil || host.Objects == nil {
 		return nil, errors.New("schemas are not available here")
 	}
-	kind := r.versioned.VersionedKind
-	converter := host.TypeConverters.GetTypeConverter(kind)
+	converter := r.converter(host.TypeConverters)
 	if converter == nil {
-		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", kind)
+		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", r.versioned.VersionedKind)
 	}
 	return p.Patch(ctx, patch.Request{
 		MatchedResource:     schema.GroupVersionResource(r.raw.Resource),
@@ -203,16 +201,6 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Host
 		Namespace:           namespace,
 		TypeConverter:       converter,
 	}, celconfig.RuntimeCELCostBudget)
-}
-
-// same reports whether two objects are one, or equal.
-func same(a, b runtime.Object) bool {
-	if a == b {
-		return true
-	}
-	ua, okA := a.(*unstructured.Unstructured)
-	ub, okB := b.(*unstructured.Unstructured)
-	return okA && okB && equality.Semantic.DeepEqual(ua.Object, ub.Object)
 }
 
 // refuseMutation denies for a step's error, unless failurePolicy lets it pass.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -31,6 +32,9 @@ type request struct {
 	namespace      *corev1.Namespace
 	namespaceErr   error
 	namespaceKnown bool
+
+	typeConverter  managedfields.TypeConverter
+	converterKnown bool
 }
 
 func newRequest(raw *admissionv1.AdmissionRequest) *request {

@@ -87,6 +87,10 @@ func empty(value any) bool {
 		return len(v) == 0
 	case []any:
 		return len(v) == 0
+	case string:
+		return v == ""
+	case bool:
+		return !v
 	default:
 		return reflect.ValueOf(value).IsZero()
 	}

@@ -1,0 +1,108 @@
+package policy
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// changes are found in an object after a mutation. What is as it was needs not
+// be checked again.
+type changes struct {
+	any     bool // something is not as it was
+	emptied bool // some field is empty that was not there before, or not empty
+}
+
+// same reports whether two objects are one, or equal.
+func same(a, b runtime.Object) bool {
+	if a == b {
+		return true
+	}
+	ua, okA := a.(*unstructured.Unstructured)
+	ub, okB := b.(*unstructured.Unstructured)
+	if !okA || !okB {
+		return false
+	}
+	var c changes
+	c.object(ua.Object, ub.Object)
+	return !c.any
+}
+
+// object is what of an object is not as it was, with the way to it and nothing
+// else; nil where nothing was added to it.
+func (c *changes) object(before, after map[string]any) map[string]any {
+	var changed map[string]any
+	kept := 0
+	for name, value := range after {
+		was, stood := before[name]
+		if stood {
+			kept++
+		}
+		part, differs := c.value(was, value, stood)
+		if !differs {
+			continue
+		}
+		c.emptied = c.emptied || empty(value) && (!stood || !empty(was))
+		if changed == nil {
+			changed = map[string]any{}
+		}
+		changed[name] = part
+	}
+	c.any = c.any || kept < len(before)
+	return changed
+}
+
+// list is likewise of a list. Its elements stand where they did, for messages;
+// objects that are as they were are empty.
+func (c *changes) list(before, after []any) []any {
+	c.any = c.any || len(before) != len(after)
+	var changed []any
+	for i, value := range after {
+		var was any
+		if i < len(before) {
+			was = before[i]
+		}
+		part, differs := c.value(was, value, i < len(before))
+		if !differs {
+			continue
+		}
+		if changed == nil {
+			changed = withEmptyObjects(after)
+		}
+		changed[i] = part
+	}
+	return changed
+}
+
+func withEmptyObjects(list []any) []any {
+	out := make([]any, len(list))
+	for i, value := range list {
+		if _, isObject := value.(map[string]any); isObject {
+			value = map[string]any{}
+		}
+		out[i] = value
+	}
+	return out
+}
+
+// value is what of a value is not as it was, and whether there is such a thing.
+func (c *changes) value(before, after any, stood bool) (changed any, differs bool) {
+	switch a := after.(type) {
+	case map[string]any:
+		b, stillOne := before.(map[string]any)
+		if part := c.object(b, a); stillOne && part != nil {
+			return part, true
+		}
+		c.any = c.any || !stillOne
+		return a, !stillOne || len(a) == 0 && len(b) > 0
+	case []any:
+		b, stillOne := before.([]any)
+		if part := c.list(b, a); stillOne && part != nil {
+			return part, true
+		}
+		c.any = c.any || !stillOne
+		return a, !stillOne || len(a) == 0 && len(b) > 0
+	}
+	differs = !stood || before != after
+	c.any = c.any || differs
+	return after, differs
+}

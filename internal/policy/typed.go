@@ -1,0 +1,57 @@
+package policy
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	smd "sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// remembering is the type converter of one request. The mutations of a request
+// follow each other on one object: what the one before them read or made need
+// not be checked against the schema again.
+type remembering struct {
+	managedfields.TypeConverter
+	current, made typedObject
+}
+
+type typedObject struct {
+	object runtime.Object
+	typed  *smd.TypedValue
+}
+
+// ObjectToTyped implements managedfields.TypeConverter. Options are given with
+// the object to mutate, and none with what is merged into it.
+func (c *remembering) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
+	if c.made.object == object {
+		c.current = c.made
+	}
+	if c.current.object == object {
+		return c.current.typed, nil
+	}
+	value, err := c.TypeConverter.ObjectToTyped(object, options...)
+	if err == nil && len(options) > 0 {
+		c.current = typedObject{object, value}
+	}
+	return value, err
+}
+
+// TypedToObject implements managedfields.TypeConverter.
+func (c *remembering) TypedToObject(value *smd.TypedValue) (runtime.Object, error) {
+	object, err := c.TypeConverter.TypedToObject(value)
+	if err == nil {
+		c.made = typedObject{object, value}
+	}
+	return object, err
+}
+
+// converter finds the schema of the object's kind, once for a request: to look
+// for one that is not known takes time.
+func (r *request) converter(converters TypeConverters) managedfields.TypeConverter {
+	if !r.converterKnown {
+		r.converterKnown = true
+		if found := converters.GetTypeConverter(r.versioned.VersionedKind); found != nil {
+			r.typeConverter = &remembering{TypeConverter: found}
+		}
+	}
+	return r.typeConverter
+}
