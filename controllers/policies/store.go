@@ -5,8 +5,6 @@ package policies
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/single"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -60,10 +59,8 @@ type State struct {
 type Store struct {
 	Host policy.Host
 
-	state atomic.Pointer[State]
-
-	mu        sync.Mutex
-	listeners []chan struct{}
+	state     atomic.Pointer[State]
+	listeners single.Listeners
 }
 
 // Registered reports whether the configurations in the API server carry the
@@ -86,30 +83,12 @@ func (s *Store) Loaded() error {
 
 // Subscribe gives a channel that receives after each new state, until ctx
 // ends. A receiver that is busy misses nothing but repetitions.
-func (s *Store) Subscribe(ctx context.Context) <-chan struct{} {
-	c := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listeners = append(s.listeners, c)
-	context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.listeners = slices.DeleteFunc(s.listeners, func(other chan struct{}) bool { return other == c })
-	})
-	return c
-}
+func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
 
 // publish makes a state the current one.
 func (s *Store) publish(state *State) {
 	s.state.Store(state)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.listeners {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	s.listeners.Tell()
 }
 
 // Evaluate answers a request with the policies of a call group.
