@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
@@ -45,6 +46,8 @@ func Decisions() []Decision {
 // count, and safe for concurrent use.
 type Compiled struct {
 	name          string
+	uid           types.UID
+	generation    int64
 	include       []rule
 	exclude       []rule
 	equivalent    bool // matchPolicy: rules are for equivalent resources too
@@ -65,6 +68,8 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 	spec := &p.Spec
 	c := &Compiled{
 		name:          p.Name,
+		uid:           p.UID,
+		generation:    p.Generation,
 		failurePolicy: spec.EffectiveFailurePolicy(),
 		paramKind:     spec.ParamKind.DeepCopy(),
 		reads:         readsOf(spec),

@@ -33,14 +33,8 @@ type Host struct {
 	Now     func() time.Time
 	// Observe is told of each policy's evaluation; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
-	// RecheckEvery says how often a policy that changed an object is run once
-	// more on its own result: for its first change, and then once in this many.
-	// 0 is never.
-	RecheckEvery uint64
-	// NotIdempotent is told of a policy that, so run, changed its own result
-	// again: where its mutations are invoked twice, as the API server may do,
-	// they are applied twice. nil is allowed.
-	NotIdempotent func(policy string)
+	// Recheck says how some changes are checked; nil is not at all.
+	Recheck *Recheck
 	// Panicked is told of a panic in a policy's evaluation; nil is allowed.
 	Panicked func(policy string, value any, stack []byte)
 }

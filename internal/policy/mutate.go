@@ -29,7 +29,9 @@ type mutator struct {
 type step struct {
 	policy *Compiled
 	invocation
-	misconfigured bool // err is about the binding, not of an evaluation
+	misconfigured bool           // err is about the binding, not of an evaluation
+	result        runtime.Object // what it made, if that is to be checked
+	again         []int          // the mutations that changed their own result, when it is
 }
 
 // Mutate answers a request with one JSON patch: the mutations of every policy
@@ -59,6 +61,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 			}
 		}
 	}
+	defer recheck(r, steps, host)
 	if after := r.versioned.VersionedObject.Object(); a.denied == 0 && after != before {
 		return patched(r.raw, before, after)
 	}
@@ -75,8 +78,8 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 	if host.Observe != nil {
 		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
 	}
-	if outcome == DecisionMutate {
-		s.recheck(ctx, r, host)
+	if outcome == DecisionMutate && host.Recheck.due(s.policy) {
+		s.result = r.versioned.VersionedObject.Object()
 	}
 }
 
@@ -140,23 +143,6 @@ func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision
 	return DecisionMutate
 }
 
-// recheck runs a step that changed the object once more, on its own result,
-// and reports one that changes it again. Nothing else comes of it. The first
-// change by a policy is checked, and then one in host.RecheckEvery.
-func (s *step) recheck(ctx context.Context, r *request, host Host) {
-	if host.RecheckEvery == 0 || host.NotIdempotent == nil || (s.policy.changes.Add(1)-1)%host.RecheckEvery != 0 {
-		return
-	}
-	result := r.versioned.VersionedObject.Object()
-	again := *s
-	host.Panicked = nil
-	outcome := again.run(ctx, r, host)
-	r.versioned.UpdateObject(result)
-	if outcome == DecisionMutate {
-		host.NotIdempotent(s.policy.name)
-	}
-}
-
 // apply runs every mutation on the result of the one before. A mutation that
 // fails does not stop those after it, as in the API server; with failurePolicy
 // Ignore, what succeeded stays.
@@ -175,8 +161,12 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
 			continue
 		}
-		if object != before {
-			r.versioned.UpdateObject(object)
+		if object == before {
+			continue
+		}
+		r.versioned.UpdateObject(object)
+		if s.result != nil {
+			s.again = append(s.again, i)
 		}
 	}
 	return errors.Join(errs...)

@@ -305,31 +305,33 @@ func TestMutationsThatAreNotIdempotent(t *testing.T) {
 	appending := patching(op("add", "/spec/containers/-", `Object.spec.containers{name: "mesh"}`))
 	tests := map[string]struct {
 		spec string
-		want bool
+		want []int // the mutations
 	}{
-		"appending patch":          {mutations(appending), true},
-		"appending, once":          {"matchConditions: [{name: c, expression: 'object.spec.containers.size() < 3'}]\n" + mutations(appending), false},
-		"apply":                    {mutations(applying(`Object{spec: Object.spec{containers: [Object.spec.containers{name: "mesh"}]}}`)), false},
-		"counting":                 {mutations(label("n", `string(object.metadata.labels.size())`), label("m", `string(object.metadata.labels.size())`)), true},
-		"suffix":                   {mutations(label("team", `object.metadata.labels.team + "x"`)), true},
-		"there and back":           {mutations(label("a", `has(object.metadata.labels.a) && object.metadata.labels.a == "1" ? "2" : "1"`)), true},
-		"fails the second time":    {mutations(patching(op("remove", "/metadata/labels/team", ""))), false},
-		"does nothing":             {mutations(label("team", `"shop"`)), false},
-		"appending, other changes": {mutations(label("a", `"b"`), appending), true},
+		"appending patch":          {mutations(appending), []int{0}},
+		"appending, once":          {"matchConditions: [{name: c, expression: 'object.spec.containers.size() < 3'}]\n" + mutations(appending), nil},
+		"apply":                    {mutations(applying(`Object{spec: Object.spec{containers: [Object.spec.containers{name: "mesh"}]}}`)), nil},
+		"counting":                 {mutations(label("n", `string(object.metadata.labels.size())`), label("m", `string(object.metadata.labels.size())`)), []int{0, 1}},
+		"suffix":                   {mutations(label("team", `object.metadata.labels.team + "x"`)), []int{0}},
+		"there and back":           {mutations(label("a", `has(object.metadata.labels.a) && object.metadata.labels.a == "1" ? "2" : "1"`)), []int{0}},
+		"one undoes another":       {mutations(label("a", `"1"`), label("a", `"2"`)), nil},
+		"fails the second time":    {mutations(patching(op("remove", "/metadata/labels/team", ""))), nil},
+		"does nothing":             {mutations(label("team", `"shop"`)), nil},
+		"appending, other changes": {mutations(label("a", `"b"`), appending), []int{1}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			group := groupFrom(t, map[string]string{"p": tc.spec})
+			p := policyFrom(t, "p", tc.spec)
+			p.UID, p.Generation = "u", 3
+			group := groupOf(t, []*v1alpha1.WebhookPolicy{p})
 			raw := podInput(t, admission.Create).review(t)
 			host := testWorld.host()
 			plain := mutate(t, group, raw, host)
-			host.RecheckEvery = 3
-			found, observed := 0, 0
-			host.NotIdempotent = func(policy string) {
-				if policy != "p" {
-					t.Errorf("policy = %q", policy)
-				}
-				found++
+			var found, want []Repeat
+			checks, observed := 0, 0
+			host.Recheck = &Recheck{
+				First: 2, Every: 3,
+				Later: func(check func(context.Context)) { checks++; check(t.Context()) },
+				Found: func(r Repeat) { found = append(found, r) },
 			}
 			host.Observe = func(string, admissionv1.Operation, Decision, time.Duration) { observed++ }
 			for range 7 {
@@ -337,8 +339,52 @@ func TestMutationsThatAreNotIdempotent(t *testing.T) {
 					t.Errorf("the answer changed with the check:\n%s", diff)
 				}
 			}
-			if want := map[bool]int{true: 3}[tc.want]; found != want || observed != 7 {
-				t.Errorf("found %d times in 7 changes, want %d; observed %d times", found, want, observed)
+			due := 4 // the first two, the third and the sixth
+			if name == "does nothing" {
+				due = 0
+			}
+			if tc.want != nil {
+				want = slices.Repeat([]Repeat{{Policy: "p", UID: "u", Generation: 3, Mutations: tc.want}}, due)
+			}
+			if diff := cmp.Diff(want, found); diff != "" || checks != due || observed != 7 {
+				t.Errorf("%d checks in 7 changes, want %d; observed %d times; found (-want +got):\n%s", checks, due, observed, diff)
+			}
+		})
+	}
+}
+
+// TestChecksHaveTheirOwnTime: a check runs when its request is over, and one
+// that comes to nothing says nothing.
+func TestChecksHaveTheirOwnTime(t *testing.T) {
+	for name, want := range map[string][]string{"time left": {"first", "third"}, "no time left": nil} {
+		t.Run(name, func(t *testing.T) {
+			group := groupFrom(t, map[string]string{
+				"first":  mutations(label("team", `object.metadata.labels.team + "x"`)),
+				"second": mutations(label("a", "object.metadata.labels.team")),
+				"third":  mutations(label("b", `object.metadata.labels.?b.orValue("") + object.metadata.labels.team`)),
+			})
+			request, over := context.WithCancel(t.Context())
+			var checks []func(context.Context)
+			var found []string
+			host := testWorld.host()
+			host.Recheck = &Recheck{
+				First: 1, Every: 100,
+				Later: func(check func(context.Context)) { checks = append(checks, check) },
+				Found: func(r Repeat) { found = append(found, r.Policy) },
+			}
+			if _, err := group.Mutate(request, podInput(t, admission.Create).review(t), host); err != nil {
+				t.Fatal(err)
+			}
+			over()
+			ctx := t.Context()
+			if name == "no time left" {
+				ctx = request
+			}
+			for _, check := range checks {
+				check(ctx)
+			}
+			if diff := cmp.Diff(want, found); diff != "" || len(checks) != 1 {
+				t.Errorf("%d checks found (-want +got):\n%s", len(checks), diff)
 			}
 		})
 	}
