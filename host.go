@@ -31,6 +31,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/params"
 	"github.com/ostiary/ostiary/controllers/resources"
 	"github.com/ostiary/ostiary/controllers/schemas"
+	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/controllers/typechecking"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -39,6 +40,14 @@ import (
 // liveRead bounds the reads past a cache that a request may wait for, where
 // the API server's code makes them without the request's own time.
 const liveRead = time.Second
+
+// Of the changes that a policy makes, the first are checked for being made again
+// on their own result, and then one in so many: an evaluation more, beside the
+// requests.
+const (
+	recheckFirst = 10
+	recheckEvery = 1000
+)
 
 // surroundings are what evaluations read beside the request.
 type surroundings struct {
@@ -114,6 +123,10 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 	}
 	found := namespaces{cached: r.manager.GetCache(), live: r.manager.GetAPIReader()}
 	log := r.log.WithName("policies")
+	repeats := &status.Repeats{Client: r.manager.GetClient(), Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}}
+	if err := repeats.SetupWithManager(r.manager); err != nil {
+		return policy.Host{}, err
+	}
 	return policy.Host{
 		Namespaces:     found,
 		Params:         r.around.params,
@@ -123,6 +136,10 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 		Objects:        r.around.resources.Interfaces(scheme.Scheme),
 		Now:            clock.RealClock{}.Now,
 		Observe:        counts.Observe,
+		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: repeats.Later, Found: func(found policy.Repeat) {
+			counts.NotIdempotent(found.Policy)
+			repeats.Found(found)
+		}},
 		Panicked: func(name string, value any, stack []byte) {
 			counts.Panicked()
 			log.Error(fmt.Errorf("panic: %v", value), "evaluation panicked", "policy", name, "stack", string(stack))

@@ -28,6 +28,9 @@ const (
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled is present and true while only its author can mend the policy.
 	ConditionStalled = "Stalled"
+	// ConditionIdempotent is present and false where the policy's mutations were
+	// seen to change their own result again. It does not bear on Ready.
+	ConditionIdempotent = "Idempotent"
 )
 
 // The defaults below are computed, never written into the user's object, so

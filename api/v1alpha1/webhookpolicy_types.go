@@ -184,7 +184,8 @@ type WebhookPolicyStatus struct {
 
 	// conditions are Accepted (the policy compiles and may be registered),
 	// Registered (the API server has been told to send its requests here),
-	// and Ready (both); Reconciling and Stalled stand only while they are true.
+	// and Ready (both); Reconciling and Stalled stand only while they are true,
+	// Idempotent only while it is false.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

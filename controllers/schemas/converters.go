@@ -17,6 +17,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 
@@ -42,6 +43,9 @@ const (
 	// broken, and no longer keeps a replica that starts from its work. The first
 	// look may be too early: the list of schemas is then still on its way.
 	tries = 3
+	// grace is how long what a generation of a policy lacks counts as being on its
+	// way: it takes a moment to read the schemas that it is the first to need.
+	grace = 10 * time.Second
 	// readyWithin is how long a replica that starts is held back in any case.
 	readyWithin = time.Minute
 )
@@ -94,16 +98,24 @@ type Converters struct {
 	log       logr.Logger
 	listeners single.Listeners
 	wake      chan struct{}
+	lasting   int // how many policies lacked something for long, at the last read
 
 	known atomic.Pointer[documents] // replaced as a whole; requests read it
 
 	mu       sync.Mutex
 	policies []*v1alpha1.WebhookPolicy
+	since    map[types.UID]want                    // of those policies
 	fetching map[schema.GroupVersion]chan struct{} // closed when done
 	wanted   bool                                  // Want has been called
 	looks    int                                   // how often what was wanted first has been looked for
 	warm     bool                                  // it has been read, or is broken
 	deadline <-chan time.Time
+}
+
+// want says since when a generation of a policy is wanted.
+type want struct {
+	generation int64
+	since      time.Time
 }
 
 // New makes converters that know nothing yet. The manager is run by Start.
@@ -158,6 +170,7 @@ func (c *Converters) Start(ctx context.Context) error {
 func (c *Converters) Want(policies []*v1alpha1.WebhookPolicy) {
 	c.mu.Lock()
 	c.policies = slices.DeleteFunc(slices.Clone(policies), func(p *v1alpha1.WebhookPolicy) bool { return !p.Spec.Mutates() })
+	c.since = since(c.since, c.policies, time.Now())
 	if !c.wanted {
 		c.wanted, c.deadline = true, time.After(readyWithin)
 	}
@@ -166,6 +179,19 @@ func (c *Converters) Want(policies []*v1alpha1.WebhookPolicy) {
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// since keeps when each policy's generation was wanted first.
+func since(before map[types.UID]want, policies []*v1alpha1.WebhookPolicy, now time.Time) map[types.UID]want {
+	after := make(map[types.UID]want, len(policies))
+	for _, p := range policies {
+		w, ok := before[p.UID]
+		if !ok || w.generation != p.Generation {
+			w = want{p.Generation, now}
+		}
+		after[p.UID] = w
+	}
+	return after
 }
 
 // Ready is an error while what was wanted first, when this replica started, has
@@ -255,14 +281,31 @@ func (c *Converters) read() (complete bool) {
 			changed = c.update(func(known documents) { known[gv] = found }) || changed
 		}
 	}
-	complete = c.resources.Ready() == nil && !slices.ContainsFunc(policies, func(p *v1alpha1.WebhookPolicy) bool { return c.Missing(p) != "" })
+	missing, lasting := c.count(policies)
+	complete = c.resources.Ready() == nil && missing == 0
 	if wanted {
 		c.looked(complete)
 	}
-	if changed {
+	if changed || lasting != c.lasting {
+		c.lasting = lasting
 		c.listeners.Tell()
 	}
 	return complete
+}
+
+// count counts the policies that lack something, and those of them where that
+// is no longer a matter of time.
+func (c *Converters) count(policies []*v1alpha1.WebhookPolicy) (missing, lasting int) {
+	for _, p := range policies {
+		lack, passing := c.Missing(p)
+		if lack != "" {
+			missing++
+		}
+		if lack != "" && !passing {
+			lasting++
+		}
+	}
+	return missing, lasting
 }
 
 func (c *Converters) looked(complete bool) {
@@ -289,9 +332,23 @@ func rulesOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.NamedRuleWithO
 	return p.Spec.MatchConstraints.ResourceRules
 }
 
-// Missing says what a policy's mutations lack to be applied, if anything. Rules
-// with wildcards are taken to be for whatever there is.
-func (c *Converters) Missing(p *v1alpha1.WebhookPolicy) string {
+// Missing says what a policy's mutations lack to be applied, if anything. It is
+// passing while that may be since it was not looked for long enough.
+func (c *Converters) Missing(p *v1alpha1.WebhookPolicy) (missing string, passing bool) {
+	if missing = c.missing(p); missing == "" {
+		return "", false
+	}
+	if c.Ready() != nil {
+		return missing, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.since[p.UID]
+	return missing, !ok || w.generation != p.Generation || time.Since(w.since) < grace
+}
+
+// missing takes rules with wildcards to be for whatever there is.
+func (c *Converters) missing(p *v1alpha1.WebhookPolicy) string {
 	if !p.Spec.Mutates() {
 		return ""
 	}

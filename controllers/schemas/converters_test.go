@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/client-go/discovery"
@@ -114,7 +116,10 @@ func crd(group, field string) *unstructured.Unstructured {
 }
 
 func missing(c *Converters, p *v1alpha1.WebhookPolicy) func() string {
-	return func() string { return c.Missing(p) }
+	return func() string {
+		missing, _ := c.Missing(p)
+		return missing
+	}
 }
 
 func TestSchemasAreReadAhead(t *testing.T) {
@@ -206,6 +211,64 @@ func TestMissing(t *testing.T) {
 			NewWithT(t).Eventually(missing(c, tc.policy)).WithTimeout(eventually).WithPolling(pause).Should(Equal(tc.want))
 		})
 	}
+}
+
+// What a new generation lacks is on its way at first; that it is not is told.
+func TestWhatIsMissingIsPassingAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(nil, resources.New(nil, logr.Discard()), logr.Discard())
+		told := c.Subscribe(t.Context())
+		newPolicy := func(uid types.UID, generation int64) *v1alpha1.WebhookPolicy {
+			p := mutating("none.test", "v1", "nothings", apply)
+			p.UID, p.Generation = uid, generation
+			return p
+		}
+		want := func(when string, p *v1alpha1.WebhookPolicy, passing bool) {
+			t.Helper()
+			if missing, got := c.Missing(p); missing == "" || got != passing {
+				t.Errorf("%s: Missing() = %q, passing %t, want %t", when, missing, got, passing)
+			}
+		}
+		wantTold := func(when string, want bool) {
+			t.Helper()
+			c.read()
+			select {
+			case <-told:
+				if !want {
+					t.Errorf("%s: told of nothing", when)
+				}
+			default:
+				if want {
+					t.Errorf("%s: not told", when)
+				}
+			}
+		}
+		first := newPolicy("u", 1)
+		c.Want([]*v1alpha1.WebhookPolicy{first})
+		time.Sleep(readyWithin - time.Second)
+		want("while the replica starts", first, true)
+		wantTold("while the replica starts", false)
+		time.Sleep(time.Second)
+		want("later", first, false)
+		wantTold("later", true)
+		wantTold("later still", false)
+
+		second, other := newPolicy("u", 2), newPolicy("v", 2)
+		want("not wanted yet", second, true)
+		c.Want([]*v1alpha1.WebhookPolicy{second, other})
+		want("a new generation", second, true)
+		wantTold("a new generation", true)
+		time.Sleep(grace - 1)
+		c.Want([]*v1alpha1.WebhookPolicy{second})
+		want("not long enough", second, true)
+		wantTold("not long enough", false)
+		time.Sleep(1)
+		want("long enough", second, false)
+		wantTold("long enough", true)
+		if len(c.since) != 1 {
+			t.Errorf("%d policies are remembered, want the one that is wanted", len(c.since))
+		}
+	})
 }
 
 func TestKindThatIsInstalledLaterAndChanges(t *testing.T) {

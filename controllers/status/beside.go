@@ -20,10 +20,9 @@ type Params interface {
 
 // Schemas know those of the kinds that policies mutate.
 type Schemas interface {
-	// Missing says what a policy's mutations lack.
-	Missing(p *v1alpha1.WebhookPolicy) string
-	// Ready is an error while that is only a matter of time.
-	Ready() error
+	// Missing says what a policy's mutations lack, and whether that may be only a
+	// matter of time.
+	Missing(p *v1alpha1.WebhookPolicy) (missing string, passing bool)
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
@@ -65,8 +64,11 @@ func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
 		}
 	}
 	if r.Schemas != nil {
-		if missing := r.Schemas.Missing(p); missing != "" {
-			return lack{reason: ReasonSchemaNotReady, message: missing, passing: r.Schemas.Ready() != nil}
+		switch missing, passing := r.Schemas.Missing(p); {
+		case passing:
+			return lack{reason: ReasonSchemaNotReady, message: "the schemas of the kinds to mutate are being read", passing: true}
+		case missing != "":
+			return lack{reason: ReasonSchemaNotReady, message: missing}
 		}
 	}
 	return lack{}

@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -27,17 +26,11 @@ type world struct {
 }
 
 func (w *world) State(*admissionregistrationv1.ParamKind) (bool, string) { return w.synced, w.problem }
-func (w *world) Missing(*v1alpha1.WebhookPolicy) string                  { return w.missing }
+func (w *world) Missing(*v1alpha1.WebhookPolicy) (string, bool)          { return w.missing, w.reading }
 func (w *world) Found(*v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
 	return w.found
 }
 func (w *world) Subscribe(ctx context.Context) <-chan struct{} { return w.listeners.Subscribe(ctx) }
-func (w *world) Ready() error {
-	if w.reading {
-		return errors.New("reading")
-	}
-	return nil
-}
 
 func withParams(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
@@ -60,7 +53,7 @@ func TestLacks(t *testing.T) {
 		"params that no binding names": {unused, &world{problem: "forbidden"}, lack{}},
 		"no params":                    {newPolicy(), &world{problem: "forbidden"}, lack{}},
 		"a schema":                     {newPolicy(), &world{missing: "no schema"}, lack{reason: "SchemaNotReady", message: "no schema"}},
-		"a schema that is being read":  {newPolicy(), &world{missing: "no schema", reading: true}, lack{reason: "SchemaNotReady", message: "no schema", passing: true}},
+		"a schema that is being read":  {newPolicy(), &world{missing: "no schema", reading: true}, lack{reason: "SchemaNotReady", message: "the schemas of the kinds to mutate are being read", passing: true}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

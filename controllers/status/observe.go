@@ -31,6 +31,8 @@ const (
 	ReasonSchemaNotReady = "SchemaNotReady"
 	// ReasonInForce means that the API server sends requests to the policy.
 	ReasonInForce = "InForce"
+	// ReasonNotIdempotent means that mutations were seen to change their own result again.
+	ReasonNotIdempotent = "NotIdempotent"
 )
 
 const (

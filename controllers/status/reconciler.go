@@ -1,5 +1,6 @@
 // Package status reports, in each policy's status and in events, what has been
-// observed of the policy. Only the leader runs it.
+// observed of the policy. Only the leader runs the Reconciler, and every replica
+// Repeats.
 package status
 
 import (
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -105,11 +107,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, &p); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	repeat := repeatOf(&p.Status).DeepCopy()
+	meta.RemoveStatusCondition(&p.Status.Conditions, v1alpha1.ConditionIdempotent) // which is not this reconciler's
 	p.Status = r.latest(&p)
 	state := r.Store.State()
 	beside := r.beside(&p)
 	if !tellable(&p, state, beside) {
 		return ctrl.Result{}, nil // each new state asks again
+	}
+	if repeat != nil && !about(repeat, p.Generation) {
+		if done, err := writeRepeat(ctx, r.Client, &p); err != nil || !done {
+			return ctrl.Result{RequeueAfter: again}, err
+		}
 	}
 	want := observe(&p, state, beside, metav1.NewTime(r.Clock.Now()))
 	if equality.Semantic.DeepEqual(p.Status, want) {
@@ -135,24 +144,37 @@ func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) b
 }
 
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) error {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
+	version, err := apply(ctx, r.Client, p, "", &want, fieldManager)
+	if passed(err) {
+		return nil // it is gone; the cache will say so
+	}
 	if err != nil {
-		return fmt.Errorf("converting the status of policy %s: %w", p.Name, err)
+		return err
+	}
+	r.written.Store(p.UID, written{resourceVersion: version, status: want})
+	return nil
+}
+
+// apply writes what a field manager says of a policy's status, if the policy
+// still has that version, where one is given. It returns the new one.
+func apply(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, version string, status *v1alpha1.WebhookPolicyStatus, manager string) (string, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	if err != nil {
+		return "", fmt.Errorf("converting the status of policy %s: %w", p.Name, err)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicy"))
 	u.SetName(p.Name)
 	u.SetUID(p.UID) // a policy of the same name that was created since is not this one
-	err = r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership)
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		return nil // it is gone; the cache will say so
-	case err != nil:
-		return fmt.Errorf("writing the status of policy %s: %w", p.Name, err)
+	u.SetResourceVersion(version)
+	if err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(manager), client.ForceOwnership); err != nil {
+		return "", fmt.Errorf("writing the status of policy %s: %w", p.Name, err)
 	}
-	r.written.Store(p.UID, written{resourceVersion: u.GetResourceVersion(), status: want})
-	return nil
+	return u.GetResourceVersion(), nil
 }
+
+// passed reports whether a write failed since the policy is gone, or another by now.
+func passed(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // latest is the policy's status: as the cache shows it, or as it was written,
 // where that is later.
@@ -173,12 +195,15 @@ func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicySta
 // cannot be for want of something, and when a generation of it is refused.
 func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, lack lack) {
 	was, is := ready(before), ready(after)
+	lacking := is.Reason == lack.reason && lack.message != ""
 	accepted := find(after, v1alpha1.ConditionAccepted)
 	refused := find(before, v1alpha1.ConditionAccepted)
 	switch {
 	case accepted.Status == metav1.ConditionFalse && (refused.Status != metav1.ConditionFalse || refused.ObservedGeneration != accepted.ObservedGeneration):
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, accepted.Reason, "Refuse", "%s", short(accepted.Message))
-	case is.Reason == lack.reason && lack.message != "" && !lack.passing && was.Message != is.Message:
+	case lacking && lack.passing:
+		// It is on its way, as for any new policy.
+	case lacking && was.Message != is.Message:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))

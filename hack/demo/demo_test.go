@@ -72,7 +72,7 @@ func wantNothingLeft(t *testing.T, dir string) {
 func TestKubectlErrors(t *testing.T) {
 	shell, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	k := kubectl{path: shell, home: t.TempDir()}
 	r, err := k.run(t.Context(), "-c", "echo out; echo err >&2; exit 7")

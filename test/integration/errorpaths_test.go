@@ -362,10 +362,10 @@ func TestSchemaThatIsNotPublished(t *testing.T) {
 	c.apply(t, newPolicy("schema-fail", namespace, of), newPolicy("schema-ignore", namespace, of, failing(admissionregistrationv1.Ignore)))
 	for _, name := range []string{"schema-fail", "schema-ignore"} {
 		c.awaitCondition(t, name, v1alpha1.ConditionRegistered, metav1.ConditionTrue)
-		p := c.awaitCondition(t, name, v1alpha1.ConditionReady, metav1.ConditionFalse)
-		if ready := condition(p, v1alpha1.ConditionReady); ready.Reason != "SchemaNotReady" || !strings.Contains(ready.Message, "PodDisruptionBudget in policy/v1") {
-			t.Errorf("%s: Ready is %s: %s", name, ready.Reason, ready.Message)
-		}
+		await(t).Eventually(func() string { // first it is on its way
+			ready := condition(c.awaitCondition(t, name, v1alpha1.ConditionReady, metav1.ConditionFalse), v1alpha1.ConditionReady)
+			return ready.Reason + ": " + ready.Message
+		}).Should(And(HavePrefix("SchemaNotReady: "), ContainSubstring("PodDisruptionBudget in policy/v1")))
 	}
 	budget := func(name string) *policyv1.PodDisruptionBudget {
 		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}

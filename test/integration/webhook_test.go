@@ -89,7 +89,9 @@ const reviewUID = "6d5f0b0e-6b0c-4f5e-9a37-2f3b1e3a9f11"
 // review asks about a ConfigMap that a probe would create.
 func review(t *testing.T, version, namespace, verdict string) []byte {
 	t.Helper()
-	object, err := json.Marshal(configMap(namespace, verdict))
+	sent := configMap(namespace, verdict)
+	sent.APIVersion, sent.Kind = "v1", "ConfigMap"
+	object, err := json.Marshal(sent)
 	must(t, err)
 	body, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/" + version, Kind: "AdmissionReview"},
