@@ -112,7 +112,8 @@ func withoutServerSet(object map[string]any) map[string]any {
 	return object
 }
 
-// withoutGeneratedName replaces the name that the server made of generateName.
+// withoutGeneratedName replaces the name that the server made of generateName,
+// also where an expression made capital letters of it.
 func withoutGeneratedName(r Request, a *Answer) (*Answer, error) {
 	var body struct {
 		Metadata struct {
@@ -122,7 +123,7 @@ func withoutGeneratedName(r Request, a *Answer) (*Answer, error) {
 	if err := json.Unmarshal(r.Body, &body); err != nil || body.Metadata.GenerateName == "" {
 		return a, nil //nolint:nilerr // a patch has no generateName
 	}
-	generated := regexp.MustCompile(regexp.QuoteMeta(body.Metadata.GenerateName) + `[bcdfghjklmnpqrstvwxz2456789]{5}`)
+	generated := regexp.MustCompile("(?i)" + regexp.QuoteMeta(body.Metadata.GenerateName) + `[bcdfghjklmnpqrstvwxz2456789]{5}`)
 	text, err := json.Marshal(a)
 	if err != nil {
 		return nil, fmt.Errorf("encoding an answer: %w", err)

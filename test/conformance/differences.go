@@ -48,6 +48,7 @@ func knownDifferences() []difference {
 		{name: "other-version", row: "mutating a built-in kind in another version", normalise: otherVersions},
 		{name: "reinvocation", row: "how often `IfNeeded` invokes mutations again", normalise: reinvocations},
 		{name: "subresource-kinds", row: "`ApplyConfiguration` for a `Scale` or `Eviction`", normalise: subresourceKinds},
+		{name: "custom-scale", row: "mutating the `Scale` of a custom resource", normalise: customScales},
 		{name: "kind-of-params", row: "`apiVersion` and `kind` of params, in mutations", normalise: kindsOfParams},
 		{name: "defaults-between", row: "defaults between mutations", normalise: defaultsBetween},
 		{name: "exempt-namespaces", row: "namespaces that the cluster lives in", normalise: exemptNamespaces},
