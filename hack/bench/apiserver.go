@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -42,19 +41,14 @@ func (t apiTarget) ask(ctx context.Context, template []byte, number int64) (verd
 		return verdict{}, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	response, err := t.client.Do(request)
-	if err != nil {
-		return verdict{}, err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	code, content, err := send(t.client, request)
 	switch {
 	case err != nil:
 		return verdict{}, err
-	case response.StatusCode == http.StatusForbidden || response.StatusCode == http.StatusUnprocessableEntity:
+	case code == http.StatusForbidden || code == http.StatusUnprocessableEntity:
 		return verdict{}, nil // the text has the pod's name
-	case response.StatusCode != http.StatusCreated:
-		return verdict{}, &statusError{response.StatusCode, fmt.Sprintf("%.200s", content)}
+	case code != http.StatusCreated:
+		return verdict{}, &statusError{code, fmt.Sprintf("%.200s", content)}
 	}
 	for _, mark := range t.marks {
 		if !bytes.Contains(content, []byte(mark)) {

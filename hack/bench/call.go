@@ -87,19 +87,25 @@ func (t target) askOne(ctx context.Context, url string, body []byte, uid string)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json, */*")
-	response, err := t.client.Do(request)
-	if err != nil {
-		return verdict{}, err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	code, content, err := send(t.client, request)
 	switch {
 	case err != nil:
 		return verdict{}, err
-	case response.StatusCode != http.StatusOK:
-		return verdict{}, &statusError{response.StatusCode, fmt.Sprintf("%.200s", content)}
+	case code != http.StatusOK:
+		return verdict{}, &statusError{code, fmt.Sprintf("%.200s", content)}
 	}
 	return readVerdict(content, uid)
+}
+
+// send sends a request and reads its answer, of which 1 MiB is enough.
+func send(client *http.Client, request *http.Request) (code int, content []byte, err error) {
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	content, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	return response.StatusCode, content, err
 }
 
 func readVerdict(content []byte, uid string) (verdict, error) {
