@@ -197,7 +197,7 @@ func (s *Store) Params(ctx context.Context, kind *admissionregistrationv1.ParamK
 		return nil, err
 	}
 	if len(found) > 1 {
-		slices.SortFunc(found, byNamespaceAndName)
+		sortByName(found)
 	}
 	return found, nil
 }
@@ -221,13 +221,26 @@ func uniform(found []runtime.Object, gvk schema.GroupVersionKind) error {
 	return nil
 }
 
-func byNamespaceAndName(a, b runtime.Object) int {
-	ua, okA := a.(*unstructured.Unstructured)
-	ub, okB := b.(*unstructured.Unstructured)
-	if !okA || !okB {
-		return 0 // uniform has seen to it
+// sortByName sorts by namespace, then name. Each is looked up once for an object,
+// not for each comparison: a request may read a thousand params.
+func sortByName(found []runtime.Object) {
+	type named struct {
+		namespace, name string
+		object          runtime.Object
 	}
-	return cmp.Or(cmp.Compare(ua.GetNamespace(), ub.GetNamespace()), cmp.Compare(ua.GetName(), ub.GetName()))
+	all := make([]named, len(found))
+	for i, o := range found {
+		all[i].object = o
+		if u, ok := o.(*unstructured.Unstructured); ok { // uniform has seen to it
+			all[i].namespace, all[i].name = u.GetNamespace(), u.GetName()
+		}
+	}
+	slices.SortFunc(all, func(a, b named) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	for i := range all {
+		found[i] = all[i].object
+	}
 }
 
 func parse(kind *admissionregistrationv1.ParamKind) (schema.GroupVersionKind, error) {

@@ -48,9 +48,10 @@ func pairs(comparison string) ([]pairCase, error) {
 		both := []int{fewCallers, manyCallers}
 		return []pairCase{{b, both}, {c, both}}, errors.Join(errB, errC)
 	case comparesParams:
+		few := []int{fewCallers}
 		return []pairCase{
-			{bench.ParamsPair(64, paramsNamespace), []int{fewCallers}},
-			{bench.ParamsPair(manyParams, paramsNamespace), []int{fewCallers}},
+			{bench.ParamsPair(64, paramsNamespace), few}, {bench.ParamsPair(manyParams, paramsNamespace), few},
+			{bench.BindingsPair(64, paramsNamespace), few}, {bench.BindingsPair(manyParams, paramsNamespace), few},
 		}, nil
 	default:
 		var out []pairCase

@@ -77,10 +77,11 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 	if w.address, err = freeAddress(ctx); err != nil {
 		return nil, err
 	}
-	w.log.Print("Installing Ostiary, and starting a webhook that allows everything")
-	if err := w.install(ctx); err != nil {
-		return nil, err
+	w.log.Print("Installing Ostiary")
+	if err := w.install(ctx); err != nil || len(o.sets) == 0 {
+		return w, err
 	}
+	w.log.Print("Building and starting a webhook that allows everything")
 	w.noop, err = w.startNoop(ctx)
 	return w, err
 }

@@ -76,30 +76,64 @@ func SentinelPair() *Pair {
 // ParamsPair is one policy that is evaluated with each of so many ConfigMaps in
 // a namespace, all of which a pod has to satisfy.
 func ParamsPair(count int, namespace string) *Pair {
-	selected := map[string]string{"bench": "params"}
-	last := fmt.Sprintf("forbidden-%d", count-1)
-	p := &Pair{Name: fmt.Sprintf("%d params", count), Policies: 1, Refused: map[string]string{ProbeLabel: last}}
-	for i := range count {
-		p.Params = append(p.Params, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("param-%d", i), Namespace: namespace, Labels: selected},
-			Data:       map[string]string{"label": fmt.Sprintf("forbidden-%d", i)},
-		})
+	p := &Pair{Name: fmt.Sprintf("%d params", count), Policies: 1, Params: params(count, namespace)}
+	ours := readingParams("params")
+	ours.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
+		Selector: &metav1.LabelSelector{MatchLabels: p.Params[0].Labels}, Namespace: namespace,
+		ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
 	}
-	ours := onPods("params", v1alpha1.WebhookPolicySpec{
+	p.Ostiary = []*v1alpha1.WebhookPolicy{ours}
+	p.Native = validating(ours)
+	p.Refused = map[string]string{ProbeLabel: p.Params[count-1].Data["label"]}
+	p.narrow()
+	return p
+}
+
+// bindingsOfOne is how many bindings a policy of BindingsPair has.
+const bindingsOfOne = 64
+
+// BindingsPair is as many bindings, each with a ConfigMap of its own. A
+// WebhookPolicy holds its bindings, of which there can be 100, so that many of
+// them are those of several policies.
+func BindingsPair(count int, namespace string) *Pair {
+	p := &Pair{Name: fmt.Sprintf("%d bindings", count), Policies: (count + bindingsOfOne - 1) / bindingsOfOne, Params: params(count, namespace)}
+	for some := range slices.Chunk(p.Params, bindingsOfOne) {
+		ours := readingParams(fmt.Sprintf("bindings-%d", len(p.Ostiary)))
+		deny := ours.Spec.Bindings[0].ValidationActions
+		ours.Spec.Bindings = nil
+		for _, param := range some {
+			ours.Spec.Bindings = append(ours.Spec.Bindings, v1alpha1.Binding{Name: param.Name, ValidationActions: deny, ParamRef: &admissionregistrationv1.ParamRef{
+				Name: param.Name, Namespace: namespace, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+			}})
+		}
+		p.Ostiary = append(p.Ostiary, ours)
+		p.Native = append(p.Native, validating(ours)...)
+	}
+	p.Refused = map[string]string{ProbeLabel: p.Params[count-1].Data["label"]}
+	p.narrow()
+	return p
+}
+
+func params(count int, namespace string) []*corev1.ConfigMap {
+	out := make([]*corev1.ConfigMap, count)
+	for i := range out {
+		out[i] = &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("param-%d", i), Namespace: namespace, Labels: map[string]string{"bench": "params"}},
+			Data:       map[string]string{"label": fmt.Sprintf("forbidden-%d", i)},
+		}
+	}
+	return out
+}
+
+// readingParams refuses pods with the label that a param names.
+func readingParams(name string) *v1alpha1.WebhookPolicy {
+	return onPods(name, v1alpha1.WebhookPolicySpec{
 		ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
 		Validations: []admissionregistrationv1.Validation{{
 			Expression:        "object.metadata.?labels.probe.orValue('') != params.data.label",
 			MessageExpression: "'the label probe must not be ' + params.data.label",
 		}},
 	})
-	ours.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
-		Selector: &metav1.LabelSelector{MatchLabels: selected}, Namespace: namespace,
-		ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
-	}
-	p.Ostiary = []*v1alpha1.WebhookPolicy{ours}
-	p.Native = validating(ours)
-	p.narrow()
-	return p
 }
 
 // ParamsHolder is a native policy for no pod, to be kept while pairs with params
@@ -160,21 +194,29 @@ func onPods(name string, spec v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolic
 	}
 }
 
-// validating is the native form of a policy that validates.
+// validating is the native form of a policy that validates: the policy, and its
+// bindings.
 func validating(p *v1alpha1.WebhookPolicy) []client.Object {
-	meta := metav1.ObjectMeta{Name: p.Name}
 	match := p.Spec.MatchConstraints.DeepCopy()
-	match.NamespaceSelector = nil // the binding's
-	return []client.Object{
-		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+	match.NamespaceSelector = nil // the bindings'
+	out := []client.Object{
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			ParamKind: p.Spec.ParamKind, MatchConstraints: match, MatchConditions: p.Spec.MatchConditions,
 			Variables: p.Spec.Variables, Validations: p.Spec.Validations, FailurePolicy: p.Spec.FailurePolicy,
 		}},
-		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: p.Name, ParamRef: p.Spec.Bindings[0].ParamRef, ValidationActions: p.Spec.Bindings[0].ValidationActions,
-			MatchResources: inNamespaceOf(Native),
-		}},
 	}
+	for i, b := range p.Spec.Bindings {
+		name := p.Name
+		if i > 0 {
+			name += "-" + b.Name
+		}
+		out = append(out, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: p.Name, ParamRef: b.ParamRef, ValidationActions: b.ValidationActions, MatchResources: inNamespaceOf(Native),
+			},
+		})
+	}
+	return out
 }
 
 // mutating is the native form of a policy that mutates.

@@ -77,6 +77,7 @@ func TestPodLabels(t *testing.T) {
 func TestPairs(t *testing.T) {
 	pairs := map[string]*bench.Pair{
 		"params":   bench.ParamsPair(3, "p"),
+		"bindings": bench.BindingsPair(70, "p"),
 		"sentinel": bench.SentinelPair(),
 		"apply":    bench.MutationsPair(5, admissionregistrationv1.PatchTypeApplyConfiguration),
 		"patch":    bench.MutationsPair(1, admissionregistrationv1.PatchTypeJSONPatch),
@@ -90,18 +91,26 @@ func TestPairs(t *testing.T) {
 	}
 	for name, p := range pairs {
 		t.Run(name, func(t *testing.T) {
-			if len(p.Ostiary) != p.Policies || len(p.Native) != 2*p.Policies {
-				t.Fatalf("%d policies, %d native objects, want %d and twice as many", len(p.Ostiary), len(p.Native), p.Policies)
+			bindings := 0
+			for _, ours := range p.Ostiary {
+				bindings += len(ours.Spec.Bindings)
 			}
+			if len(p.Ostiary) != p.Policies || len(p.Native) != p.Policies+bindings {
+				t.Fatalf("%d policies, %d native objects, want %d and those and %d bindings", len(p.Ostiary), len(p.Native), p.Policies, bindings)
+			}
+			native := p.Native
 			compiler := policy.NewCompiler()
-			for i, ours := range p.Ostiary {
+			for _, ours := range p.Ostiary {
 				if _, errs := compiler.Compile(ours); len(errs) > 0 {
 					t.Errorf("%s: %v", ours.Name, errs)
 				}
 				if diff := cmp.Diff(bench.Ostiary.Labels(), ours.Spec.MatchConstraints.NamespaceSelector.MatchLabels); diff != "" {
 					t.Errorf("%s: namespaces (-want +got):\n%s", ours.Name, diff)
 				}
-				checkNative(t, ours, p.Native[2*i], p.Native[2*i+1])
+				for i := range ours.Spec.Bindings {
+					checkNative(t, ours, native[0], native[1+i])
+				}
+				native = native[1+len(ours.Spec.Bindings):]
 			}
 		})
 	}
