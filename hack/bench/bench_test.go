@@ -242,6 +242,7 @@ func TestReport(t *testing.T) {
 		"a target is":               {report{comparisons: []*comparison{compared(bench.C, 100, 9)}}, true, "| added latency, set C, 1 callers | 0.1 × native | 0.09 | met (target) |"},
 		"native is faster":          {report{comparisons: []*comparison{compared(bench.B, 10, 11)}}, false, "| added latency, set B, 1 callers | 1 × native | 1.10 | **NOT met** |"},
 		"native adds nothing":       {report{comparisons: []*comparison{compared(bench.B, 0, 1)}}, false, "**NOT met**"},
+		"nothing can be told":       {report{comparisons: []*comparison{compared(bench.B, -1, -2)}}, false, "**NOT met**"},
 		"compiled is small":         {report{compiled: &compiledSize{60, 120}}, true, "| memory of a compiled policy | 60 KiB | 60.00 | met |"},
 		"compiled is not":           {report{compiled: &compiledSize{60, 121}}, false, "| memory of a compiled policy with a variable | 120 KiB | 121.00 | **NOT met** |"},
 		"many params take too long": {report{comparisons: []*comparison{compared("", 4000, 51, manyParams)}}, false, "| added latency,  | 50 ms | 51.00 | **NOT met** |"},

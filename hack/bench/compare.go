@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -90,13 +91,17 @@ func (c *comparison) medianAdded(s seat) time.Duration {
 }
 
 // share is the latency that Ostiary adds relative to what the native engine
-// adds: the median of the rounds.
+// adds: the median of the rounds. Where that engine adds nothing, as on a machine
+// that does much else, no share is small enough.
 func (c *comparison) share(callers int) float64 {
 	var out []float64
 	for round := range c.rounds[seat{bench.None, callers}] {
 		ours, native := c.added(seat{bench.Ostiary, callers}, round), c.added(seat{bench.Native, callers}, round)
-		// Where the native engine adds nothing, no share is small enough.
-		out = append(out, float64(ours)/float64(max(native, 1)))
+		if native <= 0 {
+			out = append(out, math.Inf(1))
+			continue
+		}
+		out = append(out, float64(ours)/float64(native))
 	}
 	slices.Sort(out)
 	return out[len(out)/2]
