@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/manager"
 )
 
 // patience is how long a batch may take to come into force.
@@ -220,12 +222,31 @@ func (e *engine) policiesReady(ctx context.Context, created []*v1alpha1.WebhookP
 			return nil, fmt.Errorf("waiting until %d policies are Ready: %w", len(waiting), ctx.Err())
 		case <-late:
 			for name, why := range waiting {
-				refused[name] = "not Ready after " + readyWithin.String() + ": " + why
+				refused[name] = "not Ready after " + readyWithin.String() + ": " + why + e.logged(why)
 			}
 			return refused, nil
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+var configuration = regexp.MustCompile(`ostiary-(mutate|validate)-\S+`)
+
+// logged is what the manager's log has of the configuration that a policy waits
+// for: a run at random cannot be repeated to find out.
+func (e *engine) logged(why string) string {
+	name := configuration.FindString(why)
+	content, err := os.ReadFile(e.plane.LogFile(manager.Name))
+	if name == "" || err != nil {
+		return ""
+	}
+	var lines []string
+	for line := range strings.Lines(string(content)) {
+		if strings.Contains(line, name) || strings.Contains(line, `"level":"error"`) {
+			lines = append(lines, "\n"+strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-10):], "")
 }
 
 // neverReady begins what is said of a policy that will not be Ready, but is in
