@@ -56,6 +56,7 @@ type replica struct {
 	loader   *policies.Loader
 	replicas *replicas.Registry
 	reporter *replicas.Reporter
+	refusals policies.Refusals
 	watcher  *certificates.Watcher
 	keeper   *certificates.Keeper
 	server   *webhooks.Server
@@ -192,6 +193,7 @@ func (r *replica) addPolicies() error {
 		Endpoint:         endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
 		Prepare:          r.around.prepare,
+		Refusals:         &r.refusals,
 		Bundle:           r.watcher.Bundle,
 		BundleChanged:    r.watcher.Subscribe(),
 	}
@@ -270,6 +272,9 @@ func (r *replica) addLeader() error {
 		Client:     r.manager.GetClient(),
 		Live:       r.manager.GetAPIReader(),
 		Store:      r.store,
+		Refusals:   &r.refusals,
+		Contests:   configurations.NewContests(ctrlmetrics.Registry),
+		Clock:      clock.RealClock{},
 		Registered: configurations.NewGauge(ctrlmetrics.Registry),
 	}
 	r.report = &status.Reconciler{
@@ -279,6 +284,7 @@ func (r *replica) addLeader() error {
 		Clock:  clock.RealClock{},
 
 		Params: r.around.params, Schemas: r.around.schemas, Types: r.around.types,
+		Contests: r.register.Contests,
 	}
 	host, err := os.Hostname()
 	if err != nil {

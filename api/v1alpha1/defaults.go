@@ -31,6 +31,9 @@ const (
 	// ConditionIdempotent is present and false where the policy's mutations were
 	// seen to change their own result again. It does not bear on Ready.
 	ConditionIdempotent = "Idempotent"
+	// ConditionContested is present and true while somebody else keeps changing
+	// a webhook configuration that carries the policy.
+	ConditionContested = "Contested"
 )
 
 // The defaults below are computed, never written into the user's object, so

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -42,6 +41,8 @@ type Loader struct {
 	// are or may be registered, so that what they need besides is at hand. The
 	// policies must not be changed. Nil is allowed.
 	Prepare func([]*v1alpha1.WebhookPolicy)
+	// Refusals are left out of the plan. Nil means that there are none.
+	Refusals *Refusals
 	// Bundle is the current trust bundle, nil while there is none.
 	Bundle func() []byte
 	// BundleChanged receives after each change of the bundle.
@@ -60,17 +61,24 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 		return fmt.Errorf("making the policy loader: %w", err)
 	}
 	for _, s := range []source.Source{
-		// A policy whose status alone has changed is loaded already.
-		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}, predicate.GenerationChangedPredicate{}),
+		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}, relevant()),
 		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), single.Handler{After: settle}),
 		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), single.Handler{After: settle}),
 		single.Signals(func(context.Context) <-chan struct{} { return l.BundleChanged }, single.Enqueue),
+		single.Signals(l.refused, single.Enqueue),
 	} {
 		if err := c.Watch(s); err != nil {
 			return fmt.Errorf("watching for the policy loader: %w", err)
 		}
 	}
 	return nil
+}
+
+func (l *Loader) refused(ctx context.Context) <-chan struct{} {
+	if l.Refusals == nil {
+		return nil
+	}
+	return l.Refusals.listeners.Subscribe(ctx)
 }
 
 // Reconcile loads the policies.
@@ -96,7 +104,7 @@ func planned(state *State) []*v1alpha1.WebhookPolicy {
 	var out []*v1alpha1.WebhookPolicy
 	for _, e := range state.Entries {
 		if e.Planned {
-			out = append(out, e.Policy)
+			out = append(out, e.stand().Policy)
 		}
 	}
 	return out
@@ -139,15 +147,16 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 		state.Entries[policies[i].UID] = e
 		byName[e.Policy.Name] = e
 		if e.Planned {
-			planned = append(planned, e.prepared)
+			planned = append(planned, e.stand().prepared)
 		}
 	}
 	bundle := l.Bundle()
 	state.Registrable = len(bundle) > 0
-	state.Plan = registration.Build(registration.Input{
-		Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, ExemptNamespaces: l.ExemptNamespaces,
-	})
+	state.input = registration.Input{Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, ExemptNamespaces: l.ExemptNamespaces}
+	state.Plan = registration.Build(state.input)
 	state.View = registration.NewView(state.Plan, observed)
+	state.forget()
+	l.Refusals.keep(state.Entries)
 	state.Snapshot = policy.NewSnapshot(served(state.Plan, carried, byName))
 	l.count(byName)
 	return state
@@ -159,15 +168,21 @@ func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool)
 	e := l.before(p)
 	if e == nil {
 		e = l.compile(log, p)
+		e.good = l.lastGood(p)
+	}
+	changed := *e
+	if e.good != nil && l.Refusals.of(e.good.Policy) != "" {
+		changed.good = nil
 	}
 	// A broken generation of a policy that is in force stays registered, and
 	// its requests are answered by its failurePolicy: a slip of the pen must
 	// not switch a policy off. One that never was in force is left out.
-	planned := e.registrable && (e.Accepted() || inForce)
-	if e.Planned != planned {
-		changed := *e
-		changed.Planned = planned
-		e = &changed
+	changed.Planned = e.registrable && (e.Accepted() || inForce)
+	if changed.Refusal = l.refusal(p, changed.good); changed.Refusal != "" {
+		changed.Planned = changed.good != nil
+	}
+	if changed.Planned != e.Planned || changed.Refusal != e.Refusal || changed.good != e.good {
+		return &changed
 	}
 	return e
 }
@@ -225,7 +240,7 @@ func served(plan registration.Plan, carried map[policy.GroupKey][]string, byName
 		compiled := make([]*policy.Compiled, 0, len(names))
 		for _, name := range names {
 			if e := byName[name]; e != nil {
-				compiled = append(compiled, e.Compiled)
+				compiled = append(compiled, e.stand().Compiled)
 			}
 		}
 		members[group] = compiled

@@ -29,7 +29,13 @@ type Entry struct {
 	// Planned is false for a policy that is not accepted and was not in force
 	// before: it is not registered.
 	Planned bool
+	// Refusal is what the API server said when it refused to register this
+	// generation, empty where it did not. Where an earlier generation is at
+	// hand that it carried, that one stays in force: see InForce.
+	Refusal string
 
+	// good is that earlier generation. It is kept until this one is carried.
+	good *Entry
 	// registrable is false where no webhook may ever be registered for it.
 	registrable bool
 	prepared    registration.Entry
@@ -37,6 +43,23 @@ type Entry struct {
 
 // Accepted reports whether the policy may be in force.
 func (e *Entry) Accepted() bool { return len(e.Errors) == 0 }
+
+// stand is the entry that is in force for a policy: itself, or the generation
+// before if the API server refuses this one.
+func (e *Entry) stand() *Entry {
+	if e.Refusal != "" && e.good != nil {
+		return e.good
+	}
+	return e
+}
+
+// InForce is the generation that is, or is to be, registered; 0 where none is.
+func (e *Entry) InForce() int64 {
+	if !e.Planned {
+		return 0
+	}
+	return e.stand().Policy.Generation
+}
 
 // State is everything that this replica has loaded at one moment. It is immutable.
 type State struct {
@@ -53,6 +76,8 @@ type State struct {
 	Snapshot *policy.Snapshot
 	// Registrable is false while there is no trust bundle.
 	Registrable bool
+
+	input registration.Input // of Plan
 }
 
 // Store holds the current state and answers with it.
@@ -66,7 +91,7 @@ type Store struct {
 // Registered reports whether the configurations in the API server carry the
 // policy as it is loaded, in which webhooks, and if not, why.
 func (s *State) Registered(e *Entry) (refs []v1alpha1.WebhookReference, ok bool, why string) {
-	return s.View.Registered(e.prepared)
+	return s.View.Registered(e.stand().prepared)
 }
 
 // State is what is loaded, nil before the first load.

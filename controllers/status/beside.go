@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -33,10 +34,33 @@ type Types interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
+// Contests know who else writes the generated configurations.
+type Contests interface {
+	// Contested says, in words, who keeps changing a configuration.
+	Contested(configuration string) string
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // beside is what is known of a policy beside its being compiled and registered.
 type beside struct {
 	lack  lack
 	types *admissionregistrationv1.TypeChecking
+	// contests may be nil.
+	contests Contests
+}
+
+// contested says who keeps changing the configurations that carry a policy.
+func (b beside) contested(refs []v1alpha1.WebhookReference) string {
+	if b.contests == nil {
+		return ""
+	}
+	var out []string
+	for _, ref := range refs {
+		if rival := b.contests.Contested(ref.Configuration); rival != "" {
+			out = append(out, fmt.Sprintf("%s keeps changing %s %s, which is put right ever more slowly: find out who it is and have it leave the configuration alone", rival, ref.Kind, ref.Configuration))
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // lack is something that a policy needs to be evaluated and that is not there.
@@ -46,7 +70,7 @@ type lack struct {
 }
 
 func (r *Reconciler) beside(p *v1alpha1.WebhookPolicy) beside {
-	b := beside{lack: r.lacks(p)}
+	b := beside{lack: r.lacks(p), contests: r.Contests}
 	if r.Types != nil {
 		b.types = r.Types.Found(p)
 	}
@@ -96,6 +120,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	}
 	if r.Types != nil {
 		go follow(r.Types.Subscribe(ctx))
+	}
+	if r.Contests != nil {
+		go follow(r.Contests.Subscribe(ctx))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -29,6 +30,10 @@ const (
 	ReasonParamsNotReady = "ParamsNotReady"
 	// ReasonSchemaNotReady means that mutations cannot be applied to what the policy matches.
 	ReasonSchemaNotReady = "SchemaNotReady"
+	// ReasonRefused means that the API server does not take what is to be registered.
+	ReasonRefused = policies.ReasonRefused
+	// ReasonOverwritten means that somebody else keeps changing a configuration.
+	ReasonOverwritten = "Overwritten"
 	// ReasonInForce means that the API server sends requests to the policy.
 	ReasonInForce = "InForce"
 	// ReasonNotIdempotent means that mutations were seen to change their own result again.
@@ -50,6 +55,9 @@ type facts struct {
 	why        string // not registered
 	waiting    bool   // for a certificate
 	lack       lack
+	refusal    string // the API server's
+	inForce    int64  // the generation that is registered, or to be
+	contested  string // who keeps changing what is registered
 }
 
 // observe makes the status that a policy should have. It keeps the transition
@@ -63,7 +71,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 	}
 	var f facts
 	f, status.Webhooks = look(p, state)
-	f.lack = beside.lack
+	f.lack, f.contested = beside.lack, beside.contested(status.Webhooks)
 	status.Conditions = append([]metav1.Condition(nil), p.Status.Conditions...)
 	for _, c := range conditions(p, f, status.Webhooks) {
 		set(&status.Conditions, c, p.Generation, now)
@@ -88,7 +96,7 @@ func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.W
 	if e == nil || e.Policy.Generation != p.Generation {
 		return facts{}, nil
 	}
-	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable}
+	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable, refusal: e.Refusal, inForce: e.InForce()}
 	if !f.accepted {
 		f.problems = e.Errors.ToAggregate().Error()
 	}
@@ -114,6 +122,9 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 	case accepted.Status == metav1.ConditionUnknown:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, accepted.Reason, accepted.Message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, accepted.Reason, accepted.Message
+	case f.refusal != "":
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, registered.Reason, "change the policy: see the condition Registered"
 	case f.lack.message != "":
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.lack.reason, f.lack.message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, f.lack.reason, f.lack.message
@@ -121,7 +132,24 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, registered.Reason, registered.Message
 	}
-	return append(out, ready, reconciling, stalled)
+	return append(out, ready, reconciling, stalled, contestedCondition(f))
+}
+
+func contestedCondition(f facts) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionContested, Status: metav1.ConditionFalse}
+	if f.contested != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonOverwritten, f.contested
+	}
+	return c
+}
+
+// refused says what the API server said, and what is in force instead.
+func refused(p *v1alpha1.WebhookPolicy, f facts) string {
+	message := "the API server refuses to register it: " + cut(f.refusal, maxMessage/2)
+	if f.inForce != 0 && f.inForce != p.Generation {
+		message += fmt.Sprintf("; generation %d, which it carried before, stays in force", f.inForce)
+	}
+	return message
 }
 
 func acceptedCondition(f facts) metav1.Condition {
@@ -140,6 +168,8 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 	switch {
 	case !f.loaded:
 		c.Reason, c.Message = ReasonLoading, "this generation has not been compiled yet"
+	case f.refusal != "":
+		c.Reason, c.Message = ReasonRefused, refused(p, f)
 	case !f.planned:
 		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
 	case f.registered:
@@ -182,7 +212,7 @@ func inForce(p *v1alpha1.WebhookPolicy) string {
 // set puts a condition into the list; one of the kinds that stand only while
 // true is taken out instead when it is not.
 func set(list *[]metav1.Condition, c metav1.Condition, generation int64, now metav1.Time) {
-	if c.Status == metav1.ConditionFalse && (c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled) {
+	if c.Status == metav1.ConditionFalse && standsWhileTrue(c.Type) {
 		meta.RemoveStatusCondition(list, c.Type)
 		return
 	}
@@ -190,6 +220,10 @@ func set(list *[]metav1.Condition, c metav1.Condition, generation int64, now met
 	c.Message = cut(c.Message, maxMessage)
 	c.LastTransitionTime = now // kept from before where the status stays
 	meta.SetStatusCondition(list, c)
+}
+
+func standsWhileTrue(kind string) bool {
+	return kind == v1alpha1.ConditionReconciling || kind == v1alpha1.ConditionStalled || kind == v1alpha1.ConditionContested
 }
 
 func ready(s v1alpha1.WebhookPolicyStatus) metav1.Condition { return find(s, v1alpha1.ConditionReady) }

@@ -51,6 +51,8 @@ type Reconciler struct {
 	Params  Params
 	Schemas Schemas
 	Types   Types
+	// Contests may be nil: then there are none.
+	Contests Contests
 
 	written sync.Map // by UID: the status that was written last, which the cache may not show yet
 }
@@ -192,15 +194,17 @@ func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicySta
 }
 
 // tell emits an event when a policy starts or stops being in force, when it
-// cannot be for want of something, and when a generation of it is refused.
+// cannot be for want of something, when a generation of it is refused, and when
+// somebody else keeps changing what is registered for it.
 func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, lack lack) {
+	r.tellContest(p, before, after)
 	was, is := ready(before), ready(after)
 	lacking := is.Reason == lack.reason && lack.message != ""
-	accepted := find(after, v1alpha1.ConditionAccepted)
-	refused := find(before, v1alpha1.ConditionAccepted)
 	switch {
-	case accepted.Status == metav1.ConditionFalse && (refused.Status != metav1.ConditionFalse || refused.ObservedGeneration != accepted.ObservedGeneration):
-		r.Events.Eventf(p, nil, corev1.EventTypeWarning, accepted.Reason, "Refuse", "%s", short(accepted.Message))
+	case refusedAnew(before, after, v1alpha1.ConditionAccepted, ReasonInvalid):
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Refuse", "%s", short(is.Message))
+	case refusedAnew(before, after, v1alpha1.ConditionRegistered, ReasonRefused):
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
 	case lacking && lack.passing:
 		// It is on its way, as for any new policy.
 	case lacking && was.Message != is.Message:
@@ -210,4 +214,19 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 	case is.Status != metav1.ConditionTrue && was.Status == metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
 	}
+}
+
+func (r *Reconciler) tellContest(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {
+	was, is := find(before, v1alpha1.ConditionContested), find(after, v1alpha1.ConditionContested)
+	if is.Status == metav1.ConditionTrue && is.Message != was.Message {
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Repair", "%s", short(is.Message))
+	}
+}
+
+// refusedAnew reports whether a condition is false for a reason, and was not
+// for this generation.
+func refusedAnew(before, after v1alpha1.WebhookPolicyStatus, kind, reason string) bool {
+	was, is := find(before, kind), find(after, kind)
+	return is.Status == metav1.ConditionFalse && is.Reason == reason &&
+		(was.Status != metav1.ConditionFalse || was.Reason != reason || was.ObservedGeneration != is.ObservedGeneration)
 }

@@ -40,8 +40,8 @@ type Changes struct {
 func (c Changes) Empty() bool { return len(c.Apply) == 0 && len(c.Delete) == 0 }
 
 // Diff compares a plan with the configurations that carry Ostiary's label. It
-// tolerates labels, annotations and owner references that others add, and
-// repairs everything else. Server-side apply cannot remove a webhook or a
+// tolerates labels, annotations and owner references that others add, and what
+// tolerated lists, and repairs everything else. Server-side apply cannot remove a webhook or a
 // matchCondition that another field manager put in; a difference that is still
 // there after an apply has to be overwritten with an update.
 //
@@ -109,7 +109,7 @@ func inForce(want, have Configuration) bool {
 	return includes(have.GetLabels(), want.GetLabels()) &&
 		includes(have.GetAnnotations(), want.GetAnnotations()) &&
 		equality.Semantic.DeepEqual(policyOwners(want), policyOwners(have)) &&
-		equality.Semantic.DeepEqual(Webhooks(want), Webhooks(have))
+		sameWebhooks(Webhooks(want), Webhooks(have))
 }
 
 func includes(have, want map[string]string) bool {

@@ -105,7 +105,7 @@ func differences(want, have *webhook) []string {
 		{"clientConfig.caBundle", equality.Semantic.DeepEqual(want.ClientConfig.CABundle, have.ClientConfig.CABundle)},
 		{"failurePolicy", equality.Semantic.DeepEqual(want.FailurePolicy, have.FailurePolicy)},
 		{"matchPolicy", equality.Semantic.DeepEqual(want.MatchPolicy, have.MatchPolicy)},
-		{"namespaceSelector", equality.Semantic.DeepEqual(want.NamespaceSelector, have.NamespaceSelector)},
+		{"namespaceSelector", sameNamespaces(want.NamespaceSelector, have.NamespaceSelector)},
 		{"objectSelector", equality.Semantic.DeepEqual(want.ObjectSelector, have.ObjectSelector)},
 		{"sideEffects", equality.Semantic.DeepEqual(want.SideEffects, have.SideEffects)},
 		{"timeoutSeconds", equality.Semantic.DeepEqual(want.TimeoutSeconds, have.TimeoutSeconds)},

@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -10,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 const servingSecret = "ostiary-serving"
@@ -91,6 +94,13 @@ func TestConfigurationEditedByHand(t *testing.T) {
 			c.awaitDenied(t, namespace, "edited")
 		})
 	}
+	t.Run("whoever keeps doing it is named", func(t *testing.T) {
+		p := c.awaitCondition(t, "edited", v1alpha1.ConditionContested, metav1.ConditionTrue)
+		if got := condition(p, v1alpha1.ConditionContested); !strings.Contains(got.Message, "integration.test") || !strings.Contains(got.Message, original.Name) {
+			t.Errorf("the message is %q, want it to name the field manager and the configuration", got.Message)
+		}
+		c.awaitEvent(t, "edited", "Warning", "Overwritten")
+	})
 	after, err := c.secret(t, "ostiary-ca")
 	must(t, err)
 	if !bytes.Equal(ca.Data["tls.crt"], after.Data["tls.crt"]) {

@@ -15,7 +15,10 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-type configuration = admissionregistrationv1.ValidatingWebhookConfiguration
+type (
+	configuration     = admissionregistrationv1.ValidatingWebhookConfiguration
+	configurationList = admissionregistrationv1.ValidatingWebhookConfigurationList
+)
 
 // configurations are those that the manager has written.
 func (c *cluster) configurations(t *testing.T) []configuration {

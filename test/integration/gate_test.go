@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log"
@@ -15,6 +17,9 @@ import (
 	"sync"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -25,6 +30,7 @@ type gate struct {
 
 	mu     sync.Mutex
 	faults map[string]fault // by a part of the path
+	taboos map[string]bool  // parts of configurations that are refused
 }
 
 type fault int
@@ -43,7 +49,7 @@ func (c *cluster) gate(t *testing.T) *gate {
 	roots.AppendCertsFromPEM(c.config.CAData)
 	target, err := url.Parse(c.config.Host)
 	must(t, err)
-	g := &gate{kubeconfig: filepath.Join(t.TempDir(), "gate.kubeconfig"), faults: map[string]fault{}}
+	g := &gate{kubeconfig: filepath.Join(t.TempDir(), "gate.kubeconfig"), faults: map[string]fault{}, taboos: map[string]bool{}}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 64},
@@ -51,6 +57,10 @@ func (c *cluster) gate(t *testing.T) *gate {
 		ErrorLog:      log.New(io.Discard, "", 0),
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if taboo := g.tabooIn(r); taboo != "" {
+			invalid(w, taboo)
+			return
+		}
 		switch f, ok := g.faultOf(r.URL.Path); {
 		case !ok:
 			proxy.ServeHTTP(w, r)
@@ -109,4 +119,49 @@ func (g *gate) keep(t *testing.T, part string, f fault) (open func()) {
 	}
 	t.Cleanup(open)
 	return open
+}
+
+// refuse has the API server refuse configurations that contain a text, as one
+// does that knows a rule which Ostiary does not, until allow is called.
+func (g *gate) refuse(t *testing.T, text string) (allow func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.taboos[text] = true
+	allow = func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.taboos, text)
+	}
+	t.Cleanup(allow)
+	return allow
+}
+
+// tabooIn is what a request to write a configuration contains that is refused.
+func (g *gate) tabooIn(r *http.Request) string {
+	if r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "webhookconfigurations") {
+		return ""
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return ""
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for text := range g.taboos {
+		if bytes.Contains(body, []byte(text)) {
+			return text
+		}
+	}
+	return ""
+}
+
+// invalid answers as an API server does whose validation finds a mistake.
+func invalid(w http.ResponseWriter, text string) {
+	status := apierrors.NewInvalid(schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration"}, "it",
+		field.ErrorList{field.Invalid(field.NewPath("webhooks"), text, "this API server does not like it")}).Status()
+	status.APIVersion, status.Kind = "v1", "Status"
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_ = json.NewEncoder(w).Encode(status)
 }

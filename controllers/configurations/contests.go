@@ -1,0 +1,181 @@
+package configurations
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+const (
+	// patience is how often a configuration is put right before it is called
+	// contested.
+	patience = 5
+	// hasty is how soon after a repair a change must come to be the work of
+	// somebody who watches. Only those are backed off from: what is changed now
+	// and then is put right at once, however often.
+	hasty = 500 * time.Millisecond
+	// firstWait is doubled up to longestWait.
+	firstWait   = time.Second
+	longestWait = time.Minute
+	// peace is how long a configuration has to be left alone to be forgotten.
+	peace = 3 * time.Minute
+)
+
+// Contests are the configurations that somebody else keeps changing. They are
+// always put right again, but ever later where it does not last.
+type Contests struct {
+	gauge     *prometheus.GaugeVec
+	listeners single.Listeners
+
+	mu    sync.Mutex
+	byKey map[key]*contest
+}
+
+// contest is what is known of one configuration that had to be put right.
+type contest struct {
+	repairs int
+	last    time.Time // of the repairs
+	wait    time.Duration
+	rival   string // in words; empty until it is contested
+}
+
+// unnamed is a rival who has left no name: managedFields tell who has set a
+// field, not who has emptied or deleted something.
+const unnamed = "somebody whom the API server's audit log names"
+
+// NewContests makes a register of contests, and its metric.
+func NewContests(registry prometheus.Registerer) *Contests {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ostiary_configuration_contested",
+		Help: "1 for each generated configuration that somebody else keeps changing. Reported by the leader.",
+	}, []string{"configuration"})
+	registry.MustRegister(gauge)
+	return &Contests{gauge: gauge, byKey: map[key]*contest{}}
+}
+
+// Contested says, in words, who keeps changing a configuration; empty where
+// nobody does.
+func (c *Contests) Contested(configuration string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, phase := range []registration.Phase{registration.PhaseMutate, registration.PhaseValidate} {
+		if found := c.byKey[key{phase, configuration}]; found != nil && found.rival != "" {
+			return found.rival
+		}
+	}
+	return ""
+}
+
+// Subscribe gives a channel that receives after each change, until ctx ends.
+func (c *Contests) Subscribe(ctx context.Context) <-chan struct{} { return c.listeners.Subscribe(ctx) }
+
+// wait is how long a configuration that has to be put right is left as it is.
+func (c *Contests) wait(k key, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.byKey[k]
+	if found == nil {
+		return 0
+	}
+	if found.repairs >= patience && found.wait == 0 && now.Sub(found.last) < hasty {
+		found.wait = firstWait
+	}
+	return max(0, found.last.Add(found.wait).Sub(now))
+}
+
+// repairing notes that a configuration is put right now, and reports whether it
+// is contested from now on, or by somebody else than before.
+func (c *Contests) repairing(k key, rival string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.byKey[k]
+	if found == nil || now.Sub(found.last) > found.wait+peace {
+		found = &contest{}
+		c.byKey[k] = found
+	}
+	switch since := now.Sub(found.last); {
+	case found.wait > 0 && since < found.wait+hasty:
+		found.wait = min(2*found.wait, longestWait)
+	case since > 2*found.wait:
+		found.wait = 0
+	}
+	found.repairs++
+	found.last = now
+	if found.repairs < patience || found.rival == rival || found.rival != "" && rival == unnamed {
+		return false
+	}
+	found.rival = rival
+	c.gauge.WithLabelValues(k.name).Set(1)
+	c.listeners.Tell()
+	return true
+}
+
+// settle ends the contests of configurations that have been left alone, and
+// says when the next may end; 0 is never.
+func (c *Contests) settle(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var next time.Duration
+	for k, found := range c.byKey {
+		left := found.last.Add(found.wait + peace).Sub(now)
+		if left > 0 {
+			next = min(cmp.Or(next, left), left)
+			continue
+		}
+		delete(c.byKey, k)
+		if found.rival != "" {
+			c.gauge.DeleteLabelValues(k.name)
+			c.listeners.Tell()
+		}
+	}
+	return next
+}
+
+// contested reports whether a configuration is left as it is for now because
+// somebody changes it again and again. Only what was asked for before can be
+// contested: a new plan is carried out at once.
+func (r *Reconciler) contested(ctx context.Context, p *pass, want registration.Configuration) bool {
+	k := keyOf(want)
+	if before := r.applied[k]; before == nil || !equality.Semantic.DeepEqual(before, want) {
+		return false
+	}
+	now := r.Clock.Now()
+	if wait := r.Contests.wait(k, now); wait > 0 {
+		p.later(wait)
+		return true
+	}
+	rival := r.rival(ctx, k)
+	if r.Contests.repairing(k, rival, now) {
+		logr.FromContextOrDiscard(ctx).Info("configuration is contested", "configuration", k.name, "by", rival)
+	}
+	return false
+}
+
+// rival says who changed a configuration last, as far as the API server knows.
+func (r *Reconciler) rival(ctx context.Context, k key) string {
+	live, err := r.live(ctx, k)
+	if err != nil || live == nil {
+		return unnamed
+	}
+	var manager string
+	var latest time.Time
+	for _, entry := range live.GetManagedFields() {
+		if entry.Manager == registration.FieldManager || entry.Time == nil || entry.Time.Time.Before(latest) {
+			continue
+		}
+		manager, latest = entry.Manager, entry.Time.Time
+	}
+	if manager == "" {
+		return unnamed
+	}
+	return fmt.Sprintf("the field manager %q", manager)
+}

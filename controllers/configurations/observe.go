@@ -1,0 +1,68 @@
+package configurations
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// observe lists the configurations as they are known to be: as the cache shows
+// them, or as they were when this replica wrote them, where that is later.
+func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration, error) {
+	observed, err := policies.Configurations(ctx, r.Client)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[key]bool{}
+	for i, item := range observed {
+		k := keyOf(item)
+		seen[k] = true
+		if w := r.written[k]; w != nil && newer(w.GetResourceVersion(), item.GetResourceVersion()) {
+			observed[i] = w
+		} else {
+			delete(r.written, k)
+		}
+	}
+	for k := range r.written {
+		if seen[k] {
+			continue
+		}
+		// Created and not in the cache yet, or deleted since: only the API server knows.
+		live, err := r.live(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		if live == nil {
+			delete(r.written, k)
+			continue
+		}
+		observed = append(observed, live)
+	}
+	return observed, nil
+}
+
+func (r *Reconciler) live(ctx context.Context, k key) (registration.Configuration, error) {
+	config := registration.NewConfiguration(k.phase)
+	err := r.Live.Get(ctx, client.ObjectKey{Name: k.name}, config)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("getting configuration %s: %w", k.name, err)
+	default:
+		return config, nil
+	}
+}
+
+// newer reports whether version a is later than b. Versions that cannot be
+// compared count as no later: the cache is right in the end.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order > 0
+}

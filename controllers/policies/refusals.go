@@ -1,0 +1,171 @@
+package policies
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// ReasonRefused is the reason of the condition Registered of a policy whose
+// latest generation the API server refuses to register.
+const ReasonRefused = "Refused"
+
+// Refusals are the policies whose registration the API server refuses. Who
+// writes the configurations finds them; the loader leaves them out, or goes
+// back to the generation before. The zero value holds none.
+type Refusals struct {
+	listeners single.Listeners
+
+	mu    sync.Mutex
+	texts map[version]string
+}
+
+// version is one generation of a policy.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(p *v1alpha1.WebhookPolicy) version { return version{p.UID, p.Generation} }
+
+// Add remembers what the API server said of a policy's generation that is
+// planned, and tells the loader.
+func (r *Refusals) Add(e *Entry, text string) {
+	r.mu.Lock()
+	if r.texts == nil {
+		r.texts = map[version]string{}
+	}
+	r.texts[versionOf(e.stand().Policy)] = text
+	r.mu.Unlock()
+	r.listeners.Tell()
+}
+
+// of is what the API server said of this generation of a policy, if it refused it.
+func (r *Refusals) of(p *v1alpha1.WebhookPolicy) string {
+	if r == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.texts[versionOf(p)]
+}
+
+// keep forgets the refusals of what is gone.
+func (r *Refusals) keep(entries map[types.UID]*Entry) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for v := range r.texts {
+		if e := entries[v.uid]; e == nil || (v.generation != e.Policy.Generation && (e.good == nil || v.generation != e.good.Policy.Generation)) {
+			delete(r.texts, v)
+		}
+	}
+}
+
+// refusal is what the API server said of this generation of a policy, if it
+// refused it. The replica that writes configurations was told; others read it
+// in the policy's status, as far as they have an earlier generation to go back
+// to. One that has just started asks the API server again when it leads.
+func (l *Loader) refusal(p *v1alpha1.WebhookPolicy, good *Entry) string {
+	if text := l.Refusals.of(p); text != "" || good == nil {
+		return text
+	}
+	return refusedInStatus(p)
+}
+
+func refusedInStatus(p *v1alpha1.WebhookPolicy) string {
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionRegistered)
+	if c == nil || c.Reason != ReasonRefused || c.ObservedGeneration != p.Generation {
+		return ""
+	}
+	return c.Message
+}
+
+// relevant lets those events through that loading depends on. A policy of which
+// nothing else has changed than its status is loaded already.
+func relevant() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return true },
+		DeleteFunc: func(event.DeleteEvent) bool { return true },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*v1alpha1.WebhookPolicy)
+			after, alsoOK := e.ObjectNew.(*v1alpha1.WebhookPolicy)
+			return ok && alsoOK && (refusedInStatus(before) == "") != (refusedInStatus(after) == "")
+		},
+	})
+}
+
+// lastGood is the generation of a policy that the API server carried before
+// this one, nil where there is none. It steps in where the API server refuses
+// the new one.
+func (l *Loader) lastGood(p *v1alpha1.WebhookPolicy) *Entry {
+	state := l.Store.State()
+	if state == nil {
+		return nil
+	}
+	old := state.Entries[p.UID]
+	if old == nil {
+		return nil
+	}
+	if old.Refusal == "" && old.Accepted() {
+		if _, ok, _ := state.Registered(old); ok {
+			good := *old
+			good.good = nil
+			return &good
+		}
+	}
+	return old.good
+}
+
+// forget lets go of the last good generation of policies whose new one is
+// carried by now.
+func (s *State) forget() {
+	for uid, e := range s.Entries {
+		if e.good == nil || e.Refusal != "" {
+			continue
+		}
+		if _, ok, _ := s.Registered(e); ok {
+			carried := *e
+			carried.good = nil
+			s.Entries[uid] = &carried
+		}
+	}
+}
+
+// Only plans some policies of the state and no others, to find out which of
+// them the API server refuses. It has what the plan of all has, but for the
+// members.
+func (s *State) Only(names []string) registration.Plan {
+	in := s.input
+	in.Entries = nil
+	for _, e := range s.Entries {
+		if e.Planned && slices.Contains(names, e.Policy.Name) {
+			in.Entries = append(in.Entries, e.stand().prepared)
+		}
+	}
+	return registration.Build(in)
+}
+
+// Named finds the entries of policies, sorted by name.
+func (s *State) Named(names []string) []*Entry {
+	var out []*Entry
+	for _, e := range s.Entries {
+		if slices.Contains(names, e.Policy.Name) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b *Entry) int { return strings.Compare(a.Policy.Name, b.Policy.Name) })
+	return out
+}

@@ -1,0 +1,50 @@
+package registration
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// tolerated reports whether a requirement, which somebody else has added to a
+// namespaceSelector, is left alone: it leaves out the namespaces that a cloud
+// runs its own control plane in. AKS adds these to every webhook, and adds them
+// again whenever they are taken out. Nothing else may narrow a selector: it
+// would switch policies off.
+func tolerated(r metav1.LabelSelectorRequirement) bool {
+	switch r.Key {
+	case "control-plane":
+		return r.Operator == metav1.LabelSelectorOpDoesNotExist || r.Operator == metav1.LabelSelectorOpNotIn
+	case "kubernetes.azure.com/managedby":
+		return r.Operator == metav1.LabelSelectorOpNotIn
+	}
+	return false
+}
+
+// sameNamespaces reports whether an observed namespaceSelector is the planned
+// one, but for what is tolerated.
+func sameNamespaces(want, have *metav1.LabelSelector) bool {
+	if want == nil || have == nil {
+		return want == have
+	}
+	planned, observed := canonicalSelector(want), canonicalSelector(have)
+	observed.MatchExpressions = slices.DeleteFunc(observed.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+		return tolerated(r) && !slices.ContainsFunc(planned.MatchExpressions, func(p metav1.LabelSelectorRequirement) bool {
+			return compareRequirements(p, r) == 0
+		})
+	})
+	return equality.Semantic.DeepEqual(planned, observed)
+}
+
+// sameWebhooks reports whether the observed webhooks are the planned ones, but
+// for what is tolerated.
+func sameWebhooks(want, have []webhook) bool {
+	return slices.EqualFunc(want, have, func(w, h webhook) bool {
+		if !sameNamespaces(w.NamespaceSelector, h.NamespaceSelector) {
+			return false
+		}
+		h.NamespaceSelector = w.NamespaceSelector
+		return equality.Semantic.DeepEqual(w, h)
+	})
+}

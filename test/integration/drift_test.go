@@ -1,0 +1,122 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// A configuration that somebody deletes is made again.
+func TestConfigurationDeletedByHand(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("removed", namespace))
+	for range 3 {
+		config := c.carrier(t, "removed")
+		must(t, c.Delete(t.Context(), config))
+		await(t).Eventually(func() error {
+			again := &configuration{}
+			err := c.Get(t.Context(), client.ObjectKeyFromObject(config), again)
+			if err == nil && again.UID == config.UID {
+				err = fmt.Errorf("%s is still there", config.Name)
+			}
+			return err
+		}).Should(Succeed())
+		c.awaitReady(t, "removed")
+		c.awaitDenied(t, namespace, "removed")
+	}
+}
+
+// enforcer does to a configuration what AKS does to every one.
+func enforcer(config *configuration) {
+	selector := config.Webhooks[0].NamespaceSelector
+	selector.MatchExpressions = append(selector.MatchExpressions,
+		metav1.LabelSelectorRequirement{Key: "control-plane", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"true"}},
+		metav1.LabelSelectorRequirement{Key: "kubernetes.azure.com/managedby", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"aks"}})
+}
+
+// What a cloud adds to keep its own namespaces free is left alone.
+func TestSelectorsOfACloudAreTolerated(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("clouded", namespace))
+	c.awaitDenied(t, namespace, "clouded")
+	config := c.carrier(t, "clouded")
+	enforcer(config)
+	since := c.audit.mark(t)
+	must(t, c.Update(t.Context(), config, client.FieldOwner("admissionsenforcer")))
+	c.wantNoWrites(t, since)
+	if got := c.carrier(t, "clouded").Webhooks[0].NamespaceSelector.MatchExpressions; len(got) != 3 {
+		t.Errorf("the selector is %v, want what was added still in it", got)
+	}
+	c.awaitReady(t, "clouded")
+	c.awaitDenied(t, namespace, "clouded")
+}
+
+// overwrite changes a configuration as often as it is put right, until stopped,
+// and counts.
+func (c *cluster) overwrite(t *testing.T, name, manager string) (stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	list := &configurationList{}
+	w, err := c.Watch(ctx, list, client.MatchingFields{"metadata.name": name})
+	must(t, err)
+	done := make(chan int)
+	go func() {
+		n := 0
+		for event := range w.ResultChan() {
+			config, ok := event.Object.(*configuration)
+			if !ok || event.Type == watch.Deleted || *config.Webhooks[0].FailurePolicy == admissionregistrationv1.Ignore {
+				continue
+			}
+			config.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
+			if c.Update(ctx, config, client.FieldOwner(manager)) == nil {
+				n++
+			}
+		}
+		done <- n
+	}()
+	return func() int {
+		cancel()
+		w.Stop()
+		return <-done
+	}
+}
+
+// Who overwrites what Ostiary writes is named, and backed off from, and the
+// configuration is put right in the end.
+func TestContestIsBackedOffFrom(t *testing.T) {
+	c := install(t)
+	m := c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("fought", namespace))
+	c.awaitDenied(t, namespace, "fought")
+	config := c.carrier(t, "fought")
+	stop := c.overwrite(t, config.Name, "rival-controller")
+	await(t).Eventually(func() (string, error) {
+		p, err := c.policy(t.Context(), "fought")
+		return condition(p, v1alpha1.ConditionContested).Message, err
+	}).Should(And(ContainSubstring(`"rival-controller"`), ContainSubstring(config.Name)))
+	series := fmt.Sprintf("ostiary_configuration_contested{configuration=%q}", config.Name)
+	await(t).Eventually(func() float64 { return m.series(t, series) }).Should(BeEquivalentTo(1))
+	c.awaitEvent(t, "fought", "Warning", "Overwritten")
+	time.Sleep(8 * time.Second) // what it takes to wait 1, 2 and 4 seconds
+	// Without backing off there would be hundreds.
+	if n := stop(); n < 5 || n > 20 {
+		t.Errorf("the configuration was overwritten %d times, want it put right at least 5 and at most 20 times", n)
+	}
+	c.awaitReady(t, "fought")
+	c.awaitDenied(t, namespace, "fought")
+}
