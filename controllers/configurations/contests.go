@@ -62,17 +62,18 @@ func NewContests(registry prometheus.Registerer) *Contests {
 	return &Contests{gauge: gauge, byKey: map[key]*contest{}}
 }
 
-// Contested says, in words, who keeps changing a configuration; empty where
-// nobody does.
-func (c *Contests) Contested(configuration string) string {
+// Contested says, in words and by the names of configurations, who keeps
+// changing them.
+func (c *Contests) Contested() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, phase := range []registration.Phase{registration.PhaseMutate, registration.PhaseValidate} {
-		if found := c.byKey[key{phase, configuration}]; found != nil && found.rival != "" {
-			return found.rival
+	out := map[string]string{}
+	for k, found := range c.byKey {
+		if found.rival != "" {
+			out[k.name] = found.rival
 		}
 	}
-	return ""
+	return out
 }
 
 // Subscribe gives a channel that receives after each change, until ctx ends.

@@ -47,10 +47,10 @@ func TestWaitsGrowWithTheFight(t *testing.T) {
 			if longest > tt.wantLongest || longest < tt.wantLongest-time.Second {
 				t.Errorf("a change stood for %v, want %v at most", longest, tt.wantLongest)
 			}
-			if got := c.Contested(fought.name); got != `the field manager "rival"` {
+			if got := c.Contested()[fought.name]; got != `the field manager "rival"` {
 				t.Errorf("contested by %q, want the rival", got)
 			}
-			if got := c.Contested("ostiary-validate-b"); got != "" {
+			if got := c.Contested()["ostiary-validate-b"]; got != "" {
 				t.Errorf("another configuration is contested by %q", got)
 			}
 		})
@@ -61,14 +61,14 @@ func TestContestEndsInPeace(t *testing.T) {
 	c := NewContests(prometheus.NewRegistry())
 	start := time.Unix(0, 0)
 	for i := range patience {
-		if c.Contested(fought.name) != "" {
+		if c.Contested()[fought.name] != "" {
 			t.Errorf("contested after %d repairs", i)
 		}
 		c.repairing(fought, unnamed, start)
 	}
 	c.repairing(fought, "the rival", start)
 	c.repairing(fought, unnamed, start)
-	if got := c.Contested(fought.name); got != "the rival" {
+	if got := c.Contested()[fought.name]; got != "the rival" {
 		t.Errorf("contested by %q, want the name that was known once", got)
 	}
 	changed := c.Subscribe(t.Context())
@@ -79,8 +79,8 @@ func TestContestEndsInPeace(t *testing.T) {
 	if n := testutil.CollectAndCount(c.gauge); n != 1 {
 		t.Errorf("%d series while contested, want 1", n)
 	}
-	if next := c.settle(start.Add(time.Second + left)); next != 0 || c.Contested(fought.name) != "" {
-		t.Errorf("after %v of peace it is contested by %q, and settles in %v", left, c.Contested(fought.name), next)
+	if next := c.settle(start.Add(time.Second + left)); next != 0 || c.Contested()[fought.name] != "" {
+		t.Errorf("after %v of peace it is contested by %q, and settles in %v", left, c.Contested()[fought.name], next)
 	}
 	if n := testutil.CollectAndCount(c.gauge); n != 0 {
 		t.Errorf("%d series in peace, want none", n)

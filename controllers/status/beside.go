@@ -3,12 +3,14 @@ package status
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // Params know the objects that policies read as params.
@@ -36,8 +38,9 @@ type Types interface {
 
 // Contests know who else writes the generated configurations.
 type Contests interface {
-	// Contested says, in words, who keeps changing a configuration.
-	Contested(configuration string) string
+	// Contested says, in words and by the names of configurations, who keeps
+	// changing them.
+	Contested() map[string]string
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
@@ -49,15 +52,22 @@ type beside struct {
 	contests Contests
 }
 
-// contested says who keeps changing the configurations that carry a policy.
-func (b beside) contested(refs []v1alpha1.WebhookReference) string {
+// contested says who keeps changing the configurations that a policy is planned for.
+func (b beside) contested(policy string, plan registration.Plan) string {
 	if b.contests == nil {
 		return ""
 	}
+	rivals := b.contests.Contested()
+	if len(rivals) == 0 {
+		return ""
+	}
 	var out []string
-	for _, ref := range refs {
-		if rival := b.contests.Contested(ref.Configuration); rival != "" {
-			out = append(out, fmt.Sprintf("%s keeps changing %s %s, which is put right ever more slowly: find out who it is and have it leave the configuration alone", rival, ref.Kind, ref.Configuration))
+	for i := range plan.Groups {
+		group := &plan.Groups[i]
+		rival := rivals[group.Configuration.GetName()]
+		if _, member := slices.BinarySearch(group.Members, policy); rival != "" && member {
+			out = append(out, fmt.Sprintf("%s keeps changing %s, which is put right ever more slowly: find out who it is and have it leave the configuration alone",
+				rival, group.Configuration.GetName()))
 		}
 	}
 	return strings.Join(out, "; ")

@@ -71,7 +71,10 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 	}
 	var f facts
 	f, status.Webhooks = look(p, state)
-	f.lack, f.contested = beside.lack, beside.contested(status.Webhooks)
+	f.lack = beside.lack
+	if state != nil {
+		f.contested = beside.contested(p.Name, state.Plan)
+	}
 	status.Conditions = append([]metav1.Condition(nil), p.Status.Conditions...)
 	for _, c := range conditions(p, f, status.Webhooks) {
 		set(&status.Conditions, c, p.Generation, now)
