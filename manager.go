@@ -36,6 +36,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/leadership"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/replicas"
+	"github.com/ostiary/ostiary/controllers/review"
 	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
@@ -52,6 +53,8 @@ type replica struct {
 	manager  manager.Manager
 	client   kubernetes.Interface
 	around   surroundings
+	compiler *policy.Compiler
+	reviewer *review.Reviewer
 	store    *policies.Store
 	loader   *policies.Loader
 	replicas *replicas.Registry
@@ -118,7 +121,9 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	if err := r.manager.Add(manager.RunnableFunc(tuneCollector)); err != nil {
 		return nil, fmt.Errorf("adding the tuning of the collector: %w", err)
 	}
-	for _, build := range []func() error{r.addCertificates, r.addSurroundings, r.addPolicies, r.addReplicas, r.addServer, r.addLeader, r.addChecks} {
+	for _, build := range []func() error{
+		r.addCertificates, r.addSurroundings, r.addReview, r.addPolicies, r.addReplicas, r.addServer, r.addLeader, r.addChecks,
+	} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -188,7 +193,7 @@ func (r *replica) addPolicies() error {
 	r.loader = &policies.Loader{
 		Client:           r.manager.GetClient(),
 		Store:            r.store,
-		Compiler:         policy.NewCompiler(),
+		Compiler:         r.compiler,
 		Metrics:          counts,
 		Endpoint:         endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
@@ -257,7 +262,7 @@ func (r *replica) addServer() error {
 	r.server, err = webhooks.New(webhooks.Options{
 		Address:        r.options.WebhookAddress,
 		GetCertificate: r.watcher.GetCertificate,
-		Evaluator:      evaluator{r.store},
+		Evaluator:      evaluator{store: r.store, reviewer: r.reviewer},
 		Registerer:     ctrlmetrics.Registry,
 		Log:            r.log.WithName("webhooks"),
 		Drain:          webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},
@@ -268,6 +273,10 @@ func (r *replica) addServer() error {
 // addLeader adds what only one replica does at a time: certificates,
 // configurations and statuses.
 func (r *replica) addLeader() error {
+	own, err := r.own()
+	if err != nil {
+		return err
+	}
 	r.register = &configurations.Reconciler{
 		Client:     r.manager.GetClient(),
 		Live:       r.manager.GetAPIReader(),
@@ -275,6 +284,7 @@ func (r *replica) addLeader() error {
 		Refusals:   &r.refusals,
 		Contests:   configurations.NewContests(ctrlmetrics.Registry),
 		Clock:      clock.RealClock{},
+		Own:        own,
 		Registered: configurations.NewGauge(ctrlmetrics.Registry),
 	}
 	r.report = &status.Reconciler{
@@ -285,6 +295,7 @@ func (r *replica) addLeader() error {
 
 		Params: r.around.params, Schemas: r.around.schemas, Types: r.around.types,
 		Contests: r.register.Contests,
+		Warnings: r.warnings,
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -335,10 +346,16 @@ func (r *replica) addChecks() error {
 	return nil
 }
 
-// evaluator lets the server ask the store.
-type evaluator struct{ store *policies.Store }
+// evaluator lets the server ask the store, and the reviewer about policies.
+type evaluator struct {
+	store    *policies.Store
+	reviewer *review.Reviewer
+}
 
 // Evaluate implements webhooks.Evaluator.
 func (e evaluator) Evaluate(ctx context.Context, phase webhooks.Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	if phase == webhooks.Review {
+		return e.reviewer.Review(ctx, request)
+	}
 	return e.store.Evaluate(ctx, policy.GroupKey{Phase: policy.Phase(phase), Name: group}, request)
 }

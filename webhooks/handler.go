@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 const (
@@ -24,6 +26,9 @@ const (
 	minTimeout, defaultTimeout, maxTimeout = time.Second, 10 * time.Second, 30 * time.Second
 
 	contentType = "application/json"
+
+	// reviewPath is what registration registers for policies themselves.
+	reviewPath = registration.ReviewPath
 )
 
 // handler answers requests. It holds nothing that changes but counters.
@@ -159,6 +164,9 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, answer []byte, e
 // route returns the phase and the group that the path names. Paths are taken as they are: neither cleaned nor decoded.
 func route(u *url.URL) (Phase, string) {
 	if u.RawPath == "" {
+		if u.Path == reviewPath {
+			return Review, ""
+		}
 		for _, phase := range []Phase{Validate, Mutate} {
 			group, ok := strings.CutPrefix(u.Path, "/"+string(phase)+"/")
 			if ok && isSubdomain(group) {

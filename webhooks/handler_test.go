@@ -396,6 +396,25 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// The review of policies has one path, and answers like any other.
+func TestReviewPath(t *testing.T) {
+	var phase Phase
+	var group string
+	m := prometheus.NewRegistry()
+	s := handlerOf(t, Options{Registerer: m, Evaluator: evaluatorFunc(func(_ context.Context, p Phase, g string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		phase, group = p, g
+		return &admissionv1.AdmissionResponse{Allowed: true}, nil
+	})})
+	if w := serve(s, "/validate-webhookpolicy?timeout=5s", validReview()); w.Code != http.StatusOK || phase != Review || group != "" {
+		t.Errorf("code %d, phase %q, group %q; want 200, review and no group", w.Code, phase, group)
+	}
+	for _, path := range []string{"/validate-webhookpolicy/", "/validate-webhookpolicy/x", "/review/x", "/review", "/validate%2dwebhookpolicy"} {
+		if w := serve(s, path, validReview()); w.Code != http.StatusNotFound {
+			t.Errorf("path %s: code %d, want 404", path, w.Code)
+		}
+	}
+}
+
 func indented(t *testing.T, raw []byte) string {
 	t.Helper()
 	var out bytes.Buffer

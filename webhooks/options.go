@@ -17,15 +17,18 @@ import (
 // Phase is the admission phase that a request belongs to. It is the first element of the path that is called.
 type Phase string
 
-// The two phases. Requests to any other path are counted under the phase "other" and answered with 404.
+// The two phases, and the review of Ostiary's own policies, which has a path and no groups. Requests to any other path
+// are counted under the phase "other" and answered with 404.
 const (
 	Validate Phase = "validate"
 	Mutate   Phase = "mutate"
+	Review   Phase = "review"
 
 	otherPhase Phase = "other"
 )
 
-// Evaluator answers one admission request with the policies of one call group.
+// Evaluator answers one admission request: with the policies of one call group, or, in the phase Review, about the
+// policy that it is for. The group is then empty.
 //
 // The request is the evaluator's to keep: no memory of it is used again. Object, OldObject and Options hold the JSON
 // as it was sent, well-formed, in UTF-8 and without duplicate members, or nothing. The context ends when the API

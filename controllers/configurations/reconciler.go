@@ -34,6 +34,8 @@ type Reconciler struct {
 	// Contests knows who else writes the configurations.
 	Contests *Contests
 	Clock    clock.PassiveClock
+	// Own is what is registered for Ostiary itself. Nil is allowed.
+	Own Own
 	// Registered counts the configurations in the API server, by phase.
 	Registered *prometheus.GaugeVec
 
@@ -106,6 +108,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	r.count(state.Plan)
+	// Last, so that no policy waits for it.
+	if err := r.reconcileOwn(ctx, p); err != nil {
+		return ctrl.Result{}, err
+	}
 	return ctrl.Result{RequeueAfter: r.settle(p)}, nil
 }
 

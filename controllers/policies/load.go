@@ -19,6 +19,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -200,20 +201,19 @@ func (l *Loader) before(p *v1alpha1.WebhookPolicy) *Entry {
 
 func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	log = log.WithValues("policy", p.Name, "generation", p.Generation)
-	compiled, errs := l.Compiler.Compile(p)
-	if len(errs) > 0 {
-		l.Metrics.CompileFailed()
-		log.Info("policy does not compile", "errors", errs.ToAggregate().Error())
-	} else {
+	verdict := lint.Judge(l.Compiler, p)
+	if verdict.Compiles {
 		log.V(1).Info("compiled policy")
+	} else {
+		l.Metrics.CompileFailed()
+		log.Info("policy does not compile", "errors", verdict.Errors.ToAggregate().Error())
 	}
-	refused := registration.Check(p)
 	own := *p // so that the entry does not keep the list, with all other policies, for as long as it lives
 	return &Entry{
 		Policy:      &own,
-		Compiled:    compiled,
-		Errors:      append(refused, errs...),
-		registrable: len(refused) == 0,
+		Compiled:    verdict.Compiled,
+		Errors:      verdict.Errors,
+		registrable: verdict.Registrable,
 		prepared:    registration.Prepare(p),
 	}
 }

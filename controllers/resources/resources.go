@@ -43,13 +43,16 @@ type Resources struct {
 	current   atomic.Pointer[snapshot] // nil until they have been read once
 	needed    atomic.Bool
 	wake      chan struct{}
+
+	reading chan struct{} // held by who reads
+	readAt  time.Time     // when all of them were read last
 }
 
 var _ runtime.EquivalentResourceMapper = (*Resources)(nil)
 
 // New makes resources that are not known yet.
 func New(d Discovery, log logr.Logger) *Resources {
-	return &Resources{discovery: d, log: log, wake: make(chan struct{}, 1)}
+	return &Resources{discovery: d, log: log, wake: make(chan struct{}, 1), reading: make(chan struct{}, 1)}
 }
 
 // Start implements manager.Runnable: it reads the resources, and reads them
@@ -67,7 +70,7 @@ func (r *Resources) Start(ctx context.Context) error {
 			asked = true
 		}
 		if asked || r.needed.Load() || r.current.Load() == nil {
-			r.read(ctx)
+			_ = r.update(ctx, time.Now()) // it has been logged, and is tried again
 		}
 		next := poll
 		if r.current.Load() == nil {
@@ -148,14 +151,49 @@ func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapp
 	return i.resources
 }
 
+// Served are the resources by version, nil while they are not known. A version
+// that did not answer has nil. They must not be changed.
+func (r *Resources) Served() map[schema.GroupVersion][]metav1.APIResource {
+	if s := r.current.Load(); s != nil {
+		return s.lists
+	}
+	return nil
+}
+
+// ServedNow is Served as of a moment ago: it reads the resources if they were
+// last read before that. It is nil if they cannot be read before ctx ends.
+func (r *Resources) ServedNow(ctx context.Context) map[schema.GroupVersion][]metav1.APIResource {
+	if err := r.update(ctx, time.Now().Add(-atMost)); err != nil {
+		return nil
+	}
+	return r.Served()
+}
+
+// update reads the resources, unless they were read after since.
+func (r *Resources) update(ctx context.Context, since time.Time) error {
+	select {
+	case r.reading <- struct{}{}:
+		defer func() { <-r.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if r.readAt.After(since) {
+		return nil
+	}
+	err := r.read(ctx)
+	if err == nil {
+		r.readAt = time.Now()
+	}
+	return err
+}
+
 // read asks the API server, one group version after another. Where one does
 // not answer, as that of an aggregated API server that is down, what was known
 // of it stays.
-func (r *Resources) read(ctx context.Context) {
+func (r *Resources) read(ctx context.Context) error {
 	groups, err := r.discovery.ServerGroupsWithContext(ctx)
 	if err != nil {
-		r.failed(ctx, fmt.Errorf("listing API groups: %w", err))
-		return
+		return r.failed(ctx, fmt.Errorf("listing API groups: %w", err))
 	}
 	before := r.current.Load()
 	lists := map[schema.GroupVersion][]metav1.APIResource{}
@@ -163,26 +201,27 @@ func (r *Resources) read(ctx context.Context) {
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
 			list, err := r.discovery.ServerResourcesForGroupVersionWithContext(ctx, gv.String())
-			switch {
-			case err == nil:
-				lists[gv] = list.APIResources
-			case before != nil && before.lists[gv] != nil:
-				r.failed(ctx, fmt.Errorf("listing the resources of %s: %w", gv, err))
-				lists[gv] = before.lists[gv]
-			default:
-				r.failed(ctx, fmt.Errorf("listing the resources of %s: %w", gv, err))
+			if err != nil {
+				_ = r.failed(ctx, fmt.Errorf("listing the resources of %s: %w", gv, err))
+				lists[gv] = before.list(gv)
+				continue
 			}
+			lists[gv] = list.APIResources
 		}
 	}
-	if ctx.Err() != nil || (before != nil && reflect.DeepEqual(before.lists, lists)) {
-		return
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	r.current.Store(newSnapshot(lists))
-	r.listeners.Tell()
+	if before == nil || !reflect.DeepEqual(before.lists, lists) {
+		r.current.Store(newSnapshot(lists))
+		r.listeners.Tell()
+	}
+	return nil
 }
 
-func (r *Resources) failed(ctx context.Context, err error) {
+func (r *Resources) failed(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		r.log.Info("cannot read resources", "error", err.Error())
 	}
+	return err
 }

@@ -192,11 +192,59 @@ func TestNewResourcesAreFound(t *testing.T) {
 	g.Eventually(func() bool { return r.KindFor(gvr("again.found.test/v1/things"), "").Empty() }).WithTimeout(eventually).Should(BeFalse())
 }
 
+// What is served now is read at once, and not again for a moment.
+func TestServedNow(t *testing.T) {
+	d := &flaky{DiscoveryClient: newDiscovery()}
+	r := start(t, d)
+	things := schema.GroupVersion{Group: "now.test", Version: "v1"}
+	addKind(t, things.Group, things.Version)
+	g := NewWithT(t)
+	g.Eventually(func() []metav1.APIResource { return r.ServedNow(t.Context())[things] }).WithTimeout(eventually).ShouldNot(BeEmpty())
+	if len(r.Served()[things]) == 0 {
+		t.Error("what was read is forgotten")
+	}
+
+	before := d.groups()
+	for range 100 {
+		_ = r.ServedNow(t.Context())
+	}
+	if asked := d.groups() - before; asked > 10 {
+		t.Errorf("the API server was asked %d times", asked)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.reading <- struct{}{}
+	if r.ServedNow(ended) != nil {
+		t.Error("there is an answer that nobody has read")
+	}
+	<-r.reading
+}
+
+func TestServedBeforeTheStart(t *testing.T) {
+	if New(newDiscovery(), logr.Discard()).Served() != nil {
+		t.Error("something is served that nobody has asked for")
+	}
+}
+
 // flaky is a discovery whose group versions fail at times.
 type flaky struct {
 	*discovery.DiscoveryClient
 	mu     sync.Mutex
 	broken map[string]bool
+	asked  int // for the groups
+}
+
+func (f *flaky) groups() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
+func (f *flaky) ServerGroupsWithContext(ctx context.Context) (*metav1.APIGroupList, error) {
+	f.mu.Lock()
+	f.asked++
+	f.mu.Unlock()
+	return f.DiscoveryClient.ServerGroupsWithContext(ctx)
 }
 
 func (f *flaky) fail(groupVersions ...string) {
@@ -221,6 +269,9 @@ func TestGroupVersionThatDoesNotAnswer(t *testing.T) {
 	d := &flaky{DiscoveryClient: newDiscovery()}
 	d.fail("batch/v1")
 	r := start(t, d)
+	if list, ok := r.Served()[schema.GroupVersion{Group: "batch", Version: "v1"}]; list != nil || !ok {
+		t.Errorf("what did not answer is %v, known: %t; want a version of which nothing is known", list, ok)
+	}
 	if !r.KindFor(gvr("batch/v1/jobs"), "").Empty() || r.KindFor(gvr("apps/v1/deployments"), "").Empty() {
 		t.Error("want all that answers, and nothing else")
 	}

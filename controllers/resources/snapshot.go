@@ -36,6 +36,14 @@ func newSnapshot(lists map[schema.GroupVersion][]metav1.APIResource) *snapshot {
 	return s
 }
 
+// list is what was known of a version, nil where nothing was.
+func (s *snapshot) list(gv schema.GroupVersion) []metav1.APIResource {
+	if s == nil {
+		return nil
+	}
+	return s.lists[gv]
+}
+
 // identities tell resources of several groups that are the same objects, as
 // the events of two groups are, by their name and the hash of what they are
 // stored as. Without a hash a resource is the same in the versions of its own

@@ -34,6 +34,9 @@ const (
 	ReasonRefused = policies.ReasonRefused
 	// ReasonOverwritten means that somebody else keeps changing a configuration.
 	ReasonOverwritten = "Overwritten"
+	// ReasonRisky is of events alone: the policy works, and there is something
+	// about it that its author may not have thought of.
+	ReasonRisky = "Risky"
 	// ReasonInForce means that the API server sends requests to the policy.
 	ReasonInForce = "InForce"
 	// ReasonNotIdempotent means that mutations were seen to change their own result again.

@@ -6,6 +6,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -53,6 +54,8 @@ type Reconciler struct {
 	Types   Types
 	// Contests may be nil: then there are none.
 	Contests Contests
+	// Warnings say what is risky about a policy. Nil is allowed.
+	Warnings func(*v1alpha1.WebhookPolicy) []string
 
 	written sync.Map // by UID: the status that was written last, which the cache may not show yet
 }
@@ -130,6 +133,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	r.tell(&p, p.Status, want, beside.lack)
+	r.warn(&p, want)
 	return ctrl.Result{}, nil
 }
 
@@ -229,4 +233,18 @@ func refusedAnew(before, after v1alpha1.WebhookPolicyStatus, kind, reason string
 	was, is := find(before, kind), find(after, kind)
 	return is.Status == metav1.ConditionFalse && is.Reason == reason &&
 		(was.Status != metav1.ConditionFalse || was.Reason != reason || was.ObservedGeneration != is.ObservedGeneration)
+}
+
+// warn tells once, of each generation that is accepted, what is risky about it:
+// who applied it has heard so only if the webhook for policies was called. It
+// is no condition, since the policy works as it was written.
+func (r *Reconciler) warn(p *v1alpha1.WebhookPolicy, after v1alpha1.WebhookPolicyStatus) {
+	was, is := find(p.Status, v1alpha1.ConditionAccepted), find(after, v1alpha1.ConditionAccepted)
+	told := was.Status == metav1.ConditionTrue && was.ObservedGeneration == is.ObservedGeneration
+	if r.Warnings == nil || told || is.Status != metav1.ConditionTrue {
+		return
+	}
+	if warnings := r.Warnings(p); len(warnings) > 0 {
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, ReasonRisky, "Review", "%s", short(strings.Join(warnings, "\n")))
+	}
 }

@@ -38,6 +38,7 @@ type Options struct {
 	HealthAddress    string
 	LeaderElect      bool
 	ExemptNamespaces []string
+	PolicyWebhook    bool
 	LogLevel         string
 	LogFormat        string
 	DrainMin         time.Duration
@@ -55,6 +56,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address to serve /healthz and /readyz on, host:port; 0 turns them off")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "agree with the other replicas on which of them writes; every replica answers admission calls")
 	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that no policy is enforced in, besides Ostiary's own, kube-system and kube-node-lease")
+	f.BoolVar(&o.PolicyWebhook, "policy-webhook", true, "refuse a WebhookPolicy that cannot be in force when it is applied, and warn of what is risky about it; without, its status says so alone")
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
 	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")

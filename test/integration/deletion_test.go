@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,12 +21,15 @@ type (
 	configurationList = admissionregistrationv1.ValidatingWebhookConfigurationList
 )
 
-// configurations are those that the manager has written.
+// configurations are those that the manager has written for policies.
 func (c *cluster) configurations(t *testing.T) []configuration {
 	t.Helper()
 	var list admissionregistrationv1.ValidatingWebhookConfigurationList
 	must(t, c.List(t.Context(), &list, client.MatchingLabels{registration.LabelManagedBy: registration.ManagedBy}))
-	return list.Items
+	return slices.DeleteFunc(list.Items, func(config configuration) bool {
+		_, ok := registration.GroupOf(&config)
+		return !ok
+	})
 }
 
 // carrier is the configuration that a policy's status names.

@@ -59,7 +59,7 @@ func TestPolicyRefusedByTheAPIServer(t *testing.T) {
 // Bad input that the compiler refuses: the author learns where, and nobody else is affected.
 func TestPolicyThatDoesNotCompile(t *testing.T) {
 	c := install(t)
-	c.manager(t)
+	c.reviewing(t, false)
 	tests := map[string]struct {
 		expression string
 		want       []string
@@ -101,7 +101,7 @@ func TestPolicyThatDoesNotCompile(t *testing.T) {
 // A slip of the pen does not switch a policy off.
 func TestPolicyInForceThatIsBroken(t *testing.T) {
 	c := install(t)
-	c.manager(t)
+	c.reviewing(t, false)
 	tests := map[string]struct {
 		failing       string
 		wantRefusal   bool

@@ -19,6 +19,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +30,8 @@ import (
 type process struct {
 	webhook, metrics, health string // addresses
 	replica                  string // identity
+
+	reviews bool // policies, when they are applied
 
 	cmd  *exec.Cmd
 	log  string // file
@@ -62,10 +65,32 @@ func (c *cluster) manager(t *testing.T) *process {
 	return m
 }
 
-// restarted gives the shared manager started anew, and perhaps not ready yet.
+// reviewing gives the shared manager with or without the webhook for policies.
+// Without, what cannot be in force can be stored, as while no manager runs.
+func (c *cluster) reviewing(t *testing.T, on bool) *process {
+	t.Helper()
+	if c.shared == nil || c.shared.ended() || c.shared.reviews != on {
+		c.restarted(t, fmt.Sprintf("%s=%t", reviewFlag, on))
+	}
+	m := c.manager(t)
+	await(t).Eventually(func() error {
+		err := c.Create(t.Context(), newPolicy("reviewed", "nowhere", saying("nonsense")), client.DryRunAll)
+		if apierrors.IsInvalid(err) != on {
+			return fmt.Errorf("policies are reviewed: %t; want %t: %w", !on, on, err)
+		}
+		return nil
+	}).Should(Succeed())
+	return m
+}
+
+const reviewFlag = "--policy-webhook"
+
+// restarted gives the shared manager started anew, and perhaps not ready yet. It
+// reviews policies as the one before did, unless a flag says otherwise.
 func (c *cluster) restarted(t *testing.T, flags ...string) *process {
 	t.Helper()
 	if c.shared != nil {
+		flags = append([]string{fmt.Sprintf("%s=%t", reviewFlag, c.shared.reviews)}, flags...)
 		c.shared.kill()
 	}
 	c.vacate(t)
@@ -84,7 +109,12 @@ func (c *cluster) start(t *testing.T, address string, flags ...string) *process 
 // startAs starts a manager as a replica with an identity.
 func (c *cluster) startAs(t *testing.T, replica, address string, flags ...string) *process {
 	t.Helper()
-	m := &process{webhook: address, metrics: freeAddress(), health: freeAddress(), replica: replica, done: make(chan struct{})}
+	m := &process{webhook: address, metrics: freeAddress(), health: freeAddress(), replica: replica, done: make(chan struct{}), reviews: true}
+	for _, flag := range flags {
+		if value, ok := strings.CutPrefix(flag, reviewFlag+"="); ok {
+			m.reviews = value == "true"
+		}
+	}
 	out, err := os.CreateTemp(c.dir, "manager-*.log")
 	must(t, err)
 	defer out.Close()

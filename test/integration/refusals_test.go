@@ -50,7 +50,7 @@ func TestPolicyRefusedWhenApplied(t *testing.T) {
 // Bad input that only the compiler knows: the status says what is wrong, where.
 func TestPolicyRefusedByItsCompiler(t *testing.T) {
 	c := install(t)
-	c.manager(t)
+	c.reviewing(t, false)
 	namespace := c.namespace(t, nil)
 	variables := func(of ...string) func(*v1alpha1.WebhookPolicy) {
 		return func(p *v1alpha1.WebhookPolicy) {

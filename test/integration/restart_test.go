@@ -136,7 +136,7 @@ func (h *hammer) stop(t *testing.T) {
 // Promise: no write at rest.
 func TestNoWriteAtRest(t *testing.T) {
 	c := install(t)
-	c.manager(t)
+	c.reviewing(t, false)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("rest-a", namespace), newPolicy("rest-b", namespace, within(7)),
 		newPolicy("rest-warn", namespace, acting("Warn")), newPolicy("rest-fails", namespace, failing("Ignore")))

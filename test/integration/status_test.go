@@ -25,7 +25,7 @@ func asStatus(err error, target **statusError) bool { return errors.As(err, targ
 // Promise: status tells the truth.
 func TestStatusTellsTheTruth(t *testing.T) {
 	c := install(t)
-	c.manager(t)
+	c.reviewing(t, false)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("status", namespace, acting("Deny", "Audit")))
 	p := c.awaitReady(t, "status")
@@ -97,7 +97,7 @@ func (c *cluster) awaitEvent(t *testing.T, policy, kind, reason string) {
 // The columns answer "is it in force?".
 func TestPrinterColumns(t *testing.T) {
 	c := install(t)
-	c.manager(t)
+	c.reviewing(t, false)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("columns-good", namespace, acting("Deny", "Audit")))
 	c.apply(t, newPolicy("columns-bad", namespace, saying("nonsense")))
@@ -122,7 +122,7 @@ func TestPrinterColumns(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	c := install(t)
-	m := c.manager(t)
+	m := c.reviewing(t, false)
 	namespace := c.namespace(t, nil)
 	failures := m.series(t, "ostiary_policy_compile_failures_total")
 	c.enforce(t, newPolicy("counted", namespace), newPolicy("counted-warn", namespace, acting("Warn")))

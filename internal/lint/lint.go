@@ -1,0 +1,106 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+const (
+	// maxWarnings bounds the warnings about one policy.
+	maxWarnings = 10
+	// maxWarning bounds one of them, in bytes. API servers cut what is longer
+	// when there are many.
+	maxWarning = 256
+)
+
+// Facts are what is known of the cluster that a policy is for. What is not
+// known gives no warning.
+type Facts struct {
+	// Replicas is how many replicas of Ostiary answer calls; 0 is not known.
+	Replicas int
+	// Resources are what the API server serves, subresources included. Nil is
+	// not known, and so is a version without a list.
+	Resources map[schema.GroupVersion][]metav1.APIResource
+}
+
+// Verdict is what is wrong with a policy.
+type Verdict struct {
+	// Compiled answers requests, with Errors where there are any.
+	Compiled *policy.Compiled
+	// Errors say why the policy cannot be in force, each with its field.
+	Errors field.ErrorList
+	// Registrable is false where no webhook may be registered for it. A policy
+	// whose expressions alone are wrong may stay registered.
+	Registrable bool
+	// Compiles is false where an expression does not.
+	Compiles bool
+}
+
+// Judge says what is wrong with a policy. It takes as long as compiling it.
+func Judge(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) Verdict {
+	compiled, errs := compiler.Compile(p)
+	refused := registration.Check(p)
+	return Verdict{
+		Compiled:    compiled,
+		Errors:      append(refused, errs...),
+		Registrable: len(refused) == 0,
+		Compiles:    len(errs) == 0,
+	}
+}
+
+// Review says why a policy cannot be in force and, where nothing keeps it from
+// that, what is risky about it.
+func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts Facts) (errs field.ErrorList, warnings []string) {
+	if v := Judge(compiler, p); len(v.Errors) > 0 {
+		return v.Errors, nil
+	}
+	return nil, Warnings(p, facts)
+}
+
+// Warnings say what is risky about a policy, each with its field. They are
+// bounded in number and length.
+func Warnings(p *v1alpha1.WebhookPolicy, facts Facts) []string {
+	var w warner
+	spec := field.NewPath("spec")
+	w.timeout(&p.Spec, spec)
+	w.replicas(&p.Spec, facts, spec)
+	w.selectors(&p.Spec, spec)
+	w.rules(&p.Spec, spec)
+	w.served(&p.Spec, facts, spec)
+	return w.bounded()
+}
+
+// warner gathers warnings.
+type warner struct{ warnings []string }
+
+func (w *warner) warn(at *field.Path, format string, args ...any) {
+	w.warnings = append(w.warnings, at.String()+": "+fmt.Sprintf(format, args...))
+}
+
+func (w *warner) bounded() []string {
+	out := w.warnings
+	if more := len(out) - maxWarnings; more > 0 {
+		out = append(out[:maxWarnings:maxWarnings], fmt.Sprintf("%d more warnings were left out", more))
+	}
+	for i, warning := range out {
+		out[i] = cut(warning)
+	}
+	return out
+}
+
+// cut shortens a warning to one line of at most maxWarning bytes.
+func cut(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) <= maxWarning {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxWarning-3], "") + "..."
+}

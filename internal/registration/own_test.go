@@ -1,0 +1,61 @@
+package registration
+
+import (
+	"path/filepath"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var testOwner = metav1.OwnerReference{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: "webhookpolicies.admission.ostiary.dev", UID: "uid-of-definition"}
+
+func TestReviewGolden(t *testing.T) {
+	for name, endpoint := range map[string]Endpoint{"service": testService, "url": {URL: "https://127.0.0.1:9443/"}} {
+		t.Run(name, func(t *testing.T) {
+			got, err := yaml.Marshal(NewReview(endpoint, []byte("-----BEGIN CERTIFICATE-----\n"), testOwner))
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareGolden(t, filepath.Join("testdata/review", name+".yaml"), got)
+		})
+	}
+}
+
+// It is no configuration of a group: a plan neither carries nor prunes it.
+func TestReviewIsNotPruned(t *testing.T) {
+	own := NewReview(testService, []byte("x"), testOwner)
+	if changes := Diff(Plan{}, []Configuration{own}); !changes.Empty() {
+		t.Errorf("Diff() = %+v, want nothing", changes)
+	}
+	if group, ok := GroupOf(own); ok {
+		t.Errorf("it is named for the group %v", group)
+	}
+}
+
+func TestReviewCarries(t *testing.T) {
+	want := NewReview(testService, []byte("x"), testOwner)
+	tests := map[string]struct {
+		edit func(Configuration)
+		want bool
+	}{
+		"as planned":        {edit: func(Configuration) {}, want: true},
+		"a label more":      {edit: func(c Configuration) { c.GetLabels()["a"] = "b" }, want: true},
+		"an owner more":     {edit: func(c Configuration) { c.SetOwnerReferences([]metav1.OwnerReference{{UID: "u"}, testOwner}) }, want: true},
+		"no owner":          {edit: func(c Configuration) { c.SetOwnerReferences(nil) }},
+		"another owner":     {edit: func(c Configuration) { c.SetOwnerReferences([]metav1.OwnerReference{{UID: "u"}}) }},
+		"no label":          {edit: func(c Configuration) { c.SetLabels(nil) }},
+		"no webhook":        {edit: func(c Configuration) { setWebhooks(c, nil) }},
+		"another bundle":    {edit: func(c Configuration) { w := Webhooks(c); w[0].ClientConfig.CABundle = []byte("y"); setWebhooks(c, w) }},
+		"failurePolicy set": {edit: func(c Configuration) { w := Webhooks(c); *w[0].FailurePolicy = "Fail"; setWebhooks(c, w) }},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			have := clone(want)
+			tt.edit(have)
+			if got := Carries(have, want) && Owned(have, want); got != tt.want {
+				t.Errorf("carried and owned: %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
