@@ -132,6 +132,7 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 		Params:         r.around.params,
 		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(namespaceLister{found}, client), Resources: r.around.resources},
 		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),
+		BreakGlass:     r.options.BreakGlass,
 		TypeConverters: r.around.schemas,
 		Objects:        r.around.resources.Interfaces(scheme.Scheme),
 		Now:            clock.RealClock{}.Now,

@@ -137,6 +137,13 @@ type WebhookPolicySpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Order *int32 `json:"order,omitempty"`
+
+	// breakGlass lets users skip this policy whom RBAC allows the verb
+	// breakglass on it. What it would refuse then passes, and what it would
+	// change stays as it is; the audit log says so. While Ostiary does not
+	// answer, failurePolicy decides about them too. Default false.
+	// +optional
+	BreakGlass bool `json:"breakGlass,omitempty"`
 }
 
 // Binding puts a policy into effect: it says where, with which params, and

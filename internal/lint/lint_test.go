@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -240,5 +241,28 @@ func TestJudge(t *testing.T) {
 				t.Errorf("got %+v", v)
 			}
 		})
+	}
+}
+
+// The example in the documents gets the warnings that stand there.
+func TestDocumentedWarnings(t *testing.T) {
+	text, err := os.ReadFile("../../docs/features/review.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```yaml\n")
+	example, rest, _ := strings.Cut(rest, "```\n")
+	_, rest, _ = strings.Cut(rest, "```console\n")
+	shown, _, _ := strings.Cut(rest, "```\n")
+	p := &v1alpha1.WebhookPolicy{}
+	if err := yaml.UnmarshalStrict([]byte(example), p); err != nil {
+		t.Fatal(err)
+	}
+	errs, warnings := Review(policy.NewCompiler(), p, cluster())
+	if len(errs) > 0 {
+		t.Errorf("errors %v", errs)
+	}
+	if diff := cmp.Diff(shown, "Warning: "+strings.Join(warnings, "\nWarning: ")+"\n"); diff != "" {
+		t.Errorf("warnings (-documented +got):\n%s", diff)
 	}
 }

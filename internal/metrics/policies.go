@@ -32,6 +32,7 @@ type Policies struct {
 	requests        *prometheus.CounterVec
 	duration        *prometheus.HistogramVec
 	notIdempotent   *prometheus.CounterVec
+	breakGlass      *prometheus.CounterVec
 	panics          prometheus.Counter
 	compileFailures prometheus.Counter
 	loaded          *prometheus.GaugeVec
@@ -42,7 +43,7 @@ type Policies struct {
 // series are one policy's metrics, found without hashing labels on each request.
 type series struct {
 	duration prometheus.Observer
-	requests [5][7]atomic.Pointer[prometheus.Counter] // by operation and decision; made when first used
+	requests [5][8]atomic.Pointer[prometheus.Counter] // by operation and decision; made when first used
 }
 
 // NewPolicies makes the metrics and registers them.
@@ -50,7 +51,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 	p := &Policies{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_requests_total",
-			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, skip (a matchCondition was false) or error (an expression failed; failurePolicy decided).",
+			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, skip (a matchCondition was false), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
 		}, []string{"policy", "operation", "decision"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_policy_evaluation_duration_seconds",
@@ -60,6 +61,10 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		notIdempotent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_not_idempotent_total",
 			Help: "Times that a policy, run once more on its own result, changed the object again. Few changes are tried so.",
+		}, []string{"policy"}),
+		breakGlass: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ostiary_policy_breakglass_total",
+			Help: "Times that a policy would have refused a request or changed its object, and was skipped because RBAC allows its user to.",
 		}, []string{"policy"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_policy_panics_total",
@@ -74,7 +79,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Help: "Policies that this replica holds, by state: accepted or refused.",
 		}, []string{"state"}),
 	}
-	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.panics, p.compileFailures, p.loaded)
+	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded)
 	p.series.Store(&map[string]*series{})
 	return p
 }
@@ -104,6 +109,7 @@ func (p *Policies) Keep(names []string, refused int) {
 			p.duration.DeleteLabelValues(name)
 			p.requests.DeletePartialMatch(prometheus.Labels{"policy": name})
 			p.notIdempotent.DeleteLabelValues(name)
+			p.breakGlass.DeleteLabelValues(name)
 		}
 	}
 	p.loaded.WithLabelValues("accepted").Set(float64(len(names) - refused))
@@ -140,6 +146,9 @@ func (p *Policies) Observe(name string, operation admissionv1.Operation, decisio
 	}
 	s.duration.Observe(elapsed.Seconds())
 	s.counter(p.requests, name, operation, decision).Inc()
+	if decision == policy.DecisionBreakGlass {
+		p.breakGlass.WithLabelValues(name).Inc()
+	}
 }
 
 func (s *series) counter(vec *prometheus.CounterVec, name string, operation admissionv1.Operation, decision policy.Decision) prometheus.Counter {
@@ -190,7 +199,9 @@ func decisionIndex(d policy.Decision) int {
 		return 4
 	case policy.DecisionMutate:
 		return 5
-	default:
+	case policy.DecisionBreakGlass:
 		return 6
+	default:
+		return 7
 	}
 }

@@ -23,7 +23,7 @@ func TestObserve(t *testing.T) {
 	p.Observe("gone", admissionv1.Create, policy.DecisionAllow, time.Millisecond)
 
 	want := `
-# HELP ostiary_policy_requests_total Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, skip (a matchCondition was false) or error (an expression failed; failurePolicy decided).
+# HELP ostiary_policy_requests_total Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, skip (a matchCondition was false), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).
 # TYPE ostiary_policy_requests_total counter
 ostiary_policy_requests_total{decision="deny",operation="CREATE",policy="a"} 2
 ostiary_policy_requests_total{decision="allow",operation="other",policy="b"} 1
@@ -31,7 +31,14 @@ ostiary_policy_requests_total{decision="allow",operation="other",policy="b"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ostiary_policy_requests_total"); err != nil {
 		t.Error(err)
 	}
+	p.Observe("a", admissionv1.Update, policy.DecisionBreakGlass, time.Millisecond)
+	if got := testutil.ToFloat64(p.breakGlass.WithLabelValues("a")); got != 1 {
+		t.Errorf("broken glass was counted %v times, want 1", got)
+	}
 	p.Keep([]string{"b"}, 0)
+	if got := testutil.CollectAndCount(p.breakGlass); got != 0 {
+		t.Errorf("after a policy is gone %d series of broken glass are left, want none", got)
+	}
 	if got := testutil.CollectAndCount(p.requests); got != 1 {
 		t.Errorf("after a policy is gone %d request series are left, want 1", got)
 	}

@@ -39,6 +39,7 @@ type Options struct {
 	LeaderElect      bool
 	ExemptNamespaces []string
 	PolicyWebhook    bool
+	BreakGlass       bool
 	LogLevel         string
 	LogFormat        string
 	DrainMin         time.Duration
@@ -57,6 +58,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "agree with the other replicas on which of them writes; every replica answers admission calls")
 	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that no policy is enforced in, besides Ostiary's own, kube-system and kube-node-lease")
 	f.BoolVar(&o.PolicyWebhook, "policy-webhook", true, "refuse a WebhookPolicy that cannot be in force when it is applied, and warn of what is risky about it; without, its status says so alone")
+	f.BoolVar(&o.BreakGlass, "break-glass", false, "let users skip any policy that RBAC allows them the verb breakglass on, as if each had breakGlass: true")
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
 	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")

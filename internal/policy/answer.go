@@ -40,6 +40,7 @@ type answer struct {
 	warningText    int // bytes
 	annotationText int // bytes
 	valuesLeftOut  int // of audit annotations
+	skipped        []string
 }
 
 type denial struct {
@@ -148,17 +149,25 @@ func (a *answer) fail(f validating.ValidationFailureValue) {
 
 // response is the answer to send.
 func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
-	out := &admissionv1.AdmissionResponse{UID: r.raw.UID, Allowed: a.denied == 0, Warnings: a.warnings}
-	if more := a.warned - len(a.warnings); more > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%d more warnings were left out", more))
-	}
+	out := &admissionv1.AdmissionResponse{UID: r.raw.UID, Allowed: a.denied == 0}
 	failures := a.noteFailures()
 	a.noteLeftOut(a.failed - failures)
-	out.AuditAnnotations = a.annotations
+	a.tell(out)
 	if a.denied > 0 {
 		out.Result = a.status(r.versioned)
 	}
 	return out
+}
+
+// tell puts what client and audit log are told beside the decision into a
+// response.
+func (a *answer) tell(out *admissionv1.AdmissionResponse) {
+	out.Warnings = a.warnings
+	if more := a.warned - len(a.warnings); more > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d more warnings were left out", more))
+	}
+	a.noteSkipped()
+	out.AuditAnnotations = a.annotations
 }
 
 // noteFailures writes the list of validation failures, as the API server does,

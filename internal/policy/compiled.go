@@ -20,6 +20,9 @@ type Decision string
 // The decisions. Where several apply to one evaluation, the first in this
 // order stands.
 const (
+	// DecisionBreakGlass means that the policy would have refused the request or
+	// changed the object, and that the user may skip it.
+	DecisionBreakGlass Decision = "breakglass"
 	// DecisionError means that an expression failed with an error, whatever
 	// failurePolicy then made of it.
 	DecisionError Decision = "error"
@@ -39,7 +42,7 @@ const (
 
 // Decisions lists every Decision.
 func Decisions() []Decision {
-	return []Decision{DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionSkip, DecisionAllow}
+	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionSkip, DecisionAllow}
 }
 
 // Compiled is one policy, ready to be evaluated. It is immutable, but for a
@@ -56,6 +59,7 @@ type Compiled struct {
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
 	mutator       mutator
+	breakGlass    bool // users whom RBAC allows it skip the policy
 	reads         inputs
 	programs      []*program // keeps shared programs alive
 	changes       atomic.Uint64
@@ -72,6 +76,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 		generation:    p.Generation,
 		failurePolicy: spec.EffectiveFailurePolicy(),
 		paramKind:     spec.ParamKind.DeepCopy(),
+		breakGlass:    spec.BreakGlass,
 		reads:         readsOf(spec),
 	}
 	if spec.MatchConstraints != nil {

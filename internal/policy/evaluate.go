@@ -42,7 +42,7 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		decision := DecisionAllow
 		if !t.satisfied {
 			start := host.Now()
-			decision = a.add(t.policy, t.policy.validate(ctx, r, host))
+			decision = a.judge(ctx, t.policy, r, host)
 			t.elapsed = host.Now().Sub(start)
 		}
 		if host.Observe != nil {

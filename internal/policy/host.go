@@ -26,6 +26,9 @@ type Host struct {
 	// Authorizer answers for the CEL variable authorizer, within the request's
 	// context. Its answers are kept for the length of one request.
 	Authorizer authorizer.UnconditionalAuthorizer
+	// BreakGlass lets users skip any policy that RBAC allows them to, not only
+	// those that say so.
+	BreakGlass bool
 	// TypeConverters know the schemas of the kinds that are mutated.
 	TypeConverters TypeConverters
 	// Objects know the Go types of kinds, and which resources are equivalent.

@@ -62,16 +62,22 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 		}
 	}
 	defer recheck(r, steps, host)
+	out := a.mutation(r)
 	if after := r.versioned.VersionedObject.Object(); a.denied == 0 && after != before {
-		return patched(r.raw, before, after)
+		err = addPatch(out, before, after)
 	}
-	return a.mutation(r), nil
+	a.tell(out)
+	return out, err
 }
 
 // mutate runs one step and takes in what came of it.
 func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 	start := host.Now()
+	before := r.versioned.VersionedObject.Object()
 	outcome := s.run(ctx, r, host)
+	if a.skip(s, outcome, before, r, host) {
+		outcome = DecisionBreakGlass
+	}
 	if outcome == DecisionError {
 		a.refuseMutation(s)
 	}
@@ -214,23 +220,22 @@ func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: r.raw.UID, Result: status}
 }
 
-// patched is the answer with what has become of the object.
-func patched(raw *admissionv1.AdmissionRequest, before, after runtime.Object) (*admissionv1.AdmissionResponse, error) {
+// addPatch puts what has become of the object into a response.
+func addPatch(out *admissionv1.AdmissionResponse, before, after runtime.Object) error {
 	old, okOld := before.(*unstructured.Unstructured)
 	changed, okChanged := after.(*unstructured.Unstructured)
 	if !okOld || !okChanged {
-		return nil, fmt.Errorf("internal error: mutations made a %T of a %T", after, before)
+		return fmt.Errorf("internal error: mutations made a %T of a %T", after, before)
 	}
-	out := allowed(raw)
 	operations := difference(old.Object, changed.Object)
 	if len(operations) == 0 {
-		return out, nil
+		return nil
 	}
 	patch, err := json.Marshal(operations)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the patch: %w", err)
+		return fmt.Errorf("encoding the patch: %w", err)
 	}
 	kind := admissionv1.PatchTypeJSONPatch
 	out.Patch, out.PatchType = patch, &kind
-	return out, nil
+	return nil
 }

@@ -196,10 +196,12 @@ func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	read := []permission{{"get", group, resource, "", "p", ""}, {"list", group, resource, "", "", ""}, {"get", group, resource, "status", "p", ""}}
 	write := []permission{{"create", group, resource, "", "", ""}, {"patch", group, resource, "", "p", ""}, {"delete", group, resource, "", "p", ""}}
+	breakGlass := []permission{{"breakglass", group, resource, "", "p", ""}}
 	writeStatus := []permission{{"patch", group, resource, "status", "p", ""}}
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, read, true)
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, write, false)
 	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, append(read, write...), true)
+	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, breakGlass, false)
 	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, writeStatus, false)
 	if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", "readers", "--clusterrole=view", "--group=readers"); err != nil {
 		t.Fatalf("binding view: %v %s", err, stderr)
