@@ -111,7 +111,7 @@ func auditKeys(c *comparison) bool {
 		case key == nativeFailures:
 			c.native.Failures, found = append(c.native.Failures, failures(value)...), true
 		case c.of.hasPolicy(before):
-			native[before+"."+after], found = value, true
+			native[before+"."+after], found = c.of.joined(value), true
 		default:
 			native[key] = value
 		}
@@ -124,11 +124,22 @@ func auditKeys(c *comparison) bool {
 		case after == ourFailures:
 			c.ours.Failures, found = append(c.ours.Failures, failures(value)...), true
 		default:
-			ours[after], found = value, true
+			ours[after], found = c.of.joined(value), true
 		}
 	}
 	c.native.Annotations, c.ours.Annotations = native, ours
 	return found
+}
+
+// joined is the value of an audit annotation, with what several bindings gave
+// for it in an order of its own where the native engine has none.
+func (p *placed) joined(value string) string {
+	if !p.undecided() {
+		return value
+	}
+	values := strings.Split(value, ", ")
+	slices.Sort(values)
+	return strings.Join(values, ", ")
 }
 
 func (p *placed) hasPolicy(name string) bool {
