@@ -23,7 +23,7 @@ import (
 
 const (
 	maxWarnings = 100     // that a status holds
-	maxWarning  = 4 << 10 // bytes of one of them
+	maxWarning  = 2 << 10 // bytes of one of them: what the kind has room for
 )
 
 // Checker checks each generation of each policy once. Only the leader runs it,

@@ -2,6 +2,7 @@ package typechecking
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -205,5 +206,13 @@ func TestPanicIsNoWarning(t *testing.T) {
 func TestWarningsAreBounded(t *testing.T) {
 	if got := cut(strings.Repeat("ä", maxWarning)); len(got) > maxWarning || !strings.HasSuffix(got, "ä...") {
 		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-6:])
+	}
+	// A longer one would be refused, and with it all of the policy's status.
+	crd, err := os.ReadFile("../../config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, after, ok := strings.Cut(string(crd), " warning:\n"); !ok || !strings.Contains(after[:min(len(after), 400)], fmt.Sprintf("maxLength: %d\n", maxWarning)) {
+		t.Errorf("the kind has no room for a warning of %d bytes", maxWarning)
 	}
 }
