@@ -129,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if equality.Semantic.DeepEqual(p.Status, want) {
 		return ctrl.Result{}, nil
 	}
-	if err := r.write(ctx, &p, want); err != nil {
+	if done, err := r.write(ctx, &p, want); err != nil || !done {
 		return ctrl.Result{}, err
 	}
 	r.tell(&p, p.Status, want, beside.lack)
@@ -149,20 +149,28 @@ func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) b
 	return f.loaded && (!passing || registered || p.Status.ObservedGeneration != p.Generation)
 }
 
-func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) error {
-	version, err := apply(ctx, r.Client, p, "", &want, fieldManager)
+// write reports whether the policy was still as it is known here. If not, the
+// cache will say so.
+func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) (done bool, err error) {
+	version := p.ResourceVersion
+	if value, ok := r.written.Load(p.UID); ok {
+		version = value.(written).resourceVersion
+	}
+	version, err = apply(ctx, r.Client, p, version, &want, fieldManager)
 	if passed(err) {
-		return nil // it is gone; the cache will say so
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	r.written.Store(p.UID, written{resourceVersion: version, status: want})
-	return nil
+	return true, nil
 }
 
 // apply writes what a field manager says of a policy's status, if the policy
-// still has that version, where one is given. It returns the new one.
+// still has that version, and returns the new one. The API server does not look
+// at the UID in a status: without the version, the status of a policy that was
+// deleted would be that of another of its name which was created since.
 func apply(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, version string, status *v1alpha1.WebhookPolicyStatus, manager string) (string, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
@@ -171,7 +179,6 @@ func apply(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, vers
 	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicy"))
 	u.SetName(p.Name)
-	u.SetUID(p.UID) // a policy of the same name that was created since is not this one
 	u.SetResourceVersion(version)
 	if err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(manager), client.ForceOwnership); err != nil {
 		return "", fmt.Errorf("writing the status of policy %s: %w", p.Name, err)
