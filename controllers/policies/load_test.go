@@ -25,7 +25,7 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-func newLoader(t *testing.T) *Loader {
+func newLoader(t testing.TB) *Loader {
 	t.Helper()
 	return &Loader{
 		Store:    &Store{Host: policy.Host{Now: time.Now}},
