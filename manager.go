@@ -60,6 +60,7 @@ type replica struct {
 	replicas *replicas.Registry
 	reporter *replicas.Reporter
 	refusals policies.Refusals
+	identity string // among the replicas
 	watcher  *certificates.Watcher
 	keeper   *certificates.Keeper
 	server   *webhooks.Server
@@ -212,13 +213,14 @@ func (r *replica) addReplicas() error {
 		return fmt.Errorf("finding the host's name: %w", err)
 	}
 	pod := podOf(r.options.Namespace)
+	// A container that is started again in its Pod is the same replica.
+	r.identity = cmp.Or(pod.Name, host+"-"+uuid.NewString()[:8])
 	r.replicas = replicas.NewRegistry(r.client, r.options.Namespace, r.log.WithName("replicas"))
 	r.reporter = replicas.NewReporter(replicas.Options{
 		Client:    r.client,
 		Namespace: r.options.Namespace,
-		// A container that is started again in its Pod is the same replica.
-		Identity: cmp.Or(pod.Name, host+"-"+uuid.NewString()[:8]),
-		Pod:      pod,
+		Identity:  r.identity,
+		Pod:       pod,
 		Report: func(ctx context.Context) replicas.Report {
 			return replicas.Report{Policies: r.loader.Version(ctx)}
 		},
@@ -277,6 +279,7 @@ func (r *replica) addLeader() error {
 	if err != nil {
 		return err
 	}
+	gate := &configurations.Gate{Live: r.replicas.Live, Subscribe: r.replicas.Subscribe, Self: r.identity}
 	r.register = &configurations.Reconciler{
 		Client:     r.manager.GetClient(),
 		Live:       r.manager.GetAPIReader(),
@@ -285,6 +288,7 @@ func (r *replica) addLeader() error {
 		Contests:   configurations.NewContests(ctrlmetrics.Registry),
 		Clock:      clock.RealClock{},
 		Own:        own,
+		Gate:       gate,
 		Registered: configurations.NewGauge(ctrlmetrics.Registry),
 	}
 	r.report = &status.Reconciler{
@@ -296,6 +300,7 @@ func (r *replica) addLeader() error {
 		Params: r.around.params, Schemas: r.around.schemas, Types: r.around.types,
 		Contests: r.register.Contests,
 		Warnings: r.warnings,
+		Gate:     gate,
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 type pass struct {
 	observed map[key]registration.Configuration
 	waiting  map[member]struct{} // policies that are not yet where they are planned
+	gate     *opening
 	refused  []refused
 	next     time.Duration // when to try again what was left undone; 0 is when asked to
 }

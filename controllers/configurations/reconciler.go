@@ -36,6 +36,8 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	// Own is what is registered for Ostiary itself. Nil is allowed.
 	Own Own
+	// Gate keeps back what replicas cannot serve yet. Nil keeps nothing back.
+	Gate *Gate
 	// Registered counts the configurations in the API server, by phase.
 	Registered *prometheus.GaugeVec
 
@@ -77,11 +79,15 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 		return nil, fmt.Errorf("making the configuration controller: %w", err)
 	}
 	enqueue := func(q single.Queue, _ client.Object) { single.Enqueue(q) }
-	for _, s := range []source.Source{
+	sources := []source.Source{
 		single.Signals(r.Store.Subscribe, single.Enqueue),
 		single.Events(cache, registration.NewConfiguration(registration.PhaseMutate), enqueue),
 		single.Events(cache, registration.NewConfiguration(registration.PhaseValidate), enqueue),
-	} {
+	}
+	if r.Gate != nil {
+		sources = append(sources, single.Signals(r.Gate.Subscribe, single.Enqueue))
+	}
+	for _, s := range sources {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the configuration controller: %w", err)
 		}
@@ -100,9 +106,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	p := newPass(observed)
+	p.gate = r.Gate.open(ctx, state)
 	changes := registration.Diff(state.Plan, observed)
 	if err := r.write(ctx, p, changes); err != nil {
 		return ctrl.Result{}, err
+	}
+	if wait := r.Gate.close(p.gate); wait > 0 {
+		p.later(wait)
 	}
 	if err := r.judge(ctx, state, p.refused); err != nil {
 		return ctrl.Result{}, err
@@ -147,7 +157,7 @@ func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Ch
 
 // held reports whether a configuration has to wait.
 func (r *Reconciler) held(ctx context.Context, p *pass, want registration.Configuration) bool {
-	return r.contested(ctx, p, want)
+	return p.gate.keeps(want) || r.contested(ctx, p, want)
 }
 
 // settle says when to look again without being asked to.

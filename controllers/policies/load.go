@@ -44,6 +44,9 @@ type Loader struct {
 	Prepare func([]*v1alpha1.WebhookPolicy)
 	// Refusals are left out of the plan. Nil means that there are none.
 	Refusals *Refusals
+	// Existing gives the UIDs of all policies in the API server, by name. By
+	// default it reads them past the cache.
+	Existing func(context.Context) (map[string]types.UID, error)
 	// Bundle is the current trust bundle, nil while there is none.
 	Bundle func() []byte
 	// BundleChanged receives after each change of the bundle.
@@ -60,6 +63,9 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 	})
 	if err != nil {
 		return fmt.Errorf("making the policy loader: %w", err)
+	}
+	if l.Existing == nil {
+		l.Existing = func(ctx context.Context) (map[string]types.UID, error) { return existing(ctx, mgr.GetAPIReader()) }
 	}
 	for _, s := range []source.Source{
 		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}, relevant()),
@@ -94,10 +100,22 @@ func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	state := l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed)
+	doubtful := l.doubt(state, observed)
 	if l.Prepare != nil {
 		l.Prepare(planned(state))
 	}
 	l.Store.publish(state)
+	if len(doubtful) == 0 {
+		return ctrl.Result{}, nil
+	}
+	resolved, err := l.resolve(ctx, state, doubtful)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	l.Store.publish(resolved)
+	if len(resolved.pending) > 0 {
+		return ctrl.Result{RequeueAfter: lookAgain}, nil
+	}
 	return ctrl.Result{}, nil
 }
 

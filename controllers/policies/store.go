@@ -6,10 +6,10 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -78,6 +78,11 @@ type State struct {
 	Registrable bool
 
 	input registration.Input // of Plan
+	// pending are the call groups that are not answered for, each with a policy
+	// that is missing.
+	pending map[policy.GroupKey]string
+	// gone are deleted policies that configurations still name.
+	gone sets.Set[types.UID]
 }
 
 // Store holds the current state and answers with it.
@@ -85,6 +90,7 @@ type Store struct {
 	Host policy.Host
 
 	state     atomic.Pointer[State]
+	waiting   atomic.Int64 // requests, for what is not loaded
 	listeners single.Listeners
 }
 
@@ -117,35 +123,13 @@ func (s *Store) publish(state *State) {
 }
 
 // Evaluate answers a request with the policies of a call group.
-func (s *Store) Evaluate(ctx context.Context, group policy.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	state := s.State()
-	if state == nil {
-		return nil, &NotLoadedError{}
+func (s *Store) Evaluate(ctx context.Context, key policy.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	g, err := s.group(ctx, key)
+	if err != nil {
+		return nil, err
 	}
-	g := state.Snapshot.Group(group)
-	if g == nil {
-		return nil, &NotLoadedError{Group: group.Name}
-	}
-	if group.Phase == policy.PhaseMutate {
+	if key.Phase == policy.PhaseMutate {
 		return g.Mutate(ctx, request, s.Host)
 	}
 	return g.Validate(ctx, request, s.Host)
 }
-
-// NotLoadedError says that this replica cannot answer for a call group yet,
-// or no longer. It is never answered with "allowed".
-type NotLoadedError struct {
-	Group string // empty while nothing is loaded
-}
-
-// Error implements error.
-func (e *NotLoadedError) Error() string {
-	if e.Group == "" {
-		return "policies are not loaded yet"
-	}
-	return fmt.Sprintf("call group %q is not loaded", e.Group)
-}
-
-// RetryAfter tells the server to ask for another try, which the API server
-// makes within the webhook's timeout, perhaps at another replica.
-func (e *NotLoadedError) RetryAfter() time.Duration { return time.Second }

@@ -44,9 +44,18 @@ type Contests interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
+// Gate knows which registrations wait for replicas.
+type Gate interface {
+	// Waiting says what the registration of a policy waits for.
+	Waiting(policy string) string
+	Changes(ctx context.Context) <-chan struct{}
+}
+
 // beside is what is known of a policy beside its being compiled and registered.
 type beside struct {
-	lack  lack
+	lack lack
+	// kept says which replica the registration waits for.
+	kept  string
 	types *admissionregistrationv1.TypeChecking
 	// contests may be nil.
 	contests Contests
@@ -81,6 +90,9 @@ type lack struct {
 
 func (r *Reconciler) beside(p *v1alpha1.WebhookPolicy) beside {
 	b := beside{lack: r.lacks(p), contests: r.Contests}
+	if r.Gate != nil {
+		b.kept = r.Gate.Waiting(p.Name)
+	}
 	if r.Types != nil {
 		b.types = r.Types.Found(p)
 	}
@@ -133,6 +145,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	}
 	if r.Contests != nil {
 		go follow(r.Contests.Subscribe(ctx))
+	}
+	if r.Gate != nil {
+		go follow(r.Gate.Changes(ctx))
 	}
 	return out
 }

@@ -24,6 +24,8 @@ const (
 	ReasonRegistered = "Registered"
 	// ReasonPending means that a webhook configuration has yet to be written.
 	ReasonPending = "Pending"
+	// ReasonWaitingForReplicas means that a replica has yet to load the policy.
+	ReasonWaitingForReplicas = "WaitingForReplicas"
 	// ReasonNoCertificate means that there is no certificate to register with yet.
 	ReasonNoCertificate = "NoCertificate"
 	// ReasonParamsNotReady means that the objects that bindings name are not at hand.
@@ -61,6 +63,7 @@ type facts struct {
 	refusal    string // the API server's
 	inForce    int64  // the generation that is registered, or to be
 	contested  string // who keeps changing what is registered
+	kept       string // which replica has not loaded it
 }
 
 // observe makes the status that a policy should have. It keeps the transition
@@ -74,7 +77,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 	}
 	var f facts
 	f, status.Webhooks = look(p, state)
-	f.lack = beside.lack
+	f.lack, f.kept = beside.lack, beside.kept
 	if state != nil {
 		f.contested = beside.contested(p.Name, state.Plan)
 	}
@@ -185,6 +188,8 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 		}
 	case f.waiting:
 		c.Reason, c.Message = ReasonNoCertificate, "waiting for the certificate that the API server is to trust"
+	case f.kept != "":
+		c.Reason, c.Message = ReasonWaitingForReplicas, f.kept
 	}
 	return c
 }

@@ -56,6 +56,8 @@ type Reconciler struct {
 	Contests Contests
 	// Warnings say what is risky about a policy. Nil is allowed.
 	Warnings func(*v1alpha1.WebhookPolicy) []string
+	// Gate may be nil: then nothing waits for replicas.
+	Gate Gate
 
 	written sync.Map // by UID: the status that was written last, which the cache may not show yet
 }

@@ -27,6 +27,7 @@ import (
 // what an API server does that is overloaded, or behind a network that is.
 type gate struct {
 	kubeconfig string // for a manager that goes through it
+	cut        func() // ends what is under way, such as watches
 
 	mu     sync.Mutex
 	faults map[string]fault // by a part of the path
@@ -73,7 +74,8 @@ func (c *cluster) gate(t *testing.T) *gate {
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
-	t.Cleanup(server.CloseClientConnections)
+	g.cut = server.CloseClientConnections
+	t.Cleanup(g.cut)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	config, err := clientcmd.LoadFromFile(c.kubeconfig)
 	must(t, err)

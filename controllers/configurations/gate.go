@@ -1,0 +1,125 @@
+package configurations
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/controllers/replicas"
+	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// recheck is how soon it is looked again whether a replica that something waits
+// for has gone without a word: nothing tells of that.
+const recheck = time.Second
+
+// Gate keeps a configuration back until every replica that is alive has loaded
+// every policy in it: API servers may send its requests to any of them.
+type Gate struct {
+	// Live are the replicas that are alive.
+	Live func(context.Context) ([]replicas.Replica, error)
+	// Subscribe tells of changes of Live.
+	Subscribe func(context.Context) <-chan struct{}
+	// Self is the identity of this replica. It plans what it has loaded and
+	// does not wait for itself.
+	Self string
+
+	listeners single.Listeners
+	mu        sync.Mutex
+	waiting   map[string]string // by policy: what it waits for
+}
+
+// Waiting says what the registration of a policy waits for, empty where it
+// does not.
+func (g *Gate) Waiting(policy string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting[policy]
+}
+
+// Changes gives a channel that receives after each change of what Waiting says,
+// until ctx ends.
+func (g *Gate) Changes(ctx context.Context) <-chan struct{} { return g.listeners.Subscribe(ctx) }
+
+// opening is the gate as it stands during one pass.
+type opening struct {
+	versions map[string]string // by policy: the resource version to be loaded
+	others   []replicas.Replica
+	unknown  string // why nobody knows the others
+	waiting  map[string]string
+}
+
+// open looks at who has loaded what. Without a gate nothing is kept back.
+func (g *Gate) open(ctx context.Context, state *policies.State) *opening {
+	o := &opening{waiting: map[string]string{}}
+	if g == nil {
+		return o
+	}
+	live, err := g.Live(ctx)
+	if err != nil {
+		o.unknown = err.Error()
+		return o
+	}
+	for _, r := range live {
+		if r.Name != g.Self {
+			o.others = append(o.others, r)
+		}
+	}
+	o.versions = make(map[string]string, len(state.Entries))
+	for _, e := range state.Entries {
+		o.versions[e.Policy.Name] = e.Policy.ResourceVersion
+	}
+	return o
+}
+
+// keeps reports whether a configuration has to wait, and remembers for which
+// policies and why.
+func (o *opening) keeps(want registration.Configuration) bool {
+	kept := false
+	for _, name := range registration.Members(want) {
+		if why := o.why(name); why != "" {
+			o.waiting[name] = why
+			kept = true
+		}
+	}
+	return kept
+}
+
+// why a policy is not registered yet. One that is not loaded here is on its way out.
+func (o *opening) why(policy string) string {
+	if o.unknown != "" {
+		return o.unknown
+	}
+	version, ok := o.versions[policy]
+	if !ok {
+		return ""
+	}
+	for _, r := range o.others {
+		if !policies.Reached(r.Policies, version) {
+			return fmt.Sprintf("waiting for replica %s, which has not loaded it yet", r.Name)
+		}
+	}
+	return ""
+}
+
+// close publishes what waits, and says when to look again; 0 is when asked to.
+func (g *Gate) close(o *opening) time.Duration {
+	if g == nil {
+		return 0
+	}
+	g.mu.Lock()
+	changed := !maps.Equal(g.waiting, o.waiting)
+	g.waiting = o.waiting
+	g.mu.Unlock()
+	if changed {
+		g.listeners.Tell()
+	}
+	if len(o.waiting) > 0 {
+		return recheck
+	}
+	return 0
+}

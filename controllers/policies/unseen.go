@@ -1,0 +1,120 @@
+package policies
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// lookAgain is how soon a policy is looked for again that a configuration names
+// and that has not been loaded.
+const lookAgain = 500 * time.Millisecond
+
+// liveRead bounds how long the loader waits for the API server.
+const liveRead = 5 * time.Second
+
+// stranger is a policy that a configuration names and that is not loaded.
+type stranger struct {
+	group policy.GroupKey
+	name  string
+	uid   types.UID // empty where the configuration has no owner reference to it
+}
+
+// doubt makes the state answer for no call group whose configuration names a
+// policy that this replica has not loaded: the cache of the configurations is
+// ahead of the one of the policies. Without that policy the answer could be
+// "allowed" where it should not be. One that was loaded before has been deleted.
+func (l *Loader) doubt(state *State, observed []registration.Configuration) (doubtful []stranger) {
+	before := l.Store.State()
+	state.gone, state.pending = sets.New[types.UID](), map[policy.GroupKey]string{}
+	for _, s := range strangers(state, observed) {
+		if before.knew(s.uid) {
+			state.gone.Insert(s.uid)
+			continue
+		}
+		state.pending[s.group] = s.name
+		doubtful = append(doubtful, s)
+	}
+	return doubtful
+}
+
+// resolve asks the API server which policies exist that are in doubt, far from
+// any request, and gives a state that answers for the groups of those that do not.
+func (l *Loader) resolve(ctx context.Context, state *State, doubtful []stranger) (*State, error) {
+	ctx, cancel := context.WithTimeout(ctx, liveRead)
+	defer cancel()
+	existing, err := l.Existing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := *state
+	out.gone, out.pending = state.gone.Clone(), map[policy.GroupKey]string{}
+	for _, s := range doubtful {
+		if uid, exists := existing[s.name]; exists && (s.uid == "" || s.uid == uid) {
+			out.pending[s.group] = s.name
+		} else if s.uid != "" {
+			out.gone.Insert(s.uid)
+		}
+	}
+	return &out, nil
+}
+
+// knew reports whether a policy was loaded once. One that is loaded no more has
+// been deleted.
+func (s *State) knew(uid types.UID) bool {
+	return s != nil && uid != "" && (s.Entries[uid] != nil || s.gone.Has(uid))
+}
+
+func strangers(state *State, observed []registration.Configuration) []stranger {
+	names := make(sets.Set[string], len(state.Entries))
+	for _, e := range state.Entries {
+		names.Insert(e.Policy.Name)
+	}
+	var out []stranger
+	for _, config := range observed {
+		key, ok := registration.GroupOf(config)
+		if !ok {
+			continue
+		}
+		group, owners := keyOf(key), sets.New[string]()
+		for _, owner := range config.GetOwnerReferences() {
+			if !strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/") {
+				continue
+			}
+			owners.Insert(owner.Name)
+			if state.Entries[owner.UID] == nil {
+				out = append(out, stranger{group, owner.Name, owner.UID})
+			}
+		}
+		for _, name := range registration.Members(config) {
+			if !names.Has(name) && !owners.Has(name) {
+				out = append(out, stranger{group: group, name: name})
+			}
+		}
+	}
+	return out
+}
+
+// existing reads the names and UIDs of all policies from the API server.
+func existing(ctx context.Context, live client.Reader) (map[string]types.UID, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
+	if err := live.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing policies: %w", err)
+	}
+	out := make(map[string]types.UID, len(list.Items))
+	for i := range list.Items {
+		out[list.Items[i].Name] = list.Items[i].UID
+	}
+	return out, nil
+}
