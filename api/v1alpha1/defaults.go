@@ -72,10 +72,11 @@ func (s *WebhookPolicySpec) EffectiveReinvocationPolicy() admissionregistrationv
 	return *s.ReinvocationPolicy
 }
 
-// Mutates reports whether the policy is called in the mutating phase.
+// Mutates reports whether Ostiary is called for the policy in the mutating phase.
 func (s *WebhookPolicySpec) Mutates() bool { return len(s.Mutations) > 0 }
 
-// Validates reports whether the policy is called in the validating phase.
+// Validates reports whether Ostiary is called for the policy in the validating
+// phase.
 func (s *WebhookPolicySpec) Validates() bool {
 	return len(s.Validations) > 0 || len(s.AuditAnnotations) > 0
 }
@@ -124,8 +125,11 @@ func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.Failu
 
 // Actions lists what the policy does, once each and joined by commas: Mutate,
 // then the actions of all bindings in the order Deny, Warn, Audit; or Annotate
-// for a policy that has audit annotations and nothing to act on.
+// for a policy that has audit annotations and nothing to act on; or Backend.
 func (s *WebhookPolicySpec) Actions() string {
+	if s.Backend != nil {
+		return "Backend"
+	}
 	var out []string
 	if s.Mutates() {
 		out = append(out, "Mutate")

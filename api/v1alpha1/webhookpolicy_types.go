@@ -14,7 +14,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=whp,categories=policy
-// +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, Annotate, and what happens to a request that fails a validation."
+// +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, Annotate, Backend, and what happens to a request that fails a validation."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True when the policy is in force."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the policy is, or is not, in force."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -40,10 +40,18 @@ type WebhookPolicy struct {
 // WebhookPolicySpec is what a policy demands: which requests it looks at, what
 // they must satisfy, and what happens to those that do not.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.mutations) && size(self.mutations) > 0) || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0)",reason=FieldValueRequired,message="add at least one entry to mutations, validations or auditAnnotations"
+// +kubebuilder:validation:XValidation:rule="has(self.backend) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0)",reason=FieldValueRequired,message="add at least one entry to mutations, validations or auditAnnotations, or a backend"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.mutations)",fieldPath=".mutations",reason=FieldValueForbidden,message="remove mutations, or backend: a policy has one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.validations)",fieldPath=".validations",reason=FieldValueForbidden,message="remove validations, or backend: a policy has one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.auditAnnotations)",fieldPath=".auditAnnotations",reason=FieldValueForbidden,message="remove auditAnnotations, or backend: a policy has one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.bindings)",fieldPath=".bindings",reason=FieldValueForbidden,message="remove bindings: the backend alone decides, write where it is called in matchConstraints"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.paramKind)",fieldPath=".paramKind",reason=FieldValueForbidden,message="remove paramKind: a backend is given no params"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.variables)",fieldPath=".variables",reason=FieldValueForbidden,message="remove variables: the API server evaluates the matchConditions of a backend, and knows none"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints.excludeResourceRules)",fieldPath=".matchConstraints.excludeResourceRules",reason=FieldValueForbidden,message="remove excludeResourceRules: a webhook has none, write what it is not called for as a matchCondition"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints.resourceRules) || self.matchConstraints.resourceRules.all(r, !has(r.resourceNames))",fieldPath=".matchConstraints.resourceRules",reason=FieldValueForbidden,message="remove resourceNames: a webhook has none, write the names as a matchCondition on request.name"
 // +kubebuilder:validation:XValidation:rule="has(self.paramKind) || !has(self.bindings) || self.bindings.all(b, !has(b.paramRef))",fieldPath=".paramKind",reason=FieldValueRequired,message="set paramKind: a binding has a paramRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.reinvocationPolicy) || (has(self.mutations) && size(self.mutations) > 0)",fieldPath=".reinvocationPolicy",reason=FieldValueForbidden,message="remove reinvocationPolicy: only mutations are invoked again"
-// +kubebuilder:validation:XValidation:rule="!has(self.order) || (has(self.mutations) && size(self.mutations) > 0)",fieldPath=".order",reason=FieldValueForbidden,message="remove order: only mutations have one"
+// +kubebuilder:validation:XValidation:rule="!has(self.reinvocationPolicy) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.backend) && self.backend.type == 'Mutating')",fieldPath=".reinvocationPolicy",reason=FieldValueForbidden,message="remove reinvocationPolicy: only mutations are invoked again"
+// +kubebuilder:validation:XValidation:rule="!has(self.order) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.backend) && self.backend.type == 'Mutating')",fieldPath=".order",reason=FieldValueForbidden,message="remove order: only mutations have one"
 // +kubebuilder:validation:XValidation:rule="!has(self.mutations) || size(self.mutations) == 0 || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0) || !has(self.matchConstraints.resourceRules) || !self.matchConstraints.resourceRules.exists(r, 'DELETE' in r.operations)",fieldPath=".matchConstraints.resourceRules",reason=FieldValueInvalid,message="remove DELETE from operations: what is deleted is not mutated, and the policy does nothing else"
 type WebhookPolicySpec struct {
 	// paramKind is the kind of the objects that bindings may hand to the
@@ -108,8 +116,15 @@ type WebhookPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=100
 	Bindings []Binding `json:"bindings,omitempty"`
 
+	// backend is a webhook that somebody else hosts, which decides instead of
+	// expressions. Ostiary registers it. The matchConditions of such a policy
+	// are evaluated by the API server itself, without params and variables.
+	// +optional
+	Backend *Backend `json:"backend,omitempty"`
+
 	// failurePolicy says what happens to a request for which the policy has no
-	// answer: Ostiary cannot be reached, or an expression fails with an error.
+	// answer: Ostiary or the backend cannot be reached, or an expression fails
+	// with an error.
 	// Fail refuses the request, Ignore lets it pass. Default Fail.
 	// +optional
 	// +kubebuilder:validation:Enum=Fail;Ignore
@@ -211,7 +226,7 @@ type WebhookPolicyStatus struct {
 	Webhooks []WebhookReference `json:"webhooks,omitempty"`
 
 	// actions are what the policy does, as one word: Mutate, Annotate, and the
-	// validationActions of all bindings.
+	// validationActions of all bindings; or Backend.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Actions string `json:"actions,omitempty"`

@@ -51,8 +51,8 @@ func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 
 func checkCall(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !spec.Mutates() && !spec.Validates() {
-		errs = append(errs, field.Required(at, "add at least one entry to mutations, validations or auditAnnotations"))
+	if !spec.Mutates() && !spec.Validates() && spec.Backend == nil {
+		errs = append(errs, field.Required(at, "add at least one entry to mutations, validations or auditAnnotations, or a backend"))
 	}
 	if p := spec.EffectiveFailurePolicy(); p != admissionregistrationv1.Fail && p != admissionregistrationv1.Ignore {
 		errs = append(errs, field.NotSupported(at.Child("failurePolicy"), p,

@@ -65,7 +65,19 @@ func bindingRuleWith(field, value string) string {
 func long(n int) string { return strings.Repeat("a", n) }
 
 func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
-	for name, fields := range map[string]string{
+	cases := acceptedBackends()
+	maps.Copy(cases, acceptedPolicies())
+	for name, fields := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := dryRun(t, policies, policyWith(t, fields)); err != nil {
+				t.Errorf("refused: %v", err)
+			}
+		})
+	}
+}
+
+func acceptedPolicies() map[string]string {
+	return map[string]string{
 		"nothing but what is required": "",
 		"as many bindings as allowed":  "bindings:" + repeat(100, "{name: b%d, validationActions: [Deny, Audit]}"),
 		"as many validations, with the longest expression": "validations:" +
@@ -102,12 +114,6 @@ func testAccepted(t *testing.T, policies dynamic.ResourceInterface) {
 		"a binding's matchResources without rules": bindingWith("matchResources", "{}"),
 		"every selector operator": selectorWith(`{matchExpressions: [{key: a, operator: In, values: [x, ""]},
     {key: a, operator: NotIn, values: [x]}, {key: example.com/a, operator: Exists}, {key: a, operator: DoesNotExist}]}`),
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := dryRun(t, policies, policyWith(t, fields)); err != nil {
-				t.Errorf("refused: %v", err)
-			}
-		})
 	}
 }
 
@@ -140,11 +146,11 @@ func unfit(path, value, pattern string) string {
 	return fmt.Sprintf("%s: Invalid value: %q: %s in body should match '%s'", path, value, path, pattern)
 }
 
-const nothingToDo = "spec: Required value: add at least one entry to mutations, validations or auditAnnotations"
+const nothingToDo = "spec: Required value: add at least one entry to mutations, validations or auditAnnotations, or a backend"
 
 func refusedCases() map[string]refusedCase {
 	out := map[string]refusedCase{}
-	for _, cases := range []map[string]refusedCase{refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources()} {
+	for _, cases := range []map[string]refusedCase{refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(), refusedBackends()} {
 		maps.Copy(out, cases)
 	}
 	return out

@@ -1,0 +1,189 @@
+package v1alpha1
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// Types of the conditions that only policies with a backend have.
+const (
+	// ConditionCAReady is true when the CA bundle that the backend's certificate
+	// is verified with is the one that its source holds now.
+	ConditionCAReady = "CAReady"
+	// ConditionReachable is true when the last TLS handshake with the backend
+	// succeeded.
+	ConditionReachable = "Reachable"
+)
+
+// DefaultBackendPort is the port of a backend's Service where it does not say.
+const DefaultBackendPort int32 = 443
+
+// BackendType is the phase of admission in which a backend is called.
+type BackendType string
+
+// The types of backends.
+const (
+	// BackendValidating is called once the object is final, and allows or refuses.
+	BackendValidating BackendType = "Validating"
+	// BackendMutating is called before that, and may change the object.
+	BackendMutating BackendType = "Mutating"
+)
+
+// Backend is a webhook that somebody else hosts. The API server calls it
+// directly; Ostiary registers it and guards it, and keeps the CA bundle in its
+// registration up to date.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.service) != has(self.url)",reason=FieldValueInvalid,message="set either service or url"
+// +kubebuilder:validation:XValidation:rule="(has(self.caBundle) ? 1 : 0) + (has(self.caFrom) ? 1 : 0) + (has(self.certificate) ? 1 : 0) <= 1",reason=FieldValueInvalid,message="set only one of caBundle, caFrom and certificate"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || has(self.url) || has(self.caBundle) || has(self.caFrom) || has(self.certificate)",reason=FieldValueRequired,message="add caBundle, caFrom or certificate: the API server has to know which CA vouches for the service"
+// +kubebuilder:validation:XValidation:rule="!has(self.certificate) || has(self.service) || !has(self.url)",fieldPath=".certificate",reason=FieldValueForbidden,message="remove certificate, or set service instead of url: Ostiary issues certificates for Services only"
+// +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || !string(self.caBundle).contains('PRIVATE KEY')",fieldPath=".caBundle",reason=FieldValueForbidden,message="remove the private key: only certificates belong in a CA bundle"
+// +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || string(self.caBundle).contains('-----BEGIN CERTIFICATE-----')",fieldPath=".caBundle",reason=FieldValueForbidden,message="write certificates in PEM: there is none"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || isURL(self.url) && url(self.url).getScheme() == 'https'",fieldPath=".url",reason=FieldValueForbidden,message="write url as https://host[:port]/path: the API server calls nothing else"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !isURL(self.url) || size(url(self.url).getHostname()) > 0",fieldPath=".url",reason=FieldValueForbidden,message="add a host to url"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('@')",fieldPath=".url",reason=FieldValueForbidden,message="remove user and password from url: the API server sends none, and everybody who reads the policy would know them"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('?')",fieldPath=".url",reason=FieldValueForbidden,message="remove the query from url: the API server refuses it"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('#')",fieldPath=".url",reason=FieldValueForbidden,message="remove the fragment from url: the API server refuses it"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.matches('^https?://[^/]*:0*([1-9][0-9]{5,}|[7-9][0-9]{4}|6[6-9][0-9]{3}|65[6-9][0-9]{2}|655[4-9][0-9]|6553[6-9])?(/|$)')",fieldPath=".url",reason=FieldValueForbidden,message="choose a port between 1 and 65535 for url"
+type Backend struct {
+	// type says when the backend is called: Mutating, where it may change the
+	// object, or Validating, once the object is final.
+	// +required
+	// +kubebuilder:validation:Enum=Validating;Mutating
+	Type BackendType `json:"type"`
+
+	// service is the Service in the cluster that the API server calls. Its
+	// certificate has to be for the name <name>.<namespace>.svc. Set either
+	// service or url.
+	// +optional
+	Service *BackendService `json:"service,omitempty"`
+
+	// url is where the API server calls a backend that no Service stands for,
+	// as https://host[:port]/path, without user, query and fragment. It is the
+	// API server that has to reach it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	URL string `json:"url,omitempty"`
+
+	// admissionReviewVersions are the versions of AdmissionReview that the
+	// backend understands, the preferred one first.
+	// +required
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:Enum=v1;v1beta1
+	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] != self[1]",reason=FieldValueDuplicate,message="name each version once"
+	AdmissionReviewVersions []string `json:"admissionReviewVersions"`
+
+	// sideEffects says whether a call changes anything but the request: None,
+	// or NoneOnDryRun where a call that is marked as a dry run does not.
+	// +required
+	// +kubebuilder:validation:Enum=None;NoneOnDryRun
+	SideEffects admissionregistrationv1.SideEffectClass `json:"sideEffects"`
+
+	// caBundle are the certificates, in PEM, that the API server verifies the
+	// backend's certificate with. At most 64 KiB. With a url and none of
+	// caBundle, caFrom and certificate, it uses the roots of its own host.
+	// +optional
+	// +kubebuilder:validation:MaxLength=87384
+	CABundle []byte `json:"caBundle,omitempty"`
+
+	// caFrom names the object that holds the CA bundle. A change of it is in
+	// force within seconds; one that cannot be used is reported, and the bundle
+	// before it stays.
+	// +optional
+	CAFrom *CASource `json:"caFrom,omitempty"`
+
+	// certificate has Ostiary issue the certificate that the service serves,
+	// and renew it.
+	// +optional
+	Certificate *BackendCertificate `json:"certificate,omitempty"`
+}
+
+// BackendService names a port of a Service, and the path of the webhook there.
+type BackendService struct {
+	// namespace of the Service.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",reason=FieldValueInvalid,message="write the name of a namespace: lower-case letters, digits and '-'"
+	Namespace string `json:"namespace"`
+
+	// name of the Service.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",reason=FieldValueInvalid,message="write the name of a Service: lower-case letters, digits and '-', beginning with a letter"
+	Name string `json:"name"`
+
+	// path that is called, beginning with '/'. Default '/'.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",reason=FieldValueInvalid,message="begin path with '/'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[?#]')",reason=FieldValueInvalid,message="remove query and fragment from path"
+	// +kubebuilder:validation:XValidation:rule="self == '/' || self.matches('^(/[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)+/?$')",reason=FieldValueInvalid,message="write each step of path with lower-case letters, digits, '-' and '.', as the API server demands"
+	Path string `json:"path,omitempty"`
+
+	// port of the Service. Default 443.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port *int32 `json:"port,omitempty"`
+}
+
+// CASource is the object that holds a CA bundle.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.secret) != has(self.configMap)",reason=FieldValueInvalid,message="set either secret or configMap"
+type CASource struct {
+	// secret is a key of a Secret. Ostiary reads it only where the namespace's
+	// owner grants that.
+	// +optional
+	Secret *ObjectKey `json:"secret,omitempty"`
+
+	// configMap is a key of a ConfigMap. Ostiary reads it only where the
+	// namespace's owner grants that.
+	// +optional
+	ConfigMap *ObjectKey `json:"configMap,omitempty"`
+}
+
+// ObjectKey is one key in the data of an object.
+type ObjectKey struct {
+	// namespace of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",reason=FieldValueInvalid,message="write the name of a namespace: lower-case letters, digits and '-'"
+	Namespace string `json:"namespace"`
+
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",reason=FieldValueInvalid,message="write the name of one object: lower-case letters, digits, '-' and '.'"
+	Name string `json:"name"`
+
+	// key in the object's data, such as ca.crt.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",reason=FieldValueInvalid,message="write a key with letters, digits, '-', '_' and '.'"
+	Key string `json:"key"`
+}
+
+// BackendCertificate is a serving certificate that Ostiary issues.
+type BackendCertificate struct {
+	// secretName is the Secret of type kubernetes.io/tls, in the Service's
+	// namespace, that holds tls.crt, tls.key and ca.crt. Ostiary makes it, and
+	// takes over one that is empty, where the namespace's owner grants that.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",reason=FieldValueInvalid,message="write the name of one Secret: lower-case letters, digits, '-' and '.'"
+	SecretName string `json:"secretName"`
+}
+
+// EffectivePort is the port of the Service, or its default.
+func (s *BackendService) EffectivePort() int32 {
+	if s.Port == nil {
+		return DefaultBackendPort
+	}
+	return *s.Port
+}
+
+// ServerName is the name that the API server expects in the Service's certificate.
+func (s *BackendService) ServerName() string { return s.Name + "." + s.Namespace + ".svc" }
