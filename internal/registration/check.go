@@ -28,7 +28,7 @@ const whyGuarded = "so that a broken one cannot lock the cluster"
 // server accepts in a webhook configuration.
 func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := checkCall(&policy.Spec, spec)
+	errs := append(checkCall(&policy.Spec, spec), checkBackend(&policy.Spec, spec)...)
 	at := spec.Child("matchConstraints")
 	match := policy.Spec.MatchConstraints
 	if match == nil || len(match.ResourceRules) == 0 {

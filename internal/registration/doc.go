@@ -52,6 +52,13 @@
 // so that a request meets few groups, mutations by name; see divideByAddress and
 // divideByName.
 //
+// # Backends
+//
+// A policy with a backend has a configuration of its own, which is named after
+// the policy and calls the backend instead of Ostiary. What the API server is to
+// verify the backend's certificate with is part of the entry (WithBundle). Its
+// matchConditions are part of the webhook, after the guard.
+//
 // # Guards
 //
 // The namespaceSelector of every webhook leaves out the exempt namespaces by

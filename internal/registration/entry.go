@@ -40,10 +40,12 @@ type membership struct {
 	ordered []admissionregistrationv1.RuleWithOperations
 	address address
 	size    int
+	// foreign is set where Ostiary is not the one that is called.
+	foreign *foreign
 }
 
-// settings are what all members of a call group have in common. The last two
-// are only for the mutating phase.
+// settings are what all members of a call group have in common. Backend is the
+// name of a policy that has one. The last two are only for the mutating phase.
 type settings struct {
 	Phase              Phase
 	MatchPolicy        admissionregistrationv1.MatchPolicyType
@@ -53,6 +55,7 @@ type settings struct {
 	TimeoutSeconds     int32
 	SideEffects        admissionregistrationv1.SideEffectClass
 	Versions           string
+	Backend            string                                         `json:",omitempty"`
 	Order              *int32                                         `json:",omitempty"`
 	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType `json:",omitempty"`
 }
@@ -60,22 +63,23 @@ type settings struct {
 // Prepare does the part of Build that concerns one policy alone.
 func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	e := Entry{name: policy.Name}
+	if policy.Spec.Backend != nil {
+		e.memberships = append(e.memberships, newForeign(policy))
+		return e
+	}
+	match := matchOf(&policy.Spec)
 	if policy.Spec.Mutates() {
-		e.memberships = append(e.memberships, newMembership(policy, PhaseMutate))
+		e.memberships = append(e.memberships, newMembership(policy, PhaseMutate, plainRules(match.ResourceRules, PhaseMutate)))
 	}
 	if policy.Spec.Validates() {
-		e.memberships = append(e.memberships, newMembership(policy, PhaseValidate))
+		e.memberships = append(e.memberships, newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate)))
 	}
 	return e
 }
 
-func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase) membership {
+func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissionregistrationv1.RuleWithOperations) membership {
 	spec := &policy.Spec
-	match := spec.MatchConstraints
-	if match == nil {
-		match = &admissionregistrationv1.MatchResources{}
-	}
-	rules := plainRules(match.ResourceRules, phase)
+	match := matchOf(spec)
 	versions, ordered := versionSignature(rules)
 	m := membership{
 		policy: policy.Name,

@@ -64,6 +64,11 @@ func guardConditions(rules []admissionregistrationv1.RuleWithOperations) []admis
 	return []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: guardExpression}}
 }
 
+// ownConditions are the matchConditions of a webhook beside the guard.
+func ownConditions(w *webhook) []admissionregistrationv1.MatchCondition {
+	return slices.DeleteFunc(slices.Clone(w.MatchConditions), func(c admissionregistrationv1.MatchCondition) bool { return c.Name == guardName })
+}
+
 func reachesGuarded(rule admissionregistrationv1.RuleWithOperations) bool {
 	return slices.ContainsFunc(rule.APIGroups, func(group string) bool {
 		return group == wildcard || slices.ContainsFunc(rule.Resources, func(entry string) bool {

@@ -95,7 +95,7 @@ func (c *carrier) where() string { return c.ref.Kind + " " + c.ref.Configuration
 func differences(want, have *webhook) []string {
 	wantClient, haveClient := want.ClientConfig, have.ClientConfig
 	wantClient.CABundle, haveClient.CABundle = nil, nil
-	guarded := equality.Semantic.DeepEqual(have.MatchConditions, guardConditions(have.Rules))
+	guarded := equality.Semantic.DeepEqual(have.MatchConditions, append(guardConditions(have.Rules), ownConditions(want)...))
 	var fields []string
 	for _, f := range []struct {
 		name string

@@ -53,9 +53,11 @@ type Input struct {
 type Group struct {
 	// Phase is the phase of admission in which the group is called.
 	Phase Phase
-	// Name is the group's name, a DNS label. It is unique within the phase.
+	// Name is the group's name, a DNS label; a subdomain where a policy's name is
+	// part of it. It is unique within the phase.
 	Name string
-	// Path is where the API server sends the group's requests.
+	// Path is where the API server sends the group's requests; empty where it is
+	// not Ostiary that it sends them to.
 	Path string
 	// Members are the names of the group's policies, sorted.
 	Members []string
@@ -132,7 +134,9 @@ func newFrame(in Input) frame {
 
 func (f frame) group(b bucket) Group {
 	g := Group{Phase: b.members[0].settings.Phase, Name: b.name(), Members: make([]string, len(b.members))}
-	g.Path = g.Phase.PathPrefix() + g.Name
+	if b.members[0].foreign == nil {
+		g.Path = g.Phase.PathPrefix() + g.Name
+	}
 	owners := make([]metav1.OwnerReference, len(b.members))
 	for i, m := range b.members {
 		g.Members[i] = m.policy
@@ -171,6 +175,9 @@ func (f frame) webhook(b bucket, g *Group) webhook {
 	}
 	if g.Phase == PhaseMutate {
 		w.ReinvocationPolicy = new(s.ReinvocationPolicy)
+	}
+	if f := b.members[0].foreign; f != nil {
+		f.amend(&w)
 	}
 	return w
 }

@@ -1,0 +1,256 @@
+package registration
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// asBackend makes a backend of a policy: its rules and selectors stay.
+func asBackend(p *v1alpha1.WebhookPolicy, edits ...func(*v1alpha1.Backend)) *v1alpha1.WebhookPolicy {
+	p = p.DeepCopy()
+	s := &p.Spec
+	s.Mutations, s.Validations, s.AuditAnnotations, s.Bindings, s.ParamKind, s.Variables = nil, nil, nil, nil, nil, nil
+	s.MatchConstraints.ExcludeResourceRules = nil
+	for i := range s.MatchConstraints.ResourceRules {
+		s.MatchConstraints.ResourceRules[i].ResourceNames = nil
+	}
+	s.Backend = &v1alpha1.Backend{
+		Type:                    v1alpha1.BackendValidating,
+		Service:                 &v1alpha1.BackendService{Namespace: "shop", Name: "checks"},
+		AdmissionReviewVersions: []string{"v1"},
+		SideEffects:             admissionregistrationv1.SideEffectClassNone,
+		CABundle:                []byte("bundle"),
+	}
+	for _, edit := range edits {
+		edit(s.Backend)
+	}
+	return p
+}
+
+func beingMutating(b *v1alpha1.Backend) { b.Type = v1alpha1.BackendMutating }
+
+// TestRandomBackends compares what the API server sends to backends with what
+// their policies' rules and selectors match, less what the guards keep.
+func TestRandomBackends(t *testing.T) {
+	o := newOracle(t, testNamespaces, testResources)
+	requests := allRequests()
+	sent, kept := 0, 0
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		var policies []*v1alpha1.WebhookPolicy
+		for i, p := range randomPolicies(r, 1+r.IntN(8)) {
+			if i%2 == 0 {
+				policies = append(policies, asBackend(p))
+			} else {
+				policies = append(policies, asBackend(p, beingMutating))
+			}
+		}
+		plan := Build(Input{Policies: policies, Endpoint: testService, ExemptNamespaces: testExempt})
+		checkConfigurations(t, plan)
+		if len(plan.Groups) != len(policies) {
+			t.Fatalf("seed %d: %d policies with a backend are in %d groups, want one each", seed, len(policies), len(plan.Groups))
+		}
+		byName := map[string]*v1alpha1.WebhookPolicy{}
+		for _, p := range policies {
+			byName[p.Name] = p
+		}
+		for _, attr := range requests {
+			if r.IntN(4) > 0 {
+				continue
+			}
+			for _, group := range plan.Groups {
+				want, matches := o.matched(t, byName[group.Members[0]].Spec.MatchConstraints, attr)
+				off := offLimits(attr)
+				got, called := o.called(t, group.Configuration, attr)
+				if called != (matches && !off) || called && got != want {
+					t.Errorf("seed %d: %s: called %t with %s, want %t with %s", seed, describe(attr), called, got, matches && !off, want)
+				}
+				if called {
+					sent++
+				} else if matches {
+					kept++
+				}
+			}
+		}
+	}
+	if sent < 200 || kept < 200 {
+		t.Errorf("the generator is too tame: %d sent, %d kept out", sent, kept)
+	}
+}
+
+// Whatever changes in a backend's policy but its phase and order is changed in
+// the configuration that is there.
+func TestBackendIsChangedInPlace(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 8))
+	base := randomPolicies(r, 1)[0]
+	before := Build(Input{Policies: []*v1alpha1.WebhookPolicy{asBackend(base)}, Endpoint: testService})
+	changed := asBackend(base, func(b *v1alpha1.Backend) {
+		b.Service, b.URL, b.SideEffects = nil, "https://a.example.com/", admissionregistrationv1.SideEffectClassNoneOnDryRun
+	})
+	changed.Spec.FailurePolicy, changed.Spec.TimeoutSeconds = new(admissionregistrationv1.Ignore), new(int32(29))
+	changed.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{testRule()}}
+	after := Build(Input{Policies: []*v1alpha1.WebhookPolicy{changed}, Endpoint: testService})
+	changes := Diff(after, []Configuration{before.Groups[0].Configuration})
+	if len(changes.Apply) != 1 || len(changes.Delete) != 0 || changes.Apply[0].GetName() != before.Groups[0].Configuration.GetName() {
+		t.Errorf("changes %+v, want one apply of what is there", changes)
+	}
+	if _, ok, why := Registered(changed, after, []Configuration{before.Groups[0].Configuration}); ok || !strings.Contains(why, "has yet to be updated") {
+		t.Errorf("registered %t (%s) before the change is made", ok, why)
+	}
+	if _, ok, why := Registered(changed, after, []Configuration{after.Groups[0].Configuration}); !ok {
+		t.Errorf("not registered after it: %s", why)
+	}
+}
+
+func testRule() admissionregistrationv1.NamedRuleWithOperations {
+	return admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{"CREATE"},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	}}
+}
+
+// A condition that is missing in the API server would have the backend called
+// for more than its policy says.
+func TestBackendWithoutItsConditionsIsNotRegistered(t *testing.T) {
+	p := asBackend(randomPolicies(rand.New(rand.NewPCG(1, 9)), 1)[0])
+	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "a", Expression: "true"}}
+	plan := Build(Input{Policies: []*v1alpha1.WebhookPolicy{p}, Endpoint: testService})
+	have := clone(plan.Groups[0].Configuration)
+	webhooks := Webhooks(have)
+	webhooks[0].MatchConditions = guardConditions(webhooks[0].Rules)
+	setWebhooks(have, webhooks)
+	if _, ok, why := Registered(p, plan, []Configuration{have}); ok || !strings.Contains(why, "matchConditions") {
+		t.Errorf("registered %t (%s)", ok, why)
+	}
+}
+
+func TestBackendBundles(t *testing.T) {
+	p := asBackend(randomPolicies(rand.New(rand.NewPCG(1, 10)), 1)[0])
+	other := asBackend(p)
+	other.Name = "other"
+	bundle := []byte("another")
+	e := Prepare(p)
+	plan := Build(Input{Entries: []Entry{e.WithBundle(bundle), Prepare(other)}, Endpoint: testService, CABundle: []byte("ostiary")})
+	bundle[0] = 'X'
+	observed := []Configuration{plan.Groups[0].Configuration, plan.Groups[1].Configuration}
+	bundles := ObservedBundles(observed)
+	for name, tt := range map[string]struct {
+		of   Entry
+		want string
+	}{
+		"given":      {e, "another"},
+		"its own":    {Prepare(other), "bundle"},
+		"no backend": {Prepare(randomPolicies(rand.New(rand.NewPCG(1, 11)), 1)[0]), ""},
+	} {
+		if got := bundles.Of(tt.of); string(got) != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+	if got := Webhooks(Build(Input{Entries: []Entry{e}, Endpoint: testService}).Groups[0].Configuration)[0].ClientConfig.CABundle; !bytes.Equal(got, []byte("bundle")) {
+		t.Errorf("giving an entry another bundle changed the entry: %s", got)
+	}
+}
+
+func TestBackendNamesStayApart(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range []string{"a", "a.b", "backend-a", strings.Repeat("a", 200), strings.Repeat("a", 201), strings.Repeat("a", 253), strings.Repeat("b", 253)} {
+		group := backendGroup(name)
+		if other, taken := seen[group]; taken {
+			t.Errorf("policies %.20s and %.20s share the name %s", name, other, group)
+		}
+		seen[group] = name
+		if n := len("1000-" + group + PhaseValidate.webhookDomain()); n > 253 {
+			t.Errorf("policy of %d letters: the webhook's name has %d", len(name), n)
+		}
+		if n := len(PhaseValidate.ConfigurationPrefix() + "1000-" + group); n > 253 {
+			t.Errorf("policy of %d letters: the configuration's name has %d", len(name), n)
+		}
+	}
+}
+
+func TestCheckBackend(t *testing.T) {
+	rules := []admissionregistrationv1.NamedRuleWithOperations{testRule()}
+	conditions := func(n int) []admissionregistrationv1.MatchCondition {
+		out := make([]admissionregistrationv1.MatchCondition, n)
+		for i := range out {
+			out[i] = admissionregistrationv1.MatchCondition{Name: fmt.Sprint("c", i), Expression: "true"}
+		}
+		return out
+	}
+	const noURL = "spec.backend.url: Forbidden: write url as https://host[:port]/path: the API server calls nothing else"
+	tests := map[string]struct {
+		edit func(*v1alpha1.WebhookPolicySpec)
+		want []string
+	}{
+		"good": {edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(63) }},
+		"64 conditions beside the guard": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(64) },
+			want: []string{"spec.matchConditions: Too many: 64: must have at most 63 items"},
+		},
+		"64 conditions where no guard is needed": {edit: func(s *v1alpha1.WebhookPolicySpec) {
+			s.MatchConditions = conditions(64)
+			s.MatchConstraints.ResourceRules[0].APIGroups = []string{"apps"}
+		}},
+		"the guard's name": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) {
+				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: "true"}}
+			},
+			want: []string{`spec.matchConditions[0].name: Invalid value: "not-critical-resources": choose another name: Ostiary has a condition of this name`},
+		},
+		"a guarded resource": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) {
+				s.MatchConstraints.ResourceRules[0].APIGroups = []string{v1alpha1.GroupName}
+			},
+			want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": no policy is called for it, so that a broken one cannot lock the cluster`},
+		},
+		"validations too": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) {
+				s.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+			},
+			want: []string{"spec.validations: Forbidden: remove validations: the backend alone decides"},
+		},
+		"names": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) {
+				s.MatchConstraints.ResourceRules[0].ResourceNames = []string{"a"}
+			},
+			want: []string{"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: write the names as a matchCondition on request.name: a webhook has none"},
+		},
+		"service and url": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.URL = "https://a" },
+			want: []string{`spec.backend: Invalid value: "": set either service or url`},
+		},
+		"url with http": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "http://a" },
+			want: []string{noURL},
+		},
+		"url that quotes a password": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "https://me:p%zz@a" },
+			want: []string{noURL},
+		},
+		"url with a user": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "https://me:secret@a" },
+			want: []string{"spec.backend.url: Forbidden: remove user, query and fragment from url: the API server refuses them"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := asBackend(&v1alpha1.WebhookPolicy{Spec: v1alpha1.WebhookPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: rules}}})
+			tt.edit(&p.Spec)
+			var got []string
+			for _, err := range Check(p) {
+				got = append(got, err.Error())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("Check (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
