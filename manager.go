@@ -31,6 +31,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/configurations"
 	"github.com/ostiary/ostiary/controllers/leadership"
@@ -64,6 +65,7 @@ type replica struct {
 	watcher  *certificates.Watcher
 	keeper   *certificates.Keeper
 	server   *webhooks.Server
+	hosted   *backends.Store
 	register *configurations.Reconciler
 	report   *status.Reconciler
 }
@@ -191,6 +193,12 @@ func (r *replica) addPolicies() error {
 		return err
 	}
 	r.store = &policies.Store{Host: host}
+	r.hosted = backends.New(backends.Options{
+		Client:     r.client,
+		Namespace:  r.options.Namespace,
+		Log:        r.log.WithName("backends"),
+		Registerer: ctrlmetrics.Registry,
+	})
 	r.loader = &policies.Loader{
 		Client:           r.manager.GetClient(),
 		Store:            r.store,
@@ -199,6 +207,7 @@ func (r *replica) addPolicies() error {
 		Endpoint:         endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
 		Prepare:          r.around.prepare,
+		Backends:         r.hosted,
 		Refusals:         &r.refusals,
 		Bundle:           r.watcher.Bundle,
 		BundleChanged:    r.watcher.Subscribe(),
@@ -298,7 +307,7 @@ func (r *replica) addLeader() error {
 		Clock:  clock.RealClock{},
 
 		Params: r.around.params, Schemas: r.around.schemas, Types: r.around.types,
-		Contests: r.register.Contests,
+		Contests: r.register.Contests, Backends: r.hosted,
 		Warnings: r.warnings,
 		Gate:     gate,
 	}
@@ -320,6 +329,7 @@ func (r *replica) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.keeper.Run(ctx) })
 	group.Go(func() error { return r.around.types.Run(ctx) })
+	group.Go(func() error { return r.hosted.Run(ctx) })
 	group.Go(func() error { return r.replicas.Sweep(ctx) })
 	for _, build := range []func(cache.Cache, logr.Logger) (controller.Controller, error){r.register.Controller, r.report.Controller} {
 		c, err := build(r.manager.GetCache(), r.log.WithName("leader"))

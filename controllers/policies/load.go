@@ -42,6 +42,8 @@ type Loader struct {
 	// are or may be registered, so that what they need besides is at hand. The
 	// policies must not be changed. Nil is allowed.
 	Prepare func([]*v1alpha1.WebhookPolicy)
+	// Backends may be nil: then policies with a backend are not registered.
+	Backends Backends
 	// Refusals are left out of the plan. Nil means that there are none.
 	Refusals *Refusals
 	// Existing gives the UIDs of all policies in the API server, by name. By
@@ -73,6 +75,7 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), single.Handler{After: settle}),
 		single.Signals(func(context.Context) <-chan struct{} { return l.BundleChanged }, single.Enqueue),
 		single.Signals(l.refused, single.Enqueue),
+		single.Signals(l.backendsChanged, single.Enqueue),
 	} {
 		if err := c.Watch(s); err != nil {
 			return fmt.Errorf("watching for the policy loader: %w", err)
@@ -158,11 +161,13 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	for _, members := range carried {
 		inForce.Insert(members...)
 	}
+	l.wantBackends(policies)
+	bundles := registration.ObservedBundles(observed)
 	state := &State{Entries: make(map[types.UID]*Entry, len(policies)), Version: l.version(policies)}
 	byName := make(map[string]*Entry, len(policies))
 	var planned []registration.Entry
 	for i := range policies {
-		e := l.entry(log, &policies[i], inForce.Has(policies[i].Name))
+		e := l.entry(log, &policies[i], inForce.Has(policies[i].Name), bundles)
 		state.Entries[policies[i].UID] = e
 		byName[e.Policy.Name] = e
 		if e.Planned {
@@ -183,12 +188,13 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 
 // entry is the loaded form of a policy: the one before where its generation is
 // the same, else a new one.
-func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool) *Entry {
+func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool, bundles registration.Bundles) *Entry {
 	e := l.before(p)
 	if e == nil {
 		e = l.compile(log, p)
 		e.good = l.lastGood(p)
 	}
+	e = l.trust(e, bundles)
 	changed := *e
 	if e.good != nil && l.Refusals.of(e.good.Policy) != "" {
 		changed.good = nil
@@ -197,7 +203,7 @@ func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool)
 	// its requests are answered by its failurePolicy: a slip of the pen must
 	// not switch a policy off. One that never was in force is left out.
 	changed.Planned = e.registrable && (e.Accepted() || inForce)
-	if changed.Refusal = l.refusal(p, changed.good); changed.Refusal != "" {
+	if changed.Refusal = l.refusal(p, changed.good); changed.Refusal != "" || changed.untrusted() {
 		changed.Planned = changed.good != nil
 	}
 	if changed.Planned != e.Planned || changed.Refusal != e.Refusal || changed.good != e.good {

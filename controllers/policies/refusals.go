@@ -133,7 +133,7 @@ func (l *Loader) lastGood(p *v1alpha1.WebhookPolicy) *Entry {
 // carried by now.
 func (s *State) forget() {
 	for uid, e := range s.Entries {
-		if e.good == nil || e.Refusal != "" {
+		if e.good == nil || e.stand() != e {
 			continue
 		}
 		if _, ok, _ := s.Registered(e); ok {

@@ -39,15 +39,18 @@ type Entry struct {
 	// registrable is false where no webhook may ever be registered for it.
 	registrable bool
 	prepared    registration.Entry
+	// trusted is set where the CA bundle of a backend is known.
+	trusted bool
+	bundle  []byte
 }
 
 // Accepted reports whether the policy may be in force.
 func (e *Entry) Accepted() bool { return len(e.Errors) == 0 }
 
 // stand is the entry that is in force for a policy: itself, or the generation
-// before if the API server refuses this one.
+// before if the API server refuses this one, or this one has no CA bundle yet.
 func (e *Entry) stand() *Entry {
-	if e.Refusal != "" && e.good != nil {
+	if (e.Refusal != "" || e.untrusted()) && e.good != nil {
 		return e.good
 	}
 	return e

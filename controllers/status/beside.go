@@ -7,8 +7,11 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/single"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -51,6 +54,12 @@ type Gate interface {
 	Changes(ctx context.Context) <-chan struct{}
 }
 
+// Backends know the webhooks that somebody else hosts.
+type Backends interface {
+	Report(p *v1alpha1.WebhookPolicy) backends.Report
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // beside is what is known of a policy beside its being compiled and registered.
 type beside struct {
 	lack lack
@@ -59,6 +68,8 @@ type beside struct {
 	types *admissionregistrationv1.TypeChecking
 	// contests may be nil.
 	contests Contests
+	// backend is nil for a policy that has none.
+	backend *backends.Report
 }
 
 // contested says who keeps changing the configurations that a policy is planned for.
@@ -96,7 +107,27 @@ func (r *Reconciler) beside(p *v1alpha1.WebhookPolicy) beside {
 	if r.Types != nil {
 		b.types = r.Types.Found(p)
 	}
+	if r.Backends != nil && p.Spec.Backend != nil {
+		report := r.Backends.Report(p)
+		b.backend = &report
+		if c := report.Lack; c != nil {
+			b.lack = lack{reason: c.Reason, message: c.Message, passing: report.Passing}
+		}
+	}
 	return b
+}
+
+// setBackend sets the conditions that only policies with a backend have, or
+// removes them from those of one that has it no more.
+func (b beside) setBackend(list *[]metav1.Condition, generation int64, now metav1.Time) {
+	if b.backend == nil {
+		meta.RemoveStatusCondition(list, v1alpha1.ConditionCAReady)
+		meta.RemoveStatusCondition(list, v1alpha1.ConditionReachable)
+		return
+	}
+	for _, c := range b.backend.Conditions {
+		set(list, c, generation, now)
+	}
 }
 
 func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
@@ -148,6 +179,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	}
 	if r.Gate != nil {
 		go follow(r.Gate.Changes(ctx))
+	}
+	if r.Backends != nil {
+		go follow(r.Backends.Subscribe(ctx))
 	}
 	return out
 }

@@ -85,6 +85,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 	for _, c := range conditions(p, f, status.Webhooks) {
 		set(&status.Conditions, c, p.Generation, now)
 	}
+	beside.setBackend(&status.Conditions, p.Generation, now)
 	return status
 }
 
@@ -179,6 +180,8 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 		c.Reason, c.Message = ReasonLoading, "this generation has not been compiled yet"
 	case f.refusal != "":
 		c.Reason, c.Message = ReasonRefused, refused(p, f)
+	case !f.planned && f.accepted:
+		c.Message = "waiting for the CA bundle of the backend: see the condition " + v1alpha1.ConditionCAReady
 	case !f.planned:
 		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
 	case f.registered:
@@ -207,6 +210,8 @@ func inForce(p *v1alpha1.WebhookPolicy) string {
 	mutates, validates, annotates := p.Spec.Mutates(), len(p.Spec.Validations) > 0, len(p.Spec.AuditAnnotations) > 0
 	actions := strings.TrimPrefix(p.Spec.Actions(), "Mutate,")
 	switch {
+	case p.Spec.Backend != nil:
+		return "in force: the API server calls the backend for the requests that it matches"
 	case mutates && validates:
 		return "in force: mutates the requests that it matches; one that then fails a validation meets " + actions
 	case mutates && annotates:

@@ -52,6 +52,8 @@ type Reconciler struct {
 	Params  Params
 	Schemas Schemas
 	Types   Types
+	// Backends may be nil: then nothing is known of any.
+	Backends Backends
 	// Contests may be nil: then there are none.
 	Contests Contests
 	// Warnings say what is risky about a policy. Nil is allowed.

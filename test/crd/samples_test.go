@@ -55,6 +55,9 @@ func testSamples(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Int
 // testDocuments has the API server accept every block of YAML in the documents,
 // which are complete objects.
 func testDocuments(t *testing.T, cp *controlplane.ControlPlane, client dynamic.Interface) {
+	if _, stderr, err := kubectl(t, cp, "create", "namespace", "shop"); err != nil { // that of the examples
+		t.Fatalf("creating a namespace: %v\n%s", err, stderr)
+	}
 	found := map[string]int{}
 	for _, file := range documents(t) {
 		text, err := os.ReadFile(filepath.Join(root, file))

@@ -1,0 +1,70 @@
+package backends
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// Report is what is known of a policy's backend.
+type Report struct {
+	// Conditions are CAReady and Reachable.
+	Conditions []metav1.Condition
+	// Lack is the one of them that keeps the policy from being in force, nil
+	// where none does.
+	Lack *metav1.Condition
+	// Passing says that it is only a matter of time.
+	Passing bool
+}
+
+// Report reports on a policy with a backend.
+func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.backends[p.UID]
+	if b == nil {
+		b = &backend{now: trust{reason: ReasonCAReading, message: "the backend has yet to be looked at"}}
+	}
+	ca, reach := b.caReady(), b.reachable(&p.Spec)
+	r := Report{Conditions: []metav1.Condition{ca, reach}}
+	switch {
+	case ca.Status != metav1.ConditionTrue && !b.known:
+		r.Lack, r.Passing = &ca, ca.Status == metav1.ConditionUnknown
+	case reach.Status != metav1.ConditionTrue:
+		r.Lack, r.Passing = &reach, reach.Status == metav1.ConditionUnknown
+	}
+	return r
+}
+
+func (b *backend) caReady() metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionCAReady, Status: metav1.ConditionFalse, Reason: b.now.reason, Message: b.now.message}
+	switch {
+	case b.now.ok():
+		c.Status = metav1.ConditionTrue
+	case b.now.reason == ReasonCAReading:
+		c.Status = metav1.ConditionUnknown
+	case b.known:
+		c.Message += "; the bundle that was good last stays registered"
+	}
+	return c
+}
+
+func (b *backend) reachable(spec *v1alpha1.WebhookPolicySpec) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionUnknown, Reason: ReasonProbing, Message: "no TLS handshake with the backend has been made yet"}
+	switch {
+	case b.reach.known && b.reach.ok:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonHandshake, b.reach.message
+	case b.reach.known:
+		c.Status, c.Reason = metav1.ConditionFalse, ReasonUnreachable
+		c.Message = b.reach.message + "; " + consequence(spec.EffectiveFailurePolicy())
+	}
+	return c
+}
+
+func consequence(policy admissionregistrationv1.FailurePolicyType) string {
+	if policy == admissionregistrationv1.Ignore {
+		return "while the API server cannot reach it either, the requests that it matches pass (failurePolicy Ignore)"
+	}
+	return "while the API server cannot reach it either, the requests that it matches are refused (failurePolicy Fail)"
+}

@@ -1,0 +1,265 @@
+// Package backends keeps what policies need whose webhook somebody else hosts:
+// it follows their CA bundles, issues certificates for their Services, and
+// tries whether they can be reached. Only the leader does; the other replicas
+// register what is registered already.
+//
+// Secrets are read and written through the API by their names, in a context in
+// which the client logs nothing.
+package backends
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/single"
+)
+
+// maxObjects is how many objects are watched at most.
+const maxObjects = 1000
+
+// Options say what to work with.
+type Options struct {
+	Client kubernetes.Interface
+	// Namespace is Ostiary's own.
+	Namespace string
+	// Account is Ostiary's account, namespace/name, as messages give it.
+	Account string
+	// Clock is the real one by default.
+	Clock clock.WithTicker
+	Log   logr.Logger
+	// Registerer takes the metrics of this package; nil means no metrics.
+	Registerer prometheus.Registerer
+}
+
+// Store knows the backends of all policies.
+type Store struct {
+	options   Options
+	listeners single.Listeners
+	probes    *prober
+	wake      chan struct{}
+
+	mu       sync.Mutex
+	backends map[types.UID]*backend
+	watches  map[object]*watch
+	lead     context.Context // nil while this replica does not lead
+	running  *sync.WaitGroup // what has been started since it leads
+}
+
+// backend is that of one policy.
+type backend struct {
+	policy *v1alpha1.WebhookPolicy // shared with the cache
+	judged judged
+	now    trust  // what the source holds
+	good   []byte // the bundle that was good last
+	known  bool   // that there was one
+	reach  reach
+}
+
+// New makes a store that follows nothing yet.
+func New(o Options) *Store {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	o.Account = cmp.Or(o.Account, o.Namespace+"/ostiary")
+	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[object]*watch{}, wake: make(chan struct{}, 1)}
+	s.probes = newProber(o.Client.CoreV1())
+	s.register()
+	return s
+}
+
+// Subscribe gives a channel that receives after each change of a bundle or a
+// condition, until ctx ends.
+func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
+
+// Want follows the backends of exactly the given policies from now on. Policies
+// without a backend are no matter.
+func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	after := map[types.UID]*backend{}
+	for _, p := range policies {
+		if p.Spec.Backend == nil {
+			continue
+		}
+		b := s.backends[p.UID]
+		if b == nil {
+			b = &backend{}
+		}
+		if b.policy == nil || b.policy.Generation != p.Generation {
+			b.policy = p
+			b.judged = judged{}
+			b.reach.again()
+		}
+		after[p.UID] = b
+	}
+	s.backends = after
+	s.follow()
+	s.resolve()
+	poke(s.wake)
+}
+
+// sorted are the backends in the order of their policies' names.
+func (s *Store) sorted() []*backend {
+	return slices.SortedFunc(maps.Values(s.backends), func(a, b *backend) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
+}
+
+// follow watches what the backends name, and nothing else.
+func (s *Store) follow() {
+	wanted := map[object]bool{}
+	if s.lead != nil {
+		for _, b := range s.sorted() {
+			if from := sourceOf(b.policy.Spec.Backend); from != nil && len(wanted) < maxObjects {
+				wanted[from.object] = true
+			}
+		}
+	}
+	for o, w := range s.watches {
+		if !wanted[o] {
+			w.stop()
+			delete(s.watches, o)
+		}
+	}
+	for o := range wanted {
+		if s.watches[o] == nil {
+			s.watches[o] = s.watch(o)
+		}
+	}
+}
+
+func (s *Store) watch(o object) *watch {
+	ctx, stop := context.WithCancel(quiet(s.lead))
+	w := &watch{object: o, client: s.options.Client, changed: func() { poke(s.wake) }, stop: stop}
+	s.running.Go(func() { w.run(ctx) })
+	return w
+}
+
+// quiet returns a context in which the client logs nothing. At a high verbosity
+// it would log the bodies of requests and responses, which hold keys.
+func quiet(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
+
+// poke leaves a note on a channel with room for one.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// resolve finds every bundle anew, and reports whether anything has changed.
+func (s *Store) resolve() bool {
+	changed := false
+	now := s.options.Clock.Now()
+	for _, b := range s.backends {
+		t := s.trust(b, now)
+		if t.reason == ReasonCAReading && b.known {
+			continue // a replica that begins to lead knows what it knew
+		}
+		if t.reason != b.now.reason || t.message != b.now.message || t.ok() && !bytes.Equal(t.bundle, b.good) {
+			changed = true
+		}
+		b.now = t
+		if t.ok() {
+			if !bytes.Equal(b.good, t.bundle) {
+				b.reach.again()
+			}
+			b.good, b.known = t.bundle, true
+		}
+	}
+	return changed
+}
+
+func (s *Store) trust(b *backend, now time.Time) trust {
+	spec := b.policy.Spec.Backend
+	switch from := sourceOf(spec); {
+	case from != nil:
+		w := s.watches[from.object]
+		if w == nil && s.lead != nil {
+			return trust{reason: ReasonCAFailed, message: "too many Secrets and ConfigMaps are followed already: give some policies their caBundle"}
+		}
+		data, problem := from.read(w, s.options.Account)
+		if problem.reason != "" {
+			return problem
+		}
+		return b.judged.judge(data, from.String(), now)
+	case spec.Certificate != nil:
+		return trust{reason: ReasonCAReading, message: "the certificate has yet to be issued"}
+	case len(spec.CABundle) > 0:
+		return b.judged.judge(spec.CABundle, "spec.backend.caBundle", now)
+	default:
+		return trust{reason: ReasonCARead, message: "the backend is verified with the roots of the API server's own host"}
+	}
+}
+
+// Bundle is what the API server is to verify a policy's backend with: what the
+// source holds now, or else what it held when it was good last. It is not ok
+// while there has been none.
+func (s *Store) Bundle(p *v1alpha1.WebhookPolicy) (bundle []byte, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.backends[p.UID]
+	if b == nil || !b.known {
+		return nil, false
+	}
+	return b.good, true
+}
+
+// Run leads until ctx ends. It may be called again after it has returned.
+func (s *Store) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	s.begin(ctx, &running)
+	defer s.begin(nil, nil) //nolint:staticcheck // a nil context says that this replica does not lead
+	tick := s.options.Clock.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-tick.C():
+		}
+		s.look(ctx, &running)
+	}
+}
+
+func (s *Store) begin(lead context.Context, running *sync.WaitGroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lead, s.running = lead, running
+	s.follow()
+	if lead != nil {
+		return
+	}
+	for _, b := range s.backends {
+		*b = backend{policy: b.policy} // another replica knows better from now on
+	}
+	s.resolve()
+}
+
+// look resolves every bundle and starts the probes that are due.
+func (s *Store) look(ctx context.Context, running *sync.WaitGroup) {
+	s.mu.Lock()
+	changed := s.resolve()
+	due := s.due()
+	s.mu.Unlock()
+	if changed {
+		s.listeners.Tell()
+	}
+	for _, p := range due {
+		running.Go(func() { s.probe(ctx, p) })
+	}
+}

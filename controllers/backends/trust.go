@@ -1,0 +1,126 @@
+package backends
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pki"
+)
+
+// Reasons of the condition CAReady, which are those of events too.
+const (
+	// ReasonCARead means that the CA bundle is what its source holds.
+	ReasonCARead = "Read"
+	// ReasonCAReading means that the source has not been read yet.
+	ReasonCAReading = "Reading"
+	// ReasonCANotFound means that there is no such object, or no such key in it.
+	ReasonCANotFound = "NotFound"
+	// ReasonCAForbidden means that Ostiary may not read or write the object.
+	ReasonCAForbidden = "Forbidden"
+	// ReasonCARefused means that what the source holds is no CA bundle.
+	ReasonCARefused = "Refused"
+	// ReasonCAFailed means that the API server does not answer as it should.
+	ReasonCAFailed = "Failed"
+)
+
+// trust is a CA bundle, or why there is none.
+type trust struct {
+	bundle  []byte
+	reason  string
+	message string
+}
+
+func (t trust) ok() bool { return t.reason == ReasonCARead }
+
+// judged is what came of a source's content the last time.
+type judged struct {
+	data  []byte
+	until time.Time
+	trust trust
+}
+
+// judge decides whether data, from where, is a CA bundle. What has not changed
+// is looked at again after a while: certificates expire.
+func (j *judged) judge(data []byte, from string, now time.Time) trust {
+	if j.data != nil && bytes.Equal(j.data, data) && now.Before(j.until) {
+		return j.trust
+	}
+	bundle, err := pki.ForeignBundle(data, now)
+	t := trust{bundle: bundle, reason: ReasonCARead, message: "the CA bundle is that of " + from}
+	if err != nil {
+		t = trust{reason: ReasonCARefused, message: fmt.Sprintf("%s is no CA bundle: %v", from, err)}
+	}
+	*j = judged{data: bytes.Clone(data), until: now.Add(judgeAgain), trust: t}
+	return t
+}
+
+// judgeAgain is how often what has not changed is looked at.
+const judgeAgain = 30 * time.Second
+
+// source is where a CA bundle is read from.
+type source struct {
+	object object
+	key    string
+}
+
+// sourceOf is nil where nothing has to be read.
+func sourceOf(b *v1alpha1.Backend) *source {
+	switch {
+	case b.CAFrom == nil:
+		return nil
+	case b.CAFrom.Secret != nil:
+		k := b.CAFrom.Secret
+		return &source{object{kindSecret, k.Namespace, k.Name}, k.Key}
+	case b.CAFrom.ConfigMap != nil:
+		k := b.CAFrom.ConfigMap
+		return &source{object{kindConfigMap, k.Namespace, k.Name}, k.Key}
+	}
+	return nil
+}
+
+func (s *source) String() string { return s.object.String() + ", key " + s.key }
+
+// read finds the content of the source.
+func (s *source) read(w *watch, account string) (data []byte, problem trust) {
+	if w == nil {
+		return nil, trust{reason: ReasonCAReading, message: "waiting for " + s.object.String()}
+	}
+	if err := w.problem(); err != nil {
+		return nil, refusal(err, s.object, account, "read", "get, list, watch")
+	}
+	content, known := w.data()
+	if !known {
+		return nil, trust{reason: ReasonCAReading, message: s.object.String() + " is being read"}
+	}
+	if content == nil {
+		return nil, trust{reason: ReasonCANotFound, message: s.object.String() + " does not exist"}
+	}
+	data, found := content[s.key]
+	if !found {
+		return nil, trust{reason: ReasonCANotFound, message: fmt.Sprintf("%s has no key %s", s.object, s.key)}
+	}
+	return data, trust{}
+}
+
+// refusal says why an object cannot be used, and which rule is missing.
+func refusal(err error, o object, account, what, verbs string) trust {
+	if !apierrors.IsForbidden(err) {
+		return trust{reason: ReasonCAFailed, message: fmt.Sprintf("%s: %s", o, cut(err.Error()))}
+	}
+	return trust{reason: ReasonCAForbidden, message: fmt.Sprintf(
+		`Ostiary may not %s %s: grant its account %s, by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [%s], resourceNames: [%s], verbs: [%s]}`,
+		what, o, account, o.namespace, o.resource(), o.name, verbs)}
+}
+
+const maxProblem = 1 << 10 // bytes of an error of others
+
+func cut(s string) string {
+	if len(s) <= maxProblem {
+		return s
+	}
+	return s[:maxProblem-3] + "..."
+}

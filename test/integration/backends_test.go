@@ -1,0 +1,456 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+func nextYear() time.Time { return time.Now().Add(365 * 24 * time.Hour) }
+
+// Promise: a webhook that somebody else hosts is registered, guarded and shown
+// as Ostiary's own are.
+func TestForeignWebhook(t *testing.T) {
+	c := install(t)
+	m := c.manager(t)
+	namespace := c.namespace(t, nil)
+	ca := newAuthority(t, nextYear())
+	f := startForeign(t, "", ca.leaf(t))
+	c.enforce(t, newPolicy("foreign", namespace, hostedBy(f, ca.pem)), newPolicy("beside-foreign", namespace, saying("true")))
+	c.awaitForeign(t, namespace)
+	must(t, c.probe(t.Context(), namespace, good))
+
+	p := c.awaitReady(t, "foreign")
+	for kind, reason := range map[string]string{
+		v1alpha1.ConditionAccepted: "Accepted", v1alpha1.ConditionRegistered: "Registered", v1alpha1.ConditionReady: "InForce",
+		v1alpha1.ConditionCAReady: "Read", v1alpha1.ConditionReachable: "Handshake",
+	} {
+		if got := condition(p, kind); got.Status != metav1.ConditionTrue || got.Reason != reason {
+			t.Errorf("condition %+v, want it true with reason %s", got, reason)
+		}
+	}
+	c.awaitEvent(t, "foreign", "Normal", "InForce")
+	config := c.carrier(t, "foreign")
+	if ref := p.Status.Webhooks[0]; ref.Configuration != "ostiary-validate-backend-foreign" || ref.Webhook != config.Webhooks[0].Name || len(config.Webhooks) != 1 {
+		t.Errorf("status names %+v, the configuration holds %d webhooks", ref, len(config.Webhooks))
+	}
+	c.wantMembers(t, config, "foreign")
+	out, errOut, err := c.kubectl(t.Context(), "", "get", "whp", "foreign")
+	if want := regexp.MustCompile(`(?m)^foreign +Backend +True +InForce `); err != nil || !want.MatchString(out) {
+		t.Errorf("kubectl ended with %v and printed\n%s%s, want %s", err, out, errOut, want)
+	}
+	if got := m.series(t, `ostiary_backends{state="reachable"}`); got < 1 {
+		t.Errorf("%v backends count as reachable, want this one", got)
+	}
+
+	c.remove(t, "foreign")
+	c.awaitGone(t, config)
+	c.awaitAllowed(t, namespace)
+}
+
+// A backend that is asked for everything, fail-closed, and never answers, keeps
+// nobody out of what the cluster lives of.
+func TestForeignWebhookIsGuarded(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	lease := newLease(namespace)
+	must(t, c.Create(t.Context(), lease))
+	f := &foreign{address: freeAddress(), version: "v1"} // nobody listens
+	p := nastiest("nastiest")
+	hostedBy(f, newAuthority(t, nextYear()).pem)(p)
+	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "not-mine", Expression: `request.name != "mine"`}}
+	c.apply(t, p)
+	c.awaitCondition(t, "nastiest", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
+	got := c.awaitCondition(t, "nastiest", v1alpha1.ConditionReachable, metav1.ConditionFalse)
+	want := "TLS handshake with " + f.address + " failed: dial tcp " + f.address + ": connect: connection refused; " +
+		"while the API server cannot reach it either, the requests that it matches are refused (failurePolicy Fail)"
+	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionReady} {
+		if c := condition(got, kind); c.Status != metav1.ConditionFalse || c.Reason != "Unreachable" || c.Message != want {
+			t.Errorf("condition %+v, want it false: %s", c, want)
+		}
+	}
+	c.awaitEvent(t, "nastiest", "Warning", "Unreachable")
+	await(t).Eventually(func() bool { return unreachable(c.probe(t.Context(), namespace, good)) }).Should(BeTrue())
+	c.wantGuards(t, lease)
+	mine := configMap(namespace, bad)
+	mine.Name = "mine"
+	must(t, c.Create(t.Context(), mine, client.DryRunAll)) // the API server evaluates the condition
+	config := c.configurationOf(t, "nastiest")
+	c.remove(t, "nastiest")
+	c.awaitGone(t, &configuration{ObjectMeta: metav1.ObjectMeta{Name: config}})
+	await(t).Eventually(func() error { // whoever finds it gone first may have made it once more
+		for range 20 {
+			if err := c.probe(t.Context(), namespace, bad); err != nil {
+				return err
+			}
+		}
+		return nil
+	}).Should(Succeed())
+}
+
+// The API server itself evaluates the conditions, so what they exclude causes
+// no call.
+func TestForeignWebhookIsNotCalledForWhatItsConditionsExclude(t *testing.T) {
+	c := install(t)
+	c.reviewing(t, false)
+	namespace := c.namespace(t, nil)
+	ca := newAuthority(t, nextYear())
+	f := startForeign(t, "", ca.leaf(t))
+	p := newPolicy("conditions", namespace, hostedBy(f, ca.pem))
+	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "only-bad", Expression: `object.data.verdict == "bad"`}}
+	c.enforce(t, p)
+	c.awaitForeign(t, namespace)
+	before := len(f.seen())
+	for range 10 {
+		must(t, c.probe(t.Context(), namespace, good))
+	}
+	if got := len(f.seen()); got != before {
+		t.Errorf("%d calls for requests that a condition excludes, want none", got-before)
+	}
+	c.change(t, "conditions", func(p *v1alpha1.WebhookPolicy) { p.Spec.MatchConditions[0].Expression = "params.nonsense" })
+	got := c.awaitCondition(t, "conditions", v1alpha1.ConditionReady, metav1.ConditionFalse)
+	if a := condition(got, v1alpha1.ConditionAccepted); a.Status != metav1.ConditionFalse || !strings.Contains(a.Message, "spec.matchConditions[0].expression") {
+		t.Errorf("condition %+v, want it to name the field", a)
+	}
+	if err := c.probe(t.Context(), namespace, bad); !deniedByForeign(err) {
+		t.Errorf("while the policy is broken: %v, want what was in force before", err)
+	}
+}
+
+func TestForeignWebhookOfAnOldVersion(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	ca := newAuthority(t, nextYear())
+	f := startForeign(t, "", ca.leaf(t))
+	f.version = "v1beta1"
+	c.enforce(t, newPolicy("old-version", namespace, hostedBy(f, ca.pem)))
+	c.awaitForeign(t, namespace)
+	must(t, c.probe(t.Context(), namespace, good))
+}
+
+// A mutating backend stands among Ostiary's own mutations by its order.
+func TestForeignWebhookMutatesInOrder(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	ca := newAuthority(t, nextYear())
+	f := startForeign(t, "", ca.leaf(t))
+	first := newPolicy("foreign-first", namespace, hostedBy(f, ca.pem, func(b *v1alpha1.Backend) {
+		b.Type, b.URL = v1alpha1.BackendMutating, "https://"+f.address+"/mutate"
+	}))
+	first.Spec.Order = new(int32(10))
+	then := newPolicy("then", namespace, func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.Order = new(int32(20))
+		p.Spec.Validations = nil
+		p.Spec.Mutations = []admissionregistrationv1.Mutation{{PatchType: "ApplyConfiguration", ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+			Expression: `Object{data: {"seen": has(object.metadata.labels) && "by" in object.metadata.labels ? object.metadata.labels["by"] : "nobody"}}`,
+		}}}
+	})
+	c.enforce(t, first, then)
+	await(t).Eventually(func() error {
+		o := configMap(namespace, good)
+		if err := c.Create(t.Context(), o, client.DryRunAll); err != nil {
+			return err
+		}
+		if o.Labels["by"] != "foreign" || o.Data["seen"] != "foreign" {
+			return fmt.Errorf("labels %v and data %v, want both to be of the foreign webhook", o.Labels, o.Data)
+		}
+		return nil
+	}).Should(Succeed())
+}
+
+// docsRoles is what the document tells the owner of namespace shop to apply.
+func (c *cluster) grant(t *testing.T, namespace, block string) {
+	t.Helper()
+	text := documented(t, "../../docs/features/foreign-webhooks.md", block)
+	manifest := strings.ReplaceAll(text, "namespace: shop", "namespace: "+namespace)
+	if out, errOut, err := c.kubectl(t.Context(), manifest, "apply", "--server-side", "-f", "-"); err != nil {
+		t.Fatalf("applying the documented Role: %v\n%s%s", err, out, errOut)
+	}
+}
+
+// Promise: Secrets outside of Ostiary's namespace are its owner's to grant, and
+// the status says what is missing; a CA that changes is followed.
+func TestForeignWebhookFollowsItsCA(t *testing.T) {
+	c := install(t)
+	m := c.manager(t)
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		t.Run(kind, func(t *testing.T) { c.testFollowsCA(t, m, kind) })
+	}
+}
+
+func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
+	name := "follows-" + strings.ToLower(kind)
+	namespace := c.namespace(t, nil)
+	a, b := newAuthority(t, nextYear()), newAuthority(t, nextYear())
+	f := startForeign(t, "", a.leaf(t))
+	at := v1alpha1.ObjectKey{Namespace: namespace, Name: "checks-ca", Key: "ca.crt"}
+	c.store(t, kind, at, map[string]string{"ca.crt": a.pem})
+	c.apply(t, newPolicy(name, namespace, hostedBy(f, "", func(b *v1alpha1.Backend) {
+		b.CABundle, b.CAFrom = nil, &v1alpha1.CASource{Secret: &at}
+		if kind == "ConfigMap" {
+			b.CAFrom = &v1alpha1.CASource{ConfigMap: &at}
+		}
+	})))
+	object := kind + " " + namespace + "/checks-ca"
+	p := c.awaitCA(t, name, metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not read %s: grant its account ostiary-system/ostiary, "+
+		`by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}`, object, namespace, strings.ToLower(kind)))
+	if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionFalse || r.Reason != "Forbidden" || len(p.Status.Webhooks) != 0 {
+		t.Errorf("condition %+v and webhooks %v, want the policy not in force", r, p.Status.Webhooks)
+	}
+	c.awaitEvent(t, name, "Warning", "Forbidden")
+	must(t, c.probe(t.Context(), namespace, bad))
+
+	c.grant(t, namespace, "read-"+strings.ToLower(kind))
+	c.awaitReady(t, name)
+	c.awaitForeign(t, namespace)
+	c.awaitCA(t, name, metav1.ConditionTrue, "Read", "the CA bundle is that of "+object+", key ca.crt")
+
+	// Both CAs, then the new certificate, then the new CA alone.
+	c.store(t, kind, at, map[string]string{"ca.crt": a.pem + "\n" + b.pem})
+	c.awaitBundle(t, name, a.pem, b.pem)
+	f.swap(b.leaf(t))
+	c.store(t, kind, at, map[string]string{"ca.crt": b.pem})
+	c.awaitBundle(t, name, b.pem)
+	c.awaitForeign(t, namespace)
+
+	key := a.keyPEM(t)
+	for what, tc := range map[string]struct {
+		data    map[string]string
+		reason  string
+		message string
+	}{
+		"empty":         {map[string]string{"ca.crt": ""}, "Refused", object + ", key ca.crt is no CA bundle: empty: write at least one certificate in PEM"},
+		"not PEM":       {map[string]string{"ca.crt": "certificate"}, "Refused", object + ", key ca.crt is no CA bundle: not PEM: there is no certificate in it"},
+		"expired":       {map[string]string{"ca.crt": newAuthority(t, time.Now().Add(-time.Hour)).pem}, "Refused", object + ", key ca.crt is no CA bundle: the certificate expired at "},
+		"with a key":    {map[string]string{"ca.crt": b.pem + key}, "Refused", object + ", key ca.crt is no CA bundle: it holds a private key: remove it, only certificates belong there"},
+		"too large":     {map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)}, "Refused", object + ", key ca.crt is no CA bundle: "},
+		"without a key": {map[string]string{"other": b.pem}, "NotFound", object + " has no key ca.crt"},
+		"gone":          {nil, "NotFound", object + " does not exist"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c.store(t, kind, at, tc.data)
+			p := c.awaitCA(t, name, metav1.ConditionFalse, tc.reason, tc.message)
+			if ca := condition(p, v1alpha1.ConditionCAReady); !strings.HasSuffix(ca.Message, "; the bundle that was good last stays registered") {
+				t.Errorf("message %q does not say what is in force", ca.Message)
+			}
+			if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionTrue {
+				t.Errorf("condition %+v, want the policy to stay in force", r)
+			}
+			c.awaitBundle(t, name, b.pem)
+			if err := c.probe(t.Context(), namespace, bad); !deniedByForeign(err) {
+				t.Errorf("got %v, want a denial", err)
+			}
+			c.store(t, kind, at, map[string]string{"ca.crt": b.pem})
+			c.awaitCA(t, name, metav1.ConditionTrue, "Read", "")
+		})
+	}
+	c.wantNowhere(t, m, strings.Split(key, "\n")[1])
+}
+
+// wantNowhere checks that a secret is in no status, event, configuration or log.
+func (c *cluster) wantNowhere(t *testing.T, m *process, secret string) {
+	t.Helper()
+	log, err := m.output()
+	must(t, err)
+	places := map[string]string{"the log": log}
+	for _, kind := range []string{"whp", "events.events.k8s.io", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+		out, _, err := c.kubectl(t.Context(), "", "get", kind, "-A", "-o", "yaml")
+		must(t, err)
+		places[kind] = out
+	}
+	for place, text := range places {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s holds the private key", place)
+		}
+	}
+}
+
+// awaitCA waits for the condition CAReady, with a message that begins as given.
+func (c *cluster) awaitCA(t *testing.T, policy string, status metav1.ConditionStatus, reason, message string) *v1alpha1.WebhookPolicy {
+	t.Helper()
+	var p *v1alpha1.WebhookPolicy
+	await(t).Eventually(func() error {
+		var err error
+		if p, err = c.policy(t.Context(), policy); err != nil {
+			return err
+		}
+		if got := condition(p, v1alpha1.ConditionCAReady); got.Status != status || got.Reason != reason || !strings.HasPrefix(got.Message, message) {
+			return fmt.Errorf("CAReady is %s (%s: %s), want %s (%s: %s)", got.Status, got.Reason, got.Message, status, reason, message)
+		}
+		return nil
+	}).Should(Succeed())
+	return p
+}
+
+// awaitBundle waits until the bundle of a policy's backend holds these
+// certificates and no others.
+func (c *cluster) awaitBundle(t *testing.T, policy string, certificates ...string) {
+	t.Helper()
+	const end = "-----END CERTIFICATE-----\n"
+	slices.Sort(certificates)
+	await(t).Eventually(func() ([]string, error) {
+		text, err := c.bundleOf(t.Context(), policy)
+		parts := strings.SplitAfter(text, end)
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+		slices.Sort(parts)
+		return parts, err
+	}).Should(Equal(certificates))
+}
+
+// store makes a Secret or ConfigMap hold the data; none deletes it.
+func (c *cluster) store(t *testing.T, kind string, at v1alpha1.ObjectKey, data map[string]string) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name}
+	var o client.Object = &corev1.ConfigMap{ObjectMeta: meta, Data: data}
+	if kind == "Secret" {
+		o = &corev1.Secret{ObjectMeta: meta, StringData: data, Data: nil}
+		if data != nil {
+			bytes := map[string][]byte{}
+			for k, v := range data {
+				bytes[k] = []byte(v)
+			}
+			o = &corev1.Secret{ObjectMeta: meta, Data: bytes}
+		}
+	}
+	if data == nil {
+		must(t, c.Delete(t.Context(), o))
+		return
+	}
+	err := c.Create(t.Context(), o)
+	if apierrors.IsAlreadyExists(err) {
+		err = c.Update(t.Context(), o)
+	}
+	must(t, err)
+}
+
+// A Service is called, and probed, at its cluster IP. Those of this control
+// plane are on loopback, where the foreign webhook can listen.
+func TestForeignWebhookOfAService(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	service, address := c.service(t, namespace, "checks")
+	ca := newAuthority(t, nextYear())
+	backend := func(b *v1alpha1.Backend) { b.URL, b.Service = "", service }
+	c.apply(t, newPolicy("of-a-service", namespace, hostedBy(&foreign{version: "v1"}, ca.pem, backend)))
+	prefix := "TLS handshake with Service " + namespace + "/checks (" + address + ") "
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, prefix+"failed: dial tcp "+address+": connect: connection refused; ")
+
+	f := startForeign(t, address, ca.leaf(t, "other.example.com"))
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, prefix+"failed: tls: failed to verify certificate: x509: certificate is valid for other.example.com, not checks."+namespace+".svc; ")
+	f.serving.Store(newAuthority(t, nextYear()).leaf(t, service.ServerName()))
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, prefix+"failed: its certificate is not signed by a CA of the bundle: ")
+	if calls := f.seen(); len(calls) != 0 {
+		t.Errorf("the probe has sent %v, want a handshake only", calls)
+	}
+	f.serving.Store(ca.leaf(t, service.ServerName()))
+	c.awaitReachable(t, "of-a-service", metav1.ConditionTrue, prefix+"succeeded")
+	c.awaitForeign(t, namespace)
+
+	c.change(t, "of-a-service", func(p *v1alpha1.WebhookPolicy) { p.Spec.Backend.Service.Port = new(int32(1)) })
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, "TLS handshake with Service "+namespace+"/checks failed: the Service has no port 1; ")
+	c.change(t, "of-a-service", func(p *v1alpha1.WebhookPolicy) { p.Spec.Backend.Service.Name = "nobody" })
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, "TLS handshake with Service "+namespace+"/nobody failed: there is no such Service; ")
+}
+
+func (c *cluster) awaitReachable(t *testing.T, policy string, status metav1.ConditionStatus, message string) {
+	t.Helper()
+	await(t).Eventually(func() error {
+		p, err := c.policy(t.Context(), policy)
+		if err != nil {
+			return err
+		}
+		if got := condition(p, v1alpha1.ConditionReachable); got.Status != status || !strings.HasPrefix(got.Message, message) {
+			return fmt.Errorf("Reachable is %s (%s: %s), want %s (%s)", got.Status, got.Reason, got.Message, status, message)
+		}
+		return nil
+	}).Should(Succeed())
+}
+
+// service makes a Service and gives it with its address, which nobody listens on.
+func (c *cluster) service(t *testing.T, namespace, name string) (*v1alpha1.BackendService, string) {
+	t.Helper()
+	_, number, err := net.SplitHostPort(freeAddress())
+	must(t, err)
+	var port int32
+	_, err = fmt.Sscan(number, &port)
+	must(t, err)
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: port}}},
+	}
+	must(t, c.Create(t.Context(), s))
+	return &v1alpha1.BackendService{Namespace: namespace, Name: name, Path: "/validate", Port: &port}, net.JoinHostPort(s.Spec.ClusterIP, number)
+}
+
+// A policy that becomes a backend is enforced by its expressions until the
+// backend is registered, and the other way round.
+func TestPolicyBecomesForeign(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	ca := newAuthority(t, nextYear())
+	f := startForeign(t, "", ca.leaf(t))
+	c.enforce(t, newPolicy("becomes", namespace))
+	c.awaitDenied(t, namespace, "becomes")
+	at := v1alpha1.ObjectKey{Namespace: namespace, Name: "checks-ca", Key: "ca.crt"}
+	c.change(t, "becomes", hostedBy(f, "", func(b *v1alpha1.Backend) { b.CABundle, b.CAFrom = nil, &v1alpha1.CASource{ConfigMap: &at} }))
+	c.awaitCA(t, "becomes", metav1.ConditionFalse, "Forbidden", "")
+	if err := c.probe(t.Context(), namespace, bad); !deniedBy(err, "becomes") {
+		t.Errorf("while the backend has no CA bundle: %v, want a denial by the expressions of before", err)
+	}
+	c.grant(t, namespace, "read-configmap")
+	c.store(t, "ConfigMap", at, map[string]string{"ca.crt": ca.pem})
+	c.awaitReady(t, "becomes")
+	c.awaitForeign(t, namespace)
+
+	c.change(t, "becomes", func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.Backend = nil
+		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: onlyGood}}
+	})
+	p := c.awaitReady(t, "becomes")
+	c.awaitDenied(t, namespace, "becomes")
+	for _, kind := range []string{v1alpha1.ConditionCAReady, v1alpha1.ConditionReachable} {
+		if got := condition(p, kind); got.Status != "" {
+			t.Errorf("condition %+v is left", got)
+		}
+	}
+}
+
+// The documented Roles grant nothing but what they name.
+func TestForeignWebhookRolesGrantNoMore(t *testing.T) {
+	c := install(t)
+	namespace := c.namespace(t, nil)
+	for _, block := range []string{"read-secret", "read-configmap"} {
+		c.grant(t, namespace, block)
+	}
+	var roles rbacv1.RoleList
+	must(t, c.List(t.Context(), &roles, client.InNamespace(namespace)))
+	if len(roles.Items) < 2 {
+		t.Fatalf("%d Roles", len(roles.Items))
+	}
+	for _, role := range roles.Items {
+		for _, rule := range role.Rules {
+			if len(rule.ResourceNames) == 0 || slices.Contains(rule.Verbs, "*") || slices.Contains(rule.Resources, "*") {
+				t.Errorf("Role %s grants %+v", role.Name, rule)
+			}
+		}
+	}
+}
