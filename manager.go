@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
@@ -41,6 +42,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
+	"github.com/ostiary/ostiary/internal/pki"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/webhooks"
@@ -53,6 +55,8 @@ type replica struct {
 	log      logr.Logger
 	manager  manager.Manager
 	client   kubernetes.Interface
+	clock    *certificates.ServerClock
+	endpoint registration.Endpoint
 	around   surroundings
 	compiler *policy.Compiler
 	reviewer *review.Reviewer
@@ -68,6 +72,9 @@ type replica struct {
 	hosted   *backends.Store
 	register *configurations.Reconciler
 	report   *status.Reconciler
+
+	// distrusted counts handshakes in which what is served was not trusted.
+	distrusted atomic.Uint64
 }
 
 // run serves until ctx ends and the server has drained.
@@ -113,8 +120,12 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 }
 
 func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*replica, error) {
-	r := &replica{options: o, config: config, log: log}
+	r := &replica{options: o, config: config, log: log, clock: &certificates.ServerClock{}}
+	config.Wrap(r.clock.Wrap)
 	var err error
+	if r.endpoint, err = endpointOf(o); err != nil {
+		return nil, err
+	}
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
@@ -173,20 +184,46 @@ func (r *replica) addCertificates() error {
 	o := certificates.Options{
 		Namespace:   r.options.Namespace,
 		ServerNames: certificates.ServerNames{DNS: dns, IPs: ips},
+		Lifetimes:   r.options.Certificates.WithDefaults(),
 		Clock:       clock.RealClock{},
+		ServerTime:  r.clock.Now,
+		Published:   r.published,
+		Replicas:    r.serving,
+		Announced:   func() error { return r.reporter.Ready() },
+		Changes:     []func(context.Context) <-chan struct{}{func(ctx context.Context) <-chan struct{} { return r.replicas.Subscribe(ctx) }},
+		Events:      r.manager.GetEventRecorder("ostiary"),
 		Log:         r.log.WithName("certificates"),
 		Registerer:  ctrlmetrics.Registry,
 	}
 	r.watcher = certificates.NewWatcher(r.client, o)
-	r.keeper = certificates.NewKeeper(r.client, o)
+	r.keeper = certificates.NewKeeper(r.client, r.watcher, o)
 	return r.manager.Add(r.watcher)
 }
 
-func (r *replica) addPolicies() error {
-	endpoint, err := endpointOf(r.options)
+// published is what the configurations say to API servers about Ostiary.
+func (r *replica) published(ctx context.Context) (certificates.Published, error) {
+	configs, err := policies.Configurations(ctx, r.manager.GetClient())
 	if err != nil {
-		return err
+		return certificates.Published{}, err
 	}
+	trust := registration.TrustIn(configs, r.endpoint)
+	return certificates.Published{Bundles: trust.Bundles, Epoch: trust.Epoch}, nil
+}
+
+// serving is who may be called, and what they serve.
+func (r *replica) serving(ctx context.Context) ([]pki.Replica, error) {
+	alive, err := r.replicas.Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]pki.Replica, len(alive))
+	for i, a := range alive {
+		out[i] = pki.Replica{Name: a.Name, Epoch: a.Epoch}
+	}
+	return out, nil
+}
+
+func (r *replica) addPolicies() error {
 	counts := metrics.NewPolicies(ctrlmetrics.Registry)
 	host, err := r.host(counts)
 	if err != nil {
@@ -204,12 +241,13 @@ func (r *replica) addPolicies() error {
 		Store:            r.store,
 		Compiler:         r.compiler,
 		Metrics:          counts,
-		Endpoint:         endpoint,
+		Endpoint:         r.endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
 		Prepare:          r.around.prepare,
 		Backends:         r.hosted,
 		Refusals:         &r.refusals,
 		Bundle:           r.watcher.Bundle,
+		Epoch:            r.watcher.TrustEpoch,
 		BundleChanged:    r.watcher.Subscribe(),
 	}
 	return r.loader.SetupWithManager(r.manager)
@@ -231,10 +269,15 @@ func (r *replica) addReplicas() error {
 		Identity:  r.identity,
 		Pod:       pod,
 		Report: func(ctx context.Context) replicas.Report {
-			return replicas.Report{Policies: r.loader.Version(ctx)}
+			return replicas.Report{
+				Policies:        r.loader.Version(ctx),
+				Epoch:           r.watcher.Committed(),
+				Fingerprint:     r.watcher.Fingerprint(),
+				BadCertificates: r.distrusted.Load(),
+			}
 		},
 		Loaded:  r.store.Loaded,
-		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe},
+		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, func(context.Context) <-chan struct{} { return r.watcher.Subscribe() }},
 		Log:     r.log.WithName("replicas"),
 	})
 	for _, runnable := range []manager.Runnable{r.replicas, r.reporter} {
@@ -273,10 +316,14 @@ func (r *replica) addServer() error {
 	r.server, err = webhooks.New(webhooks.Options{
 		Address:        r.options.WebhookAddress,
 		GetCertificate: r.watcher.GetCertificate,
-		Evaluator:      evaluator{store: r.store, reviewer: r.reviewer},
-		Registerer:     ctrlmetrics.Registry,
-		Log:            r.log.WithName("webhooks"),
-		Drain:          webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},
+		Distrusted: func() {
+			r.distrusted.Add(1)
+			r.watcher.Distrusted()
+		},
+		Evaluator:  evaluator{store: r.store, reviewer: r.reviewer},
+		Registerer: ctrlmetrics.Registry,
+		Log:        r.log.WithName("webhooks"),
+		Drain:      webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},
 	})
 	return err
 }

@@ -27,6 +27,7 @@ type listener struct {
 	limit            int64
 	handshakeTimeout time.Duration
 	metrics          *metrics
+	distrusted       func()
 
 	slots     chan struct{}
 	closed    chan struct{}
@@ -36,13 +37,14 @@ type listener struct {
 	accepted atomic.Uint64
 }
 
-func newListener(inner net.Listener, config *tls.Config, limit int, handshakeTimeout time.Duration, m *metrics) *listener {
+func newListener(inner net.Listener, config *tls.Config, limit int, handshakeTimeout time.Duration, m *metrics, distrusted func()) *listener {
 	return &listener{
 		Listener:         inner,
 		config:           config,
 		limit:            int64(limit),
 		handshakeTimeout: handshakeTimeout,
 		metrics:          m,
+		distrusted:       distrusted,
 		slots:            make(chan struct{}, limit+spareConnections),
 		closed:           make(chan struct{}),
 	}
@@ -71,6 +73,14 @@ func (l *listener) Accept() (net.Conn, error) {
 	}, nil
 }
 
+// failed counts a failed handshake.
+func (l *listener) failed(reason string) {
+	l.metrics.handshakeFailed(reason)
+	if reason == reasonCertificate {
+		l.distrusted()
+	}
+}
+
 func (l *listener) Close() error {
 	l.closeOnce.Do(func() { close(l.closed) })
 	return l.Listener.Close()
@@ -97,7 +107,7 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 		_ = c.SetDeadline(time.Now().Add(c.listener.handshakeTimeout))
 		// The deadline above ends it, and closing the connection does.
 		if err := c.HandshakeContext(context.Background()); err != nil {
-			c.listener.metrics.handshakeFailed(handshakeFailure(err))
+			c.listener.failed(handshakeFailure(err))
 			_ = c.Close()
 			return
 		}

@@ -53,6 +53,8 @@ type Options struct {
 	Listener net.Listener
 	// GetCertificate returns the certificate to present. It is called in every handshake, so it must not wait.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Distrusted is told that a client ended a handshake because it does not trust the certificate. It must not wait.
+	Distrusted func()
 	// Evaluator decides.
 	Evaluator Evaluator
 	// Registerer takes the metrics. Without one they are not published.
@@ -95,6 +97,9 @@ func (o *Options) complete() {
 	setDefault(&o.Drain.Min, 15*time.Second)
 	setDefault(&o.Drain.Quiet, 2*time.Second)
 	setDefault(&o.Drain.Max, 110*time.Second)
+	if o.Distrusted == nil {
+		o.Distrusted = func() {}
+	}
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -88,7 +88,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listening for admission reviews: %w", err)
 	}
-	l := newListener(inner, s.tlsConfig(), s.options.MaxConnections, s.handshakeTimeout, s.metrics)
+	l := newListener(inner, s.tlsConfig(), s.options.MaxConnections, s.handshakeTimeout, s.metrics, s.options.Distrusted)
 	server := s.httpServer()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -55,6 +56,7 @@ type world struct {
 	registry *prometheus.Registry
 	options  Options
 	log      *logBuffer
+	watcher  *Watcher // the last one that was started
 
 	mu   sync.Mutex
 	keys map[string]bool
@@ -142,14 +144,25 @@ func (w *world) put(name string, data map[string][]byte) {
 
 // startWatcher runs a Watcher until the test ends.
 func (w *world) startWatcher() *Watcher {
-	watcher := NewWatcher(w.client, w.options)
-	w.run(watcher.Start)
-	return watcher
+	w.watcher = NewWatcher(w.client, w.options)
+	w.run(w.watcher.Start)
+	return w.watcher
 }
 
 // startKeeper runs a Keeper until the test ends or stop is called.
 func (w *world) startKeeper() (stop func()) {
-	return w.run(NewKeeper(w.client, w.options).Run)
+	return w.run(w.keeper().Run)
+}
+
+// keeper is a Keeper of the process that the last Watcher runs in.
+func (w *world) keeper() *Keeper {
+	watcher := w.watcher
+	if watcher == nil {
+		watcher = NewWatcher(w.client, w.options)
+	}
+	o := w.options
+	o.Registerer = nil
+	return NewKeeper(w.client, watcher, o)
 }
 
 func (w *world) run(start func(context.Context) error) (stop func()) {
@@ -168,7 +181,7 @@ func (w *world) run(start func(context.Context) error) (stop func()) {
 
 func (w *world) state() (pki.State, error) {
 	var f found
-	f, err := NewKeeper(w.client, w.options).fetch(context.Background())
+	f, err := w.keeper().fetch(context.Background())
 	if err == nil {
 		err = f.damage
 	}
@@ -190,7 +203,12 @@ func (w *world) settled(watcher *Watcher) pki.State {
 		if state, err = w.state(); err != nil {
 			return err
 		}
-		if a := pki.Next(state, w.options.ServerNames, w.options.Lifetimes.WithDefaults(), w.clock.Now()); a.Kind != pki.Wait {
+		seen, err := w.keeper().observe(context.Background(), found{state: state})
+		if err != nil {
+			return err
+		}
+		if a := pki.Next(state, seen, w.options.ServerNames, w.options.Lifetimes.WithDefaults()); a.Kind != pki.Wait || a.Reason != "" {
+			w.clock.Step(time.Second) // trials end
 			return fmt.Errorf("still to do: %+v", a)
 		}
 		if err := watcher.Ready(); err != nil {
@@ -265,3 +283,13 @@ func (l *logBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// recorder keeps the events that it is told.
+type recorder struct{ log logBuffer }
+
+// Eventf implements events.EventRecorder.
+func (r *recorder) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	r.log.add(kind + " " + reason + ": " + fmt.Sprintf(note, args...))
+}
+
+func (r *recorder) String() string { return r.log.String() }

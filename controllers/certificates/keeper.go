@@ -36,15 +36,27 @@ const (
 type Keeper struct {
 	client  kubernetes.Interface
 	options Options
+	watcher *Watcher
 	limiter *rate.Limiter
+	metrics *keeperMetrics
+
+	// memory is the CA that this process read or wrote last. It outlives a term.
+	memory pki.Authority
+	// published is since when the configurations have carried which bundle.
+	published publication
+	// said is what was last waited for.
+	said string
 }
 
-// NewKeeper returns a Keeper that does nothing until Run.
-func NewKeeper(client kubernetes.Interface, o Options) *Keeper {
+// NewKeeper returns a Keeper that does nothing until Run. What the watcher of
+// the same process holds is put back when the Secrets are lost.
+func NewKeeper(client kubernetes.Interface, watcher *Watcher, o Options) *Keeper {
 	return &Keeper{
 		client:  client,
 		options: o.withDefaults(),
+		watcher: watcher,
 		limiter: rate.NewLimiter(rate.Every(writeInterval), writeBurst),
+		metrics: newKeeperMetrics(),
 	}
 }
 
@@ -55,6 +67,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if err := k.options.validate(); err != nil {
 		return err
 	}
+	unregister, err := k.metrics.register(k.options.Registerer)
+	if err != nil {
+		return err
+	}
+	defer unregister() // another replica leads and reports
 	ctx, cancel := context.WithCancel(quiet(ctx))
 	var group wait.Group
 	defer group.Wait()
@@ -65,8 +82,25 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, subscribe := range k.options.Changes {
+		changed := subscribe(ctx)
+		group.StartWithContext(ctx, func(ctx context.Context) { pass(ctx, changed, wake) })
+	}
+	k.published = publication{} // nobody has looked since the last term
 	k.loop(ctx, wake)
 	return nil
+}
+
+// pass pokes one channel whenever another receives.
+func pass(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-from:
+			poke(to)
+		}
+	}
 }
 
 func (k *Keeper) loop(ctx context.Context, wake <-chan struct{}) {
@@ -81,7 +115,7 @@ func (k *Keeper) loop(ctx context.Context, wake <-chan struct{}) {
 			sleep(ctx, backoff.Step())
 		case action.Kind == pki.Wait:
 			backoff = newBackoff()
-			k.rest(ctx, wake, action.At)
+			k.rest(ctx, wake, action.At.Sub(k.options.clocks().Now()))
 		}
 	}
 }
@@ -103,12 +137,12 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // rest waits until there may be something to do: a Secret has changed, the
 // time has come, or it is time to look at the clock again.
-func (k *Keeper) rest(ctx context.Context, wake <-chan struct{}, until time.Time) {
-	timer := k.options.Clock.NewTimer(min(until.Sub(k.options.now()), maxRest))
-	defer timer.Stop()
-	if !k.options.now().Before(until) {
-		return // it came while the timer was made
+func (k *Keeper) rest(ctx context.Context, wake <-chan struct{}, d time.Duration) {
+	if d <= 0 {
+		return
 	}
+	timer := k.options.Clock.NewTimer(min(d, maxRest))
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-wake:
@@ -134,16 +168,21 @@ func (k *Keeper) step(ctx context.Context) (pki.Action, error) {
 	if err != nil {
 		return pki.Action{}, err
 	}
+	seen, err := k.observe(ctx, found)
+	if err != nil {
+		return pki.Action{}, err
+	}
 	o := k.options
-	now := o.now()
-	action := pki.Next(found.state, o.ServerNames, o.Lifetimes, now)
+	action := pki.Next(found.state, seen, o.ServerNames, o.Lifetimes)
+	k.metrics.observed(found.state, seen)
 	if action.Kind == pki.Wait {
+		k.waits(found, action)
 		return action, nil
 	}
 	if found.damage != nil {
 		o.Log.Error(found.damage, "a Secret holds what cannot be used, replacing it", "namespace", o.Namespace)
 	}
-	state, err := pki.Apply(found.state, action, o.ServerNames, o.Lifetimes, now, rand.Reader)
+	state, err := pki.Apply(found.state, action, seen, o.ServerNames, o.Lifetimes, rand.Reader)
 	if err != nil {
 		return action, err
 	}
@@ -173,7 +212,7 @@ func (k *Keeper) fetch(ctx context.Context) (found, error) {
 	if f.state.CA, caErr = readAuthority(f.ca); caErr != nil {
 		caErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.CA, caErr)
 	}
-	if f.state.Serving, servingErr = readServing(f.serving); servingErr != nil {
+	if f.state.Serving, servingErr = readStored(f.serving); servingErr != nil {
 		servingErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.Serving, servingErr)
 	}
 	f.damage = errors.Join(caErr, servingErr)
@@ -201,7 +240,7 @@ func (k *Keeper) store(ctx context.Context, f found, action pki.Action, state pk
 	var data map[string][]byte
 	var err error
 	name, old, pair := k.options.SecretNames.Serving, f.serving, state.Serving.Pair
-	if action.Kind == pki.CreateCA {
+	if action.Kind.OfCA() {
 		name, old, pair = k.options.SecretNames.CA, f.ca, state.CA.Pair
 		data, err = authorityData(state.CA)
 	} else {
@@ -210,27 +249,30 @@ func (k *Keeper) store(ctx context.Context, f found, action pki.Action, state pk
 	if err != nil {
 		return err
 	}
-	if err := k.write(ctx, name, old, data); err != nil {
+	written, err := k.write(ctx, name, old, data)
+	if err != nil {
 		return fmt.Errorf("writing Secret %s/%s: %w", k.options.Namespace, name, err)
 	}
+	if action.Kind.OfCA() {
+		k.memory = state.CA
+	}
+	k.did(written, action, state)
 	k.options.Log.Info("certificates written",
 		"namespace", k.options.Namespace, "secret", name, "action", action.Kind, "reason", action.Reason,
-		"serial", pki.Serial(pair.Certificate()), "notAfter", pair.Certificate().NotAfter.Format(time.RFC3339),
-		"epoch", state.CA.Epoch)
+		"certificate", pair.String(), "epoch", state.CA.Epoch, "phase", state.Phase())
 	return nil
 }
 
 // write creates the Secret, or replaces the content of the one that was read,
 // provided that nobody has written it since. Labels and annotations of others
 // are kept.
-func (k *Keeper) write(ctx context.Context, name string, old *corev1.Secret, data map[string][]byte) error {
+func (k *Keeper) write(ctx context.Context, name string, old *corev1.Secret, data map[string][]byte) (*corev1.Secret, error) {
 	if old == nil {
-		_, err := k.secrets().Create(ctx, &corev1.Secret{
+		return k.secrets().Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedByLabel: managedBy}},
 			Type:       corev1.SecretTypeTLS,
 			Data:       data,
 		}, metav1.CreateOptions{})
-		return err
 	}
 	updated := old.DeepCopy()
 	updated.Data = maps.Clone(data)
@@ -238,6 +280,5 @@ func (k *Keeper) write(ctx context.Context, name string, old *corev1.Secret, dat
 		updated.Labels = map[string]string{}
 	}
 	updated.Labels[managedByLabel] = managedBy
-	_, err := k.secrets().Update(ctx, updated, metav1.UpdateOptions{})
-	return err
+	return k.secrets().Update(ctx, updated, metav1.UpdateOptions{})
 }

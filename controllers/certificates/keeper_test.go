@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,9 +139,8 @@ func TestReplacementOfTheCA(t *testing.T) {
 		if _, err := w.servedSerial(address, stale); err != nil {
 			t.Fatalf("with the bundle of four days ago: %v", err)
 		}
-		// A replaced CA gets a quarter of an hour before its leaf is served.
-		if next.CA.Epoch != state.CA.Epoch && next.Serving.Epoch == next.CA.Epoch {
-			t.Error("the leaf of the new CA is served at once")
+		if next.Phase() != pki.PhaseSteady {
+			t.Errorf("phase %s at rest", next.Phase())
 		}
 		state = next
 	}
@@ -157,12 +157,11 @@ func TestLossAndDamage(t *testing.T) {
 	tests := map[string]struct {
 		secret     string
 		change     func(*corev1.Secret) // nil: delete it
-		wantNewCA  bool
-		wantNewKey bool // of the leaf
+		wantNewKey bool                 // of the leaf
 		wantLog    string
 	}{
 		"serving deleted":       {secret: defaultServingName, wantNewKey: true},
-		"CA deleted":            {secret: defaultCAName, wantNewCA: true},
+		"CA deleted":            {secret: defaultCAName},
 		"serving emptied":       {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
 		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: something that is not PEM"},
 		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: something that is not PEM"},
@@ -170,9 +169,9 @@ func TestLossAndDamage(t *testing.T) {
 		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: something that is not PEM"},
 		"bundle not canonical":  {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
 		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not a count of CAs"},
-		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: something that is not PEM"},
-		"CA's key of another":   {secret: defaultCAName, change: set(keyField, strangersKey(t)), wantNewCA: true, wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
-		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantNewCA: true, wantLog: "reading Secret ostiary-ca: field epoch: not a count of CAs"},
+		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: something that is not PEM"},
+		"CA's key of another":   {secret: defaultCAName, change: set(keyField, strangersKey(t)), wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
+		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not a count of CAs"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -202,8 +201,8 @@ func TestLossAndDamage(t *testing.T) {
 			if _, err := w.servedSerial(address, bundle); err != nil {
 				t.Errorf("with the bundle from before: %v", err)
 			}
-			if newCA := !after.CA.Pair.Certificate().Equal(before.CA.Pair.Certificate()); newCA != tc.wantNewCA {
-				t.Errorf("new CA: %t, want %t", newCA, tc.wantNewCA)
+			if !after.CA.Pair.Certificate().Equal(before.CA.Pair.Certificate()) || after.CA.Epoch != before.CA.Epoch {
+				t.Error("the CA was not put back")
 			}
 			if newKey := !after.Serving.Pair.Certificate().Equal(before.Serving.Pair.Certificate()); newKey != tc.wantNewKey {
 				t.Errorf("new leaf: %t, want %t", newKey, tc.wantNewKey)
@@ -217,13 +216,150 @@ func TestLossAndDamage(t *testing.T) {
 			if s := w.secret(tc.secret); tc.change != nil && (s.Labels["example.org/mine"] != "yes" || s.Annotations["example.org/mine"] != "yes") {
 				t.Errorf("labels and annotations of others are gone: %v %v", s.Labels, s.Annotations)
 			}
+		})
+	}
+}
 
-			w.clock.Step(16 * time.Minute)
-			after = w.settled(watcher)
-			if after.Serving.Epoch != after.CA.Epoch {
-				t.Errorf("a quarter of an hour later epoch %d is served, the CA has %d", after.Serving.Epoch, after.CA.Epoch)
+// TestLostWhileNobodyLeads: the CA is lost together with who remembers it. The
+// old leaf is served until everybody can know the new CA.
+func TestLostWhileNobodyLeads(t *testing.T) {
+	for name, lost := range map[string][]string{"CA": {defaultCAName}, "both Secrets": {defaultCAName, defaultServingName}} {
+		t.Run(name, func(t *testing.T) {
+			g, w := NewWithT(t), newWorld(t)
+			watcher := w.startWatcher()
+			stop := w.startKeeper()
+			before := w.settled(watcher)
+			bundle, address := watcher.Bundle(), w.serve(watcher)
+			stop()
+			for _, name := range lost {
+				if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			published := func(context.Context) (Published, error) {
+				return Published{Bundles: [][]byte{watcher.Bundle()}, Epoch: watcher.TrustEpoch()}, nil
+			}
+			w.options.Published = published
+			w.startKeeper()
+			g.Eventually(func() (pki.Phase, error) { s, err := w.state(); return s.Phase(), err }, patience, pause).Should(Equal(pki.PhaseTrusting))
+			for range 14 {
+				w.clock.Step(time.Minute)
+				time.Sleep(pause)
+				if _, err := w.servedSerial(address, bundle); err != nil {
+					t.Fatalf("with the bundle from before: %v", err)
+				}
+			}
+			overlap := watcher.Bundle()
+			g.Eventually(func() (pki.Phase, error) {
+				w.clock.Step(20 * time.Second)
+				s, err := w.state()
+				return s.Phase(), err
+			}, patience, pause).Should(Equal(pki.PhaseSteady))
+			after := w.settled(watcher)
+			if after.CA.Epoch != before.CA.Epoch+1 || after.Serving.Epoch != after.CA.Epoch {
+				t.Errorf("epochs %d and %d, want %d", after.CA.Epoch, after.Serving.Epoch, before.CA.Epoch+1)
+			}
+			if _, err := w.servedSerial(address, overlap); err != nil {
+				t.Errorf("with the bundle of the overlap: %v", err)
 			}
 		})
+	}
+}
+
+// TestRotationOnRequest asks for a rotation as an operator does, and reads the
+// Secrets of a version that knew neither bridges nor two epochs.
+func TestRotationOnRequest(t *testing.T) {
+	g, w := NewWithT(t), newWorld(t)
+	events := &recorder{}
+	w.options.Events = events
+	old := makeState(t, serverNames, w.clock.Now())
+	ca, serving := mustData(t)(authorityData(old.CA)), dataOf(t, old.Serving)
+	delete(serving, trustEpochField)
+	ca[previousField] = pki.EncodeCertificates(makeState(t, serverNames, w.clock.Now()).CA.Pair.Certificate())
+	serving[bundleField] = append(serving[bundleField], ca[previousField]...)
+	w.put(defaultCAName, ca)
+	w.put(defaultServingName, serving)
+	watcher := w.startWatcher()
+	w.startKeeper()
+	before := w.settled(watcher)
+	if before.CA.Epoch != 1 || before.CA.Previous != nil || !before.CA.Pair.Certificate().Equal(old.CA.Pair.Certificate()) {
+		t.Errorf("epoch %d: the CA of the older version must be carried over, and the one before retired", before.CA.Epoch)
+	}
+	bundle, address := watcher.Bundle(), w.serve(watcher)
+	w.clock.Step(16 * time.Minute) // since the last rotation
+	for i := range 2 {
+		s := w.secret(defaultCAName)
+		s.Annotations = map[string]string{RotateAnnotation: "now, please"}
+		if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		g.Eventually(func() int64 {
+			w.clock.Step(time.Second)
+			if _, err := w.servedSerial(address, bundle); err != nil {
+				t.Errorf("with the bundle from before: %v", err)
+			}
+			return w.settled(watcher).CA.Epoch
+		}, patience, pause).Should(Equal(int64(2)), "request %d", i)
+	}
+	if _, err := w.servedSerial(address, bundle); err != nil {
+		t.Errorf("with the bundle from before, when all is done: %v", err)
+	}
+	w.settled(watcher)
+	for _, want := range []string{"Normal RotationStarted: a rotation was asked for; epoch 2, phase Trusting", "Normal CertificateIssued: the CA has changed; epoch 2, phase Serving", "Normal RotationDone: every replica serves a leaf of the new CA; epoch 2, phase Steady"} {
+		if !strings.Contains(events.String(), want) {
+			t.Errorf("no event %q among:\n%s", want, events)
+		}
+	}
+	for key := range w.keys {
+		if strings.Contains(events.String(), key) {
+			t.Error("an event holds a key")
+		}
+	}
+}
+
+// TestFallback: a client that does not trust the certificate of the new CA has
+// the replica go back, and nobody ends the trust in the old CA meanwhile.
+func TestFallback(t *testing.T) {
+	g, w := NewWithT(t), newWorld(t)
+	watcher := w.startWatcher()
+	w.startKeeper()
+	w.settled(watcher)
+	w.options.Registerer = nil
+	first := watcher.Fingerprint()
+	s := w.secret(defaultCAName)
+	s.Annotations = map[string]string{RotateAnnotation: "now, please"}
+	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(watcher.Fingerprint, patience, pause).ShouldNot(Equal(first))
+	second := watcher.Fingerprint()
+	g.Expect(watcher.Committed()).To(Equal(int64(1)))
+	watcher.Distrusted()
+	g.Expect(watcher.Fingerprint()).To(Equal(first))
+	g.Expect(testutil.ToFloat64(watcher.metrics.fallbacks)).To(Equal(1.0))
+	for range 7 {
+		w.clock.Step(2 * time.Minute)
+		time.Sleep(pause)
+		if state, err := w.state(); err != nil || state.Phase() != pki.PhaseServing || watcher.Fingerprint() != first {
+			t.Fatalf("phase %s, serving %s, error %v", state.Phase(), watcher.Fingerprint(), err)
+		}
+	}
+	w.clock.Step(2 * time.Minute)
+	g.Eventually(watcher.Fingerprint, patience, pause).Should(Equal(second))
+	watcher.Distrusted() // once is enough
+	g.Expect(watcher.Fingerprint()).To(Equal(second))
+	if state := w.settled(watcher); state.Phase() != pki.PhaseSteady || state.CA.Epoch != 2 {
+		t.Errorf("phase %s, epoch %d", state.Phase(), state.CA.Epoch)
+	}
+}
+
+func mustData(t *testing.T) func(map[string][]byte, error) map[string][]byte {
+	return func(data map[string][]byte, err error) map[string][]byte {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
 	}
 }
 
@@ -247,9 +383,6 @@ func TestBothLostAndExpired(t *testing.T) {
 	w.put(defaultServingName, data)
 	watcher := w.startWatcher()
 	NewWithT(t).Eventually(watcher.Ready, patience, pause).Should(MatchError(ContainSubstring("the certificate expired at")))
-	if watcher.Bundle() != nil {
-		t.Error("there is a bundle although nothing is usable")
-	}
 	w.startKeeper()
 	state := w.settled(watcher)
 	if state.CA.Epoch != 2 {
@@ -301,7 +434,7 @@ func TestStaleWriteIsRefused(t *testing.T) {
 	stop := w.startKeeper()
 	state := w.settled(watcher)
 	stop()
-	k := NewKeeper(w.client, w.options)
+	k := w.keeper()
 	f, err := k.fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -336,7 +469,8 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	})
-	k := NewKeeper(kubernetes.NewForConfigOrDie(config), w.options)
+	w.options.Registerer = nil
+	k := NewKeeper(kubernetes.NewForConfigOrDie(config), watcher, w.options)
 	stop := w.run(k.Run)
 	w.settled(watcher)
 	if !strings.Contains(w.log.String(), "the network is down") {
@@ -411,7 +545,7 @@ func TestOptions(t *testing.T) {
 			o := good
 			tc.change(&o)
 			for what, err := range map[string]error{
-				"Keeper":  NewKeeper(nil, o).Run(context.Background()),
+				"Keeper":  NewKeeper(nil, NewWatcher(nil, o), o).Run(context.Background()),
 				"Watcher": NewWatcher(nil, o).Start(context.Background()),
 			} {
 				if diff := cmp.Diff(tc.wantErr, fmt.Sprint(err)); diff != "" {

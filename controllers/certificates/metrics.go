@@ -10,9 +10,14 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
+// metrics are what every replica says about itself.
 type metrics struct {
-	expiry   *prometheus.GaugeVec
-	rejected *prometheus.CounterVec
+	expiry    *prometheus.GaugeVec
+	created   *prometheus.GaugeVec
+	epoch     *prometheus.GaugeVec
+	rejected  *prometheus.CounterVec
+	fallbacks prometheus.Counter
+	skew      prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -21,10 +26,26 @@ func newMetrics() *metrics {
 			Name: "ostiary_certificate_expiry_timestamp_seconds",
 			Help: "When the certificate expires, in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
 		}, []string{"certificate"}),
+		created: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_not_before_timestamp_seconds",
+			Help: "From when on the certificate is valid, in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
+		}, []string{"certificate"}),
+		epoch: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_epoch",
+			Help: "How many CAs there have been: served, up to the one whose leaf this replica serves; trusted, up to the newest in its trust bundle.",
+		}, []string{"of"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_certificate_rejected_total",
-			Help: "Contents of the serving Secret that this replica refused to serve while it kept the previous certificate, by what was wrong with them: encoding, key, names, usage, validity or chain.",
+			Help: "Contents of the serving Secret that this replica refused to serve while it kept the previous certificate, by what was wrong with them: encoding, key, names, usage, validity, chain or epoch.",
 		}, []string{"reason"}),
+		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ostiary_certificate_fallbacks_total",
+			Help: "Times that this replica went back to the certificate of the previous CA because a client did not trust that of the new one.",
+		}),
+		skew: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "ostiary_clock_skew_seconds",
+			Help: "How far this replica's clock is ahead of the API server's.",
+		}),
 	}
 	for _, reason := range pki.Reasons() {
 		m.rejected.WithLabelValues(string(reason))
@@ -33,22 +54,43 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	for _, c := range []prometheus.Collector{m.expiry, m.rejected} {
-		if err := r.Register(c); err != nil {
-			return fmt.Errorf("registering the metrics of certificates: %w", err)
-		}
-	}
-	return nil
+	_, err := register(r, m.expiry, m.created, m.epoch, m.rejected, m.fallbacks, m.skew)
+	return err
 }
 
-func (m *metrics) served(leaf, ca *x509.Certificate) {
-	m.expiry.WithLabelValues("leaf").Set(float64(leaf.NotAfter.Unix()))
-	if ca != nil {
-		m.expiry.WithLabelValues("ca").Set(float64(ca.NotAfter.Unix()))
+// register returns what undoes it.
+func register(r prometheus.Registerer, collectors ...prometheus.Collector) (func(), error) {
+	if r == nil {
+		return func() {}, nil
 	}
+	for _, c := range collectors {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("registering the metrics of certificates: %w", err)
+		}
+	}
+	return func() {
+		for _, c := range collectors {
+			r.Unregister(c)
+		}
+	}, nil
+}
+
+func (m *metrics) served(held pki.Held) {
+	m.epoch.WithLabelValues("served").Set(float64(held.PresentedEpoch()))
+	m.epoch.WithLabelValues("trusted").Set(float64(held.Serving.TrustEpoch))
+	leaf := held.Presented().Certificate()
+	if leaf == nil {
+		return
+	}
+	m.lifetime("leaf", leaf)
+	if ca := held.Serving.Bundle.Issuer(leaf); ca != nil {
+		m.lifetime("ca", ca)
+	}
+}
+
+func (m *metrics) lifetime(name string, c *x509.Certificate) {
+	m.expiry.WithLabelValues(name).Set(float64(c.NotAfter.Unix()))
+	m.created.WithLabelValues(name).Set(float64(c.NotBefore.Unix()))
 }
 
 func (m *metrics) refused(reason pki.Reason) { m.rejected.WithLabelValues(string(reason)).Inc() }
@@ -60,4 +102,75 @@ func reasonOf(err error) pki.Reason {
 		return rejected.Reason
 	}
 	return pki.ReasonEncoding
+}
+
+// keeperMetrics are what the leader says about all.
+type keeperMetrics struct {
+	phase    *prometheus.GaugeVec
+	epoch    prometheus.Gauge
+	replicas *prometheus.GaugeVec
+	stale    prometheus.Gauge
+	writes   *prometheus.CounterVec
+}
+
+func newKeeperMetrics() *keeperMetrics {
+	m := &keeperMetrics{
+		phase: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_rotation_phase",
+			Help: "Where the rotation of the CA stands: 1 for the present phase of Steady, Trusting and Serving. Reported by the leader.",
+		}, []string{"phase"}),
+		epoch: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_authority_epoch",
+			Help: "How many CAs there have been. Reported by the leader.",
+		}),
+		replicas: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_replicas",
+			Help: "Replicas by the CA of the certificate that they may still serve: current, previous or none. Reported by the leader.",
+		}, []string{"serving"}),
+		stale: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_stale_trust",
+			Help: "1 while a registered configuration carries another trust bundle than it should. Reported by the leader.",
+		}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ostiary_certificate_writes_total",
+			Help: "Writes of the two Secrets, by what was done. Reported by the leader.",
+		}, []string{"action"}),
+	}
+	for _, kind := range pki.Kinds() {
+		m.writes.WithLabelValues(string(kind))
+	}
+	return m
+}
+
+func (m *keeperMetrics) register(r prometheus.Registerer) (func(), error) {
+	return register(r, m.phase, m.epoch, m.replicas, m.stale, m.writes)
+}
+
+func (m *keeperMetrics) observed(s pki.State, o pki.Observed) {
+	for _, phase := range pki.Phases() {
+		m.phase.WithLabelValues(string(phase)).Set(truth(phase == s.Phase()))
+	}
+	m.epoch.Set(float64(s.CA.Epoch))
+	m.stale.Set(truth(!o.Published.Current))
+	serving := map[string]int{"current": 0, "previous": 0, "none": 0}
+	for _, r := range o.Replicas {
+		switch {
+		case r.Epoch == 0:
+			serving["none"]++
+		case r.Epoch < s.CA.Epoch:
+			serving["previous"]++
+		default:
+			serving["current"]++
+		}
+	}
+	for name, count := range serving {
+		m.replicas.WithLabelValues(name).Set(float64(count))
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -15,6 +15,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"github.com/ostiary/ostiary/internal/pki"
@@ -56,8 +57,31 @@ type Options struct {
 	Clock clock.WithTicker
 	// Log gets a line for every change and every refusal.
 	Log logr.Logger
-	// Registerer gets the Watcher's metrics; nil means no metrics.
+	// Registerer gets the metrics; nil means no metrics.
 	Registerer prometheus.Registerer
+	// ServerTime is the API server's opinion of the time; zero is unknown. By
+	// default it is the Clock's.
+	ServerTime func() time.Time
+	// Published tells what the configurations in the API server say. Without
+	// it there are none.
+	Published func(context.Context) (Published, error)
+	// Replicas tells who may be called. Without it the leader is alone.
+	Replicas func(context.Context) ([]pki.Replica, error)
+	// Announced is an error until the others know of this replica. A replica
+	// that they do not know yet reads the Secret once more before it is ready.
+	Announced func() error
+	// Changes receive when Published or Replicas may say something new.
+	Changes []func(context.Context) <-chan struct{}
+	// Events is told what the leader does; nil means nobody.
+	Events events.EventRecorder
+}
+
+// Published is what the configurations in the API server say.
+type Published struct {
+	// Bundles are the trust bundles in them, each once, in PEM.
+	Bundles [][]byte
+	// Epoch is the highest that any of them names.
+	Epoch int64
 }
 
 func (o Options) withDefaults() Options {
@@ -66,6 +90,15 @@ func (o Options) withDefaults() Options {
 	o.Lifetimes = o.Lifetimes.WithDefaults()
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.ServerTime == nil {
+		o.ServerTime = o.Clock.Now
+	}
+	if o.Published == nil {
+		o.Published = func(context.Context) (Published, error) { return Published{}, nil }
+	}
+	if o.Announced == nil {
+		o.Announced = func() error { return nil }
 	}
 	return o
 }
@@ -86,6 +119,22 @@ func (o Options) validate() error {
 // now is the wall clock. Without the monotonic part, the time that passed
 // while the machine was suspended counts.
 func (o Options) now() time.Time { return o.Clock.Now().Round(0) }
+
+// clocks are the opinions about the time.
+func (o Options) clocks() pki.Clocks {
+	return pki.Clocks{Local: o.now(), Server: o.ServerTime().Round(0)}
+}
+
+// live are the published bundles that can be read.
+func (p Published) live() []pki.Bundle {
+	var out []pki.Bundle
+	for _, data := range p.Bundles {
+		if b, err := pki.ParseBundle(data); err == nil {
+			out = append(out, b)
+		}
+	}
+	return out
+}
 
 // quiet returns a context in which the client logs nothing. At a high verbosity
 // it would log the bodies of requests and responses, which hold the keys.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,11 +20,26 @@ const (
 	keyField   = corev1.TLSPrivateKeyKey
 	// bundleField is the trust bundle, in the serving Secret.
 	bundleField = "ca.crt"
-	// previousField is the CA that the current one follows, in the CA's Secret.
+	// trustEpochField is the epoch that the trust bundle belongs to. It is ahead
+	// of the leaf's while a new CA gets known.
+	trustEpochField = "trust-epoch"
+	// previousField is the CA that the current one follows, in the CA's Secret,
+	// as long as it is trusted, and bridgeField is how it vouches for the current.
 	previousField = "previous.crt"
+	bridgeField   = "bridge.crt"
+	// settledField is when the previous CA ceased to be trusted.
+	settledField = "settled"
+	// answeredField is the value of the annotation that asked for this CA.
+	answeredField = "answered"
 	// epochField counts the CAs. It is content, not an annotation, so that it
 	// is restored together with the certificates it counts.
 	epochField = "epoch"
+
+	// RotateAnnotation, on the CA's Secret, asks for a rotation with every new
+	// value.
+	RotateAnnotation = "admission.ostiary.dev/rotate"
+	// maxRequest is how much of a value is looked at.
+	maxRequest = 256
 
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "ostiary"
@@ -57,80 +73,142 @@ func readBundle(s *corev1.Secret) (pki.Bundle, error) {
 	return bundle, nil
 }
 
-func readEpoch(s *corev1.Secret) (int64, error) {
-	epoch, err := strconv.ParseInt(string(s.Data[epochField]), 10, 64)
+func readEpoch(s *corev1.Secret, field string) (int64, error) {
+	epoch, err := strconv.ParseInt(string(s.Data[field]), 10, 64)
 	if err != nil || epoch < 0 || epoch > pki.MaxEpoch {
-		return 0, inField(epochField, errors.New("not a count of CAs"))
+		return 0, inField(field, errors.New("not a count of CAs"))
 	}
 	return epoch, nil
 }
 
-func readPrevious(s *corev1.Secret) (*x509.Certificate, error) {
-	data, ok := s.Data[previousField]
+// readOne reads a field with one certificate, which may be absent.
+func readOne(s *corev1.Secret, field string) (*x509.Certificate, error) {
+	data, ok := s.Data[field]
 	if !ok {
-		return nil, nil // the first CA follows none
+		return nil, nil
 	}
 	certs, err := pki.ParseCertificates(data)
 	if err == nil && len(certs) != 1 {
 		err = fmt.Errorf("%d certificates where one is expected", len(certs))
 	}
 	if err != nil {
-		return nil, inField(previousField, err)
+		return nil, inField(field, err)
 	}
 	return certs[0], nil
 }
 
-// readAuthority reads what can be read of the CA's Secret; the error lists the
-// fields that cannot. A Secret that does not exist is nil and reads as nothing.
+func readSettled(s *corev1.Secret) (time.Time, error) {
+	data, ok := s.Data[settledField]
+	if !ok {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, string(data))
+	if err != nil {
+		return time.Time{}, inField(settledField, errors.New("not a time"))
+	}
+	return at, nil
+}
+
+// readAuthority reads the CA's Secret; the error lists the fields that cannot
+// be read. One field that cannot spoils the CA, because what is missing may be
+// what others still need; its epoch is read all the same. A Secret that does
+// not exist is nil and reads as nothing.
 func readAuthority(s *corev1.Secret) (pki.Authority, error) {
 	if s == nil {
 		return pki.Authority{}, nil
 	}
-	pair, pairErr := readPair(s)
-	previous, previousErr := readPrevious(s)
-	epoch, epochErr := readEpoch(s)
-	return pki.Authority{Pair: pair, Previous: previous, Epoch: epoch}, errors.Join(pairErr, previousErr, epochErr)
+	var a pki.Authority
+	var errs [5]error
+	a.Pair, errs[0] = readPair(s)
+	a.Previous, errs[1] = readOne(s, previousField)
+	a.Bridge, errs[2] = readOne(s, bridgeField)
+	a.Settled, errs[3] = readSettled(s)
+	a.Epoch, errs[4] = readEpoch(s, epochField)
+	a.Answered = string(s.Data[answeredField])
+	if err := errors.Join(errs[:]...); err != nil {
+		return pki.Authority{Epoch: a.Epoch}, err
+	}
+	return a, nil
 }
 
-// readServing is readAuthority for the serving Secret. A bundle whose bytes
-// are not the canonical ones counts as unreadable, so that it is rewritten.
+// readServing reads what can be read of the serving Secret; the error lists
+// the fields that cannot.
 func readServing(s *corev1.Secret) (pki.Serving, error) {
 	if s == nil {
 		return pki.Serving{}, nil
 	}
-	pair, pairErr := readPair(s)
-	bundle, bundleErr := readBundle(s)
-	if bundleErr == nil && !bytes.Equal(bundle.PEM(), s.Data[bundleField]) {
-		bundle, bundleErr = pki.Bundle{}, inField(bundleField, errors.New("not in the canonical form"))
+	var v pki.Serving
+	var errs [4]error
+	v.Pair, errs[0] = readPair(s)
+	v.Bundle, errs[1] = readBundle(s)
+	v.Epoch, errs[2] = readEpoch(s, epochField)
+	v.TrustEpoch = v.Epoch // as older versions had it
+	if _, ok := s.Data[trustEpochField]; ok {
+		v.TrustEpoch, errs[3] = readEpoch(s, trustEpochField)
 	}
-	epoch, epochErr := readEpoch(s)
-	return pki.Serving{Pair: pair, Bundle: bundle, Epoch: epoch}, errors.Join(pairErr, bundleErr, epochErr)
+	return v, errors.Join(errs[:]...)
+}
+
+// readStored is readServing for whoever writes: a bundle whose bytes are not
+// the canonical ones counts as unreadable, so that it is rewritten.
+func readStored(s *corev1.Secret) (pki.Serving, error) {
+	v, err := readServing(s)
+	if s != nil && len(v.Bundle.PEM()) > 0 && !bytes.Equal(v.Bundle.PEM(), s.Data[bundleField]) {
+		v.Bundle, err = pki.Bundle{}, errors.Join(err, inField(bundleField, errors.New("not in the canonical form")))
+	}
+	return v, err
+}
+
+// request is what somebody asks for a rotation with.
+func request(s *corev1.Secret) string {
+	if s == nil {
+		return ""
+	}
+	value := s.Annotations[RotateAnnotation]
+	return value[:min(len(value), maxRequest)]
 }
 
 func authorityData(a pki.Authority) (map[string][]byte, error) {
 	data, err := pairData(a.Pair, a.Epoch)
-	if err == nil && a.Previous != nil {
+	if err != nil {
+		return nil, err
+	}
+	if a.Previous != nil {
 		data[previousField] = pki.EncodeCertificates(a.Previous)
 	}
-	return data, err
+	if a.Bridge != nil {
+		data[bridgeField] = pki.EncodeCertificates(a.Bridge)
+	}
+	if !a.Settled.IsZero() {
+		data[settledField] = []byte(a.Settled.UTC().Format(time.RFC3339))
+	}
+	if a.Answered != "" {
+		data[answeredField] = []byte(a.Answered)
+	}
+	return data, nil
 }
 
+// servingData may lack the leaf: while a new CA gets known, replicas go on with
+// theirs.
 func servingData(s pki.Serving) (map[string][]byte, error) {
 	data, err := pairData(s.Pair, s.Epoch)
-	if err == nil {
-		data[bundleField] = s.Bundle.PEM()
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	data[bundleField] = s.Bundle.PEM()
+	data[trustEpochField] = strconv.AppendInt(nil, s.TrustEpoch, 10)
+	return data, nil
 }
 
 func pairData(p pki.Pair, epoch int64) (map[string][]byte, error) {
+	data := map[string][]byte{chainField: {}, keyField: {}, epochField: strconv.AppendInt(nil, epoch, 10)}
+	if p.IsZero() {
+		return data, nil
+	}
 	key, err := p.KeyPEM()
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{
-		chainField: p.CertificatePEM(),
-		keyField:   key,
-		epochField: strconv.AppendInt(nil, epoch, 10),
-	}, nil
+	data[chainField], data[keyField] = p.CertificatePEM(), key
+	return data, nil
 }

@@ -3,7 +3,9 @@ package certificates
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -28,17 +32,21 @@ type Watcher struct {
 	metrics *metrics
 	current atomic.Pointer[material]
 	refusal atomic.Pointer[refusal]
+	wake    chan struct{}
+	// confirmed says that the Secret has been read since others know of this
+	// replica: whatever they decide now, they wait for it.
+	confirmed atomic.Bool
 
 	mu          sync.Mutex
+	held        pki.Held
 	subscribers []chan struct{}
 }
 
 // material is what is served, ready for use. It is never changed.
 type material struct {
-	pair   pki.Pair
-	bundle pki.Bundle
+	held   pki.Held
 	tls    *tls.Certificate
-	pem    []byte
+	bundle []byte
 }
 
 // refusal is why the Secret, at this version of it, is not served.
@@ -52,7 +60,7 @@ var errNoSecret = errors.New("the Secret does not exist or has not been read yet
 
 // NewWatcher returns a Watcher that knows nothing until Start.
 func NewWatcher(client kubernetes.Interface, o Options) *Watcher {
-	w := &Watcher{client: client, options: o.withDefaults(), metrics: newMetrics()}
+	w := &Watcher{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: make(chan struct{}, 1)}
 	w.refusal.Store(&refusal{reason: reasonOf(errNoSecret), err: errNoSecret})
 	return w
 }
@@ -72,56 +80,120 @@ func (w *Watcher) Start(ctx context.Context) error {
 	var group wait.Group
 	defer group.Wait()
 	defer cancel()
-	wake := make(chan struct{}, 1)
-	store, err := w.options.watchSecret(ctx, &group, w.client, w.options.SecretNames.Serving, wake)
+	store, err := w.options.watchSecret(ctx, &group, w.client, w.options.SecretNames.Serving, w.wake)
 	if err != nil {
 		return err
 	}
-	// A certificate that is not yet valid by this replica's clock becomes so
-	// without an event.
-	tick := w.options.Clock.NewTicker(maxRest)
-	defer tick.Stop()
 	for {
+		timer := w.options.Clock.NewTimer(w.rest())
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
-		case <-wake:
-		case <-tick.C():
+		case <-w.wake:
+		case <-timer.C():
 		}
-		w.look(store)
+		timer.Stop()
+		w.look(ctx, store)
 	}
 }
 
-func (w *Watcher) look(store cache.Store) {
+// rest is how long there is nothing to do without an event: a certificate that
+// is not yet valid becomes so, and a trial ends.
+func (w *Watcher) rest() time.Duration {
+	switch {
+	case !w.confirmed.Load():
+		return confirmEvery
+	case w.holds().Wavers():
+		return max(w.options.Lifetimes.Patience().Trial/4, confirmEvery)
+	}
+	return maxRest
+}
+
+// confirmEvery is how often to look whether the others know of this replica.
+const confirmEvery = 100 * time.Millisecond
+
+func (w *Watcher) look(ctx context.Context, store cache.Store) {
+	if !w.confirmed.Load() && w.options.Announced() == nil && w.confirm(ctx) {
+		w.confirmed.Store(true)
+	}
 	obj, _, err := store.GetByKey(w.options.Namespace + "/" + w.options.SecretNames.Serving)
 	secret, ok := obj.(*corev1.Secret)
 	if err != nil || !ok {
 		w.refuse("", errNoSecret)
+		w.take(func(h pki.Held) pki.Held { return h })
 		return
 	}
-	m, err := w.judge(secret)
-	if err != nil {
-		w.refuse(secret.ResourceVersion, err)
-		return
-	}
-	w.refusal.Store(nil)
-	w.swap(m)
+	w.accept(ctx, secret)
 }
 
-// judge reads the Secret and decides whether it may be served.
-func (w *Watcher) judge(secret *corev1.Secret) (*material, error) {
-	pair, err := readPair(secret)
+// confirm reads the Secret past all caches. It reports whether that was
+// possible.
+func (w *Watcher) confirm(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	secret, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(ctx, w.options.SecretNames.Serving, metav1.GetOptions{})
+	if err == nil {
+		w.accept(ctx, secret)
+	}
+	return err == nil || apierrors.IsNotFound(err)
+}
+
+// accept takes over what the Secret holds, as far as it may be served.
+func (w *Watcher) accept(ctx context.Context, secret *corev1.Secret) {
+	stored, damage := readServing(secret)
+	published, err := w.options.Published(ctx)
 	if err != nil {
-		return nil, err
+		published = Published{} // nothing is known to go by
 	}
-	bundle, err := readBundle(secret)
-	if err != nil {
-		return nil, err
+	var refused error
+	w.take(func(h pki.Held) pki.Held {
+		h, refused = h.Accept(stored, published.live(), w.options.ServerNames, w.options.clocks(), w.options.Clock.Now())
+		return h
+	})
+	switch {
+	case refused == nil:
+		w.refusal.Store(nil)
+	case damage != nil:
+		w.refuse(secret.ResourceVersion, damage)
+	default:
+		w.refuse(secret.ResourceVersion, inField(chainField, refused))
 	}
-	if err := pair.Check(bundle, w.options.ServerNames, w.options.now()); err != nil {
-		return nil, inField(chainField, err)
+}
+
+// take changes what is held, and tells everybody who is concerned.
+func (w *Watcher) take(change func(pki.Held) pki.Held) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.held
+	w.held = change(before).Tick(w.options.Clock.Now(), w.options.Lifetimes.Patience())
+	w.metrics.skew.Set(w.options.clocks().Skew().Seconds())
+	w.swap(w.held)
+	if before.Committed() != w.held.Committed() {
+		w.tell()
 	}
-	return &material{pair: pair, bundle: bundle, tls: pair.TLS(), pem: bundle.PEM()}, nil
+}
+
+// swap serves what is held. It is called with the lock.
+func (w *Watcher) swap(held pki.Held) {
+	pair := held.Presented()
+	if pair.IsZero() && len(held.Serving.Bundle.Roots()) == 0 {
+		return
+	}
+	next := &material{held: held, tls: pair.TLS(), bundle: held.Serving.Bundle.PEM()}
+	old := w.current.Swap(next)
+	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
+		return
+	}
+	w.metrics.served(held)
+	w.options.Log.Info("serving", "certificate", pair.String(), "epoch", held.PresentedEpoch(), "trustEpoch", held.Serving.TrustEpoch)
+	w.tell()
+}
+
+func (w *Watcher) tell() {
+	for _, s := range w.subscribers {
+		poke(s)
+	}
 }
 
 // refuse keeps what is served and raises the alarm, once for each version of
@@ -132,7 +204,7 @@ func (w *Watcher) refuse(version string, err error) {
 	if last != nil && last.version == version && last.reason == reason {
 		return
 	}
-	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", w.options.SecretNames.Serving, "serving", w.serving())
+	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", w.options.SecretNames.Serving, "serving", w.holds().Presented().String())
 	if errors.Is(err, errNoSecret) {
 		log.Info("the Secret is gone, keeping what is served")
 		return
@@ -141,32 +213,36 @@ func (w *Watcher) refuse(version string, err error) {
 	log.Error(err, "the Secret is not fit to be served, keeping what is served", "reason", reason)
 }
 
-func (w *Watcher) serving() string {
-	if m := w.current.Load(); m != nil {
-		return m.pair.String()
-	}
-	return "nothing"
-}
-
-func (w *Watcher) swap(m *material) {
-	if old := w.current.Load(); old != nil && bytes.Equal(old.pem, m.pem) && slices.EqualFunc(old.tls.Certificate, m.tls.Certificate, bytes.Equal) {
-		return
-	}
-	w.current.Store(m)
-	leaf := m.pair.Certificate()
-	w.metrics.served(leaf, m.bundle.Issuer(leaf))
-	w.options.Log.Info("serving", "certificate", m.pair.String())
+func (w *Watcher) holds() pki.Held {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, s := range w.subscribers {
-		poke(s)
+	return w.held
+}
+
+// Distrusted is told that a client refused what is served. If that is the
+// certificate of a new CA, the one before is served again for a while.
+func (w *Watcher) Distrusted() {
+	if !w.holds().Wavers() {
+		return
+	}
+	var fell bool
+	w.take(func(h pki.Held) pki.Held {
+		was := h.FallenBack()
+		h = h.Distrusted(w.options.Clock.Now())
+		fell = !was && h.FallenBack()
+		return h
+	})
+	if fell {
+		w.metrics.fallbacks.Inc()
+		w.options.Log.Info("a client does not trust the certificate of the new CA, serving the one before for a while", "serving", w.holds().Presented().String())
+		poke(w.wake) // so that the end of it is awaited
 	}
 }
 
 // GetCertificate is for [tls.Config]. It only reads a pointer.
 func (w *Watcher) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := w.current.Load()
-	if m == nil {
+	if m == nil || len(m.tls.Certificate) == 0 {
 		return nil, errors.New("no certificate has been loaded yet")
 	}
 	return m.tls, nil
@@ -179,7 +255,30 @@ func (w *Watcher) Bundle() []byte {
 	if m == nil {
 		return nil
 	}
-	return bytes.Clone(m.pem)
+	return bytes.Clone(m.bundle)
+}
+
+// TrustEpoch is the epoch of the trust bundle; 0 until there is one.
+func (w *Watcher) TrustEpoch() int64 {
+	m := w.current.Load()
+	if m == nil {
+		return 0
+	}
+	return m.held.Serving.TrustEpoch
+}
+
+// Committed is the lowest epoch that this replica may still serve; 0 until it
+// serves anything.
+func (w *Watcher) Committed() int64 { return w.holds().Committed() }
+
+// Fingerprint is that of the leaf that is served: SHA-256, in hexadecimal.
+func (w *Watcher) Fingerprint() string {
+	m := w.current.Load()
+	if m == nil || m.tls.Leaf == nil {
+		return ""
+	}
+	sum := sha256.Sum256(m.tls.Leaf.Raw)
+	return hex.EncodeToString(sum[:])
 }
 
 // Subscribe returns a channel that receives after every change of the
@@ -194,23 +293,31 @@ func (w *Watcher) Subscribe() <-chan struct{} {
 }
 
 // Ready reports why API servers would not be served well: there is no
-// certificate, it does not verify, or it is about to expire.
+// certificate, it does not verify under what they were told to trust, or it is
+// about to expire.
 func (w *Watcher) Ready() error {
-	m := w.current.Load()
-	if m == nil {
+	held := w.holds()
+	if held.Presented().IsZero() {
 		reason := errNoSecret
 		if r := w.refusal.Load(); r != nil {
 			reason = r.err
 		}
 		return fmt.Errorf("no certificate from Secret %s/%s yet: %w", w.options.Namespace, w.options.SecretNames.Serving, reason)
 	}
-	now := w.options.now()
-	if err := m.pair.Check(m.bundle, w.options.ServerNames, now); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	published, err := w.options.Published(ctx)
+	if err != nil {
+		return fmt.Errorf("looking at what API servers trust: %w", err)
+	}
+	if err := held.Check(published.live(), w.options.ServerNames, w.options.Lifetimes, w.options.clocks()); err != nil {
 		return fmt.Errorf("the served certificate is of no use: %w", err)
 	}
-	leaf := m.pair.Certificate()
-	if left, least := leaf.NotAfter.Sub(now), pki.MinimumLeft(leaf); left < least {
-		return fmt.Errorf("the served certificate expires in %s, less than %s: it should have been renewed long ago", left.Round(time.Second), least)
+	if !w.confirmed.Load() {
+		return errors.New("the serving Secret has not been read since the other replicas know of this one")
 	}
 	return nil
 }
+
+// readTimeout bounds a look at the caches, which wait until they are filled.
+const readTimeout = time.Second

@@ -23,9 +23,10 @@ func makeState(t *testing.T, names ServerNames, now time.Time) pki.State {
 	t.Helper()
 	var state pki.State
 	config := pki.Config{}.WithDefaults()
+	o := pki.Observed{Clocks: pki.Clocks{Local: now, Server: now}}
 	for range 2 {
 		var err error
-		if state, err = pki.Apply(state, pki.Next(state, names, config, now), names, config, now, rand.Reader); err != nil {
+		if state, err = pki.Apply(state, pki.Next(state, o, names, config), o, names, config, rand.Reader); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,8 +182,12 @@ func TestMetrics(t *testing.T) {
 		series[f.GetName()] = len(f.GetMetric())
 	}
 	g.Expect(series).To(Equal(map[string]int{
-		"ostiary_certificate_expiry_timestamp_seconds": 2,
-		"ostiary_certificate_rejected_total":           6,
+		"ostiary_certificate_epoch":                        2,
+		"ostiary_certificate_expiry_timestamp_seconds":     2,
+		"ostiary_certificate_fallbacks_total":              1,
+		"ostiary_certificate_not_before_timestamp_seconds": 2,
+		"ostiary_certificate_rejected_total":               7,
+		"ostiary_clock_skew_seconds":                       1,
 	}))
 	if problems, err := testutil.GatherAndLint(w.registry); err != nil || len(problems) > 0 {
 		t.Errorf("problems = %v, error = %v", problems, err)

@@ -105,6 +105,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := behind(state.Plan, observed); err != nil {
+		return ctrl.Result{}, err
+	}
 	p := newPass(observed)
 	p.gate = r.Gate.open(ctx, state)
 	changes := registration.Diff(state.Plan, observed)
@@ -167,6 +170,22 @@ func (r *Reconciler) settle(p *pass) time.Duration {
 		next = after
 	}
 	return next
+}
+
+// behind is an error where this process has yet to learn of a trust bundle that
+// another one has published: what it would write may be what nobody serves for
+// any more.
+func behind(plan registration.Plan, observed []registration.Configuration) error {
+	if len(plan.Groups) == 0 {
+		return nil
+	}
+	own := registration.Epoch(plan.Groups[0].Configuration)
+	for _, config := range observed {
+		if epoch := registration.Epoch(config); epoch > own {
+			return fmt.Errorf("the trust bundle of configuration %s is of epoch %d: this replica knows %d", config.GetName(), epoch, own)
+		}
+	}
+	return nil
 }
 
 func (r *Reconciler) count(plan registration.Plan) {

@@ -51,6 +51,8 @@ type Loader struct {
 	Existing func(context.Context) (map[string]types.UID, error)
 	// Bundle is the current trust bundle, nil while there is none.
 	Bundle func() []byte
+	// Epoch is that of the bundle or of one before; nil is none.
+	Epoch func() int64
 	// BundleChanged receives after each change of the bundle.
 	BundleChanged <-chan struct{}
 }
@@ -174,9 +176,10 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 			planned = append(planned, e.stand().prepared)
 		}
 	}
+	epoch := l.epoch() // first, so that it is never ahead of the bundle
 	bundle := l.Bundle()
 	state.Registrable = len(bundle) > 0
-	state.input = registration.Input{Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, ExemptNamespaces: l.ExemptNamespaces}
+	state.input = registration.Input{Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, Epoch: epoch, ExemptNamespaces: l.ExemptNamespaces}
 	state.Plan = registration.Build(state.input)
 	state.View = registration.NewView(state.Plan, observed)
 	state.forget()
@@ -184,6 +187,13 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	state.Snapshot = policy.NewSnapshot(served(state.Plan, carried, byName))
 	l.count(byName)
 	return state
+}
+
+func (l *Loader) epoch() int64 {
+	if l.Epoch == nil {
+		return 0
+	}
+	return l.Epoch()
 }
 
 // entry is the loaded form of a policy: the one before where its generation is

@@ -3,6 +3,7 @@
 package options
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -13,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/internal/pki"
 )
 
 // DefaultNamespace is where Ostiary keeps its Secrets and Leases.
@@ -44,6 +47,8 @@ type Options struct {
 	LogFormat        string
 	DrainMin         time.Duration
 	DrainMax         time.Duration
+	// Certificates say how long certificates live; zero fields have defaults.
+	Certificates pki.Config
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -61,8 +66,19 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.BreakGlass, "break-glass", false, "let users skip any policy that RBAC allows them the verb breakglass on, as if each had breakGlass: true")
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
+	o.bindCertificates(f)
 	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "json", "form of a log line: json or console")
+}
+
+func (o *Options) bindCertificates(f *pflag.FlagSet) {
+	c, d := &o.Certificates, pki.Config{}.WithDefaults()
+	f.DurationVar(&c.CALifetime, "ca-lifetime", d.CALifetime, "how long a new CA is valid")
+	f.DurationVar(&c.CARenewAfter, "ca-renew-after", 0, "age at which the CA is replaced; default: half of its lifetime")
+	f.DurationVar(&c.LeafLifetime, "certificate-lifetime", d.LeafLifetime, "how long a new serving certificate is valid")
+	f.DurationVar(&c.LeafRenewAfter, "certificate-renew-after", 0, "age at which the serving certificate is replaced; default: two thirds of its lifetime")
+	f.DurationVar(&c.Backdate, "certificate-backdate", d.Backdate, "how far in the past new certificates begin to be valid, for API servers whose clock is behind; at most 24h")
+	f.DurationVar(&c.Overlap, "trust-overlap", d.Overlap, "how long API servers may be behind with a change of a webhook configuration; they resynchronise every 10m")
 }
 
 // Validate says what is wrong with the options, each with its flag and how to
@@ -80,6 +96,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, oneOf("--log-format", o.LogFormat, "json", "console")...)
 	errs = append(errs, o.validateDrain()...)
 	errs = append(errs, o.validateEndpoint()...)
+	errs = append(errs, o.validateCertificates()...)
 	return errs.ToAggregate()
 }
 
@@ -91,6 +108,30 @@ func (o *Options) validateDrain() field.ErrorList {
 		return field.ErrorList{field.Invalid(field.NewPath("--drain-max"), o.DrainMax.String(), "give at least --drain-min")}
 	}
 	return nil
+}
+
+func (o *Options) validateCertificates() field.ErrorList {
+	var invalid *pki.ConfigError
+	if err := o.Certificates.WithDefaults().Validate(); errors.As(err, &invalid) {
+		return field.ErrorList{field.Invalid(field.NewPath(certificateFlag(invalid.Field)), invalid.Value.String(), invalid.Detail)}
+	}
+	return nil
+}
+
+func certificateFlag(name string) string {
+	switch name {
+	case "CALifetime":
+		return "--ca-lifetime"
+	case "CARenewAfter":
+		return "--ca-renew-after"
+	case "LeafLifetime":
+		return "--certificate-lifetime"
+	case "LeafRenewAfter":
+		return "--certificate-renew-after"
+	case "Backdate":
+		return "--certificate-backdate"
+	}
+	return "--trust-overlap"
 }
 
 func (o *Options) validateEndpoint() field.ErrorList {

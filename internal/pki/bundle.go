@@ -77,3 +77,6 @@ func (b Bundle) Issuer(c *x509.Certificate) *x509.Certificate {
 	}
 	return nil
 }
+
+// Roots returns the certificates of the bundle.
+func (b Bundle) Roots() []*x509.Certificate { return slices.Clone(b.roots) }

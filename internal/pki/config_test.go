@@ -13,11 +13,11 @@ func TestConfigDefaults(t *testing.T) {
 	tests := map[string]struct{ in, want Config }{
 		"nothing given": {
 			Config{},
-			Config{CALifetime: 26280 * time.Hour, CARenewAfter: 13140 * time.Hour, LeafLifetime: 2160 * time.Hour, LeafRenewAfter: 1440 * time.Hour, Overlap: 15 * time.Minute},
+			Config{CALifetime: 26280 * time.Hour, CARenewAfter: 13140 * time.Hour, LeafLifetime: 2160 * time.Hour, LeafRenewAfter: 1440 * time.Hour, Overlap: 15 * time.Minute, Backdate: time.Hour},
 		},
 		"lifetimes given": {
 			Config{CALifetime: 10 * time.Hour, LeafLifetime: 3 * time.Hour},
-			Config{CALifetime: 10 * time.Hour, CARenewAfter: 5 * time.Hour, LeafLifetime: 3 * time.Hour, LeafRenewAfter: 2 * time.Hour, Overlap: 15 * time.Minute},
+			Config{CALifetime: 10 * time.Hour, CARenewAfter: 5 * time.Hour, LeafLifetime: 3 * time.Hour, LeafRenewAfter: 2 * time.Hour, Overlap: 15 * time.Minute, Backdate: time.Hour},
 		},
 	}
 	for name, tc := range tests {
@@ -38,13 +38,15 @@ func TestConfigValidate(t *testing.T) {
 		config  Config
 		wantErr string
 	}{
-		"negative CA lifetime":  {Config{CALifetime: -time.Hour, CARenewAfter: time.Hour}, "CALifetime minus CARenewAfter is -2h0m0s: make it at least 5s"},
-		"CA renewed too late":   {Config{CALifetime: time.Hour, CARenewAfter: time.Hour}, "CALifetime minus CARenewAfter is 0s: make it at least 5s"},
+		"negative CA lifetime":  {Config{CALifetime: -time.Hour, CARenewAfter: time.Hour}, "CALifetime is -1h0m0s: make it at least 5s longer than the age of replacement, 1h0m0s"},
+		"CA renewed too late":   {Config{CALifetime: time.Hour, CARenewAfter: time.Hour}, "CALifetime is 1h0m0s: make it at least 5s longer than the age of replacement, 1h0m0s"},
 		"leaf renewed at once":  {Config{LeafRenewAfter: time.Second}, "LeafRenewAfter is 1s: make it at least 5s"},
-		"leaf renewed too late": {Config{LeafLifetime: time.Hour, LeafRenewAfter: 2 * time.Hour}, "LeafLifetime minus LeafRenewAfter is -1h0m0s: make it at least 5s"},
+		"leaf renewed too late": {Config{LeafLifetime: time.Hour, LeafRenewAfter: 2 * time.Hour}, "LeafLifetime is 1h0m0s: make it at least 5s longer than the age of replacement, 2h0m0s"},
 		"negative overlap":      {Config{Overlap: -1}, "Overlap is -1ns: make it at least 5s"},
 		"leaf longer than CA":   {Config{CALifetime: 100 * day}, "LeafLifetime is 2160h0m0s: make it at most 1200h0m0s, which is what a CA has left when it is replaced"},
-		"overlap too long":      {Config{Overlap: 20000 * time.Hour}, "the overlap of two CAs is 20000h0m0s: make Overlap shorter than CARenewAfter, 13140h0m0s"},
+		"negative backdate":     {Config{Backdate: -time.Second}, "Backdate is -1s: make it at most 24h0m0s, and not negative"},
+		"backdate too long":     {Config{Backdate: 25 * time.Hour}, "Backdate is 25h0m0s: make it at most 24h0m0s, and not negative"},
+		"overlap too long":      {Config{Overlap: 20000 * time.Hour}, "Overlap is 20000h0m0s: make it shorter than the age at which a CA is replaced, 13140h0m0s"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

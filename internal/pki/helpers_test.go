@@ -18,9 +18,21 @@ var (
 
 func config() Config { return Config{}.WithDefaults() }
 
+// at is a time that all clocks agree on.
+func at(now time.Time) Clocks { return Clocks{Local: now, Server: now} }
+
+// calm is the world in which what is stored has just reached everybody.
+func calm(s State, now time.Time) Observed {
+	return Observed{
+		Clocks:    at(now),
+		Published: Publication{Roots: s.Serving.Bundle.roots, Epoch: s.Serving.TrustEpoch, Current: true},
+		Replicas:  []Replica{{Name: "a", Epoch: s.Serving.Epoch}},
+	}
+}
+
 func mustCA(t *testing.T, n Names, now time.Time) Pair {
 	t.Helper()
-	ca, err := newCA(n, config(), now, rand.Reader)
+	ca, err := newCA(n, config(), at(now), rand.Reader)
 	if err != nil {
 		t.Fatalf("creating a CA: %v", err)
 	}
@@ -29,7 +41,7 @@ func mustCA(t *testing.T, n Names, now time.Time) Pair {
 
 func mustLeaf(t *testing.T, ca Pair, n Names, now time.Time) Pair {
 	t.Helper()
-	leaf, err := newLeaf(ca, n, config(), now, rand.Reader)
+	leaf, err := newLeaf(Authority{Pair: ca}, n, config(), at(now), rand.Reader)
 	if err != nil {
 		t.Fatalf("issuing a leaf: %v", err)
 	}
@@ -51,24 +63,30 @@ func mustBundle(t *testing.T, pairs ...Pair) Bundle {
 
 // settle carries out what Next says until it says Wait, and fails when that
 // takes more steps than any state can need.
-func settle(t *testing.T, s State, n Names, c Config, now time.Time) (State, []Kind) {
+func settle(t *testing.T, s State, n Names, c Config, observe func(State) Observed) (State, []Kind) {
 	t.Helper()
 	var done []Kind
 	for {
-		a := Next(s, n, c, now)
+		o := observe(s)
+		a := Next(s, o, n, c)
 		if a.Kind == Wait {
-			if !a.At.After(now) {
-				t.Fatalf("Next waits until %s, which is not after %s", a.At, now)
+			if !a.At.After(o.Clocks.Now()) {
+				t.Fatalf("Next waits until %s, which is not after %s", a.At, o.Clocks.Now())
 			}
 			return s, done
 		}
-		if len(done) == 3 {
+		if len(done) == 6 {
 			t.Fatalf("no rest after %v; next is %+v", done, a)
 		}
 		var err error
-		if s, err = Apply(s, a, n, c, now, rand.Reader); err != nil {
+		if s, err = Apply(s, a, o, n, c, rand.Reader); err != nil {
 			t.Fatalf("applying %+v: %v", a, err)
 		}
 		done = append(done, a.Kind)
 	}
+}
+
+func settleCalmly(t *testing.T, s State, n Names, c Config, now time.Time) (State, []Kind) {
+	t.Helper()
+	return settle(t, s, n, c, func(s State) Observed { return calm(s, now) })
 }

@@ -12,15 +12,14 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"time"
 )
 
-// caPathLength leaves room for one CA below the root: the certificate by which
-// a CA will vouch for the one that follows it.
+// caPathLength leaves room for one CA below the root: the bridge to the one
+// that follows it.
 const caPathLength = 1
 
 // newCA makes a self-signed CA that can sign for the names and no others.
-func newCA(names Names, c Config, now time.Time, random io.Reader) (Pair, error) {
+func newCA(names Names, c Config, clocks Clocks, random io.Reader) (Pair, error) {
 	key, serial, err := newKey(random)
 	if err != nil {
 		return Pair{}, err
@@ -29,15 +28,15 @@ func newCA(names Names, c Config, now time.Time, random io.Reader) (Pair, error)
 	if err != nil {
 		return Pair{}, err
 	}
-	now = now.UTC().Truncate(time.Second)
+	notBefore, notAfter := c.validity(clocks, c.CALifetime)
 	t := &x509.Certificate{
 		SerialNumber: serial,
 		// Two CAs that are trusted together must not share a name: a verifier
 		// looks for an issuer by name.
 		Subject:               pkix.Name{CommonName: "ostiary-ca-" + hex.EncodeToString(id[:8])},
 		SubjectKeyId:          id,
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(c.CALifetime),
+		NotBefore:             notBefore,
+		NotAfter:              notAfter,
 		KeyUsage:              x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -60,43 +59,78 @@ func constrain(ca *x509.Certificate, names Names) {
 	}
 }
 
+// newBridge certifies the key and the name of the next CA with the key of the
+// one before. It is constrained to the same names, and to leaves.
+func newBridge(before, next Pair, random io.Reader) (*x509.Certificate, error) {
+	serial, err := newSerial(random)
+	if err != nil {
+		return nil, err
+	}
+	signer, ca := before.Certificate(), next.Certificate()
+	t := &x509.Certificate{
+		SerialNumber:                serial,
+		Subject:                     ca.Subject,
+		SubjectKeyId:                ca.SubjectKeyId,
+		NotBefore:                   ca.NotBefore,
+		NotAfter:                    earliest(ca.NotAfter, signer.NotAfter),
+		KeyUsage:                    ca.KeyUsage,
+		BasicConstraintsValid:       true,
+		IsCA:                        true,
+		MaxPathLenZero:              true,
+		PermittedDNSDomainsCritical: true,
+		PermittedDNSDomains:         ca.PermittedDNSDomains,
+		ExcludedDNSDomains:          ca.ExcludedDNSDomains,
+		PermittedIPRanges:           ca.PermittedIPRanges,
+		ExcludedIPRanges:            ca.ExcludedIPRanges,
+	}
+	return certify(t, signer, &next.key.PublicKey, before.key)
+}
+
 // newLeaf makes a server certificate for the names, signed by the CA.
-func newLeaf(ca Pair, names Names, c Config, now time.Time, random io.Reader) (Pair, error) {
+func newLeaf(ca Authority, names Names, c Config, clocks Clocks, random io.Reader) (Pair, error) {
 	key, serial, err := newKey(random)
 	if err != nil {
 		return Pair{}, err
 	}
-	root := ca.Certificate()
-	now = now.UTC().Truncate(time.Second)
-	notAfter := now.Add(c.LeafLifetime)
-	if notAfter.After(root.NotAfter) {
-		notAfter = root.NotAfter
-	}
+	root := ca.Pair.Certificate()
+	notBefore, notAfter := c.validity(clocks, c.LeafLifetime)
 	names = names.canonical()
 	t := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: "ostiary"},
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              notAfter,
+		NotBefore:             notBefore,
+		NotAfter:              earliest(notAfter, root.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 		DNSNames:              names.DNS,
 		IPAddresses:           names.IPs,
 	}
-	return sign(t, root, key, ca.key, ca.chain[1:])
+	var rest []*x509.Certificate
+	if ca.Bridge != nil {
+		rest = append(rest, ca.Bridge)
+	}
+	return sign(t, root, key, ca.Pair.key, rest)
 }
 
 func sign(t, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, rest []*x509.Certificate) (Pair, error) {
-	der, err := x509.CreateCertificate(rand.Reader, t, parent, &key.PublicKey, signer)
+	cert, err := certify(t, parent, &key.PublicKey, signer)
 	if err != nil {
-		return Pair{}, fmt.Errorf("signing the certificate: %w", err)
+		return Pair{}, err
+	}
+	return NewPair(append([]*x509.Certificate{cert}, rest...), key)
+}
+
+func certify(t, parent *x509.Certificate, key *ecdsa.PublicKey, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, key, signer)
+	if err != nil {
+		return nil, fmt.Errorf("signing the certificate: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return Pair{}, fmt.Errorf("reading the signed certificate: %w", err)
+		return nil, fmt.Errorf("reading the signed certificate: %w", err)
 	}
-	return NewPair(append([]*x509.Certificate{cert}, rest...), key)
+	return cert, nil
 }
 
 // newKey draws a key and a serial number of 128 bits. Go takes the key from
@@ -107,15 +141,23 @@ func newKey(random io.Reader) (*ecdsa.PrivateKey, *big.Int, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("generating a key: %w", err)
 	}
+	serial, err := newSerial(random)
+	if err != nil {
+		return nil, nil, err
+	}
+	return key, serial, nil
+}
+
+func newSerial(random io.Reader) (*big.Int, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(random, b[:]); err != nil {
-		return nil, nil, fmt.Errorf("drawing a serial number: %w", err)
+		return nil, fmt.Errorf("drawing a serial number: %w", err)
 	}
 	serial := new(big.Int).SetBytes(b[:])
 	if serial.Sign() == 0 {
-		return nil, nil, errors.New("drawing a serial number: the source of randomness gave zeros")
+		return nil, errors.New("drawing a serial number: the source of randomness gave zeros")
 	}
-	return key, serial, nil
+	return serial, nil
 }
 
 func keyID(key *ecdsa.PublicKey) ([]byte, error) {

@@ -2,37 +2,10 @@ package pki
 
 import (
 	"crypto/x509"
-	"fmt"
-	"io"
+	"errors"
+	"slices"
 	"time"
 )
-
-// MaxEpoch bounds the epoch, so that an edited one cannot overflow.
-const MaxEpoch = 1 << 62
-
-// State is everything that the next step depends on. A part that is missing
-// or cannot be used is zero.
-type State struct {
-	CA      Authority
-	Serving Serving
-}
-
-// Authority is the CA that signs, kept by the leader.
-type Authority struct {
-	Pair Pair
-	// Previous is the CA that this one follows; it is trusted until it expires.
-	Previous *x509.Certificate
-	// Epoch counts the CAs. It never goes back.
-	Epoch int64
-}
-
-// Serving is what the replicas present and what API servers are told to trust.
-type Serving struct {
-	Pair   Pair
-	Bundle Bundle
-	// Epoch is that of the CA that signed the pair.
-	Epoch int64
-}
 
 // Kind is what an [Action] does.
 type Kind string
@@ -41,172 +14,312 @@ type Kind string
 const (
 	// Wait does nothing until Action.At.
 	Wait Kind = "Wait"
-	// CreateCA makes a new CA and changes State.CA only.
+	// CreateCA makes a new CA, and changes State.CA only.
 	CreateCA Kind = "CreateCA"
-	// IssueLeaf makes a new leaf and changes State.Serving only.
+	// RestoreCA puts back the CA that this process remembers.
+	RestoreCA Kind = "RestoreCA"
+	// IssueLeaf makes a new leaf, and changes State.Serving only.
 	IssueLeaf Kind = "IssueLeaf"
+	// RestoreLeaf puts back the leaf that this process serves.
+	RestoreLeaf Kind = "RestoreLeaf"
 	// PublishBundle keeps the leaf and changes the rest of State.Serving.
 	PublishBundle Kind = "PublishBundle"
+	// Retire ends the trust in the previous CA.
+	Retire Kind = "Retire"
 )
+
+// Kinds returns every kind that changes something.
+func Kinds() []Kind {
+	return []Kind{CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle, Retire}
+}
+
+// OfCA reports whether an action changes the Secret of the CA, rather than the
+// one of the leaf.
+func (k Kind) OfCA() bool { return k == CreateCA || k == RestoreCA || k == Retire }
 
 // Action is the one thing to do now.
 type Action struct {
 	Kind Kind
-	// Reason says in words why; it is empty for Wait.
+	// Bridged says, for CreateCA, that the CA before vouches for the new one.
+	Bridged bool
+	// Reason says in words why, or what is waited for.
 	Reason string
 	// At is, for Wait, when there may be something to do.
 	At time.Time
 }
 
+// lookAgain is how soon to look again for what others do.
+const lookAgain = 2 * time.Second
+
 // Next decides what to do now. Every action is one write of one Secret, and
 // after any of them, or none, the state is one that Next goes on from.
-func Next(s State, names Names, c Config, now time.Time) Action {
-	if err := s.CA.Pair.checkCA(names, now); err != nil {
-		return Action{Kind: CreateCA, Reason: err.Error()}
+func Next(s State, o Observed, names Names, c Config) Action {
+	if problem := s.caProblem(o, names); problem != nil {
+		return s.replaceCA(o, names, problem)
 	}
-	if s.CA.Epoch < s.Serving.Epoch {
-		return Action{Kind: CreateCA, Reason: "the CA is older than what is served: it was restored from a copy"}
+	wanted := s.rotationWanted(o, c)
+	hindrance := s.rotationHindrance(o, names, c)
+	if wanted != "" && hindrance == "" {
+		return Action{Kind: CreateCA, Bridged: true, Reason: wanted}
 	}
-	ca := s.CA.Pair.Certificate()
-	caDue := due(ca, c.CARenewAfter, c.CALifetime)
-	if !now.Before(caDue) {
-		return Action{Kind: CreateCA, Reason: "the CA has reached the age at which it is replaced"}
+	a := s.nextServing(o, names, c)
+	if a.Kind == Wait && wanted != "" && a.Reason == "" {
+		a.Reason = wanted + ", but " + hindrance
+		a.At = earliest(a.At, o.Clocks.Now().Add(lookAgain))
 	}
-	return nextServing(s, names, c, now, caDue)
+	return a
 }
 
-func nextServing(s State, names Names, c Config, now, caDue time.Time) Action {
-	trusted := s.CA.trusted(now)
-	if err := s.Serving.Pair.Check(trusted, names, now); err != nil {
-		return Action{Kind: IssueLeaf, Reason: err.Error()}
-	}
-	leaf := s.Serving.Pair.Certificate()
-	if !names.equal(leaf) {
-		return Action{Kind: IssueLeaf, Reason: "the server names have changed"}
-	}
-	leafDue := due(leaf, c.LeafRenewAfter, c.LeafLifetime)
-	current := leaf.CheckSignatureFrom(s.CA.Pair.Certificate()) == nil
-	if !current {
-		leafDue = s.switchTime(c)
+// caProblem is why the stored CA must not sign; nil if it may.
+func (s State) caProblem(o Observed, names Names) error {
+	if err := s.CA.Pair.checkCAAt(o.Clocks, names); err != nil {
+		return err
 	}
 	switch {
-	case !now.Before(leafDue) && current:
-		return Action{Kind: IssueLeaf, Reason: "the leaf has reached the age at which it is replaced"}
-	case !now.Before(leafDue):
-		return Action{Kind: IssueLeaf, Reason: "the CA has changed"}
-	case !s.Serving.Bundle.Equal(trusted):
-		return Action{Kind: PublishBundle, Reason: "the published bundle is not the trusted one"}
-	case current && s.Serving.Epoch != s.CA.Epoch:
-		return Action{Kind: PublishBundle, Reason: "the published epoch is not that of the CA"}
-	}
-	return Action{Kind: Wait, At: earliest(caDue, leafDue, s.CA.dropTime(now))}
-}
-
-// switchTime is when a good leaf of the previous CA gives way to one of the
-// current CA: when the current CA has been published long enough, or when the
-// leaf cannot wait that long.
-func (s State) switchTime(c Config) time.Time {
-	leaf := s.Serving.Pair.Certificate()
-	published := start(s.CA.Pair.Certificate()).Add(c.Overlap)
-	return earliest(published, leaf.NotAfter.Add(-MinimumLeft(leaf)))
-}
-
-// trusted is the bundle that belongs to the authority.
-func (a Authority) trusted(now time.Time) Bundle {
-	roots := []*x509.Certificate{a.Pair.Certificate()}
-	if mayStayTrusted(a.Previous, now) {
-		roots = append(roots, a.Previous)
-	}
-	return Bundle{roots: canonicalRoots(roots)}
-}
-
-// dropTime is when the previous CA leaves the bundle; zero if there is none.
-func (a Authority) dropTime(now time.Time) time.Time {
-	if !mayStayTrusted(a.Previous, now) {
-		return time.Time{}
-	}
-	return a.Previous.NotAfter.Add(time.Second)
-}
-
-func mayStayTrusted(ca *x509.Certificate, now time.Time) bool {
-	return ca != nil && checkIsCA(ca) == nil && !now.After(ca.NotAfter)
-}
-
-// Apply carries an action out and returns the state that is to be stored.
-func Apply(s State, a Action, names Names, c Config, now time.Time, random io.Reader) (State, error) {
-	var err error
-	switch a.Kind {
-	case CreateCA:
-		s.CA, err = s.nextAuthority(names, c, now, random)
-	case IssueLeaf:
-		s.Serving, err = s.nextLeaf(names, c, now, random)
-	case PublishBundle:
-		s.Serving.Bundle = s.CA.trusted(now)
-		if s.Serving.Pair.Certificate().CheckSignatureFrom(s.CA.Pair.Certificate()) == nil {
-			s.Serving.Epoch = s.CA.Epoch
-		}
-	case Wait:
-	default:
-		err = fmt.Errorf("action %q is unknown", a.Kind)
-	}
-	return s, err
-}
-
-func (s State) nextAuthority(names Names, c Config, now time.Time, random io.Reader) (Authority, error) {
-	ca, err := newCA(names, c, now, random)
-	if err != nil {
-		return Authority{}, fmt.Errorf("creating a CA: %w", err)
-	}
-	epoch := min(max(s.CA.Epoch, s.Serving.Epoch), MaxEpoch-1) + 1
-	return Authority{Pair: ca, Previous: s.stillNeeded(now), Epoch: epoch}, nil
-}
-
-// stillNeeded is the root that has to stay trusted beside a new CA: the one
-// that the served leaf needs, whichever copy of it is left, or else the CA
-// that is replaced.
-func (s State) stillNeeded(now time.Time) *x509.Certificate {
-	current := s.CA.Pair.Certificate()
-	for _, root := range append([]*x509.Certificate{current, s.CA.Previous}, s.Serving.Bundle.roots...) {
-		if !mayStayTrusted(root, now) {
-			continue
-		}
-		if s.Serving.Pair.Check(Bundle{roots: []*x509.Certificate{root}}, Names{}, now) == nil {
-			return root
-		}
-	}
-	if mayStayTrusted(current, now) {
-		return current
+	case !s.CA.Follows(o.Memory.CA):
+		return errors.New("the CA is not the one that was there before")
+	case s.CA.Epoch < o.epoch(s) && !s.known(o):
+		return errors.New("the CA is older than what is served or published: it was restored from a copy")
+	case s.stranger(o):
+		return errors.New("the CA is not among the trusted ones of its own epoch")
 	}
 	return nil
 }
 
-func (s State) nextLeaf(names Names, c Config, now time.Time, random io.Reader) (Serving, error) {
-	bundle := s.CA.trusted(now)
-	leaf, err := newLeaf(s.CA.Pair, names, c, now, random)
-	if err != nil {
-		return Serving{}, fmt.Errorf("issuing a leaf: %w", err)
-	}
-	if err := leaf.Check(bundle, names, now); err != nil {
-		return Serving{}, fmt.Errorf("checking the new leaf: %w", err)
-	}
-	return Serving{Pair: leaf, Bundle: bundle, Epoch: s.CA.Epoch}, nil
+// known reports whether every configuration carries a bundle with the CA in it.
+// Where something is of a later epoch all the same, somebody has edited that.
+func (s State) known(o Observed) bool {
+	return s.Serving.TrustEpoch == s.CA.Epoch && o.Published.Current && slices.ContainsFunc(s.Serving.Bundle.roots, s.CA.Pair.Certificate().Equal)
 }
 
-// due is when a certificate has to be replaced. A certificate with a shorter
-// life than the configured one is replaced after the same share of its life.
-func due(c *x509.Certificate, after, lifetime time.Duration) time.Time {
-	life := c.NotAfter.Sub(start(c))
-	share := time.Duration(float64(life) * (float64(after) / float64(lifetime)))
-	return start(c).Add(min(after, share))
+// stranger reports whether the stored CA was put there by somebody else: what
+// is trusted in its epoch is known, and it is not among that.
+func (s State) stranger(o Observed) bool {
+	ca := s.CA.Pair.Certificate()
+	known := sameCertificate(o.Memory.CA.Pair.Certificate(), ca) ||
+		slices.ContainsFunc(s.Serving.Bundle.roots, ca.Equal) || slices.ContainsFunc(o.Published.Roots, ca.Equal)
+	return !known && s.Serving.TrustEpoch == s.CA.Epoch && len(s.Serving.Bundle.roots) > 0
 }
 
-// earliest returns the first of the times that are not zero.
-func earliest(times ...time.Time) time.Time {
-	var first time.Time
-	for _, t := range times {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
+// replaceCA restores the CA from memory or makes another one, which nobody
+// vouches for. In the middle of a rotation that is put off until all replicas
+// need the same root, because a bundle has room for two.
+func (s State) replaceCA(o Observed, names Names, problem error) Action {
+	known := o.Memory.CA
+	if known.Pair.checkCAAt(o.Clocks, names) == nil && known.Epoch >= max(s.CA.Epoch, o.epoch(s)) {
+		return Action{Kind: RestoreCA, Reason: problem.Error()}
+	}
+	pair, epoch := s.presented(o)
+	inFlight := len(s.Serving.Bundle.roots) > 1 || len(o.Published.Roots) > 1
+	if inFlight && !pair.IsZero() && o.anyServesBefore(epoch) {
+		if own := s.withOwnLeaf(o); s.Serving.Pair.IsZero() && own.Pair.checkAt(o.Clocks, own.Bundle, names) == nil {
+			return Action{Kind: RestoreLeaf, Reason: "other replicas need the leaf that this one serves"}
+		}
+		return Action{Kind: Wait, Reason: problem.Error() + "; waiting for every replica to serve the same leaf", At: o.Clocks.Now().Add(lookAgain)}
+	}
+	return Action{Kind: CreateCA, Reason: problem.Error()}
+}
+
+// presented is the newest leaf that replicas can have, as far as it is known.
+func (s State) presented(o Observed) (Pair, int64) {
+	stored, own := s.Serving, o.Memory.Serving
+	if own.Pair.IsZero() || !stored.Pair.IsZero() && stored.Epoch >= own.Epoch {
+		return stored.Pair, stored.Epoch
+	}
+	return own.Pair, own.Epoch
+}
+
+// rotationWanted is why the CA should be replaced although it is good; empty
+// if it should not.
+func (s State) rotationWanted(o Observed, c Config) string {
+	switch {
+	case o.Request != "" && o.Request != s.CA.Answered:
+		return "a rotation was asked for"
+	case s.CA.Epoch < o.epoch(s):
+		return "something served or published is of a later epoch"
+	case !o.Clocks.Now().Before(s.caDue(c)):
+		return "the CA has reached the age at which it is replaced"
+	}
+	return ""
+}
+
+// rotationHindrance is why a rotation cannot begin now; empty if it can. The
+// time after the last one is for API servers that are behind: they may hold
+// the bundle before the present one, but not the one before that.
+func (s State) rotationHindrance(o Observed, names Names, c Config) string {
+	switch {
+	case s.CA.Previous != nil:
+		return "the last rotation has not ended"
+	case !o.Clocks.Agree():
+		return "the clocks of this replica and of the API server disagree"
+	case !s.CA.Settled.IsZero() && o.Clocks.Now().Sub(s.CA.Settled) < c.Overlap:
+		return "API servers may be behind by a rotation until " + s.CA.Settled.Add(c.Overlap).UTC().Format(time.RFC3339)
+	case !s.CA.signed(s.Serving.Pair) || s.usable(o, names) != nil || !s.published(o):
+		return "the present CA is not in use everywhere"
+	case !o.allServe(s.CA.Epoch):
+		return "not every replica serves a leaf of the present CA"
+	}
+	return ""
+}
+
+// usable reports why the stored leaf is not one to serve.
+func (s State) usable(o Observed, names Names) error {
+	return s.Serving.Pair.checkAt(o.Clocks, s.CA.trusted(o.Clocks), names)
+}
+
+// stored reports whether the stored bundle is the one that the CA asks for.
+func (s State) stored(o Observed) bool {
+	return s.Serving.TrustEpoch == s.CA.Epoch && s.Serving.Bundle.Equal(s.CA.trusted(o.Clocks))
+}
+
+// published reports whether every configuration carries that bundle.
+func (s State) published(o Observed) bool { return s.stored(o) && o.Published.Current }
+
+// mayServe reports whether a leaf of the CA is accepted by every API server: no
+// other was trusted before, that one vouches for this, or this one has been
+// known for long enough.
+func (s State) mayServe(o Observed, c Config) bool {
+	return s.CA.Previous == nil || s.CA.bridged(o.Clocks) || s.published(o) && o.Published.For >= c.Overlap
+}
+
+func (s State) nextServing(o Observed, names Names, c Config) Action {
+	if a, ok := s.nextLeaf(o, names, c); ok {
+		return a
+	}
+	signed := s.CA.signed(s.Serving.Pair)
+	switch {
+	case !s.stored(o):
+		return Action{Kind: PublishBundle, Reason: "the stored bundle is not the trusted one"}
+	case signed && s.Serving.Epoch != s.CA.Epoch:
+		return Action{Kind: PublishBundle, Reason: "the stored epoch is not that of the CA"}
+	case s.CA.Previous == nil:
+		return Action{Kind: Wait, At: s.rest(o, c)}
+	case !signed:
+		return Action{Kind: Wait, Reason: "the new CA has to be known before it is used", At: o.Clocks.Now().Add(lookAgain)}
+	}
+	return s.nextRetirement(o)
+}
+
+// rest is how long there is nothing to do. What is due by one clock only is
+// looked at again after a while.
+func (s State) rest(o Observed, c Config) time.Time {
+	now := o.Clocks.Now()
+	if at := earliest(s.caDue(c), s.leafDue(c)); at.After(now) {
+		return at
+	}
+	return now.Add(time.Minute)
+}
+
+// nextRetirement ends the trust in the previous CA as soon as nobody can
+// present what needs it.
+func (s State) nextRetirement(o Observed) Action {
+	a := Action{Kind: Wait, At: o.Clocks.Now().Add(lookAgain)}
+	switch {
+	case !o.Published.Current:
+		a.Reason = "not every configuration carries the new CA"
+	case !o.allServe(s.CA.Epoch):
+		a.Reason = "not every replica serves a leaf of the new CA"
+	case !o.Clocks.Agree():
+		a.Reason = "the clocks of this replica and of the API server disagree"
+	default:
+		return Action{Kind: Retire, Reason: "every replica serves a leaf of the new CA"}
+	}
+	return a
+}
+
+// nextLeaf says what to do about the leaf; false if nothing.
+func (s State) nextLeaf(o Observed, names Names, c Config) (Action, bool) {
+	issue := func(reason string) (Action, bool) { return Action{Kind: IssueLeaf, Reason: reason}, true }
+	if err := s.usable(o, names); err != nil {
+		return s.replaceLeaf(o, names, c, err)
+	}
+	leaf := s.Serving.Pair.Certificate()
+	switch {
+	case !s.CA.signed(s.Serving.Pair):
+		if s.mayServe(o, c) {
+			return issue("the CA has changed")
+		}
+		if !o.Clocks.Now().Before(leaf.NotAfter.Add(-c.MinimumLeft(leaf))) {
+			return issue("the CA has changed, and the leaf cannot wait")
+		}
+	case !names.equal(leaf):
+		return issue("the server names have changed")
+	case o.Clocks.Agree() && !o.Clocks.Now().Before(s.leafDue(c)), !s.covers(o.Clocks, c):
+		return issue("the leaf has reached the age at which it is replaced")
+	}
+	return Action{}, false
+}
+
+// replaceLeaf says what to do when the stored leaf is of no use. While API
+// servers may not know the CA yet, replicas go on with what they have, unless
+// that is of no use either.
+func (s State) replaceLeaf(o Observed, names Names, c Config, problem error) (Action, bool) {
+	own := o.Memory.Serving
+	var rejected *RejectedError
+	useless := errors.As(problem, &rejected) && (rejected.Reason == ReasonNames || rejected.Reason == ReasonValidity)
+	switch {
+	case s.mayServe(o, c):
+		return Action{Kind: IssueLeaf, Reason: problem.Error()}, true
+	case own.Epoch >= s.Serving.Epoch && own.Pair.checkAt(o.Clocks, s.CA.trusted(o.Clocks), names) == nil:
+		return Action{Kind: RestoreLeaf, Reason: problem.Error()}, true
+	case useless || !o.served():
+		return Action{Kind: IssueLeaf, Reason: problem.Error() + "; nobody has a better one"}, true
+	}
+	return Action{}, false
+}
+
+// covers reports whether the leaf is good for a while by both clocks, or as
+// good as its CA lets it be.
+func (s State) covers(clocks Clocks, c Config) bool {
+	leaf, root := s.Serving.Pair.Certificate(), s.CA.Pair.Certificate()
+	until := earliest(clocks.late().Add(c.LeafLifetime-c.LeafRenewAfter), root.NotAfter)
+	return !leaf.NotBefore.After(clocks.early()) && !leaf.NotAfter.Before(until.Truncate(time.Second))
+}
+
+// leafDue is when the leaf has to be replaced. A leaf that was made for a
+// shorter life than the configured one is replaced at once.
+func (s State) leafDue(c Config) time.Time {
+	if s.Serving.Pair.IsZero() {
+		return time.Time{}
+	}
+	leaf := s.Serving.Pair.Certificate()
+	byAge := c.start(leaf).Add(c.LeafRenewAfter)
+	if leaf.NotAfter.Equal(s.CA.Pair.Certificate().NotAfter) {
+		return byAge
+	}
+	return earliest(byAge, leaf.NotAfter.Add(c.LeafRenewAfter-c.LeafLifetime))
+}
+
+// caDue is when the CA has to be replaced. One with a shorter life than the
+// configured one is replaced after the same share of its life.
+func (s State) caDue(c Config) time.Time {
+	ca := s.CA.Pair.Certificate()
+	life := ca.NotAfter.Sub(c.start(ca))
+	share := time.Duration(float64(life) * (float64(c.CARenewAfter) / float64(c.CALifetime)))
+	return c.start(ca).Add(min(c.CARenewAfter, share))
+}
+
+// stillNeeded is the root that has to stay trusted beside a new CA that nobody
+// vouches for: the one that the presented leaf needs, whichever copy of it is
+// left.
+func (s State) stillNeeded(o Observed) *x509.Certificate {
+	roots := slices.Concat(
+		[]*x509.Certificate{s.CA.Pair.Certificate(), s.CA.Previous, o.Memory.CA.Pair.Certificate(), o.Memory.CA.Previous},
+		s.Serving.Bundle.roots, o.Memory.Serving.Bundle.roots, o.Published.Roots)
+	roots = slices.DeleteFunc(roots, func(root *x509.Certificate) bool { return !mayStayTrusted(root, o.Clocks) })
+	for _, pair := range []Pair{s.Serving.Pair, o.Memory.Serving.Pair} {
+		if root := pair.root(roots, o.Clocks); root != nil {
+			return root
 		}
 	}
-	return first
+	if len(roots) == 0 || !o.served() {
+		return nil
+	}
+	// Replicas present something that is not at hand. While a new CA gets known
+	// that is of the old one; a bridge makes the old one do for both.
+	byAge := func(a, b *x509.Certificate) int { return a.NotBefore.Compare(b.NotBefore) }
+	if o.anyServesBefore(max(s.Serving.TrustEpoch, o.Published.Epoch)) {
+		return slices.MinFunc(roots, byAge)
+	}
+	return slices.MaxFunc(roots, byAge)
 }

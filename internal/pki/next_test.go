@@ -13,7 +13,7 @@ import (
 )
 
 func TestNext(t *testing.T) {
-	fresh, kinds := settle(t, State{}, names, config(), epoch0)
+	fresh, kinds := settleCalmly(t, State{}, names, config(), epoch0)
 	if diff := cmp.Diff([]Kind{CreateCA, IssueLeaf}, kinds); diff != "" {
 		t.Fatalf("from nothing: %s", diff)
 	}
@@ -22,6 +22,11 @@ func TestNext(t *testing.T) {
 	more := Names{DNS: append([]string{"ostiary.example.org"}, names.DNS...), IPs: names.IPs}
 	fewer := Names{DNS: names.DNS}
 
+	expiring, err := newCA(names, Config{CALifetime: day}.WithDefaults(), at(epoch0), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rotated := []Kind{CreateCA, IssueLeaf, Retire, PublishBundle}
 	tests := map[string]struct {
 		state State
 		names Names
@@ -34,8 +39,8 @@ func TestNext(t *testing.T) {
 		"day 60":                    {fresh, names, epoch0.Add(60 * day), []Kind{IssueLeaf}},
 		"leaf expired":              {fresh, names, epoch0.Add(100 * day), []Kind{IssueLeaf}},
 		"clock behind":              {fresh, names, epoch0.Add(-30 * time.Minute), nil},
-		"clock far behind":          {fresh, names, epoch0.Add(-2 * time.Hour), []Kind{CreateCA, IssueLeaf}},
-		"half of CA life":           {fresh, names, epoch0.Add(defaultCALifetime / 2), []Kind{CreateCA, IssueLeaf}},
+		"all clocks far behind":     {fresh, names, epoch0.Add(-2 * time.Hour), rotated},
+		"half of CA life":           {fresh, names, epoch0.Add(defaultCALifetime / 2), append([]Kind{IssueLeaf}, rotated...)},
 		"CA expired":                {fresh, names, epoch0.Add(defaultCALifetime + time.Second), []Kind{CreateCA, IssueLeaf}},
 		"leaf missing":              {with(func(s *State) { s.Serving.Pair = Pair{} }), names, epoch0, []Kind{IssueLeaf}},
 		"serving missing":           {with(func(s *State) { s.Serving = Serving{} }), names, epoch0, []Kind{IssueLeaf}},
@@ -43,17 +48,24 @@ func TestNext(t *testing.T) {
 		"bundle with a stranger":    {with(func(s *State) { s.Serving.Bundle = mustBundle(t, s.CA.Pair, second) }), names, epoch0, []Kind{PublishBundle}},
 		"epoch of serving missing":  {with(func(s *State) { s.Serving.Epoch = 0 }), names, epoch0, []Kind{PublishBundle}},
 		"CA missing":                {with(func(s *State) { s.CA = Authority{} }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"CA restored from a copy":   {with(func(s *State) { s.CA.Epoch, s.Serving.Epoch = 1, 2 }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"CA replaced by a stranger": {with(func(s *State) { s.CA.Pair = second }), names, epoch0, []Kind{IssueLeaf}},
+		"CA restored from a copy":   {with(func(s *State) { s.Serving.Epoch, s.Serving.TrustEpoch = 2, 2 }), names, epoch0, []Kind{CreateCA, PublishBundle}},
+		"CA replaced by a stranger": {with(func(s *State) { s.CA.Pair = second }), names, epoch0, []Kind{CreateCA, PublishBundle}},
 		"a leaf in the CA's place":  {with(func(s *State) { s.CA.Pair = s.Serving.Pair }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"a name more":               {fresh, more, epoch0, []Kind{CreateCA, IssueLeaf}},
+		"a name more":               {fresh, more, epoch0, rotated},
 		"a name less":               {fresh, fewer, epoch0, []Kind{IssueLeaf}},
 		"highest epoch":             {with(func(s *State) { s.CA, s.Serving.Epoch = Authority{}, MaxEpoch }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"previous is a leaf":        {with(func(s *State) { s.CA.Previous = s.Serving.Pair.Certificate() }), names, epoch0, nil},
+		"previous is a leaf":        {with(func(s *State) { s.CA.Previous = s.Serving.Pair.Certificate() }), names, epoch0, []Kind{Retire}},
+		"previous of an older version, not needed": {
+			with(func(s *State) {
+				s.CA.Previous, s.Serving.Bundle = second.Certificate(), mustBundle(t, s.CA.Pair, second)
+			}),
+			names, epoch0, []Kind{Retire, PublishBundle},
+		},
+		"previous expired": {with(func(s *State) { s.CA.Previous = expiring.Certificate() }), names, epoch0.Add(2 * day), []Kind{Retire}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, kinds := settle(t, tc.state, tc.names, config(), tc.now)
+			got, kinds := settleCalmly(t, tc.state, tc.names, config(), tc.now)
 			if diff := cmp.Diff(tc.want, kinds); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
@@ -77,79 +89,274 @@ func checkSettled(t *testing.T, s State, n Names, now time.Time) {
 	if s.CA.Epoch < s.Serving.Epoch {
 		t.Errorf("the CA has epoch %d, what is served has %d", s.CA.Epoch, s.Serving.Epoch)
 	}
-	if left := s.Serving.Pair.Certificate().NotAfter.Sub(now); left < MinimumLeft(s.Serving.Pair.Certificate()) {
+	if left := s.Serving.Pair.Certificate().NotAfter.Sub(now); left < config().MinimumLeft(s.Serving.Pair.Certificate()) {
 		t.Errorf("the leaf has %s left, too little to be ready", left)
 	}
 }
 
-// TestTrustBeforeUse follows a replacement of the CA step by step: the old
-// leaf is served until the new CA has been in the bundle for the overlap, and
-// stays acceptable to an API server that never saw the new bundle.
+// TestTrustBeforeUse loses the CA: the old leaf is served until the new CA has
+// been in every configuration for the overlap.
 func TestTrustBeforeUse(t *testing.T) {
-	for name, lose := range map[string]func(*State){
-		"half of its life": func(*State) {},
-		"lost":             func(s *State) { s.CA = Authority{} },
+	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	before := s.Serving
+	s.CA = Authority{}
+	observe := func(change func(*Observed)) func(State) Observed {
+		return func(s State) Observed { o := calm(s, epoch0); change(&o); return o }
+	}
+	s, kinds := settle(t, s, names, config(), observe(func(*Observed) {}))
+	if diff := cmp.Diff([]Kind{CreateCA, PublishBundle}, kinds); diff != "" {
+		t.Fatalf("at the loss: %s", diff)
+	}
+	if s.Serving.Pair.Certificate() != before.Pair.Certificate() || s.Phase() != PhaseTrusting {
+		t.Fatalf("phase %s; the leaf must not be changed at once", s.Phase())
+	}
+	if s.Serving.Epoch != before.Epoch || s.Serving.TrustEpoch != before.Epoch+1 || s.CA.Epoch != before.Epoch+1 {
+		t.Errorf("epochs = %d served, %d trusted, %d of the CA", s.Serving.Epoch, s.Serving.TrustEpoch, s.CA.Epoch)
+	}
+	for name, published := range map[string]Publication{
+		"not long enough":       {Current: true, For: 15*time.Minute - time.Second},
+		"one configuration not": {Current: false, For: time.Hour},
+	} {
+		if _, kinds := settle(t, s, names, config(), observe(func(o *Observed) { o.Published = published })); kinds != nil {
+			t.Errorf("%s: %v", name, kinds)
+		}
+	}
+
+	overlap := s.Serving.Bundle
+	long := Publication{Current: true, For: 15 * time.Minute}
+	behind := []Replica{{Name: "a", Epoch: 2}, {Name: "b", Epoch: 1}}
+	s, kinds = settle(t, s, names, config(), observe(func(o *Observed) { o.Published, o.Replicas = long, behind }))
+	if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" {
+		t.Fatalf("after the overlap: %s", diff)
+	}
+	if !s.Serving.Bundle.Equal(overlap) || s.Serving.Epoch != s.CA.Epoch || s.Phase() != PhaseServing {
+		t.Errorf("phase %s, epoch %d; the switch of the leaf must not change the bundle", s.Phase(), s.Serving.Epoch)
+	}
+	s, kinds = settleCalmly(t, s, names, config(), epoch0)
+	if diff := cmp.Diff([]Kind{Retire, PublishBundle}, kinds); diff != "" {
+		t.Fatalf("when all replicas serve it: %s", diff)
+	}
+	if len(s.Serving.Bundle.roots) != 1 || s.Phase() != PhaseSteady || s.CA.Settled.IsZero() {
+		t.Errorf("phase %s, %d roots, settled %s", s.Phase(), len(s.Serving.Bundle.roots), s.CA.Settled)
+	}
+}
+
+// TestBridge follows a rotation that was asked for: no step waits for time.
+func TestBridge(t *testing.T) {
+	first, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	asked := func(s State, now time.Time, change func(*Observed)) Observed {
+		o := calm(s, now)
+		o.Request = "please"
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	now := epoch0.Add(time.Hour)
+	step := func(s State, want Kind) State {
+		t.Helper()
+		o := asked(s, now, nil)
+		a := Next(s, o, names, config())
+		if a.Kind != want {
+			t.Fatalf("next is %+v, want %s", a, want)
+		}
+		s, err := Apply(s, a, o, names, config(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	minted := step(first, CreateCA)
+	served := step(minted, IssueLeaf)
+	for name, bundle := range map[string]Bundle{"before": first.Serving.Bundle, "between": served.Serving.Bundle, "after": mustBundle(t, minted.CA.Pair)} {
+		if err := served.Serving.Pair.Check(bundle, names, now); err != nil {
+			t.Errorf("the new leaf under the bundle %s: %v", name, err)
+		}
+	}
+	for name, hold := range map[string]func(*Observed){
+		"a replica is behind":    func(o *Observed) { o.Replicas = append(o.Replicas, Replica{Name: "b", Epoch: 1}) },
+		"a replica has nothing":  func(o *Observed) { o.Replicas = append(o.Replicas, Replica{Name: "b"}) },
+		"no replica says so":     func(o *Observed) { o.Replicas = nil },
+		"not published":          func(o *Observed) { o.Published.Current = false },
+		"this clock is ahead":    func(o *Observed) { o.Clocks.Local = now.Add(40 * day) },
+		"this clock is behind":   func(o *Observed) { o.Clocks.Local = now.Add(-2 * time.Hour) },
+		"the other is not known": func(o *Observed) { o.Clocks.Server = time.Time{} },
+	} {
+		o := asked(served, now, hold)
+		if a := Next(served, o, names, config()); a.Kind == Retire || a.Reason == "" {
+			t.Errorf("%s: %+v, want to wait and say why", name, a)
+		}
+	}
+	settled := step(step(served, Retire), PublishBundle)
+	if a := Next(settled, asked(settled, now, nil), names, config()); a.Kind != Wait {
+		t.Errorf("the answered request leads to %+v", a)
+	}
+	again := func(now time.Time) Action {
+		return Next(settled, asked(settled, now, func(o *Observed) { o.Request = "once more" }), names, config())
+	}
+	if a := again(now.Add(15*time.Minute - time.Second)); a.Kind != Wait || a.Reason != "a rotation was asked for, but API servers may be behind by a rotation until 2026-09-01T13:15:00Z" {
+		t.Errorf("too soon after the last: %+v", a)
+	}
+	if a := again(now.Add(15 * time.Minute)); a.Kind != CreateCA || !a.Bridged {
+		t.Errorf("after the overlap: %+v", a)
+	}
+	renewed, kinds := settleCalmly(t, settled, names, config(), now.Add(60*day))
+	if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" || renewed.Serving.Pair.Check(first.Serving.Bundle, names, now.Add(60*day)) != nil {
+		t.Errorf("a renewed leaf must go on being accepted by whoever trusts the CA before: %s", diff)
+	}
+}
+
+// TestMemory loses or damages what is stored while the leader lives.
+func TestMemory(t *testing.T) {
+	known, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	o := calm(known, epoch0)
+	o.Request = "please"
+	minted, err := Apply(known, Next(known, o, names, config()), o, names, config(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	tests := map[string]struct {
+		memory State
+		change func(*State)
+		want   []Kind
+	}{
+		"CA lost":                            {known, func(s *State) { s.CA = Authority{} }, []Kind{RestoreCA}},
+		"CA of somebody else":                {known, func(s *State) { s.CA = stranger.CA }, []Kind{RestoreCA}},
+		"CA of before":                       {minted, func(*State) {}, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
+		"the previous CA is gone":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
+		"the bridge is gone":                 {minted, func(s *State) { s.CA = minted.CA; s.CA.Bridge = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
+		"another leader went on":             {known, func(s *State) { s.CA = minted.CA }, []Kind{IssueLeaf, Retire, PublishBundle}},
+		"another leader ended it":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous, s.CA.Settled = nil, epoch0 }, []Kind{IssueLeaf}},
+		"serving lost":                       {known, func(s *State) { s.Serving = Serving{} }, []Kind{IssueLeaf}},
+		"serving of somebody else":           {known, func(s *State) { s.Serving = stranger.Serving }, []Kind{IssueLeaf}},
+		"everything lost":                    {known, func(s *State) { *s = State{} }, []Kind{RestoreCA, IssueLeaf}},
+		"CA lost for good, then serving too": {State{Serving: known.Serving}, func(s *State) { *s = State{} }, []Kind{CreateCA, RestoreLeaf, PublishBundle}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := known
+			tc.change(&s)
+			got, kinds := settle(t, s, names, config(), func(s State) Observed {
+				o := calm(s, epoch0)
+				o.Memory = tc.memory
+				if kind := s.CA.Follows(tc.memory.CA) && !s.CA.Pair.IsZero(); kind {
+					o.Memory.CA = s.CA
+				}
+				if s.Serving.Pair.IsZero() { // replicas go on with theirs
+					o.Replicas = []Replica{{Name: "a", Epoch: tc.memory.Serving.Epoch}}
+				}
+				return o
+			})
+			if diff := cmp.Diff(tc.want, kinds); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			checkSettled(t, got, names, epoch0)
+		})
+	}
+}
+
+// TestNothingStoredButReplicasServe: a new leader that knows nothing finds
+// both Secrets gone. Who is called goes on with what it has.
+func TestNothingStoredButReplicasServe(t *testing.T) {
+	old, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	for name, tc := range map[string]struct {
+		serves int64
+		want   []Kind
+	}{
+		"replicas serve": {1, []Kind{CreateCA, PublishBundle}},
+		"nobody does":    {0, []Kind{CreateCA, IssueLeaf}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := epoch0
-			s, _ := settle(t, State{}, names, config(), now)
-			if name == "half of its life" {
-				now = epoch0.Add(defaultCALifetime/2 - time.Hour)
-				s, _ = settle(t, s, names, config(), now)
-				now = now.Add(time.Hour)
+			got, kinds := settle(t, State{}, names, config(), func(State) Observed {
+				o := calm(old, epoch0)
+				o.Replicas = []Replica{{Name: "a", Epoch: tc.serves}, {Name: "new"}}
+				return o
+			})
+			if diff := cmp.Diff(tc.want, kinds); diff != "" {
+				t.Error(diff)
 			}
-			before := s.Serving
-			lose(&s)
+			if got.CA.Epoch != 2 || tc.serves > 0 && got.Serving.Bundle.Issuer(old.Serving.Pair.Certificate()) == nil {
+				t.Errorf("epoch %d; the root of the served leaf must stay", got.CA.Epoch)
+			}
+		})
+	}
+}
 
-			s, kinds := settle(t, s, names, config(), now)
-			if diff := cmp.Diff([]Kind{CreateCA, PublishBundle}, kinds); diff != "" {
-				t.Fatalf("at the replacement: %s", diff)
-			}
-			if s.Serving.Pair.Certificate() != before.Pair.Certificate() {
-				t.Fatal("the leaf was changed at once")
-			}
-			if s.Serving.Epoch != before.Epoch || s.CA.Epoch != before.Epoch+1 {
-				t.Errorf("epochs = %d served, %d of the CA; want %d and %d", s.Serving.Epoch, s.CA.Epoch, before.Epoch, before.Epoch+1)
-			}
-			if a := Next(s, names, config(), now); !a.At.Equal(now.Add(15 * time.Minute)) {
-				t.Errorf("the next step is at %s, want 15 minutes after %s", a.At, now)
-			}
-			if err := s.Serving.Pair.Check(before.Bundle, names, now); err != nil {
-				t.Errorf("under the old bundle: %v", err)
-			}
+// TestLossInTheMiddle: a bundle has room for two roots, so a CA that is lost
+// during a rotation is replaced when all replicas need the same one.
+func TestLossInTheMiddle(t *testing.T) {
+	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	for range 2 { // up to the new leaf
+		o := calm(s, epoch0)
+		o.Request = "please"
+		var err error
+		if s, err = Apply(s, Next(s, o, names, config()), o, names, config(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := s.CA.Pair.Certificate()
+	s.CA = Authority{}
+	o := calm(s, epoch0)
+	o.Replicas = append(o.Replicas, Replica{Name: "b", Epoch: 1})
+	if a := Next(s, o, names, config()); a.Kind != Wait {
+		t.Errorf("while a replica is behind: %+v", a)
+	}
+	s, kinds := settleCalmly(t, s, names, config(), epoch0)
+	if diff := cmp.Diff([]Kind{CreateCA, PublishBundle}, kinds); diff != "" || !s.CA.Previous.Equal(root) {
+		t.Errorf("afterwards: %s", diff)
+	}
+}
 
-			overlap := s.Serving.Bundle
-			now = now.Add(15 * time.Minute)
-			s, kinds = settle(t, s, names, config(), now)
-			if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" {
-				t.Fatalf("after the overlap: %s", diff)
+// TestClocks: nobody's clock alone ends what is good, or makes it anew again
+// and again, and what is made is good by both.
+func TestClocks(t *testing.T) {
+	fresh, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	tests := map[string]struct {
+		local, server time.Duration
+		want          []Kind
+	}{
+		"ahead by 40 days":               {40 * day, 0, nil},
+		"ahead by 70 days":               {70 * day, 0, []Kind{IssueLeaf}},
+		"ahead by ten years":             {3650 * day, 0, []Kind{IssueLeaf}},
+		"behind by two hours":            {-2 * time.Hour, 0, []Kind{IssueLeaf}},
+		"at the beginning of time":       {-20000 * day, 0, []Kind{IssueLeaf}},
+		"API server ahead by ten years":  {0, 3650 * day, []Kind{IssueLeaf}},
+		"API server behind by 2 hours":   {0, -2 * time.Hour, []Kind{IssueLeaf}},
+		"API server behind by 5 minutes": {0, -5 * time.Minute, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			clocks := Clocks{Local: epoch0.Add(tc.local), Server: epoch0.Add(tc.server)}
+			got, kinds := settle(t, fresh, names, config(), func(s State) Observed {
+				o := calm(s, epoch0)
+				o.Clocks, o.Request = clocks, "please"
+				if clocks.Agree() {
+					o.Request = ""
+				}
+				return o
+			})
+			if diff := cmp.Diff(tc.want, kinds); diff != "" {
+				t.Error(diff)
 			}
-			if err := s.Serving.Pair.Check(overlap, names, now); err != nil {
-				t.Errorf("under the bundle of the overlap: %v", err)
-			}
-			if !s.Serving.Bundle.Equal(overlap) || s.Serving.Epoch != s.CA.Epoch {
-				t.Error("the switch of the leaf changed the bundle or forgot the epoch")
-			}
-
-			now = s.CA.Previous.NotAfter.Add(time.Second)
-			s, _ = settle(t, s, names, config(), now)
-			if s.Serving.Bundle.Issuer(s.Serving.Pair.Certificate()) == nil || len(s.Serving.Bundle.roots) > 2 {
-				t.Error("the bundle is wrong after the old CA expired")
+			checkSettled(t, got, names, epoch0)
+			for _, now := range []time.Time{clocks.Local, clocks.Server} {
+				leaf, ca := got.Serving.Pair.Certificate(), got.CA.Pair.Certificate()
+				if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) && !now.After(ca.NotAfter) {
+					t.Errorf("the leaf is no good at %s", now)
+				}
 			}
 		})
 	}
 }
 
 func TestLeafThatCannotWaitForTheOverlap(t *testing.T) {
-	s, _ := settle(t, State{}, names, config(), epoch0)
+	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
 	now := s.Serving.Pair.Certificate().NotAfter.Add(-10 * time.Minute)
 	s.CA = Authority{}
-	s, kinds := settle(t, s, names, config(), now)
-	if diff := cmp.Diff([]Kind{CreateCA, IssueLeaf}, kinds); diff != "" {
+	s, kinds := settleCalmly(t, s, names, config(), now)
+	if diff := cmp.Diff([]Kind{CreateCA, IssueLeaf, Retire, PublishBundle}, kinds); diff != "" {
 		t.Error(diff)
-	}
-	if len(s.Serving.Bundle.roots) != 2 {
-		t.Error("replicas that still serve the old leaf are not trusted any more")
 	}
 }
 
@@ -174,7 +381,7 @@ func TestNextFromRandomStates(t *testing.T) {
 	var pool []State
 	for range 12 {
 		at := epoch0.Add(time.Duration(r.Int64N(int64(4 * 365 * day))))
-		s, _ := settle(t, State{}, nameSets[r.IntN(len(nameSets))], configs[r.IntN(len(configs))], at)
+		s, _ := settleCalmly(t, State{}, nameSets[r.IntN(len(nameSets))], configs[r.IntN(len(configs))], at)
 		pool = append(pool, State{}, s)
 	}
 	pick := func() State { return pool[r.IntN(len(pool))] }
@@ -187,12 +394,17 @@ func TestNextFromRandomStates(t *testing.T) {
 			s.Serving.Bundle = pick().Serving.Bundle
 		}
 		if r.IntN(3) == 0 {
-			s.CA.Epoch, s.Serving.Epoch = r.Int64N(4), r.Int64N(4)
+			s.CA.Epoch, s.Serving.Epoch, s.Serving.TrustEpoch = r.Int64N(4), r.Int64N(4), r.Int64N(4)
 		}
 		n, c := nameSets[r.IntN(len(nameSets))], configs[r.IntN(len(configs))]
 		now := epoch0.Add(time.Duration(r.Int64N(int64(8*365*day))) - 365*day)
 		before := s
-		after, _ := settle(t, s, n, c, now)
+		after, _ := settleCalmly(t, s, n, c, now)
+		after, _ = settle(t, after, n, c, func(s State) Observed {
+			o := calm(s, now)
+			o.Published.For = c.Overlap
+			return o
+		})
 		if s.CA.Pair.Certificate() != before.CA.Pair.Certificate() || !s.Serving.Bundle.Equal(before.Serving.Bundle) {
 			t.Fatal("the state that was given has changed")
 		}
@@ -207,7 +419,7 @@ func TestNextFromRandomStates(t *testing.T) {
 	}
 }
 
-// TestYears runs one installation for ten years, looking when Next asks for
+// TestYears runs one installation for years, looking when Next asks for
 // it, and checks that a bundle published at any moment before a change accepts
 // the leaf after it.
 func TestYears(t *testing.T) {
@@ -216,18 +428,16 @@ func TestYears(t *testing.T) {
 		"short":   Config{CALifetime: 90 * day, LeafLifetime: 5 * day}.WithDefaults(),
 	} {
 		t.Run(name, func(t *testing.T) {
+			const years = 4
 			now := epoch0
-			s, _ := settle(t, State{}, names, c, now)
+			s, _ := settleCalmly(t, State{}, names, c, now)
 			var changes, cas int
-			for end := epoch0.Add(10 * 365 * day); now.Before(end); {
-				now = Next(s, names, c, now).At
-				after, kinds := settle(t, s, names, c, now)
+			for end := epoch0.Add(years * 365 * day); now.Before(end); {
+				now = Next(s, calm(s, now), names, c).At
+				after, kinds := settleCalmly(t, s, names, c, now)
 				checkSettled(t, after, names, now)
 				if err := after.Serving.Pair.Check(s.Serving.Bundle, names, now); err != nil {
 					t.Fatalf("%v at %s: the new leaf under the old bundle: %v", kinds, now, err)
-				}
-				if err := s.Serving.Pair.Check(after.Serving.Bundle, names, now); err != nil {
-					t.Fatalf("%v at %s: the old leaf under the new bundle: %v", kinds, now, err)
 				}
 				for _, k := range kinds {
 					changes++
@@ -237,11 +447,11 @@ func TestYears(t *testing.T) {
 				}
 				s = after
 			}
-			if want := int(10 * 365 * day / c.CARenewAfter); cas != want {
-				t.Errorf("%d CAs in ten years, want %d", cas, want)
+			if want := int(years * 365 * day / c.CARenewAfter); cas != want {
+				t.Errorf("%d CAs in %d years, want %d", cas, years, want)
 			}
-			if most := 4*cas + int(10*365*day/c.LeafRenewAfter); changes > most {
-				t.Errorf("%d changes in ten years, want at most %d", changes, most)
+			if most := 5*cas + int(years*365*day/c.LeafRenewAfter); changes > most {
+				t.Errorf("%d changes in %d years, want at most %d", changes, years, most)
 			}
 		})
 	}
@@ -251,35 +461,31 @@ func TestYears(t *testing.T) {
 // wake comes first.
 func TestNextAt(t *testing.T) {
 	c := config()
-	young := func() State { s, _ := settle(t, State{}, names, c, epoch0); return s }
-	short := c
-	short.CALifetime, short.CARenewAfter, short.LeafLifetime, short.LeafRenewAfter = 10*day, 5*day, 5*day, 4*day
-	expiring, err := newCA(names, short, epoch0.Add(-9*day), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	withPrevious := young()
-	withPrevious.CA.Previous = expiring.Certificate()
-	withPrevious, _ = settle(t, withPrevious, names, c, epoch0)
-	aging, _ := settle(t, young(), names, c, epoch0.Add(defaultCALifetime/2-day))
-	shortLeaf := young()
-	if shortLeaf.Serving.Pair, err = newLeaf(shortLeaf.CA.Pair, names, short, epoch0, rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-
+	young, _ := settleCalmly(t, State{}, names, c, epoch0)
+	aging, _ := settleCalmly(t, young, names, c, epoch0.Add(defaultCALifetime/2-day))
+	busy := young
+	busy.CA.Previous = mustCA(t, names, epoch0).Certificate()
+	busy, _ = settle(t, busy, names, c, func(s State) Observed {
+		o := calm(s, epoch0)
+		o.Replicas = nil
+		return o
+	})
 	tests := map[string]struct {
 		state State
 		now   time.Time
 		want  time.Time
 	}{
-		"renewal of the leaf":          {young(), epoch0, epoch0.Add(60 * day)},
-		"renewal of the CA":            {aging, epoch0.Add(defaultCALifetime/2 - day), epoch0.Add(defaultCALifetime / 2)},
-		"end of the previous CA":       {withPrevious, epoch0, epoch0.Add(day + time.Second)},
-		"leaf shorter than configured": {shortLeaf, epoch0, epoch0.Add(5 * day * 2 / 3)},
+		"renewal of the leaf":    {young, epoch0, epoch0.Add(60 * day)},
+		"renewal of the CA":      {aging, epoch0.Add(defaultCALifetime/2 - day), epoch0.Add(defaultCALifetime / 2)},
+		"others have to do work": {busy, epoch0, epoch0.Add(2 * time.Second)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := Next(tc.state, names, c, tc.now)
+			o := calm(tc.state, tc.now)
+			if name == "others have to do work" {
+				o.Replicas = nil
+			}
+			a := Next(tc.state, o, names, c)
 			if off := a.At.Sub(tc.want).Abs(); a.Kind != Wait || off > time.Second {
 				t.Errorf("Next = %+v, want to wait until %s", a, tc.want)
 			}
@@ -289,14 +495,14 @@ func TestNextAt(t *testing.T) {
 
 func TestEpochDoesNotOverflow(t *testing.T) {
 	s := State{CA: Authority{Epoch: MaxEpoch}}
-	got, err := Apply(s, Action{Kind: CreateCA}, names, config(), epoch0, rand.Reader)
+	got, err := Apply(s, Action{Kind: CreateCA}, calm(s, epoch0), names, config(), rand.Reader)
 	if err != nil || got.CA.Epoch != MaxEpoch {
 		t.Errorf("epoch = %d, error = %v; want %d", got.CA.Epoch, err, int64(MaxEpoch))
 	}
 }
 
 func TestApplyUnknown(t *testing.T) {
-	if _, err := Apply(State{}, Action{Kind: "Dance"}, names, config(), epoch0, rand.Reader); err == nil {
+	if _, err := Apply(State{}, Action{Kind: "Dance"}, Observed{}, names, config(), rand.Reader); err == nil {
 		t.Error("an unknown action is carried out")
 	}
 }
@@ -308,8 +514,8 @@ func TestMinimumLeft(t *testing.T) {
 		5 * day:          12 * time.Hour,
 		10 * time.Minute: time.Minute,
 	} {
-		c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: epoch0.Add(-backdate), NotAfter: epoch0.Add(life)}
-		if got := MinimumLeft(c); got != want {
+		c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: epoch0.Add(-time.Hour), NotAfter: epoch0.Add(life)}
+		if got := config().MinimumLeft(c); got != want {
 			t.Errorf("MinimumLeft(%s) = %s, want %s", life, got, want)
 		}
 	}

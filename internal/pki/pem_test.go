@@ -197,9 +197,9 @@ func TestPairCheck(t *testing.T) {
 	ca, stranger := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
 	leaf := mustLeaf(t, ca, names, epoch0)
 	other := Names{DNS: []string{"other.ostiary-system.svc"}}
-	client := certify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	noUsage := certify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	subCA := certify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true})
+	client := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	noUsage := mustCertify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	subCA := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true})
 	tests := map[string]struct {
 		pair   Pair
 		bundle Bundle
@@ -237,7 +237,7 @@ func TestPairCheck(t *testing.T) {
 
 func TestVerifyWantsAServerCertificate(t *testing.T) {
 	ca := mustCA(t, names, epoch0)
-	client := certify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	client := mustCertify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err := Verify(client.chain, mustBundle(t, ca), names, epoch0); err == nil {
 		t.Error("a client certificate is accepted from a server")
 	}
@@ -246,8 +246,8 @@ func TestVerifyWantsAServerCertificate(t *testing.T) {
 	}
 }
 
-// certify signs a certificate for the usual names with unusual properties.
-func certify(t *testing.T, ca Pair, tmpl *x509.Certificate) Pair {
+// mustCertify signs a certificate for the usual names with unusual properties.
+func mustCertify(t *testing.T, ca Pair, tmpl *x509.Certificate) Pair {
 	t.Helper()
 	key, serial, err := newKey(rand.Reader)
 	if err != nil {

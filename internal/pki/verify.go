@@ -20,11 +20,12 @@ const (
 	ReasonUsage    Reason = "usage"
 	ReasonValidity Reason = "validity"
 	ReasonChain    Reason = "chain"
+	ReasonEpoch    Reason = "epoch"
 )
 
 // Reasons returns every reason there is.
 func Reasons() []Reason {
-	return []Reason{ReasonEncoding, ReasonKey, ReasonNames, ReasonUsage, ReasonValidity, ReasonChain}
+	return []Reason{ReasonEncoding, ReasonKey, ReasonNames, ReasonUsage, ReasonValidity, ReasonChain, ReasonEpoch}
 }
 
 // RejectedError is the error for a pair or a bundle that must not be used. Its
@@ -115,11 +116,28 @@ func (p Pair) checkCA(names Names, now time.Time) error {
 	return nil
 }
 
-// MinimumLeft is how much life a served certificate must have left for the
-// replica to count as ready: a day, or a tenth of a short lifetime.
-func MinimumLeft(c *x509.Certificate) time.Duration {
-	return min(day, c.NotAfter.Sub(start(c))/10)
+// checkAt is Check by both clocks where they differ.
+func (p Pair) checkAt(clocks Clocks, bundle Bundle, names Names) error {
+	return clocks.any(func(now time.Time) error { return p.Check(bundle, names, now) })
 }
 
-// start is the moment at which a certificate was made.
-func start(c *x509.Certificate) time.Time { return c.NotBefore.Add(backdate) }
+// checkCAAt is checkCA by both clocks where they differ.
+func (p Pair) checkCAAt(clocks Clocks, names Names) error {
+	return clocks.any(func(now time.Time) error { return p.checkCA(names, now) })
+}
+
+// root is the one of the roots that the pair needs: that which signed it, or
+// else one that it verifies under by way of its chain. Nil if there is none.
+func (p Pair) root(roots []*x509.Certificate, clocks Clocks) *x509.Certificate {
+	var indirect *x509.Certificate
+	for _, root := range roots {
+		if p.checkAt(clocks, Bundle{roots: []*x509.Certificate{root}}, Names{}) != nil {
+			continue
+		}
+		if p.Certificate().CheckSignatureFrom(root) == nil {
+			return root
+		}
+		indirect = root
+	}
+	return indirect
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -43,6 +44,8 @@ type Input struct {
 	Endpoint Endpoint
 	// CABundle is what the API server verifies Ostiary's certificate with.
 	CABundle []byte
+	// Epoch is that of the CA bundle; 0 is none.
+	Epoch int64
 	// ExemptNamespaces are left alone, in addition to kube-system and
 	// kube-node-lease. They include Ostiary's own.
 	ExemptNamespaces []string
@@ -125,11 +128,12 @@ func Build(in Input) Plan {
 type frame struct {
 	endpoint Endpoint
 	caBundle []byte
+	epoch    int64
 	exempt   []string
 }
 
 func newFrame(in Input) frame {
-	return frame{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), exempt: exemptNamespaces(in.ExemptNamespaces)}
+	return frame{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), epoch: in.Epoch, exempt: exemptNamespaces(in.ExemptNamespaces)}
 }
 
 func (f frame) group(b bucket) Group {
@@ -149,10 +153,18 @@ func (f frame) group(b bucket) Group {
 	g.Configuration.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(g.Phase.kind()))
 	g.Configuration.SetName(g.Phase.ConfigurationPrefix() + g.Name)
 	g.Configuration.SetLabels(map[string]string{LabelManagedBy: ManagedBy, LabelPhase: string(g.Phase)})
-	g.Configuration.SetAnnotations(map[string]string{AnnotationMembers: strings.Join(g.Members, ",")})
+	g.Configuration.SetAnnotations(f.annotations(g.Members))
 	g.Configuration.SetOwnerReferences(owners)
 	setWebhooks(g.Configuration, []webhook{g.webhook})
 	return g
+}
+
+func (f frame) annotations(members []string) map[string]string {
+	out := map[string]string{AnnotationMembers: strings.Join(members, ",")}
+	if f.epoch > 0 {
+		out[AnnotationEpoch] = strconv.FormatInt(f.epoch, 10)
+	}
+	return out
 }
 
 // webhook sets every field that the API server would otherwise fill with a

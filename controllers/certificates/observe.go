@@ -1,0 +1,144 @@
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ostiary/ostiary/internal/pki"
+)
+
+// publication is a bundle that all configurations carry, and since when this
+// process has seen it there. It is never stored: whoever leads next begins to
+// count anew, so no clock of another machine matters.
+type publication struct {
+	bundle []byte
+	since  time.Time // with its monotonic part
+}
+
+// observe looks at everything that the next action depends on besides the
+// Secrets.
+func (k *Keeper) observe(ctx context.Context, f found) (pki.Observed, error) {
+	o := k.options
+	seen := pki.Observed{
+		Clocks:  o.clocks(),
+		Request: request(f.ca),
+		Memory:  pki.State{CA: k.remember(f.state.CA), Serving: k.watcher.holds().Serving},
+	}
+	published, err := o.Published(ctx)
+	if err != nil {
+		return pki.Observed{}, fmt.Errorf("looking at what is published: %w", err)
+	}
+	seen.Published = k.compare(published, f.state.Serving.Bundle.PEM())
+	seen.Replicas, err = k.replicas(ctx)
+	return seen, err
+}
+
+// remember takes over what is stored, unless that is not what can have become
+// of what was there before.
+func (k *Keeper) remember(stored pki.Authority) pki.Authority {
+	if !stored.Pair.IsZero() && stored.Follows(k.memory) {
+		k.memory = stored
+	}
+	return k.memory
+}
+
+func (k *Keeper) compare(published Published, stored []byte) pki.Publication {
+	out := pki.Publication{Epoch: published.Epoch, Current: true, Roots: roots(published)}
+	for _, bundle := range published.Bundles {
+		out.Current = out.Current && bytes.Equal(bundle, stored)
+	}
+	if !out.Current {
+		k.published = publication{}
+		return out
+	}
+	if k.published.bundle == nil || !bytes.Equal(k.published.bundle, stored) {
+		k.published = publication{bundle: append([]byte{}, stored...), since: k.options.Clock.Now()}
+	}
+	out.For = k.options.Clock.Since(k.published.since)
+	return out
+}
+
+func roots(published Published) []*x509.Certificate {
+	var out []*x509.Certificate
+	for _, bundle := range published.live() {
+		out = append(out, bundle.Roots()...)
+	}
+	return out
+}
+
+func (k *Keeper) replicas(ctx context.Context) ([]pki.Replica, error) {
+	if k.options.Replicas == nil {
+		return []pki.Replica{{Name: "alone", Epoch: k.watcher.Committed()}}, nil
+	}
+	list, err := k.options.Replicas(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the replicas: %w", err)
+	}
+	return list, nil
+}
+
+// The reasons of events about the Secrets.
+const (
+	eventWaiting = "RotationWaiting"
+	eventDone    = "RotationDone"
+)
+
+// eventOf is the reason of the event that tells of an action, and whether
+// something was amiss.
+func eventOf(action pki.Action) (reason, kind string) {
+	switch action.Kind {
+	case pki.CreateCA:
+		if action.Bridged {
+			return "RotationStarted", corev1.EventTypeNormal
+		}
+		return "CACreated", corev1.EventTypeWarning
+	case pki.RestoreCA:
+		return "CARestored", corev1.EventTypeWarning
+	case pki.IssueLeaf:
+		return "CertificateIssued", corev1.EventTypeNormal
+	case pki.RestoreLeaf:
+		return "CertificateRestored", corev1.EventTypeWarning
+	case pki.Retire:
+		return eventDone, corev1.EventTypeNormal
+	}
+	return "BundleChanged", corev1.EventTypeNormal
+}
+
+// did tells of a write.
+func (k *Keeper) did(secret *corev1.Secret, action pki.Action, state pki.State) {
+	k.said = ""
+	k.metrics.writes.WithLabelValues(string(action.Kind)).Inc()
+	reason, kind := eventOf(action)
+	k.event(secret, kind, reason, string(action.Kind), "%s; epoch %d, phase %s", action.Reason, state.CA.Epoch, state.Phase())
+}
+
+// waits tells what a rotation waits for, once.
+func (k *Keeper) waits(f found, action pki.Action) {
+	if action.Reason == k.said {
+		return
+	}
+	k.said = action.Reason
+	if action.Reason == "" {
+		return
+	}
+	k.options.Log.Info("waiting", "reason", action.Reason, "phase", f.state.Phase(), "epoch", f.state.CA.Epoch)
+	if f.ca != nil {
+		k.event(f.ca, corev1.EventTypeNormal, eventWaiting, string(action.Kind), "%s", action.Reason)
+	}
+}
+
+func (k *Keeper) event(secret *corev1.Secret, kind, reason, action, format string, args ...any) {
+	if k.options.Events == nil {
+		return
+	}
+	// Only who it is goes to the recorder, and not what it holds.
+	about := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
+	}
+	k.options.Events.Eventf(about, nil, kind, reason, action, format, args...)
+}

@@ -1,0 +1,639 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/x509"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The model runs leaders, replicas and API servers step by step in an order
+// drawn at random, with everything that can go wrong in between, and states
+// after each step what must hold. The machine and what replicas do are the real
+// ones; only the cluster around them is modelled.
+
+const (
+	modelReplicas   = 3
+	modelLeaders    = 2 // of which one is stale
+	modelAPIServers = 3
+	modelConfigs    = 2
+)
+
+var patience = Patience{Trial: 15 * time.Second, Fallback: 15 * time.Minute}
+
+// version is one version of a configuration, or of what it carries.
+type version struct {
+	bundle Bundle
+	epoch  int64
+	at     time.Time
+}
+
+type modelReplica struct {
+	held     Held
+	leased   bool   // has said once what it serves
+	reported int64  // what it said last
+	callable bool   // has read the Secret after that
+	sight    string // what it has read already
+}
+
+type modelLeader struct {
+	memory  Authority
+	skew    time.Duration // of its clock
+	bundle  []byte        // that it saw published
+	since   time.Time     // when it saw that first
+	pending *decision
+}
+
+// decision is a write that a leader has made up its mind to.
+type decision struct {
+	action      Action
+	state       State
+	ca, serving int   // versions that were read
+	known       int64 // the highest epoch at that time
+}
+
+// machine is what is modelled; mutants replace it.
+type machine func(State, Observed, Names, Config) Action
+
+type model struct {
+	t    testing.TB
+	r    *mathrand.Rand
+	next machine
+	now  time.Time
+	log  []string
+	real bool // verify with crypto/x509 and not only by who signed whom
+	lag  time.Duration
+
+	stored              State
+	caGone, servingGone bool
+	ca, serving         int // versions
+	history             []Authority
+	request             string
+
+	configs  [modelConfigs][]version
+	seen     [modelAPIServers][modelConfigs]int
+	replicas [modelReplicas]modelReplica
+	leaders  [modelLeaders]modelLeader
+	verified map[string]error
+	writes   int
+	failure  string
+}
+
+func newModel(t testing.TB, seed uint64, next machine) *model {
+	m := &model{t: t, r: mathrand.New(mathrand.NewPCG(seed, 1)), next: next, now: epoch0, verified: map[string]error{}, lag: config().Overlap - ClockTolerance}
+	m.begin()
+	return m
+}
+
+// begin is a cluster at rest after the first installation.
+func (m *model) begin() {
+	s, _ := State{}, 0
+	for range 2 {
+		o := calm(s, m.now)
+		var err error
+		if s, err = Apply(s, Next(s, o, names, config()), o, names, config(), rand.Reader); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	m.stored, m.history = s, []Authority{s.CA}
+	for i := range m.configs {
+		m.configs[i] = []version{{bundle: s.Serving.Bundle, epoch: s.CA.Epoch, at: m.now}}
+	}
+	for i := range m.replicas {
+		m.startReplica(i)
+		m.report(i)
+		m.confirm(i)
+	}
+}
+
+func (m *model) tell(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
+
+func (m *model) fail(format string, args ...any) {
+	if m.failure == "" {
+		m.failure = fmt.Sprintf(format, args...)
+	}
+}
+
+func (m *model) state() State {
+	s := m.stored
+	if m.caGone {
+		s.CA = Authority{}
+	}
+	if m.servingGone {
+		s.Serving = Serving{}
+	}
+	return s
+}
+
+func (m *model) live() []Bundle {
+	var out []Bundle
+	for i := range m.configs {
+		out = append(out, m.configs[i][len(m.configs[i])-1].bundle)
+	}
+	return out
+}
+
+// Replicas.
+
+func (m *model) startReplica(i int) {
+	m.tell("replica %d starts", i)
+	m.replicas[i] = modelReplica{reported: m.replicas[i].reported, leased: m.replicas[i].leased}
+	m.read(i)
+}
+
+func (m *model) read(i int) {
+	r := &m.replicas[i]
+	sight := fmt.Sprint(m.serving, len(m.configs[0]), len(m.configs[1]), r.held.fallen, r.held.before.IsZero())
+	if m.servingGone || sight == r.sight {
+		return
+	}
+	r.sight = sight
+	held, err := r.held.Accept(m.stored.Serving, m.live(), names, at(m.now), m.now)
+	r.held = held
+	m.tell("replica %d reads epoch %d (bundle %d): %v", i, m.stored.Serving.Epoch, m.stored.Serving.TrustEpoch, err)
+}
+
+func (m *model) report(i int) {
+	r := &m.replicas[i]
+	r.leased, r.reported = true, r.held.Committed()
+	m.tell("replica %d reports %d", i, r.reported)
+}
+
+func (m *model) confirm(i int) {
+	if !m.replicas[i].leased {
+		return
+	}
+	m.read(i)
+	m.replicas[i].callable = m.replicas[i].held.Check(m.live(), names, config(), at(m.now)) == nil
+}
+
+// Leaders. Leader i is in the process of replica i.
+
+func (m *model) observe(i int) Observed {
+	l := &m.leaders[i]
+	s := m.state()
+	o := Observed{
+		Clocks:  Clocks{Local: m.now.Add(l.skew), Server: m.now.Add(time.Duration(m.r.IntN(3)-1) * time.Minute)},
+		Request: m.request,
+	}
+	if !s.CA.Pair.IsZero() && s.CA.Follows(l.memory) {
+		l.memory = s.CA
+	}
+	o.Memory = State{CA: l.memory, Serving: m.replicas[i].held.Serving}
+	o.Published.Current = true
+	for _, c := range m.configs {
+		v := c[len(c)-1]
+		o.Published.Roots = append(o.Published.Roots, v.bundle.roots...)
+		o.Published.Epoch = max(o.Published.Epoch, v.epoch)
+		o.Published.Current = o.Published.Current && v.bundle.Equal(s.Serving.Bundle)
+	}
+	if stored := s.Serving.Bundle.PEM(); !o.Published.Current || !bytes.Equal(stored, l.bundle) {
+		l.bundle, l.since = stored, m.now
+		if !o.Published.Current {
+			l.bundle = nil
+		}
+	}
+	if o.Published.Current {
+		o.Published.For = m.now.Sub(l.since)
+	}
+	for j := range m.replicas {
+		if m.replicas[j].leased {
+			o.Replicas = append(o.Replicas, Replica{Name: fmt.Sprint(j), Epoch: m.replicas[j].reported})
+		}
+	}
+	return o
+}
+
+func (m *model) decide(i int) {
+	s, o := m.state(), m.observe(i)
+	a := m.next(s, o, names, config())
+	m.leaders[i].pending = nil
+	if a.Kind == Wait {
+		m.tell("leader %d waits: %s", i, a.Reason)
+		return
+	}
+	next, err := Apply(s, a, o, names, config(), rand.Reader)
+	if err != nil {
+		m.fail("leader %d cannot carry out %+v: %v", i, a, err)
+		return
+	}
+	m.tell("leader %d decides %s: %s", i, a.Kind, a.Reason)
+	if (a.Kind == Retire || a.Bridged) && m.leaders[i].skew.Abs() > 10*time.Minute {
+		m.fail("I7: %s by a clock that is off by %s", a.Kind, m.leaders[i].skew)
+	}
+	m.leaders[i].pending = &decision{action: a, state: next, ca: m.ca, serving: m.serving, known: m.knownEpoch()}
+}
+
+// write is a compare-and-swap of one Secret.
+func (m *model) write(i int) {
+	d := m.leaders[i].pending
+	m.leaders[i].pending = nil
+	if d == nil {
+		return
+	}
+	if d.action.Kind.OfCA() {
+		if d.ca != m.ca {
+			m.tell("leader %d: conflict", i)
+			return
+		}
+		m.putCA(i, d)
+		return
+	}
+	if d.serving != m.serving {
+		m.tell("leader %d: conflict", i)
+		return
+	}
+	m.putServing(i, d)
+}
+
+func (m *model) putCA(i int, d *decision) {
+	ca := d.state.CA
+	m.tell("leader %d writes the CA of epoch %d, previous %t", i, ca.Epoch, ca.Previous != nil)
+	if !m.caGone && equalAuthority(ca, m.stored.CA) {
+		m.fail("I6: a write of the CA that changes nothing")
+	}
+	if d.action.Kind == CreateCA && ca.Epoch <= d.known || d.action.Kind == RestoreCA && ca.Epoch < d.known {
+		m.fail("I4: the epoch goes from %d to %d", d.known, ca.Epoch)
+	}
+	m.stored.CA, m.caGone = ca, false
+	m.history = append(m.history, ca)
+	m.leaders[i].memory = ca
+	m.ca++
+	m.writes++
+}
+
+// knownEpoch is the highest that anybody has used. A CA that was lost before
+// anything was signed with it does not count.
+func (m *model) knownEpoch() int64 {
+	var known int64
+	for _, c := range m.configs {
+		known = max(known, c[len(c)-1].epoch)
+	}
+	for i := range m.replicas {
+		if m.replicas[i].callable {
+			known = max(known, m.replicas[i].reported)
+		}
+	}
+	return known
+}
+
+func equalAuthority(a, b Authority) bool {
+	return a.Epoch == b.Epoch && sameCertificate(a.Pair.Certificate(), b.Pair.Certificate()) && sameCertificate(a.Previous, b.Previous) &&
+		sameCertificate(a.Bridge, b.Bridge) && a.Settled.Equal(b.Settled) && a.Answered == b.Answered
+}
+
+func (m *model) putServing(i int, d *decision) {
+	next := d.state.Serving
+	m.tell("leader %d writes the leaf of epoch %d and %d roots of epoch %d", i, next.Epoch, len(next.Bundle.roots), next.TrustEpoch)
+	old := m.stored.Serving
+	if !m.servingGone && sameCertificate(old.Pair.Certificate(), next.Pair.Certificate()) && old.Bundle.Equal(next.Bundle) && old.Epoch == next.Epoch && old.TrustEpoch == next.TrustEpoch {
+		m.fail("I6: a write of the leaf that changes nothing")
+	}
+	if n := len(next.Bundle.roots); n < 1 || n > 2 {
+		m.fail("I6: %d roots in the bundle", n)
+	}
+	for _, root := range next.Bundle.roots {
+		if !slices.ContainsFunc(m.history, func(a Authority) bool { return a.Pair.Certificate().Equal(root) }) {
+			m.fail("I3: a root is published whose key was never stored")
+		}
+	}
+	m.stored.Serving, m.servingGone = next, false
+	m.serving++
+	m.writes++
+}
+
+// register applies what the process of a leader knows to one configuration.
+func (m *model) register(i, j int) {
+	own := m.replicas[i].held.Serving
+	have := m.configs[j][len(m.configs[j])-1]
+	if len(own.Bundle.roots) == 0 || own.TrustEpoch < have.epoch || own.TrustEpoch == have.epoch && own.Bundle.Equal(have.bundle) {
+		return
+	}
+	m.configs[j] = append(m.configs[j], version{bundle: own.Bundle, epoch: own.TrustEpoch, at: m.now})
+	m.tell("leader %d registers %d roots of epoch %d in configuration %d", i, len(own.Bundle.roots), own.TrustEpoch, j)
+}
+
+// Time.
+
+func (m *model) pass(d time.Duration) {
+	m.now = m.now.Add(d)
+	m.tell("%s pass", d)
+	for i := range m.seen {
+		for j := range m.seen[i] {
+			// What was replaced longer ago than an API server can be behind is
+			// not in use any more.
+			for at := m.seen[i][j]; at+1 < len(m.configs[j]) && m.now.Sub(m.configs[j][at+1].at) >= m.lag; at++ {
+				m.seen[i][j] = at + 1
+			}
+		}
+	}
+	for i := range m.replicas {
+		m.replicas[i].held = m.replicas[i].held.Tick(m.now, patience)
+	}
+}
+
+// step is one event. Faults that leave nothing to serve are not among them:
+// nothing can be promised then.
+func (m *model) step() {
+	i, j := m.r.IntN(modelReplicas), m.r.IntN(modelConfigs)
+	l := m.r.IntN(modelLeaders)
+	switch p := m.r.IntN(200); {
+	case p < 40:
+		m.decide(l)
+	case p < 80:
+		m.write(l)
+	case p < 105:
+		m.read(i)
+	case p < 125:
+		m.report(i)
+	case p < 135:
+		m.confirm(i)
+	case p < 155:
+		m.register(l, j)
+	case p < 165:
+		a := m.r.IntN(modelAPIServers)
+		m.seen[a][j] += m.r.IntN(len(m.configs[j]) - m.seen[a][j])
+	case p < 185:
+		m.pass(time.Duration(m.r.Int64N(int64([]time.Duration{time.Second, 20 * time.Second, 10 * time.Minute}[m.r.IntN(3)]))))
+	default:
+		m.fault(p, i, l)
+	}
+}
+
+func (m *model) fault(p, i, l int) {
+	switch p {
+	case 185, 186, 187:
+		m.request = fmt.Sprint("rotation ", m.r.Uint32())
+		m.tell("somebody asks for a rotation")
+	case 188, 189:
+		if !m.others(l) {
+			return
+		}
+		m.tell("leader %d crashes", l)
+		m.leaders[l] = modelLeader{}
+		m.startReplica(l)
+	case 190:
+		if m.others(i) {
+			m.startReplica(i)
+		}
+	case 191:
+		m.leaders[l].skew = []time.Duration{40 * day, -2 * time.Hour, 3650 * day, 0, 4 * time.Minute}[m.r.IntN(5)]
+		m.tell("the clock of leader %d is off by %s", l, m.leaders[l].skew)
+	case 192:
+		m.tell("the CA is deleted")
+		m.caGone = true
+		m.ca++
+	case 193:
+		if !m.others(-1) {
+			return
+		}
+		m.tell("the leaf is deleted")
+		m.servingGone = true
+		m.serving++
+	case 194:
+		a := m.history[m.r.IntN(len(m.history))]
+		m.tell("the CA of epoch %d is restored", a.Epoch)
+		m.stored.CA, m.caGone = a, false
+		m.ca++
+	case 195:
+		if !m.others(-1) {
+			return
+		}
+		m.stored.Serving.Pair = Pair{}
+		m.tell("the leaf is damaged")
+		m.serving++
+	case 196:
+		c := m.configs[0]
+		c[len(c)-1].epoch += 2
+		m.tell("somebody writes epoch %d into configuration 0", c[len(c)-1].epoch)
+	case 197, 198:
+		m.tell("an API server refuses replica %d", i)
+		m.replicas[i].held = m.replicas[i].held.Distrusted(m.now)
+	}
+}
+
+// others reports whether somebody else has what is about to be lost.
+func (m *model) others(i int) bool {
+	for j := range m.replicas {
+		if j != i && m.replicas[j].callable && !m.replicas[j].held.Presented().IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// check states what holds in every reachable state.
+func (m *model) check() {
+	for i := range m.replicas {
+		r := &m.replicas[i]
+		if !r.callable {
+			continue
+		}
+		for _, pair := range []Pair{r.held.Serving.Pair, r.held.before} {
+			for a := range m.seen {
+				for j, at := range m.seen[a] {
+					if err := m.verify(pair, m.configs[j][at].bundle); err != nil {
+						m.fail("I1: replica %d presents %s, which API server %d refuses for configuration %d (version %d of %d): %v",
+							i, pair, a, j, at, len(m.configs[j]), err)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (m *model) verify(pair Pair, bundle Bundle) error {
+	if pair.IsZero() {
+		return nil
+	}
+	key := Serial(pair.Certificate()) + string(bundle.PEM())
+	err, known := m.verified[key]
+	if known {
+		return err
+	}
+	if !leads(pair.chain, bundle) {
+		err = fmt.Errorf("no root for %s", pair)
+	}
+	if m.real {
+		got := Verify(pair.chain, bundle, names, m.now)
+		if (got == nil) != (err == nil) {
+			m.t.Fatalf("crypto/x509 says %v, the model %v", got, err)
+		}
+		err = got
+	}
+	m.verified[key] = err
+	return err
+}
+
+// leads reports whether the signatures of a chain lead to a root, which is all
+// of the verification that can differ between states.
+func leads(chain []*x509.Certificate, bundle Bundle) bool {
+	signed := func(c *x509.Certificate) bool { return bundle.Issuer(c) != nil }
+	return signed(chain[0]) || len(chain) > 1 && chain[0].CheckSignatureFrom(chain[1]) == nil && signed(chain[1])
+}
+
+// heal ends all faults and lets everybody act in turn until there is nothing
+// left to do. That this comes to an end is part of the promise.
+func (m *model) heal() {
+	for i := range m.leaders {
+		m.leaders[i].skew = 0
+	}
+	for range 120 {
+		for range 4 {
+			m.decide(0)
+			m.check()
+			m.write(0)
+			m.check()
+		}
+		for i := range m.replicas {
+			m.read(i)
+			m.report(i)
+			m.check()
+			m.confirm(i)
+		}
+		for j := range m.configs {
+			m.register(0, j)
+			m.check()
+		}
+		if m.failure != "" || m.healed() {
+			return
+		}
+		m.pass(time.Minute)
+	}
+	m.fail("it does not come to rest")
+}
+
+func (m *model) healed() bool {
+	s := m.state()
+	a := Next(s, m.observe(0), names, config())
+	if a.Kind != Wait || a.Reason != "" || s.Phase() != PhaseSteady || s.CA.Answered != m.request && m.request != "" {
+		return false
+	}
+	return !slices.ContainsFunc(m.replicas[:], func(r modelReplica) bool {
+		return !r.callable || r.held.FallenBack() || r.held.Serving.Epoch != s.CA.Epoch
+	})
+}
+
+// walk is one run; it returns what was violated.
+func (m *model) walk(steps int) string {
+	for range steps {
+		m.step()
+		m.check()
+		if m.failure != "" {
+			return m.failure
+		}
+	}
+	m.heal()
+	return m.failure
+}
+
+func TestModel(t *testing.T) {
+	seed, walks := mathrand.Uint64(), 25
+	if s := os.Getenv("OSTIARY_MODEL_WALKS"); s != "" {
+		var err error
+		if walks, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var writes, rotations int64
+	for i := range walks {
+		m := newModel(t, seed+uint64(i), Next)
+		m.real = i%5 == 0
+		if failure := m.walk(250); failure != "" {
+			t.Fatalf("seed %d: %s\n%s", seed+uint64(i), failure, strings.Join(m.log, "\n"))
+		}
+		writes += int64(m.writes)
+		rotations += m.stored.CA.Epoch - 1
+	}
+	t.Logf("%d walks, %d writes, %d rotations", walks, writes, rotations)
+	if rotations < int64(walks) {
+		t.Errorf("%d rotations in %d walks: the model does not exercise what it is for", rotations, walks)
+	}
+}
+
+// TestModelBehindForever has API servers that never learn of a new bundle: a
+// rotation with a bridge, and renewals after it, need not care.
+func TestModelBehindForever(t *testing.T) {
+	m := newModel(t, 1, Next)
+	m.lag, m.real = 100*365*day, true
+	m.request = "please"
+	m.heal()
+	for range 2 {
+		m.pass(61 * day)
+		m.heal()
+	}
+	if m.failure != "" || m.stored.CA.Epoch != 2 {
+		t.Fatalf("epoch %d: %s\n%s", m.stored.CA.Epoch, m.failure, strings.Join(m.log, "\n"))
+	}
+}
+
+// TestModelCatches breaks the machine in ways that somebody could take for
+// good, and expects the model to notice each.
+func TestModelCatches(t *testing.T) {
+	mutants := map[string]struct {
+		machine machine
+		want    string
+	}{
+		"publish and switch at once": {func(s State, o Observed, n Names, c Config) Action {
+			o.Published = Publication{Roots: o.Published.Roots, Epoch: o.Published.Epoch, Current: true, For: c.Overlap}
+			a := Next(s, o, n, c)
+			a.Bridged = false
+			return a
+		}, "I1"},
+		"no bridge": {func(s State, o Observed, n Names, c Config) Action {
+			o.Published.For = c.Overlap
+			a := Next(s, o, n, c)
+			a.Bridged = false
+			return a
+		}, "I1"},
+		"retire without asking": {func(s State, o Observed, n Names, c Config) Action {
+			for i := range o.Replicas {
+				o.Replicas[i].Epoch = s.CA.Epoch
+			}
+			return Next(s, o, n, c)
+		}, "I1"},
+		"one rotation after the other": {func(s State, o Observed, n Names, c Config) Action {
+			s.CA.Settled = time.Time{}
+			return Next(s, o, n, c)
+		}, "I1"},
+		"forget what is published": {func(s State, o Observed, n Names, c Config) Action {
+			o.Published.Epoch, o.Memory = 0, State{}
+			for i := range o.Replicas {
+				o.Replicas[i].Epoch = min(o.Replicas[i].Epoch, s.CA.Epoch)
+			}
+			s.Serving.Epoch, s.Serving.TrustEpoch = min(s.Serving.Epoch, s.CA.Epoch), min(s.Serving.TrustEpoch, s.CA.Epoch)
+			return Next(s, o, n, c)
+		}, "I"},
+		"trust one clock": {func(s State, o Observed, n Names, c Config) Action {
+			o.Clocks.Local = o.Clocks.Server
+			return Next(s, o, n, c)
+		}, "I7"},
+		"write again and again": {func(s State, o Observed, n Names, c Config) Action {
+			if a := Next(s, o, n, c); a.Kind != Wait || s.CA.Pair.IsZero() || s.Serving.Pair.IsZero() {
+				return a
+			}
+			return Action{Kind: PublishBundle}
+		}, "I6"},
+	}
+	for name, mutant := range mutants {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(400) {
+				if failure := newModel(t, seed, mutant.machine).walk(250); failure != "" {
+					if !strings.HasPrefix(failure, mutant.want) {
+						continue
+					}
+					t.Logf("caught in walk %d: %s", seed+1, failure)
+					return
+				}
+			}
+			t.Error("the model does not notice")
+		})
+	}
+}

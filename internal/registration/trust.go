@@ -1,0 +1,59 @@
+package registration
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// AnnotationEpoch is the epoch of the trust bundle in a configuration. What is
+// of an older epoch must not take its place.
+const AnnotationEpoch = "admission.ostiary.dev/trust-epoch"
+
+// maxEpoch keeps an edited annotation from leading anywhere.
+const maxEpoch = 1 << 31
+
+// Epoch is the epoch of the trust bundle in a configuration; 0 if it has none.
+func Epoch(c Configuration) int64 {
+	epoch, err := strconv.ParseInt(c.GetAnnotations()[AnnotationEpoch], 10, 64)
+	if err != nil || epoch < 0 || epoch > maxEpoch {
+		return 0
+	}
+	return epoch
+}
+
+// Trust is what API servers are told to trust Ostiary with.
+type Trust struct {
+	// Bundles are the bundles of every webhook that calls the endpoint, each once.
+	Bundles [][]byte
+	// Epoch is the highest of the configurations that hold them.
+	Epoch int64
+}
+
+// TrustIn finds in configurations what concerns an endpoint.
+func TrustIn(configurations []Configuration, endpoint Endpoint) Trust {
+	var out Trust
+	seen := map[string]bool{}
+	for _, c := range configurations {
+		for _, w := range Webhooks(c) {
+			if !endpoint.calledBy(w.ClientConfig) {
+				continue
+			}
+			out.Epoch = max(out.Epoch, Epoch(c))
+			if bundle := w.ClientConfig.CABundle; !seen[string(bundle)] {
+				seen[string(bundle)] = true
+				out.Bundles = append(out.Bundles, slices.Clone(bundle))
+			}
+		}
+	}
+	return out
+}
+
+func (e Endpoint) calledBy(config admissionregistrationv1.WebhookClientConfig) bool {
+	if e.Service != nil {
+		return config.Service != nil && config.Service.Namespace == e.Service.Namespace && config.Service.Name == e.Service.Name
+	}
+	return config.URL != nil && strings.HasPrefix(*config.URL, strings.TrimRight(e.URL, "/")+"/")
+}
