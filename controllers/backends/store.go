@@ -24,6 +24,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/pki"
 )
 
 // maxObjects is how many objects are watched at most.
@@ -36,6 +37,8 @@ type Options struct {
 	Namespace string
 	// Account is Ostiary's account, namespace/name, as messages give it.
 	Account string
+	// Lifetimes say how long issued certificates live; zero fields have defaults.
+	Lifetimes pki.Config
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 	Log   logr.Logger
@@ -48,13 +51,17 @@ type Store struct {
 	options   Options
 	listeners single.Listeners
 	probes    *prober
-	wake      chan struct{}
+	wake      chan struct{} // something may have changed
+	changed   chan struct{} // the same, for those who issue
+	// remembered is the CA that was used last, by the one goroutine that issues.
+	remembered pki.Issuer
 
 	mu       sync.Mutex
 	backends map[types.UID]*backend
 	watches  map[object]*watch
 	lead     context.Context // nil while this replica does not lead
 	running  *sync.WaitGroup // what has been started since it leads
+	issued   map[object]trust
 }
 
 // backend is that of one policy.
@@ -72,8 +79,9 @@ func New(o Options) *Store {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	o.Lifetimes = o.Lifetimes.WithDefaults()
 	o.Account = cmp.Or(o.Account, o.Namespace+"/ostiary")
-	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[object]*watch{}, wake: make(chan struct{}, 1)}
+	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[object]*watch{}, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	s.probes = newProber(o.Client.CoreV1())
 	s.register()
 	return s
@@ -107,7 +115,13 @@ func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 	s.backends = after
 	s.follow()
 	s.resolve()
+	s.tell()
+}
+
+// tell wakes whoever has to look again.
+func (s *Store) tell() {
 	poke(s.wake)
+	poke(s.changed)
 }
 
 // sorted are the backends in the order of their policies' names.
@@ -122,6 +136,9 @@ func (s *Store) follow() {
 		for _, b := range s.sorted() {
 			if from := sourceOf(b.policy.Spec.Backend); from != nil && len(wanted) < maxObjects {
 				wanted[from.object] = true
+			}
+			if o, issued := certificateOf(b); issued && len(wanted) < maxObjects {
+				wanted[o] = true
 			}
 		}
 	}
@@ -140,7 +157,7 @@ func (s *Store) follow() {
 
 func (s *Store) watch(o object) *watch {
 	ctx, stop := context.WithCancel(quiet(s.lead))
-	w := &watch{object: o, client: s.options.Client, changed: func() { poke(s.wake) }, stop: stop}
+	w := &watch{object: o, client: s.options.Client, changed: s.tell, stop: stop}
 	s.running.Go(func() { w.run(ctx) })
 	return w
 }
@@ -186,7 +203,7 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 	case from != nil:
 		w := s.watches[from.object]
 		if w == nil && s.lead != nil {
-			return trust{reason: ReasonCAFailed, message: "too many Secrets and ConfigMaps are followed already: give some policies their caBundle"}
+			return tooMany()
 		}
 		data, problem := from.read(w, s.options.Account)
 		if problem.reason != "" {
@@ -194,12 +211,23 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 		}
 		return b.judged.judge(data, from.String(), now)
 	case spec.Certificate != nil:
+		o, _ := certificateOf(b)
+		if s.watches[o] == nil && s.lead != nil {
+			return tooMany()
+		}
+		if t, known := s.issued[o]; known {
+			return t
+		}
 		return trust{reason: ReasonCAReading, message: "the certificate has yet to be issued"}
 	case len(spec.CABundle) > 0:
 		return b.judged.judge(spec.CABundle, "spec.backend.caBundle", now)
 	default:
 		return trust{reason: ReasonCARead, message: "the backend is verified with the roots of the API server's own host"}
 	}
+}
+
+func tooMany() trust {
+	return trust{reason: ReasonCAFailed, message: "too many Secrets and ConfigMaps are followed already: give some policies their caBundle"}
 }
 
 // Bundle is what the API server is to verify a policy's backend with: what the
@@ -222,6 +250,7 @@ func (s *Store) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	s.begin(ctx, &running)
+	running.Go(func() { s.issue(ctx) })
 	defer s.begin(nil, nil) //nolint:staticcheck // a nil context says that this replica does not lead
 	tick := s.options.Clock.NewTicker(time.Second)
 	defer tick.Stop()
@@ -244,6 +273,7 @@ func (s *Store) begin(lead context.Context, running *sync.WaitGroup) {
 	if lead != nil {
 		return
 	}
+	s.issued = nil
 	for _, b := range s.backends {
 		*b = backend{policy: b.policy} // another replica knows better from now on
 	}

@@ -2,6 +2,7 @@ package backends
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -108,6 +109,9 @@ func (s *source) read(w *watch, account string) (data []byte, problem trust) {
 
 // refusal says why an object cannot be used, and which rule is missing.
 func refusal(err error, o object, account, what, verbs string) trust {
+	if errors.Is(err, errForeignSecret) {
+		return trust{reason: ReasonCARefused, message: fmt.Sprintf("%s: %v", o, err)}
+	}
 	if !apierrors.IsForbidden(err) {
 		return trust{reason: ReasonCAFailed, message: fmt.Sprintf("%s: %s", o, cut(err.Error()))}
 	}

@@ -138,6 +138,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"watch", "", "secrets", "", "ostiary-ca", namespace},
 		{"list", "", "secrets", "", "ostiary-serving", namespace},
 		{"patch", "", "secrets", "", "ostiary-serving", namespace},
+		{"update", "", "secrets", "", "ostiary-backend-ca", namespace},
 	}
 	denied := []permission{
 		{"patch", ours, "webhookpolicies", "", "p", ""},

@@ -1,0 +1,334 @@
+package backends
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/internal/pki"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+const (
+	// issuerName is the Secret, in Ostiary's namespace, of the CA that signs for
+	// backends.
+	issuerName = "ostiary-backend-ca"
+
+	bundleField   = "ca.crt"
+	previousField = "previous.crt"
+	bridgeField   = "bridge.crt"
+	// answeredField is the last request for a new CA that was answered.
+	answeredField = "answered"
+	maxRequest    = 256
+
+	// annotationIssued marks the Secrets that hold what Ostiary issued. What is
+	// not marked is not overwritten.
+	annotationIssued = "admission.ostiary.dev/issued"
+
+	// issueEvery is how often certificates are looked at without a cause, and
+	// issueAgain how soon after the last look at the earliest.
+	issueEvery = 30 * time.Second
+	issueAgain = time.Second
+
+	stepTimeout = 30 * time.Second
+)
+
+// certificateOf is the Secret that a backend wants its certificate in.
+func certificateOf(b *backend) (o object, wanted bool) {
+	spec := b.policy.Spec.Backend
+	if spec.Certificate == nil || spec.Service == nil {
+		return object{}, false
+	}
+	return object{kindSecret, spec.Service.Namespace, spec.Certificate.SecretName}, true
+}
+
+// certificates are the Secrets that are wanted, each with the names of the
+// Services that share it.
+func (s *Store) certificates() map[object]pki.Names {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[object]pki.Names{}
+	for _, b := range s.sorted() {
+		if o, wanted := certificateOf(b); wanted && s.watches[o] != nil {
+			dns := slices.Concat(out[o].DNS, []string{b.policy.Spec.Backend.Service.ServerName()})
+			slices.Sort(dns)
+			out[o] = pki.Names{DNS: slices.Compact(dns)}
+		}
+	}
+	return out
+}
+
+// issue keeps certificates until ctx ends.
+func (s *Store) issue(ctx context.Context) {
+	ctx = quiet(ctx)
+	for ctx.Err() == nil {
+		s.issueAll(ctx)
+		sleep(ctx, issueAgain)
+		timer := time.NewTimer(issueEvery)
+		select {
+		case <-ctx.Done():
+		case <-s.changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (s *Store) issueAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	wanted := s.certificates()
+	if len(wanted) == 0 {
+		return
+	}
+	issued := map[object]trust{}
+	issuer, problem := s.issuer(ctx, wanted)
+	for o, names := range wanted {
+		if problem.reason != "" {
+			issued[o] = problem
+			continue
+		}
+		issued[o] = s.certificate(ctx, issuer, o, names)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	s.issued = issued
+	s.mu.Unlock()
+	poke(s.wake)
+}
+
+// issuer is the CA. It is made when there is none, and followed by another in time.
+func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Issuer, trust) {
+	at := object{kindSecret, s.options.Namespace, issuerName}
+	failed := func(err error) (pki.Issuer, trust) {
+		return pki.Issuer{}, refusal(err, at, s.options.Account, "keep", "get, update")
+	}
+	now := s.options.Clock.Now()
+	stored, err := s.secret(ctx, at)
+	if err != nil {
+		return failed(err)
+	}
+	var have pki.Issuer
+	if stored != nil {
+		have, err = pki.ReadIssuer(stored.Data[corev1.TLSCertKey], stored.Data[corev1.TLSPrivateKeyKey], stored.Data[previousField], stored.Data[bridgeField])
+		if err != nil {
+			s.options.Log.Error(err, "the CA for backends cannot be used, replacing it", "secret", at.String())
+		}
+	}
+	next, why := have, have.Due(s.options.Lifetimes, now)
+	if asked := request(stored); why == "" && asked != "" && asked != string(stored.Data[answeredField]) {
+		why = "somebody asks for it"
+	}
+	switch {
+	case why == "":
+		s.remembered = have
+		return have, trust{}
+	case have.Pair.IsZero() && s.remembered.Due(s.options.Lifetimes, now) == "":
+		next = s.remembered
+	default:
+		roots, known := s.rootsInUse(wanted)
+		if !known {
+			return pki.Issuer{}, trust{reason: ReasonCAReading, message: "the certificates that were issued before are being read"}
+		}
+		if next, err = have.Next(s.options.Lifetimes, roots, now, rand.Reader); err != nil {
+			return failed(err)
+		}
+	}
+	if err := s.storeIssuer(ctx, stored, next); err != nil {
+		return failed(err)
+	}
+	s.options.Log.Info("stored the CA for backends", "secret", at.String(), "reason", why, "certificate", next.Pair.String())
+	s.remembered = next
+	return next, trust{}
+}
+
+// request is what somebody asks for a new CA with, as for Ostiary's own.
+func request(s *corev1.Secret) string {
+	if s == nil {
+		return ""
+	}
+	value := s.Annotations[certificates.RotateAnnotation]
+	return value[:min(len(value), maxRequest)]
+}
+
+// rootsInUse are the roots of what was issued before. They are not known while
+// a Secret is being read.
+func (s *Store) rootsInUse(wanted map[object]pki.Names) (roots []*x509.Certificate, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for o := range wanted {
+		w := s.watches[o]
+		if w == nil || w.problem() != nil {
+			continue
+		}
+		data, ok := w.data()
+		if !ok {
+			return nil, false
+		}
+		found, err := pki.ParseCertificates(data[bundleField])
+		leaf, leafErr := pki.ParseCertificates(data[corev1.TLSCertKey])
+		if err != nil || leafErr != nil {
+			continue
+		}
+		for _, root := range found {
+			if leaf[0].CheckSignatureFrom(root) == nil {
+				roots = append(roots, root)
+			}
+		}
+	}
+	return roots, true
+}
+
+func (s *Store) storeIssuer(ctx context.Context, old *corev1.Secret, i pki.Issuer) error {
+	key, err := i.Pair.KeyPEM()
+	if err != nil {
+		return err
+	}
+	data := map[string][]byte{corev1.TLSCertKey: i.Pair.CertificatePEM(), corev1.TLSPrivateKeyKey: key}
+	for field, c := range map[string]*x509.Certificate{previousField: i.Previous, bridgeField: i.Bridge} {
+		if c != nil {
+			data[field] = pki.EncodeCertificates(c)
+		}
+	}
+	if asked := request(old); asked != "" {
+		data[answeredField] = []byte(asked)
+	}
+	secrets := s.options.Client.CoreV1().Secrets(s.options.Namespace)
+	if old == nil {
+		_, err = secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: issuerName, Labels: map[string]string{registration.LabelManagedBy: registration.ManagedBy}},
+			Type:       corev1.SecretTypeTLS,
+			Data:       data,
+		}, metav1.CreateOptions{})
+		return err
+	}
+	updated := old.DeepCopy()
+	updated.Data = data
+	_, err = secrets.Update(ctx, updated, metav1.UpdateOptions{})
+	return err
+}
+
+// secret reads a Secret past every cache; nil is that there is none.
+func (s *Store) secret(ctx context.Context, o object) (*corev1.Secret, error) {
+	found, err := s.options.Client.CoreV1().Secrets(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return found, err
+}
+
+// certificate sees to one Secret. It writes only where the Secret is not as it
+// should be, as the watch and then the API server show it.
+func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o object, names pki.Names) trust {
+	s.mu.Lock()
+	w := s.watches[o]
+	s.mu.Unlock()
+	const verbs = "get, list, watch, create, patch"
+	if w == nil {
+		return trust{reason: ReasonCAReading, message: "waiting for " + o.String()}
+	}
+	if err := w.problem(); err != nil {
+		return refusal(err, o, s.options.Account, "keep a certificate in", verbs)
+	}
+	seen, known := w.data()
+	if !known {
+		return trust{reason: ReasonCAReading, message: o.String() + " is being read"}
+	}
+	bundle := issuer.Bundle(s.options.Clock.Now()).PEM()
+	leaf, why := s.leafIn(issuer, seen, names, bundle)
+	if why != "" {
+		var err error
+		if leaf, err = s.write(ctx, issuer, o, names, bundle); err != nil {
+			return refusal(err, o, s.options.Account, "keep a certificate in", verbs)
+		}
+	}
+	until := leaf.Certificate().NotAfter.UTC().Format(time.RFC3339)
+	return trust{bundle: bundle, reason: ReasonCARead,
+		message: fmt.Sprintf("%s holds a certificate for %s, valid until %s", o, strings.Join(names.DNS, ", "), until)}
+}
+
+// leafIn is the leaf that a Secret holds, and why that has to be written anew.
+func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Names, bundle []byte) (pki.Pair, string) {
+	leaf, err := pki.ReadPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return pki.Pair{}, err.Error()
+	}
+	if why := issuer.LeafDue(leaf, names, s.options.Lifetimes, s.options.Clock.Now()); why != "" {
+		return pki.Pair{}, why
+	}
+	if !bytes.Equal(data[bundleField], bundle) {
+		return leaf, "the bundle has changed"
+	}
+	return leaf, ""
+}
+
+var errForeignSecret = errors.New("it holds something that Ostiary has not issued: name another Secret, or empty this one")
+
+// write brings a Secret up to date, if it is still as it is read now.
+func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pki.Names, bundle []byte) (pki.Pair, error) {
+	live, err := s.secret(ctx, o)
+	if err != nil {
+		return pki.Pair{}, err
+	}
+	want := corev1apply.Secret(o.name, o.namespace).
+		WithLabels(map[string]string{registration.LabelManagedBy: registration.ManagedBy}).
+		WithAnnotations(map[string]string{annotationIssued: strings.Join(names.DNS, ",")}).
+		WithType(corev1.SecretTypeTLS)
+	var data map[string][]byte
+	if live != nil {
+		if _, ours := live.Annotations[annotationIssued]; !ours && holdsAnything(live.Data) {
+			return pki.Pair{}, errForeignSecret
+		}
+		data = live.Data
+		want = want.WithType(live.Type).WithResourceVersion(live.ResourceVersion)
+	}
+	leaf, why := s.leafIn(issuer, data, names, bundle)
+	if why == "" {
+		return leaf, nil // the watch is behind
+	}
+	if leaf.IsZero() {
+		if leaf, err = issuer.Issue(names, s.options.Lifetimes, s.options.Clock.Now(), rand.Reader); err != nil {
+			return pki.Pair{}, err
+		}
+	}
+	key, err := leaf.KeyPEM()
+	if err != nil {
+		return pki.Pair{}, err
+	}
+	want = want.WithData(map[string][]byte{corev1.TLSCertKey: leaf.CertificatePEM(), corev1.TLSPrivateKeyKey: key, bundleField: bundle})
+	// An apply, because RBAC can limit what it creates by its name.
+	_, err = s.options.Client.CoreV1().Secrets(o.namespace).Apply(ctx, want, metav1.ApplyOptions{FieldManager: registration.FieldManager, Force: true})
+	if err != nil {
+		return pki.Pair{}, err
+	}
+	s.options.Log.Info("wrote the certificate of a backend", "secret", o.String(), "names", names.DNS, "reason", why, "certificate", leaf.String())
+	return leaf, nil
+}
+
+func holdsAnything(data map[string][]byte) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(data)), func(value []byte) bool { return len(value) > 0 })
+}

@@ -1,0 +1,184 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// newStore makes one for an API server that nobody asks in these tests.
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Options{Client: client, Namespace: "ostiary-system"})
+}
+
+func policyWith(name string, b v1alpha1.Backend) *v1alpha1.WebhookPolicy {
+	b.URL = "https://127.0.0.1:1"
+	return &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}, Spec: v1alpha1.WebhookPolicySpec{Backend: &b}}
+}
+
+// A replica that does not lead knows what stands in the policy, and leaves the
+// rest to what is registered.
+func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
+	s := newStore(t)
+	public := policyWith("public", v1alpha1.Backend{})
+	broken := policyWith("broken", v1alpha1.Backend{CABundle: []byte("no")})
+	elsewhere := policyWith("elsewhere", v1alpha1.Backend{CAFrom: &v1alpha1.CASource{Secret: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
+	s.Want([]*v1alpha1.WebhookPolicy{public, broken, elsewhere, {}})
+	for _, tt := range []struct {
+		policy   *v1alpha1.WebhookPolicy
+		wantOK   bool
+		wantLack string
+		passing  bool
+	}{
+		{public, true, ReasonProbing, true},
+		{broken, false, ReasonCARefused, false},
+		{elsewhere, false, ReasonCAReading, true},
+		{policyWith("unknown", v1alpha1.Backend{}), false, ReasonCAReading, true},
+	} {
+		if bundle, ok := s.Bundle(tt.policy); ok != tt.wantOK || bundle != nil {
+			t.Errorf("%s: bundle %q, %t, want none, %t", tt.policy.Name, bundle, ok, tt.wantOK)
+		}
+		r := s.Report(tt.policy)
+		if r.Lack == nil || r.Lack.Reason != tt.wantLack || r.Passing != tt.passing {
+			t.Errorf("%s: report %+v, want the lack %s, passing %t", tt.policy.Name, r, tt.wantLack, tt.passing)
+		}
+	}
+	if len(s.watches) != 0 {
+		t.Errorf("%d objects are watched", len(s.watches))
+	}
+	s.Want(nil)
+	if _, ok := s.Bundle(public); ok {
+		t.Error("what is not wanted is remembered")
+	}
+}
+
+// What a leader knew is not used in its next term: another has led since.
+func TestTermEnds(t *testing.T) {
+	s := newStore(t)
+	elsewhere := policyWith("elsewhere", v1alpha1.Backend{CAFrom: &v1alpha1.CASource{ConfigMap: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
+	s.Want([]*v1alpha1.WebhookPolicy{elsewhere})
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	for watching := false; !watching; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		watching = len(s.watches) == 1
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	b := s.backends[elsewhere.UID]
+	b.good, b.known = []byte("old"), true
+	s.mu.Unlock()
+	end()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if bundle, ok := s.Bundle(elsewhere); ok || len(s.watches) != 0 {
+		t.Errorf("bundle %q, %t, and %d watches are left", bundle, ok, len(s.watches))
+	}
+}
+
+func TestReach(t *testing.T) {
+	now := time.Unix(0, 0)
+	var r reach
+	steps := []struct {
+		err      error
+		wantNews bool
+		wantOK   bool
+	}{
+		{errors.New("refused"), true, false},
+		{errors.New("refused"), false, false},
+		{errors.New("reset"), true, false},
+		{nil, true, true},
+		{nil, false, true},
+		{errors.New("reset"), false, true}, // once is no time
+		{nil, false, true},
+		{errors.New("reset"), false, true},
+		{errors.New("reset"), true, false},
+	}
+	for i, step := range steps {
+		if news := r.ended("it", step.err, now); news != step.wantNews || r.ok != step.wantOK || !r.known {
+			t.Errorf("step %d: news %t, ok %t, want %t, %t", i, news, r.ok, step.wantNews, step.wantOK)
+		}
+	}
+	if r.message != "TLS handshake with it failed: reset" || !r.due.Equal(now.Add(probeAgain)) {
+		t.Errorf("message %q, due %s", r.message, r.due)
+	}
+	epoch := r.epoch
+	if r.again(); !r.due.IsZero() || !r.known || r.epoch == epoch {
+		t.Errorf("%+v is not to be tried at once", r)
+	}
+}
+
+func TestHostOf(t *testing.T) {
+	ports := []corev1.ServicePort{{Port: 443}}
+	for name, tt := range map[string]struct {
+		spec      corev1.ServiceSpec
+		want      string
+		wantError string
+	}{
+		"cluster IP":    {spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: ports}, want: "10.0.0.1"},
+		"external name": {spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.example.com"}, want: "a.example.com"},
+		"headless":      {spec: corev1.ServiceSpec{ClusterIP: "None", Ports: ports}, wantError: "the Service is headless, and the API server calls none: give it a cluster IP"},
+		"another port":  {spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 8443}}}, wantError: "the Service has no port 443"},
+	} {
+		got, err := hostOf(&corev1.Service{Spec: tt.spec}, 443)
+		if got != tt.want || (err == nil) != (tt.wantError == "") || err != nil && err.Error() != tt.wantError {
+			t.Errorf("%s: %q, %v, want %q, %q", name, got, err, tt.want, tt.wantError)
+		}
+	}
+}
+
+// Messages do not change from one handshake to the next, which would be a write
+// of the status each time.
+func TestExplainLeavesOutWhatChanges(t *testing.T) {
+	address := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
+	err := fmt.Errorf("handshake: %w", &net.OpError{Op: "read", Net: "tcp", Source: address(54321), Addr: address(443), Err: errors.New("connection reset by peer")})
+	if got, want := explain(t.Context(), err).Error(), "read tcp 127.0.0.1:443: connection reset by peer"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, want := explain(gone, err).Error(), "no answer within 5s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	o := object{kindConfigMap, "shop", "ca"}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "ca", errors.New("no"))
+	want := trust{reason: ReasonCAForbidden, message: "Ostiary may not read ConfigMap shop/ca: grant its account a/b, by a Role and a RoleBinding in namespace shop, " +
+		`the rule {apiGroups: [""], resources: [configmaps], resourceNames: [ca], verbs: [get]}`}
+	if diff := cmp.Diff(want, refusal(forbidden, o, "a/b", "read", "get"), cmp.AllowUnexported(trust{})); diff != "" {
+		t.Errorf("refusal (-want +got):\n%s", diff)
+	}
+	if got := refusal(errors.New("gone away"), o, "a/b", "read", "get"); got.reason != ReasonCAFailed || got.message != "ConfigMap shop/ca: gone away" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestConsequence(t *testing.T) {
+	if a, b := consequence(admissionregistrationv1.Fail), consequence(admissionregistrationv1.Ignore); a == b {
+		t.Errorf("both are %q", a)
+	}
+}

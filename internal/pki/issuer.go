@@ -1,0 +1,156 @@
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// issuerDomain is what the CA of an [Issuer] may sign for: the names by which
+// API servers call Services.
+const issuerDomain = "svc"
+
+// Issuer is the CA that signs the certificates of Services that are not
+// Ostiary's own. Ostiary's own CA cannot: it is constrained to one name.
+//
+// When it is followed by another, the old one signs the new one's key: the
+// bridge. A leaf that is presented with it is accepted by whoever trusts the old
+// CA, the new one, or both. So the bundles and the leaves may change in any
+// order.
+type Issuer struct {
+	Pair Pair
+	// Previous is the CA that this one follows. It is trusted until it expires.
+	Previous *x509.Certificate
+	// Bridge is this CA's key and name, certified by Previous; nil where the key
+	// of Previous was lost.
+	Bridge *x509.Certificate
+}
+
+// Due says why the issuer has to be replaced; it is empty while it need not be.
+func (i Issuer) Due(c Config, now time.Time) string {
+	if err := i.Pair.checkCA(issuerNames(), now); err != nil {
+		return err.Error()
+	}
+	ca := i.Pair.Certificate()
+	if now.Sub(c.start(ca)) >= min(c.CARenewAfter, ca.NotAfter.Sub(c.start(ca))/2) {
+		return "the CA has reached the age at which it is replaced"
+	}
+	return ""
+}
+
+func issuerNames() Names { return Names{DNS: []string{issuerDomain}} }
+
+// Next makes the issuer that follows. Of one that is lost, remembered are roots
+// that leaves in use may need.
+func (i Issuer) Next(c Config, remembered []*x509.Certificate, now time.Time, random io.Reader) (Issuer, error) {
+	ca, err := newCA(issuerNames(), c, Clocks{Local: now}, random)
+	if err != nil {
+		return Issuer{}, fmt.Errorf("creating a CA for backends: %w", err)
+	}
+	next := Issuer{Pair: ca}
+	if i.Pair.checkCA(issuerNames(), now) == nil {
+		next.Previous = i.Pair.Certificate()
+		if next.Bridge, err = newBridge(i.Pair, ca, random); err != nil {
+			return Issuer{}, fmt.Errorf("bridging two CAs for backends: %w", err)
+		}
+		return next, nil
+	}
+	for _, root := range remembered {
+		if checkIsCA(root) == nil && checkValidity(root, now) == nil {
+			next.Previous = root
+			break
+		}
+	}
+	return next, nil
+}
+
+// Bundle is what certificates of this issuer, and those that the one before has
+// left, are verified with.
+func (i Issuer) Bundle(now time.Time) Bundle {
+	if i.Pair.IsZero() {
+		return Bundle{}
+	}
+	roots := []*x509.Certificate{i.Pair.Certificate()}
+	if i.Previous != nil && !now.After(i.Previous.NotAfter) {
+		roots = append(roots, i.Previous)
+	}
+	return Bundle{roots: canonicalRoots(roots)}
+}
+
+// LeafDue says why a leaf for the names has to be replaced; it is empty while
+// it need not be.
+func (i Issuer) LeafDue(leaf Pair, names Names, c Config, now time.Time) string {
+	if err := leaf.Check(i.Bundle(now), names, now); err != nil {
+		return err.Error()
+	}
+	cert := leaf.Certificate()
+	switch {
+	case !names.equal(cert):
+		return "the names have changed"
+	case now.Sub(c.start(cert)) >= min(c.LeafRenewAfter, cert.NotAfter.Sub(c.start(cert))*2/3):
+		return "the leaf has reached the age at which it is replaced"
+	case cert.CheckSignatureFrom(i.Pair.Certificate()) == nil:
+		return ""
+	case i.Bridge != nil || now.Sub(c.start(i.Pair.Certificate())) >= c.Overlap:
+		return "the CA has changed"
+	}
+	return "" // the new CA has to be known everywhere first
+}
+
+// Issue makes a leaf for the names.
+func (i Issuer) Issue(names Names, c Config, now time.Time, random io.Reader) (Pair, error) {
+	leaf, err := newLeaf(Authority{Pair: i.Pair, Bridge: i.Bridge}, names, c, Clocks{Local: now}, random)
+	if err != nil {
+		return Pair{}, fmt.Errorf("issuing a certificate for a backend: %w", err)
+	}
+	if err := leaf.Check(i.Bundle(now), names, now); err != nil {
+		return Pair{}, fmt.Errorf("checking a new certificate for a backend: %w", err)
+	}
+	return leaf, nil
+}
+
+// ReadIssuer puts an issuer together from PEM. The previous CA and the bridge
+// may be missing.
+func ReadIssuer(chain, key, previous, bridge []byte) (Issuer, error) {
+	pair, err := ReadPair(chain, key)
+	if err != nil {
+		return Issuer{}, err
+	}
+	i := Issuer{Pair: pair}
+	for _, part := range []struct {
+		pem  []byte
+		into **x509.Certificate
+	}{{previous, &i.Previous}, {bridge, &i.Bridge}} {
+		if len(part.pem) == 0 {
+			continue
+		}
+		certs, err := ParseCertificates(part.pem)
+		if err != nil {
+			return Issuer{}, err
+		}
+		if len(certs) != 1 {
+			return Issuer{}, reject(ReasonEncoding, errors.New("several certificates where one is expected"))
+		}
+		*part.into = certs[0]
+	}
+	if i.Bridge != nil && (i.Previous == nil || i.Bridge.CheckSignatureFrom(i.Previous) != nil || !slices.Equal(i.Bridge.RawSubjectPublicKeyInfo, pair.Certificate().RawSubjectPublicKeyInfo)) {
+		i.Bridge = nil // it would break the chain
+	}
+	return i, nil
+}
+
+// ReadPair puts a pair together from PEM.
+func ReadPair(chain, key []byte) (Pair, error) {
+	certs, err := ParseCertificates(chain)
+	if err != nil {
+		return Pair{}, err
+	}
+	k, err := ParseKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return NewPair(certs, k)
+}
