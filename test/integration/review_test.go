@@ -88,12 +88,17 @@ func TestStoredBrokenPolicyCanBeWorkedWith(t *testing.T) {
 		p.Labels = map[string]string{"a": "b"}
 		p.Finalizers = []string{"example.com/hold"}
 	})
-	p, err := c.policy(t.Context(), "stored")
-	must(t, err)
-	saying("nonsense of another kind")(p)
-	if err := c.Update(t.Context(), p); !apierrors.IsInvalid(err) {
-		t.Errorf("changed to something else that is wrong: got %v, want Invalid", err)
-	}
+	await(t).Eventually(func() error { // again, where somebody else wrote it in between
+		p, err := c.policy(t.Context(), "stored")
+		if err != nil {
+			return err
+		}
+		saying("nonsense of another kind")(p)
+		if err := c.Update(t.Context(), p); !apierrors.IsInvalid(err) {
+			return fmt.Errorf("changed to something else that is wrong: got %w, want Invalid", err)
+		}
+		return nil
+	}).Should(Succeed())
 	c.remove(t, "stored")
 	c.change(t, "stored", func(p *v1alpha1.WebhookPolicy) { p.Finalizers = nil })
 	await(t).Eventually(func() bool {
