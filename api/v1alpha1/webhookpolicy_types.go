@@ -156,7 +156,8 @@ type WebhookPolicySpec struct {
 	// breakGlass lets users skip this policy whom RBAC allows the verb
 	// breakglass on it. What it would refuse then passes, and what it would
 	// change stays as it is; the audit log says so. While Ostiary does not
-	// answer, failurePolicy decides about them too. Default false.
+	// answer, failurePolicy decides about them too. A backend is not called for
+	// their requests, of which nothing is noted. Default false.
 	// +optional
 	BreakGlass bool `json:"breakGlass,omitempty"`
 }

@@ -109,6 +109,18 @@ func TestWarnings(t *testing.T) {
 				resource + "the control plane writes endpoints, and writes again what a mutation changes",
 			},
 		},
+		"what the control plane writes, for a backend": {
+			spec: "matchConstraints: {resourceRules: [" + rule("", "v1", "endpoints") + "]}\nbackend: {type: Mutating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\ntimeoutSeconds: 11\n", facts: single,
+			want: []string{
+				"spec.timeoutSeconds: requests wait up to 11 seconds while the backend does not answer, longer than many clients do; choose 10 or less",
+				resource + "the control plane writes endpoints, and is refused while the backend does not answer: set failurePolicy: Ignore",
+				resource + "the control plane writes endpoints, and writes again what a mutation changes",
+			},
+		},
+		"a wildcard for a backend": {
+			spec: "matchConstraints: {resourceRules: [" + rule("*", "*", "*/*") + "]}\nbackend: {type: Validating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\n",
+			want: []string{resource + `"*/*" with failurePolicy Fail: while the backend does not answer, writes to all these resources are refused; name the resources, or set Ignore`},
+		},
 		"a resource of that name elsewhere": {spec: matching(rule("example.com", "v1", "nodes"), "")},
 
 		"a group that is not served":        {spec: matching(rule("app", "v1", "deployments"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group "app": correct it, unless it is still to be installed`}},

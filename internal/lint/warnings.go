@@ -20,18 +20,36 @@ const longTimeout = 10
 // failsClosed reports whether requests are refused while Ostiary does not
 // answer, in one of the phases at least.
 func failsClosed(spec *v1alpha1.WebhookPolicySpec) bool {
+	return dependsOnOstiary(spec) || (spec.Backend != nil && spec.EffectiveFailurePolicy() == admissionregistrationv1.Fail)
+}
+
+// dependsOnOstiary is failsClosed for policies that Ostiary itself answers for.
+func dependsOnOstiary(spec *v1alpha1.WebhookPolicySpec) bool {
 	return (spec.Mutates() && spec.EffectiveFailurePolicy() == admissionregistrationv1.Fail) ||
 		(spec.Validates() && spec.WebhookFailurePolicy() == admissionregistrationv1.Fail)
 }
 
+// answerer is who answers the calls.
+func answerer(spec *v1alpha1.WebhookPolicySpec) string {
+	if spec.Backend != nil {
+		return "the backend"
+	}
+	return "Ostiary"
+}
+
+// mutates reports whether objects are changed, by whomever.
+func mutates(spec *v1alpha1.WebhookPolicySpec) bool {
+	return spec.Mutates() || (spec.Backend != nil && spec.Backend.Type == v1alpha1.BackendMutating)
+}
+
 func (w *warner) timeout(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	if t := spec.EffectiveTimeoutSeconds(); t > longTimeout {
-		w.warn(at.Child("timeoutSeconds"), "requests wait up to %d seconds while Ostiary does not answer, longer than many clients do; choose %d or less", t, longTimeout)
+		w.warn(at.Child("timeoutSeconds"), "requests wait up to %d seconds while %s does not answer, longer than many clients do; choose %d or less", t, answerer(spec), longTimeout)
 	}
 }
 
 func (w *warner) replicas(spec *v1alpha1.WebhookPolicySpec, facts Facts, at *field.Path) {
-	if facts.Replicas == 1 && failsClosed(spec) {
+	if facts.Replicas == 1 && dependsOnOstiary(spec) {
 		w.warn(at.Child("failurePolicy"), "Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more")
 	}
 }
@@ -79,9 +97,9 @@ func (w *warner) rules(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 
 func (w *warner) wide(spec *v1alpha1.WebhookPolicySpec, entry string, at *field.Path) {
 	if failsClosed(spec) {
-		w.warn(at, "%q with failurePolicy Fail: while Ostiary does not answer, writes to all these resources are refused; name the resources, or set Ignore", entry)
+		w.warn(at, "%q with failurePolicy Fail: while %s does not answer, writes to all these resources are refused; name the resources, or set Ignore", entry, answerer(spec))
 	}
-	if spec.Mutates() {
+	if mutates(spec) {
 		w.warn(at, "%q with mutations: they reach what controllers write, and write again when it is changed; name the resources", entry)
 	}
 }
@@ -91,9 +109,9 @@ func (w *warner) vital(spec *v1alpha1.WebhookPolicySpec, resource string, at *fi
 		return
 	}
 	if failsClosed(spec) {
-		w.warn(at, "the control plane writes %s, and is refused while Ostiary does not answer: set failurePolicy: Ignore", resource)
+		w.warn(at, "the control plane writes %s, and is refused while %s does not answer: set failurePolicy: Ignore", resource, answerer(spec))
 	}
-	if spec.Mutates() {
+	if mutates(spec) {
 		w.warn(at, "the control plane writes %s, and writes again what a mutation changes", resource)
 	}
 }

@@ -22,6 +22,9 @@ const (
 	// maxBackendName leaves room for what stands around a policy's name in
 	// those of its configuration and its webhook.
 	maxBackendName = 200
+
+	// breakGlassName is of the matchCondition for breakGlass.
+	breakGlassName = "may-not-break-glass"
 )
 
 // foreign is what a webhook is called with that Ostiary does not host.
@@ -72,9 +75,24 @@ func newForeign(policy *v1alpha1.WebhookPolicy) membership {
 	m.foreign = &foreign{
 		client:     backendClient(b),
 		versions:   slices.Clone(b.AdmissionReviewVersions),
-		conditions: slices.Clone(policy.Spec.MatchConditions),
+		conditions: foreignConditions(policy),
 	}
 	return m
+}
+
+// foreignConditions are those of the policy. Ostiary is not asked about the
+// requests, so the API server itself has to ask whether their users may skip
+// the policy; where it gets no answer, they may not.
+func foreignConditions(policy *v1alpha1.WebhookPolicy) []admissionregistrationv1.MatchCondition {
+	conditions := slices.Clone(policy.Spec.MatchConditions)
+	if !policy.Spec.BreakGlass {
+		return conditions
+	}
+	return append(conditions, admissionregistrationv1.MatchCondition{
+		Name: breakGlassName,
+		Expression: fmt.Sprintf("!authorizer.group('%s').resource('webhookpolicies').name('%s').check('breakglass').allowed()",
+			v1alpha1.GroupName, policy.Name),
+	})
 }
 
 // backendGroup has a hash instead of a name that is too long. No policy can be
@@ -182,17 +200,20 @@ func checkBackendAlone(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.E
 	return errs
 }
 
-// checkConditions leaves room for the guard.
+// checkConditions leaves room for those that Ostiary adds.
 func checkConditions(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range spec.MatchConditions {
-		if c.Name == guardName {
+		if c.Name == guardName || c.Name == breakGlassName {
 			errs = append(errs, field.Invalid(at.Index(i).Child("name"), c.Name, "choose another name: Ostiary has a condition of this name"))
 		}
 	}
-	guards := len(guardConditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate)))
-	if n := len(spec.MatchConditions); n+guards > maxConditions {
-		errs = append(errs, field.TooMany(at, n, maxConditions-guards))
+	added := len(guardConditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate)))
+	if spec.BreakGlass {
+		added++
+	}
+	if n := len(spec.MatchConditions); n+added > maxConditions {
+		errs = append(errs, field.TooMany(at, n, maxConditions-added))
 	}
 	return errs
 }

@@ -195,6 +195,16 @@ func TestCheckBackend(t *testing.T) {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(64) },
 			want: []string{"spec.matchConditions: Too many: 64: must have at most 63 items"},
 		},
+		"63 conditions beside the guard and breakGlass": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions, s.BreakGlass = conditions(63), true },
+			want: []string{"spec.matchConditions: Too many: 63: must have at most 62 items"},
+		},
+		"a condition named as that of breakGlass": {
+			edit: func(s *v1alpha1.WebhookPolicySpec) {
+				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "may-not-break-glass", Expression: "true"}}
+			},
+			want: []string{`spec.matchConditions[0].name: Invalid value: "may-not-break-glass": choose another name: Ostiary has a condition of this name`},
+		},
 		"64 conditions where no guard is needed": {edit: func(s *v1alpha1.WebhookPolicySpec) {
 			s.MatchConditions = conditions(64)
 			s.MatchConstraints.ResourceRules[0].APIGroups = []string{"apps"}

@@ -179,6 +179,27 @@ func TestBreakGlassForAll(t *testing.T) {
 	await(t).Eventually(func() error { _, err := caller.deploy(t.Context(), namespace, "d"); return err }).Should(Succeed())
 }
 
+// About a backend the API server itself asks, whether the backend answers or not.
+func TestBreakGlassOfABackend(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	url := "https://" + freeAddress() // where nobody listens
+	c.apply(t, newPolicy("foreign-glass", namespace, skippable, func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.Validations = nil
+		p.Spec.MatchConstraints.ResourceRules[0] = rule("apps", "deployments", "CREATE")
+		p.Spec.Backend = &v1alpha1.Backend{Type: v1alpha1.BackendValidating, URL: url, AdmissionReviewVersions: []string{"v1"}, SideEffects: "None"}
+	}))
+	c.awaitCondition(t, "foreign-glass", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
+	caller, user := c.as(t, namespace, "caller", onCall), c.as(t, namespace, "user")
+	c.may(t, "caller", onCall, "foreign-glass")
+	await(t).Eventually(func() bool { _, err := user.deploy(t.Context(), namespace, "d"); return unreachable(err) }).Should(BeTrue())
+	await(t).Eventually(func() error { _, err := caller.deploy(t.Context(), namespace, "d"); return err }).Should(Succeed())
+	if _, err := user.deploy(t.Context(), namespace, "d"); !unreachable(err) {
+		t.Errorf("who may not skip it: got %v, want the API server's refusal", err)
+	}
+}
+
 // may lets a group skip a policy.
 func (c *cluster) may(t *testing.T, name, group, policy string) {
 	t.Helper()
