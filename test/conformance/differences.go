@@ -54,6 +54,7 @@ func knownDifferences() []difference {
 		{name: "exempt-namespaces", row: "namespaces that the cluster lives in", normalise: exemptNamespaces},
 		{name: "critical-resources", row: "resources that keep the cluster going", normalise: criticalResources},
 		{name: "unknown-param-kind", row: "a `paramKind` that does not exist", normalise: unknownParamKinds},
+		{name: "undeclared-fields", row: "errors beside that of an undeclared field", normalise: undeclaredFields},
 		{name: "mutation-errors", row: "errors of mutations", normalise: mutationErrors},
 		{name: "several-denials", row: "several denials", normalise: severalDenials},
 		{name: "several-audited", row: "failures of several bindings in the audit log", normalise: severalAudited},

@@ -76,6 +76,27 @@ func subresourceKinds(c *comparison) bool {
 	}) && c.agree()
 }
 
+var typedErrors = regexp.MustCompile(`( object to typed object: )(?:errors:(?:\n +\.[^\n]*)+|\.[^\n]*)`)
+
+// undeclaredFields: structured-merge-diff looks at the fields of an object in
+// the order of a Go map, and at no more of them after one that is not declared.
+// Which errors an engine tells beside that is chance.
+func undeclaredFields(c *comparison) bool {
+	found := false
+	shorten := func(s string) string {
+		return typedErrors.ReplaceAllStringFunc(s, func(errs string) string {
+			if !strings.Contains(errs, ": field not declared in schema") {
+				return errs
+			}
+			found = true
+			return typedErrors.ReplaceAllString(errs, "${1}a field that is not declared")
+		})
+	}
+	c.native.texts(shorten)
+	c.ours.texts(shorten)
+	return found
+}
+
 // customScales: the native engine cannot convert the mutated Scale of a custom
 // resource. With failurePolicy Ignore nobody hears of it.
 func customScales(c *comparison) bool {
