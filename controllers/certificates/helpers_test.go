@@ -127,6 +127,16 @@ func (w *world) secret(name string) *corev1.Secret {
 	return s
 }
 
+// ask asks for a rotation, as an operator does.
+func (w *world) ask(value string) {
+	w.t.Helper()
+	s := w.secret(defaultCAName)
+	s.Annotations = map[string]string{RotateAnnotation: value}
+	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(context.Background(), s, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // put writes a Secret whatever stands there.
 func (w *world) put(name string, data map[string][]byte) {
 	w.t.Helper()

@@ -288,11 +288,7 @@ func TestRotationOnRequest(t *testing.T) {
 	bundle, address := watcher.Bundle(), w.serve(watcher)
 	w.clock.Step(16 * time.Minute) // since the last rotation
 	for i := range 2 {
-		s := w.secret(defaultCAName)
-		s.Annotations = map[string]string{RotateAnnotation: "now, please"}
-		if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		w.ask("now, please")
 		g.Eventually(func() int64 {
 			w.clock.Step(time.Second)
 			if _, err := w.servedSerial(address, bundle); err != nil {
@@ -326,11 +322,7 @@ func TestFallback(t *testing.T) {
 	w.settled(watcher)
 	w.options.Registerer = nil
 	first := watcher.Fingerprint()
-	s := w.secret(defaultCAName)
-	s.Annotations = map[string]string{RotateAnnotation: "now, please"}
-	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.ask("now, please")
 	g.Eventually(watcher.Fingerprint, patience, pause).ShouldNot(Equal(first))
 	second := watcher.Fingerprint()
 	g.Expect(watcher.Committed()).To(Equal(int64(1)))
@@ -552,6 +544,37 @@ func TestOptions(t *testing.T) {
 					t.Errorf("%s: %s", what, diff)
 				}
 			}
+		})
+	}
+}
+
+// TestWrongClock has a leader whose clock is wrong and an API server whose clock
+// is right: nothing is made anew, and no rotation begins.
+func TestWrongClock(t *testing.T) {
+	for name, wrong := range map[string]time.Duration{"ahead": 40 * day, "far ahead": 3650 * day, "behind": -2 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			g, w := NewWithT(t), newWorld(t)
+			right := w.clock.Now()
+			w.options.ServerTime = func() time.Time { return right }
+			watcher := w.startWatcher()
+			w.startKeeper()
+			before := w.settled(watcher)
+			bundle, address := watcher.Bundle(), w.serve(watcher)
+			w.clock.SetTime(right.Add(wrong))
+			w.ask("now, please")
+			g.Eventually(w.log.String, patience, pause).Should(ContainSubstring("a rotation was asked for, but the clocks of this replica and of the API server disagree"))
+			g.Expect(watcher.Ready()).To(Succeed())
+			g.Expect(testutil.ToFloat64(watcher.metrics.skew)).To(BeNumerically("~", wrong.Seconds(), 120))
+			after, err := w.state()
+			if err != nil || after.CA.Epoch != before.CA.Epoch {
+				t.Errorf("epoch %d, error %v; want the CA of before", after.CA.Epoch, err)
+			}
+			w.clock.SetTime(right) // for the client below
+			if _, err := w.servedSerial(address, bundle); err != nil {
+				t.Errorf("by the right clock: %v", err)
+			}
+			w.ask("still") // a fake clock's timers go back with it
+			g.Eventually(func() int64 { return w.settled(watcher).CA.Epoch }, patience, pause).Should(Equal(before.CA.Epoch+1), "when the clock is right again")
 		})
 	}
 }

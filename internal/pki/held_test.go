@@ -1,0 +1,129 @@
+package pki
+
+import (
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestHeld follows one replica through what it may find in the Secret.
+func TestHeld(t *testing.T) {
+	first, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	stranger, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	bridged := first
+	for range 2 {
+		o := calm(bridged, epoch0)
+		o.Request = "please"
+		var err error
+		if bridged, err = Apply(bridged, Next(bridged, o, names, config()), o, names, config(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unbridged := Serving{Pair: stranger.Serving.Pair, Bundle: mustBundle(t, first.CA.Pair, stranger.CA.Pair), Epoch: 2, TrustEpoch: 2}
+	onlyBundle := Serving{Bundle: unbridged.Bundle, TrustEpoch: 2}
+	holding := func(s Serving) Held { return Held{Serving: s} }
+	live := []Bundle{first.Serving.Bundle}
+	tests := map[string]struct {
+		held       Held
+		stored     Serving
+		live       []Bundle
+		now        time.Time
+		wantReason Reason // why the pair is refused
+		wantEpoch  int64  // that is presented
+		wantTrust  int64
+	}{
+		"the first":                              {Held{}, first.Serving, nil, epoch0, "", 1, 1},
+		"the first, untrusted: better than none": {Held{}, stranger.Serving, live, epoch0, "", 1, 1},
+		"a bridge":                               {holding(first.Serving), bridged.Serving, live, epoch0, "", 2, 2},
+		"a CA that nobody knows":                 {holding(first.Serving), unbridged, live, epoch0, ReasonChain, 1, 2},
+		"a CA that all know":                     {holding(first.Serving), unbridged, []Bundle{unbridged.Bundle}, epoch0, "", 2, 2},
+		"a bundle alone":                         {holding(first.Serving), onlyBundle, live, epoch0, ReasonEncoding, 1, 2},
+		"a bundle that ends what is served":      {holding(first.Serving), stranger.Serving, live, epoch0, ReasonChain, 1, 1},
+		"an older copy":                          {holding(bridged.Serving), first.Serving, nil, epoch0, ReasonEpoch, 2, 2},
+		"an older copy, but own has expired":     {holding(bridged.Serving), Serving{Pair: mustLeaf(t, first.CA.Pair, names, epoch0.Add(99*day)), Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 1}, nil, epoch0.Add(100 * day), "", 1, 2},
+		"nothing":                                {holding(first.Serving), Serving{}, live, epoch0, ReasonEncoding, 1, 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := tc.held.Accept(tc.stored, tc.live, names, at(tc.now), tc.now)
+			var rejected *RejectedError
+			switch errors.As(err, &rejected); {
+			case tc.wantReason == "" && err != nil, tc.wantReason != "" && (rejected == nil || rejected.Reason != tc.wantReason):
+				t.Errorf("error = %v, want reason %q", err, tc.wantReason)
+			}
+			if got.PresentedEpoch() != tc.wantEpoch || got.Serving.TrustEpoch != tc.wantTrust {
+				t.Errorf("presents epoch %d, trusts %d; want %d and %d", got.PresentedEpoch(), got.Serving.TrustEpoch, tc.wantEpoch, tc.wantTrust)
+			}
+		})
+	}
+}
+
+// TestTrial: what a replica has reported it does not take back.
+func TestTrial(t *testing.T) {
+	first, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	second := first.Serving
+	second.Pair, second.Epoch = mustLeaf(t, first.CA.Pair, names, epoch0), 2
+	p := Patience{Trial: time.Minute, Fallback: time.Hour}
+	swapped, err := Held{Serving: first.Serving}.Accept(second, nil, names, at(epoch0), epoch0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fallen := swapped.Tick(epoch0.Add(30*time.Second), p).Distrusted(epoch0.Add(30 * time.Second))
+	over := swapped.Tick(epoch0.Add(time.Minute), p)
+	tests := map[string]struct {
+		held                     Held
+		wantPresented, wantFloor int64
+	}{
+		"on trial":               {swapped, 2, 1},
+		"fallen back":            {fallen, 1, 1},
+		"fallen back for long":   {fallen.Tick(epoch0.Add(time.Hour), p), 1, 1},
+		"once more":              {fallen.Tick(epoch0.Add(time.Hour+30*time.Second), p), 2, 2},
+		"the trial is over":      {over, 2, 2},
+		"distrusted afterwards":  {over.Distrusted(epoch0.Add(2 * time.Minute)), 2, 2},
+		"distrusted with no way": {Held{Serving: first.Serving}.Distrusted(epoch0), 1, 1},
+		"nothing":                {Held{}, 0, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.held.PresentedEpoch(); got != tc.wantPresented {
+				t.Errorf("presents epoch %d, want %d", got, tc.wantPresented)
+			}
+			if got := tc.held.Committed(); got != tc.wantFloor {
+				t.Errorf("reports epoch %d, want %d", got, tc.wantFloor)
+			}
+		})
+	}
+}
+
+// TestHeldCheck is what readiness says.
+func TestHeldCheck(t *testing.T) {
+	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	stranger, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	own, other := s.Serving.Bundle, stranger.Serving.Bundle
+	tests := map[string]struct {
+		held Held
+		live []Bundle
+		now  time.Time
+		want string
+	}{
+		"good":                   {Held{Serving: s.Serving}, []Bundle{own}, epoch0, ""},
+		"nothing registered":     {Held{Serving: s.Serving}, nil, epoch0, ""},
+		"one was edited":         {Held{Serving: s.Serving}, []Bundle{other, own}, epoch0, ""},
+		"nothing held":           {Held{}, nil, epoch0, "no certificate"},
+		"none trusts it":         {Held{Serving: s.Serving}, []Bundle{other}, epoch0, "the registered configurations do not trust it: x509: certificate signed by unknown authority"},
+		"less than a day left":   {Held{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day + time.Hour), "it expires in 23h0m0s, less than 24h0m0s: it should have been renewed long ago"},
+		"a day and an hour left": {Held{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day - time.Hour), ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got string
+			if err := tc.held.Check(tc.live, names, config(), at(tc.now)); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("Check() = %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package registration
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+func TestTrustIn(t *testing.T) {
+	service := Endpoint{Service: &Service{Namespace: "ostiary-system", Name: "ostiary-webhook", Port: 443}}
+	url := Endpoint{URL: "https://192.0.2.1:9443"}
+	config := func(epoch string, clients ...admissionregistrationv1.WebhookClientConfig) Configuration {
+		c := NewConfiguration(PhaseMutate)
+		c.SetAnnotations(map[string]string{AnnotationEpoch: epoch})
+		var webhooks []webhook
+		for _, client := range clients {
+			webhooks = append(webhooks, webhook{ClientConfig: client})
+		}
+		setWebhooks(c, webhooks)
+		return c
+	}
+	of := func(e Endpoint, bundle string) admissionregistrationv1.WebhookClientConfig {
+		return e.clientConfig("/mutate/x", []byte(bundle))
+	}
+	foreign := of(Endpoint{Service: &Service{Namespace: "shop", Name: "checks", Port: 443}}, "theirs")
+	near := of(Endpoint{URL: "https://192.0.2.1:94430"}, "theirs")
+	tests := map[string]struct {
+		endpoint       Endpoint
+		configurations []Configuration
+		want           Trust
+	}{
+		"nothing":              {service, nil, Trust{}},
+		"each bundle once":     {service, []Configuration{config("2", of(service, "a"), of(service, "b")), config("3", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a"), []byte("b")}, Epoch: 3}},
+		"somebody else's":      {service, []Configuration{config("9", foreign), config("1", foreign, of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 1}},
+		"by URL":               {url, []Configuration{config("1", of(url, "a"), near, of(service, "b"))}, Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 1}},
+		"an emptied bundle":    {service, []Configuration{config("1", of(service, ""))}, Trust{Bundles: [][]byte{{}}, Epoch: 1}},
+		"no number":            {service, []Configuration{config("newest", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
+		"a negative number":    {service, []Configuration{config("-1", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
+		"a number out of hand": {service, []Configuration{config("4611686018427387904", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := TrustIn(tc.configurations, tc.endpoint)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestEpochIsWritten(t *testing.T) {
+	for epoch, want := range map[int64]int64{0: 0, 7: 7} {
+		plan := Build(Input{Policies: samePolicies(3, "pods"), Endpoint: Endpoint{URL: "https://h"}, Epoch: epoch})
+		for _, g := range plan.Groups {
+			if got := Epoch(g.Configuration); got != want {
+				t.Errorf("epoch = %d, want %d", got, want)
+			}
+		}
+		if len(plan.Groups) == 0 {
+			t.Error("nothing is planned")
+		}
+	}
+}
