@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -17,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -162,6 +165,48 @@ spec:
 		if len(a.warnings) != wantWarnings {
 			t.Errorf("%s: warnings %q, want %d", resource, a.warnings, wantWarnings)
 		}
+	}
+}
+
+// A thousand policies applied at once keep nobody waiting who asks for a decision.
+func TestManyPoliciesReviewedAtOnce(t *testing.T) {
+	c := install(t)
+	c.reviewing(t, true)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("beside-reviews", namespace))
+	c.awaitDenied(t, namespace, "beside-reviews")
+	ctx, cancel := context.WithCancel(t.Context())
+	var answered, reviewed, unreviewed atomic.Int64
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				if err := c.probe(t.Context(), namespace, bad); !deniedBy(err, "beside-reviews") {
+					t.Errorf("got %v, want a denial", err)
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	workqueue.ParallelizeUntil(ctx, 100, 1000, func(i int) {
+		p := newPolicy("reviewed-at-once", "nowhere", saying("nonsense"))
+		for j := range 4 {
+			p.Spec.Variables = append(p.Spec.Variables, admissionregistrationv1.Variable{Name: fmt.Sprintf("v%d", j), Expression: fmt.Sprintf(`object.data["%d"].startsWith("%d")`, i, j)})
+		}
+		switch err := c.Create(t.Context(), p, client.DryRunAll); {
+		case apierrors.IsInvalid(err):
+			reviewed.Add(1)
+		case err == nil:
+			unreviewed.Add(1)
+		default:
+			t.Error(err)
+		}
+	})
+	cancel()
+	asking.Wait()
+	t.Logf("%d reviewed, %d not; %d requests answered meanwhile", reviewed.Load(), unreviewed.Load(), answered.Load())
+	if reviewed.Load() == 0 || answered.Load() == 0 {
+		t.Error("nothing was reviewed, or nobody was answered")
 	}
 }
 
