@@ -33,6 +33,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/backends"
+	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/configurations"
 	"github.com/ostiary/ostiary/controllers/leadership"
@@ -70,6 +71,7 @@ type replica struct {
 	keeper   *certificates.Keeper
 	server   *webhooks.Server
 	hosted   *backends.Store
+	prober   *canary.Prober
 	register *configurations.Reconciler
 	report   *status.Reconciler
 
@@ -335,6 +337,22 @@ func (r *replica) addLeader() error {
 	if err != nil {
 		return err
 	}
+	endpoint, err := endpointOf(r.options)
+	if err != nil {
+		return err
+	}
+	recorder := r.manager.GetEventRecorder("ostiary")
+	r.prober = canary.NewProber(canary.Options{
+		Client:        r.manager.GetClient(),
+		Config:        r.config,
+		Namespace:     r.options.Namespace,
+		Endpoint:      endpoint,
+		Bundle:        r.watcher.Bundle,
+		BundleChanged: r.watcher.Subscribe(),
+		Events:        recorder,
+		Log:           r.log.WithName("canary"),
+		Registerer:    ctrlmetrics.Registry,
+	})
 	gate := &configurations.Gate{Live: r.replicas.Live, Subscribe: r.replicas.Subscribe, Self: r.identity}
 	r.register = &configurations.Reconciler{
 		Client:     r.manager.GetClient(),
@@ -344,19 +362,21 @@ func (r *replica) addLeader() error {
 		Contests:   configurations.NewContests(ctrlmetrics.Registry),
 		Clock:      clock.RealClock{},
 		Own:        own,
+		Proof:      r.prober,
 		Gate:       gate,
 		Registered: configurations.NewGauge(ctrlmetrics.Registry),
 	}
 	r.report = &status.Reconciler{
 		Client: r.manager.GetClient(),
 		Store:  r.store,
-		Events: r.manager.GetEventRecorder("ostiary"),
+		Events: recorder,
 		Clock:  clock.RealClock{},
 
 		Params: r.around.params, Schemas: r.around.schemas, Types: r.around.types,
 		Contests: r.register.Contests, Backends: r.hosted,
 		Warnings: r.warnings,
 		Gate:     gate,
+		Proof:    r.prober,
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -378,6 +398,7 @@ func (r *replica) lead(ctx context.Context) error {
 	group.Go(func() error { return r.around.types.Run(ctx) })
 	group.Go(func() error { return r.hosted.Run(ctx) })
 	group.Go(func() error { return r.replicas.Sweep(ctx) })
+	group.Go(func() error { return r.prober.Run(ctx) })
 	for _, build := range []func(cache.Cache, logr.Logger) (controller.Controller, error){r.register.Controller, r.report.Controller} {
 		c, err := build(r.manager.GetCache(), r.log.WithName("leader"))
 		if err != nil {

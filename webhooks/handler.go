@@ -101,7 +101,7 @@ func (h *handler) review(ctx context.Context, phase Phase, group string, body []
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	response, err := h.evaluator.Evaluate(ctx, phase, group, request)
+	response, err := h.evaluate(ctx, phase, group, request)
 	if err == nil && response == nil {
 		err = errors.New("the evaluator returned no response")
 	}
@@ -114,6 +114,13 @@ func (h *handler) review(ctx context.Context, phase Phase, group string, body []
 		return nil, h.evaluationFailed(fmt.Errorf("encoding the answer: %w", err), phase, group, request, timeout)
 	}
 	return answer, nil
+}
+
+func (h *handler) evaluate(ctx context.Context, phase Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	if phase == canaryPhase {
+		return canary(request), nil
+	}
+	return h.evaluator.Evaluate(ctx, phase, group, request)
 }
 
 func (h *handler) evaluationFailed(err error, phase Phase, group string, request *admissionv1.AdmissionRequest, timeout time.Duration) error {
@@ -171,6 +178,9 @@ func route(u *url.URL) (Phase, string) {
 			group, ok := strings.CutPrefix(u.Path, "/"+string(phase)+"/")
 			if ok && isSubdomain(group) {
 				return phase, group
+			}
+			if u.Path == registration.CanaryPath+string(phase) {
+				return canaryPhase, string(phase)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		panics:          panics,
 		handshakeErrors: map[string]prometheus.Counter{},
 	}
-	for _, phase := range []Phase{Validate, Mutate, Review, otherPhase} {
+	for _, phase := range []Phase{Validate, Mutate, Review, canaryPhase, otherPhase} {
 		m.duration[phase] = duration.WithLabelValues(string(phase))
 		m.requests[phase] = map[int]prometheus.Counter{}
 		for _, code := range answerCodes() {

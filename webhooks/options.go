@@ -17,12 +17,14 @@ import (
 // Phase is the admission phase that a request belongs to. It is the first element of the path that is called.
 type Phase string
 
-// The two phases, and the review of Ostiary's own policies, which has a path and no groups. Requests to any other path
-// are counted under the phase "other" and answered with 404.
+// The two phases, the review of Ostiary's own policies, which has a path and no groups, and the canaries. Requests to
+// any other path are counted under the phase "other" and answered with 404.
 const (
 	Validate Phase = "validate"
 	Mutate   Phase = "mutate"
 	Review   Phase = "review"
+
+	canaryPhase Phase = "canary"
 
 	otherPhase Phase = "other"
 )

@@ -22,6 +22,8 @@ const (
 	// ConditionRegistered is true when a webhook configuration that carries
 	// the policy has been observed in the API server.
 	ConditionRegistered = "Registered"
+	// ConditionEffective is true when API servers have been shown to reach Ostiary.
+	ConditionEffective = "Effective"
 	// ConditionReady is true when the policy is in force.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present and true while work on the policy goes on.

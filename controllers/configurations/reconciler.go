@@ -36,6 +36,9 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 	// Own is what is registered for Ostiary itself. Nil is allowed.
 	Own Own
+	// Proof tells whether API servers reach Ostiary: until they do, nothing fails
+	// closed. Nil takes it for granted.
+	Proof Proof
 	// Gate keeps back what replicas cannot serve yet. Nil keeps nothing back.
 	Gate *Gate
 	// Registered counts the configurations in the API server, by phase.
@@ -87,6 +90,9 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	if r.Gate != nil {
 		sources = append(sources, single.Signals(r.Gate.Subscribe, single.Enqueue))
 	}
+	if r.Proof != nil {
+		sources = append(sources, single.Signals(r.Proof.Subscribe, single.Enqueue))
+	}
 	for _, s := range sources {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the configuration controller: %w", err)
@@ -110,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	p := newPass(observed)
 	p.gate = r.Gate.open(ctx, state)
-	changes := registration.Diff(state.Plan, observed)
+	changes := registration.Diff(r.promoted(state.Plan, observed), observed)
 	if err := r.write(ctx, p, changes); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -103,6 +103,10 @@ func (s *State) Registered(e *Entry) (refs []v1alpha1.WebhookReference, ok bool,
 	return s.View.Registered(e.stand().prepared)
 }
 
+// Held reports whether the policy is registered, and not yet with the
+// failurePolicy Fail that it asks for.
+func (s *State) Held(e *Entry) bool { return s.View.Held(e.stand().prepared) }
+
 // State is what is loaded, nil before the first load.
 func (s *Store) State() *State { return s.state.Load() }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/backends"
+	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/single"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -60,11 +61,20 @@ type Backends interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
+// Proof knows whether API servers reach Ostiary.
+type Proof interface {
+	Verdict(phase registration.Phase) canary.Verdict
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // beside is what is known of a policy beside its being compiled and registered.
 type beside struct {
 	lack lack
 	// kept says which replica the registration waits for.
-	kept  string
+	kept string
+	// proof is the verdict about the phases that the policy is called in, nil
+	// where nobody asks.
+	proof *canary.Verdict
 	types *admissionregistrationv1.TypeChecking
 	// contests may be nil.
 	contests Contests
@@ -114,6 +124,9 @@ func (r *Reconciler) beside(p *v1alpha1.WebhookPolicy) beside {
 			b.lack = lack{reason: c.Reason, message: c.Message, passing: report.Passing}
 		}
 	}
+	if r.Proof != nil && p.Spec.Backend == nil {
+		b.proof = r.verdict(&p.Spec)
+	}
 	return b
 }
 
@@ -128,6 +141,20 @@ func (b beside) setBackend(list *[]metav1.Condition, generation int64, now metav
 	for _, c := range b.backend.Conditions {
 		set(list, c, generation, now)
 	}
+}
+
+// verdict is that of the phase, among those that a policy is called in, in which
+// API servers do not reach Ostiary, if there is one.
+func (r *Reconciler) verdict(spec *v1alpha1.WebhookPolicySpec) *canary.Verdict {
+	validate := r.Proof.Verdict(registration.PhaseValidate)
+	if !spec.Mutates() {
+		return &validate
+	}
+	mutate := r.Proof.Verdict(registration.PhaseMutate)
+	if mutate.Status == metav1.ConditionTrue && spec.Validates() {
+		return &validate
+	}
+	return &mutate
 }
 
 func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
@@ -176,6 +203,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	}
 	if r.Contests != nil {
 		go follow(r.Contests.Subscribe(ctx))
+	}
+	if r.Proof != nil {
+		go follow(r.Proof.Subscribe(ctx))
 	}
 	if r.Gate != nil {
 		go follow(r.Gate.Changes(ctx))

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/policies"
 )
 
@@ -64,6 +65,8 @@ type facts struct {
 	inForce    int64  // the generation that is registered, or to be
 	contested  string // who keeps changing what is registered
 	kept       string // which replica has not loaded it
+	proof      *canary.Verdict
+	held       bool // at failurePolicy Ignore
 }
 
 // observe makes the status that a policy should have. It keeps the transition
@@ -77,11 +80,17 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 	}
 	var f facts
 	f, status.Webhooks = look(p, state)
-	f.lack, f.kept = beside.lack, beside.kept
+	f.lack, f.kept, f.proof = beside.lack, beside.kept, beside.proof
+	if f.held {
+		status.FailurePolicy = admissionregistrationv1.Ignore
+	}
 	if state != nil {
 		f.contested = beside.contested(p.Name, state.Plan)
 	}
 	status.Conditions = append([]metav1.Condition(nil), p.Status.Conditions...)
+	if f.proof == nil {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionEffective)
+	}
 	for _, c := range conditions(p, f, status.Webhooks) {
 		set(&status.Conditions, c, p.Generation, now)
 	}
@@ -113,6 +122,7 @@ func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.W
 	var refs []v1alpha1.WebhookReference
 	if f.planned {
 		refs, f.registered, f.why = state.Registered(e)
+		f.held = state.Held(e)
 	}
 	return f, refs
 }
@@ -122,6 +132,10 @@ func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.W
 func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) []metav1.Condition {
 	accepted, registered := acceptedCondition(f), registeredCondition(p, f, refs)
 	out := []metav1.Condition{accepted, registered}
+	effective := effectiveCondition(f)
+	if f.proof != nil {
+		out = append(out, effective)
+	}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonInForce, Message: inForce(p)}
 	reconciling := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionFalse}
 	stalled := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse}
@@ -141,6 +155,13 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 	case registered.Status != metav1.ConditionTrue:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, registered.Reason, registered.Message
+	case effective.Status != metav1.ConditionTrue:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, effective.Reason, effective.Message
+		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, effective.Reason, effective.Message
+	case f.held:
+		const why = "failurePolicy has yet to become Fail in the webhook"
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonPending, why
+		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, ReasonPending, why
 	}
 	return append(out, ready, reconciling, stalled, contestedCondition(f))
 }
@@ -160,6 +181,14 @@ func refused(p *v1alpha1.WebhookPolicy, f facts) string {
 		message += fmt.Sprintf("; generation %d, which it carried before, stays in force", f.inForce)
 	}
 	return message
+}
+
+func effectiveCondition(f facts) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionEffective, Status: metav1.ConditionTrue}
+	if f.proof != nil {
+		c.Status, c.Reason, c.Message = f.proof.Status, f.proof.Reason, f.proof.Message
+	}
+	return c
 }
 
 func acceptedCondition(f facts) metav1.Condition {

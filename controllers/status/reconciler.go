@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/single"
 )
@@ -58,6 +59,8 @@ type Reconciler struct {
 	Contests Contests
 	// Warnings say what is risky about a policy. Nil is allowed.
 	Warnings func(*v1alpha1.WebhookPolicy) []string
+	// Proof may be nil: then policies have no condition Effective.
+	Proof Proof
 	// Gate may be nil: then nothing waits for replicas.
 	Gate Gate
 
@@ -148,7 +151,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // where something is still being read, which may take as long as it likes.
 func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) bool {
 	f, _ := look(p, state)
-	passing := f.waiting || beside.lack.passing
+	passing := f.waiting || beside.lack.passing || beside.proof != nil && beside.proof.Reason == canary.ReasonNotProven
 	registered := f.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
 	return f.loaded && (!passing || registered || p.Status.ObservedGeneration != p.Generation)
 }
@@ -226,6 +229,8 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
+	case is.Status != metav1.ConditionTrue && is.Reason == find(after, v1alpha1.ConditionEffective).Reason:
+		// One event tells of it, which is not about any policy.
 	case is.Status != metav1.ConditionTrue && was.Status == metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
 	}

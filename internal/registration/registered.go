@@ -39,6 +39,8 @@ type carrier struct {
 	ref   v1alpha1.WebhookReference
 	// problem says why it carries nobody.
 	problem string
+	// held says that it does not fail closed yet, though it is to.
+	held    bool
 	rules   []admissionregistrationv1.RuleWithOperations
 	members set
 	owners  map[types.UID]struct{}
@@ -74,7 +76,8 @@ func newCarrier(group *Group, have Configuration) *carrier {
 		c.problem = fmt.Sprintf("%s has no webhook %s yet", c.where(), want.Name)
 		return c
 	}
-	if fields := differences(want, found); len(fields) > 0 {
+	c.held = !group.foreign() && held(want, found)
+	if fields := differences(want, found, c.held); len(fields) > 0 {
 		c.problem = fmt.Sprintf("webhook %s in %s has yet to be updated: %s", want.Name, c.where(), strings.Join(fields, ", "))
 		return c
 	}
@@ -92,7 +95,7 @@ func (c *carrier) where() string { return c.ref.Kind + " " + c.ref.Configuration
 // differences names the fields, other than rules, that are not as planned. A
 // guard more than planned does no harm: a configuration that still carries a
 // policy with wildcards has one.
-func differences(want, have *webhook) []string {
+func differences(want, have *webhook, held bool) []string {
 	wantClient, haveClient := want.ClientConfig, have.ClientConfig
 	wantClient.CABundle, haveClient.CABundle = nil, nil
 	guarded := equality.Semantic.DeepEqual(have.MatchConditions, append(guardConditions(have.Rules), ownConditions(want)...))
@@ -103,7 +106,7 @@ func differences(want, have *webhook) []string {
 	}{
 		{"clientConfig", equality.Semantic.DeepEqual(wantClient, haveClient)},
 		{"clientConfig.caBundle", equality.Semantic.DeepEqual(want.ClientConfig.CABundle, have.ClientConfig.CABundle)},
-		{"failurePolicy", equality.Semantic.DeepEqual(want.FailurePolicy, have.FailurePolicy)},
+		{"failurePolicy", equality.Semantic.DeepEqual(want.FailurePolicy, have.FailurePolicy) || held},
 		{"matchPolicy", equality.Semantic.DeepEqual(want.MatchPolicy, have.MatchPolicy)},
 		{"namespaceSelector", sameNamespaces(want.NamespaceSelector, have.NamespaceSelector)},
 		{"objectSelector", equality.Semantic.DeepEqual(want.ObjectSelector, have.ObjectSelector)},

@@ -123,7 +123,11 @@ func contradictions(p *v1alpha1.WebhookPolicy) []string {
 	if ready && abnormal > 0 || !ready && abnormal != 1 {
 		out = append(out, fmt.Sprintf("Ready is %t beside %d of Reconciling and Stalled", ready, abnormal))
 	}
-	for _, part := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionRegistered} {
+	parts := []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionRegistered}
+	if p.Spec.Backend == nil {
+		parts = append(parts, v1alpha1.ConditionEffective)
+	}
+	for _, part := range parts {
 		if ready && !meta.IsStatusConditionTrue(p.Status.Conditions, part) {
 			out = append(out, "Ready is true and "+part+" is not")
 		}
@@ -163,7 +167,7 @@ func TestStatusRulesAreChecked(t *testing.T) {
 		return metav1.Condition{Type: kind, Status: status, Reason: "Because", Message: "so", ObservedGeneration: 1, LastTransitionTime: now}
 	}
 	accepted, registered := cond(v1alpha1.ConditionAccepted, metav1.ConditionTrue), cond(v1alpha1.ConditionRegistered, metav1.ConditionTrue)
-	ready := cond(v1alpha1.ConditionReady, metav1.ConditionTrue)
+	ready, effective := cond(v1alpha1.ConditionReady, metav1.ConditionTrue), cond(v1alpha1.ConditionEffective, metav1.ConditionTrue)
 	tests := map[string]struct {
 		edit func(*v1alpha1.WebhookPolicy)
 		want int
@@ -186,7 +190,7 @@ func TestStatusRulesAreChecked(t *testing.T) {
 			p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 			p.Status = v1alpha1.WebhookPolicyStatus{
 				ObservedGeneration: 1,
-				Conditions:         []metav1.Condition{accepted, registered, ready},
+				Conditions:         []metav1.Condition{accepted, registered, ready, effective},
 				Webhooks:           []v1alpha1.WebhookReference{{Kind: "ValidatingWebhookConfiguration", Configuration: "a", Webhook: "b"}},
 			}
 			tt.edit(p)

@@ -1,0 +1,308 @@
+package canary
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+const (
+	// restful is the pause while all is well, unwell while it is not, and hasty
+	// while API servers may not have seen the configuration yet.
+	restful, unwell, hasty = 30 * time.Second, 3 * time.Second, 250 * time.Millisecond
+	// askTimeout is longer than the webhook's own timeout, which the API server
+	// shall tell of.
+	askTimeout = 8 * time.Second
+	// doubts is how many times in a row what was proven has to fail before it is
+	// called so, and strangeness how many times an API server may not know the
+	// configuration: ten thousand statuses are written for it.
+	doubts, strangeness = 3, 20
+)
+
+// Options say what to prove, and with what.
+type Options struct {
+	Client    client.Client // reads from the manager's cache
+	Config    *rest.Config
+	Namespace string
+	Endpoint  registration.Endpoint
+	// Bundle is the current trust bundle, nil while there is none.
+	Bundle func() []byte
+	// BundleChanged receives after each change of the bundle.
+	BundleChanged <-chan struct{}
+	Events        events.EventRecorder
+	Log           logr.Logger
+	Registerer    prometheus.Registerer
+}
+
+// Prober sends canaries and knows what came of them.
+type Prober struct {
+	options   Options
+	gauge     *prometheus.GaugeVec
+	listeners single.Listeners
+
+	mu     sync.Mutex
+	phases map[registration.Phase]*finding
+	asks   map[string]kubernetes.Interface // by address
+}
+
+// finding is what is known in one phase.
+type finding struct {
+	verdict Verdict
+	bundle  []byte // with which it was proven
+	fails   int    // in a row
+}
+
+func phases() []registration.Phase {
+	return []registration.Phase{registration.PhaseMutate, registration.PhaseValidate}
+}
+
+// NewProber makes a Prober that has tried nothing, and its metric.
+func NewProber(o Options) *Prober {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ostiary_effective",
+		Help: "1 where an API server reaches Ostiary, 0 where it does not, by phase and address; absent where it cannot be asked. Reported by the leader.",
+	}, []string{"phase", "address"})
+	o.Registerer.MustRegister(gauge)
+	p := &Prober{options: o, gauge: gauge}
+	p.reset()
+	return p
+}
+
+func (p *Prober) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phases, p.asks = map[registration.Phase]*finding{}, map[string]kubernetes.Interface{}
+	for _, phase := range phases() {
+		p.phases[phase] = &finding{verdict: unproven()}
+	}
+}
+
+// Verdict is what is known of a phase.
+func (p *Prober) Verdict(phase registration.Phase) Verdict {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.phases[phase].verdict
+}
+
+// Proven reports whether API servers reach Ostiary, as far as is known, over the
+// bundle that configurations are given now.
+func (p *Prober) Proven(phase registration.Phase) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.phases[phase]
+	return f.verdict.Status == metav1.ConditionTrue && bytes.Equal(f.bundle, p.options.Bundle())
+}
+
+// Subscribe gives a channel that receives after each change, until ctx ends.
+func (p *Prober) Subscribe(ctx context.Context) <-chan struct{} { return p.listeners.Subscribe(ctx) }
+
+// Run sends canaries until ctx ends, for one term of leadership.
+func (p *Prober) Run(ctx context.Context) error {
+	p.reset()
+	defer p.gauge.Reset()
+	list, err := watchAddresses(ctx, p.options.Config)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.options.BundleChanged:
+		case <-list.changed:
+		case <-timer.C:
+		}
+		timer.Reset(p.round(ctx, list.addresses()))
+	}
+}
+
+// round sends a canary of each phase through each API server, and returns when
+// to do so again.
+func (p *Prober) round(ctx context.Context, addresses []string) time.Duration {
+	bundle := p.options.Bundle()
+	if len(bundle) == 0 {
+		return hasty
+	}
+	next, found := restful, map[registration.Phase][]answer{}
+	for _, phase := range phases() {
+		if err := p.register(ctx, phase, bundle); err != nil {
+			if ctx.Err() == nil {
+				p.options.Log.Error(err, "cannot register the canary, trying again")
+			}
+			return unwell
+		}
+		answers := p.askAll(ctx, phase, addresses)
+		if ctx.Err() != nil {
+			return restful
+		}
+		found[phase] = answers
+		next = min(next, p.find(phase, sum(answers), bundle))
+	}
+	p.measure(found)
+	return next
+}
+
+func (p *Prober) measure(found map[registration.Phase][]answer) {
+	p.gauge.Reset()
+	for phase, answers := range found {
+		for _, a := range answers {
+			switch a.verdict.Status {
+			case metav1.ConditionTrue:
+				p.gauge.WithLabelValues(string(phase), a.address).Set(1)
+			case metav1.ConditionFalse:
+				p.gauge.WithLabelValues(string(phase), a.address).Set(0)
+			}
+		}
+	}
+}
+
+// register makes the configuration of a canary as it should be, if it is not.
+func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle []byte) error {
+	namespace := &corev1.Namespace{}
+	if err := p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.Namespace}, namespace); err != nil {
+		return fmt.Errorf("getting namespace %s: %w", p.options.Namespace, err)
+	}
+	want, have := registration.Canary(phase, p.options.Endpoint, bundle, namespace), registration.NewConfiguration(phase)
+	err := p.options.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, have)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("getting configuration %s: %w", want.GetName(), err)
+	}
+	if err == nil && registration.Carries(have, want) {
+		return nil
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+	if err != nil {
+		return fmt.Errorf("converting configuration %s: %w", want.GetName(), err)
+	}
+	u := client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: fields})
+	if err := p.options.Client.Apply(ctx, u, client.FieldOwner(registration.FieldManager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("applying configuration %s: %w", want.GetName(), err)
+	}
+	return nil
+}
+
+// askAll asks every API server; where none of them answers, the way that this
+// replica itself takes to them.
+func (p *Prober) askAll(ctx context.Context, phase registration.Phase, addresses []string) []answer {
+	answers := make([]answer, len(addresses))
+	var group sync.WaitGroup
+	for i, address := range addresses {
+		group.Go(func() { answers[i] = answer{address, p.ask(ctx, phase, address)} })
+	}
+	group.Wait()
+	if s := sum(answers).Status; s == metav1.ConditionUnknown {
+		answers = []answer{{"", p.ask(ctx, phase, "")}}
+	}
+	return answers
+}
+
+func (p *Prober) ask(ctx context.Context, phase registration.Phase, address string) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	through, err := p.through(address)
+	if err != nil {
+		return judge(phase, "", err)
+	}
+	nonce := string(uuid.NewUUID())
+	_, err = through.CoreV1().ConfigMaps(p.options.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name:        phase.CanaryConfiguration(),
+		Labels:      map[string]string{registration.CanaryLabel: string(phase)},
+		Annotations: map[string]string{registration.CanaryNonce: nonce},
+	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return judge(phase, nonce, err)
+}
+
+// through is a client of the API server at an address.
+func (p *Prober) through(address string) (kubernetes.Interface, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.asks[address]; c != nil {
+		return c, nil
+	}
+	c, err := kubernetes.NewForConfig(at(p.options.Config, address))
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", address, err)
+	}
+	if len(p.asks) > maxAddresses {
+		clear(p.asks)
+	}
+	p.asks[address] = c
+	return c, nil
+}
+
+// find takes a verdict into what is known, and returns when to look again.
+func (p *Prober) find(phase registration.Phase, v Verdict, bundle []byte) time.Duration {
+	p.mu.Lock()
+	f := p.phases[phase]
+	before, again := *f, restful
+	if v.Status == metav1.ConditionTrue {
+		f.fails, f.bundle = 0, bundle
+	} else {
+		f.fails++
+		again = unwell
+		if v.Reason == ReasonNotCalled && f.fails < strangeness {
+			again = hasty
+		}
+	}
+	wait := doubts
+	switch {
+	case v.Reason == ReasonNotCalled:
+		wait = strangeness
+	case before.verdict.Status != metav1.ConditionTrue:
+		wait = 1
+	}
+	if v.Status == metav1.ConditionTrue || f.fails >= wait {
+		if !v.same(f.verdict) {
+			f.verdict = v
+		}
+	}
+	after := *f
+	p.mu.Unlock()
+	if !after.verdict.same(before.verdict) || !bytes.Equal(after.bundle, before.bundle) {
+		p.listeners.Tell()
+	}
+	if !after.verdict.same(before.verdict) {
+		p.tell(phase, after.verdict)
+	}
+	return again
+}
+
+func (p *Prober) tell(phase registration.Phase, v Verdict) {
+	kind := corev1.EventTypeWarning
+	if v.Status == metav1.ConditionTrue {
+		kind = corev1.EventTypeNormal
+	}
+	p.options.Log.Info("effective", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
+	config := registration.NewConfiguration(phase)
+	config.SetName(phase.CanaryConfiguration())
+	p.options.Events.Eventf(config, nil, kind, v.Reason, "Prove", "%s", short(v.Message))
+}
+
+// short fits into an event.
+func short(text string) string {
+	const limit = 1000
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "")
+}

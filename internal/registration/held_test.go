@@ -1,0 +1,86 @@
+package registration
+
+import (
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+func heldPolicy(name string, timeout int32, failure admissionregistrationv1.FailurePolicyType) *v1alpha1.WebhookPolicy {
+	return &v1alpha1.WebhookPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.WebhookPolicySpec{
+			TimeoutSeconds: &timeout, FailurePolicy: &failure,
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{"CREATE"},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
+		},
+	}
+}
+
+// What fails closed is held back until it is proven that it is reached, and
+// never taken back but by its author.
+func TestHeld(t *testing.T) {
+	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
+	plan := func(policies ...*v1alpha1.WebhookPolicy) Plan {
+		return Build(Input{Policies: policies, Endpoint: Endpoint{URL: "https://h"}, CABundle: []byte("b")})
+	}
+	observed := func(p Plan) []Configuration {
+		var out []Configuration
+		for _, g := range p.Groups {
+			out = append(out, g.Configuration)
+		}
+		return out
+	}
+	never, always := func(Phase) bool { return false }, func(Phase) bool { return true }
+	a, moved, authored := heldPolicy("a", 5, fail), heldPolicy("a", 6, fail), heldPolicy("a", 5, ignore)
+	hosted := heldPolicy("a", 5, fail)
+	hosted.Spec.Validations = nil
+	hosted.Spec.Backend = &v1alpha1.Backend{Type: v1alpha1.BackendValidating, Service: &v1alpha1.BackendService{Namespace: "shop", Name: "checks"}, AdmissionReviewVersions: []string{"v1"}}
+	tests := map[string]struct {
+		plan     Plan
+		observed []Configuration
+		proven   func(Phase) bool
+		want     admissionregistrationv1.FailurePolicyType
+	}{
+		"not proven":                       {plan(a), nil, never, ignore},
+		"proven":                           {plan(a), nil, always, fail},
+		"held before, now proven":          {plan(a), observed(plan(a).Held(nil, never)), always, fail},
+		"held before, still not proven":    {plan(a), observed(plan(a).Held(nil, never)), never, ignore},
+		"closed before":                    {plan(a), observed(plan(a)), never, fail},
+		"closed before, and it moves":      {plan(moved), observed(plan(a)), never, fail},
+		"closed before, with a new member": {plan(a, heldPolicy("b", 5, fail)), observed(plan(a)), never, fail},
+		"another one is closed":            {plan(a), observed(plan(heldPolicy("b", 6, fail))), never, ignore},
+		"the author takes it back":         {plan(authored), observed(plan(a)), never, ignore},
+		"somebody else hosts it":           {plan(hosted), nil, never, fail},
+		"the author never asked for it":    {plan(authored), nil, always, ignore},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := *Webhooks(tt.plan.Groups[0].Configuration)[0].FailurePolicy
+			got := tt.plan.Held(tt.observed, tt.proven)
+			if have := *Webhooks(got.Groups[0].Configuration)[0].FailurePolicy; have != tt.want {
+				t.Errorf("failurePolicy %s, want %s", have, tt.want)
+			}
+			if after := *Webhooks(tt.plan.Groups[0].Configuration)[0].FailurePolicy; after != before {
+				t.Error("the plan was changed")
+			}
+		})
+	}
+	// A policy that is held is registered; that it is held can be told.
+	p := plan(a)
+	view := NewView(p, observed(p.Held(nil, never)))
+	if _, ok, why := view.Registered(Prepare(a)); !ok || !view.Held(Prepare(a)) {
+		t.Errorf("registered %t (%s), held %t; want both", ok, why, view.Held(Prepare(a)))
+	}
+	if view = NewView(p, observed(p)); view.Held(Prepare(a)) {
+		t.Error("held although it fails closed")
+	}
+}
