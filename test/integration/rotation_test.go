@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -432,4 +433,33 @@ func (f *fleet) everythingSaid(t *testing.T) map[string]string {
 		t.Error("no event tells of a Secret")
 	}
 	return said
+}
+
+// With nothing left, neither in the Secrets nor in any memory, everything is
+// made anew, and the configurations follow.
+func TestEverythingLostAtBoot(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("reborn", namespace))
+	c.awaitDenied(t, namespace, "reborn")
+	before, err := c.secret(t, caSecret)
+	must(t, err)
+	c.shared.kill()
+	for _, name := range []string{caSecret, servingSecret} {
+		must(t, c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}}))
+	}
+	began := time.Now()
+	c.manager(t)
+	c.awaitDenied(t, namespace, "reborn")
+	t.Logf("the first good answer came %s after the start", time.Since(began).Round(100*time.Millisecond))
+	after, err := c.secret(t, caSecret)
+	must(t, err)
+	was, err := strconv.Atoi(string(before.Data["epoch"]))
+	must(t, err)
+	is, err := strconv.Atoi(string(after.Data["epoch"]))
+	must(t, err)
+	if bytes.Equal(before.Data["tls.crt"], after.Data["tls.crt"]) || is <= was {
+		t.Errorf("epoch %s after %s; want a new CA of a later epoch", after.Data["epoch"], before.Data["epoch"])
+	}
 }
