@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -122,10 +123,16 @@ func (c *cluster) wantGuards(t *testing.T, lease *coordinationv1.Lease) {
 		"creating an event":              c.Create(ctx, newEvent(lease.Namespace), client.DryRunAll),
 		"writing in kube-system":         c.probe(ctx, metav1.NamespaceSystem, bad),
 		"writing in Ostiary's namespace": c.probe(ctx, systemNamespace, bad),
-		"creating a policy":              c.Create(ctx, newPolicy("another", "default"), client.DryRunAll),
-		"deleting a policy":              c.Delete(ctx, newPolicy("nastiest", ""), client.DryRunAll),
-		"labelling kube-system":          c.touch(ctx, metav1.NamespaceSystem),
-		"labelling Ostiary's namespace":  c.touch(ctx, systemNamespace),
+		"creating a Pod in kube-system":  c.Create(ctx, newPod(metav1.NamespaceSystem), client.DryRunAll),
+		"creating Ostiary's own Pod":     c.Create(ctx, newPod(systemNamespace), client.DryRunAll),
+		"writing a configuration":        c.Create(ctx, &configuration{ObjectMeta: metav1.ObjectMeta{Name: "probe.example.com"}}, client.DryRunAll),
+		"asking what one may do": c.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"},
+		}}),
+		"creating a policy":             c.Create(ctx, newPolicy("another", "default"), client.DryRunAll),
+		"deleting a policy":             c.Delete(ctx, newPolicy("nastiest", ""), client.DryRunAll),
+		"labelling kube-system":         c.touch(ctx, metav1.NamespaceSystem),
+		"labelling Ostiary's namespace": c.touch(ctx, systemNamespace),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
