@@ -178,7 +178,8 @@ func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
 	return lack{}
 }
 
-// changes gives a channel that receives when any of what is known beside changes.
+// changes gives a channel that receives when anything changes that a status is
+// made of.
 func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	var all single.Listeners
 	out := all.Subscribe(ctx)
@@ -192,6 +193,7 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 			}
 		}
 	}
+	go follow(r.Store.Subscribe(ctx))
 	if r.Params != nil {
 		go follow(r.Params.Subscribe(ctx))
 	}

@@ -95,7 +95,7 @@ func TestTypeCheckingIsReported(t *testing.T) {
 
 func TestChangesBesideAreHeard(t *testing.T) {
 	params, schemas, found := &world{}, &world{}, &world{}
-	r := &Reconciler{Params: params, Schemas: schemas, Types: found}
+	r := &Reconciler{Store: &policies.Store{}, Params: params, Schemas: schemas, Types: found}
 	heard := r.changes(t.Context())
 	for _, w := range []*world{params, schemas, found} {
 		w.listeners.Tell()

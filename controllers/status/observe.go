@@ -79,13 +79,9 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 		TypeChecking:       beside.types,
 	}
 	var f facts
-	f, status.Webhooks = look(p, state)
-	f.lack, f.kept, f.proof = beside.lack, beside.kept, beside.proof
+	f, status.Webhooks = gather(p, state, beside)
 	if f.held {
 		status.FailurePolicy = admissionregistrationv1.Ignore
-	}
-	if state != nil {
-		f.contested = beside.contested(p.Name, state.Plan)
 	}
 	status.Conditions = append([]metav1.Condition(nil), p.Status.Conditions...)
 	if f.proof == nil {
@@ -96,6 +92,16 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 	}
 	beside.setBackend(&status.Conditions, p.Generation, now)
 	return status
+}
+
+// gather puts together what is known of a policy, and the webhooks that carry it.
+func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) (facts, []v1alpha1.WebhookReference) {
+	f, refs := look(p, state)
+	f.lack, f.kept, f.proof = beside.lack, beside.kept, beside.proof
+	if state != nil {
+		f.contested = beside.contested(p.Name, state.Plan)
+	}
+	return f, refs
 }
 
 // failurePolicy is the stricter one where a policy is called in both phases:

@@ -86,8 +86,7 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	}
 	for _, s := range []source.Source{
 		single.Events(cache, &v1alpha1.WebhookPolicy{}, func(q single.Queue, obj client.Object) { q.Add(request(obj.GetName())) }),
-		single.Signals(r.Store.Subscribe, r.enqueueAll),
-		single.Signals(r.changes, r.enqueueAll),
+		single.Signals(r.changes, r.enqueueNews()),
 	} {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the status controller: %w", err)
@@ -98,18 +97,6 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 
 func request(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
-}
-
-// enqueueAll enqueues every loaded policy. Most of them turn out unchanged,
-// which costs no call.
-func (r *Reconciler) enqueueAll(q single.Queue) {
-	state := r.Store.State()
-	if state == nil {
-		return
-	}
-	for _, e := range state.Entries {
-		q.Add(request(e.Policy.Name))
-	}
 }
 
 // Reconcile writes a policy's status if it differs from what is observed, and

@@ -35,7 +35,7 @@ type Checker struct {
 	wake      chan struct{}
 
 	mu       sync.Mutex
-	policies []*v1alpha1.WebhookPolicy
+	policies []*v1alpha1.WebhookPolicy // that may have to be checked yet
 	results  map[types.UID]result
 }
 
@@ -49,7 +49,8 @@ func New(t validating.TypeChecker, log logr.Logger) *Checker {
 	return &Checker{types: t, log: log, wake: make(chan struct{}, 1), results: map[types.UID]result{}}
 }
 
-// Subscribe gives a channel that receives after each result, until ctx ends.
+// Subscribe gives a channel that receives after results, until ctx ends: when
+// nothing is left to be checked, and after each of many.
 func (c *Checker) Subscribe(ctx context.Context) <-chan struct{} { return c.listeners.Subscribe(ctx) }
 
 // Want has these policies checked, and forgets what was found for others. The
@@ -74,11 +75,15 @@ func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 // Found is what has been found for a policy's generation: in its status already,
 // or by this checker. It is nil while the policy has not been checked.
 func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
-	if p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil {
+	if stands(p) {
 		return p.Status.TypeChecking
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.result(p)
+}
+
+func (c *Checker) result(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
 	if r, ok := c.results[p.UID]; ok && r.generation == p.Generation {
 		return r.found
 	}
@@ -88,19 +93,7 @@ func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Type
 // Run checks what is wanted, one policy after another, until ctx ends.
 func (c *Checker) Run(ctx context.Context) error {
 	for {
-		var schemas *once
-		for n := 0; ctx.Err() == nil; n++ {
-			p := c.next()
-			if p == nil {
-				break
-			}
-			if n%shareFor == 0 {
-				schemas = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
-			}
-			found := c.check(p, schemas)
-			c.mu.Lock()
-			c.results[p.UID] = result{generation: p.Generation, found: found}
-			c.mu.Unlock()
+		if c.checkAll(ctx) {
 			c.listeners.Tell()
 		}
 		select {
@@ -111,17 +104,44 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// next is a policy that has not been checked.
+// checkAll reports whether there was anything to check.
+func (c *Checker) checkAll(ctx context.Context) bool {
+	var schemas *once
+	n := 0
+	for ; ctx.Err() == nil; n++ {
+		p := c.next()
+		if p == nil {
+			break
+		}
+		if n%shareFor == 0 {
+			schemas = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
+			c.listeners.Tell()
+		}
+		found := c.check(p, schemas)
+		c.mu.Lock()
+		c.results[p.UID] = result{generation: p.Generation, found: found}
+		c.mu.Unlock()
+	}
+	return n > 0
+}
+
+// next is a policy that has not been checked. Those that have been are not
+// looked at again until others are wanted.
 func (c *Checker) next() *v1alpha1.WebhookPolicy {
 	c.mu.Lock()
-	policies := c.policies
-	c.mu.Unlock()
-	for _, p := range policies {
-		if c.Found(p) == nil {
+	defer c.mu.Unlock()
+	for ; len(c.policies) > 0; c.policies = c.policies[1:] {
+		if p := c.policies[0]; !stands(p) && c.result(p) == nil {
 			return p
 		}
 	}
 	return nil
+}
+
+// stands reports whether what was found for a policy's generation is in its
+// status.
+func stands(p *v1alpha1.WebhookPolicy) bool {
+	return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil
 }
 
 // check never fails: what cannot be checked has no warnings. It is not nil, so
