@@ -16,7 +16,7 @@ const (
 	headroom = 20 << 20 // bytes
 	// The heap's growth stays between these, in per cent of what lives in it:
 	// a heap of many policies need not double for the headroom.
-	minGrowth, maxGrowth = 40, 800
+	minGrowth, maxGrowth = 20, 800
 	// defaultGrowth is the runtime's own.
 	defaultGrowth = 100
 	tuneEvery     = time.Second

@@ -12,7 +12,8 @@ func TestGrowth(t *testing.T) {
 		"a few policies":  {live: 10 << 20, want: 200},
 		"as the headroom": {live: 20 << 20, want: 100},
 		"more than that":  {live: 25 << 20, want: 80},
-		"many policies":   {live: 1 << 30, want: 40},
+		"a thousand":      {live: 50 << 20, want: 40},
+		"many policies":   {live: 1 << 30, want: 20},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
