@@ -5,7 +5,7 @@
 // compares Ostiary with the engine in the API server, on one API server. It prints
 // tables in Markdown and says which budgets are met.
 //
-//	bench [-sets A,B,C,D,P1000] [-compare sets,params,mutations] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
+//	bench [-sets A,B,C,D,P1000] [-compare sets,params,mutations] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
 // file behind.
@@ -31,6 +31,7 @@ import (
 type options struct {
 	sets     []string
 	compare  []string
+	scale    int
 	rounds   int
 	duration time.Duration
 	check    bool
@@ -64,6 +65,7 @@ func parse(args []string) (options, error) {
 	known := []string{bench.A, bench.B, bench.C, bench.D, bench.Probes}
 	sets := flags.String("sets", strings.Join(known, ","), "sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
 	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server; \"\" is nothing")
+	flags.IntVar(&o.scale, "scale", 10_000, "how many policies are held at once to see what that costs; 0 is none")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each thing is measured; the median counts")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "length of each measurement")
 	short := flags.Bool("short", false, "one round of 1 s, to see that all works")
@@ -87,6 +89,8 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q: every setting is a flag, see -help", flags.Arg(0))
 	case o.rounds < 1 || o.rounds > 100:
 		return o, fmt.Errorf("-rounds: %d: give 1 to 100", o.rounds)
+	case o.scale != 0 && (o.scale < scaleChanges || o.scale > 50_000):
+		return o, fmt.Errorf("-scale: %d: give 0, or %d to 50000", o.scale, scaleChanges)
 	case o.duration < 100*time.Millisecond || o.duration > time.Minute:
 		return o, fmt.Errorf("-duration: %s: give 100ms to 1m", o.duration)
 	}
@@ -131,6 +135,11 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if len(o.compare) > 0 {
 		if err := w.measureComparisons(ctx, o.compare, &r); err != nil {
 			return err
+		}
+	}
+	if o.scale > 0 {
+		if r.scale, err = w.measureScale(ctx, o.scale); err != nil {
+			return fmt.Errorf("measuring scale: %w", err)
 		}
 	}
 	r.print(out)

@@ -18,6 +18,7 @@ type report struct {
 	enforced []enforcement
 
 	comparisons []*comparison
+	scale       *scale        // nil when not measured
 	compiled    *compiledSize // nil when not measured
 }
 
@@ -65,6 +66,9 @@ func (r *report) budgets() []budget {
 	}
 	for _, c := range r.comparisons {
 		out = append(out, c.budgets()...)
+	}
+	if r.scale != nil {
+		out = append(out, r.scale.budgets()...)
 	}
 	if r.compiled != nil {
 		out = append(out,
@@ -129,6 +133,9 @@ func (r *report) print(out io.Writer) {
 	}
 	if len(r.comparisons) > 0 {
 		r.printComparisons(out)
+	}
+	if r.scale != nil {
+		r.scale.print(out)
 	}
 	t := table{"### Budgets", []string{"budget", "at most", "measured", ""}, nil}
 	for _, b := range r.budgets() {

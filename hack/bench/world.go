@@ -53,6 +53,8 @@ type world struct {
 	address string // that the manager answers on
 	noop    server
 	manager *controlplane.Running
+	// patience bounds each wait for the manager.
+	patience time.Duration
 }
 
 // server is a webhook server that runs.
@@ -62,7 +64,7 @@ type server struct {
 }
 
 func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err error) {
-	w := &world{options: o, log: logger}
+	w := &world{options: o, log: logger, patience: waitTimeout}
 	w.log.Print("Starting a Kubernetes control plane")
 	// Nothing is measured that needs the controller manager, which would compete.
 	w.cp, err = controlplane.Start(ctx, controlplane.Options{NoControllerManager: true, Log: logger.Writer()})
@@ -233,7 +235,7 @@ func (w *world) clear(ctx context.Context) error {
 }
 
 func (w *world) await(ctx context.Context, every time.Duration, what string, reached func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, w.patience)
 	defer cancel()
 	for {
 		ok, err := reached()
