@@ -29,7 +29,7 @@ func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 	ca, reach := b.caReady(), b.reachable(&p.Spec)
 	r := Report{Conditions: []metav1.Condition{ca, reach}}
 	switch {
-	case ca.Status != metav1.ConditionTrue && !b.known:
+	case ca.Status == metav1.ConditionUnknown, ca.Status == metav1.ConditionFalse && !b.known:
 		r.Lack, r.Passing = &ca, ca.Status == metav1.ConditionUnknown
 	case reach.Status != metav1.ConditionTrue:
 		r.Lack, r.Passing = &reach, reach.Status == metav1.ConditionUnknown

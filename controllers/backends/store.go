@@ -180,7 +180,7 @@ func (s *Store) resolve() bool {
 	now := s.options.Clock.Now()
 	for _, b := range s.backends {
 		t := s.trust(b, now)
-		if t.reason == ReasonCAReading && b.known {
+		if t.reason == ReasonCAReading && b.known && b.now.reason != "" {
 			continue // a replica that begins to lead knows what it knew
 		}
 		if t.reason != b.now.reason || t.message != b.now.message || t.ok() && !bytes.Equal(t.bundle, b.good) {
@@ -243,6 +243,16 @@ func (s *Store) Bundle(p *v1alpha1.WebhookPolicy) (bundle []byte, ok bool) {
 	return b.good, true
 }
 
+// Adopt takes what is registered for the bundle that was good last, where this
+// replica leads and has known none: the one that led before has put it there.
+func (s *Store) Adopt(p *v1alpha1.WebhookPolicy, bundle []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.backends[p.UID]; b != nil && s.lead != nil && !b.known {
+		b.good, b.known = bundle, true
+	}
+}
+
 // Run leads until ctx ends. It may be called again after it has returned.
 func (s *Store) Run(ctx context.Context) error {
 	var running sync.WaitGroup
@@ -270,6 +280,7 @@ func (s *Store) begin(lead context.Context, running *sync.WaitGroup) {
 	defer s.mu.Unlock()
 	s.lead, s.running = lead, running
 	s.follow()
+	defer s.listeners.Tell() // so that what is registered is adopted
 	if lead != nil {
 		return
 	}

@@ -15,6 +15,8 @@ type Backends interface {
 	// Bundle is what the API server is to verify a policy's backend with. It is
 	// not ok while none is known here.
 	Bundle(p *v1alpha1.WebhookPolicy) (bundle []byte, ok bool)
+	// Adopt is told what is registered for a policy where no bundle is known.
+	Adopt(p *v1alpha1.WebhookPolicy, bundle []byte)
 	// Subscribe gives a channel that receives after each change of a bundle.
 	Subscribe(ctx context.Context) <-chan struct{}
 }
@@ -51,7 +53,9 @@ func (l *Loader) trust(e *Entry, observed registration.Bundles) *Entry {
 	bundle, ok := l.Backends.Bundle(e.Policy)
 	if !ok {
 		bundle = observed.Of(e.prepared)
-		ok = len(bundle) > 0
+		if ok = len(bundle) > 0; ok {
+			l.Backends.Adopt(e.Policy, bundle)
+		}
 	}
 	if e.trusted == ok && bytes.Equal(e.bundle, bundle) {
 		return e

@@ -189,9 +189,8 @@ func (c *cluster) grant(t *testing.T, namespace, block string) {
 // the status says what is missing; a CA that changes is followed.
 func TestForeignWebhookFollowsItsCA(t *testing.T) {
 	c := install(t)
-	m := c.manager(t)
 	for _, kind := range []string{"Secret", "ConfigMap"} {
-		t.Run(kind, func(t *testing.T) { c.testFollowsCA(t, m, kind) })
+		t.Run(kind, func(t *testing.T) { c.testFollowsCA(t, c.manager(t), kind) })
 	}
 }
 
@@ -261,6 +260,16 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 			c.awaitCA(t, name, metav1.ConditionTrue, "Read", "")
 		})
 	}
+	t.Run("while nobody leads", func(t *testing.T) {
+		m.kill()
+		c.store(t, kind, at, map[string]string{"ca.crt": "certificate"})
+		m = c.manager(t)
+		p := c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is no CA bundle: not PEM: there is no certificate in it; the bundle that was good last stays registered")
+		if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionTrue {
+			t.Errorf("condition %+v, want the policy to stay in force", r)
+		}
+		c.awaitBundle(t, name, b.pem)
+	})
 	c.wantNowhere(t, m, strings.Split(key, "\n")[1])
 }
 

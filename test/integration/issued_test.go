@@ -124,6 +124,23 @@ func TestForeignWebhookWithAnIssuedCertificate(t *testing.T) {
 	}
 }
 
+// restingBackends are one that is reachable, one that is not, and one with a
+// certificate of Ostiary's.
+func (c *cluster) restingBackends(t *testing.T) {
+	t.Helper()
+	namespace := c.namespace(t, nil)
+	ca := newAuthority(t, nextYear())
+	f := startForeign(t, "", ca.leaf(t))
+	service, address := c.service(t, namespace, "checks")
+	served := startForeign(t, address, ca.leaf(t))
+	c.grant(t, namespace, "keep-certificate")
+	c.mount(t.Context(), served, namespace)
+	nobody := &foreign{address: freeAddress(), version: "v1"}
+	c.apply(t, newPolicy("rest-unreachable", namespace, hostedBy(nobody, ca.pem), failing("Ignore")))
+	c.enforce(t, newPolicy("rest-foreign", namespace, hostedBy(f, ca.pem)), newPolicy("rest-issued", namespace, hostedBy(served, "", issued(service))))
+	c.awaitReachable(t, "rest-unreachable", metav1.ConditionFalse, "")
+}
+
 // awaitLeaf waits for another certificate than before.
 func (c *cluster) awaitLeaf(t *testing.T, namespace, before string) {
 	t.Helper()

@@ -143,6 +143,7 @@ func TestNoWriteAtRest(t *testing.T) {
 	c.apply(t, newPolicy("rest-broken", namespace, saying("nonsense")))
 	c.awaitCondition(t, "rest-broken", v1alpha1.ConditionAccepted, "False")
 	c.awaitDenied(t, namespace, "rest-a")
+	c.restingBackends(t)
 	settled := func(t *testing.T) int64 {
 		t.Helper()
 		var since int64
