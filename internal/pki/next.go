@@ -201,9 +201,12 @@ func (s State) nextServing(o Observed, names Names, c Config) Action {
 }
 
 // rest is how long there is nothing to do. What is due by one clock only is
-// looked at again after a while.
+// looked at again after a while, and what others have yet to publish soon.
 func (s State) rest(o Observed, c Config) time.Time {
 	now := o.Clocks.Now()
+	if !o.Published.Current {
+		return now.Add(lookAgain)
+	}
 	if at := earliest(s.caDue(c), s.leafDue(c)); at.After(now) {
 		return at
 	}
