@@ -45,7 +45,7 @@ type Resources struct {
 	wake      chan struct{}
 
 	reading chan struct{} // held by who reads
-	readAt  time.Time     // when all of them were read last
+	readAt  time.Time     // when the last reading of them all began
 }
 
 var _ runtime.EquivalentResourceMapper = (*Resources)(nil)
@@ -160,16 +160,16 @@ func (r *Resources) Served() map[schema.GroupVersion][]metav1.APIResource {
 	return nil
 }
 
-// ServedNow is Served as of a moment ago: it reads the resources if they were
-// last read before that. It is nil if they cannot be read before ctx ends.
+// ServedNow is Served as of now: it reads the resources, or waits for a reading
+// that began since. It is nil if they cannot be read before ctx ends.
 func (r *Resources) ServedNow(ctx context.Context) map[schema.GroupVersion][]metav1.APIResource {
-	if err := r.update(ctx, time.Now().Add(-atMost)); err != nil {
+	if err := r.update(ctx, time.Now()); err != nil {
 		return nil
 	}
 	return r.Served()
 }
 
-// update reads the resources, unless they were read after since.
+// update reads the resources, unless a reading began after since.
 func (r *Resources) update(ctx context.Context, since time.Time) error {
 	select {
 	case r.reading <- struct{}{}:
@@ -180,9 +180,10 @@ func (r *Resources) update(ctx context.Context, since time.Time) error {
 	if r.readAt.After(since) {
 		return nil
 	}
+	began := time.Now()
 	err := r.read(ctx)
 	if err == nil {
-		r.readAt = time.Now()
+		r.readAt = began
 	}
 	return err
 }

@@ -192,24 +192,23 @@ func TestNewResourcesAreFound(t *testing.T) {
 	g.Eventually(func() bool { return r.KindFor(gvr("again.found.test/v1/things"), "").Empty() }).WithTimeout(eventually).Should(BeFalse())
 }
 
-// What is served now is read at once, and not again for a moment.
+// What is served now is read at once, however lately it was read.
 func TestServedNow(t *testing.T) {
 	d := &flaky{DiscoveryClient: newDiscovery()}
 	r := start(t, d)
 	things := schema.GroupVersion{Group: "now.test", Version: "v1"}
 	addKind(t, things.Group, things.Version)
-	g := NewWithT(t)
-	g.Eventually(func() []metav1.APIResource { return r.ServedNow(t.Context())[things] }).WithTimeout(eventually).ShouldNot(BeEmpty())
+	if len(r.ServedNow(t.Context())[things]) == 0 {
+		t.Error("a kind that has just been installed is not served")
+	}
 	if len(r.Served()[things]) == 0 {
 		t.Error("what was read is forgotten")
 	}
 
 	before := d.groups()
-	for range 100 {
-		_ = r.ServedNow(t.Context())
-	}
-	if asked := d.groups() - before; asked > 10 {
-		t.Errorf("the API server was asked %d times", asked)
+	_ = r.ServedNow(t.Context())
+	if asked := d.groups() - before; asked == 0 {
+		t.Error("what was read before the call is taken for what is served now")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

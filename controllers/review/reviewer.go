@@ -31,7 +31,7 @@ const waiting = 32
 type Resources interface {
 	// Served is what is known without asking.
 	Served() map[schema.GroupVersion][]metav1.APIResource
-	// ServedNow is what the API server answers, or did a moment ago.
+	// ServedNow is what the API server answers.
 	ServedNow(ctx context.Context) map[schema.GroupVersion][]metav1.APIResource
 }
 
