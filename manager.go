@@ -33,6 +33,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/backends"
+	"github.com/ostiary/ostiary/controllers/callers"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/configurations"
@@ -70,6 +71,7 @@ type replica struct {
 	watcher  *certificates.Watcher
 	keeper   *certificates.Keeper
 	server   *webhooks.Server
+	callers  *callers.Gate // nil: everybody may call
 	hosted   *backends.Store
 	prober   *canary.Prober
 	register *configurations.Reconciler
@@ -314,8 +316,10 @@ func endpointOf(o options.Options) (registration.Endpoint, error) {
 }
 
 func (r *replica) addServer() error {
-	var err error
-	r.server, err = webhooks.New(webhooks.Options{
+	if err := r.addCallers(); err != nil {
+		return err
+	}
+	o := webhooks.Options{
 		Address:        r.options.WebhookAddress,
 		GetCertificate: r.watcher.GetCertificate,
 		Distrusted: func() {
@@ -326,8 +330,35 @@ func (r *replica) addServer() error {
 		Registerer: ctrlmetrics.Registry,
 		Log:        r.log.WithName("webhooks"),
 		Drain:      webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},
-	})
+	}
+	if r.callers != nil {
+		o.Authenticator = r.callers
+	}
+	var err error
+	r.server, err = webhooks.New(o)
 	return err
+}
+
+// addCallers adds what decides who may call, if it matters.
+func (r *replica) addCallers() error {
+	if !r.options.AuthenticatesCallers() {
+		return nil
+	}
+	var err error
+	if r.callers, err = callers.New(callers.Options{
+		Client:      r.client,
+		Namespace:   r.options.Namespace,
+		CAFile:      r.options.ClientCA,
+		Names:       r.options.ClientNames,
+		TokenSecret: r.options.CallerTokenSecret,
+		BasicSecret: r.options.CallerBasicSecret,
+		Clock:       clock.RealClock{},
+		Log:         r.log.WithName("callers"),
+		Registerer:  ctrlmetrics.Registry,
+	}); err != nil {
+		return err
+	}
+	return r.manager.Add(r.callers)
 }
 
 // addLeader adds what only one replica does at a time: certificates,
@@ -421,6 +452,7 @@ func (r *replica) addChecks() error {
 		"certificates": func(*http.Request) error { return r.watcher.Ready() },
 		"lease":        func(*http.Request) error { return r.reporter.Ready() },
 		"server":       r.server.Ready,
+		"callers":      func(*http.Request) error { return r.callers.Ready() },
 	} {
 		if err := r.manager.AddReadyzCheck(name, onChange(r.log, name, check)); err != nil {
 			return fmt.Errorf("adding the readiness check %s: %w", name, err)

@@ -46,8 +46,11 @@ func describe(header http.Header, err error) ([]byte, int) {
 	if f.retryAfter != "" {
 		header.Set("Retry-After", f.retryAfter)
 	}
-	if f.code == http.StatusMethodNotAllowed {
+	switch f.code {
+	case http.StatusMethodNotAllowed:
 		header.Set("Allow", http.MethodPost)
+	case http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", `Bearer, Basic realm="ostiary"`)
 	}
 	return []byte(oneLine(f.message) + "\n"), f.code
 }

@@ -39,6 +39,7 @@ type handler struct {
 	bodies    *bodyReader
 	requests  budget
 	draining  *atomic.Bool
+	callers   gate
 }
 
 func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
@@ -49,6 +50,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		bodies:    newBodyReader(o.MaxBodyBytes, o.MaxInFlightBytes),
 		requests:  budget{limit: int64(o.MaxInFlight)},
 		draining:  draining,
+		callers:   newGate(o, m),
 	}
 }
 
@@ -73,6 +75,9 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 			answer, err = nil, &failure{code: http.StatusInternalServerError, message: internalMessage}
 		}
 	}()
+	if err := h.callers.check(w, r); err != nil {
+		return nil, err
+	}
 	h.bodies.hurry(w)
 	timeout, err := checkRequest(r, phase)
 	if err != nil {

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ostiary/ostiary/internal/callers"
 )
 
 // answerCodes are the status codes that the handler answers with.
 func answerCodes() []int {
 	return []int{
-		http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestTimeout,
+		http.StatusOK, http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestTimeout,
 		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusInternalServerError,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 	}
@@ -25,6 +27,7 @@ type metrics struct {
 	inFlight        prometheus.Gauge
 	panics          prometheus.Counter
 	handshakeErrors map[string]prometheus.Counter
+	rejected        map[callers.Reason]prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -49,6 +52,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		Name: "ostiary_webhook_tls_handshake_errors_total",
 		Help: "TLS handshakes that failed, by reason; bad_certificate means that a client does not trust the certificate served.",
 	}, []string{"reason"})
+	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ostiary_webhook_callers_rejected_total",
+		Help: "Requests of callers that may not call, by reason.",
+	}, []string{"reason"})
 
 	m := &metrics{
 		requests:        map[Phase]map[int]prometheus.Counter{},
@@ -56,6 +63,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		inFlight:        inFlight,
 		panics:          panics,
 		handshakeErrors: map[string]prometheus.Counter{},
+		rejected:        map[callers.Reason]prometheus.Counter{},
 	}
 	for _, phase := range []Phase{Validate, Mutate, Review, canaryPhase, otherPhase} {
 		m.duration[phase] = duration.WithLabelValues(string(phase))
@@ -67,7 +75,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	for _, reason := range handshakeReasons() {
 		m.handshakeErrors[reason] = handshakes.WithLabelValues(reason)
 	}
-	return m, register(registerer, requests, duration, inFlight, panics, handshakes)
+	for _, reason := range callers.Reasons() {
+		m.rejected[reason] = rejected.WithLabelValues(string(reason))
+	}
+	return m, register(registerer, requests, duration, inFlight, panics, handshakes, rejected)
 }
 
 func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {

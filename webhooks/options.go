@@ -59,6 +59,8 @@ type Options struct {
 	Distrusted func()
 	// Evaluator decides.
 	Evaluator Evaluator
+	// Authenticator decides who may call. Without one, everybody may.
+	Authenticator Authenticator
 	// Registerer takes the metrics. Without one they are not published.
 	Registerer prometheus.Registerer
 	// Log takes failures, and at verbosity 1 decisions and connection errors. It never gets request bodies.

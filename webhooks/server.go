@@ -119,8 +119,13 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 // tlsConfig leaves out session tickets: API servers do not resume sessions, and every new connection shall verify
 // the certificate that is served now. HTTP/2 is left out because API servers do not use it with webhooks.
 func (s *Server) tlsConfig() *tls.Config {
+	clients := tls.NoClientCert
+	if s.options.Authenticator != nil {
+		clients = tls.RequestClientCert // which the Authenticator verifies: see there
+	}
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
+		ClientAuth:             clients,
 		NextProtos:             []string{"http/1.1"},
 		GetCertificate:         s.options.GetCertificate,
 		SessionTicketsDisabled: true,

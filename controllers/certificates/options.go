@@ -140,25 +140,30 @@ func (p Published) live() []pki.Bundle {
 // it would log the bodies of requests and responses, which hold the keys.
 func quiet(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
 
-// watchSecret watches the one Secret and pokes wake at every event, until ctx
-// ends. It returns the store that holds the Secret while it exists.
 func (o Options) watchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, name string, wake chan<- struct{}) (cache.Store, error) {
-	informer := coreinformers.NewFilteredSecretInformer(client, o.Namespace, 0, nil, func(o *metav1.ListOptions) {
+	return WatchSecret(ctx, group, client, o.Namespace, name, o.Log, wake)
+}
+
+// WatchSecret watches the one Secret and pokes wake, which has room for one
+// note, at every event, until ctx ends. It returns the store that holds the
+// Secret while it exists. Nothing logs the Secret's content.
+func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, namespace, name string, log logr.Logger, wake chan<- struct{}) (cache.Store, error) {
+	informer := coreinformers.NewFilteredSecretInformer(client, namespace, 0, nil, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		o.Log.Error(err, "watching the Secret failed, trying again", "namespace", o.Namespace, "secret", name)
+		log.Error(err, "watching the Secret failed, trying again", "namespace", namespace, "secret", name)
 	}); err != nil {
-		return nil, fmt.Errorf("watching Secret %s/%s: %w", o.Namespace, name, err)
+		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
 	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { poke(wake) },
 		UpdateFunc: func(any, any) { poke(wake) },
 		DeleteFunc: func(any) { poke(wake) },
 	}); err != nil {
-		return nil, fmt.Errorf("watching Secret %s/%s: %w", o.Namespace, name, err)
+		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
 	}
-	group.StartWithContext(ctx, informer.RunWithContext)
+	group.StartWithContext(quiet(ctx), informer.RunWithContext)
 	return informer.GetStore(), nil
 }
 

@@ -49,6 +49,12 @@ type Options struct {
 	DrainMax         time.Duration
 	// Certificates say how long certificates live; zero fields have defaults.
 	Certificates pki.Config
+	// ClientCA, ClientNames and the two Secrets say who may call. With none of
+	// them everybody may.
+	ClientCA          string
+	ClientNames       []string
+	CallerTokenSecret string
+	CallerBasicSecret string
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -67,6 +73,10 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
 	o.bindCertificates(f)
+	f.StringVar(&o.ClientCA, "client-ca", "", "file with the CA, in PEM, of the client certificates that API servers call with: who shows none, and no other accepted credential, gets 401; needs --client-names")
+	f.StringSliceVar(&o.ClientNames, "client-names", nil, "names that a client certificate may be for: common names, DNS names or URIs, compared as they are")
+	f.StringVar(&o.CallerTokenSecret, "caller-token-secret", "", "Secret in Ostiary's namespace with the bearer tokens that API servers may call with, one in each field")
+	f.StringVar(&o.CallerBasicSecret, "caller-basic-secret", "", "Secret in Ostiary's namespace with the user that API servers may call with, in the field username, and passwords in the others")
 	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "json", "form of a log line: json or console")
 }
@@ -97,6 +107,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.validateDrain()...)
 	errs = append(errs, o.validateEndpoint()...)
 	errs = append(errs, o.validateCertificates()...)
+	errs = append(errs, o.validateCallers()...)
 	return errs.ToAggregate()
 }
 

@@ -50,6 +50,14 @@ func TestValidate(t *testing.T) {
 		"unknown log level":           {args: []string{"--log-level=loud"}, wantErr: `--log-level: Unsupported value: "loud": supported values: "debug", "info", "warn", "error"`},
 		"unknown log format":          {args: []string{"--log-format=xml"}, wantErr: `--log-format: Unsupported value: "xml"`},
 		"bad namespace":               {args: []string{"--namespace=Not_One"}, wantErr: `--namespace: Invalid value: "Not_One": give the name of a namespace`},
+		"all ways to call":            {args: []string{"--client-ca=/ca.crt", "--client-names=a,spiffe://b/c", "--caller-token-secret=token", "--caller-basic-secret=basic"}},
+		"CA without names":            {args: []string{"--client-ca=/ca.crt"}, wantErr: "--client-names: Required value: give the names that API servers' client certificates are for"},
+		"names without a CA":          {args: []string{"--client-names=a"}, wantErr: "--client-names: Forbidden: give --client-ca too"},
+		"an empty name":               {args: []string{"--client-ca=/ca.crt", "--client-names=a,"}, wantErr: `--client-names: Invalid value: "": write out each name`},
+		"a wildcard":                  {args: []string{"--client-ca=/ca.crt", "--client-names=*.a"}, wantErr: `--client-names: Invalid value: "*.a": write out each name`},
+		"a path for a Secret":         {args: []string{"--caller-token-secret=/token"}, wantErr: `--caller-token-secret: Invalid value: "/token": give the name of a Secret`},
+		"the CA's Secret":             {args: []string{"--caller-basic-secret=ostiary-ca"}, wantErr: `--caller-basic-secret: Invalid value: "ostiary-ca": give a Secret of its own`},
+		"one Secret for both":         {args: []string{"--caller-token-secret=a", "--caller-basic-secret=a"}, wantErr: "--caller-basic-secret: Invalid value: \"a\": give another Secret than --caller-token-secret"},
 		"bad exempt namespace":        {args: []string{"--exempt-namespaces=a,*"}, wantErr: `--exempt-namespaces: Invalid value: "*"`},
 	}
 	for name, tc := range tests {

@@ -10,6 +10,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -37,9 +38,16 @@ func TestMain(m *testing.M) {
 		// Nobody routes cluster IPs here, but those on loopback need no route.
 		"--service-cluster-ip-range=127.96.0.0/16",
 	}}
+	var err error
+	if credentials, err = newCredentials(); err != nil {
+		fmt.Fprintln(os.Stderr, "making what API servers show to webhooks:", err)
+		os.Exit(1)
+	}
+	options.APIServerArgs = append(options.APIServerArgs, "--admission-control-config-file="+credentials.file("admission.yaml"))
 	code := cptest.Main(m, options, func(cp *controlplane.ControlPlane) { plane = cp })
 	if world != nil {
 		world.close()
 	}
+	_ = os.RemoveAll(credentials.dir)
 	os.Exit(code)
 }

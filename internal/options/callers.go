@@ -1,0 +1,52 @@
+package options
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// AuthenticatesCallers reports whether it matters who calls.
+func (o *Options) AuthenticatesCallers() bool {
+	return o.ClientCA != "" || o.CallerTokenSecret != "" || o.CallerBasicSecret != ""
+}
+
+func (o *Options) validateCallers() field.ErrorList {
+	var errs field.ErrorList
+	names := field.NewPath("--client-names")
+	switch {
+	case o.ClientCA != "" && len(o.ClientNames) == 0:
+		errs = append(errs, field.Required(names, "give the names that API servers' client certificates are for: any certificate of --client-ca would do otherwise"))
+	case o.ClientCA == "" && len(o.ClientNames) > 0:
+		errs = append(errs, field.Forbidden(names, "give --client-ca too: names mean nothing without the CA that vouches for them"))
+	}
+	for _, name := range o.ClientNames {
+		if name == "" || strings.Contains(name, "*") || strings.TrimSpace(name) != name {
+			errs = append(errs, field.Invalid(names, name, "write out each name: they are compared as they are"))
+		}
+	}
+	errs = append(errs, callerSecret("--caller-token-secret", o.CallerTokenSecret)...)
+	errs = append(errs, callerSecret("--caller-basic-secret", o.CallerBasicSecret)...)
+	if o.CallerTokenSecret != "" && o.CallerTokenSecret == o.CallerBasicSecret {
+		errs = append(errs, field.Invalid(field.NewPath("--caller-basic-secret"), o.CallerBasicSecret, "give another Secret than --caller-token-secret: each of its fields would be a token"))
+	}
+	return errs
+}
+
+// callerSecret refuses the Secrets of the certificates, whose public parts would
+// be credentials.
+func callerSecret(flag, name string) field.ErrorList {
+	path := field.NewPath(flag)
+	if name == "" {
+		return nil
+	}
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return field.ErrorList{field.Invalid(path, name, "give the name of a Secret: "+strings.Join(problems, ", "))}
+	}
+	if slices.Contains([]string{"ostiary-ca", "ostiary-serving", "ostiary-backend-ca"}, name) {
+		return field.ErrorList{field.Invalid(path, name, "give a Secret of its own: this one holds certificates")}
+	}
+	return nil
+}

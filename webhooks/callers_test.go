@@ -1,0 +1,154 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/callers"
+)
+
+// tokenOnly accepts one token, or the certificate with which it is called.
+type tokenOnly struct {
+	token string
+	cert  *x509.Certificate
+	err   error
+}
+
+func (a tokenOnly) Authenticate(r *http.Request) error {
+	if a.cert != nil && len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].Equal(a.cert) {
+		return nil
+	}
+	if r.Header.Get("Authorization") == "Bearer "+a.token {
+		return nil
+	}
+	return a.err
+}
+
+func TestCallers(t *testing.T) {
+	rejected := &callers.RejectedError{Reason: callers.ReasonToken, Text: "the bearer token is not accepted"}
+	notLoaded := &callers.RejectedError{Reason: callers.ReasonNotLoaded, Text: "not loaded"}
+	cases := map[string]struct {
+		err             error
+		token, path     string
+		wantCode        int
+		wantBody        string
+		wantHeader      string // name: value
+		wantReason      callers.Reason
+		wantEvaluations int
+	}{
+		"accepted":                 {rejected, "right", "/validate/group", http.StatusOK, "", "", "", 1},
+		"rejected":                 {rejected, "wrong", "/validate/group", http.StatusUnauthorized, "the bearer token is not accepted\n", `Www-Authenticate: Bearer, Basic realm="ostiary"`, callers.ReasonToken, 0},
+		"rejected in the review":   {rejected, "wrong", reviewPath, http.StatusUnauthorized, "the bearer token is not accepted\n", "", callers.ReasonToken, 0},
+		"rejected where no path":   {rejected, "wrong", "/secret", http.StatusUnauthorized, "the bearer token is not accepted\n", "", callers.ReasonToken, 0},
+		"not loaded":               {notLoaded, "wrong", "/validate/group", http.StatusServiceUnavailable, "not loaded\n", "Retry-After: 1", callers.ReasonNotLoaded, 0},
+		"a mistake never lets one": {errors.New("secret detail"), "wrong", "/validate/group", http.StatusInternalServerError, internalMessage + "\n", "", "", 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			registry, evaluations := prometheus.NewRegistry(), 0
+			s := start(t, Options{
+				Registerer: registry, Authenticator: tokenOnly{token: "right", err: tc.err},
+				Evaluator: evaluatorFunc(func(context.Context, Phase, string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+					evaluations++
+					return &admissionv1.AdmissionResponse{Allowed: true}, nil
+				}),
+			})
+			r, err := http.NewRequest(http.MethodPost, s.url(tc.path), strings.NewReader(validReview()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", contentType)
+			r.Header.Set("Authorization", "Bearer "+tc.token)
+			response, err := s.client(t).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			header, value, _ := strings.Cut(tc.wantHeader, ": ")
+			if response.StatusCode != tc.wantCode || tc.wantBody != "" && string(body) != tc.wantBody || response.Header.Get(header) != value {
+				t.Errorf("answer %d, %q, %v; want %d, %q, %s", response.StatusCode, body, response.Header, tc.wantCode, tc.wantBody, tc.wantHeader)
+			}
+			if evaluations != tc.wantEvaluations || response.Close != (tc.wantCode != http.StatusOK) {
+				t.Errorf("%d evaluations, closed %t; want %d, closed after a failure alone", evaluations, response.Close, tc.wantEvaluations)
+			}
+			for _, reason := range callers.Reasons() {
+				want := 0.0
+				if reason == tc.wantReason {
+					want = 1
+				}
+				if got := gather(t, registry)["ostiary_webhook_callers_rejected_total reason="+string(reason)]; got != want {
+					t.Errorf("%v rejected for %s, want %v", got, reason, want)
+				}
+			}
+		})
+	}
+}
+
+// TestRejectedBodyIsNotRead announces bodies and never sends them to their end: the answer, and the end of the
+// connection, do not wait for them.
+func TestRejectedBodyIsNotRead(t *testing.T) {
+	rejected := &callers.RejectedError{Reason: callers.ReasonNothing, Text: "show a token"}
+	for _, size := range []int{100, 200 << 10, 6 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			s := start(t, Options{Authenticator: tokenOnly{token: "right", err: rejected}}, func(s *Server) {
+				s.headerTimeout, s.handler.bodies.timeout = time.Hour, time.Hour
+			})
+			c := dialTLS(t, s)
+			fmt.Fprintf(c, "POST /validate/group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", size)
+			got, err := io.ReadAll(c)
+			if err != nil {
+				t.Fatalf("reading: %v", err)
+			}
+			if !strings.HasPrefix(string(got), "HTTP/1.1 401 Unauthorized") {
+				t.Errorf("answer %q, want 401", got)
+			}
+		})
+	}
+}
+
+// TestClientCertificateIsAskedFor checks that what is shown in the handshake reaches the Authenticator, unverified, and
+// that nobody is asked for a certificate who need not show one.
+func TestClientCertificateIsAskedFor(t *testing.T) {
+	shown := newPair(t)
+	call := func(s *running) (code int, asked bool) {
+		client := s.client(t)
+		client.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			asked = true
+			return &shown.certificate, nil
+		}
+		return post(t, client, s.url("/validate/group"), validReview()).code, asked
+	}
+	rejected := &callers.RejectedError{Reason: callers.ReasonCertificate, Text: "no"}
+	cases := map[string]struct {
+		authenticator Authenticator
+		wantCode      int
+		wantAsked     bool
+	}{
+		"nobody cares": {nil, http.StatusOK, false},
+		"accepted":     {tokenOnly{cert: shown.certificate.Leaf, err: rejected}, http.StatusOK, true},
+		"rejected":     {tokenOnly{cert: newPair(t).certificate.Leaf, err: rejected}, http.StatusUnauthorized, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			code, asked := call(start(t, Options{Authenticator: tc.authenticator}))
+			if code != tc.wantCode || asked != tc.wantAsked {
+				t.Errorf("code %d, asked %t; want %d, %t", code, asked, tc.wantCode, tc.wantAsked)
+			}
+		})
+	}
+}
