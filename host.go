@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -123,7 +124,11 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 	}
 	found := namespaces{cached: r.manager.GetCache(), live: r.manager.GetAPIReader()}
 	log := r.log.WithName("policies")
-	repeats := &status.Repeats{Client: r.manager.GetClient(), Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}}
+	name, err := os.Hostname()
+	if err != nil {
+		return policy.Host{}, fmt.Errorf("finding the host's name: %w", err)
+	}
+	repeats := &status.Repeats{Client: r.manager.GetClient(), Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: name}
 	if err := repeats.SetupWithManager(r.manager); err != nil {
 		return policy.Host{}, err
 	}
@@ -141,6 +146,11 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 			counts.NotIdempotent(found.Policy)
 			repeats.Found(found)
 		}},
+		Quarantined: func(found policy.Quarantine) {
+			counts.Quarantined()
+			log.Info("policy is quarantined: it is not evaluated any more", "policy", found.Policy, "generation", found.Generation)
+			repeats.Quarantined(found)
+		},
 		Panicked: func(name string, value any, stack []byte) {
 			counts.Panicked()
 			log.Error(fmt.Errorf("panic: %v", value), "evaluation panicked", "policy", name, "stack", string(stack))

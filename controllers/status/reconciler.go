@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -106,16 +105,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, &p); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	repeat := repeatOf(&p.Status).DeepCopy()
-	meta.RemoveStatusCondition(&p.Status.Conditions, v1alpha1.ConditionIdempotent) // which is not this reconciler's
+	outdated, quarantined := takeFinds(&p)
 	p.Status = r.latest(&p)
 	state := r.Store.State()
 	beside := r.beside(&p)
+	beside.quarantined = quarantined
 	if !tellable(&p, state, beside) {
 		return ctrl.Result{}, nil // each new state asks again
 	}
-	if repeat != nil && !about(repeat, p.Generation) {
-		if done, err := writeRepeat(ctx, r.Client, &p); err != nil || !done {
+	for _, manager := range outdated {
+		if done, err := writeFind(ctx, r.Client, &p, manager); err != nil || !done {
 			return ctrl.Result{RequeueAfter: again}, err
 		}
 	}

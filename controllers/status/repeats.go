@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -27,6 +28,7 @@ import (
 
 const (
 	repeatsManager = "ostiary-repeats"
+	panicsManager  = "ostiary-panics"
 	// checkTime bounds one check of a request's mutations.
 	checkTime = time.Second
 	// again is after how long a condition is tried again that could not be
@@ -34,21 +36,38 @@ const (
 	again = 2 * time.Second
 )
 
-// Repeats tells of policies whose mutations change their own result again. Any
-// replica may find one in the requests that it answers, so each tells of its own
-// finds: in a condition that has a field manager to itself, which the leader's
+// Repeats tells of policies whose mutations change their own result again, and
+// of those that panicked too often to be evaluated any more. Any replica may find one in the requests that it answers, so each tells of its own
+// finds: in a condition for each that has a field manager to itself, which the leader's
 // reports leave alone, and in an event by the replica that was first.
 type Repeats struct {
 	Client client.Client
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
+	// Replica is this replica's name.
+	Replica string
 
 	listeners single.Listeners
 	checking  atomic.Bool
 
 	mu    sync.Mutex
-	found map[string]policy.Repeat // by policy; not told yet
+	found map[findKey]finding // not told yet
 }
+
+// findKey is the policy's name and the condition's type.
+type findKey struct{ policy, kind string }
+
+// finding is something to tell of a generation of a policy.
+type finding struct {
+	policy     string
+	uid        types.UID
+	generation int64
+	condition  metav1.Condition
+	manager    string // of the condition
+	action     string // of the event
+}
+
+func (f finding) key() findKey { return findKey{f.policy, f.condition.Type} }
 
 // SetupWithManager adds the controller that tells, on every replica.
 func (r *Repeats) SetupWithManager(mgr manager.Manager) error {
@@ -76,13 +95,29 @@ func (r *Repeats) Later(check func(ctx context.Context)) {
 	}()
 }
 
-// Found takes in a find.
+// Found takes in a policy that is not idempotent.
 func (r *Repeats) Found(found policy.Repeat) {
+	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: repeatsManager, action: "Check",
+		condition: metav1.Condition{
+			Type: v1alpha1.ConditionIdempotent, Status: metav1.ConditionFalse, Reason: ReasonNotIdempotent, Message: repeats(found.Mutations),
+		}})
+}
+
+// Quarantined takes in a policy that panicked too often.
+func (r *Repeats) Quarantined(found policy.Quarantine) {
+	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Quarantine",
+		condition: metav1.Condition{
+			Type: v1alpha1.ConditionQuarantined, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
+				"replica %s does not evaluate the policy any more, because it panicked again and again, and answers its requests by failurePolicy: see the log there, and change the policy", r.Replica),
+		}})
+}
+
+func (r *Repeats) add(f finding) {
 	r.mu.Lock()
 	if r.found == nil {
-		r.found = map[string]policy.Repeat{}
+		r.found = map[findKey]finding{}
 	}
-	r.found[found.Policy] = found
+	r.found[f.key()] = f
 	r.mu.Unlock()
 	r.listeners.Tell()
 }
@@ -90,74 +125,103 @@ func (r *Repeats) Found(found policy.Repeat) {
 func (r *Repeats) enqueueAll(q single.Queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name := range r.found {
-		q.Add(request(name))
+	for key := range r.found {
+		q.Add(request(key.policy))
 	}
+}
+
+// of lists what is to be told of a policy.
+func (r *Repeats) of(policy string) []finding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []finding
+	for key, f := range r.found {
+		if key.policy == policy {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // Reconcile tells of what was found of one policy.
 func (r *Repeats) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	r.mu.Lock()
-	found, ok := r.found[req.Name]
-	r.mu.Unlock()
-	if !ok {
-		return ctrl.Result{}, nil
+	var result ctrl.Result
+	for _, f := range r.of(req.Name) {
+		told, err := r.tell(ctx, f)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if !told {
+			result.RequeueAfter = again
+			continue
+		}
+		r.forget(f)
 	}
-	told, err := r.tell(ctx, found)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	if !told {
-		return ctrl.Result{RequeueAfter: again}, nil
-	}
+	return result, nil
+}
+
+func (r *Repeats) forget(f finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := r.found[req.Name]; now.UID == found.UID && now.Generation == found.Generation {
-		delete(r.found, req.Name)
+	if now := r.found[f.key()]; now.uid == f.uid && now.generation == f.generation {
+		delete(r.found, f.key())
 	}
-	return ctrl.Result{}, nil
 }
 
 // tell reports whether nothing is left to tell: the condition stands, or what it
 // would be about is no more. It waits for the leader to report on a generation
 // first, so that all conditions are about the same one.
-func (r *Repeats) tell(ctx context.Context, found policy.Repeat) (done bool, err error) {
+func (r *Repeats) tell(ctx context.Context, f finding) (done bool, err error) {
 	var p v1alpha1.WebhookPolicy
-	err = r.Client.Get(ctx, client.ObjectKey{Name: found.Policy}, &p)
+	err = r.Client.Get(ctx, client.ObjectKey{Name: f.policy}, &p)
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("getting policy %s: %w", found.Policy, err)
-	case p.UID != found.UID || p.Generation != found.Generation || about(repeatOf(&p.Status), p.Generation):
+		return false, fmt.Errorf("getting policy %s: %w", f.policy, err)
+	case p.UID != f.uid || p.Generation != f.generation || about(meta.FindStatusCondition(p.Status.Conditions, f.condition.Type), p.Generation):
 		return true, nil
 	case p.Status.ObservedGeneration != p.Generation:
 		return false, nil
 	}
-	c := metav1.Condition{
-		Type: v1alpha1.ConditionIdempotent, Status: metav1.ConditionFalse, Reason: ReasonNotIdempotent, Message: repeats(found.Mutations),
-		ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
-	}
-	written, err := writeRepeat(ctx, r.Client, &p, c)
+	c := f.condition
+	c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(r.Clock.Now())
+	written, err := writeFind(ctx, r.Client, &p, f.manager, c)
 	if written {
-		r.Events.Eventf(&p, nil, corev1.EventTypeWarning, c.Reason, "Check", "%s", short(c.Message))
+		r.Events.Eventf(&p, nil, corev1.EventTypeWarning, c.Reason, f.action, "%s", short(c.Message))
 	}
 	return written, err
 }
 
-// writeRepeat writes the condition, or takes it out where there is none, unless
+// writeFind writes a condition, or takes it out where there is none, unless
 // the policy is no longer as it is known here.
-func writeRepeat(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, conditions ...metav1.Condition) (written bool, err error) {
-	_, err = apply(ctx, c, p, p.ResourceVersion, &v1alpha1.WebhookPolicyStatus{Conditions: conditions}, repeatsManager)
+func writeFind(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, manager string, conditions ...metav1.Condition) (written bool, err error) {
+	_, err = apply(ctx, c, p, p.ResourceVersion, &v1alpha1.WebhookPolicyStatus{Conditions: conditions}, manager)
 	if passed(err) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// repeatOf is the condition that Repeats wrote, nil if there is none.
-func repeatOf(s *v1alpha1.WebhookPolicyStatus) *metav1.Condition {
-	return meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionIdempotent)
+// takeFinds takes the conditions that Repeats wrote out of a status, which the
+// leader's reports leave alone. outdated are the field managers of those that
+// are about another generation; quarantined is what is said of this one.
+func takeFinds(p *v1alpha1.WebhookPolicy) (outdated []string, quarantined string) {
+	for _, told := range []struct{ kind, manager string }{
+		{v1alpha1.ConditionIdempotent, repeatsManager}, {v1alpha1.ConditionQuarantined, panicsManager},
+	} {
+		c := meta.FindStatusCondition(p.Status.Conditions, told.kind)
+		switch {
+		case c == nil:
+			continue
+		case !about(c, p.Generation):
+			outdated = append(outdated, told.manager)
+		case told.kind == v1alpha1.ConditionQuarantined:
+			quarantined = c.Message
+		}
+		meta.RemoveStatusCondition(&p.Status.Conditions, told.kind)
+	}
+	return outdated, quarantined
 }
 
 func about(c *metav1.Condition, generation int64) bool {

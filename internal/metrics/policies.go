@@ -34,6 +34,7 @@ type Policies struct {
 	notIdempotent   *prometheus.CounterVec
 	breakGlass      *prometheus.CounterVec
 	panics          prometheus.Counter
+	quarantines     prometheus.Counter
 	compileFailures prometheus.Counter
 	loaded          *prometheus.GaugeVec
 
@@ -70,6 +71,10 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Name: "ostiary_policy_panics_total",
 			Help: "Panics in evaluations. Each was answered as an error of its policy.",
 		}),
+		quarantines: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ostiary_policy_quarantines_total",
+			Help: "Generations of policies that this replica stopped evaluating because they panicked too often.",
+		}),
 		compileFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_policy_compile_failures_total",
 			Help: "Generations of policies with an expression that does not compile.",
@@ -79,7 +84,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Help: "Policies that this replica holds, by state: accepted or refused.",
 		}, []string{"state"}),
 	}
-	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded)
+	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.quarantines, p.compileFailures, p.loaded)
 	p.series.Store(&map[string]*series{})
 	return p
 }
@@ -121,6 +126,9 @@ func (p *Policies) CompileFailed() { p.compileFailures.Inc() }
 
 // Panicked counts a panic.
 func (p *Policies) Panicked() { p.panics.Inc() }
+
+// Quarantined counts a policy that is evaluated no more.
+func (p *Policies) Quarantined() { p.quarantines.Inc() }
 
 // NotIdempotent counts a policy that changed its own result again.
 func (p *Policies) NotIdempotent(name string) {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
@@ -19,6 +20,7 @@ type batch struct {
 	policies  []*Compiled // sorted by name
 	reads     inputs
 	evaluator celplugin.ConditionEvaluator // the validations of all plain policies, in their order; nil without any
+	panicked  atomic.Bool                  // it is not used any more
 }
 
 // newBatches divides policies, sorted by name, by their rules.
@@ -85,11 +87,12 @@ func (b *batch) turns(ctx context.Context, r *request) []turn {
 }
 
 func (b *batch) evaluate(ctx context.Context, r *request) (results []celplugin.EvaluationResult) {
-	if b.evaluator == nil || ctx.Err() != nil {
+	if b.evaluator == nil || ctx.Err() != nil || b.panicked.Load() {
 		return nil
 	}
 	defer func() {
 		if recover() != nil {
+			b.panicked.Store(true)
 			results = nil // the policy that panics does so again by itself, where it is told of
 		}
 	}()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -43,6 +42,9 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		if !t.satisfied {
 			start := host.Now()
 			decision = a.judge(ctx, t.policy, r, host)
+			if decision == DecisionError {
+				a.passQuarantined(t.policy)
+			}
 			t.elapsed = host.Now().Sub(start)
 		}
 		if host.Observe != nil {
@@ -109,6 +111,9 @@ func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
 func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
 	_ = r.authorizer.failed() // of a policy before this one that panicked
 	defer c.recovered(host, func() { results = c.failed() })
+	if c.quarantined() {
+		return c.stoodDown(r, host)
+	}
 	invocations := c.invocations(ctx, r, host)
 	var made map[runtime.Object]validating.ValidateResult // several bindings may be for one param, or for none
 	if len(invocations) > 1 {
@@ -155,18 +160,6 @@ func expired(ctx context.Context) error {
 		return fmt.Errorf("not evaluated: %w", err)
 	}
 	return nil
-}
-
-// recovered makes a panic an error of this policy alone.
-func (c *Compiled) recovered(host Host, fail func()) {
-	value := recover()
-	if value == nil {
-		return
-	}
-	if host.Panicked != nil {
-		host.Panicked(c.name, value, debug.Stack())
-	}
-	fail()
 }
 
 // namespace is the namespaceObject, where the policy reads it.

@@ -40,6 +40,8 @@ type Host struct {
 	Recheck *Recheck
 	// Panicked is told of a panic in a policy's evaluation; nil is allowed.
 	Panicked func(policy string, value any, stack []byte)
+	// Quarantined is told of a policy that is evaluated no more; nil is allowed.
+	Quarantined func(Quarantine)
 }
 
 // Namespaces finds the namespace of a request, as the CEL variable

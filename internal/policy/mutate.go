@@ -80,6 +80,7 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 	}
 	if outcome == DecisionError {
 		a.refuseMutation(s)
+		a.passQuarantined(s.policy)
 	}
 	if host.Observe != nil {
 		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
@@ -98,6 +99,9 @@ func (c *Compiled) steps(ctx context.Context, r *request, host Host) (out []step
 			out = append(out, step{policy: c, invocation: invocation{binding: &c.bindings[i], err: errPanicked}})
 		}
 	})
+	if c.quarantined() {
+		return c.stepsDown(r, host)
+	}
 	for _, i := range c.invocations(ctx, r, host) {
 		if i.err != nil {
 			i.err = fmt.Errorf("failed to configure binding: %w", i.err)

@@ -66,3 +66,52 @@ func TestRefusedPolicyIsQuarantined(t *testing.T) {
 		}
 	})
 }
+
+// panics is a mutation that the library for JSON patches is known to panic on:
+// its test compares a list with null in it.
+const panics = `[JSONPatch{op: "test", path: "/metadata/finalizers", value: [null]}]`
+
+// A policy whose evaluation panics again and again is not evaluated any more;
+// its failurePolicy answers, and its neighbours are not affected.
+func TestPanickingPolicyIsQuarantined(t *testing.T) {
+	c := install(t)
+	m := c.manager(t)
+	for failurePolicy, wantDenied := range map[admissionregistrationv1.FailurePolicyType]bool{"Fail": true, "Ignore": false} {
+		t.Run(string(failurePolicy), func(t *testing.T) {
+			namespace := c.namespace(t, nil)
+			name, neighbour := "panics-"+strings.ToLower(string(failurePolicy)), "panics-not-"+strings.ToLower(string(failurePolicy))
+			c.enforce(t, newPolicy(name, namespace, patching(panics), failing(failurePolicy)), newPolicy(neighbour, namespace, patching(`[JSONPatch{op: "add", path: "/data", value: {"seen": "yes"}}]`), failing(failurePolicy)))
+			before := m.series(t, "ostiary_policy_quarantines_total")
+			a := c.asker(t)
+			ask := func() answer {
+				object := configMap(namespace, good)
+				object.Finalizers = []string{"example.com/a"}
+				return a.ask(t, object)
+			}
+			await(t).Eventually(func() string {
+				got := ask()
+				return got.Message + strings.Join(got.Warnings, "")
+			}).Should(ContainSubstring("it is quarantined: its evaluation panicked 3 times on this replica"))
+			got := ask()
+			if (got.Code != 0) != wantDenied || wantDenied && !strings.Contains(got.Message, "'"+name+"'") {
+				t.Errorf("the answer is %+v, want it refused: %t, by %s", got, wantDenied, name)
+			}
+			p := c.awaitCondition(t, name, v1alpha1.ConditionQuarantined, "True")
+			if got := condition(p, v1alpha1.ConditionQuarantined); got.Reason != "Panicked" {
+				t.Errorf("the condition is %+v", got)
+			}
+			c.awaitCondition(t, name, v1alpha1.ConditionReady, "False")
+			c.awaitEvent(t, name, corev1.EventTypeWarning, "Panicked")
+			c.awaitReady(t, neighbour)
+			if after := m.series(t, "ostiary_policy_quarantines_total"); after != before+1 {
+				t.Errorf("%v quarantines are counted, want %v", after, before+1)
+			}
+			c.change(t, name, patching(`[JSONPatch{op: "test", path: "/kind", value: "ConfigMap"}]`))
+			p = c.awaitReady(t, name)
+			if got := condition(p, v1alpha1.ConditionQuarantined); got.Status != "" {
+				t.Errorf("the new generation has the condition %+v", got)
+			}
+			await(t).Eventually(func() int32 { return ask().Code }).Should(BeZero())
+		})
+	}
+}
