@@ -396,6 +396,8 @@ func (r *replica) addLeader() error {
 		Proof:      r.prober,
 		Gate:       gate,
 		Registered: configurations.NewGauge(ctrlmetrics.Registry),
+
+		RefusedConditions: configurations.NewRefusedConditions(ctrlmetrics.Registry),
 	}
 	r.report = &status.Reconciler{
 		Client: r.manager.GetClient(),

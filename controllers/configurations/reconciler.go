@@ -43,11 +43,15 @@ type Reconciler struct {
 	Gate *Gate
 	// Registered counts the configurations in the API server, by phase.
 	Registered *prometheus.GaugeVec
+	// RefusedConditions counts the conditions that the API server refuses.
+	RefusedConditions prometheus.Gauge
 
 	// written is what this replica wrote last and the cache may not show yet.
 	written map[key]registration.Configuration
 	// applied is what this replica asked for last.
 	applied map[key]registration.Configuration
+	// asked are conditions that the API server is known to take.
+	asked map[string]struct{}
 }
 
 // key tells configurations apart: the two kinds may share a name.
@@ -68,10 +72,21 @@ func NewGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	return gauge
 }
 
+// NewRefusedConditions makes and registers the metric for RefusedConditions.
+func NewRefusedConditions(registry prometheus.Registerer) prometheus.Gauge {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "ostiary_refused_conditions",
+		Help: "Match conditions that the API server does not take and Ostiary evaluates alone. Reported by the leader.",
+	})
+	registry.MustRegister(gauge)
+	return gauge
+}
+
 // Controller makes a controller for one term of leadership.
 func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (controller.Controller, error) {
 	term := *r
 	term.written, term.applied = map[key]registration.Configuration{}, map[key]registration.Configuration{}
+	term.asked = map[string]struct{}{}
 	c, err := controller.NewUnmanaged("configurations", controller.Options{
 		Reconciler:         &term,
 		Logger:             log,
@@ -145,7 +160,10 @@ func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Ch
 			p.leave(want)
 			continue
 		}
-		err := r.apply(ctx, want)
+		err := r.ask(ctx, want)
+		if err == nil {
+			err = r.apply(ctx, want)
+		}
 		switch {
 		case isRefusal(err):
 			p.refuse(want, err)

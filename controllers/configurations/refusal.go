@@ -25,6 +25,9 @@ func isRefusal(err error) bool {
 // without them.
 func (r *Reconciler) judge(ctx context.Context, state *policies.State, all []refused) error {
 	for _, refused := range all {
+		if r.withoutCondition(ctx, refused) {
+			continue // it is seen then whether that was it
+		}
 		if r.foreign(ctx, refused) {
 			return refused.err
 		}
@@ -43,6 +46,36 @@ func (r *Reconciler) judge(ctx context.Context, state *policies.State, all []ref
 		}
 	}
 	return nil
+}
+
+// ask has the API server say whether it takes a condition, before anything is
+// written with it.
+func (r *Reconciler) ask(ctx context.Context, want registration.Configuration) error {
+	condition := registration.ConditionOf(want)
+	if _, known := r.asked[condition]; known || condition == "" {
+		return nil
+	}
+	if _, err := r.send(ctx, want, client.DryRunAll); err != nil {
+		return err
+	}
+	r.asked[condition] = struct{}{}
+	return nil
+}
+
+// withoutCondition has the condition of a refused configuration evaluated by
+// Ostiary alone, if it has one: an older API server may not know all that CEL
+// has by now.
+func (r *Reconciler) withoutCondition(ctx context.Context, refused refused) bool {
+	condition := registration.ConditionOf(refused.want)
+	if condition == "" {
+		return false
+	}
+	n, added := r.Refusals.AddCondition(condition)
+	if added {
+		logr.FromContextOrDiscard(ctx).Info("the API server refuses a condition", "condition", condition, "error", refused.err.Error())
+		r.RefusedConditions.Set(float64(n))
+	}
+	return true // or a plan without it is on its way
 }
 
 // foreign reports whether a refusal has nothing to do with what is in the

@@ -179,7 +179,8 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	epoch := l.epoch() // first, so that it is never ahead of the bundle
 	bundle := l.Bundle()
 	state.Registrable = len(bundle) > 0
-	state.input = registration.Input{Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, Epoch: epoch, ExemptNamespaces: l.ExemptNamespaces}
+	state.input = registration.Input{Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, Epoch: epoch, ExemptNamespaces: l.ExemptNamespaces,
+		RefusedConditions: l.Refusals.conditions()}
 	state.Plan = registration.Build(state.input)
 	state.View = registration.NewView(state.Plan, observed)
 	state.forget()
@@ -242,13 +243,17 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 		l.Metrics.CompileFailed()
 		log.Info("policy does not compile", "errors", verdict.Errors.ToAggregate().Error())
 	}
+	prepared := registration.Prepare(p)
+	if !verdict.Compiles {
+		prepared = prepared.Local() // the error is the answer to every request
+	}
 	own := *p // so that the entry does not keep the list, with all other policies, for as long as it lives
 	return &Entry{
 		Policy:      &own,
 		Compiled:    verdict.Compiled,
 		Errors:      verdict.Errors,
 		registrable: verdict.Registrable,
-		prepared:    registration.Prepare(p),
+		prepared:    prepared,
 	}
 }
 

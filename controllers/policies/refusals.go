@@ -26,8 +26,9 @@ const ReasonRefused = "Refused"
 type Refusals struct {
 	listeners single.Listeners
 
-	mu    sync.Mutex
-	texts map[version]string
+	mu      sync.Mutex
+	texts   map[version]string
+	refused []string // conditions
 }
 
 // version is one generation of a policy.
@@ -48,6 +49,31 @@ func (r *Refusals) Add(e *Entry, text string) {
 	r.texts[versionOf(e.stand().Policy)] = text
 	r.mu.Unlock()
 	r.listeners.Tell()
+}
+
+// AddCondition remembers that the API server does not evaluate a condition, tells
+// the loader, and gives how many these are. It reports whether that was news.
+func (r *Refusals) AddCondition(condition string) (n int, added bool) {
+	r.mu.Lock()
+	if added = !slices.Contains(r.refused, condition); added {
+		r.refused = append(slices.Clone(r.refused), condition)
+	}
+	n = len(r.refused)
+	r.mu.Unlock()
+	if added {
+		r.listeners.Tell()
+	}
+	return n, added
+}
+
+// conditions are those that the API server does not evaluate.
+func (r *Refusals) conditions() []string {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused
 }
 
 // of is what the API server said of this generation of a policy, if it refused it.

@@ -11,8 +11,10 @@
 // Policies whose registration is equal in everything but their resourceRules
 // share a call group: one configuration object with one webhook, so that a
 // request which matches twenty of them costs one call. The webhook's rules are
-// the union of the members' rules. resourceNames and excludeResourceRules are
-// left out of them: they are evaluated where the call is answered. Selectors
+// the union of the members' rules. resourceNames, excludeResourceRules and
+// matchConditions are evaluated where the call is answered; as far as the API
+// server can evaluate them too, they are a match condition, which has to be equal
+// in a group; see package pushdown. Selectors
 // are part of what has to be equal and are never merged with those of other
 // policies, nor widened, so an outage affects the requests that the members
 // select and no others.

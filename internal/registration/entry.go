@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/pushdown"
 )
 
 // Entry is what a plan needs to know of one policy. It shares nothing with the
@@ -42,10 +43,14 @@ type membership struct {
 	size    int
 	// foreign is set where Ostiary is not the one that is called.
 	foreign *foreign
+	// local is the same without a condition, nil where there is none.
+	local *membership
 }
 
 // settings are what all members of a call group have in common. Backend is the
-// name of a policy that has one. The last two are only for the mutating phase.
+// name of a policy that has one. Order and ReinvocationPolicy are only for the
+// mutating phase, Condition, which the API server evaluates, only for the
+// validating one.
 type settings struct {
 	Phase              Phase
 	MatchPolicy        admissionregistrationv1.MatchPolicyType
@@ -58,6 +63,7 @@ type settings struct {
 	Backend            string                                         `json:",omitempty"`
 	Order              *int32                                         `json:",omitempty"`
 	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType `json:",omitempty"`
+	Condition          string                                         `json:",omitempty"`
 }
 
 // Prepare does the part of Build that concerns one policy alone.
@@ -72,7 +78,9 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 		e.memberships = append(e.memberships, newMembership(policy, PhaseMutate, plainRules(match.ResourceRules, PhaseMutate)))
 	}
 	if policy.Spec.Validates() {
-		e.memberships = append(e.memberships, newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate)))
+		m := newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate))
+		m.push(pushdown.Condition(&policy.Spec))
+		e.memberships = append(e.memberships, m)
 	}
 	return e
 }
@@ -104,10 +112,14 @@ func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissio
 	if ordered {
 		m.ordered = rules
 	}
+	m.size = len(m.policy) + sizeOf(m.atoms)
+	m.setKey()
+	return m
+}
+
+func (m *membership) setKey() {
 	m.key = canonicalJSON(m.settings)
 	m.groupName = groupName(m.settings, m.key)
-	m.size = len(m.policy) + sizeOf(m.atoms)
-	return m
 }
 
 // groupName is readable where it can be and otherwise a hash of everything

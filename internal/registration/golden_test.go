@@ -30,7 +30,7 @@ func TestGolden(t *testing.T) {
 		"exempt-namespaces": {Endpoint: testService, ExemptNamespaces: []string{"ostiary-system", "kube-system", "cni"}},
 	}
 	names := baseNames(t, "testdata/policies")
-	if len(names) < 15 {
+	if len(names) < 40 {
 		t.Errorf("only %d situations in testdata/policies", len(names))
 	}
 	for name := range inputs {

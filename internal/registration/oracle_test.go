@@ -14,10 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	hooks "k8s.io/apiserver/pkg/admission/plugin/webhook"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -32,6 +35,7 @@ type oracle struct {
 	webhooks   *generic.Webhook
 	policies   *matching.Matcher
 	interfaces admission.ObjectInterfaces
+	compiler   cel.ConditionCompiler
 }
 
 func newOracle(t testing.TB, namespaces []*corev1.Namespace, resources []testResource) *oracle {
@@ -73,6 +77,7 @@ func newOracle(t testing.TB, namespaces []*corev1.Namespace, resources []testRes
 		webhooks:   hook,
 		policies:   matching.NewMatcher(factory.Core().V1().Namespaces().Lister(), client),
 		interfaces: interfaces{mapper},
+		compiler:   cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())),
 	}
 }
 
@@ -110,6 +115,32 @@ func (o *oracle) matched(t testing.TB, match *admissionregistrationv1.MatchResou
 		t.Fatalf("%s: matching: %v", describe(attr), err)
 	}
 	return gvr, ok
+}
+
+// wants reports whether a native policy would evaluate a request, or refuse it
+// over an error: its rules match by names and exclusions too, and no condition is
+// false.
+func (o *oracle) wants(t testing.TB, policy *v1alpha1.WebhookPolicy, attr admission.Attributes) bool {
+	t.Helper()
+	gvr, ok := o.matched(t, policy.Spec.MatchConstraints, attr)
+	if !ok || len(policy.Spec.MatchConditions) == 0 || policy.Spec.ParamKind != nil {
+		return ok
+	}
+	var accessors []cel.ExpressionAccessor
+	for i := range policy.Spec.MatchConditions {
+		condition := matchconditions.MatchCondition(policy.Spec.MatchConditions[i])
+		accessors = append(accessors, &condition)
+	}
+	fail := admissionregistrationv1.Fail
+	evaluator := o.compiler.CompileCondition(accessors, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)
+	kind := attr.GetKind()
+	kind.Version = gvr.Version
+	object, err := versioned{attr}.VersionedAttribute(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := matchconditions.NewMatcher(evaluator, &fail, "policy", "validate", policy.Name).Match(context.Background(), object, nil, nil)
+	return result.Matches || result.Error != nil
 }
 
 // rulesOnly is what a policy matches in a phase by rules and selectors alone,

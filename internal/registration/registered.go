@@ -145,7 +145,7 @@ func (c *carrier) lacks(m *membership) string {
 	switch {
 	case c == nil:
 		return "no " + m.settings.Phase.adjective() + " webhook is planned for it yet"
-	case c.group != m.groupName && !strings.HasPrefix(c.group, m.groupName+"-"):
+	case !m.belongs(c.group):
 		return "the " + m.settings.Phase.adjective() + " webhook for its latest change has yet to be planned"
 	case c.problem != "":
 		return c.problem
@@ -159,4 +159,9 @@ func (c *carrier) lacks(m *membership) string {
 		return c.where() + " does not cover all of its resourceRules yet"
 	}
 	return ""
+}
+
+// belongs reports whether a group is one of those that the policy may be in.
+func (m *membership) belongs(group string) bool {
+	return group == m.groupName || strings.HasPrefix(group, m.groupName+"-") || m.local != nil && m.local.belongs(group)
 }

@@ -40,6 +40,9 @@ type Input struct {
 	// Entries are further policies, already prepared. A caller that keeps the
 	// entries of unchanged policies spares most of the work of Build.
 	Entries []Entry
+	// RefusedConditions are those that the API server does not take. They are
+	// evaluated where the call is answered, and nowhere else.
+	RefusedConditions []string
 	// Endpoint is where the API server reaches Ostiary. It has passed Validate.
 	Endpoint Endpoint
 	// CABundle is what the API server verifies Ostiary's certificate with.
@@ -104,10 +107,11 @@ func Build(in Input) Plan {
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.name, b.name) })
 
+	conditions := pushed(entries, in.RefusedConditions)
 	bySettings := map[string][]*membership{}
 	for i := range entries {
 		for j := range entries[i].memberships {
-			m := &entries[i].memberships[j]
+			m := entries[i].memberships[j].in(conditions)
 			bySettings[m.key] = append(bySettings[m.key], m)
 		}
 	}
@@ -183,7 +187,7 @@ func (f frame) webhook(b bucket, g *Group) webhook {
 		SideEffects:             new(s.SideEffects),
 		TimeoutSeconds:          new(s.TimeoutSeconds),
 		AdmissionReviewVersions: []string{"v1"},
-		MatchConditions:         guardConditions(rules),
+		MatchConditions:         matchConditions(rules, s.Condition),
 	}
 	if g.Phase == PhaseMutate {
 		w.ReinvocationPolicy = new(s.ReinvocationPolicy)

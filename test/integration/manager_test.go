@@ -154,7 +154,7 @@ func (c *cluster) explain(t *testing.T, m *process) {
 		if err != nil {
 			t.Error(err)
 		}
-		for _, sign := range []string{"WARNING: DATA RACE", "panic: "} {
+		for _, sign := range []string{"WARNING: DATA RACE", "\npanic: "} {
 			if strings.Contains(log, sign) {
 				t.Errorf("the manager's log has %q", sign)
 			}

@@ -1,0 +1,103 @@
+package registration
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+const (
+	conditionName = "matches-policy"
+
+	// maxPushed is how many groups are made for the sake of conditions that
+	// the API server evaluates. Every group is a client of the API server's own,
+	// of which it keeps 200. Policies beyond that are called without.
+	maxPushed = 64
+)
+
+// push has the API server evaluate a condition, if there is one. Mutations get
+// none: groups of equal order are called in an order that nobody chooses, and a
+// webhook that is left out at first is not invoked again.
+func (m *membership) push(condition string) {
+	if condition == "" {
+		return
+	}
+	local := *m
+	m.local = &local
+	m.settings.Condition = condition
+	m.setKey()
+}
+
+// Local is the entry without conditions that the API server evaluates: for a
+// policy that answers requests whatever they say, because it is broken.
+func (e Entry) Local() Entry {
+	out := Entry{name: e.name, memberships: slices.Clone(e.memberships)}
+	for i := range out.memberships {
+		if local := out.memberships[i].local; local != nil {
+			out.memberships[i] = *local
+		}
+	}
+	return out
+}
+
+// pushed are the keys of the groups that are made for their conditions. Where
+// there are too many, those stay that come first by their hash, so that a policy
+// which comes or goes changes one of them at most.
+func pushed(entries []Entry, refused []string) set {
+	byHash := map[string]string{}
+	for i := range entries {
+		for j := range entries[i].memberships {
+			m := &entries[i].memberships[j]
+			if m.local != nil && !slices.Contains(refused, m.settings.Condition) {
+				byHash[m.groupName[strings.LastIndexByte(m.groupName, '-')+1:]] = m.key
+			}
+		}
+	}
+	keys := set{}
+	for _, hash := range slices.Sorted(maps.Keys(byHash)) {
+		if len(keys) == maxPushed {
+			break
+		}
+		keys[byHash[hash]] = struct{}{}
+	}
+	return keys
+}
+
+// in is the membership as it stands in a plan with these conditions.
+func (m *membership) in(pushed set) *membership {
+	if m.local != nil && !pushed.has(m.key) {
+		return m.local
+	}
+	return m
+}
+
+// matchConditions are those of a webhook with these rules.
+func matchConditions(rules []admissionregistrationv1.RuleWithOperations, condition string) []admissionregistrationv1.MatchCondition {
+	out := guardConditions(rules)
+	if condition != "" {
+		out = append(out, admissionregistrationv1.MatchCondition{Name: conditionName, Expression: condition})
+	}
+	return out
+}
+
+// ConditionOf is the condition of its policies that a configuration has the API
+// server evaluate, empty where there is none.
+func ConditionOf(config Configuration) string {
+	for _, w := range Webhooks(config) {
+		if condition := conditionOf(&w); condition != "" {
+			return condition
+		}
+	}
+	return ""
+}
+
+func conditionOf(w *webhook) string {
+	for _, c := range w.MatchConditions {
+		if c.Name == conditionName {
+			return c.Expression
+		}
+	}
+	return ""
+}

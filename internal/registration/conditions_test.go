@@ -1,0 +1,102 @@
+package registration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+func onlyIf(expression string) func(*v1alpha1.WebhookPolicy) {
+	return func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "c", Expression: expression}}
+	}
+}
+
+func notNamed(i int) func(*v1alpha1.WebhookPolicy) {
+	return onlyIf(fmt.Sprintf("request.name != %q", fmt.Sprint("n", i)))
+}
+
+// TestConditionsMakeFewGroups: however many conditions there are, few groups are
+// made for them, and one more policy displaces one other at most.
+func TestConditionsMakeFewGroups(t *testing.T) {
+	var policies []*v1alpha1.WebhookPolicy
+	for i := range 10000 {
+		policies = append(policies, policyFor(fmt.Sprintf("p%05d", i), fmt.Sprintf("things%d", i%50), notNamed(i%700)))
+	}
+	plan := planOf(policies...)
+	if n := len(plan.Groups); n > 150 || n <= maxPushed {
+		t.Errorf("%d groups, want at most 150, and more than %d", n, maxPushed)
+	}
+	with := 0
+	for _, group := range plan.Groups {
+		if ConditionOf(group.Configuration) != "" {
+			with++
+		}
+	}
+	if with != maxPushed {
+		t.Errorf("%d groups have a condition, want %d", with, maxPushed)
+	}
+	few := policies[:200]
+	before := planOf(few...)
+	for i := range 20 {
+		after := planOf(append(slices.Clone(few), policyFor("new", "pods", notNamed(1000+i)))...)
+		// One is made or displaces another, whose members go to the common group.
+		if n := len(differing(t, before, after)); n > 3 {
+			t.Errorf("one more policy changes %d groups", n)
+		}
+	}
+}
+
+// TestOneMoreOfManyWritesOneObject adds one policy to 5,000.
+func TestOneMoreOfManyWritesOneObject(t *testing.T) {
+	var policies []*v1alpha1.WebhookPolicy
+	for i := range 5000 {
+		policies = append(policies, policyFor(fmt.Sprintf("p%04d", i), fmt.Sprintf("things%d", i%100), timeout(int32(1+i%3))))
+	}
+	observed := observe(planOf(policies...))
+	writes := map[int]int{}
+	for i := range 20 {
+		changes := Diff(planOf(append(slices.Clone(policies), policyFor(fmt.Sprintf("new%d", i), fmt.Sprintf("things%d", i), timeout(1)))...), observed)
+		writes[len(changes.Apply)+len(changes.Delete)]++
+	}
+	if writes[1] != 20 {
+		t.Errorf("number of writes, and how often: %v, want one each time", writes)
+	}
+}
+
+func TestRefusedConditionsStayLocal(t *testing.T) {
+	a, b := policyFor("a", "pods", notNamed(1)), policyFor("b", "pods", notNamed(2))
+	in := Input{Policies: []*v1alpha1.WebhookPolicy{a, b}, Endpoint: testService, CABundle: []byte("bundle")}
+	before := Build(in)
+	in.RefusedConditions = []string{`(!(has(request.name)) || request.name != "n1")`}
+	after := Build(in)
+	if len(before.Groups) != 2 || len(after.Groups) != 2 {
+		t.Fatalf("%d and %d groups, want 2", len(before.Groups), len(after.Groups))
+	}
+	got := map[string]string{}
+	for _, group := range after.Groups {
+		got[group.Members[0]] = ConditionOf(group.Configuration)
+	}
+	if got["a"] != "" || got["b"] == "" {
+		t.Errorf("conditions %q, want one for b alone", got)
+	}
+	// While it moves, it is in the old group or the new one.
+	changes := Diff(after, observe(before))
+	if len(changes.Apply) != 1 || len(changes.Delete) != 1 {
+		t.Errorf("changes %v, want one group made before one is deleted", actions(changes))
+	}
+	if _, ok, why := NewView(after, observe(after)).Registered(Prepare(a)); !ok {
+		t.Errorf("a is not registered: %s", why)
+	}
+}
+
+func TestBrokenPoliciesHandNothingDown(t *testing.T) {
+	plan := Build(Input{Entries: []Entry{Prepare(policyFor("a", "pods", notNamed(1))).Local()}, Endpoint: testService})
+	if got := ConditionOf(plan.Groups[0].Configuration); got != "" {
+		t.Errorf("condition %q, want none", got)
+	}
+}
