@@ -36,6 +36,9 @@ const (
 	walkSlots      = 12
 	walkProbers    = 4
 	walkPause      = 5 * time.Millisecond // between two requests of a prober
+	// walkNotice is how long API servers may go on using connections to a replica
+	// that was killed: one that they keep fails once, with the request that takes it.
+	walkNotice = time.Second
 )
 
 // walkSpec is what the walk changes about a policy.
@@ -82,7 +85,7 @@ func TestRandomWalk(t *testing.T) {
 		t.Errorf("seed %d, one of %d: %s", *walkSeed, len(sum.wrong), wrong)
 	}
 	if limit := len(w.outages) * walkProbers; sum.unreachable > limit {
-		t.Errorf("%d requests had no answer, want at most %d: those under way at a kill", sum.unreachable, limit)
+		t.Errorf("%d requests had no answer, want at most %d: those under way when it was noticed", sum.unreachable, limit)
 	}
 	if sum.strict < walkOperations || len(w.outages) < 4 {
 		t.Errorf("the walk proves nothing: %d answers, %d kills", sum.strict, len(w.outages))
@@ -232,7 +235,7 @@ func (w *walk) kill(t *testing.T) {
 	begin := time.Now()
 	m.kill()
 	w.balancer.drop(m.webhook)
-	w.outages = append(w.outages, outage{begin: begin, end: time.Now()})
+	w.outages = append(w.outages, outage{begin: begin, end: time.Now().Add(walkNotice)})
 	if strings.Contains(log, *lease.Spec.HolderIdentity) {
 		w.vacate(t)
 	}
