@@ -159,7 +159,7 @@ func (h *handler) logDecision(phase Phase, group string, in *admissionv1.Admissi
 func (h *handler) write(w http.ResponseWriter, r *http.Request, answer []byte, err error) int {
 	header, code := w.Header(), http.StatusOK
 	c, _ := r.Context().Value(connKey{}).(*conn)
-	if err != nil || h.draining.Load() || c != nil && time.Now().After(c.retireAt) {
+	if err != nil || h.draining.Load() || c != nil && c.retire(time.Now()) {
 		header.Set("Connection", "close")
 	}
 	if err == nil {

@@ -16,6 +16,8 @@ const (
 	// minAge and maxAge bound how long a connection is used. API servers keep theirs as long as there is traffic; they
 	// would send nothing to replicas that came later.
 	minAge, maxAge = 60 * time.Second, 120 * time.Second
+	// maxRequests bounds it too, so that under load, when new replicas come, they get their part at once.
+	maxRequests = 1000
 	// spareConnections are accepted beyond the limit, to be told so; further ones wait for one to end.
 	spareConnections = 64
 )
@@ -99,6 +101,12 @@ type conn struct {
 
 	excess   bool      // beyond the limit: to be answered with 503 and closed
 	retireAt time.Time // when the next answer closes the connection
+	answered atomic.Int64
+}
+
+// retire counts an answer and reports whether the connection has served long enough.
+func (c *conn) retire(now time.Time) bool {
+	return c.answered.Add(1) >= maxRequests || now.After(c.retireAt)
 }
 
 // ConnectionState does the handshake first: net/http asks for the state before it reads the first request.

@@ -286,11 +286,18 @@ func TestHalfOpenConnections(t *testing.T) {
 // TestKeepAlive checks that connections are kept, closed when old, and closed after a failure.
 func TestKeepAlive(t *testing.T) {
 	h := handlerOf(t, Options{})
+	used := func(times int64) *conn {
+		c := &conn{retireAt: time.Now().Add(time.Hour)}
+		c.answered.Store(times)
+		return c
+	}
 	cases := map[string]struct {
 		conn      *conn
 		body      string
 		wantClose string
 	}{
+		"999th answer":     {used(998), validReview(), ""},
+		"1000th answer":    {used(999), validReview(), "close"},
 		"young connection": {&conn{retireAt: time.Now().Add(time.Hour)}, validReview(), ""},
 		"old connection":   {&conn{retireAt: time.Now().Add(-time.Second)}, validReview(), "close"},
 		"failure":          {&conn{retireAt: time.Now().Add(time.Hour)}, "{", "close"},
