@@ -48,7 +48,7 @@ bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allow
 test: kubernetes $(GOTESTSUM) ## Run every test, with the race detector and a real API server
 	@echo "Testing every package with the race detector (the first run compiles for some minutes)"
 	@cd hack/kubernetes && $(CURDIR)/$(GOTESTSUM) --format pkgname
-	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 20m ./...
+	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 30m ./...
 
 .PHONY: conformance
 conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run
