@@ -124,7 +124,8 @@ func contradictions(p *v1alpha1.WebhookPolicy) []string {
 		out = append(out, fmt.Sprintf("Ready is %t beside %d of Reconciling and Stalled", ready, abnormal))
 	}
 	parts := []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionRegistered}
-	if p.Spec.Backend == nil {
+	// A status of an earlier generation may be that of a backend, which has no such condition.
+	if p.Spec.Backend == nil && p.Status.ObservedGeneration == p.Generation {
 		parts = append(parts, v1alpha1.ConditionEffective)
 	}
 	for _, part := range parts {
