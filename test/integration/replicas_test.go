@@ -45,7 +45,7 @@ func (c *cluster) awaitLoaded(t *testing.T, m *process, policy string) {
 // Each replica says in a Lease what it has loaded, and takes it away at the end.
 func TestReplicasReportWhatTheyHaveLoaded(t *testing.T) {
 	c := install(t)
-	first := c.manager(t)
+	first := c.reviewing(t, false) // the broken one shall be stored
 	second := c.another(t)
 	namespace := c.namespace(t, nil)
 	c.apply(t, newPolicy("reported", namespace), newPolicy("reported-broken", namespace, saying("nonsense")))
