@@ -272,26 +272,33 @@ func comparison(call ast.CallExpr) (term, bool) {
 	if !okA || !okB {
 		return term{}, false
 	}
-	out := term{text: a.text + " " + sign + " " + b.text, kind: ofBool}
 	equality := sign == "==" || sign == "!="
 	if a.kind == ofNull || b.kind == ofNull {
-		object := a.kind == ofObject && a.text != "request" || b.kind == ofObject
-		return out, equality && object && !strings.Contains(out.text, "request")
+		out := term{text: a.text + " " + sign + " " + b.text, kind: ofBool}
+		return out, equality && comparesObject(a, b) && !strings.Contains(out.text, "request")
 	}
-	// Each takes the other's type; two that are unknown are not compared.
-	typedA, okA := a.as(b.kind)
-	typedB, okB := b.as(a.kind)
-	comparable := okA && typedA.kind != ofAnybody || okB && typedB.kind != ofAnybody
-	simple := slices.Contains([]kind{ofText, ofInt, ofBool}, min(a.kind, b.kind))
-	if !comparable || !simple || !equality && min(a.kind, b.kind) != ofInt {
+	simple := min(a.kind, b.kind)
+	if simple != ofInt && !(equality && (simple == ofText || simple == ofBool)) {
 		return term{}, false
 	}
-	if okA {
-		a = typedA
-	} else {
-		b = typedB
+	a, b, ok := unified(a, b)
+	return term{text: a.text + " " + sign + " " + b.text, kind: ofBool}.with(a.safe...).with(b.safe...), ok
+}
+
+// comparesObject reports whether one of the two, of which the other is null, is
+// an object that may be null.
+func comparesObject(a, b term) bool {
+	return a.kind == ofObject && a.text != "request" || b.kind == ofObject
+}
+
+// unified gives one of the values the type of the other. Two that are unknown
+// are not compared.
+func unified(a, b term) (term, term, bool) {
+	if typed, ok := a.as(b.kind); ok {
+		return typed, b, typed.kind != ofAnybody
 	}
-	return out.with(a.safe...).with(b.safe...), true
+	typed, ok := b.as(a.kind)
+	return a, typed, ok && typed.kind != ofAnybody
 }
 
 // membership is "in".
