@@ -277,8 +277,13 @@ func comparison(call ast.CallExpr) (term, bool) {
 		out := term{text: a.text + " " + sign + " " + b.text, kind: ofBool}
 		return out, equality && comparesObject(a, b) && !strings.Contains(out.text, "request")
 	}
-	simple := min(a.kind, b.kind)
-	if simple != ofInt && !(equality && (simple == ofText || simple == ofBool)) {
+	switch min(a.kind, b.kind) {
+	case ofInt:
+	case ofText, ofBool:
+		if !equality {
+			return term{}, false
+		}
+	default:
 		return term{}, false
 	}
 	a, b, ok := unified(a, b)
