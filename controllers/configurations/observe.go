@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,4 +67,29 @@ func (r *Reconciler) live(ctx context.Context, k key) (registration.Configuratio
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
+}
+
+// maxOwners is how many owners of a configuration are looked up before it is
+// taken for an orphan: for now, since it is looked at again.
+const maxOwners = 10
+
+// orphan reports whether the policies that a configuration is for are gone. It
+// is asked before one is created: garbage collection deletes configurations with
+// their policies, and this replica may learn of that before it learns that the
+// policies are gone. Made anew, the configuration would have API servers ask
+// about policies that nobody answers for any more.
+func (r *Reconciler) orphan(ctx context.Context, want registration.Configuration) (bool, error) {
+	owners := want.GetOwnerReferences()
+	for _, owner := range owners[:min(len(owners), maxOwners)] {
+		policy := &metav1.PartialObjectMetadata{}
+		policy.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+		err := r.Live.Get(ctx, client.ObjectKey{Name: owner.Name}, policy)
+		switch {
+		case err == nil && policy.UID == owner.UID:
+			return false, nil
+		case client.IgnoreNotFound(err) != nil:
+			return false, fmt.Errorf("looking for policy %s, which configuration %s is for: %w", owner.Name, want.GetName(), err)
+		}
+	}
+	return len(owners) > 0, nil
 }

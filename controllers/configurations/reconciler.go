@@ -156,12 +156,15 @@ func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Ch
 		if p.frees(want) {
 			continue
 		}
-		if r.held(ctx, p, want) {
+		waits, err := r.waits(ctx, p, want)
+		if err != nil {
+			return err
+		}
+		if waits {
 			p.leave(want)
 			continue
 		}
-		err := r.ask(ctx, want)
-		if err == nil {
+		if err = r.ask(ctx, want); err == nil {
 			err = r.apply(ctx, want)
 		}
 		switch {
@@ -180,6 +183,21 @@ func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Ch
 		}
 	}
 	return nil
+}
+
+// waits reports whether a configuration is not to be written now.
+func (r *Reconciler) waits(ctx context.Context, p *pass, want registration.Configuration) (bool, error) {
+	if r.held(ctx, p, want) {
+		return true, nil
+	}
+	if p.observed[keyOf(want)] != nil {
+		return false, nil
+	}
+	orphan, err := r.orphan(ctx, want)
+	if orphan {
+		p.later(time.Second)
+	}
+	return orphan, err
 }
 
 // held reports whether a configuration has to wait.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/internal/registration"
@@ -159,4 +161,52 @@ func TestRecreatedPolicyIsEnforced(t *testing.T) {
 	// The collector takes away what only the dead own: this one lives.
 	await(t).Consistently(func() bool { return deniedBy(c.probe(t.Context(), namespace, bad), "again") }).Should(BeTrue())
 	c.wantMembers(t, c.carrier(t, "again"), "again")
+}
+
+// What garbage collection takes away after a policy was deleted does not come
+// back, although the manager may learn of that first.
+func TestDeletedConfigurationsStayDeleted(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	created := c.creations(t)
+	const count = 20
+	for i := range count {
+		name := fmt.Sprintf("short-lived-%d", i)
+		c.enforce(t, newPolicy(name, c.namespace(t, nil)))
+	}
+	for i := range count {
+		c.remove(t, fmt.Sprintf("short-lived-%d", i))
+	}
+	await(t).Eventually(func() []configuration {
+		return slices.DeleteFunc(c.configurations(t), func(config configuration) bool {
+			return !strings.HasPrefix(registration.Members(&config)[0], "short-lived-")
+		})
+	}).Should(BeEmpty())
+	for name, times := range created() {
+		if times > 1 {
+			t.Errorf("configuration %s was created %d times", name, times)
+		}
+	}
+}
+
+// creations counts how often each configuration is created from now on.
+func (c *cluster) creations(t *testing.T) func() map[string]int {
+	t.Helper()
+	w, err := c.Watch(t.Context(), &configurationList{}, client.MatchingLabels{registration.LabelManagedBy: registration.ManagedBy})
+	must(t, err)
+	created := map[string]int{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range w.ResultChan() {
+			if config, ok := event.Object.(*configuration); ok && event.Type == watch.Added {
+				created[config.Name]++
+			}
+		}
+	}()
+	return func() map[string]int {
+		w.Stop()
+		<-done
+		return created
+	}
 }
