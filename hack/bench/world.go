@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/test/bench"
 	"github.com/ostiary/ostiary/test/controlplane"
 	"github.com/ostiary/ostiary/test/manager"
@@ -252,10 +253,14 @@ func (w *world) await(ctx context.Context, every time.Duration, what string, rea
 	}
 }
 
+// configurations are those of policies: Ostiary has some for itself besides.
 func (w *world) configurations(ctx context.Context) ([]admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	var list admissionregistrationv1.ValidatingWebhookConfigurationList
 	err := w.client.List(ctx, &list)
-	return list.Items, err
+	return slices.DeleteFunc(list.Items, func(c admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+		_, ok := registration.GroupOf(&c)
+		return !ok
+	}), err
 }
 
 // target is what an API server calls of the manager for a pod in the namespace
