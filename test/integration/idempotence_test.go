@@ -105,10 +105,7 @@ func TestEveryReplicaTellsOfMutationsThatAreNotIdempotent(t *testing.T) {
 	c.manager(t)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("grows-elsewhere", namespace, growing))
-	follower := c.start(t, freeAddress())
-	c.explain(t, follower)
-	t.Cleanup(follower.kill)
-	follower.awaitReady(t)
+	follower := c.another(t)
 
 	port := c.mutatingCaller(t, "grows-elsewhere").at(t, follower.webhook)
 	await(t).Eventually(func() (metav1.ConditionStatus, error) {

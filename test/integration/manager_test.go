@@ -245,9 +245,18 @@ func (m *process) series(t *testing.T, name string) float64 {
 	return 0
 }
 
-// another gives a further manager beside the shared one, running and ready. It
-// ends with the test, together with what Kubernetes would remove with its Pod.
+// another gives a further manager beside the shared one, running and ready.
 func (c *cluster) another(t *testing.T, flags ...string) *process {
+	t.Helper()
+	m := c.beside(t, flags...)
+	m.awaitReady(t)
+	return m
+}
+
+// beside starts a further manager, which ends with the test, together with what
+// Kubernetes would remove with its Pod: a Lease that is left would have every
+// later leader wait for it.
+func (c *cluster) beside(t *testing.T, flags ...string) *process {
 	t.Helper()
 	m := c.start(t, freeAddress(), flags...)
 	c.explain(t, m)
@@ -256,7 +265,6 @@ func (c *cluster) another(t *testing.T, flags ...string) *process {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: replicas.LeaseName(m.replica)}}
 		_ = c.Delete(context.Background(), lease)
 	})
-	m.awaitReady(t)
 	return m
 }
 

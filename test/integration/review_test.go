@@ -226,8 +226,7 @@ func TestSingleReplicaIsWarnedOf(t *testing.T) {
 		return a.warnings
 	}
 	await(t).Eventually(warnings).Should(Equal([]string{want})) // replicas of other tests may still be taken to be alive
-	second := c.start(t, freeAddress())
-	t.Cleanup(second.kill)
+	c.beside(t)
 	await(t).Eventually(warnings).Should(BeEmpty())
 }
 
