@@ -50,7 +50,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	// Not SIGPIPE: connections to a manager that was killed break, too.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err = run(ctx, o, os.Stdout)
 	stop()
 	if err != nil {
