@@ -181,7 +181,7 @@ func TestStatusRulesAreChecked(t *testing.T) {
 			p.Status.Conditions = append(p.Status.Conditions, cond(v1alpha1.ConditionReconciling, metav1.ConditionFalse))
 		}, want: 2},
 		"not ready, no reason": {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[2].Status = metav1.ConditionFalse }, want: 1},
-		"no generation":        {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.ObservedGeneration = 0 }, want: 4},
+		"no generation":        {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.ObservedGeneration = 0 }, want: 5},
 		"odd reason":           {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[0].Reason = "not so" }, want: 1},
 		"not accepted":         {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Conditions[0].Status = metav1.ConditionFalse }, want: 1},
 		"no webhooks":          {edit: func(p *v1alpha1.WebhookPolicy) { p.Status.Webhooks = nil }, want: 1},

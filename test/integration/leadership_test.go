@@ -8,6 +8,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // The death of the leader makes another replica lead, at the latest when the
@@ -25,12 +28,15 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	first.kill()
 	open := failing(admissionregistrationv1.Ignore)
 	c.apply(t, newPolicy("after-takeover", namespace, open))
-	c.awaitReady(t, "after-takeover")
+	// Nobody answers at the first one's address any more, so it is not effective.
+	taken := c.awaitCondition(t, "after-takeover", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
 	if now := c.awaitLeader(t); now == leader {
 		t.Errorf("%s still leads, and is dead", now)
 	}
 	wantDenied(t, port.at(t, second.webhook), "v1", namespace)
-	c.wantMembers(t, c.carrier(t, "after-takeover"), "after-takeover")
+	config := &configuration{}
+	must(t, c.Get(t.Context(), client.ObjectKey{Name: taken.Status.Webhooks[0].Configuration}, config))
+	c.wantMembers(t, config, "after-takeover")
 }
 
 // Losing the lease ends the work of a leader and nothing else.
