@@ -379,6 +379,7 @@ func (r *replica) addLeader() error {
 		Namespace:     r.options.Namespace,
 		Endpoint:      endpoint,
 		Bundle:        r.watcher.Bundle,
+		Epoch:         r.watcher.TrustEpoch,
 		BundleChanged: r.watcher.Subscribe(),
 		Events:        recorder,
 		Log:           r.log.WithName("canary"),

@@ -55,7 +55,8 @@ func (r *replica) own() (configurations.Own, error) {
 		if err != nil {
 			return nil, err
 		}
-		return registration.NewReview(endpoint, r.watcher.Bundle(), owner), nil
+		epoch := r.watcher.TrustEpoch() // first, so that it is never ahead of the bundle
+		return registration.NewReview(endpoint, r.watcher.Bundle(), epoch, owner), nil
 	}, nil
 }
 

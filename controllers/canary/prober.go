@@ -45,6 +45,8 @@ type Options struct {
 	Endpoint  registration.Endpoint
 	// Bundle is the current trust bundle, nil while there is none.
 	Bundle func() []byte
+	// Epoch is that of the bundle.
+	Epoch func() int64
 	// BundleChanged receives after each change of the bundle.
 	BundleChanged <-chan struct{}
 	Events        events.EventRecorder
@@ -139,13 +141,14 @@ func (p *Prober) Run(ctx context.Context) error {
 // round sends a canary of each phase through each API server, and returns when
 // to do so again.
 func (p *Prober) round(ctx context.Context, addresses []string) time.Duration {
+	epoch := p.options.Epoch() // first, so that it is never ahead of the bundle
 	bundle := p.options.Bundle()
 	if len(bundle) == 0 {
 		return hasty
 	}
 	next, found := restful, map[registration.Phase][]answer{}
 	for _, phase := range phases() {
-		if err := p.register(ctx, phase, bundle); err != nil {
+		if err := p.register(ctx, phase, bundle, epoch); err != nil {
 			if ctx.Err() == nil {
 				p.options.Log.Error(err, "cannot register the canary, trying again")
 			}
@@ -177,18 +180,21 @@ func (p *Prober) measure(found map[registration.Phase][]answer) {
 }
 
 // register makes the configuration of a canary as it should be, if it is not.
-func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle []byte) error {
+func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle []byte, epoch int64) error {
 	namespace := &corev1.Namespace{}
 	if err := p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.Namespace}, namespace); err != nil {
 		return fmt.Errorf("getting namespace %s: %w", p.options.Namespace, err)
 	}
-	want, have := registration.Canary(phase, p.options.Endpoint, bundle, namespace), registration.NewConfiguration(phase)
+	want, have := registration.Canary(phase, p.options.Endpoint, bundle, epoch, namespace), registration.NewConfiguration(phase)
 	err := p.options.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, have)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting configuration %s: %w", want.GetName(), err)
 	}
 	if err == nil && registration.Carries(have, want) {
 		return nil
+	}
+	if err := registration.Behind(want, have); err != nil {
+		return err
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 	if err != nil {

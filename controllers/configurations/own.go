@@ -30,6 +30,8 @@ func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 		})
 	case have != nil && registration.Carries(have, want) && registration.Owned(have, want):
 		return nil
+	case have != nil && registration.Behind(want, have) != nil:
+		return registration.Behind(want, have)
 	case r.held(ctx, p, want):
 		return nil // it is tried again
 	default:

@@ -214,17 +214,20 @@ func (r *Reconciler) settle(p *pass) time.Duration {
 	return next
 }
 
-// behind is an error where this process has yet to learn of a trust bundle that
-// another one has published: what it would write may be what nobody serves for
-// any more.
+// behind is an error where another process has published a trust bundle for the
+// policies that this one has yet to learn of. All of a plan is of one epoch.
+// Ostiary's own configurations are written as soon as this process knows of a
+// bundle, which may be a moment before the plan does.
 func behind(plan registration.Plan, observed []registration.Configuration) error {
 	if len(plan.Groups) == 0 {
 		return nil
 	}
-	own := registration.Epoch(plan.Groups[0].Configuration)
-	for _, config := range observed {
-		if epoch := registration.Epoch(config); epoch > own {
-			return fmt.Errorf("the trust bundle of configuration %s is of epoch %d: this replica knows %d", config.GetName(), epoch, own)
+	for _, have := range observed {
+		if _, ok := registration.GroupOf(have); !ok {
+			continue
+		}
+		if err := registration.Behind(plan.Groups[0].Configuration, have); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -33,8 +33,8 @@ func CanaryMessage(nonce string) string { return "Ostiary was reached: " + nonce
 // Canary is the configuration that proves, for one kind of webhooks, that API
 // servers reach Ostiary: of one webhook for one labelled object in Ostiary's
 // namespace, which nobody creates. Like every other it is at the endpoint of all
-// groups and trusts their bundle.
-func Canary(phase Phase, endpoint Endpoint, caBundle []byte, namespace *corev1.Namespace) Configuration {
+// groups, trusts their bundle, and says of which epoch that is.
+func Canary(phase Phase, endpoint Endpoint, caBundle []byte, epoch int64, namespace *corev1.Namespace) Configuration {
 	w := webhook{
 		Name:         phase.CanaryWebhook(),
 		ClientConfig: endpoint.clientConfig(CanaryPath+string(phase), caBundle),
@@ -60,6 +60,7 @@ func Canary(phase Phase, endpoint Endpoint, caBundle []byte, namespace *corev1.N
 	config.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(phase.kind()))
 	config.SetName(phase.CanaryConfiguration())
 	config.SetLabels(map[string]string{LabelManagedBy: ManagedBy})
+	setEpoch(config, epoch)
 	// It goes with Ostiary's namespace, whether Ostiary runs or not.
 	config.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace.Name, UID: namespace.UID}})
 	setWebhooks(config, []webhook{w})

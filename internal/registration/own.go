@@ -25,12 +25,14 @@ const (
 // one exception from the guard that no webhook is called for Ostiary's own API,
 // and cannot lock anybody out: its failurePolicy is Ignore, and it is called
 // for what is created or changed, never for a deletion or a status. The owner
-// is the definition of the policies' kind, with which it goes.
-func NewReview(endpoint Endpoint, caBundle []byte, owner metav1.OwnerReference) Configuration {
+// is the definition of the policies' kind, with which it goes. Like every other
+// it says of which epoch its bundle is.
+func NewReview(endpoint Endpoint, caBundle []byte, epoch int64, owner metav1.OwnerReference) Configuration {
 	c := NewConfiguration(PhaseValidate)
 	c.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(PhaseValidate.kind()))
 	c.SetName(ReviewConfiguration)
 	c.SetLabels(map[string]string{LabelManagedBy: ManagedBy})
+	setEpoch(c, epoch)
 	c.SetOwnerReferences([]metav1.OwnerReference{owner})
 	setWebhooks(c, []webhook{{
 		Name:         reviewWebhook,

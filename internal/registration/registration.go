@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -157,18 +156,11 @@ func (f frame) group(b bucket) Group {
 	g.Configuration.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(g.Phase.kind()))
 	g.Configuration.SetName(g.Phase.ConfigurationPrefix() + g.Name)
 	g.Configuration.SetLabels(map[string]string{LabelManagedBy: ManagedBy, LabelPhase: string(g.Phase)})
-	g.Configuration.SetAnnotations(f.annotations(g.Members))
+	g.Configuration.SetAnnotations(map[string]string{AnnotationMembers: strings.Join(g.Members, ",")})
+	setEpoch(g.Configuration, f.epoch)
 	g.Configuration.SetOwnerReferences(owners)
 	setWebhooks(g.Configuration, []webhook{g.webhook})
 	return g
-}
-
-func (f frame) annotations(members []string) map[string]string {
-	out := map[string]string{AnnotationMembers: strings.Join(members, ",")}
-	if f.epoch > 0 {
-		out[AnnotationEpoch] = strconv.FormatInt(f.epoch, 10)
-	}
-	return out
 }
 
 // webhook sets every field that the API server would otherwise fill with a

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,31 @@ func Epoch(c Configuration) int64 {
 		return 0
 	}
 	return epoch
+}
+
+// Behind is an error where what is wanted is of an older epoch than what there
+// is: who wants it has yet to learn of a trust bundle that somebody else has
+// published, and would write what nobody serves for any more.
+func Behind(want, have Configuration) error {
+	if own, epoch := Epoch(want), Epoch(have); epoch > own {
+		return fmt.Errorf("the trust bundle of configuration %s is of epoch %d: this replica knows %d", have.GetName(), epoch, own)
+	}
+	return nil
+}
+
+// setEpoch says in a configuration of which epoch its bundle is. Every one that
+// calls Ostiary has to: where there are no policies, those of Ostiary itself are
+// all that remembers the epoch beside the Secret.
+func setEpoch(c Configuration, epoch int64) {
+	if epoch <= 0 {
+		return
+	}
+	annotations := c.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[AnnotationEpoch] = strconv.FormatInt(epoch, 10)
+	c.SetAnnotations(annotations)
 }
 
 // Trust is what API servers are told to trust Ostiary with.

@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestTrustIn(t *testing.T) {
@@ -60,5 +62,44 @@ func TestEpochIsWritten(t *testing.T) {
 		if len(plan.Groups) == 0 {
 			t.Error("nothing is planned")
 		}
+	}
+}
+
+// Without policies the epoch is kept in what Ostiary registers for itself alone.
+func TestEpochWithoutPolicies(t *testing.T) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ostiary-system"}}
+	for name, config := range map[string]Configuration{
+		"review":          NewReview(testService, []byte("a"), 7, testOwner),
+		"mutate canary":   Canary(PhaseMutate, testService, []byte("a"), 7, namespace),
+		"validate canary": Canary(PhaseValidate, testService, []byte("a"), 7, namespace),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 7}, TrustIn([]Configuration{config}, testService)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestBehind(t *testing.T) {
+	of := func(epoch int64) Configuration { return NewReview(testService, []byte("a"), epoch, testOwner) }
+	for name, tc := range map[string]struct {
+		want, have Configuration
+		wantErr    string
+	}{
+		"the same":          {of(7), of(7), ""},
+		"newer":             {of(8), of(7), ""},
+		"of no known epoch": {of(7), of(0), ""},
+		"older":             {of(6), of(7), "the trust bundle of configuration ostiary-webhookpolicies is of epoch 7: this replica knows 6"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := Behind(tc.want, tc.have); err != nil {
+				got = err.Error()
+			}
+			if got != tc.wantErr {
+				t.Errorf("Behind() = %q, want %q", got, tc.wantErr)
+			}
+		})
 	}
 }
