@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 const (
@@ -57,17 +58,10 @@ func describe(header http.Header, err error) ([]byte, int) {
 
 // oneLine returns text as one line of valid UTF-8 of bounded length.
 func oneLine(text string) string {
-	if len(text) > maxMessage {
-		cut := maxMessage
-		for cut > 0 && !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut] + "…"
-	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(text, "\uFFFD"))
+	}, strings.ToValidUTF8(excerpt.Of(text, maxMessage), "\uFFFD"))
 }

@@ -19,6 +19,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 const (
@@ -74,7 +75,7 @@ func (r *reach) ended(target string, err error, now time.Time) bool {
 		r.due = now.Add(probeAgain)
 		if !r.known || !r.ok || r.failures >= maxFailures {
 			r.known, r.ok = true, false
-			r.message = fmt.Sprintf("TLS handshake with %s failed: %s", target, cut(err.Error()))
+			r.message = fmt.Sprintf("TLS handshake with %s failed: %s", target, excerpt.Of(err.Error(), maxProblem))
 		}
 	}
 	return before.known != r.known || before.ok != r.ok || before.message != r.message

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/excerpt"
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
@@ -113,7 +114,7 @@ func refusal(err error, o object, account, what, verbs string) trust {
 		return trust{reason: ReasonCARefused, message: fmt.Sprintf("%s: %v", o, err)}
 	}
 	if !apierrors.IsForbidden(err) {
-		return trust{reason: ReasonCAFailed, message: fmt.Sprintf("%s: %s", o, cut(err.Error()))}
+		return trust{reason: ReasonCAFailed, message: fmt.Sprintf("%s: %s", o, excerpt.Of(err.Error(), maxProblem))}
 	}
 	return trust{reason: ReasonCAForbidden, message: fmt.Sprintf(
 		`Ostiary may not %s %s: grant its account %s, by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [%s], resourceNames: [%s], verbs: [%s]}`,
@@ -121,10 +122,3 @@ func refusal(err error, o object, account, what, verbs string) trust {
 }
 
 const maxProblem = 1 << 10 // bytes of an error of others
-
-func cut(s string) string {
-	if len(s) <= maxProblem {
-		return s
-	}
-	return s[:maxProblem-3] + "..."
-}

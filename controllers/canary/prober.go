@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/excerpt"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -301,14 +301,5 @@ func (p *Prober) tell(phase registration.Phase, v Verdict) {
 	p.options.Log.Info("effective", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
 	config := registration.NewConfiguration(phase)
 	config.SetName(phase.CanaryConfiguration())
-	p.options.Events.Eventf(config, nil, kind, v.Reason, "Prove", "%s", short(v.Message))
-}
-
-// short fits into an event.
-func short(text string) string {
-	const limit = 1000
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "")
+	p.options.Events.Eventf(config, nil, kind, v.Reason, "Prove", "%s", excerpt.Of(v.Message, excerpt.EventMessage))
 }

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 // AggregationLabel is the label, with the value "true", of ClusterRoles whose
@@ -92,13 +93,6 @@ func (w *watch) explain(s step, err error) string {
 		return fmt.Sprintf(`Ostiary may not read %s: create a ClusterRole with the label %s: "true" and the rule {apiGroups: [%q], resources: [%q], verbs: [get, list, watch]}`,
 			describe(w.gvk), AggregationLabel, w.gvk.Group, w.resource)
 	default:
-		return fmt.Sprintf("%s %s: %s", s, describe(w.gvk), cut(err.Error()))
+		return fmt.Sprintf("%s %s: %s", s, describe(w.gvk), excerpt.Of(err.Error(), maxProblem))
 	}
-}
-
-func cut(s string) string {
-	if len(s) <= maxProblem {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxProblem-3], "") + "..."
 }

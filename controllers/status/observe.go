@@ -11,6 +11,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 // Reasons of conditions, which are those of events too.
@@ -48,10 +49,7 @@ const (
 	ReasonNotIdempotent = "NotIdempotent"
 )
 
-const (
-	maxMessage      = 30 << 10 // bytes; the API server takes 32 KiB
-	maxEventMessage = 1000     // bytes; the API server takes 1 KiB
-)
+const maxMessage = 30 << 10 // bytes; the API server takes 32 KiB
 
 // facts are what has been observed of a policy, before it is put into words.
 type facts struct {
@@ -188,7 +186,7 @@ func contestedCondition(f facts) metav1.Condition {
 
 // refused says what the API server said, and what is in force instead.
 func refused(p *v1alpha1.WebhookPolicy, f facts) string {
-	message := "the API server refuses to register it: " + cut(f.refusal, maxMessage/2)
+	message := "the API server refuses to register it: " + excerpt.Of(f.refusal, maxMessage/2)
 	if f.inForce != 0 && f.inForce != p.Generation {
 		message += fmt.Sprintf("; generation %d, which it carried before, stays in force", f.inForce)
 	}
@@ -274,7 +272,7 @@ func set(list *[]metav1.Condition, c metav1.Condition, generation int64, now met
 		return
 	}
 	c.ObservedGeneration = generation
-	c.Message = cut(c.Message, maxMessage)
+	c.Message = excerpt.Of(c.Message, maxMessage)
 	c.LastTransitionTime = now // kept from before where the status stays
 	meta.SetStatusCondition(list, c)
 }
@@ -292,12 +290,4 @@ func find(s v1alpha1.WebhookPolicyStatus, kind string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
 }
 
-func short(s string) string { return cut(s, maxEventMessage) }
-
-// cut shortens s to at most limit bytes, at the start of a rune.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit-3], "") + "..."
-}
+func short(s string) string { return excerpt.Of(s, excerpt.EventMessage) }

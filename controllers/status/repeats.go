@@ -37,8 +37,9 @@ const (
 )
 
 // Repeats tells of policies whose mutations change their own result again, and
-// of those that panicked too often to be evaluated any more. Any replica may find one in the requests that it answers, so each tells of its own
-// finds: in a condition for each that has a field manager to itself, which the leader's
+// of those that panicked too often to be evaluated any more. Any replica may
+// find one in the requests that it answers, so each tells of its own finds: in a
+// condition for each that has a field manager to itself, which the leader's
 // reports leave alone, and in an event by the replica that was first.
 type Repeats struct {
 	Client client.Client

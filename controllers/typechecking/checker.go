@@ -19,6 +19,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 const (
@@ -162,7 +163,7 @@ func (c *Checker) check(p *v1alpha1.WebhookPolicy, schemas resolver.SchemaResolv
 		if i == maxWarnings {
 			break
 		}
-		w.Warning = cut(w.Warning)
+		w.Warning = excerpt.Of(w.Warning, maxWarning)
 		found.ExpressionWarnings = append(found.ExpressionWarnings, w)
 	}
 	return found
@@ -204,15 +205,4 @@ func (o *once) ResolveSchema(kind schema.GroupVersionKind) (*spec.Schema, error)
 		o.answers[kind] = a
 	}
 	return a.schema, a.err
-}
-
-func cut(s string) string {
-	if len(s) <= maxWarning {
-		return s
-	}
-	end := maxWarning - 3
-	for end > 0 && s[end]&0xC0 == 0x80 {
-		end--
-	}
-	return s[:end] + "..."
 }

@@ -204,9 +204,6 @@ func TestPanicIsNoWarning(t *testing.T) {
 }
 
 func TestWarningsAreBounded(t *testing.T) {
-	if got := cut(strings.Repeat("ä", maxWarning)); len(got) > maxWarning || !strings.HasSuffix(got, "ä...") {
-		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-6:])
-	}
 	// A longer one would be refused, and with it all of the policy's status.
 	crd, err := os.ReadFile("../../config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml")
 	if err != nil {

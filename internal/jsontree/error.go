@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 // maxPointer bounds what a message repeats of the names it was given.
@@ -28,7 +29,7 @@ func (e *Error) Error() string {
 	if e.Pointer == "" {
 		return fmt.Sprintf("invalid JSON: %s (offset %d)", e.Reason, e.Offset)
 	}
-	return fmt.Sprintf("invalid JSON: %s at %q (offset %d)", e.Reason, shorten(e.Pointer), e.Offset)
+	return fmt.Sprintf("invalid JSON: %s at %q (offset %d)", e.Reason, excerpt.Of(e.Pointer, maxPointer), e.Offset)
 }
 
 // Locate returns the *Error that tells what the syntax error in err's chain tells, or err if it holds none. It gives
@@ -54,17 +55,6 @@ func reason(err error) string {
 		return "syntax error"
 	}
 	return strings.TrimPrefix(err.Error(), "jsontext: ")
-}
-
-func shorten(pointer string) string {
-	if len(pointer) <= maxPointer {
-		return pointer
-	}
-	cut := maxPointer
-	for cut > 0 && !utf8.RuneStart(pointer[cut]) {
-		cut--
-	}
-	return pointer[:cut] + "…"
 }
 
 // KindName returns what a value of this kind is called in messages.

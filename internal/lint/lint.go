@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/excerpt"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -91,16 +92,7 @@ func (w *warner) bounded() []string {
 		out = append(out[:maxWarnings:maxWarnings], fmt.Sprintf("%d more warnings were left out", more))
 	}
 	for i, warning := range out {
-		out[i] = cut(warning)
+		out[i] = excerpt.Of(strings.Join(strings.Fields(warning), " "), maxWarning)
 	}
 	return out
-}
-
-// cut shortens a warning to one line of at most maxWarning bytes.
-func cut(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) <= maxWarning {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxWarning-3], "") + "..."
 }

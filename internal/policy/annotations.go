@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 const (
@@ -29,7 +31,7 @@ func (a *answer) annotate(into annotationCollector, r result) (failed bool) {
 			a.collect(into, x)
 		case validating.AuditAnnotationActionError:
 			failed = true
-			a.deny(denial{message: r.binding.subject + " denied request: " + truncate(x.Error, maxOneMessage)})
+			a.deny(denial{message: r.binding.subject + " denied request: " + excerpt.Of(x.Error, maxOneMessage)})
 		}
 	}
 	return failed

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 // Bounds on one answer. What goes beyond is counted, not sent.
@@ -82,7 +84,7 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 // the binding's actions are, failurePolicy alone decides, as in the API server.
 func (a *answer) refuse(p *Compiled, b *binding, message string, reason metav1.StatusReason) {
 	if p.failurePolicy != admissionregistrationv1.Ignore {
-		a.deny(denial{message: b.subject + " denied request: " + truncate(message, maxOneMessage), reason: reason})
+		a.deny(denial{message: b.subject + " denied request: " + excerpt.Of(message, maxOneMessage), reason: reason})
 	}
 }
 
@@ -108,7 +110,7 @@ func errored(d validating.PolicyDecision) bool {
 
 func (a *answer) act(p *Compiled, b *binding, index int, d validating.PolicyDecision) actions {
 	var acted actions
-	message := truncate(d.Message, maxOneMessage)
+	message := excerpt.Of(d.Message, maxOneMessage)
 	for _, action := range b.actions {
 		switch action {
 		case admissionregistrationv1.Deny:

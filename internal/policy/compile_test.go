@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
@@ -258,34 +257,6 @@ func TestSharedProgramsKeepEachPolicysMessage(t *testing.T) {
 	}
 	if n := cached(compiler); n != 1 {
 		t.Errorf("%d programs, want 1", n)
-	}
-}
-
-func TestTruncate(t *testing.T) {
-	tests := map[string]struct {
-		in    string
-		limit int
-		want  string
-	}{
-		"short":          {"abc", 3, "abc"},
-		"one too long":   {"abcdef", 5, "ab..."},
-		"two-byte rune":  {"aéée", 5, "a..."},
-		"four-byte rune": {"ab😀cdef", 8, "ab..."},
-		"rune fits":      {"ab😀cdef", 9, "ab😀..."},
-		"empty":          {"", 3, ""},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := truncate(tc.in, tc.limit); got != tc.want || len(got) > tc.limit {
-				t.Errorf("truncate(%q, %d) = %q, want %q", tc.in, tc.limit, got, tc.want)
-			}
-		})
-	}
-	mixed := strings.Repeat("aé€😀", 20)
-	for limit := 3; limit <= len(mixed); limit++ {
-		if got := truncate(mixed, limit); !utf8.ValidString(got) || len(got) > limit {
-			t.Errorf("truncate(…, %d) = %q, %d bytes", limit, got, len(got))
-		}
 	}
 }
 

@@ -85,16 +85,3 @@ func (k knownVariables) with(name string, p *program) knownVariables {
 	fields[name] = apiservercel.NewDeclField(name, p.variable, true, nil, nil)
 	return knownVariables{fields: fields, signature: k.signature + name + " " + p.variable.CelType().String() + "\n"}
 }
-
-// truncate cuts s to at most limit bytes, at a rune's start, and says so.
-func truncate(s string, limit int) string {
-	const mark = "..."
-	if len(s) <= limit {
-		return s
-	}
-	end := limit - len(mark)
-	for end > 0 && s[end]&0xC0 == 0x80 {
-		end--
-	}
-	return s[:end] + mark
-}
