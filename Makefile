@@ -86,7 +86,10 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@echo "Generating the CustomResourceDefinition and its reference"
 	@$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
 	@go run ./hack/crdlimits config/crd/bases/*.yaml
-	@go run ./hack/docs config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
+	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
+	@go run ./hack/docs flags docs/reference/flags.md
+	@go run ./hack/docs metrics docs/metrics.md
+	@go run ./hack/docs chart charts/ostiary docs/reference/values.md
 
 .PHONY: install-yaml
 install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/install.yaml

@@ -133,7 +133,7 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	if r.manager, err = newManager(config, o, log); err != nil {
+	if r.manager, err = newManager(config, o, log, r.metricsOptions()); err != nil {
 		return nil, err
 	}
 	if err := r.manager.Add(manager.RunnableFunc(tuneCollector)); err != nil {
@@ -149,7 +149,7 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	return r, nil
 }
 
-func newManager(config *rest.Config, o options.Options, log logr.Logger) (manager.Manager, error) {
+func newManager(config *rest.Config, o options.Options, log logr.Logger, metrics metricsserver.Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -160,7 +160,7 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger) (manage
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Logger:                 log,
-		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                metrics,
 		HealthProbeBindAddress: o.HealthAddress,
 		Cache: cache.Options{
 			// A read of what is not watched is a mistake, not a reason to watch it.
@@ -397,6 +397,7 @@ func (r *replica) addLeader() error {
 		Proof:      r.prober,
 		Gate:       gate,
 		Registered: configurations.NewGauge(ctrlmetrics.Registry),
+		FailClosed: configurations.NewFailClosed(ctrlmetrics.Registry),
 
 		RefusedConditions: configurations.NewRefusedConditions(ctrlmetrics.Registry),
 	}

@@ -5,21 +5,20 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+generated="$(ls api/*/zz_generated.*.go) config/crd/bases docs/reference docs/metrics.md charts/ostiary"
 before=$(mktemp -d)
 trap 'rm -rf "$before"' EXIT
-mkdir "$before/api"
-cp api/*/zz_generated.*.go "$before/api"
-cp -R config/crd/bases "$before/bases"
-cp -R docs/reference "$before/reference"
+for path in $generated; do
+	mkdir -p "$before/$(dirname "$path")"
+	cp -R "$path" "$before/$path"
+done
 
 make --no-print-directory generate manifests
 
 stale=0
-mkdir "$before/api-after"
-cp api/*/zz_generated.*.go "$before/api-after"
-diff -ru "$before/api" "$before/api-after" || stale=1
-diff -ru "$before/bases" config/crd/bases || stale=1
-diff -ru "$before/reference" docs/reference || stale=1
+for path in $generated; do
+	diff -ru "$before/$path" "$path" || stale=1
+done
 if [ "$stale" -ne 0 ]; then
 	echo "Generated files were stale. They have been written anew: commit them." >&2
 	exit 1

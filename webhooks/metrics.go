@@ -33,7 +33,7 @@ type metrics struct {
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ostiary_webhook_http_requests_total",
-		Help: "HTTP requests to the webhook server, by admission phase and status code.",
+		Help: "HTTP requests to the webhook server, by admission phase (validate, mutate, review, canary or other) and status code.",
 	}, []string{"phase", "code"})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "ostiary_webhook_http_request_duration_seconds",
@@ -54,7 +54,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	}, []string{"reason"})
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ostiary_webhook_callers_rejected_total",
-		Help: "Requests of callers that may not call, by reason.",
+		Help: "Requests of callers that may not call, by reason: nothing_shown, certificate, name, token, password, or not_loaded (answered with 503: what is accepted has not been read yet).",
 	}, []string{"reason"})
 
 	m := &metrics{

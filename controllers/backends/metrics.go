@@ -21,7 +21,7 @@ func (s *Store) register() {
 			"Policies with a backend, by whether the last TLS handshake with it succeeded: reachable, unreachable or unknown. Reported by the leader.",
 			[]string{"state"}, nil),
 		ca: prometheus.NewDesc("ostiary_backend_ca_problems",
-			"Policies with a backend whose CA bundle or certificate is not what its source should hold, by reason. Reported by the leader.",
+			"Policies with a backend whose CA bundle or certificate is not what its source should hold, by reason: NotFound, Forbidden, Refused or Failed. Reported by the leader.",
 			[]string{"reason"}, nil),
 	})
 }

@@ -80,7 +80,7 @@ func phases() []registration.Phase {
 func NewProber(o Options) *Prober {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_effective",
-		Help: "1 where an API server reaches Ostiary, 0 where it does not, by phase and address; absent where it cannot be asked. Reported by the leader.",
+		Help: "1 where an API server reaches Ostiary, 0 where it does not, by phase and address, which is empty where the addresses of API servers are not known; absent where it cannot be asked. Reported by the leader.",
 	}, []string{"phase", "address"})
 	o.Registerer.MustRegister(gauge)
 	p := &Prober{options: o, gauge: gauge}

@@ -147,7 +147,7 @@ func TestGauge(t *testing.T) {
 		{"a:1", Verdict{Status: metav1.ConditionTrue}}, {"b:1", Verdict{Status: metav1.ConditionFalse}}, {"c:1", Verdict{Status: metav1.ConditionUnknown}},
 	}})
 	want := `
-# HELP ostiary_effective 1 where an API server reaches Ostiary, 0 where it does not, by phase and address; absent where it cannot be asked. Reported by the leader.
+# HELP ostiary_effective 1 where an API server reaches Ostiary, 0 where it does not, by phase and address, which is empty where the addresses of API servers are not known; absent where it cannot be asked. Reported by the leader.
 # TYPE ostiary_effective gauge
 ostiary_effective{address="a:1",phase="validate"} 1
 ostiary_effective{address="b:1",phase="validate"} 0

@@ -133,7 +133,7 @@ func newKeeperMetrics() *keeperMetrics {
 		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_certificate_writes_total",
-			Help: "Writes of the two Secrets, by what was done. Reported by the leader.",
+			Help: "Writes of the two Secrets, by what was done: CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle or Retire. Reported by the leader.",
 		}, []string{"action"}),
 	}
 	for _, kind := range pki.Kinds() {

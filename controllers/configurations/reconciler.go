@@ -5,10 +5,12 @@ package configurations
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -43,6 +45,9 @@ type Reconciler struct {
 	Gate *Gate
 	// Registered counts the configurations in the API server, by phase.
 	Registered *prometheus.GaugeVec
+	// FailClosed counts those of them whose requests are refused while Ostiary does
+	// not answer. Nil counts nothing.
+	FailClosed *prometheus.GaugeVec
 	// RefusedConditions counts the conditions that the API server refuses.
 	RefusedConditions prometheus.Gauge
 
@@ -67,6 +72,16 @@ func NewGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_registered_configurations",
 		Help: "Generated webhook configurations in the API server, by phase: mutate or validate. Reported by the leader.",
+	}, []string{"phase"})
+	registry.MustRegister(gauge)
+	return gauge
+}
+
+// NewFailClosed makes and registers the metric for FailClosed.
+func NewFailClosed(registry prometheus.Registerer) *prometheus.GaugeVec {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "ostiary_fail_closed_configurations",
+		Help: "Generated webhook configurations whose requests are refused while Ostiary does not answer, by phase: mutate or validate. Reported by the leader.",
 	}, []string{"phase"})
 	registry.MustRegister(gauge)
 	return gauge
@@ -131,7 +146,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	p := newPass(observed)
 	p.gate = r.Gate.open(ctx, state)
-	changes := registration.Diff(r.promoted(state.Plan, observed), observed)
+	plan := r.promoted(state.Plan, observed)
+	changes := registration.Diff(plan, observed)
 	if err := r.write(ctx, p, changes); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -141,7 +157,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.judge(ctx, state, p.refused); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.count(state.Plan)
+	r.count(plan)
 	// Last, so that no policy waits for it.
 	if err := r.reconcileOwn(ctx, p); err != nil {
 		return ctrl.Result{}, err
@@ -234,11 +250,22 @@ func behind(plan registration.Plan, observed []registration.Configuration) error
 }
 
 func (r *Reconciler) count(plan registration.Plan) {
-	n := map[registration.Phase]int{registration.PhaseMutate: 0, registration.PhaseValidate: 0}
+	all, closed := map[registration.Phase]int{}, map[registration.Phase]int{}
 	for i := range plan.Groups {
-		n[plan.Groups[i].Phase]++
+		group := &plan.Groups[i]
+		all[group.Phase]++
+		if slices.ContainsFunc(registration.Webhooks(group.Configuration), failsClosed) {
+			closed[group.Phase]++
+		}
 	}
-	for phase, count := range n {
-		r.Registered.WithLabelValues(string(phase)).Set(float64(count))
+	for _, phase := range []registration.Phase{registration.PhaseMutate, registration.PhaseValidate} {
+		r.Registered.WithLabelValues(string(phase)).Set(float64(all[phase]))
+		if r.FailClosed != nil {
+			r.FailClosed.WithLabelValues(string(phase)).Set(float64(closed[phase]))
+		}
 	}
+}
+
+func failsClosed(w admissionregistrationv1.MutatingWebhook) bool {
+	return ptr.Deref(w.FailurePolicy, admissionregistrationv1.Fail) == admissionregistrationv1.Fail
 }

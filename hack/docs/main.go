@@ -1,8 +1,12 @@
-// Command docs writes the reference of the API, in Markdown, from the
-// CustomResourceDefinitions: every field with its type, its limits and its
-// description, and the messages of the rules that it has to keep.
+// Command docs writes what documents and the Helm chart say about the code:
 //
-//	docs DEFINITION DOCUMENT
+//	docs definition DEFINITION DOCUMENT   every field of a CustomResourceDefinition
+//	docs flags DOCUMENT                   every flag of the manager
+//	docs metrics DOCUMENT                 every metric, between two marks of the document
+//	docs chart CHART DOCUMENT             the manager's flags into the chart's schema,
+//	                                      its values.yaml, and every value
+//
+// It runs in the root of the repository.
 package main
 
 import (
@@ -21,19 +25,37 @@ func main() {
 	}
 }
 
-func run(files []string) error {
-	if len(files) != 2 {
-		return errors.New("name the file of a CustomResourceDefinition and the document to write")
+func run(args []string) error {
+	switch {
+	case len(args) == 3 && args[0] == "definition":
+		return rewrite(args[1], args[2], reference)
+	case len(args) == 2 && args[0] == "flags":
+		return os.WriteFile(args[1], []byte(flagReference(managerFlags())), 0o644)
+	case len(args) == 2 && args[0] == "metrics":
+		return rewrite(args[1], args[1], func(document []byte) (string, error) {
+			found, err := metricsIn(os.DirFS("."), "internal", "controllers", "webhooks")
+			if err != nil {
+				return "", err
+			}
+			return intoMarks(string(document), metricTable(found))
+		})
+	case len(args) == 3 && args[0] == "chart":
+		return chart(args[1], args[2])
 	}
-	in, err := os.ReadFile(files[0])
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, or chart CHART DOCUMENT")
+}
+
+// rewrite makes a document of a file.
+func rewrite(from, to string, change func([]byte) (string, error)) error {
+	in, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	out, err := reference(in)
+	out, err := change(in)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", files[0], err)
+		return fmt.Errorf("reading %s: %w", from, err)
 	}
-	return os.WriteFile(files[1], []byte(out), 0o644)
+	return os.WriteFile(to, []byte(out), 0o644)
 }
 
 // reference is the document about a definition in YAML, which has one version.

@@ -61,7 +61,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		}, []string{"policy"}),
 		notIdempotent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_not_idempotent_total",
-			Help: "Times that a policy, run once more on its own result, changed the object again. Few changes are tried so.",
+			Help: "Times that a policy, run once more on its own result, changed the object again. Few changes are tried so: the first 10 of a generation on each replica, then one in 1,000.",
 		}, []string{"policy"}),
 		breakGlass: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_breakglass_total",

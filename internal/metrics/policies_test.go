@@ -83,7 +83,7 @@ func TestNotIdempotent(t *testing.T) {
 	p.NotIdempotent("a")
 	p.NotIdempotent("gone")
 	want := `
-# HELP ostiary_policy_not_idempotent_total Times that a policy, run once more on its own result, changed the object again. Few changes are tried so.
+# HELP ostiary_policy_not_idempotent_total Times that a policy, run once more on its own result, changed the object again. Few changes are tried so: the first 10 of a generation on each replica, then one in 1,000.
 # TYPE ostiary_policy_not_idempotent_total counter
 ostiary_policy_not_idempotent_total{policy="a"} 2
 `

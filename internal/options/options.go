@@ -38,6 +38,7 @@ type Options struct {
 	WebhookService   string
 	WebhookURL       string
 	MetricsAddress   string
+	MetricsAuth      bool
 	HealthAddress    string
 	LeaderElect      bool
 	ExemptNamespaces []string
@@ -64,7 +65,8 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.WebhookAddress, "webhook-address", ":10250", "address to answer admission calls on, host:port")
 	f.StringVar(&o.WebhookService, "webhook-service", "", "Service that the API server calls, namespace/name:port; default: <namespace>/ostiary-webhook:443")
 	f.StringVar(&o.WebhookURL, "webhook-url", "", "https URL that the API server calls instead of a Service, for a manager outside of the cluster")
-	f.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "address to serve metrics on over HTTP, host:port; 0 turns them off")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8443", "address to serve metrics on, host:port; 0 turns them off")
+	f.BoolVar(&o.MetricsAuth, "metrics-auth", true, "serve metrics over HTTPS, with the serving certificate, to those alone whose token RBAC allows to get /metrics; without, over HTTP and to everybody")
 	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address to serve /healthz and /readyz on, host:port; 0 turns them off")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "agree with the other replicas on which of them writes; every replica answers admission calls")
 	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that no policy is enforced in, besides Ostiary's own, kube-system and kube-node-lease")

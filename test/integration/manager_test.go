@@ -124,7 +124,7 @@ func (c *cluster) startAs(t *testing.T, replica, address string, flags ...string
 		"--namespace=" + systemNamespace,
 		"--webhook-url=https://" + c.webhook,
 		"--webhook-address=" + address,
-		"--metrics-address=" + m.metrics,
+		"--metrics-address=" + m.metrics, "--metrics-auth=false",
 		"--health-address=" + m.health,
 		"--drain-min=100ms",
 	}, flags...)...)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ import (
 func (c *cluster) create(t *testing.T, object client.Object) {
 	t.Helper()
 	must(t, c.Create(t.Context(), object))
-	t.Cleanup(func() { _ = c.Delete(t.Context(), object) })
+	t.Cleanup(func() { _ = c.Delete(context.Background(), object) })
 }
 
 // mayRead lets Ostiary read a kind as params, as an operator would.

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// chart writes the manager's flags into the schema of a chart's values, and from
+// the schema values.yaml and a document: what a value means is said once.
+func chart(folder, document string) error {
+	name := filepath.Join(folder, "values.schema.json")
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	schema := newObject()
+	if err := json.Unmarshal(raw, schema); err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	schema.object("properties").object("manager").set("properties", flagValues(managerFlags()))
+	files := map[string]func(*object) (string, error){
+		name:                                 schemaFile,
+		filepath.Join(folder, "values.yaml"): valuesFile,
+		document:                             valuesReference,
+	}
+	for path, write := range files {
+		text, err := write(schema)
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flagValues is the schema of the value for each flag. None has a default: what
+// is not set is not passed on, and the manager's own default counts.
+func flagValues(flags []*pflag.Flag) *object {
+	out := newObject()
+	for _, f := range flags {
+		v := newObject()
+		switch kind := f.Value.Type(); kind {
+		case "bool":
+			v.set("type", "boolean")
+		case "int", "int32", "int64", "uint":
+			v.set("type", "integer")
+		case "float64":
+			v.set("type", "number")
+		case "duration":
+			v.set("type", "string").set("pattern", `^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`)
+		case "stringSlice", "stringArray":
+			v.set("type", "array").set("items", newObject().set("type", "string"))
+		default:
+			v.set("type", "string")
+		}
+		v.set("description", "--"+f.Name+": "+f.Usage)
+		if example := exampleOf(f); example != nil {
+			v.set("examples", []any{example})
+		}
+		out.set(camel(f.Name), v)
+	}
+	return out
+}
+
+func exampleOf(f *pflag.Flag) any {
+	switch f.Value.Type() {
+	case "bool":
+		return f.DefValue == "true"
+	case "int", "int32", "int64", "uint", "float64":
+		n, _ := strconv.ParseFloat(f.DefValue, 64)
+		return n
+	}
+	if d := defaultOf(f); d != "" {
+		return d
+	}
+	return nil
+}
+
+// camel is a flag's name as that of a value: drain-min is drainMin.
+func camel(name string) string {
+	return regexp.MustCompile("-[a-z0-9]").ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
+}
+
+func schemaFile(schema *object) (string, error) {
+	var b strings.Builder
+	err := schema.write(&b, "")
+	return b.String() + "\n", err
+}
+
+func valuesFile(schema *object) (string, error) {
+	var b strings.Builder
+	b.WriteString("# Written by `make manifests` from values.schema.json: do not edit.\n# What is commented out has the default that is shown, or none.\n")
+	err := writeValues(&b, schema, "")
+	return b.String(), err
+}
+
+func writeValues(b *strings.Builder, schema *object, indent string) error {
+	properties := schema.object("properties")
+	for _, name := range properties.keys {
+		value := properties.object(name)
+		b.WriteString("\n")
+		for _, line := range wrap(value.text("description"), 100-len(indent)) {
+			fmt.Fprintf(b, "%s# %s\n", indent, line)
+		}
+		text, isSet, err := shown(value)
+		switch {
+		case err != nil:
+			return err
+		case len(value.object("properties").keys) > 0:
+			fmt.Fprintf(b, "%s%s:\n", indent, name)
+			if err := writeValues(b, value, indent+"  "); err != nil {
+				return err
+			}
+			if allUnset(value) {
+				fmt.Fprintf(b, "%s  {}\n", indent)
+			}
+		case isSet:
+			fmt.Fprintf(b, "%s%s: %s\n", indent, name, text)
+		default:
+			fmt.Fprintln(b, strings.TrimRight(fmt.Sprintf("%s# %s: %s", indent, name, text), " "))
+		}
+	}
+	return nil
+}
+
+// allUnset reports whether values.yaml sets nothing in an object.
+func allUnset(schema *object) bool {
+	properties := schema.object("properties")
+	for _, name := range properties.keys {
+		value := properties.object(name)
+		if _, isSet := value.fields["default"]; isSet || len(value.object("properties").keys) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// shown is the default of a value, or an example where it has none.
+func shown(value *object) (text string, isDefault bool, err error) {
+	if d, ok := value.fields["default"]; ok {
+		text, err = plain(d)
+		return text, true, err
+	}
+	if examples, ok := value.fields["examples"].([]any); ok && len(examples) > 0 {
+		text, err = plain(examples[0])
+	}
+	return text, false, err
+}
+
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+len(word) >= width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+func valuesReference(schema *object) (string, error) {
+	var b strings.Builder
+	b.WriteString("# Values of the Helm chart\n\n<!-- Written by `make manifests` from charts/ostiary/values.schema.json: do not edit. -->\n\n")
+	b.WriteString("A value that is unknown or of another type is refused. What has no default is left to the manager, or not rendered.\n\n")
+	b.WriteString("| value | type | default | meaning |\n|---|---|---|---|\n")
+	err := writeRows(&b, schema, "")
+	return b.String(), err
+}
+
+func writeRows(b *strings.Builder, schema *object, path string) error {
+	properties := schema.object("properties")
+	for _, name := range properties.keys {
+		value := properties.object(name)
+		if len(value.object("properties").keys) > 0 {
+			if err := writeRows(b, value, path+name+"."); err != nil {
+				return err
+			}
+			continue
+		}
+		example, isDefault, err := shown(value)
+		if err != nil {
+			return err
+		}
+		if !isDefault && !strings.HasPrefix(path, "manager.") {
+			example = ""
+		}
+		fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", path, name, value.text("type"), quoted(cell(example)), cell(text(value.text("description"))))
+	}
+	return nil
+}

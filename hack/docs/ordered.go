@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// object is an object of JSON that keeps the order of its fields, in which
+// people read them.
+type object struct {
+	keys   []string
+	fields map[string]any
+}
+
+func newObject() *object { return &object{fields: map[string]any{}} }
+
+func (o *object) set(key string, value any) *object {
+	if _, known := o.fields[key]; !known {
+		o.keys = append(o.keys, key)
+	}
+	o.fields[key] = value
+	return o
+}
+
+func (o *object) text(key string) string {
+	s, _ := o.fields[key].(string)
+	return s
+}
+
+func (o *object) object(key string) *object {
+	if child, ok := o.fields[key].(*object); ok {
+		return child
+	}
+	return newObject()
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *object) UnmarshalJSON(raw []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return errors.Join(err, errors.New("an object was expected"))
+	}
+	*o = *newObject()
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return err
+		}
+		name := key.(string) // nothing else is a key
+		if o.fields[name] != nil {
+			return fmt.Errorf("%q is there twice", name)
+		}
+		if o.fields[name], err = ordered(value); err != nil {
+			return err
+		}
+		o.keys = append(o.keys, name)
+	}
+	return nil
+}
+
+// ordered is a value with objects in their order. Lists of objects have none here.
+func ordered(raw json.RawMessage) (any, error) {
+	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '{' {
+		child := newObject()
+		return child, child.UnmarshalJSON(trimmed)
+	}
+	var value any
+	return value, json.Unmarshal(raw, &value)
+}
+
+// write appends the object as JSON, indented.
+func (o *object) write(b *strings.Builder, indent string) error {
+	if len(o.keys) == 0 {
+		b.WriteString("{}")
+		return nil
+	}
+	b.WriteString("{")
+	for i, key := range o.keys {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(b, "\n%s  %q: ", indent, key)
+		if child, ok := o.fields[key].(*object); ok {
+			if err := child.write(b, indent+"  "); err != nil {
+				return err
+			}
+			continue
+		}
+		text, err := plain(o.fields[key])
+		if err != nil {
+			return err
+		}
+		b.WriteString(text)
+	}
+	b.WriteString("\n" + indent + "}")
+	return nil
+}
+
+// plain is a value in one line of JSON, which is YAML too.
+func plain(value any) (string, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if o, ok := value.(*object); ok {
+		var text strings.Builder
+		if err := o.write(&text, ""); err != nil {
+			return "", err
+		}
+		value = json.RawMessage(text.String())
+	}
+	err := encoder.Encode(value)
+	return strings.TrimSpace(b.String()), err
+}
