@@ -160,6 +160,16 @@ type WebhookPolicySpec struct {
 	// their requests, of which nothing is noted. Default false.
 	// +optional
 	BreakGlass bool `json:"breakGlass,omitempty"`
+
+	// allowCriticalResources has the policy called for critical resources that
+	// resourceRules name, with their API group: Leases, Events, and the reviews
+	// of authentication.k8s.io and authorization.k8s.io. Without it rules may
+	// not name them, and wildcards never reach them. With failurePolicy Fail
+	// they are refused while nobody answers, outside of the exempt namespaces.
+	// Policies and what admission is configured with can never be named.
+	// Default false.
+	// +optional
+	AllowCriticalResources bool `json:"allowCriticalResources,omitempty"`
 }
 
 // Binding puts a policy into effect: it says where, with which params, and
@@ -207,8 +217,11 @@ type WebhookPolicyStatus struct {
 
 	// conditions are Accepted (the policy compiles and may be registered),
 	// Registered (the API server has been told to send its requests here),
-	// and Ready (both); Reconciling and Stalled stand only while they are true,
-	// Idempotent only while it is false.
+	// Effective (API servers have been shown to reach Ostiary), and Ready (all
+	// of these: it is in force). With a backend there are CAReady (its CA bundle
+	// is known) and Reachable (a TLS handshake with it succeeded), and no
+	// Effective. Reconciling, Stalled, Quarantined and Contested stand only
+	// while they are true, Idempotent only while it is false.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -75,6 +75,7 @@ func Warnings(p *v1alpha1.WebhookPolicy, facts Facts) []string {
 	w.replicas(&p.Spec, facts, spec)
 	w.selectors(&p.Spec, spec)
 	w.rules(&p.Spec, spec)
+	w.reviews(&p.Spec, spec)
 	w.served(&p.Spec, facts, spec)
 	return w.bounded()
 }

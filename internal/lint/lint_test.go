@@ -99,6 +99,16 @@ func TestWarnings(t *testing.T) {
 		},
 		"wildcard for some names": {spec: matching(`{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: [CREATE], resourceNames: [x]}`, "")},
 
+		"reviews": {
+			spec: matching(`{apiGroups: [apps, authentication.k8s.io], apiVersions: [v1], resources: [tokenreviews], operations: [CREATE]}`, "allowCriticalResources: true"),
+			want: []string{"spec.matchConstraints.resourceRules[0].apiGroups[1]: kubelets and other API servers ask these reviews who a caller is and what they may do, " +
+				"and turn callers away while Ostiary does not answer: set failurePolicy: Ignore"},
+		},
+		"reviews, Ignore": {spec: matching(rule("authorization.k8s.io", "v1", "subjectaccessreviews"), "allowCriticalResources: true\nfailurePolicy: Ignore")},
+		"leases": {
+			spec: matching(rule("coordination.k8s.io", "v1", "leases"), "allowCriticalResources: true"),
+			want: []string{resource + "the control plane writes leases, and is refused while Ostiary does not answer: set failurePolicy: Ignore"},
+		},
 		"what the control plane writes":              {spec: matching(rule("", "v1", "nodes/status"), ""), want: []string{resource + "the control plane writes nodes/status, and is refused while Ostiary does not answer: set failurePolicy: Ignore"}},
 		"what the control plane writes, in a family": {spec: matching(rule("", "v1", "pods/*"), ""), want: []string{resource + "the control plane writes pods/status, and is refused while Ostiary does not answer: set failurePolicy: Ignore"}},
 		"what the control plane writes, Ignore":      {spec: matching(rule("discovery.k8s.io", "v1", "endpointslices"), "failurePolicy: Ignore")},

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -113,6 +115,21 @@ func (w *warner) vital(spec *v1alpha1.WebhookPolicySpec, resource string, at *fi
 	}
 	if mutates(spec) {
 		w.warn(at, "the control plane writes %s, and writes again what a mutation changes", resource)
+	}
+}
+
+// reviews warns of policies for what tells who somebody is and what they may do.
+func (w *warner) reviews(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
+	if !spec.AllowCriticalResources || !failsClosed(spec) || spec.MatchConstraints == nil {
+		return
+	}
+	for i, rule := range spec.MatchConstraints.ResourceRules {
+		for j, group := range rule.APIGroups {
+			if group == authenticationv1.GroupName || group == authorizationv1.GroupName {
+				w.warn(at.Child("matchConstraints", "resourceRules").Index(i).Child("apiGroups").Index(j),
+					"kubelets and other API servers ask these reviews who a caller is and what they may do, and turn callers away while %s does not answer: set failurePolicy: Ignore", answerer(spec))
+			}
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 	if len(matched) == 0 {
 		return r, nil, nil
 	}
-	r.authorizer = newQuestions(ctx, host)
+	r.authorizer = newQuestions(ctx, raw, host)
 	err := r.prepare(reads.with(also))
 	return r, matched, err
 }

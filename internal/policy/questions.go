@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	admissionauthorizer "k8s.io/apiserver/pkg/admission/plugin/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
@@ -31,8 +33,21 @@ type questions struct {
 	unanswered error // since the last look
 }
 
-func newQuestions(ctx context.Context, host Host) *questions {
-	return &questions{ctx: ctx, authorizer: admissionauthorizer.NewCachingAuthorizer(host.authorizer())}
+func newQuestions(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) *questions {
+	asked := host.authorizer()
+	if raw.Resource.Group == authorizationv1.GroupName {
+		asked = unasked{}
+	}
+	return &questions{ctx: ctx, authorizer: admissionauthorizer.NewCachingAuthorizer(asked)}
+}
+
+// unasked answers no question about reviews: each would be a review, for which
+// the policy is called again, without an end.
+type unasked struct{}
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (unasked) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionNoOpinion, "", &UnansweredError{errors.New("a policy that is called for reviews cannot ask for one")}
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.

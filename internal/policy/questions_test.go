@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
@@ -103,5 +104,27 @@ mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remo
 	}
 	if resp.Allowed || decisions["a"] != DecisionError || !strings.Contains(resp.Result.Message, "asking for authorization: gone") {
 		t.Errorf("allowed = %t, decision %s, result %v", resp.Allowed, decisions["a"], resp.Result)
+	}
+}
+
+// A review that a policy is called for would be followed by that of the
+// question, and so on.
+func TestPolicyForReviewsAsksNothing(t *testing.T) {
+	raw := podInput(t, admission.Create).review(t)
+	raw.Resource = metav1.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"}
+	raw.RequestResource = &raw.Resource
+	const rules = `matchConstraints: {resourceRules: [{apiGroups: [authorization.k8s.io], apiVersions: [v1], resources: [subjectaccessreviews], operations: [CREATE]}]}` + "\n"
+	for name, spec := range map[string]string{
+		"an expression": `validations: [{expression: "authorizer.requestResource.check('get').allowed()"}]`,
+		"breakGlass":    "validations: [{expression: 'false'}]\nbreakGlass: true",
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &answering{decision: authorizer.DecisionAllow}
+			resp := evaluate(t, groupFrom(t, map[string]string{"a": rules + spec}), raw, Host{Now: time.Now, Namespaces: testNamespaces, Authorizer: a})
+			text := resp.String()
+			if resp.Allowed || len(a.asked) > 0 || !strings.Contains(text, "a policy that is called for reviews cannot ask for one") {
+				t.Errorf("allowed %t after %d questions: %s", resp.Allowed, len(a.asked), text)
+			}
+		})
 	}
 }

@@ -48,7 +48,7 @@ func recheck(r *request, steps []step, host Host) {
 	}
 	host.Panicked = nil
 	host.Recheck.Later(func(ctx context.Context) {
-		r.authorizer = newQuestions(ctx, host)
+		r.authorizer = newQuestions(ctx, r.raw, host)
 		for i := range steps {
 			s := &steps[i]
 			r.versioned.UpdateObject(s.result)

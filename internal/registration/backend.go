@@ -204,11 +204,11 @@ func checkBackendAlone(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.E
 func checkConditions(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range spec.MatchConditions {
-		if c.Name == guardName || c.Name == breakGlassName {
+		if c.Name == guardName || c.Name == conditionName || c.Name == breakGlassName {
 			errs = append(errs, field.Invalid(at.Index(i).Child("name"), c.Name, "choose another name: Ostiary has a condition of this name"))
 		}
 	}
-	added := len(guardConditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate)))
+	added := len(guardConditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate), letThrough(spec)))
 	if spec.BreakGlass {
 		added++
 	}

@@ -68,8 +68,9 @@ func TestRandomBackends(t *testing.T) {
 				continue
 			}
 			for _, group := range plan.Groups {
-				want, matches := o.matched(t, byName[group.Members[0]].Spec.MatchConstraints, attr)
-				off := offLimits(attr)
+				policy := byName[group.Members[0]]
+				want, matches := o.matched(t, policy.Spec.MatchConstraints, attr)
+				off := offLimits(attr, policy)
 				got, called := o.called(t, group.Configuration, attr)
 				if called != (matches && !off) || called && got != want {
 					t.Errorf("seed %d: %s: called %t with %s, want %t with %s", seed, describe(attr), called, got, matches && !off, want)
@@ -126,7 +127,7 @@ func TestBackendWithoutItsConditionsIsNotRegistered(t *testing.T) {
 	plan := Build(Input{Policies: []*v1alpha1.WebhookPolicy{p}, Endpoint: testService})
 	have := clone(plan.Groups[0].Configuration)
 	webhooks := Webhooks(have)
-	webhooks[0].MatchConditions = guardConditions(webhooks[0].Rules)
+	webhooks[0].MatchConditions = guardConditions(webhooks[0].Rules, nil)
 	setWebhooks(have, webhooks)
 	if _, ok, why := Registered(p, plan, []Configuration{have}); ok || !strings.Contains(why, "matchConditions") {
 		t.Errorf("registered %t (%s)", ok, why)
@@ -210,11 +211,14 @@ func TestCheckBackend(t *testing.T) {
 			s.MatchConditions = conditions(64)
 			s.MatchConstraints.ResourceRules[0].APIGroups = []string{"apps"}
 		}},
-		"the guard's name": {
+		"names of Ostiary's own conditions": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: "true"}}
+				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: "true"}, {Name: conditionName, Expression: "true"}}
 			},
-			want: []string{`spec.matchConditions[0].name: Invalid value: "not-critical-resources": choose another name: Ostiary has a condition of this name`},
+			want: []string{
+				`spec.matchConditions[0].name: Invalid value: "not-critical-resources": choose another name: Ostiary has a condition of this name`,
+				`spec.matchConditions[1].name: Invalid value: "matches-policy": choose another name: Ostiary has a condition of this name`,
+			},
 		},
 		"a guarded resource": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {

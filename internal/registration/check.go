@@ -36,8 +36,9 @@ func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	}
 	errs = append(errs, checkMatch(match, at)...)
 	for i := range match.ResourceRules {
-		errs = append(errs, checkGuards(&match.ResourceRules[i].Rule, at.Child("resourceRules").Index(i))...)
+		errs = append(errs, checkGuards(&match.ResourceRules[i].Rule, policy.Spec.AllowCriticalResources, at.Child("resourceRules").Index(i))...)
 	}
+	errs = append(errs, checkAsked(&policy.Spec, spec)...)
 	if policy.Spec.Mutates() && !slices.ContainsFunc(match.ResourceRules, mayMutate) {
 		errs = append(errs, field.Required(at.Child("resourceRules"), "add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE"))
 	}
@@ -224,28 +225,60 @@ func checkResources(list []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// checkGuards refuses rules that name what no webhook is called for. Rules
-// that merely include it in a wildcard are fine.
-func checkGuards(rule *admissionregistrationv1.Rule, at *field.Path) field.ErrorList {
+// checkGuards refuses rules that name what no webhook is called for, or not
+// unasked. Rules that merely include it in a wildcard are fine.
+func checkGuards(rule *admissionregistrationv1.Rule, asked bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, group := range rule.APIGroups {
-		if guardedGroup(group) {
+		switch {
+		case neverCalled(group):
 			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf("remove %q: no policy is called for it, %s", group, whyGuarded)))
+		case guardedGroup(group) && slices.ContainsFunc(rule.Resources, anyResource):
+			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf(
+				"remove %q, or name its resources instead of \"*\": no policy is called for it by a wildcard, %s", group, whyGuarded)))
 		}
 	}
 	if len(errs) > 0 {
 		return errs
 	}
 	for i, entry := range rule.Resources {
-		resource, _, _ := strings.Cut(entry, "/")
-		switch {
-		case slices.ContainsFunc(rule.APIGroups, func(group string) bool { return guarded(group, resource) }):
-			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), fmt.Sprintf("remove %q: no policy is called for it, %s", entry, whyGuarded)))
-		case slices.Contains(rule.APIGroups, wildcard) && guardedName(resource):
-			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), fmt.Sprintf(
-				"remove %q, or name the API groups it is for instead of \"*\": no policy is called for Ostiary's or Kubernetes' own %s, %s",
-				entry, resource, whyGuarded)))
+		if problem := guardedEntry(rule.APIGroups, entry, asked); problem != "" {
+			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), problem+", "+whyGuarded))
 		}
 	}
 	return errs
+}
+
+func anyResource(entry string) bool {
+	resource, _, _ := strings.Cut(entry, "/")
+	return resource == wildcard
+}
+
+// guardedEntry says what is wrong with one entry of a rule's resources, if
+// anything is; asked is whether the policy allows critical resources.
+func guardedEntry(groups []string, entry string, asked bool) string {
+	resource, _, _ := strings.Cut(entry, "/")
+	for _, group := range groups {
+		switch {
+		case !guarded(group, resource):
+		case critical(group, resource) == nil:
+			return fmt.Sprintf("remove %q or the API group %q: no policy is called for what they name together", entry, group)
+		case !asked:
+			return fmt.Sprintf("remove %q, or set spec.allowCriticalResources to true: without that no policy is called for it", entry)
+		}
+	}
+	if slices.Contains(groups, wildcard) && guardedName(resource) {
+		return fmt.Sprintf("remove %q, or name the API groups it is for instead of \"*\": no policy is called for Ostiary's or Kubernetes' own %s", entry, resource)
+	}
+	return ""
+}
+
+// checkAsked refuses a policy that asks to be called for critical resources and
+// names none: its author may take wildcards to reach them.
+func checkAsked(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
+	if !spec.AllowCriticalResources || len(letThrough(spec)) > 0 {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(at.Child("allowCriticalResources"),
+		"remove it, or name in matchConstraints.resourceRules the critical resource it is for, with its API group: wildcards reach none")}
 }

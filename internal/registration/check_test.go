@@ -20,6 +20,9 @@ func TestCheck(t *testing.T) {
 	on := func(group string, resources ...string) func(*v1alpha1.WebhookPolicySpec) {
 		return onRule(func(r *rule) { r.APIGroups, r.Resources = []string{group}, resources })
 	}
+	asking := func(change func(*v1alpha1.WebhookPolicySpec)) func(*v1alpha1.WebhookPolicySpec) {
+		return func(s *v1alpha1.WebhookPolicySpec) { change(s); s.AllowCriticalResources = true }
+	}
 	namespaces := func(selector metav1.LabelSelector) func(*v1alpha1.WebhookPolicySpec) {
 		return func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.NamespaceSelector = &selector }
 	}
@@ -27,6 +30,7 @@ func TestCheck(t *testing.T) {
 		match = "spec.matchConstraints."
 		first = match + "resourceRules[0]."
 		why   = ", so that a broken one cannot lock the cluster"
+		idle  = `spec.allowCriticalResources: Forbidden: remove it, or name in matchConstraints.resourceRules the critical resource it is for, with its API group: wildcards reach none`
 	)
 	tests := map[string]struct {
 		change func(*v1alpha1.WebhookPolicySpec)
@@ -220,7 +224,18 @@ func TestCheck(t *testing.T) {
 		},
 		"guarded group": {
 			change: onRule(func(r *rule) { r.APIGroups = []string{"apps", "authentication.k8s.io"} }),
-			want:   []string{first + `apiGroups[1]: Forbidden: remove "authentication.k8s.io": no policy is called for it` + why},
+			want: []string{first + `resources[0]: Forbidden: remove "pods" or the API group "authentication.k8s.io": ` +
+				`no policy is called for what they name together` + why},
+		},
+		"a guarded group by a wildcard": {
+			change: on("authorization.k8s.io", "*/status"),
+			want: []string{first + `apiGroups[0]: Forbidden: remove "authorization.k8s.io", or name its resources instead of "*": ` +
+				`no policy is called for it by a wildcard` + why},
+		},
+		"a guarded group by a wildcard, asked for": {
+			change: asking(on("authorization.k8s.io", "*")),
+			want: []string{first + `apiGroups[0]: Forbidden: remove "authorization.k8s.io", or name its resources instead of "*": ` +
+				`no policy is called for it by a wildcard` + why, idle},
 		},
 		"Ostiary's own group": {
 			change: on("admission.ostiary.dev", "*"),
@@ -231,14 +246,35 @@ func TestCheck(t *testing.T) {
 				r.APIGroups, r.Resources = []string{"", "coordination.k8s.io"}, []string{"pods", "events", "leases/status"}
 			}),
 			want: []string{
-				first + `resources[1]: Forbidden: remove "events": no policy is called for it` + why,
-				first + `resources[2]: Forbidden: remove "leases/status": no policy is called for it` + why,
+				first + `resources[1]: Forbidden: remove "events", or set spec.allowCriticalResources to true: without that no policy is called for it` + why,
+				first + `resources[2]: Forbidden: remove "leases/status", or set spec.allowCriticalResources to true: without that no policy is called for it` + why,
 			},
 		},
 		"guarded resource in any group": {
 			change: on("*", "leases", "pods"),
 			want: []string{first + `resources[0]: Forbidden: remove "leases", or name the API groups it is for instead of "*": ` +
 				`no policy is called for Ostiary's or Kubernetes' own leases` + why},
+		},
+		"guarded resources, asked for": {change: asking(onRule(func(r *rule) {
+			r.APIGroups, r.Resources = []string{"", "coordination.k8s.io"}, []string{"pods", "events", "leases/status"}
+		}))},
+		"a guarded resource beside everything": {change: asking(func(s *v1alpha1.WebhookPolicySpec) {
+			s.MatchConstraints.ResourceRules = []rule{everything(), ruleOf("authentication.k8s.io", "tokenreviews")}
+		})},
+		"a guarded resource in any group, asked for": {
+			change: asking(on("*", "leases")),
+			want: []string{first + `resources[0]: Forbidden: remove "leases", or name the API groups it is for instead of "*": ` +
+				`no policy is called for Ostiary's or Kubernetes' own leases` + why, idle},
+		},
+		"everything, asked for":       {change: asking(onRule(func(r *rule) { *r = everything() })), want: []string{idle}},
+		"nothing critical, asked for": {change: asking(func(*v1alpha1.WebhookPolicySpec) {}), want: []string{idle}},
+		"Ostiary's own, asked for": {
+			change: asking(on("admission.ostiary.dev", "webhookpolicies")),
+			want:   []string{first + `apiGroups[0]: Forbidden: remove "admission.ostiary.dev": no policy is called for it` + why, idle},
+		},
+		"webhook configurations, asked for": {
+			change: asking(on("admissionregistration.k8s.io", "validatingwebhookconfigurations")),
+			want:   []string{first + `apiGroups[0]: Forbidden: remove "admissionregistration.k8s.io": no policy is called for it` + why, idle},
 		},
 	}
 	for name, tc := range tests {
@@ -276,8 +312,14 @@ func everything() rule {
 }
 
 func eventsRule() rule {
+	r := ruleOf("", "events")
+	r.APIGroups = append(r.APIGroups, "events.k8s.io")
+	return r
+}
+
+func ruleOf(group string, resources ...string) rule {
 	r := everything()
-	r.APIGroups, r.Resources = []string{"", "events.k8s.io"}, []string{"events"}
+	r.APIGroups, r.Resources = []string{group}, resources
 	return r
 }
 

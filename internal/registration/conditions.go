@@ -74,10 +74,10 @@ func (m *membership) in(pushed set) *membership {
 }
 
 // matchConditions are those of a webhook with these rules.
-func matchConditions(rules []admissionregistrationv1.RuleWithOperations, condition string) []admissionregistrationv1.MatchCondition {
-	out := guardConditions(rules)
-	if condition != "" {
-		out = append(out, admissionregistrationv1.MatchCondition{Name: conditionName, Expression: condition})
+func matchConditions(rules []admissionregistrationv1.RuleWithOperations, s *settings) []admissionregistrationv1.MatchCondition {
+	out := guardConditions(rules, s.Critical)
+	if s.Condition != "" {
+		out = append(out, admissionregistrationv1.MatchCondition{Name: conditionName, Expression: s.Condition})
 	}
 	return out
 }

@@ -45,8 +45,8 @@
 // written for apps/v1 and one written for apps/v1beta1 shared a webhook, one of
 // them would be shown objects of the other's version. The versions are
 // therefore part of what has to be equal; see versionSignature. Resources that
-// are equivalent across API groups would need the same care, but events, the
-// only such resource that API servers still have, are guarded.
+// are equivalent across API groups need the same care; events, the only such
+// resource that API servers still have, get it where they are let through.
 //
 // # Large groups
 //
@@ -74,5 +74,7 @@
 //
 // No webhook is called for the resources that guarded lists. Rules that cannot
 // match one of them need nothing; rules with wildcards that can get one
-// matchCondition.
+// matchCondition. It has an exception where policies say allowCriticalResources,
+// for the resources of critical that their rules name; those are part of what
+// has to be equal in a group. What neverCalled lists has none.
 package registration

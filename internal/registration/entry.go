@@ -50,7 +50,7 @@ type membership struct {
 // settings are what all members of a call group have in common. Backend is the
 // name of a policy that has one. Order and ReinvocationPolicy are only for the
 // mutating phase, Condition, which the API server evaluates, only for the
-// validating one.
+// validating one. Critical are the guarded resources that are let through.
 type settings struct {
 	Phase              Phase
 	MatchPolicy        admissionregistrationv1.MatchPolicyType
@@ -64,6 +64,7 @@ type settings struct {
 	Order              *int32                                         `json:",omitempty"`
 	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType `json:",omitempty"`
 	Condition          string                                         `json:",omitempty"`
+	Critical           []string                                       `json:",omitempty"`
 }
 
 // Prepare does the part of Build that concerns one policy alone.
@@ -79,7 +80,9 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	}
 	if policy.Spec.Validates() {
 		m := newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate))
-		m.push(pushdown.Condition(&policy.Spec))
+		if !slices.Contains(m.settings.Critical, coreEvents) { // API servers do not show conditions the converted one
+			m.push(pushdown.Condition(&policy.Spec))
+		}
 		e.memberships = append(e.memberships, m)
 	}
 	return e
@@ -88,7 +91,8 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissionregistrationv1.RuleWithOperations) membership {
 	spec := &policy.Spec
 	match := matchOf(spec)
-	versions, ordered := versionSignature(rules)
+	through := letThrough(spec)
+	versions, ordered := versionSignature(rules, through)
 	m := membership{
 		policy: policy.Name,
 		uid:    policy.UID,
@@ -99,6 +103,7 @@ func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissio
 			TimeoutSeconds: spec.EffectiveTimeoutSeconds(),
 			SideEffects:    admissionregistrationv1.SideEffectClassNone,
 			Versions:       versions,
+			Critical:       through,
 		},
 		atoms:   atomsOf(rules),
 		address: newAddress(resourceSignature(rules), policy.Name),

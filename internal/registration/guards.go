@@ -19,7 +19,7 @@ const guardExpression = `!(request.resource.group in ['admission.ostiary.dev', '
 	`request.resource.group == '' && request.resource.resource == 'events' || ` +
 	`request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases')`
 
-// guardedGroup lists the API groups that no webhook is called for: without
+// guardedGroup lists the API groups that no webhook is called for unasked: without
 // them a broken policy could not be mended or deleted, or no request could be
 // authorized. All that authentication.k8s.io and authorization.k8s.io hold are
 // reviews, and all that events.k8s.io holds are events.
@@ -31,7 +31,7 @@ func guardedGroup(group string) bool {
 	return false
 }
 
-// guarded lists the resources that no webhook is called for. Leases keep nodes
+// guarded lists the resources that no webhook is called for unasked. Leases keep nodes
 // and leaders alive, and events are how a cluster in trouble speaks; both are
 // written at a rate that no webhook should see.
 func guarded(group, resource string) bool {
@@ -55,13 +55,58 @@ func guardedName(resource string) bool {
 	return false
 }
 
-// guardConditions is the matchCondition that keeps guarded resources out, or
-// nothing where the rules cannot match one.
-func guardConditions(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.MatchCondition {
-	if !slices.ContainsFunc(rules, reachesGuarded) {
+// neverCalled lists the API groups that no policy can ask to be called for:
+// what it would break could not be mended.
+func neverCalled(group string) bool {
+	return group == v1alpha1.GroupName || group == admissionregistrationv1.GroupName
+}
+
+// critical are the guarded resources that a policy can ask to be called for, by
+// API group and resource. Events are one kind of object in two API groups: who
+// asks for one is shown those of the other, converted.
+func critical(group, resource string) []string {
+	switch name := group + "/" + resource; name {
+	case coreEvents, namedEvents:
+		return []string{coreEvents, namedEvents}
+	case "coordination.k8s.io/leases", "authentication.k8s.io/tokenreviews", "authentication.k8s.io/selfsubjectreviews",
+		"authorization.k8s.io/subjectaccessreviews", "authorization.k8s.io/localsubjectaccessreviews",
+		"authorization.k8s.io/selfsubjectaccessreviews", "authorization.k8s.io/selfsubjectrulesreviews":
+		return []string{name}
+	}
+	return nil
+}
+
+const coreEvents, namedEvents = "/events", "events.k8s.io/events"
+
+// letThrough are the guarded resources that a policy is called for after all,
+// sorted: it says so, and its rules name them. Wildcards never reach one.
+func letThrough(spec *v1alpha1.WebhookPolicySpec) []string {
+	if !spec.AllowCriticalResources {
 		return nil
 	}
-	return []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: guardExpression}}
+	var out []string
+	for _, rule := range matchOf(spec).ResourceRules {
+		for _, group := range rule.APIGroups {
+			for _, entry := range rule.Resources {
+				resource, _, _ := strings.Cut(entry, "/")
+				out = append(out, critical(group, resource)...)
+			}
+		}
+	}
+	return sortedSet(out)
+}
+
+// guardConditions is the matchCondition that keeps guarded resources out, but
+// for those that are let through, or nothing where the rules match no other.
+func guardConditions(rules []admissionregistrationv1.RuleWithOperations, through []string) []admissionregistrationv1.MatchCondition {
+	if !slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool { return reachesGuarded(rule, through) }) {
+		return nil
+	}
+	expression := guardExpression
+	if len(through) > 0 { // names of critical, in which nothing has to be escaped
+		expression += ` || (request.resource.group + '/' + request.resource.resource) in ['` + strings.Join(through, "', '") + `']`
+	}
+	return []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: expression}}
 }
 
 // ownConditions are the matchConditions of a webhook beside the guard.
@@ -69,14 +114,14 @@ func ownConditions(w *webhook) []admissionregistrationv1.MatchCondition {
 	return slices.DeleteFunc(slices.Clone(w.MatchConditions), func(c admissionregistrationv1.MatchCondition) bool { return c.Name == guardName })
 }
 
-func reachesGuarded(rule admissionregistrationv1.RuleWithOperations) bool {
+func reachesGuarded(rule admissionregistrationv1.RuleWithOperations, through []string) bool {
 	return slices.ContainsFunc(rule.APIGroups, func(group string) bool {
 		return group == wildcard || slices.ContainsFunc(rule.Resources, func(entry string) bool {
 			resource, _, _ := strings.Cut(entry, "/")
 			if resource == wildcard {
 				return guarded(group, "events") || guarded(group, "leases")
 			}
-			return guarded(group, resource)
+			return guarded(group, resource) && !slices.Contains(through, group+"/"+resource)
 		})
 	})
 }

@@ -2,6 +2,7 @@ package registration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,10 +17,48 @@ import (
 // TestGuardCompilesOnOldClusters uses the expressions' environment of 1.30.
 func TestGuardCompilesOnOldClusters(t *testing.T) {
 	compiler := cel.NewCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))
-	condition := &matchconditions.MatchCondition{Name: guardName, Expression: guardExpression}
-	result := compiler.CompileCELExpression(condition, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
-	if result.Error != nil {
-		t.Error(result.Error)
+	rules := []admissionregistrationv1.RuleWithOperations{everything().RuleWithOperations}
+	for _, through := range [][]string{nil, {"coordination.k8s.io/leases"}, {coreEvents, namedEvents}} {
+		condition := matchconditions.MatchCondition(guardConditions(rules, through)[0])
+		result := compiler.CompileCELExpression(&condition, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
+		if result.Error != nil {
+			t.Errorf("letting %q through: %v", through, result.Error)
+		}
+	}
+}
+
+// TestCriticalResourcesThatAreAskedFor sends every resource to webhooks for
+// everything, of policies that name one critical resource each.
+func TestCriticalResourcesThatAreAskedFor(t *testing.T) {
+	resources := slices.Clone(testResources)
+	for _, name := range []string{"authentication.k8s.io/selfsubjectreviews", "authorization.k8s.io/selfsubjectaccessreviews", "authorization.k8s.io/selfsubjectrulesreviews"} {
+		group, resource, _ := strings.Cut(name, "/")
+		resources = append(resources, testResource{group, resource, []string{"v1"}, []string{""}, false})
+	}
+	o := newOracle(t, testNamespaces, resources)
+	asked := 0
+	for _, named := range resources {
+		policy := policyFor("a", "pods")
+		policy.Spec.AllowCriticalResources = true
+		policy.Spec.MatchConstraints.ResourceRules = []rule{everything(), ruleOf(named.group, named.resource)}
+		if errs := Check(policy); len(errs) > 0 {
+			continue
+		}
+		asked++
+		config := planOf(policy).Groups[0].Configuration
+		for _, r := range resources {
+			want := !guarded(r.group, r.resource) || r.group == named.group && r.resource == named.resource ||
+				named.resource == "events" && r.resource == "events"
+			if _, called := o.called(t, config, r.attributes("v1", "", "prod", "thing", admission.Create, nil, nil)); called != want {
+				t.Errorf("a policy that names %s/%s is called for %s/%s: %t, want %t", named.group, named.resource, r.group, r.resource, called, want)
+			}
+			if _, called := o.called(t, config, r.attributes("v1", "", "kube-node-lease", "thing", admission.Create, nil, nil)); called && r.namespaced {
+				t.Errorf("a policy that names %s/%s is called for %s/%s in an exempt namespace", named.group, named.resource, r.group, r.resource)
+			}
+		}
+	}
+	if asked != 9 {
+		t.Errorf("%d resources can be asked for, want 9", asked)
 	}
 }
 
@@ -74,20 +113,12 @@ func TestGuardConditions(t *testing.T) {
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
 			group, resource, _ := strings.Cut(name, "/")
-			r := everything()
-			r.APIGroups, r.Resources = []string{group}, []string{resource}
-			rules := []admissionregistrationv1.RuleWithOperations{policyRule("apps", "deployments"), r.RuleWithOperations}
-			if got := len(guardConditions(rules)); got != map[bool]int{true: 1, false: 0}[want] {
+			rules := []admissionregistrationv1.RuleWithOperations{ruleOf("apps", "deployments").RuleWithOperations, ruleOf(group, resource).RuleWithOperations}
+			if got := len(guardConditions(rules, nil)); got != map[bool]int{true: 1, false: 0}[want] {
 				t.Errorf("%d conditions, guard wanted: %t", got, want)
 			}
 		})
 	}
-}
-
-func policyRule(group, resource string) admissionregistrationv1.RuleWithOperations {
-	r := everything()
-	r.APIGroups, r.Resources = []string{group}, []string{resource}
-	return r.RuleWithOperations
 }
 
 // TestNamespaceObjects asks about Namespace objects themselves, whose

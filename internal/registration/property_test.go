@@ -13,6 +13,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/admission"
@@ -80,21 +81,22 @@ func TestRandomPolicies(t *testing.T) {
 			}
 			for _, phase := range []Phase{PhaseMutate, PhaseValidate} {
 				n := checkRequest(t, o, policies, plan, phase, attr)
-				total.sent, total.kept, total.spared = total.sent+n.sent, total.kept+n.kept, total.spared+n.spared
+				total = counts{total.sent + n.sent, total.kept + n.kept, total.spared + n.spared, total.asked + n.asked}
 			}
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if total.sent < 1000 || total.kept < 1000 || total.spared < 200 {
+	if total.sent < 1000 || total.kept < 1000 || total.spared < 200 || total.asked < 50 {
 		t.Errorf("the generator is too tame: %+v", total)
 	}
 }
 
 // counts are the calls that requests cause, the policies that match but are
-// kept out by guards, and those that match but whose only binding does not.
-type counts struct{ sent, kept, spared int }
+// kept out by guards, those that match but whose only binding does not, and
+// those that match what guards keep out of others.
+type counts struct{ sent, kept, spared, asked int }
 
 func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, plan Plan, phase Phase, attr admission.Attributes) (n counts) {
 	t.Helper()
@@ -103,7 +105,6 @@ func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, p
 	for _, policy := range policies {
 		byName[policy.Name] = policy
 	}
-	off := offLimits(attr)
 	for _, group := range plan.Groups {
 		if group.Phase != phase {
 			continue
@@ -113,8 +114,10 @@ func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, p
 			continue
 		}
 		n.sent++
-		if off {
-			t.Errorf("%s is sent to %s", describe(attr), group.Name)
+		for _, name := range group.Members {
+			if offLimits(attr, byName[name]) {
+				t.Errorf("%s is sent to %s, which %s shares", describe(attr), group.Name, name)
+			}
 		}
 		if !slices.ContainsFunc(group.Members, func(name string) bool { return o.concerns(t, byName[name], phase, attr) }) {
 			t.Errorf("%s is sent to %s, but no member asks for it", describe(attr), group.Name)
@@ -135,6 +138,10 @@ func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, p
 			continue // sent with those of another policy, or to be looked at again
 		}
 		bound := slices.ContainsFunc(policy.Spec.EffectiveBindings(), func(b v1alpha1.Binding) bool { return o.binds(t, b, attr) })
+		off := offLimits(attr, policy)
+		if matches && !off && offLimits(attr, &v1alpha1.WebhookPolicy{}) {
+			n.asked++
+		}
 		switch {
 		case matches && off:
 			n.kept++
@@ -190,18 +197,34 @@ func (o *oracle) binds(t testing.TB, b v1alpha1.Binding, attr admission.Attribut
 	return matches
 }
 
-func offLimits(attr admission.Attributes) bool {
+// offLimits reports whether the guards keep a request from a policy.
+func offLimits(attr admission.Attributes, policy *v1alpha1.WebhookPolicy) bool {
 	exempt := append([]string{"kube-system", "kube-node-lease"}, testExempt...)
+	if slices.Contains(exempt, attr.GetNamespace()) {
+		return true
+	}
 	gr := attr.GetResource().GroupResource()
 	switch gr.Group {
-	case "admission.ostiary.dev", "admissionregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io":
+	case "admission.ostiary.dev", "admissionregistration.k8s.io":
 		return true
+	case "authentication.k8s.io", "authorization.k8s.io":
+		return !asksFor(policy, gr)
 	}
 	switch gr.String() {
 	case "events", "events.events.k8s.io", "leases.coordination.k8s.io":
-		return true
+		return !asksFor(policy, gr)
 	}
-	return slices.Contains(exempt, attr.GetNamespace())
+	return false
+}
+
+// asksFor reports whether a policy may and does name a critical resource. Events
+// of both groups are one.
+func asksFor(policy *v1alpha1.WebhookPolicy, gr schema.GroupResource) bool {
+	return policy.Spec.AllowCriticalResources && slices.ContainsFunc(policy.Spec.MatchConstraints.ResourceRules, func(rule admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.Contains(rule.Resources, gr.Resource) && slices.ContainsFunc(rule.APIGroups, func(group string) bool {
+			return group == gr.Group || gr.Resource == "events" && (group == "" || group == "events.k8s.io")
+		})
+	})
 }
 
 func allRequests() []admission.Attributes {
@@ -429,6 +452,9 @@ func randomPolicies(r *rand.Rand, n int) []*v1alpha1.WebhookPolicy {
 				FailurePolicy:    pick(r, nil, nil, new(admissionregistrationv1.Ignore), new(admissionregistrationv1.Fail)),
 			},
 		}
+		if r.IntN(4) == 0 {
+			randomCritical(r, &policies[i].Spec)
+		}
 		randomWork(r, &policies[i].Spec)
 		randomConditions(r, &policies[i].Spec)
 		if errs := Check(policies[i]); len(errs) > 0 {
@@ -470,6 +496,17 @@ func randomWork(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
 			b.MatchResources.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{randomRule(r)}
 		}
 		spec.Bindings = append(spec.Bindings, b)
+	}
+}
+
+// randomCritical names what a policy has to ask for.
+func randomCritical(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
+	spec.AllowCriticalResources = true
+	for range 1 + r.IntN(2) {
+		spec.MatchConstraints.ResourceRules = append(spec.MatchConstraints.ResourceRules, pick(r,
+			ruleOf("", "events"), ruleOf("events.k8s.io", "events"), eventsRule(), ruleOf("coordination.k8s.io", "leases"),
+			ruleOf("coordination.k8s.io", "leases", "leases/status"), ruleOf("authentication.k8s.io", "tokenreviews"),
+			ruleOf("authorization.k8s.io", "subjectaccessreviews", "localsubjectaccessreviews")))
 	}
 }
 
@@ -526,7 +563,7 @@ func randomRule(r *rand.Rand) admissionregistrationv1.NamedRuleWithOperations {
 			[]admissionregistrationv1.OperationType{"*"})
 		rule.Scope = pick(r, nil, nil, new(admissionregistrationv1.AllScopes), new(admissionregistrationv1.NamespacedScope), new(admissionregistrationv1.ClusterScope))
 		rules := []admissionregistrationv1.NamedRuleWithOperations{rule}
-		if len(checkRules(rules, nil)) == 0 && len(checkGuards(&rule.Rule, nil)) == 0 {
+		if len(checkRules(rules, nil)) == 0 && len(checkGuards(&rule.Rule, false, nil)) == 0 {
 			return rule
 		}
 	}

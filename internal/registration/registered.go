@@ -77,7 +77,7 @@ func newCarrier(group *Group, have Configuration) *carrier {
 		return c
 	}
 	c.held = !group.foreign() && held(want, found)
-	if fields := differences(want, found, c.held); len(fields) > 0 {
+	if fields := differences(group, found, c.held); len(fields) > 0 {
 		c.problem = fmt.Sprintf("webhook %s in %s has yet to be updated: %s", want.Name, c.where(), strings.Join(fields, ", "))
 		return c
 	}
@@ -95,10 +95,11 @@ func (c *carrier) where() string { return c.ref.Kind + " " + c.ref.Configuration
 // differences names the fields, other than rules, that are not as planned. A
 // guard more than planned does no harm: a configuration that still carries a
 // policy with wildcards has one.
-func differences(want, have *webhook, held bool) []string {
+func differences(group *Group, have *webhook, held bool) []string {
+	want := &group.webhook
 	wantClient, haveClient := want.ClientConfig, have.ClientConfig
 	wantClient.CABundle, haveClient.CABundle = nil, nil
-	guarded := equality.Semantic.DeepEqual(have.MatchConditions, append(guardConditions(have.Rules), ownConditions(want)...))
+	guarded := equality.Semantic.DeepEqual(have.MatchConditions, append(guardConditions(have.Rules, group.critical), ownConditions(want)...))
 	var fields []string
 	for _, f := range []struct {
 		name string

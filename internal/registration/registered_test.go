@@ -98,7 +98,7 @@ func wide(c *config) *config {
 	out.Annotations[AnnotationMembers] += ",y"
 	out.OwnerReferences = append(out.OwnerReferences, ownerOf("y"))
 	out.Webhooks[0].Rules = append(out.Webhooks[0].Rules, plainRules(policyFor("y", "*/*").Spec.MatchConstraints.ResourceRules, PhaseValidate)...)
-	out.Webhooks[0].MatchConditions = guardConditions(out.Webhooks[0].Rules)
+	out.Webhooks[0].MatchConditions = guardConditions(out.Webhooks[0].Rules, nil)
 	return out
 }
 

@@ -72,6 +72,8 @@ type Group struct {
 	// webhook is the one webhook of the configuration, which it shares its
 	// contents with.
 	webhook webhook
+	// critical are the guarded resources that it is called for.
+	critical []string
 }
 
 // Key is the group's phase and name.
@@ -140,7 +142,7 @@ func newFrame(in Input) frame {
 }
 
 func (f frame) group(b bucket) Group {
-	g := Group{Phase: b.members[0].settings.Phase, Name: b.name(), Members: make([]string, len(b.members))}
+	g := Group{Phase: b.members[0].settings.Phase, Name: b.name(), Members: make([]string, len(b.members)), critical: b.members[0].settings.Critical}
 	if b.members[0].foreign == nil {
 		g.Path = g.Phase.PathPrefix() + g.Name
 	}
@@ -179,7 +181,7 @@ func (f frame) webhook(b bucket, g *Group) webhook {
 		SideEffects:             new(s.SideEffects),
 		TimeoutSeconds:          new(s.TimeoutSeconds),
 		AdmissionReviewVersions: []string{"v1"},
-		MatchConditions:         matchConditions(rules, s.Condition),
+		MatchConditions:         matchConditions(rules, &s),
 	}
 	if g.Phase == PhaseMutate {
 		w.ReinvocationPolicy = new(s.ReinvocationPolicy)

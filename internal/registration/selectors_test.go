@@ -80,7 +80,7 @@ func checkNarrow(t *testing.T, o *oracle, policy *v1alpha1.WebhookPolicy, reques
 				bound = bound || o.binds(t, b, attr)
 			}
 			switch wanted := o.concerns(t, policy, group.Phase, attr); {
-			case offLimits(attr):
+			case offLimits(attr, policy):
 			case matches && bound && !called:
 				t.Errorf("%s: %s: policy %s and its binding match, but it is not called", group.Phase, describe(attr), policy.Name)
 			case called != wanted:

@@ -22,12 +22,14 @@ import (
 //     one resource, the signature says which versions each resource has. The
 //     first case then holds for every resource by itself.
 //   - Otherwise the order and every detail of the rules matter. The rules are
-//     the signature, and the group keeps them as they are (ordered is true).
-func versionSignature(rules []admissionregistrationv1.RuleWithOperations) (signature string, ordered bool) {
+//     the signature, and the group keeps them as they are (ordered is true). So
+//     it is with events that are let through: they exist in two API groups, and
+//     in which of them they are shown depends on all rules too.
+func versionSignature(rules []admissionregistrationv1.RuleWithOperations, through []string) (signature string, ordered bool) {
 	if len(rules) == 0 {
 		return "", false
 	}
-	mixed, meet := false, false
+	mixed, meet := false, slices.Contains(through, coreEvents)
 	for i := range rules {
 		for j := range rules[:i] {
 			if slices.Equal(rules[i].APIVersions, rules[j].APIVersions) {

@@ -3,6 +3,10 @@ package registration
 import (
 	"strings"
 	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // TestVersionSignature says which policies may share a webhook. A rule is
@@ -25,6 +29,9 @@ func TestVersionSignature(t *testing.T) {
 		"rules that do not meet":              {a: "apps/x/a=v1 apps/*/status=v2", b: "apps/*/status=v2 apps/x/a=v1", wantShare: true},
 		"rules that meet in any group":        {a: "*/x=v1 apps/x=v2", b: "apps/x=v2 */x=v1"},
 		"resources of one name, other groups": {a: "batch/x=v1 apps/x=v2", b: "apps/x=v2 batch/x=v1", wantShare: true},
+		"events of one group":                 {a: "/events=v1", b: "/events=v1", wantShare: true},
+		"events of both groups":               {a: "/events=v1", b: "events.k8s.io/events=v1"},
+		"events and what reaches them too":    {a: "events.k8s.io/events=v1", b: "events.k8s.io/events=v1 /*=v1"},
 	}
 	signature := func(rules string) string {
 		var list []rule
@@ -35,7 +42,9 @@ func TestVersionSignature(t *testing.T) {
 			next.APIGroups, next.Resources, next.APIVersions = []string{group}, []string{resource}, strings.Split(versions, "+")
 			list = append(list, next)
 		}
-		s, _ := versionSignature(plainRules(list, PhaseValidate))
+		s, _ := versionSignature(plainRules(list, PhaseValidate), letThrough(&v1alpha1.WebhookPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: list}, AllowCriticalResources: true,
+		}))
 		return s
 	}
 	for name, tc := range tests {

@@ -86,7 +86,7 @@ func TestForeignWebhookIsGuarded(t *testing.T) {
 	}
 	c.awaitEvent(t, "nastiest", "Warning", "Unreachable")
 	await(t).Eventually(func() bool { return unreachable(c.probe(t.Context(), namespace, good)) }).Should(BeTrue())
-	c.wantGuards(t, lease)
+	c.wantGuards(t, lease, false)
 	mine := configMap(namespace, bad)
 	mine.Name = "mine"
 	must(t, c.Create(t.Context(), mine, client.DryRunAll)) // the API server evaluates the condition

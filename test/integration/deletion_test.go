@@ -80,12 +80,12 @@ func (c *cluster) discard(policies ...string) {
 	}
 }
 
-func (c *cluster) awaitGone(t *testing.T, config *configuration) {
+func (c *cluster) awaitGone(t *testing.T, config registration.Configuration) {
 	t.Helper()
 	await(t).Eventually(func() error {
-		err := c.Get(t.Context(), client.ObjectKeyFromObject(config), &configuration{})
+		err := c.Get(t.Context(), client.ObjectKeyFromObject(config), registration.NewConfiguration(registration.PhaseOf(config)))
 		if err == nil {
-			err = fmt.Errorf("%s is still there", config.Name)
+			err = fmt.Errorf("%s is still there", config.GetName())
 		}
 		return client.IgnoreNotFound(err)
 	}).Should(Succeed())

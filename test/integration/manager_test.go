@@ -253,19 +253,21 @@ func (c *cluster) another(t *testing.T, flags ...string) *process {
 	return m
 }
 
-// beside starts a further manager, which ends with the test, together with what
-// Kubernetes would remove with its Pod: a Lease that is left would have every
-// later leader wait for it.
+// beside starts a further manager, which ends with the test: a Lease that is left
+// would have every later leader wait for it.
 func (c *cluster) beside(t *testing.T, flags ...string) *process {
 	t.Helper()
 	m := c.start(t, freeAddress(), flags...)
 	c.explain(t, m)
-	t.Cleanup(func() {
-		m.kill()
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: replicas.LeaseName(m.replica)}}
-		_ = c.Delete(context.Background(), lease)
-	})
+	t.Cleanup(func() { c.end(m) })
 	return m
+}
+
+// end ends a manager, together with what Kubernetes would remove with its Pod.
+func (c *cluster) end(m *process) {
+	m.kill()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: replicas.LeaseName(m.replica)}}
+	_ = c.Delete(context.Background(), lease)
 }
 
 const leaseName = "ostiary-leader"

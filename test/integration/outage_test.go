@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // Promise: never lock out, the ordinary case.
@@ -53,44 +55,86 @@ func TestManagerKilled(t *testing.T) {
 	}
 }
 
-// Promise: never lock out, with the worst policy that can be written.
+// Promise: never lock out, with the worst policies that can be written, in both
+// phases, and several replicas that die at once.
 func TestNastiestPolicy(t *testing.T) {
 	c := install(t)
-	m := c.manager(t)
+	f := c.newFleet(t, 2)
 	closed := c.namespace(t, nil)
 	lease := newLease(closed)
 	must(t, c.Create(t.Context(), lease))
 	c.enforce(t, newPolicy("beside-nastiest", closed))
 	c.awaitDenied(t, closed, "beside-nastiest")
-	c.enforce(t, nastiest("nastiest"))
+	worst := []*v1alpha1.WebhookPolicy{nastiest("nastiest"), nastiest("nastiest-mutating", failingToMutate), nastiest("nastiest-critical", askingForAll)}
+	c.enforce(t, worst[0])
 	c.awaitDenied(t, "default", "nastiest")
-	t.Run("with the manager running", func(t *testing.T) { c.wantGuards(t, lease) })
-	m.kill()
-	t.Run("with the manager killed", func(t *testing.T) {
+	for _, p := range worst[1:] {
+		c.enforce(t, p)
+	}
+	c.awaitDenied(t, "default", "nastiest-mutating") // it comes first
+	await(t).Eventually(func() error { return c.renew(t.Context(), lease) }).ShouldNot(Succeed())
+	t.Run("with the replicas running", func(t *testing.T) { c.wantGuards(t, lease, true) })
+	f.killAll()
+	t.Run("with all replicas killed", func(t *testing.T) {
 		if err := c.probe(t.Context(), "default", good); !unreachable(err) {
 			t.Errorf("got %v, want the API server's refusal", err)
 		}
-		c.wantGuards(t, lease)
+		c.wantGuards(t, lease, true)
 	})
-	t.Run("the cluster heals when the manager returns", func(t *testing.T) {
-		m := c.manager(t)
-		c.awaitDenied(t, "default", "nastiest")
-		c.wantGuards(t, lease)
-		m.kill()
+	t.Run("a policy for critical resources can be deleted then", func(t *testing.T) {
+		c.removeWithConfiguration(t, "nastiest-critical")
+		await(t).Eventually(func() error { return c.renew(t.Context(), lease) }).Should(Succeed())
+		c.wantGuards(t, lease, false)
 	})
-	t.Run("it can be deleted with the manager dead", func(t *testing.T) {
-		config := &configuration{ObjectMeta: metav1.ObjectMeta{Name: c.configurationOf(t, "nastiest")}}
-		c.remove(t, "nastiest")
-		c.awaitGone(t, config)
+	t.Run("the cluster heals when one replica returns", func(t *testing.T) {
+		m := c.startAs(t, f.members[1].replica, f.members[1].webhook, f.flags...)
+		c.explain(t, m)
+		t.Cleanup(m.kill)
+		c.awaitDenied(t, "default", "nastiest-mutating")
+		c.awaitDenied(t, closed, "nastiest-mutating")
+		c.wantGuards(t, lease, false)
+	})
+	t.Run("the worst ones can be deleted with all replicas dead", func(t *testing.T) {
+		c.removeWithConfiguration(t, "nastiest-mutating")
+		c.removeWithConfiguration(t, "nastiest")
 		c.awaitAllowed(t, "default")
 		if err := c.probe(t.Context(), closed, good); !unreachable(err) {
-			t.Errorf("the policy beside it: got %v, want the API server's refusal", err)
+			t.Errorf("the policy beside them: got %v, want the API server's refusal", err)
 		}
 	})
 	t.Run("the next manager starts from there", func(t *testing.T) {
 		c.manager(t)
 		c.awaitDenied(t, closed, "beside-nastiest")
 	})
+}
+
+// killAll ends all replicas at once, as a crash would.
+func (f *fleet) killAll() {
+	for _, m := range f.members {
+		_ = m.cmd.Process.Kill()
+	}
+	for _, m := range f.members {
+		<-m.done
+	}
+}
+
+// removeWithConfiguration deletes a policy, and waits until Kubernetes has
+// removed what was registered for it alone.
+func (c *cluster) removeWithConfiguration(t *testing.T, policy string) {
+	t.Helper()
+	p, err := c.policy(t.Context(), policy)
+	must(t, err)
+	if len(p.Status.Webhooks) == 0 {
+		t.Fatalf("policy %s names no webhook", policy)
+	}
+	c.remove(t, policy)
+	for _, w := range p.Status.Webhooks {
+		if w.Kind == "MutatingWebhookConfiguration" {
+			c.awaitGone(t, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: w.Configuration}})
+		} else {
+			c.awaitGone(t, &configuration{ObjectMeta: metav1.ObjectMeta{Name: w.Configuration}})
+		}
+	}
 }
 
 // configurationOf is what a policy's status names; nobody may be there to make it Ready.
@@ -111,43 +155,65 @@ func newLease(namespace string) *coordinationv1.Lease {
 	}
 }
 
-// wantGuards checks what a policy for everything must leave alone, and that it
-// does not leave other things alone.
-func (c *cluster) wantGuards(t *testing.T, lease *coordinationv1.Lease) {
+// wantGuards checks what policies for everything must leave alone, and that they
+// do not leave other things alone. Critical resources are left alone unless a
+// policy asks for them.
+func (c *cluster) wantGuards(t *testing.T, lease *coordinationv1.Lease, asked bool) {
 	t.Helper()
 	ctx := t.Context()
-	own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: "another"}}
-	for what, err := range map[string]error{
-		"updating a lease":               c.renew(ctx, lease),
-		"creating a lease":               c.Create(ctx, own, client.DryRunAll),
-		"creating an event":              c.Create(ctx, newEvent(lease.Namespace), client.DryRunAll),
+	free := map[string]error{
+		"renewing a node's lease":        c.Create(ctx, newLease(corev1.NamespaceNodeLease), client.DryRunAll),
+		"leading in kube-system":         c.Create(ctx, newLease(metav1.NamespaceSystem), client.DryRunAll),
+		"leading in Ostiary's namespace": c.Create(ctx, newLease(systemNamespace), client.DryRunAll),
+		"telling of it in kube-system":   c.Create(ctx, newEvent(metav1.NamespaceSystem), client.DryRunAll),
 		"writing in kube-system":         c.probe(ctx, metav1.NamespaceSystem, bad),
 		"writing in Ostiary's namespace": c.probe(ctx, systemNamespace, bad),
 		"creating a Pod in kube-system":  c.Create(ctx, newPod(metav1.NamespaceSystem), client.DryRunAll),
 		"creating Ostiary's own Pod":     c.Create(ctx, newPod(systemNamespace), client.DryRunAll),
 		"writing a configuration":        c.Create(ctx, &configuration{ObjectMeta: metav1.ObjectMeta{Name: "probe.example.com"}}, client.DryRunAll),
-		"asking what one may do": c.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"},
-		}}),
-		"creating a policy":             c.Create(ctx, newPolicy("another", "default"), client.DryRunAll),
-		"deleting a policy":             c.Delete(ctx, newPolicy("nastiest", ""), client.DryRunAll),
-		"labelling kube-system":         c.touch(ctx, metav1.NamespaceSystem),
-		"labelling Ostiary's namespace": c.touch(ctx, systemNamespace),
-	} {
+		"emptying a configuration":       c.empty(ctx, c.configurationOf(t, "nastiest")),
+		"creating a policy":              c.Create(ctx, newPolicy("another", "default"), client.DryRunAll),
+		"deleting a policy":              c.Delete(ctx, newPolicy("nastiest", ""), client.DryRunAll),
+		"labelling kube-system":          c.touch(ctx, metav1.NamespaceSystem),
+		"labelling Ostiary's namespace":  c.touch(ctx, systemNamespace),
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+	refused := map[string]error{
+		"creating a ConfigMap":   c.probe(ctx, lease.Namespace, good),
+		"creating a ClusterRole": c.Create(ctx, role, client.DryRunAll),
+		"labelling a namespace":  c.touch(ctx, lease.Namespace),
+	}
+	critical := free
+	if asked {
+		critical = refused
+	}
+	own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: "another"}}
+	critical["updating a lease"] = c.renew(ctx, lease)
+	critical["creating a lease"] = c.Create(ctx, own, client.DryRunAll)
+	critical["creating an event"] = c.Create(ctx, newEvent(lease.Namespace), client.DryRunAll)
+	critical["asking what one may do"] = c.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"},
+	}})
+	for what, err := range free {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
-	for what, err := range map[string]error{
-		"creating a ConfigMap":   c.probe(ctx, lease.Namespace, good),
-		"creating a ClusterRole": c.Create(ctx, role, client.DryRunAll),
-		"labelling a namespace":  c.touch(ctx, lease.Namespace),
-	} {
+	for what, err := range refused {
 		if err == nil {
 			t.Errorf("%s: allowed, want it refused", what)
 		}
 	}
+}
+
+// empty takes the webhooks out of a configuration, without storing that.
+func (c *cluster) empty(ctx context.Context, name string) error {
+	config := &configuration{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, config); err != nil {
+		return err
+	}
+	config.Webhooks = nil
+	return c.Update(ctx, config, client.DryRunAll)
 }
 
 func (c *cluster) renew(ctx context.Context, lease *coordinationv1.Lease) error {

@@ -59,10 +59,33 @@ func acting(actions ...admissionregistrationv1.ValidationAction) func(*v1alpha1.
 }
 
 // nastiest matches whatever can be matched, and fails closed.
-func nastiest(name string) *v1alpha1.WebhookPolicy {
-	return newPolicy(name, "", saying("false"), func(p *v1alpha1.WebhookPolicy) {
+func nastiest(name string, edits ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
+	return newPolicy(name, "", append([]func(*v1alpha1.WebhookPolicy){saying("false"), func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
 			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule("*", "*/*", admissionregistrationv1.OperationAll)},
 		}
-	})
+	}}, edits...)...)
+}
+
+// failingToMutate has a policy mutate instead: what it is called for, it refuses.
+func failingToMutate(p *v1alpha1.WebhookPolicy) {
+	p.Spec.Validations = nil
+	p.Spec.Mutations = []admissionregistrationv1.Mutation{{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionregistrationv1.JSONPatch{Expression: `[JSONPatch{op: "remove", path: object.never}]`},
+	}}
+}
+
+// askingForAll has a policy ask for every critical resource that it may ask for.
+func askingForAll(p *v1alpha1.WebhookPolicy) {
+	p.Spec.AllowCriticalResources = true
+	for group, resources := range map[string][]string{
+		"": {"events"}, "events.k8s.io": {"events"}, "coordination.k8s.io": {"leases"},
+		"authentication.k8s.io": {"tokenreviews", "selfsubjectreviews"},
+		"authorization.k8s.io":  {"subjectaccessreviews", "localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"},
+	} {
+		for _, resource := range resources {
+			p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules, rule(group, resource, admissionregistrationv1.OperationAll))
+		}
+	}
 }

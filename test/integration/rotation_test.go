@@ -43,7 +43,7 @@ type fleet struct {
 func (c *cluster) newFleet(t *testing.T, size int) *fleet {
 	t.Helper()
 	if c.shared != nil {
-		c.shared.kill()
+		c.end(c.shared)
 		c.shared = nil
 	}
 	c.vacate(t)

@@ -15,7 +15,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +23,6 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/policies"
-	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -113,7 +111,7 @@ func (c *cluster) startWalk(t *testing.T) *walk {
 	t.Cleanup(func() { _ = c.DeleteAllOf(context.Background(), &v1alpha1.WebhookPolicy{}) })
 	for _, name := range []string{c.shared.replica, "walker"} { // the first goes on as the shared one
 		m := w.run(t, name, freeAddress())
-		t.Cleanup(func() { w.end(m.replica) })
+		t.Cleanup(func() { w.endAll(m.replica) })
 		w.replicas = append(w.replicas, m)
 		m.awaitReady(t)
 		w.balancer.add(m.webhook)
@@ -129,15 +127,13 @@ func (w *walk) run(t *testing.T, name, address string) *process {
 	return m
 }
 
-// end ends a replica, with what Kubernetes would remove together with its Pod.
-func (w *walk) end(name string) {
+// endAll ends the processes that a replica has been by now.
+func (w *walk) endAll(name string) {
 	for _, m := range w.replicas {
-		if m.replica == name && !m.ended() {
-			m.kill()
+		if m.replica == name {
+			w.end(m)
 		}
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: replicas.LeaseName(name)}}
-	_ = w.Delete(context.Background(), lease)
 }
 
 func slotName(slot int) string { return fmt.Sprintf("walk-%02d", slot) }
