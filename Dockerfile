@@ -2,23 +2,37 @@
 #
 #   docker build --build-arg VERSION=v0.1.0 -t ostiary .
 #
-# BUILDER and BASE may name mirrors, or pinned digests.
+# BUILDER and BASE may name mirrors, or pinned digests. Where no registry can be
+# reached, `make image` makes the same image without a builder, from Go alone.
 ARG BUILDER=golang:1.26
 ARG BASE=scratch
+ARG VERSION=unknown
 
 FROM --platform=$BUILDPLATFORM ${BUILDER} AS build
 ARG TARGETOS
 ARG TARGETARCH
-ARG VERSION=unknown
+ARG VERSION
 WORKDIR /src
 # Modules first: they change less often than the code and stay in the cache.
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /ostiary .
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /ostiary .
 
 FROM ${BASE}
+ARG VERSION
+ARG REVISION=
+LABEL org.opencontainers.image.title="ostiary" \
+      org.opencontainers.image.description="Kubernetes admission operator: policies become webhooks, with their certificates" \
+      org.opencontainers.image.source="https://github.com/ostiary/ostiary" \
+      org.opencontainers.image.documentation="https://github.com/ostiary/ostiary/tree/main/docs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# Webhooks of others that are registered by URL and without a CA bundle are tried
+# with these.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /src/LICENSE /LICENSE
 COPY --from=build /ostiary /ostiary
 # A user without a name, because a scratch image has no /etc/passwd.

@@ -4,6 +4,7 @@
 .SUFFIXES:
 
 VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
+IMAGE = ostiary:dev
 FUZZTIME = 30s
 N = 2000
 
@@ -26,6 +27,11 @@ build: ## Build the manager, bin/ostiary
 	@# With the same flags as the tests, so that each package is compiled once. The image is built by the Dockerfile.
 	@go build -ldflags "-X main.version=$(VERSION)" -o bin/ostiary .
 
+.PHONY: image
+image: ## Build the image of the manager, dist/ostiary.tar, without a daemon or a registry
+	@echo "Building the image"
+	@cd hack/image && go run . -name "$(IMAGE)" -version "$(VERSION)" -created "$$(git log -1 --format=%ct)" -revision "$$(git rev-parse HEAD)" $(IMAGEFLAGS)
+
 .PHONY: kubernetes
 kubernetes: ## Build a Kubernetes control plane for tests, demo and benchmarks into bin/k8s (once)
 	@cd hack/kubernetes && go run . -out ../../bin/k8s
@@ -42,12 +48,30 @@ bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allow
 	@go build -o bin/bench ./hack/bench # go run would keep SIGTERM from it
 	@exec bin/bench $(BENCHFLAGS)
 
+##@ A real node (Debian, root)
+
+.PHONY: cluster-up
+cluster-up: kubernetes ## Bring up a Kubernetes node on this machine: kubelet, containerd, kube-proxy
+	@cd hack/kubernetes && go run . -out ../../bin/k8s kube-scheduler kube-proxy kubelet
+	@cd hack/image && go run . -package ./hack/cluster/pause -program pause -name ostiary.dev/pause:1 -out ../../dist/pause.tar >/dev/null
+	@go build -o bin/cluster ./hack/cluster
+	@exec bin/cluster up
+
+.PHONY: cluster-load
+cluster-load: image ## Give the image of the manager to that node
+	@exec bin/cluster load-image dist/ostiary.tar
+
+.PHONY: cluster-down
+cluster-down: ## End that node, and leave nothing behind
+	@go build -o bin/cluster ./hack/cluster
+	@exec bin/cluster down
+
 ##@ Check
 
 .PHONY: test
 test: kubernetes $(GOTESTSUM) ## Run every test, with the race detector and a real API server
 	@echo "Testing every package with the race detector (the first run compiles for some minutes)"
-	@cd hack/kubernetes && $(CURDIR)/$(GOTESTSUM) --format pkgname
+	@for module in hack/kubernetes hack/image; do (cd $$module && $(CURDIR)/$(GOTESTSUM) --format pkgname) || exit 1; done
 	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 30m ./...
 
 .PHONY: conformance
@@ -63,6 +87,7 @@ lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
 	@hack/check-layout.sh
 	@echo "Linting"
 	@$(GOLANGCI_LINT) run --allow-parallel-runners
+	@cd hack/image && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners
 	@# This module replaces the staging modules of Kubernetes with their releases.
 	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners --disable gomoddirectives
 

@@ -23,19 +23,29 @@ type command struct {
 	path    string // import path of the main package
 	minutes int    // to build it after those above it with an empty cache, on two cores
 	asset   bool   // KUBEBUILDER_ASSETS must hold it
+	node    bool   // only a cluster with a node needs it: built when asked for by name
 }
 
 func commands() []command {
 	return []command{
 		{name: "etcd", module: etcdModule, path: etcdModule, minutes: 1, asset: true},
-		kubernetes("kube-apiserver", 5, true),
-		kubernetes("kube-controller-manager", 2, false),
-		kubernetes("kubectl", 1, true),
+		kubernetes(command{name: "kube-apiserver", minutes: 5, asset: true}),
+		kubernetes(command{name: "kube-controller-manager", minutes: 2}),
+		kubernetes(command{name: "kubectl", minutes: 1, asset: true}),
+		kubernetes(command{name: "kube-scheduler", minutes: 1, node: true}),
+		kubernetes(command{name: "kube-proxy", minutes: 1, node: true}),
+		kubernetes(command{name: "kubelet", minutes: 2, node: true}),
 	}
 }
 
-func kubernetes(name string, minutes int, asset bool) command {
-	return command{name: name, module: kubernetesModule, path: kubernetesModule + "/cmd/" + name, minutes: minutes, asset: asset}
+func kubernetes(c command) command {
+	c.module, c.path = kubernetesModule, kubernetesModule+"/cmd/"+c.name
+	return c
+}
+
+// controlPlane returns the commands that are built when none is named.
+func controlPlane() []command {
+	return slices.DeleteFunc(commands(), func(c command) bool { return c.node })
 }
 
 func names(commands []command) []string {

@@ -15,7 +15,8 @@ func TestSelectCommands(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"none means all":                {want: names(commands())},
+		"none means a control plane":    {want: []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"}},
+		"of a node when named":          {args: []string{"kubelet", "kube-proxy"}, want: []string{"kube-proxy", "kubelet"}},
 		"in build order, once each":     {args: []string{"kubectl", "etcd", "kubectl"}, want: []string{"etcd", "kubectl"}},
 		"an unknown name says what for": {args: []string{"etcd", "kublet"}, wantErr: `unknown name "kublet": use etcd, kube-apiserver`},
 	}
@@ -38,7 +39,7 @@ func TestWithoutAssets(t *testing.T) {
 		wantErr string
 	}{
 		"everything": {
-			holds:   names(commands()),
+			holds:   names(controlPlane()),
 			wantOut: "using etcd, kube-apiserver, kube-controller-manager, kubectl of KUBEBUILDER_ASSETS=DIR\n",
 		},
 		"as envtest has them": {
@@ -60,7 +61,7 @@ func TestWithoutAssets(t *testing.T) {
 				writeFile(t, filepath.Join(dir, name), 0o755)
 			}
 			var out bytes.Buffer
-			got, err := withoutAssets(commands(), dir, &out)
+			got, err := withoutAssets(controlPlane(), dir, &out)
 			wantError(t, err, strings.ReplaceAll(tt.wantErr, "DIR", dir))
 			if !slices.Equal(names(got), tt.want) {
 				t.Errorf("got %q, want %q", names(got), tt.want)

@@ -4,8 +4,9 @@
 //
 //	go run . [-out DIR] [names...]
 //
-// Without names it builds all of them into bin/k8s of the repository. What is
-// there already, in the version of go.mod and built by this Go, is kept.
+// Without names it builds a control plane into bin/k8s of the repository; the
+// programs of a node (kubelet, kube-proxy, kube-scheduler) are built when they
+// are named. What is there already, in the version of go.mod and built by this Go, is kept.
 // KUBEBUILDER_ASSETS, when set, is used for what it holds instead of building.
 //
 // To add a command: `go get -tool <import path>` here, and a line in commands.
@@ -71,15 +72,16 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 
 func usage(w io.Writer) {
 	fmt.Fprintf(w, "usage: go run . [-out DIR] [names...]\n"+
-		"builds %s into DIR (default: bin/k8s of the repository)\n", strings.Join(names(commands()), ", "))
+		"builds the named ones of %s into DIR (default: bin/k8s of the repository)\n"+
+		"without names: %s\n", strings.Join(names(commands()), ", "), strings.Join(names(controlPlane()), ", "))
 }
 
-// selectCommands returns the commands of these names, all of them for none.
+// selectCommands returns the commands of these names, a control plane for none.
 func selectCommands(wanted []string) ([]command, error) {
-	all := commands()
 	if len(wanted) == 0 {
-		return all, nil
+		return controlPlane(), nil
 	}
+	all := commands()
 	for _, name := range wanted {
 		if !slices.Contains(names(all), name) {
 			return nil, fmt.Errorf("unknown name %q: use %s", name, strings.Join(names(all), ", "))

@@ -36,13 +36,17 @@ func etcdArguments(d *directory, ports []int) []string {
 }
 
 func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string {
+	authorization := "RBAC"
+	if o.AdvertiseAddress != "" {
+		authorization = "Node,RBAC"
+	}
 	args := []string{
 		"--bind-address=" + loopback, "--advertise-address=" + loopback, fmt.Sprintf("--secure-port=%d", port),
 		// It would publish the address in the service kubernetes.default, where loopback is refused.
 		"--endpoint-reconciler-type=none",
 		"--etcd-servers=" + httpsURL(etcdPort, ""), "--etcd-cafile=" + d.file(caFile),
 		"--etcd-certfile=" + d.file(etcdClientCertFile), "--etcd-keyfile=" + d.file(etcdClientKeyFile),
-		"--authorization-mode=RBAC",
+		"--authorization-mode=" + authorization,
 		"--client-ca-file=" + d.file(caFile),
 		"--tls-cert-file=" + d.file(servingCertFile), "--tls-private-key-file=" + d.file(servingKeyFile),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -50,6 +54,13 @@ func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string
 		"--service-account-signing-key-file=" + d.file(accountKeyFile),
 		"--service-cluster-ip-range=" + serviceRange,
 		"--allow-privileged=true",
+	}
+	if o.AdvertiseAddress != "" {
+		args = append(args,
+			"--bind-address=0.0.0.0", "--advertise-address="+o.AdvertiseAddress, "--endpoint-reconciler-type=lease",
+			"--enable-admission-plugins=NodeRestriction",
+			// For the logs of pods, and for commands in them.
+			"--kubelet-client-certificate="+d.file(adminCertFile), "--kubelet-client-key="+d.file(adminKeyFile))
 	}
 	if o.NoControllerManager {
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
@@ -65,13 +76,17 @@ func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string
 
 func auditLogName(i int) string { return fmt.Sprintf("audit-%d.json", i) }
 
-func managerArguments(d *directory, port int) []string {
+func managerArguments(d *directory, o Options, port int) []string {
+	run := controllers
+	if o.AdvertiseAddress != "" {
+		run = "*"
+	}
 	return []string{
 		"--kubeconfig=" + d.file(managerKubeconfig),
 		"--bind-address=" + loopback, fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + d.file(servingCertFile), "--tls-private-key-file=" + d.file(servingKeyFile),
 		"--leader-elect=false",
-		"--controllers=" + controllers,
+		"--controllers=" + run,
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + d.file(accountKeyFile),
 		"--root-ca-file=" + d.file(caFile),

@@ -39,9 +39,14 @@ type certificates struct {
 	ca                                  []byte
 	serving, admin, manager, etcdClient keyPair
 	serviceAccountKey                   []byte
+
+	authority    *x509.Certificate
+	authorityKey crypto.Signer
 }
 
-func newCertificates() (*certificates, error) {
+// newCertificates makes them all; the serving certificate is for loopback, and
+// for one more address if that is not "".
+func newCertificates(advertised string) (*certificates, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
@@ -50,17 +55,17 @@ func newCertificates() (*certificates, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the CA certificate: %w", err)
 	}
-	c := &certificates{ca: pemOf(ca)}
+	c := &certificates{ca: pemOf(ca), authority: ca, authorityKey: key}
 	for _, issue := range []struct {
 		into     *keyPair
 		template x509.Certificate
 	}{
-		{&c.serving, servingTemplate()},
+		{&c.serving, servingTemplate(advertised)},
 		{&c.admin, clientTemplate(adminUser, adminGroup)},
 		{&c.manager, clientTemplate(managerUser)},
 		{&c.etcdClient, clientTemplate(etcdUser)},
 	} {
-		if *issue.into, err = newKeyPair(issue.template, ca, key); err != nil {
+		if *issue.into, err = c.issue(issue.template); err != nil {
 			return nil, err
 		}
 	}
@@ -75,11 +80,15 @@ func newCertificates() (*certificates, error) {
 	return c, nil
 }
 
-func servingTemplate() x509.Certificate {
+func servingTemplate(advertised string) x509.Certificate {
+	addresses := []net.IP{net.ParseIP(loopback), net.ParseIP(kubernetesIP)}
+	if advertised != "" {
+		addresses = append(addresses, net.ParseIP(advertised))
+	}
 	return x509.Certificate{
 		Subject:     pkix.Name{CommonName: APIServer},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.ParseIP(loopback), net.ParseIP(kubernetesIP)},
+		IPAddresses: addresses,
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 	}
 }
@@ -91,7 +100,7 @@ func clientTemplate(user string, groups ...string) x509.Certificate {
 	}
 }
 
-func newKeyPair(template x509.Certificate, ca *x509.Certificate, caKey crypto.Signer) (keyPair, error) {
+func (c *certificates) issue(template x509.Certificate) (keyPair, error) {
 	key, err := newKey()
 	if err != nil {
 		return keyPair{}, err
@@ -99,7 +108,7 @@ func newKeyPair(template x509.Certificate, ca *x509.Certificate, caKey crypto.Si
 	now := time.Now()
 	template.NotBefore, template.NotAfter = now.Add(-time.Hour), now.Add(365*24*time.Hour)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, &template, ca, key.Public(), caKey)
+	der, err := x509.CreateCertificate(rand.Reader, &template, c.authority, key.Public(), c.authorityKey)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("making the certificate of %s: %w", template.Subject.CommonName, err)
 	}
@@ -130,6 +139,8 @@ const (
 	servingKeyFile     = "serving.key"
 	etcdClientCertFile = "etcd-client.crt"
 	etcdClientKeyFile  = "etcd-client.key"
+	adminCertFile      = "admin.crt"
+	adminKeyFile       = "admin.key"
 	accountKeyFile     = "service-account.key"
 )
 
@@ -138,6 +149,7 @@ func (c *certificates) write(dir string) error {
 		caFile: c.ca, accountKeyFile: c.serviceAccountKey,
 		servingCertFile: c.serving.cert, servingKeyFile: c.serving.key,
 		etcdClientCertFile: c.etcdClient.cert, etcdClientKeyFile: c.etcdClient.key,
+		adminCertFile: c.admin.cert, adminKeyFile: c.admin.key,
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +33,11 @@ type Options struct {
 	// AuditPolicy is the audit policy in YAML; "" records the metadata of every
 	// request when it is done. It needs Audit.
 	AuditPolicy string
+	// AdvertiseAddress is an IP address of this machine at which nodes and pods
+	// reach API server 0: it listens on every address, the Service
+	// kubernetes.default leads there, and every controller runs. "" means loopback
+	// alone, and no nodes.
+	AdvertiseAddress string
 	// Log gets a line of progress per step; nil means none.
 	Log io.Writer
 }
@@ -44,6 +51,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.AuditPolicy != "" && !o.Audit {
 		return o, errors.New("starting a control plane: AuditPolicy is set and Audit is not: set both")
+	}
+	if o.AdvertiseAddress != "" && (net.ParseIP(o.AdvertiseAddress) == nil || o.APIServers > 1) {
+		return o, fmt.Errorf("starting a control plane: AdvertiseAddress %q with %d API servers: use an IP address and one API server", o.AdvertiseAddress, o.APIServers)
 	}
 	if o.AuditPolicy == "" {
 		o.AuditPolicy = defaultAuditPolicy
@@ -103,7 +113,7 @@ func prepare(o Options) (_ *ControlPlane, err error) {
 	if err := cp.describe(); err != nil {
 		return nil, err
 	}
-	if cp.certificates, err = newCertificates(); err != nil {
+	if cp.certificates, err = newCertificates(o.AdvertiseAddress); err != nil {
 		return nil, err
 	}
 	if cp.client, err = rest.HTTPClientFor(cp.certificates.restConfig(cp.certificates.admin, "")); err != nil {
@@ -175,7 +185,7 @@ func (cp *ControlPlane) describeAPIServer(i int, binary string) *component {
 func (cp *ControlPlane) describeManager(binary string) *component {
 	return &component{
 		name: ControllerManager, binary: binary, ports: make([]int, 1),
-		args: func(ports []int) []string { return managerArguments(cp.directory, ports[0]) },
+		args: func(ports []int) []string { return managerArguments(cp.directory, cp.options, ports[0]) },
 		probes: func(ports []int) []string {
 			return []string{
 				httpsURL(ports[0], "/healthz"),
@@ -238,7 +248,11 @@ func (cp *ControlPlane) start(ctx context.Context, c *component) error {
 	if err := c.start(ctx, cp.client); err != nil {
 		return err
 	}
-	cp.logf("%s ready after %s on %s", c.name, sinceText(start), address(c.ports[0]))
+	where := ""
+	if len(c.ports) > 0 {
+		where = " on " + address(c.ports[0])
+	}
+	cp.logf("%s ready after %s%s", c.name, sinceText(start), where)
 	return nil
 }
 
@@ -353,6 +367,30 @@ func (cp *ControlPlane) check(i int) error {
 // requests are not throttled. It is the caller's own copy.
 func (cp *ControlPlane) Config(i ...int) *rest.Config {
 	return cp.certificates.restConfig(cp.certificates.admin, cp.host(i...))
+}
+
+// WriteKubeconfig writes a kubeconfig for a user, with a client certificate, and
+// the address that nodes use when there is one.
+func (cp *ControlPlane) WriteKubeconfig(file, user string, groups ...string) error {
+	client, err := cp.certificates.issue(clientTemplate(user, groups...))
+	if err != nil {
+		return err
+	}
+	host := cp.host()
+	if advertised := cp.options.AdvertiseAddress; advertised != "" {
+		host = "https://" + net.JoinHostPort(advertised, strconv.Itoa(cp.apiServers[0].ports[0]))
+	}
+	return cp.certificates.writeKubeconfig(client, host, file)
+}
+
+// CAFile returns the path of the certificate of the authority that all clients
+// and servers of this control plane have their certificates from.
+func (cp *ControlPlane) CAFile() string { return cp.directory.file(caFile) }
+
+// ServingFiles returns the paths of the certificate and the key that its
+// programs serve with.
+func (cp *ControlPlane) ServingFiles() (cert, key string) {
+	return cp.directory.file(servingCertFile), cp.directory.file(servingKeyFile)
 }
 
 // Kubeconfig returns the path of the admin's kubeconfig for API server i, or 0.

@@ -9,18 +9,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 const (
@@ -43,6 +46,7 @@ func TestControlPlane(t *testing.T) {
 	t.Run("collects garbage", func(t *testing.T) { testGarbageCollection(t, client) })
 	t.Run("ends namespaces", func(t *testing.T) { testNamespaceEnds(t, client) })
 	t.Run("authorizes", func(t *testing.T) { testAuthorization(t, cp) })
+	t.Run("knows further users", func(t *testing.T) { testKubeconfig(t, cp) })
 	t.Run("makes pods of workloads possible", func(t *testing.T) { testPod(t, client) })
 	t.Run("reports its version", func(t *testing.T) { testVersion(t, client) })
 	t.Run("serves kubectl", func(t *testing.T) { testKubectl(t, cp) })
@@ -121,6 +125,25 @@ func testAuthorization(t *testing.T, cp *ControlPlane) {
 	_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a user without roles lists secrets: %v, want forbidden", err)
+	}
+}
+
+func testKubeconfig(t *testing.T, cp *ControlPlane) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := cp.WriteKubeconfig(file, "ann", "people"); err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(config).AuthenticationV1().SelfSubjectReviews()
+	review, err := client.Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user := review.Status.UserInfo; user.Username != "ann" || !slices.Contains(user.Groups, "people") {
+		t.Errorf("the API server knows the user as %q of %q, want ann of people", user.Username, user.Groups)
 	}
 }
 
