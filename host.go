@@ -35,6 +35,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/controllers/typechecking"
 	"github.com/ostiary/ostiary/internal/metrics"
+	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -95,6 +96,7 @@ func (s *surroundings) prepare(policies []*v1alpha1.WebhookPolicy) {
 		if p.Spec.ReadsParams() {
 			kinds = append(kinds, *p.Spec.ParamKind)
 		}
+		kinds = append(kinds, plugins.KindsOf(p)...)
 	}
 	s.params.Want(kinds)
 	s.resources.Need(slices.ContainsFunc(policies, needsResources))
@@ -106,7 +108,7 @@ func (s *surroundings) prepare(policies []*v1alpha1.WebhookPolicy) {
 // or what kind it is of.
 func needsResources(p *v1alpha1.WebhookPolicy) bool {
 	constraints := p.Spec.MatchConstraints
-	return p.Spec.Mutates() || (constraints != nil && (len(constraints.ExcludeResourceRules) > 0 || slices.ContainsFunc(constraints.ResourceRules, named))) ||
+	return len(p.Spec.Mutations) > 0 || (constraints != nil && (len(constraints.ExcludeResourceRules) > 0 || slices.ContainsFunc(constraints.ResourceRules, named))) ||
 		slices.ContainsFunc(p.Spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
 }
 
@@ -134,6 +136,7 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 	}
 	return policy.Host{
 		Namespaces:     found,
+		Kinds:          r.around.resources,
 		Params:         r.around.params,
 		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(namespaceLister{found}, client), Resources: r.around.resources},
 		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),

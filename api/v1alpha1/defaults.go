@@ -78,12 +78,18 @@ func (s *WebhookPolicySpec) EffectiveReinvocationPolicy() admissionregistrationv
 }
 
 // Mutates reports whether Ostiary is called for the policy in the mutating phase.
-func (s *WebhookPolicySpec) Mutates() bool { return len(s.Mutations) > 0 }
+func (s *WebhookPolicySpec) Mutates() bool { return len(s.Mutations) > 0 || s.traits().Mutates }
 
 // Validates reports whether Ostiary is called for the policy in the validating
 // phase.
 func (s *WebhookPolicySpec) Validates() bool {
-	return len(s.Validations) > 0 || len(s.AuditAnnotations) > 0
+	return s.Refuses() || len(s.AuditAnnotations) > 0
+}
+
+// Refuses reports whether a request can fail the policy, so that the actions
+// of the bindings matter.
+func (s *WebhookPolicySpec) Refuses() bool {
+	return len(s.Validations) > 0 || s.traits().Validates
 }
 
 // ReadsParams reports whether any binding hands objects of paramKind to the
@@ -139,7 +145,7 @@ func (s *WebhookPolicySpec) Actions() string {
 	if s.Mutates() {
 		out = append(out, "Mutate")
 	}
-	if len(s.Validations) == 0 {
+	if !s.Refuses() {
 		if len(s.AuditAnnotations) > 0 {
 			out = append(out, "Annotate")
 		}

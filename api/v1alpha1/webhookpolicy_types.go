@@ -40,19 +40,26 @@ type WebhookPolicy struct {
 // WebhookPolicySpec is what a policy demands: which requests it looks at, what
 // they must satisfy, and what happens to those that do not.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.backend) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0)",reason=FieldValueRequired,message="add at least one entry to mutations, validations or auditAnnotations, or a backend"
+// +kubebuilder:validation:XValidation:rule="has(self.plugin) || has(self.backend) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0)",reason=FieldValueRequired,message="add at least one entry to mutations, validations or auditAnnotations, or a plugin or a backend"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.mutations)",fieldPath=".mutations",reason=FieldValueForbidden,message="remove mutations, or backend: a policy has one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.validations)",fieldPath=".validations",reason=FieldValueForbidden,message="remove validations, or backend: a policy has one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.auditAnnotations)",fieldPath=".auditAnnotations",reason=FieldValueForbidden,message="remove auditAnnotations, or backend: a policy has one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.bindings)",fieldPath=".bindings",reason=FieldValueForbidden,message="remove bindings: the backend alone decides, write where it is called in matchConstraints"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.paramKind)",fieldPath=".paramKind",reason=FieldValueForbidden,message="remove paramKind: a backend is given no params"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.variables)",fieldPath=".variables",reason=FieldValueForbidden,message="remove variables: the API server evaluates the matchConditions of a backend, and knows none"
-// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints.excludeResourceRules)",fieldPath=".matchConstraints.excludeResourceRules",reason=FieldValueForbidden,message="remove excludeResourceRules: a webhook has none, write what it is not called for as a matchCondition"
-// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints.resourceRules) || self.matchConstraints.resourceRules.all(r, !has(r.resourceNames))",fieldPath=".matchConstraints.resourceRules",reason=FieldValueForbidden,message="remove resourceNames: a webhook has none, write the names as a matchCondition on request.name"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints) || !has(self.matchConstraints.excludeResourceRules)",fieldPath=".matchConstraints.excludeResourceRules",reason=FieldValueForbidden,message="remove excludeResourceRules: a webhook has none, write what it is not called for as a matchCondition"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints) || !has(self.matchConstraints.resourceRules) || self.matchConstraints.resourceRules.all(r, !has(r.resourceNames))",fieldPath=".matchConstraints.resourceRules",reason=FieldValueForbidden,message="remove resourceNames: a webhook has none, write the names as a matchCondition on request.name"
+// +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.backend)",fieldPath=".plugin",reason=FieldValueForbidden,message="remove plugin, or backend: a policy has one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.mutations)",fieldPath=".mutations",reason=FieldValueForbidden,message="remove mutations, or plugin: a policy has one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.validations)",fieldPath=".validations",reason=FieldValueForbidden,message="remove validations, or plugin: a policy has one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.auditAnnotations)",fieldPath=".auditAnnotations",reason=FieldValueForbidden,message="remove auditAnnotations, or plugin: a policy has one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.paramKind)",fieldPath=".paramKind",reason=FieldValueForbidden,message="remove paramKind: a plugin is given no params"
+// +kubebuilder:validation:XValidation:rule="has(self.plugin) || has(self.matchConstraints)",fieldPath=".matchConstraints",reason=FieldValueRequired,message="say which requests this policy is for"
+// +kubebuilder:validation:XValidation:rule="has(self.plugin) || !has(self.matchConstraints) || (has(self.matchConstraints.resourceRules) && size(self.matchConstraints.resourceRules) > 0)",fieldPath=".matchConstraints.resourceRules",reason=FieldValueRequired,message="add at least one rule that names the requests this policy is for"
 // +kubebuilder:validation:XValidation:rule="has(self.paramKind) || !has(self.bindings) || self.bindings.all(b, !has(b.paramRef))",fieldPath=".paramKind",reason=FieldValueRequired,message="set paramKind: a binding has a paramRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.reinvocationPolicy) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.backend) && self.backend.type == 'Mutating')",fieldPath=".reinvocationPolicy",reason=FieldValueForbidden,message="remove reinvocationPolicy: only mutations are invoked again"
-// +kubebuilder:validation:XValidation:rule="!has(self.order) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.backend) && self.backend.type == 'Mutating')",fieldPath=".order",reason=FieldValueForbidden,message="remove order: only mutations have one"
-// +kubebuilder:validation:XValidation:rule="!has(self.mutations) || size(self.mutations) == 0 || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0) || !has(self.matchConstraints.resourceRules) || !self.matchConstraints.resourceRules.exists(r, 'DELETE' in r.operations)",fieldPath=".matchConstraints.resourceRules",reason=FieldValueInvalid,message="remove DELETE from operations: what is deleted is not mutated, and the policy does nothing else"
+// +kubebuilder:validation:XValidation:rule="!has(self.reinvocationPolicy) || has(self.plugin) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.backend) && self.backend.type == 'Mutating')",fieldPath=".reinvocationPolicy",reason=FieldValueForbidden,message="remove reinvocationPolicy: only mutations are invoked again"
+// +kubebuilder:validation:XValidation:rule="!has(self.order) || has(self.plugin) || (has(self.mutations) && size(self.mutations) > 0) || (has(self.backend) && self.backend.type == 'Mutating')",fieldPath=".order",reason=FieldValueForbidden,message="remove order: only mutations have one"
+// +kubebuilder:validation:XValidation:rule="!has(self.mutations) || size(self.mutations) == 0 || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0) || !has(self.matchConstraints) || !has(self.matchConstraints.resourceRules) || !self.matchConstraints.resourceRules.exists(r, 'DELETE' in r.operations)",fieldPath=".matchConstraints.resourceRules",reason=FieldValueInvalid,message="remove DELETE from operations: what is deleted is not mutated, and the policy does nothing else"
 type WebhookPolicySpec struct {
 	// paramKind is the kind of the objects that bindings may hand to the
 	// expressions as params. Ostiary watches objects of this kind, for which
@@ -62,10 +69,10 @@ type WebhookPolicySpec struct {
 
 	// matchConstraints says which requests the policy looks at, by resource,
 	// operation, namespace labels and object labels. A request has to match
-	// all of it.
-	// +required
-	// +kubebuilder:validation:XValidation:rule="has(self.resourceRules) && size(self.resourceRules) > 0",fieldPath=".resourceRules",reason=FieldValueRequired,message="add at least one rule that names the requests this policy is for"
-	MatchConstraints *admissionregistrationv1.MatchResources `json:"matchConstraints"`
+	// all of it. With a plugin it may be left out, and so may its resourceRules:
+	// they narrow what the plugin is for.
+	// +optional
+	MatchConstraints *admissionregistrationv1.MatchResources `json:"matchConstraints,omitempty"`
 
 	// matchConditions are CEL expressions that a request must satisfy, all of
 	// them, before the policy looks at it. They see object, oldObject, request,
@@ -115,6 +122,11 @@ type WebhookPolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Bindings []Binding `json:"bindings,omitempty"`
+
+	// plugin is an admission plugin that decides instead of expressions. It has
+	// no params, mutations, validations and auditAnnotations beside it.
+	// +optional
+	Plugin *Plugin `json:"plugin,omitempty"`
 
 	// backend is a webhook that somebody else hosts, which decides instead of
 	// expressions. Ostiary registers it. The matchConditions of such a policy

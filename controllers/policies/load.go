@@ -243,11 +243,11 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 		l.Metrics.CompileFailed()
 		log.Info("policy does not compile", "errors", verdict.Errors.ToAggregate().Error())
 	}
-	prepared := registration.Prepare(p)
+	prepared := registration.Prepare(verdict.Policy)
 	if !verdict.Compiles {
 		prepared = prepared.Local() // the error is the answer to every request
 	}
-	own := *p // so that the entry does not keep the list, with all other policies, for as long as it lives
+	own := *verdict.Policy // so that the entry does not keep the list, with all other policies, for as long as it lives
 	return &Entry{
 		Policy:      &own,
 		Compiled:    verdict.Compiled,

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // snapshot is the resources at one moment. It is immutable.
@@ -115,4 +118,20 @@ func names(patterns []string, resource string) bool {
 		wantName, wantSub, _ := strings.Cut(pattern, "/")
 		return (wantName == "*" || wantName == name) && (wantSub == "*" || wantSub == sub)
 	})
+}
+
+// ResourcesOf implements policy.Kinds: the resources of a kind in one version,
+// without subresources.
+func (r *Resources) ResourcesOf(kind schema.GroupVersionKind) ([]policy.KindResource, error) {
+	var out []policy.KindResource
+	for _, resource := range r.current.Load().list(kind.GroupVersion()) {
+		if resource.Kind == kind.Kind && !strings.Contains(resource.Name, "/") {
+			out = append(out, policy.KindResource{GroupVersionResource: kind.GroupVersion().WithResource(resource.Name), Namespaced: resource.Namespaced})
+		}
+	}
+	if len(out) == 0 {
+		r.Refresh()
+		return nil, fmt.Errorf("no matches for kind %q in version %q", kind.Kind, kind.GroupVersion().String())
+	}
+	return out, nil
 }

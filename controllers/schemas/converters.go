@@ -169,7 +169,7 @@ func (c *Converters) Start(ctx context.Context) error {
 // policies are not changed.
 func (c *Converters) Want(policies []*v1alpha1.WebhookPolicy) {
 	c.mu.Lock()
-	c.policies = slices.DeleteFunc(slices.Clone(policies), func(p *v1alpha1.WebhookPolicy) bool { return !p.Spec.Mutates() })
+	c.policies = slices.DeleteFunc(slices.Clone(policies), func(p *v1alpha1.WebhookPolicy) bool { return len(p.Spec.Mutations) == 0 })
 	c.since = since(c.since, c.policies, time.Now())
 	if !c.wanted {
 		c.wanted, c.deadline = true, time.After(readyWithin)
@@ -349,7 +349,7 @@ func (c *Converters) Missing(p *v1alpha1.WebhookPolicy) (missing string, passing
 
 // missing takes rules with wildcards to be for whatever there is.
 func (c *Converters) missing(p *v1alpha1.WebhookPolicy) string {
-	if !p.Spec.Mutates() {
+	if len(p.Spec.Mutations) == 0 {
 		return ""
 	}
 	known := *c.known.Load()

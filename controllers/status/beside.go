@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -160,9 +161,11 @@ func (r *Reconciler) verdict(spec *v1alpha1.WebhookPolicySpec) *canary.Verdict {
 }
 
 func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
-	if r.Params != nil && p.Spec.ReadsParams() {
-		kind := p.Spec.ParamKind
-		switch synced, problem := r.Params.State(kind); {
+	for _, kind := range kindsOf(p) {
+		if r.Params == nil {
+			break
+		}
+		switch synced, problem := r.Params.State(&kind); {
 		case problem != "":
 			return lack{reason: ReasonParamsNotReady, message: problem}
 		case !synced:
@@ -178,6 +181,14 @@ func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
 		}
 	}
 	return lack{}
+}
+
+// kindsOf are the kinds of the objects that a policy reads, by itself or by its plugin.
+func kindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
+	if p.Spec.ReadsParams() {
+		return []admissionregistrationv1.ParamKind{*p.Spec.ParamKind}
+	}
+	return plugins.KindsOf(p)
 }
 
 // changes gives a channel that receives when anything changes that a status is

@@ -246,11 +246,15 @@ func names(refs []v1alpha1.WebhookReference) string {
 
 // inForce says what the policy does to requests.
 func inForce(p *v1alpha1.WebhookPolicy) string {
-	mutates, validates, annotates := p.Spec.Mutates(), len(p.Spec.Validations) > 0, len(p.Spec.AuditAnnotations) > 0
+	mutates, validates, annotates := p.Spec.Mutates(), p.Spec.Refuses(), len(p.Spec.AuditAnnotations) > 0
 	actions := strings.TrimPrefix(p.Spec.Actions(), "Mutate,")
 	switch {
 	case p.Spec.Backend != nil:
 		return "in force: the API server calls the backend for the requests that it matches"
+	case p.Spec.Plugin != nil && mutates && validates:
+		return "in force: the plugin " + string(p.Spec.Plugin.Name) + " mutates the requests that it matches; one that it refuses meets " + actions
+	case p.Spec.Plugin != nil && validates:
+		return "in force: a request that the plugin " + string(p.Spec.Plugin.Name) + " refuses meets " + actions
 	case mutates && validates:
 		return "in force: mutates the requests that it matches; one that then fails a validation meets " + actions
 	case mutates && annotates:

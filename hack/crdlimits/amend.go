@@ -99,7 +99,7 @@ func (a amendment) apply(node *apiextensionsv1.JSONSchemaProps) error {
 		return fmt.Errorf("maxLength, pattern and enum are for strings, the node is of type %s", node.Type)
 	case listed && node.Type != "array":
 		return fmt.Errorf("minItems and maxItems are for lists, the node is of type %s", node.Type)
-	case a.maxProperties > 0 && (node.Type != "object" || node.AdditionalProperties == nil):
+	case a.maxProperties > 0 && (node.Type != "object" || !isMap(node)):
 		return errors.New("maxProperties is for maps")
 	}
 	for _, name := range a.required {
@@ -173,14 +173,17 @@ func incompleteBelow(node apiextensionsv1.JSONSchemaProps, path string) []error 
 
 // missingLimit names the limit that a node needs and lacks.
 func missingLimit(node apiextensionsv1.JSONSchemaProps) string {
-	isMap := node.AdditionalProperties != nil || (node.XPreserveUnknownFields != nil && *node.XPreserveUnknownFields)
 	switch {
 	case node.Type == "string" && node.MaxLength == nil && len(node.Enum) == 0 && node.Format != "date-time":
 		return "maxLength"
 	case node.Type == "array" && node.MaxItems == nil:
 		return "maxItems"
-	case isMap && node.MaxProperties == nil:
+	case isMap(&node) && node.MaxProperties == nil:
 		return "maxProperties"
 	}
 	return ""
+}
+
+func isMap(node *apiextensionsv1.JSONSchemaProps) bool {
+	return node.AdditionalProperties != nil || (node.XPreserveUnknownFields != nil && *node.XPreserveUnknownFields)
 }

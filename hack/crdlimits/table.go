@@ -14,6 +14,7 @@ const (
 	maxEntries       = 100
 	maxName          = 63
 	maxSubdomain     = 253
+	maxPluginConfig  = 1000 // a node selector for each of so many namespaces
 	maxQualifiedName = maxSubdomain + 1 + maxName
 	// maxResource holds a resource, a slash and a subresource.
 	maxResource = maxName + 1 + maxName
@@ -43,7 +44,7 @@ func webhookPolicyTable() []amendment {
 		matchResources("spec.matchConstraints", "the policy"), constraintRules(),
 		matchConditions(), variables(), mutations(), validations(), auditAnnotations(),
 		matchResources("spec.bindings[].matchResources", "the binding"), bindingRules(), paramRefs(),
-		typeChecking(),
+		typeChecking(), {{at: "spec.plugin.config", maxProperties: maxPluginConfig}},
 	} {
 		table = append(table, part...)
 	}

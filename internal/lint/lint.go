@@ -10,6 +10,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -34,6 +35,8 @@ type Facts struct {
 
 // Verdict is what is wrong with a policy.
 type Verdict struct {
+	// Policy is the policy with what its plugin adds to it, if it has one.
+	Policy *v1alpha1.WebhookPolicy
 	// Compiled answers requests, with Errors where there are any.
 	Compiled *policy.Compiled
 	// Errors say why the policy cannot be in force, each with its field.
@@ -47,12 +50,14 @@ type Verdict struct {
 
 // Judge says what is wrong with a policy. It takes as long as compiling it.
 func Judge(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) Verdict {
-	compiled, errs := compiler.Compile(p)
+	resolved := plugins.Resolve(p)
+	compiled, errs := compiler.CompilePlugin(resolved.Policy, resolved.Plugin, resolved.Errors)
 	refused := registration.Check(p)
 	return Verdict{
+		Policy:      resolved.Policy,
 		Compiled:    compiled,
 		Errors:      append(refused, errs...),
-		Registrable: len(refused) == 0,
+		Registrable: len(refused) == 0 && resolved.Rules(),
 		Compiles:    len(errs) == 0,
 	}
 }
@@ -69,6 +74,7 @@ func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts Facts) (
 // Warnings say what is risky about a policy, each with its field. They are
 // bounded in number and length.
 func Warnings(p *v1alpha1.WebhookPolicy, facts Facts) []string {
+	p = plugins.Resolve(p).Policy
 	var w warner
 	spec := field.NewPath("spec")
 	w.timeout(&p.Spec, spec)

@@ -58,7 +58,7 @@ func (w *warner) replicas(spec *v1alpha1.WebhookPolicySpec, facts Facts, at *fie
 
 // selectors warns of objectSelectors where somebody may want to escape.
 func (w *warner) selectors(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
-	if len(spec.Validations) == 0 {
+	if !spec.Refuses() {
 		return
 	}
 	const text = "whoever writes an object chooses its labels, and can choose them to escape Deny; use namespaceSelector, or look at every object"

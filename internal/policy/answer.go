@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type answer struct {
 type denial struct {
 	message string
 	reason  metav1.StatusReason
+	code    int32 // a plugin's; 0: that of the reason
 }
 
 // add takes in one policy's results and says in one word what they come to.
@@ -65,6 +67,9 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 		decided = decided || len(r.decisions) > 0
 		failed = failed || slices.ContainsFunc(r.decisions, errored)
 		acted |= a.decide(p, r)
+		for _, text := range r.warnings {
+			a.warn(text)
+		}
 		if a.annotate(annotations, r) {
 			failed = true
 		}
@@ -94,7 +99,7 @@ func (a *answer) decide(p *Compiled, r result) actions {
 		switch d.Action {
 		case validating.ActionAdmit:
 		case validating.ActionDeny:
-			acted |= a.act(p, r.binding, i, d)
+			acted |= a.act(p, r, i, d)
 		default: // no release of the validator makes another
 			acted |= acting
 			a.deny(denial{message: fmt.Sprintf("%s denied request: internal error: unknown decision %q", r.binding.subject, d.Action)})
@@ -108,14 +113,15 @@ func errored(d validating.PolicyDecision) bool {
 	return d.Evaluation == validating.EvalError || (d.Action != validating.ActionAdmit && d.Action != validating.ActionDeny)
 }
 
-func (a *answer) act(p *Compiled, b *binding, index int, d validating.PolicyDecision) actions {
+func (a *answer) act(p *Compiled, r result, index int, d validating.PolicyDecision) actions {
 	var acted actions
+	b := r.binding
 	message := excerpt.Of(d.Message, maxOneMessage)
 	for _, action := range b.actions {
 		switch action {
 		case admissionregistrationv1.Deny:
 			acted |= acting
-			a.deny(denial{message: b.subject + " denied request: " + message, reason: d.Reason})
+			a.deny(denial{message: b.subject + " denied request: " + message, reason: d.Reason, code: r.code(index)})
 		case admissionregistrationv1.Warn:
 			acted |= warning
 			a.warn("Validation failed for " + b.subject + ": " + message)
@@ -125,6 +131,14 @@ func (a *answer) act(p *Compiled, b *binding, index int, d validating.PolicyDeci
 		}
 	}
 	return acted
+}
+
+// code is that of a decision, 0 where its reason says.
+func (r result) code(index int) int32 {
+	if index < len(r.codes) {
+		return r.codes[index]
+	}
+	return 0
 }
 
 func (a *answer) deny(d denial) {
@@ -215,7 +229,7 @@ func (a *answer) status(attr admission.Attributes) *metav1.Status {
 	if status.Reason == "" {
 		status.Reason = metav1.StatusReasonInvalid
 	}
-	status.Code = codeOf(status.Reason)
+	status.Code = cmp.Or(first.code, codeOf(status.Reason))
 	shown := a.shown()
 	lines := make([]string, len(shown))
 	for i, d := range shown {

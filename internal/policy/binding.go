@@ -109,6 +109,10 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Host) []inv
 	return out
 }
 
+func (b *binding) denies() bool {
+	return slices.Contains(b.actions, admissionregistrationv1.Deny)
+}
+
 func (b *binding) matches(r *request, host Host) (bool, error) {
 	if b.match == nil {
 		return true, nil
@@ -154,6 +158,8 @@ func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Host
 type result struct {
 	binding     *binding
 	decisions   []validating.PolicyDecision
+	codes       []int32 // of the decisions; without any, their reasons say
+	warnings    []string
 	annotations []validating.PolicyAuditAnnotation
 	err         error // the binding could not be evaluated
 }

@@ -40,7 +40,7 @@ func (a *answer) judge(ctx context.Context, p *Compiled, r *request, host Host) 
 // its policy. What has no effect is not asked about: to have it skipped comes to
 // the same.
 func (a *answer) skip(s *step, outcome Decision, before runtime.Object, r *request, host Host) bool {
-	refuses := outcome == DecisionError && s.policy.failurePolicy != admissionregistrationv1.Ignore
+	refuses := outcome == DecisionDeny || outcome == DecisionError && s.policy.failurePolicy != admissionregistrationv1.Ignore
 	changed := r.versioned.VersionedObject.Object() != before
 	if (!refuses && !changed) || !a.maySkip(s.policy, r, host) {
 		return false

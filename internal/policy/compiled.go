@@ -59,7 +59,8 @@ type Compiled struct {
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
 	mutator       mutator
-	breakGlass    bool // users whom RBAC allows it skip the policy
+	plugin        Plugin // nil: expressions decide
+	breakGlass    bool   // users whom RBAC allows it skip the policy
 	reads         inputs
 	programs      []*program // keeps shared programs alive
 	changes       atomic.Uint64

@@ -43,9 +43,23 @@ func NewCompiler() *Compiler {
 // API server does for a stored policy that it cannot compile.
 // The policy is neither changed nor kept.
 func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorList) {
+	return c.CompilePlugin(p, nil, nil)
+}
+
+// CompilePlugin is Compile for a policy that names a plugin: it decides the
+// requests that satisfy the matchConditions. Errors of its configuration are
+// taken for errors of expressions.
+func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs field.ErrorList) (*Compiled, field.ErrorList) {
 	b := newBuilder(p, c)
+	b.errs = errs
 	b.declareVariables()
-	return b.build(), b.errs
+	out := b.build()
+	out.plugin = plugin
+	if p.Spec.Plugin != nil {
+		out.reads.oldObject = true
+		out.plain = nil
+	}
+	return out, b.errs
 }
 
 // expression compiles an expression that may read variables of the given types,

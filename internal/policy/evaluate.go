@@ -115,9 +115,9 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results
 		return c.stoodDown(r, host)
 	}
 	invocations := c.invocations(ctx, r, host)
-	var made map[runtime.Object]validating.ValidateResult // several bindings may be for one param, or for none
+	var made map[runtime.Object]judgement // several bindings may be for one param, or for none
 	if len(invocations) > 1 {
-		made = make(map[runtime.Object]validating.ValidateResult, len(invocations))
+		made = make(map[runtime.Object]judgement, len(invocations))
 	}
 	for _, i := range invocations {
 		if i.err != nil {
@@ -131,26 +131,29 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results
 				made[i.param] = v
 			}
 		}
-		results = append(results, result{binding: i.binding, decisions: v.Decisions, annotations: v.AuditAnnotations})
+		results = append(results, result{binding: i.binding, decisions: v.Decisions, codes: v.codes, annotations: v.AuditAnnotations, warnings: v.warnings})
 	}
 	return results
 }
 
 // evaluate runs a policy's expressions with one param. Whatever keeps it from
 // it is an error of the expressions, as one of theirs would be.
-func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Host) validating.ValidateResult {
+func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Host) judgement {
 	if err := expired(ctx); err != nil {
-		return c.failure(err)
+		return judgement{ValidateResult: c.failure(err)}
+	}
+	if c.plugin != nil {
+		return c.ask(ctx, r, host)
 	}
 	namespace, err := c.namespace(ctx, r, host)
 	if err != nil {
-		return c.failure(err)
+		return judgement{ValidateResult: c.failure(err)}
 	}
 	result := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)
 	if err := r.authorizer.failed(); err != nil {
-		return c.failure(err)
+		result = c.failure(err)
 	}
-	return result
+	return judgement{ValidateResult: result}
 }
 
 // expired is an error once the time for the request is over. CEL itself looks

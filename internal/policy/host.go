@@ -33,7 +33,9 @@ type Host struct {
 	TypeConverters TypeConverters
 	// Objects know the Go types of kinds, and which resources are equivalent.
 	Objects admission.ObjectInterfaces
-	Now     func() time.Time
+	// Kinds knows the resources of kinds, for plugins.
+	Kinds Kinds
+	Now   func() time.Time
 	// Observe is told of each policy's evaluation; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
 	// Recheck says how some changes are checked; nil is not at all.

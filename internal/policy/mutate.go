@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/ostiary/ostiary/internal/excerpt"
 )
 
 // mutator is what a policy has of the mutating phase.
@@ -29,9 +32,10 @@ type mutator struct {
 type step struct {
 	policy *Compiled
 	invocation
-	misconfigured bool           // err is about the binding, not of an evaluation
-	result        runtime.Object // what it made, if that is to be checked
-	again         []int          // the mutations that changed their own result, when it is
+	misconfigured bool            // err is about the binding, not of an evaluation
+	result        runtime.Object  // what it made, if that is to be checked
+	again         []int           // the mutations that changed their own result, when it is
+	refusals      []metav1.Status // a plugin's
 }
 
 // Mutate answers a request with one JSON patch: the mutations of every policy
@@ -78,9 +82,12 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 	if a.skip(s, outcome, before, r, host) {
 		outcome = DecisionBreakGlass
 	}
-	if outcome == DecisionError {
+	switch outcome {
+	case DecisionError:
 		a.refuseMutation(s)
 		a.passQuarantined(s.policy)
+	case DecisionDeny:
+		a.refuseObject(s)
 	}
 	if host.Observe != nil {
 		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
@@ -142,6 +149,10 @@ func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision
 		if !result.Matches {
 			return DecisionSkip
 		}
+	}
+	if s.policy.plugin != nil {
+		outcome, s.err = s.admit(ctx, r, host)
+		return outcome
 	}
 	if s.err = s.apply(ctx, r, host, namespace); s.err != nil {
 		return DecisionError
@@ -213,6 +224,13 @@ func (a *answer) refuseMutation(s *step) {
 	a.refuse(s.policy, s.binding, s.err.Error(), reason)
 }
 
+// refuseObject denies with what a plugin has refused the object with.
+func (a *answer) refuseObject(s *step) {
+	for _, r := range s.refusals {
+		a.deny(denial{message: s.binding.subject + " denied request: " + excerpt.Of(r.Message, maxOneMessage), reason: r.Reason, code: r.Code})
+	}
+}
+
 // mutation is the answer without a patch. A denial has the native engine's
 // code, which is 403 whatever the reason.
 func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
@@ -220,7 +238,7 @@ func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
 		return allowed(r.raw)
 	}
 	status := a.status(r.versioned)
-	status.Code = codeOf(metav1.StatusReasonForbidden)
+	status.Code = cmp.Or(a.denials[0].code, codeOf(metav1.StatusReasonForbidden))
 	return &admissionv1.AdmissionResponse{UID: r.raw.UID, Result: status}
 }
 

@@ -33,6 +33,8 @@ type request struct {
 	namespaceErr   error
 	namespaceKnown bool
 
+	typed map[typedKey]any // what plugins have read
+
 	typeConverter  managedfields.TypeConverter
 	converterKnown bool
 }

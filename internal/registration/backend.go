@@ -171,22 +171,14 @@ func checkBackend(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorL
 }
 
 func checkBackendAlone(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, f := range []struct {
-		name string
-		used bool
-	}{
+	errs := checkAlone(at, "the backend alone decides", []beside{
 		{"mutations", len(spec.Mutations) > 0},
 		{"validations", len(spec.Validations) > 0},
 		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
 		{"bindings", len(spec.Bindings) > 0},
 		{"paramKind", spec.ParamKind != nil},
 		{"variables", len(spec.Variables) > 0},
-	} {
-		if f.used {
-			errs = append(errs, field.Forbidden(at.Child(f.name), "remove "+f.name+": the backend alone decides"))
-		}
-	}
+	})
 	at = at.Child("matchConstraints")
 	match := matchOf(spec)
 	if len(match.ExcludeResourceRules) > 0 {
@@ -198,6 +190,36 @@ func checkBackendAlone(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.E
 		}
 	}
 	return errs
+}
+
+// beside is a field that may be used beside what decides.
+type beside struct {
+	name string
+	used bool
+}
+
+func checkAlone(at *field.Path, why string, fields []beside) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range fields {
+		if f.used {
+			errs = append(errs, field.Forbidden(at.Child(f.name), "remove "+f.name+": "+why))
+		}
+	}
+	return errs
+}
+
+// checkPlugin refuses what nobody would evaluate.
+func checkPlugin(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
+	if spec.Plugin == nil {
+		return nil
+	}
+	return checkAlone(at, "the plugin alone decides", []beside{
+		{"mutations", len(spec.Mutations) > 0},
+		{"validations", len(spec.Validations) > 0},
+		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
+		{"paramKind", spec.ParamKind != nil},
+		{"backend", spec.Backend != nil},
+	})
 }
 
 // checkConditions leaves room for those that Ostiary adds.

@@ -29,9 +29,13 @@ const whyGuarded = "so that a broken one cannot lock the cluster"
 func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(checkCall(&policy.Spec, spec), checkBackend(&policy.Spec, spec)...)
+	errs = append(errs, checkPlugin(&policy.Spec, spec)...)
 	at := spec.Child("matchConstraints")
 	match := policy.Spec.MatchConstraints
-	if match == nil || len(match.ResourceRules) == 0 {
+	if policy.Spec.Plugin != nil && match == nil {
+		match = &admissionregistrationv1.MatchResources{}
+	}
+	if policy.Spec.Plugin == nil && (match == nil || len(match.ResourceRules) == 0) {
 		return append(errs, field.Required(at.Child("resourceRules"), "add at least one rule that names the requests this policy is for"))
 	}
 	errs = append(errs, checkMatch(match, at)...)
@@ -39,7 +43,7 @@ func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 		errs = append(errs, checkGuards(&match.ResourceRules[i].Rule, policy.Spec.AllowCriticalResources, at.Child("resourceRules").Index(i))...)
 	}
 	errs = append(errs, checkAsked(&policy.Spec, spec)...)
-	if policy.Spec.Mutates() && !slices.ContainsFunc(match.ResourceRules, mayMutate) {
+	if len(policy.Spec.Mutations) > 0 && !slices.ContainsFunc(match.ResourceRules, mayMutate) {
 		errs = append(errs, field.Required(at.Child("resourceRules"), "add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE"))
 	}
 	for i, binding := range policy.Spec.Bindings {
@@ -52,8 +56,8 @@ func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 
 func checkCall(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !spec.Mutates() && !spec.Validates() && spec.Backend == nil {
-		errs = append(errs, field.Required(at, "add at least one entry to mutations, validations or auditAnnotations, or a backend"))
+	if !spec.Mutates() && !spec.Validates() && spec.Backend == nil && spec.Plugin == nil {
+		errs = append(errs, field.Required(at, "add at least one entry to mutations, validations or auditAnnotations, or a plugin or a backend"))
 	}
 	if p := spec.EffectiveFailurePolicy(); p != admissionregistrationv1.Fail && p != admissionregistrationv1.Ignore {
 		errs = append(errs, field.NotSupported(at.Child("failurePolicy"), p,

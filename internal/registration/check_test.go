@@ -62,7 +62,7 @@ func TestCheck(t *testing.T) {
 
 		"nothing to do": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.Validations = nil },
-			want:   []string{`spec: Required value: add at least one entry to mutations, validations or auditAnnotations, or a backend`},
+			want:   []string{`spec: Required value: add at least one entry to mutations, validations or auditAnnotations, or a plugin or a backend`},
 		},
 		"mutations on DELETE only": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {

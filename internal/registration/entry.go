@@ -101,7 +101,7 @@ func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissio
 			MatchPolicy:    matchPolicy(match),
 			FailurePolicy:  spec.WebhookFailurePolicy(),
 			TimeoutSeconds: spec.EffectiveTimeoutSeconds(),
-			SideEffects:    admissionregistrationv1.SideEffectClassNone,
+			SideEffects:    spec.SideEffects(),
 			Versions:       versions,
 			Critical:       through,
 		},

@@ -146,7 +146,7 @@ func unfit(path, value, pattern string) string {
 	return fmt.Sprintf("%s: Invalid value: %q: %s in body should match '%s'", path, value, path, pattern)
 }
 
-const nothingToDo = "spec: Required value: add at least one entry to mutations, validations or auditAnnotations, or a backend"
+const nothingToDo = "spec: Required value: add at least one entry to mutations, validations or auditAnnotations, or a plugin or a backend"
 
 func refusedCases() map[string]refusedCase {
 	out := map[string]refusedCase{}
@@ -300,7 +300,7 @@ func refusedPolicies() map[string]refusedCase {
 		"null validations": {"validations: null",
 			[]string{nothingToDo}},
 		"null match constraints": {"matchConstraints: null",
-			[]string{"spec.matchConstraints: Required value"}},
+			[]string{"spec.matchConstraints: Required value: say which requests this policy is for"}},
 		"no rules": {"matchConstraints: {resourceRules: []}",
 			[]string{"spec.matchConstraints.resourceRules: Required value: add at least one rule that names the requests this policy is for"}},
 		"rules left out": {"matchConstraints: {namespaceSelector: {}}",

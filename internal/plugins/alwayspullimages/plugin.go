@@ -1,0 +1,136 @@
+// Package alwayspullimages has every image of a Pod pulled each time, so that
+// the registry decides anew who may use it.
+package alwayspullimages
+
+import (
+	"context"
+	"errors"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Config is the plugin's configuration. The native plugin has none.
+type Config struct {
+	// ephemeralContainers also covers the containers that are added to a running
+	// Pod, as `kubectl debug` does. The native plugin leaves them alone. Default
+	// false.
+	EphemeralContainers bool `json:"ephemeralContainers,omitempty"`
+}
+
+// Plugin sets imagePullPolicy: Always.
+type Plugin struct{ config Config }
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginAlwaysPullImages, func(c Config, _ *field.Path) (policy.Plugin, field.ErrorList) {
+		return &Plugin{config: c}, nil
+	})
+}
+
+// Rules implements policy.Plugin.
+func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	rules := define.Pods(define.Writes()...)
+	if p.config.EphemeralContainers {
+		rules = append(rules, define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "pods/ephemeralcontainers"))
+	}
+	return rules
+}
+
+// containerLists are the fields of a Pod's spec that hold containers.
+func containerLists() []string {
+	return []string{"initContainers", "containers", "ephemeralContainers"}
+}
+
+// Admit implements policy.Mutator.
+func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+	pod := call.Object()
+	if ignored, err := leavesImages(call); ignored || err != nil {
+		return pod, err
+	}
+	if len(findings(pod)) == 0 {
+		return pod, nil
+	}
+	pod = pod.DeepCopy()
+	visit(pod, func(holder map[string]any, name string, _ *field.Path) { holder[name] = string(corev1.PullAlways) })
+	return pod, nil
+}
+
+// Validate implements policy.Validator. It refuses what was changed after Admit.
+func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
+	if ignored, err := leavesImages(call); ignored || err != nil {
+		return err
+	}
+	var refusals []error
+	for _, finding := range findings(call.Object()) {
+		refusals = append(refusals, admission.NewForbidden(call, finding))
+	}
+	return errors.Join(refusals...)
+}
+
+// findings are the pull policies that are not Always.
+func findings(pod *unstructured.Unstructured) []*field.Error {
+	var out []*field.Error
+	visit(pod, func(holder map[string]any, name string, at *field.Path) {
+		value, _ := holder[name].(string) // none is empty
+		if value != string(corev1.PullAlways) {
+			out = append(out, field.NotSupported(at, corev1.PullPolicy(value), []string{string(corev1.PullAlways)}))
+		}
+	})
+	return out
+}
+
+// visit calls back with each pull policy: the object that holds it, its name
+// there, and its path.
+func visit(pod *unstructured.Unstructured, found func(holder map[string]any, name string, at *field.Path)) {
+	spec, _ := pod.Object["spec"].(map[string]any)
+	for _, list := range containerLists() {
+		each(spec, list, func(c map[string]any, at *field.Path) { found(c, "imagePullPolicy", at.Child("imagePullPolicy")) })
+	}
+	each(spec, "volumes", func(v map[string]any, at *field.Path) {
+		if image, ok := v["image"].(map[string]any); ok {
+			found(image, "pullPolicy", at.Child("image", "pullPolicy"))
+		}
+	})
+}
+
+func each(spec map[string]any, list string, found func(map[string]any, *field.Path)) {
+	items, _ := spec[list].([]any)
+	for i, item := range items {
+		if object, ok := item.(map[string]any); ok {
+			found(object, field.NewPath("spec", list).Index(i))
+		}
+	}
+}
+
+// leavesImages reports whether a request is an update that brings no new image.
+func leavesImages(call *policy.Call) (bool, error) {
+	if call.GetOperation() != admission.Update {
+		return false, nil
+	}
+	if call.OldObject() == nil {
+		return false, errors.New("the request has no oldObject")
+	}
+	before := images(call.OldObject())
+	return before.IsSuperset(images(call.Object())), nil
+}
+
+func images(pod *unstructured.Unstructured) sets.Set[string] {
+	out := sets.New[string]()
+	spec, _ := pod.Object["spec"].(map[string]any)
+	for _, list := range containerLists() {
+		each(spec, list, func(c map[string]any, _ *field.Path) {
+			image, _ := c["image"].(string)
+			out.Insert(image)
+		})
+	}
+	return out
+}

@@ -1,0 +1,134 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/alwayspullimages"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/plugins/denyserviceexternalips"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// All lists every plugin, by name.
+func All() []define.Definition {
+	return []define.Definition{
+		alwayspullimages.Definition(),
+		denyserviceexternalips.Definition(),
+	}
+}
+
+// Needs is implemented by plugins that read objects of other kinds.
+type Needs interface {
+	Needs() []admissionregistrationv1.ParamKind
+}
+
+// Conditions is implemented by plugins that look at few of the requests that
+// their rules match: the API server is told which, as far as it can tell.
+type Conditions interface {
+	Conditions() []admissionregistrationv1.MatchCondition
+}
+
+// Resolved is a policy with what its plugin adds to it.
+type Resolved struct {
+	// Policy is the policy, with the rules and conditions that hold for its
+	// plugin. Without a plugin it is the policy itself.
+	Policy *v1alpha1.WebhookPolicy
+	// Plugin is nil without a plugin, and where its configuration is wrong.
+	Plugin policy.Plugin
+	Errors field.ErrorList
+}
+
+// Resolve makes the plugin that a policy names. The policy is not changed.
+//
+// A policy whose plugin is not configured rightly has the rules that the plugin
+// has without a configuration: it may be in force, and then stays registered.
+func Resolve(p *v1alpha1.WebhookPolicy) Resolved {
+	if p.Spec.Plugin == nil {
+		return Resolved{Policy: p}
+	}
+	spec := field.NewPath("spec")
+	plugin, errs := configure(p.Spec.Plugin, spec.Child("plugin"))
+	if len(errs) > 0 {
+		plain, broken := configure(&v1alpha1.Plugin{Name: p.Spec.Plugin.Name}, spec.Child("plugin"))
+		if len(broken) > 0 {
+			return Resolved{Policy: p, Errors: errs}
+		}
+		return Resolved{Policy: complete(p, plain), Errors: errs}
+	}
+	out := complete(p, plugin)
+	if len(out.Spec.MatchConstraints.ResourceRules) == 0 {
+		return Resolved{Policy: out, Errors: field.ErrorList{field.Forbidden(spec.Child("matchConstraints", "resourceRules"),
+			fmt.Sprintf("remove the rules, or name what %s looks at: %s", p.Spec.Plugin.Name, describe(plugin.Rules())))}}
+	}
+	return Resolved{Policy: out, Plugin: plugin}
+}
+
+// Rules reports whether it is known which requests the policy is for.
+func (r Resolved) Rules() bool {
+	return r.Policy.Spec.Plugin == nil || (r.Policy.Spec.MatchConstraints != nil && len(r.Policy.Spec.MatchConstraints.ResourceRules) > 0)
+}
+
+// complete is a policy with the rules and conditions that hold for its plugin.
+func complete(p *v1alpha1.WebhookPolicy, plugin policy.Plugin) *v1alpha1.WebhookPolicy {
+	out := *p
+	match := cmp.Or(p.Spec.MatchConstraints.DeepCopy(), &admissionregistrationv1.MatchResources{})
+	match.ResourceRules = narrow(plugin.Rules(), match.ResourceRules)
+	out.Spec.MatchConstraints = match
+	if c, ok := plugin.(Conditions); ok {
+		out.Spec.MatchConditions = slices.Concat(p.Spec.MatchConditions, c.Conditions())
+	}
+	return &out
+}
+
+func configure(p *v1alpha1.Plugin, at *field.Path) (policy.Plugin, field.ErrorList) {
+	all := All()
+	i := slices.IndexFunc(all, func(d define.Definition) bool { return d.Name == p.Name })
+	if i < 0 {
+		var names []string
+		for _, d := range all {
+			names = append(names, string(d.Name))
+		}
+		return nil, field.ErrorList{field.NotSupported(at.Child("name"), p.Name, names)}
+	}
+	var config []byte
+	if p.Config != nil {
+		config = p.Config.Raw
+	}
+	return all[i].New(config, at.Child("config"))
+}
+
+// KindsOf are the kinds of the objects that the plugin of a policy reads.
+func KindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
+	if p.Spec.Plugin == nil {
+		return nil
+	}
+	plugin, _ := configure(p.Spec.Plugin, nil) // the policy has been resolved before
+	if n, ok := plugin.(Needs); ok {
+		return n.Needs()
+	}
+	return nil
+}
+
+// describe says in words what rules are for.
+func describe(rules []admissionregistrationv1.RuleWithOperations) string {
+	parts := make([]string, len(rules))
+	for i, r := range rules {
+		operations := make([]string, len(r.Operations))
+		for j, o := range r.Operations {
+			operations[j] = string(o)
+		}
+		group := strings.Join(r.APIGroups, ", ")
+		if group != "" {
+			group = " of " + group
+		}
+		parts[i] = fmt.Sprintf("%s of %s%s in version %s", strings.Join(operations, " and "), strings.Join(r.Resources, ", "), group, strings.Join(r.APIVersions, ", "))
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,47 @@
+// Package denyserviceexternalips refuses Services with new external IPs, which
+// draw to themselves what others send to these addresses.
+package denyserviceexternalips
+
+import (
+	"context"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Plugin refuses external IPs that a Service did not have before.
+type Plugin struct{}
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginDenyServiceExternalIPs, func(define.None, *field.Path) (policy.Plugin, field.ErrorList) {
+		return Plugin{}, nil
+	})
+}
+
+// Rules implements policy.Plugin.
+func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{define.Rule("", "v1", define.Writes(), "services")}
+}
+
+// Validate implements policy.Validator.
+func (Plugin) Validate(_ context.Context, call *policy.Call) error {
+	if addresses(call.OldObject()).IsSuperset(addresses(call.Object())) {
+		return nil
+	}
+	return call.Forbid("Use of external IPs is denied by admission control")
+}
+
+func addresses(service *unstructured.Unstructured) sets.Set[string] {
+	if service == nil {
+		return nil
+	}
+	list, _, _ := unstructured.NestedStringSlice(service.Object, "spec", "externalIPs") // the API server has checked its type
+	return sets.New(list...)
+}
