@@ -330,6 +330,9 @@ func (r *replica) addServer() error {
 		Registerer: ctrlmetrics.Registry,
 		Log:        r.log.WithName("webhooks"),
 		Drain:      webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},
+
+		MaxEvaluations: r.options.Load.Evaluations, MaxInFlight: r.options.Load.InFlight,
+		MaxConnections: r.options.Load.Connections, MaxInFlightBytes: r.options.Load.BodyMemory.Value(),
 	}
 	if r.callers != nil {
 		o.Authenticator = r.callers

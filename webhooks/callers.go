@@ -54,7 +54,7 @@ func (g gate) check(w http.ResponseWriter, r *http.Request) error {
 		g.log.Info("Refused a caller", "address", r.RemoteAddr, "reason", rejected.Reason, "detail", rejected.Text)
 	}
 	if rejected.Reason == callers.ReasonNotLoaded { // which is not the caller's fault
-		return overloaded(rejected.Text)
+		return &failure{code: http.StatusServiceUnavailable, message: rejected.Text, retryAfter: retryAfter(time.Second)}
 	}
 	return &failure{code: http.StatusUnauthorized, message: rejected.Text}
 }

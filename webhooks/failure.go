@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -24,13 +25,15 @@ type failure struct {
 	message string
 	// retryAfter is the header's value, or empty.
 	retryAfter string
+	// shed is the limit that the request would have exceeded, or empty.
+	shed string
 }
 
 func (f *failure) Error() string { return f.message }
 
-// overloaded is the failure for what would exceed a limit. API servers try again after the time given.
-func overloaded(message string) *failure {
-	return &failure{code: http.StatusServiceUnavailable, message: message, retryAfter: "1"}
+// noDecision is the failure for what took too long.
+func noDecision(timeout time.Duration) *failure {
+	return &failure{code: http.StatusGatewayTimeout, message: fmt.Sprintf("no decision within %s", timeout)}
 }
 
 // retryAfter returns the value of the header of that name for d: whole seconds, rounded up.

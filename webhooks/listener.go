@@ -5,8 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,74 +19,63 @@ const (
 	minAge, maxAge = 60 * time.Second, 120 * time.Second
 	// maxRequests bounds it too, so that under load, when new replicas come, they get their part at once.
 	maxRequests = 1000
-	// spareConnections are accepted beyond the limit, to be told so; further ones wait for one to end.
-	spareConnections = 64
 )
 
 // listener adds TLS to connections, and bounds and counts them.
 type listener struct {
 	net.Listener
 	config           *tls.Config
-	limit            int64
 	handshakeTimeout time.Duration
 	metrics          *metrics
-	distrusted       func()
+	options          *Options
 
-	slots     chan struct{}
-	closed    chan struct{}
-	closeOnce sync.Once
-
-	open     atomic.Int64
+	open     *connections
 	accepted atomic.Uint64
 }
 
-func newListener(inner net.Listener, config *tls.Config, limit int, handshakeTimeout time.Duration, m *metrics, distrusted func()) *listener {
-	return &listener{
-		Listener:         inner,
-		config:           config,
-		limit:            int64(limit),
-		handshakeTimeout: handshakeTimeout,
-		metrics:          m,
-		distrusted:       distrusted,
-		slots:            make(chan struct{}, limit+spareConnections),
-		closed:           make(chan struct{}),
+func newListener(inner net.Listener, config *tls.Config, handshakeTimeout time.Duration, open *connections, m *metrics, o *Options) *listener {
+	return &listener{Listener: inner, config: config, handshakeTimeout: handshakeTimeout, metrics: m, options: o, open: open}
+}
+
+// Accept waits for a connection that there is a place for. The handshake is left to the connection's own goroutine.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		// In this order, a drain that sees the connection closed again has also seen that it came.
+		l.accepted.Add(1)
+		c := l.newConn(raw)
+		if l.open.add(c) {
+			return c, nil
+		}
+		_ = raw.Close()
 	}
 }
 
-// Accept waits for a free slot and then for a connection. The handshake is left to the connection's own goroutine.
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
+func (l *listener) newConn(raw net.Conn) *conn {
+	now := l.options.Clock.Now()
+	age := minAge + time.Duration(l.options.Random(int64(maxAge-minAge)))
+	c := &conn{Conn: tls.Server(raw, l.config), listener: l, from: addressOf(raw), retireAt: now.Add(age)}
+	c.since.Store(now.UnixNano())
+	return c
+}
+
+// addressOf is who a connection comes from, without the port.
+func addressOf(c net.Conn) netip.Addr {
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
 	}
-	raw, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	// In this order, a drain that sees the connection closed again has also seen that it came.
-	l.accepted.Add(1)
-	open := l.open.Add(1)
-	return &conn{
-		Conn:     tls.Server(raw, l.config),
-		listener: l,
-		excess:   open > l.limit,
-		retireAt: time.Now().Add(minAge + rand.N(maxAge-minAge)), //nolint:gosec // it spreads load and guards nothing
-	}, nil
+	return netip.Addr{}
 }
 
 // failed counts a failed handshake.
 func (l *listener) failed(reason string) {
 	l.metrics.handshakeFailed(reason)
 	if reason == reasonCertificate {
-		l.distrusted()
+		l.options.Distrusted()
 	}
-}
-
-func (l *listener) Close() error {
-	l.closeOnce.Do(func() { close(l.closed) })
-	return l.Listener.Close()
 }
 
 // connKey is the key of the *conn in the context of its requests.
@@ -99,14 +89,48 @@ type conn struct {
 	handshake sync.Once
 	closeOnce sync.Once
 
+	from     netip.Addr
 	excess   bool      // beyond the limit: to be answered with 503 and closed
 	retireAt time.Time // when the next answer closes the connection
 	answered atomic.Int64
+
+	proven, busy, evicted atomic.Bool // see standing, but for evicted: room was needed
+	since                 atomic.Int64
 }
+
+// connOf is the connection that a request has come on. It is nil where there is no listener, as in tests; the methods
+// that answering uses allow that.
+func connOf(r *http.Request) *conn {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	return c
+}
+
+// begin and end enclose the answering of a request.
+func (c *conn) begin() {
+	if c != nil {
+		c.busy.Store(true)
+	}
+}
+
+func (c *conn) end(now time.Time) {
+	if c != nil {
+		c.since.Store(now.UnixNano())
+		c.busy.Store(false)
+	}
+}
+
+// prove notes that a whole request has come, of somebody who may call.
+func (c *conn) prove() {
+	if c != nil && !c.proven.Load() {
+		c.proven.Store(true)
+	}
+}
+
+func (c *conn) tooMany() bool { return c != nil && c.excess }
 
 // retire counts an answer and reports whether the connection has served long enough.
 func (c *conn) retire(now time.Time) bool {
-	return c.answered.Add(1) >= maxRequests || now.After(c.retireAt)
+	return c != nil && (c.answered.Add(1) >= maxRequests || !now.Before(c.retireAt))
 }
 
 // ConnectionState does the handshake first: net/http asks for the state before it reads the first request.
@@ -115,7 +139,9 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 		_ = c.SetDeadline(time.Now().Add(c.listener.handshakeTimeout))
 		// The deadline above ends it, and closing the connection does.
 		if err := c.HandshakeContext(context.Background()); err != nil {
-			c.listener.failed(handshakeFailure(err))
+			if !c.evicted.Load() {
+				c.listener.failed(handshakeFailure(err))
+			}
 			_ = c.Close()
 			return
 		}
@@ -126,10 +152,7 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 
 func (c *conn) Close() error {
 	err := c.Conn.Close()
-	c.closeOnce.Do(func() {
-		c.listener.open.Add(-1)
-		<-c.listener.slots
-	})
+	c.closeOnce.Do(func() { c.listener.open.remove(c) })
 	return err
 }
 

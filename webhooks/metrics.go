@@ -28,9 +28,13 @@ type metrics struct {
 	panics          prometheus.Counter
 	handshakeErrors map[string]prometheus.Counter
 	rejected        map[callers.Reason]prometheus.Counter
+	shed            map[string]prometheus.Counter
+	evicted         map[string]prometheus.Counter
+
+	collectors []prometheus.Collector
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics() *metrics {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ostiary_webhook_http_requests_total",
 		Help: "HTTP requests to the webhook server, by admission phase (validate, mutate, review, canary or other) and status code.",
@@ -56,6 +60,14 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		Name: "ostiary_webhook_callers_rejected_total",
 		Help: "Requests of callers that may not call, by reason: nothing_shown, certificate, name, token, password, or not_loaded (answered with 503: what is accepted has not been read yet).",
 	}, []string{"reason"})
+	shed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ostiary_webhook_shed_total",
+		Help: "Requests answered with 503 and Retry-After because they would have exceeded a limit: requests (too many at a time), wait (too long until their turn), memory (of large bodies) or connections.",
+	}, []string{"reason"})
+	evicted := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ostiary_webhook_connections_evicted_total",
+		Help: "Connections closed because there was no room for more: silent (no whole request had come), idle (of an address with more than half of all) or full (no room for this one).",
+	}, []string{"reason"})
 
 	m := &metrics{
 		requests:        map[Phase]map[int]prometheus.Counter{},
@@ -64,6 +76,9 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		panics:          panics,
 		handshakeErrors: map[string]prometheus.Counter{},
 		rejected:        map[callers.Reason]prometheus.Counter{},
+		shed:            map[string]prometheus.Counter{},
+		evicted:         map[string]prometheus.Counter{},
+		collectors:      []prometheus.Collector{requests, duration, inFlight, panics, handshakes, rejected, shed, evicted},
 	}
 	for _, phase := range []Phase{Validate, Mutate, Review, canaryPhase, otherPhase} {
 		m.duration[phase] = duration.WithLabelValues(string(phase))
@@ -78,15 +93,22 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	for _, reason := range callers.Reasons() {
 		m.rejected[reason] = rejected.WithLabelValues(string(reason))
 	}
-	return m, register(registerer, requests, duration, inFlight, panics, handshakes, rejected)
+	for _, reason := range shedReasons() {
+		m.shed[reason] = shed.WithLabelValues(reason)
+	}
+	for _, reason := range evictionReasons() {
+		m.evicted[reason] = evicted.WithLabelValues(reason)
+	}
+	return m
 }
 
-func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {
+// register publishes the metrics, and gauges beside them.
+func (m *metrics) register(registerer prometheus.Registerer, gauges ...prometheus.Collector) error {
 	if registerer == nil {
 		return nil
 	}
 	var errs []error
-	for _, collector := range collectors {
+	for _, collector := range append(m.collectors, gauges...) {
 		errs = append(errs, registerer.Register(collector))
 	}
 	return errors.Join(errs...)
@@ -98,3 +120,36 @@ func (m *metrics) answered(phase Phase, code int, took time.Duration) {
 }
 
 func (m *metrics) handshakeFailed(reason string) { m.handshakeErrors[reason].Inc() }
+
+func (m *metrics) connectionEvicted(reason string) { m.evicted[reason].Inc() }
+
+// failed counts a request that was turned away.
+func (m *metrics) failed(err error) {
+	var f *failure
+	if errors.As(err, &f) && f.shed != "" {
+		m.shed[f.shed].Inc()
+	}
+}
+
+// gauges show what is bounded. They are read when somebody asks, and cost requests nothing.
+func (s *Server) gauges() []prometheus.Collector {
+	policies, bodies := s.handler.lines.policies, s.handler.bodies
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ostiary_webhook_evaluations_in_flight",
+			Help: "Requests that are being evaluated, without those that wait for the API server meanwhile.",
+		}, func() float64 { return float64(policies.Computing()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ostiary_webhook_queued_requests",
+			Help: "Requests that wait for their turn to be evaluated.",
+		}, func() float64 { return float64(policies.Waiting()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ostiary_webhook_large_body_bytes",
+			Help: "Memory held by bodies of more than 32 KiB.",
+		}, func() float64 { return float64(bodies.held.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "ostiary_webhook_connections",
+			Help: "Open connections.",
+		}, func() float64 { return float64(s.open.count.Load()) }),
+	}
+}

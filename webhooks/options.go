@@ -6,12 +6,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math/rand/v2"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/utils/clock"
 )
 
 // Phase is the admission phase that a request belongs to. It is the first element of the path that is called.
@@ -69,14 +72,24 @@ type Options struct {
 	// MaxBodyBytes is the largest body that is read. Default 7 MiB: two objects of the largest size that an API
 	// server stores, with room for escaping.
 	MaxBodyBytes int64
-	// MaxConnections is the number of connections beyond which requests on further ones are answered with 503.
-	// Default 2,000.
+	// MaxConnections is the number of connections beyond which room is made by closing silent ones, and, where there
+	// are none, requests on further ones are answered with 503. Default 2,000.
 	MaxConnections int
-	// MaxInFlight is the number of requests evaluated at a time, beyond which they are answered with 503. Default 500.
+	// MaxEvaluations is the number of requests evaluated at a time. Default 4 for each processor: see
+	// docs/performance.md.
+	MaxEvaluations int
+	// MaxInFlight is the number of requests that are evaluated or wait for it, beyond which they are answered with 503.
+	// Default 1,000, and at least MaxEvaluations.
 	MaxInFlight int
-	// MaxInFlightBytes bounds the bodies above 64 KiB that are held at a time; beyond it they are answered with 503.
-	// Smaller ones are bounded by MaxConnections, so that large bodies cannot keep them out. Default 64 MiB.
+	// MaxInFlightBytes bounds the bodies above 32 KiB that are held at a time; beyond it they wait, and are answered
+	// with 503 if that takes too long. Smaller ones are bounded by MaxConnections, so that large bodies cannot keep
+	// them out. Default 32 MiB.
 	MaxInFlightBytes int64
+	// Clock says how old connections are. Default: the real one.
+	Clock clock.PassiveClock
+	// Random returns a number from 0 up to n, without n, by which the ages differ at which connections are closed.
+	// Default: the runtime's.
+	Random func(n int64) int64
 	// Drain is how the server ends.
 	Drain Drain
 }
@@ -96,13 +109,20 @@ type Drain struct {
 func (o *Options) complete() {
 	setDefault(&o.MaxBodyBytes, 7<<20)
 	setDefault(&o.MaxConnections, 2000)
-	setDefault(&o.MaxInFlight, 500)
-	setDefault(&o.MaxInFlightBytes, 64<<20)
+	setDefault(&o.MaxEvaluations, 4*runtime.GOMAXPROCS(0))
+	setDefault(&o.MaxInFlight, max(1000, o.MaxEvaluations))
+	setDefault(&o.MaxInFlightBytes, 32<<20)
 	setDefault(&o.Drain.Min, 15*time.Second)
 	setDefault(&o.Drain.Quiet, 2*time.Second)
 	setDefault(&o.Drain.Max, 110*time.Second)
 	if o.Distrusted == nil {
 		o.Distrusted = func() {}
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Random == nil {
+		o.Random = rand.Int64N // it spreads load and guards nothing
 	}
 }
 
@@ -124,7 +144,8 @@ func (o *Options) validate() error {
 	require(o.Evaluator != nil, "set Evaluator")
 	require(o.MaxBodyBytes > 0, "MaxBodyBytes must be positive")
 	require(o.MaxConnections > 0, "MaxConnections must be positive")
-	require(o.MaxInFlight > 0, "MaxInFlight must be positive")
+	require(o.MaxEvaluations > 0, "MaxEvaluations must be positive")
+	require(o.MaxInFlight >= o.MaxEvaluations, "MaxInFlight must be at least MaxEvaluations")
 	require(o.MaxInFlightBytes >= o.MaxBodyBytes, "MaxInFlightBytes must be at least MaxBodyBytes")
 	require(o.Drain.Min > 0 && o.Drain.Quiet > 0, "Drain.Min and Drain.Quiet must be positive")
 	require(o.Drain.Max >= o.Drain.Min, "Drain.Max must be at least Drain.Min")

@@ -33,6 +33,7 @@ type Server struct {
 	options Options
 	handler *handler
 	metrics *metrics
+	open    *connections
 
 	// handshakeTimeout, headerTimeout and bodyTimeout bound what a slow or silent client can hold.
 	handshakeTimeout, headerTimeout time.Duration
@@ -51,17 +52,18 @@ func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("configuring the webhook server: %w", err)
 	}
-	m, err := newMetrics(o.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("registering the metrics of the webhook server: %w", err)
-	}
+	m := newMetrics()
 	s := &Server{
 		options:          o,
 		metrics:          m,
+		open:             newConnections(o.MaxConnections, m.connectionEvicted),
 		handshakeTimeout: 5 * time.Second,
 		headerTimeout:    5 * time.Second,
 	}
 	s.handler = newHandler(o, m, &s.draining)
+	if err := m.register(o.Registerer, s.gauges()...); err != nil {
+		return nil, fmt.Errorf("registering the metrics of the webhook server: %w", err)
+	}
 	return s, nil
 }
 
@@ -88,7 +90,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listening for admission reviews: %w", err)
 	}
-	l := newListener(inner, s.tlsConfig(), s.options.MaxConnections, s.handshakeTimeout, s.metrics, s.options.Distrusted)
+	l := newListener(inner, s.tlsConfig(), s.handshakeTimeout, s.open, s.metrics, &s.options)
 	server := s.httpServer()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -101,11 +103,11 @@ func (s *Server) Start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
-	s.options.Log.Info("Draining connections", "open", l.open.Load())
+	s.options.Log.Info("Draining connections", "open", s.open.count.Load())
 	if err := s.drain(l, served); err != nil {
 		return fmt.Errorf("serving admission reviews while draining: %w", err)
 	}
-	s.options.Log.Info("Drained connections", "open", l.open.Load())
+	s.options.Log.Info("Drained connections", "open", s.open.count.Load())
 	return shutdown(server)
 }
 
@@ -161,7 +163,7 @@ func (s *Server) drain(l *listener, served <-chan error) error {
 		case <-tick.C:
 		}
 		now := time.Now()
-		if n := l.accepted.Load(); n != accepted || l.open.Load() > 0 {
+		if n := l.accepted.Load(); n != accepted || l.open.count.Load() > 0 {
 			quietSince, accepted = now, n
 		}
 		if now.Sub(began) >= d.Max || now.Sub(began) >= d.Min && now.Sub(quietSince) >= d.Quiet {

@@ -287,7 +287,7 @@ func TestHalfOpenConnections(t *testing.T) {
 func TestKeepAlive(t *testing.T) {
 	h := handlerOf(t, Options{})
 	used := func(times int64) *conn {
-		c := &conn{retireAt: time.Now().Add(time.Hour)}
+		c := &conn{retireAt: time.Now().Add(time.Hour)} // by the clock of the server
 		c.answered.Store(times)
 		return c
 	}

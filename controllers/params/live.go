@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/ostiary/ostiary/internal/turns"
 )
 
 // live is the client with which the API server's code reads a param that is
@@ -52,7 +54,9 @@ func (n liveNamespace) Get(_ context.Context, name string, o metav1.GetOptions, 
 func (l live) get(from dynamic.ResourceInterface, name string, o metav1.GetOptions, sub []string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, patience)
 	defer cancel()
-	u, err := from.Get(ctx, name, o, sub...)
+	var u *unstructured.Unstructured
+	var err error
+	turns.Away(l.ctx, func() { u, err = from.Get(ctx, name, o, sub...) })
 	switch {
 	case err == nil:
 		u.SetManagedFields(nil)

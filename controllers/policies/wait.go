@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/turns"
 )
 
 const (
@@ -36,9 +37,15 @@ func (s *Store) group(ctx context.Context, key policy.GroupKey) (*policy.Group, 
 		if g, err = s.State().group(key); err == nil {
 			return g, nil
 		}
-		select {
-		case <-changed:
-		case <-waiting.Done():
+		var late bool
+		turns.Away(ctx, func() {
+			select {
+			case <-changed:
+			case <-waiting.Done():
+				late = true
+			}
+		})
+		if late {
 			return nil, err.in(ctx)
 		}
 	}

@@ -48,6 +48,8 @@ type Options struct {
 	LogFormat        string
 	DrainMin         time.Duration
 	DrainMax         time.Duration
+	// Load bounds what is answered at a time.
+	Load Load
 	// Certificates say how long certificates live; zero fields have defaults.
 	Certificates pki.Config
 	// ClientCA, ClientNames and the two Secrets say who may call. With none of
@@ -74,6 +76,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.BreakGlass, "break-glass", false, "let users skip any policy that RBAC allows them the verb breakglass on, as if each had breakGlass: true")
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
+	o.bindLoad(f)
 	o.bindCertificates(f)
 	f.StringVar(&o.ClientCA, "client-ca", "", "file with the CA, in PEM, of the client certificates that API servers call with: who shows none, and no other accepted credential, gets 401; needs --client-names")
 	f.StringSliceVar(&o.ClientNames, "client-names", nil, "names that a client certificate may be for: common names, DNS names or URIs, compared as they are")
@@ -107,6 +110,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, oneOf("--log-level", o.LogLevel, "debug", "info", "warn", "error")...)
 	errs = append(errs, oneOf("--log-format", o.LogFormat, "json", "console")...)
 	errs = append(errs, o.validateDrain()...)
+	errs = append(errs, o.validateLoad()...)
 	errs = append(errs, o.validateEndpoint()...)
 	errs = append(errs, o.validateCertificates()...)
 	errs = append(errs, o.validateCallers()...)

@@ -1,0 +1,46 @@
+package options
+
+import (
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Load bounds what is answered at a time. Zero is the default of the server.
+type Load struct {
+	Evaluations int
+	InFlight    int
+	Connections int
+	BodyMemory  resource.QuantityValue
+}
+
+const (
+	// maxCount keeps a typing mistake from switching a bound off.
+	maxCount = 100_000
+	// leastBodyMemory is one body of the largest size, and mostBodyMemory more
+	// than is of any use.
+	leastBodyMemory, mostBodyMemory = 7 << 20, 4 << 30
+)
+
+func (o *Options) bindLoad(f *pflag.FlagSet) {
+	f.IntVar(&o.Load.Evaluations, "max-evaluations", 0, "how many requests are evaluated at a time; 0: 4 for each processor")
+	f.IntVar(&o.Load.InFlight, "max-in-flight", 0, "how many requests are evaluated or wait for it, beyond which they are answered with 503; 0: 1000")
+	f.IntVar(&o.Load.Connections, "max-connections", 0, "how many connections are kept, beyond which silent ones are closed; 0: 2000")
+	f.Var(&o.Load.BodyMemory, "max-body-memory", "how much memory bodies of more than 32Ki may hold at a time; 0: 32Mi")
+}
+
+func (o *Options) validateLoad() field.ErrorList {
+	var errs field.ErrorList
+	for flag, n := range map[string]int{"--max-evaluations": o.Load.Evaluations, "--max-in-flight": o.Load.InFlight, "--max-connections": o.Load.Connections} {
+		if n < 0 || n > maxCount {
+			errs = append(errs, field.Invalid(field.NewPath(flag), n, "give a number from 1 to 100000, or 0 for the default"))
+		}
+	}
+	if o.Load.InFlight > 0 && o.Load.Evaluations > o.Load.InFlight {
+		errs = append(errs, field.Invalid(field.NewPath("--max-in-flight"), o.Load.InFlight, "give at least --max-evaluations"))
+	}
+	if m := o.Load.BodyMemory; !m.IsZero() && (m.Value() < leastBodyMemory || m.Value() > mostBodyMemory) {
+		errs = append(errs, field.Invalid(field.NewPath("--max-body-memory"), m.String(), "give from 7Mi, the size of the largest body, to 4Gi, or 0 for the default"))
+	}
+	return errs
+}

@@ -1,0 +1,140 @@
+package webhooks
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// TestChooseVictims checks who has to go when there is no room. Connections are written as age, address and state.
+func TestChooseVictims(t *testing.T) {
+	const silent, idle, busy = "silent", "idle", "busy"
+	type connection struct {
+		age   int64
+		from  string
+		state string
+	}
+	several := func(n int, c connection) []connection {
+		out := make([]connection, n)
+		for i := range out {
+			out[i] = c
+			out[i].age += int64(i)
+		}
+		return out
+	}
+	const here, there = "192.0.2.1", "192.0.2.2"
+	cases := map[string]struct {
+		limit      int
+		open       []connection
+		newcomer   string
+		want       []int64 // ages
+		wantReason string
+	}{
+		"all are silent, of one address": {limit: 32, open: several(32, connection{1, here, silent}), newcomer: here, want: []int64{32, 31}, wantReason: reasonSilent},
+		"all are silent, of another":     {limit: 32, open: several(32, connection{1, there, silent}), newcomer: here, want: []int64{32, 31}, wantReason: reasonSilent},
+		"the young ones are spared":      {limit: 4, open: []connection{{1, here, silent}, {2, here, silent}, {900, there, busy}, {901, there, idle}}, newcomer: here, want: []int64{2}, wantReason: reasonSilent},
+		"few are silent, all of one":     {limit: 32, open: append(several(2, connection{1, here, silent}), several(30, connection{5, here, idle})...), newcomer: here, wantReason: reasonIdle},
+		"none is silent, all of one":     {limit: 32, open: several(32, connection{1, here, idle}), newcomer: here, wantReason: reasonIdle},
+		"another has most of them":       {limit: 32, open: append(several(20, connection{50, there, idle}), several(12, connection{100, here, idle})...), newcomer: here, want: []int64{69, 68}, wantReason: reasonIdle},
+		"another has most, all busy":     {limit: 4, open: several(4, connection{1, there, busy}), newcomer: here, wantReason: reasonIdle},
+		"another has half of them":       {limit: 4, open: append(several(2, connection{1, there, idle}), several(2, connection{1, here, idle})...), newcomer: here, wantReason: reasonIdle},
+		"who has most comes again":       {limit: 4, open: append(several(3, connection{1, there, idle}), connection{9, here, idle}), newcomer: there, wantReason: reasonIdle},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var all []standing
+			for _, c := range tc.open {
+				named := &conn{}
+				named.answered.Store(c.age)
+				all = append(all, standing{
+					conn: named, from: netip.MustParseAddr(c.from),
+					proven: c.state != silent, busy: c.state == busy, since: -c.age,
+				})
+			}
+			var got []int64
+			victims, reason := chooseVictims(all, netip.MustParseAddr(tc.newcomer), tc.limit)
+			for _, c := range victims {
+				got = append(got, c.answered.Load())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || reason != tc.wantReason {
+				t.Errorf("reason %q, want %q; ages (-want +got):\n%s", reason, tc.wantReason, diff)
+			}
+		})
+	}
+}
+
+// TestConnectionAge checks that connections are closed at different ages, by the clock and chance of the options.
+func TestConnectionAge(t *testing.T) {
+	const spread = maxAge - minAge
+	for name, tc := range map[string]struct {
+		chance float64 // of 1
+		age    time.Duration
+		want   string
+	}{
+		"before the least age":    {chance: 0, age: minAge - 1, want: ""},
+		"at the least age":        {chance: 0, age: minAge, want: "close"},
+		"between, and younger":    {chance: 0.5, age: minAge + spread/2 - 1, want: ""},
+		"between":                 {chance: 0.5, age: minAge + spread/2, want: "close"},
+		"before the greatest age": {chance: 1, age: maxAge - 2, want: ""},
+		"at the greatest age":     {chance: 1, age: maxAge, want: "close"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := testclock.NewFakePassiveClock(time.Unix(1e9, 0))
+			random := func(n int64) int64 {
+				if n != int64(spread) {
+					t.Errorf("asked for a number below %d, want %d", n, int64(spread))
+				}
+				return min(int64(tc.chance*float64(n)), n-1)
+			}
+			o := Options{Address: ":0", GetCertificate: newPair(t).get, Evaluator: allowAll(), Clock: clock, Random: random}
+			s, err := New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := newListener(nil, nil, time.Second, s.open, s.metrics, &s.options)
+			client, server := net.Pipe()
+			defer client.Close()
+			defer server.Close()
+			c := l.newConn(server)
+			clock.SetTime(clock.Now().Add(tc.age))
+			r := httptest.NewRequest(http.MethodPost, "/validate/group", strings.NewReader(validReview()))
+			r.Header.Set("Content-Type", contentType)
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), connKey{}, c)))
+			if got := w.Header().Get("Connection"); w.Code != http.StatusOK || got != tc.want {
+				t.Errorf("answer %d, Connection header %q, want 200, %q", w.Code, got, tc.want)
+			}
+			if !c.proven.Load() || c.busy.Load() || c.since.Load() != clock.Now().UnixNano() {
+				t.Errorf("after a request: proven %t, busy %t, used %s", c.proven.Load(), c.busy.Load(), time.Unix(0, c.since.Load()))
+			}
+		})
+	}
+}
+
+// TestAgesDiffer checks that connections that came together do not go together.
+func TestAgesDiffer(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	s, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Evaluator: allowAll(), Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newListener(nil, nil, time.Second, s.open, s.metrics, &s.options)
+	var ages []time.Duration
+	for range 1000 {
+		_, server := net.Pipe()
+		ages = append(ages, l.newConn(server).retireAt.Sub(clock.Now()))
+	}
+	slices.Sort(ages)
+	if ages[0] < minAge || ages[999] > maxAge || ages[500]-ages[0] < 10*time.Second || ages[999]-ages[500] < 10*time.Second {
+		t.Errorf("ages from %s over %s to %s, want them spread from %s to %s", ages[0], ages[500], ages[999], minAge, maxAge)
+	}
+}

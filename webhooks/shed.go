@@ -1,0 +1,90 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/ostiary/ostiary/internal/turns"
+)
+
+const (
+	// Reviews of policies and canaries have lines of their own: however many calls there are for policies, somebody
+	// can still mend one, and Ostiary can still find out whether it is reached. A review waits for compilations more
+	// than it computes, and bounds those itself.
+	reviewTurns   = 64
+	canaryTurns   = 4
+	canaryWaiting = 60
+)
+
+// lines are who computes, and who waits for that.
+type lines struct {
+	policies, review, canary *turns.Line
+}
+
+func newLines(o Options) lines {
+	return lines{
+		policies: turns.New(o.MaxEvaluations, o.MaxInFlight),
+		review:   turns.New(reviewTurns, reviewTurns),
+		canary:   turns.New(canaryTurns, canaryTurns+canaryWaiting),
+	}
+}
+
+func (l lines) of(phase Phase) *turns.Line {
+	switch phase {
+	case Review:
+		return l.review
+	case canaryPhase:
+		return l.canary
+	}
+	return l.policies
+}
+
+// maxWait is how long a request waits for its turn, or for memory: half of the time that is left. The rest is for the
+// answer, or for another try at another replica.
+func maxWait(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return maxTimeout
+	}
+	return time.Until(deadline) / 2
+}
+
+// The reasons for which requests are turned away, beside those for which there is no turn.
+const (
+	shedMemory      = "memory"
+	shedConnections = "connections"
+)
+
+func shedReasons() []string {
+	reasons := []string{shedMemory, shedConnections}
+	for _, reason := range turns.Reasons() {
+		reasons = append(reasons, string(reason))
+	}
+	return reasons
+}
+
+// shed is the failure for what would exceed a limit. API servers try again after a pause, for which there has to be
+// time: where there is little, they do so at once. That takes a new connection, perhaps to another replica.
+func shed(reason, message string, timeout time.Duration) *failure {
+	pause := time.Second
+	if timeout < 2*pause {
+		pause = 0
+	}
+	return &failure{code: http.StatusServiceUnavailable, message: message, retryAfter: retryAfter(pause), shed: reason}
+}
+
+// waitFailed is the failure for a request that could not be read, or did not get a turn.
+func (h *handler) waitFailed(err error, timeout time.Duration) error {
+	var busy *turns.BusyError
+	switch {
+	case errors.Is(err, errMemory):
+		return shed(shedMemory, err.Error(), timeout)
+	case errors.As(err, &busy):
+		return shed(string(busy.Reason), busy.Error(), timeout)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return noDecision(timeout)
+	}
+	return err
+}
