@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ const recheck = time.Second
 // Gate keeps a configuration back until every replica that is alive has loaded
 // every policy in it: API servers may send its requests to any of them.
 type Gate struct {
-	// Live are the replicas that are alive.
+	// Live are the replicas that are alive, in a slice of the caller's own.
 	Live func(context.Context) ([]replicas.Replica, error)
 	// Subscribe tells of changes of Live.
 	Subscribe func(context.Context) <-chan struct{}
@@ -59,16 +60,12 @@ func (g *Gate) open(ctx context.Context, state *policies.State) *opening {
 	if g == nil {
 		return o
 	}
-	live, err := g.Live(ctx)
+	others, err := g.others(ctx)
 	if err != nil {
 		o.unknown = err.Error()
 		return o
 	}
-	for _, r := range live {
-		if r.Name != g.Self {
-			o.others = append(o.others, r)
-		}
-	}
+	o.others = others
 	o.versions = make(map[string]string, len(state.Entries))
 	for _, e := range state.Entries {
 		o.versions[e.Policy.Name] = e.Policy.ResourceVersion
@@ -98,12 +95,39 @@ func (o *opening) why(policy string) string {
 	if !ok {
 		return ""
 	}
-	for _, r := range o.others {
+	return lags(o.others, version)
+}
+
+func lags(others []replicas.Replica, version string) string {
+	for _, r := range others {
 		if !policies.Reached(r.Policies, version) {
 			return fmt.Sprintf("waiting for replica %s, which has not loaded it yet", r.Name)
 		}
 	}
 	return ""
+}
+
+// Lags says which other replica, of those that are alive, has not loaded the
+// resource version of a policy, empty where all have. A change that leaves the
+// configurations as they are is kept back by nothing, and is served by all only then.
+func (g *Gate) Lags(ctx context.Context, version string) string {
+	others, err := g.others(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	return lags(others, version)
+}
+
+// Reports gives a channel that receives when a replica has loaded something, or
+// comes or goes, until ctx ends.
+func (g *Gate) Reports(ctx context.Context) <-chan struct{} { return g.Subscribe(ctx) }
+
+func (g *Gate) others(ctx context.Context) ([]replicas.Replica, error) {
+	live, err := g.Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(live, func(r replicas.Replica) bool { return r.Name == g.Self }), nil
 }
 
 // close publishes what waits, and says when to look again; 0 is when asked to.

@@ -84,3 +84,18 @@ func TestWithoutAGate(t *testing.T) {
 		t.Error("kept back by no gate")
 	}
 }
+
+func TestGateTellsWhoLags(t *testing.T) {
+	g := &Gate{Self: "self", Live: func(context.Context) ([]replicas.Replica, error) {
+		return []replicas.Replica{{Name: "self"}, {Name: "x", Report: replicas.Report{Policies: "11"}}, {Name: "y", Report: replicas.Report{Policies: "10"}}}, nil
+	}}
+	for version, want := range map[string]string{"9": "", "10": "", "11": "waiting for replica y, which has not loaded it yet"} {
+		if got := g.Lags(t.Context(), version); got != want {
+			t.Errorf("version %s: %q, want %q", version, got, want)
+		}
+	}
+	g.Live = func(context.Context) ([]replicas.Replica, error) { return nil, errors.New("not read yet") }
+	if got := g.Lags(t.Context(), "1"); got != "not read yet" {
+		t.Errorf("nobody knows who is alive: %q", got)
+	}
+}

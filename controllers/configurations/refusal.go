@@ -70,7 +70,7 @@ func (r *Reconciler) withoutCondition(ctx context.Context, refused refused) bool
 	if condition == "" {
 		return false
 	}
-	n, added := r.Refusals.AddCondition(condition)
+	n, added := r.Refusals.AddCondition(condition, message(refused.err))
 	if added {
 		logr.FromContextOrDiscard(ctx).Info("the API server refuses a condition", "condition", condition, "error", refused.err.Error())
 		r.RefusedConditions.Set(float64(n))

@@ -217,7 +217,8 @@ func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool,
 	if changed.Refusal = l.refusal(p, changed.good); changed.Refusal != "" || changed.untrusted() {
 		changed.Planned = changed.good != nil
 	}
-	if changed.Planned != e.Planned || changed.Refusal != e.Refusal || changed.good != e.good {
+	changed.Unpushed = l.Refusals.ofCondition(changed.stand().prepared.Condition())
+	if changed.Planned != e.Planned || changed.Refusal != e.Refusal || changed.Unpushed != e.Unpushed || changed.good != e.good {
 		return &changed
 	}
 	return e

@@ -28,7 +28,8 @@ type Refusals struct {
 
 	mu      sync.Mutex
 	texts   map[version]string
-	refused []string // conditions
+	refused []string          // conditions
+	why     map[string]string // by condition
 }
 
 // version is one generation of a policy.
@@ -51,12 +52,17 @@ func (r *Refusals) Add(e *Entry, text string) {
 	r.listeners.Tell()
 }
 
-// AddCondition remembers that the API server does not evaluate a condition, tells
-// the loader, and gives how many these are. It reports whether that was news.
-func (r *Refusals) AddCondition(condition string) (n int, added bool) {
+// AddCondition remembers what the API server said of a condition that it does not
+// evaluate, tells the loader, and gives how many these are. It reports whether
+// that was news.
+func (r *Refusals) AddCondition(condition, text string) (n int, added bool) {
 	r.mu.Lock()
 	if added = !slices.Contains(r.refused, condition); added {
 		r.refused = append(slices.Clone(r.refused), condition)
+		if r.why == nil {
+			r.why = map[string]string{}
+		}
+		r.why[condition] = text
 	}
 	n = len(r.refused)
 	r.mu.Unlock()
@@ -74,6 +80,16 @@ func (r *Refusals) conditions() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.refused
+}
+
+// ofCondition is what the API server said of a condition, if it refused it.
+func (r *Refusals) ofCondition(condition string) string {
+	if r == nil || condition == "" {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.why[condition]
 }
 
 // of is what the API server said of this generation of a policy, if it refused it.

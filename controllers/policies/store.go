@@ -33,6 +33,9 @@ type Entry struct {
 	// generation, empty where it did not. Where an earlier generation is at
 	// hand that it carried, that one stays in force: see InForce.
 	Refusal string
+	// Unpushed is what the API server said when it refused to evaluate this
+	// policy's conditions, which Ostiary evaluates alone then.
+	Unpushed string
 
 	// good is that earlier generation. It is kept until this one is carried.
 	good *Entry

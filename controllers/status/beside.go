@@ -54,6 +54,9 @@ type Gate interface {
 	// Waiting says what the registration of a policy waits for.
 	Waiting(policy string) string
 	Changes(ctx context.Context) <-chan struct{}
+	// Lags says which replica has not loaded a policy's resource version.
+	Lags(ctx context.Context, version string) string
+	Reports(ctx context.Context) <-chan struct{}
 }
 
 // Backends know the webhooks that somebody else hosts.
@@ -73,6 +76,8 @@ type beside struct {
 	lack lack
 	// kept says which replica the registration waits for.
 	kept string
+	// lags says which replica has not loaded a resource version. It may be nil.
+	lags func(version string) string
 	// proof is the verdict about the phases that the policy is called in, nil
 	// where nobody asks.
 	proof *canary.Verdict
@@ -112,10 +117,11 @@ type lack struct {
 	passing         bool // it is only a matter of time
 }
 
-func (r *Reconciler) beside(p *v1alpha1.WebhookPolicy) beside {
+func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) beside {
 	b := beside{lack: r.lacks(p), contests: r.Contests}
 	if r.Gate != nil {
 		b.kept = r.Gate.Waiting(p.Name)
+		b.lags = func(version string) string { return r.Gate.Lags(ctx, version) }
 	}
 	if r.Types != nil {
 		b.types = r.Types.Found(p)
@@ -224,6 +230,7 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	}
 	if r.Gate != nil {
 		go follow(r.Gate.Changes(ctx))
+		go follow(r.Gate.Reports(ctx))
 	}
 	if r.Backends != nil {
 		go follow(r.Backends.Subscribe(ctx))

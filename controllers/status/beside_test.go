@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestLacks(t *testing.T) {
 			if diff := cmp.Diff(tc.want, r.lacks(tc.policy), cmp.AllowUnexported(lack{})); diff != "" {
 				t.Errorf("lacks (-want +got):\n%s", diff)
 			}
-			if got := (&Reconciler{}).beside(tc.policy); got != (beside{}) {
+			if got := (&Reconciler{}).beside(t.Context(), tc.policy); !reflect.DeepEqual(got, beside{}) {
 				t.Errorf("without anything beside: %+v", got)
 			}
 		})
@@ -88,7 +89,7 @@ func TestTypeCheckingIsReported(t *testing.T) {
 	found := &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: "w"}}}
 	p := newPolicy()
 	r := &Reconciler{Types: &world{found: found}}
-	if got := observe(p, nil, r.beside(p), now).TypeChecking; got != found {
+	if got := observe(p, nil, r.beside(t.Context(), p), now).TypeChecking; got != found {
 		t.Errorf("typeChecking = %v", got)
 	}
 }

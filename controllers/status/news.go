@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"reflect"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -50,12 +51,13 @@ func (n *news) of(state *policies.State, beside func(*v1alpha1.WebhookPolicy) be
 // time all of them.
 func (r *Reconciler) enqueueNews() func(single.Queue) {
 	var n news
+	look := func(p *v1alpha1.WebhookPolicy) beside { return r.beside(context.Background(), p) } // what is asked is in memory
 	return func(q single.Queue) {
 		state := r.Store.State()
 		if state == nil {
 			return
 		}
-		for _, name := range n.of(state, r.beside) {
+		for _, name := range n.of(state, look) {
 			q.Add(request(name))
 		}
 	}

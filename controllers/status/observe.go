@@ -59,6 +59,8 @@ type facts struct {
 	planned    bool
 	registered bool
 	why        string // not registered
+	lags       string // registered, and which replica has not loaded it
+	unpushed   string // what the API server said of conditions that Ostiary evaluates alone
 	waiting    bool   // for a certificate
 	lack       lack
 	refusal    string // the API server's
@@ -102,6 +104,9 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) (fa
 	if state != nil {
 		f.contested = beside.contested(p.Name, state.Plan)
 	}
+	if f.registered && beside.lags != nil {
+		f.lags = beside.lags(state.Entries[p.UID].Policy.ResourceVersion)
+	}
 	return f, refs
 }
 
@@ -122,7 +127,7 @@ func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.W
 	if e == nil || e.Policy.Generation != p.Generation {
 		return facts{}, nil
 	}
-	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable, refusal: e.Refusal, inForce: e.InForce()}
+	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable, refusal: e.Refusal, inForce: e.InForce(), unpushed: e.Unpushed}
 	if !f.accepted {
 		f.problems = e.Errors.ToAggregate().Error()
 	}
@@ -223,17 +228,37 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 		c.Message = "waiting for the CA bundle of the backend: see the condition " + v1alpha1.ConditionCAReady
 	case !f.planned:
 		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
+	case f.registered && f.lags != "" && !told(p):
+		c.Reason, c.Message = ReasonWaitingForReplicas, f.lags
 	case f.registered:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, "carried by "+names(refs)
-		if !f.accepted {
-			c.Message += "; its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " until it is mended"
-		}
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, carried(p, f, refs)
 	case f.waiting:
 		c.Reason, c.Message = ReasonNoCertificate, "waiting for the certificate that the API server is to trust"
 	case f.kept != "":
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.kept
 	}
 	return c
+}
+
+// carried says what carries a policy, and what else it has to do with it.
+func carried(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) string {
+	out := "carried by " + names(refs)
+	if f.unpushed != "" {
+		out += "; the API server does not take its conditions, which Ostiary evaluates alone: " + excerpt.Of(f.unpushed, maxMessage/2)
+	}
+	if !f.accepted {
+		out += "; its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " until it is mended"
+	}
+	return out
+}
+
+// told reports whether this generation has been registered before, and so was
+// loaded by all replicas. One that has come since has loaded it before it was
+// called; to compare versions again would have a new leader, which read them
+// later, take everything back.
+func told(p *v1alpha1.WebhookPolicy) bool {
+	c := find(p.Status, v1alpha1.ConditionRegistered)
+	return c.Status == metav1.ConditionTrue && c.ObservedGeneration == p.Generation
 }
 
 func names(refs []v1alpha1.WebhookReference) string {

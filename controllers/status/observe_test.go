@@ -58,6 +58,24 @@ func TestConditions(t *testing.T) {
 				"Stalled=True Invalid: change the policy: see the condition Accepted",
 			},
 		},
+		"it is registered, and a replica has not loaded it": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, lags: "waiting for replica b, which has not loaded it yet"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False WaitingForReplicas: waiting for replica b, which has not loaded it yet",
+				"Ready=False WaitingForReplicas: waiting for replica b, which has not loaded it yet",
+				"Reconciling=True WaitingForReplicas: waiting for replica b, which has not loaded it yet",
+			},
+		},
+		"it is registered, without its conditions": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, unpushed: "undeclared reference to 'sets'"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g; " +
+					"the API server does not take its conditions, which Ostiary evaluates alone: undeclared reference to 'sets'",
+				"Ready=True InForce: in force: a request that fails a validation meets Deny",
+			},
+		},
 		"there is no certificate": {
 			facts: facts{loaded: true, accepted: true, planned: true, waiting: true, why: "does not exist yet"},
 			want: []string{
@@ -238,5 +256,29 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	if got := short(strings.Repeat("é", excerpt.EventMessage)); len(got) > 1<<10 || !strings.HasSuffix(got, "é...") {
 		t.Errorf("an event of %d bytes that ends with %q", len(got), got[len(got)-8:])
+	}
+}
+
+// A new leader has read policies later than the others report, and takes back
+// nothing that was told of a generation.
+func TestReplicasAreWaitedForOnce(t *testing.T) {
+	waits := facts{loaded: true, accepted: true, planned: true, registered: true, lags: "waiting for replica b"}
+	tests := map[string]struct {
+		status     metav1.ConditionStatus
+		generation int64
+		want       metav1.ConditionStatus
+	}{
+		"told of this generation":        {metav1.ConditionTrue, 3, metav1.ConditionTrue},
+		"told of the one before":         {metav1.ConditionTrue, 2, metav1.ConditionFalse},
+		"this generation was not before": {metav1.ConditionFalse, 3, metav1.ConditionFalse},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPolicy()
+			p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRegistered, Status: tc.status, ObservedGeneration: tc.generation}}
+			if got := registeredCondition(p, waits, nil); got.Status != tc.want {
+				t.Errorf("condition %+v, want %s", got, tc.want)
+			}
+		})
 	}
 }

@@ -108,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	outdated, quarantined := takeFinds(&p)
 	p.Status = r.latest(&p)
 	state := r.Store.State()
-	beside := r.beside(&p)
+	beside := r.beside(ctx, &p)
 	beside.quarantined = quarantined
 	if !tellable(&p, state, beside) {
 		return ctrl.Result{}, nil // each new state asks again
@@ -120,14 +120,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	want := observe(&p, state, beside, metav1.NewTime(r.Clock.Now()))
 	if equality.Semantic.DeepEqual(p.Status, want) {
-		return ctrl.Result{}, nil
+		return lookAgain(want), nil
 	}
 	if done, err := r.write(ctx, &p, want); err != nil || !done {
 		return ctrl.Result{}, err
 	}
 	r.tell(&p, p.Status, want, beside.lack)
 	r.warn(&p, want)
-	return ctrl.Result{}, nil
+	return lookAgain(want), nil
+}
+
+// lookAgain is when nothing may tell of the next change: that a replica has gone
+// without a word turns out with time.
+func lookAgain(s v1alpha1.WebhookPolicyStatus) ctrl.Result {
+	if find(s, v1alpha1.ConditionRegistered).Reason == ReasonWaitingForReplicas {
+		return ctrl.Result{RequeueAfter: again}
+	}
+	return ctrl.Result{}
 }
 
 // tellable reports whether this replica knows more about a policy than the
@@ -213,6 +222,8 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 		// It is on its way, as for any new policy.
 	case lacking && was.Message != is.Message:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
+	case is.Reason == ReasonWaitingForReplicas:
+		// As after any change; where it does not pass, the status says so.
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
 	case is.Status != metav1.ConditionTrue && is.Reason == find(after, v1alpha1.ConditionEffective).Reason:

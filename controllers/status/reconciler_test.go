@@ -32,6 +32,7 @@ func TestEvents(t *testing.T) {
 		"in force":                     {state(unknown, no, ReasonLoading, "l"), inForce, lack{}, []string{"Normal InForce in force"}},
 		"still in force":               {inForce, inForce, lack{}, nil},
 		"not in force":                 {inForce, state(yes, no, ReasonPending, "gone"), lack{}, []string{"Warning Pending gone"}},
+		"replicas have yet to load it": {inForce, state(yes, no, ReasonWaitingForReplicas, "b"), lack{}, nil},
 		"refused":                      {inForce, state(no, no, ReasonInvalid, "syntax"), lack{}, []string{"Warning Invalid syntax"}},
 		"new, schemas are being read":  {v1alpha1.WebhookPolicyStatus{}, waiting, onItsWay, nil},
 		"changed, schemas likewise":    {inForce, waiting, onItsWay, nil},

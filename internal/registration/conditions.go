@@ -30,6 +30,17 @@ func (m *membership) push(condition string) {
 	m.setKey()
 }
 
+// Condition is what the API server is to evaluate for the policy, empty where
+// that is nothing.
+func (e Entry) Condition() string {
+	for i := range e.memberships {
+		if condition := e.memberships[i].settings.Condition; condition != "" {
+			return condition
+		}
+	}
+	return ""
+}
+
 // Local is the entry without conditions that the API server evaluates: for a
 // policy that answers requests whatever they say, because it is broken.
 func (e Entry) Local() Entry {

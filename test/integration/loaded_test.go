@@ -67,6 +67,38 @@ func TestPoliciesWaitForEveryReplica(t *testing.T) {
 	c.awaitDenied(t, namespace, "waits")
 }
 
+// Status tells the truth: a change that leaves the configurations as they are is
+// in force when every replica has loaded it, and not before.
+func TestChangesAreInForceOnEveryReplica(t *testing.T) {
+	c := install(t)
+	shared := c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("reworded", namespace))
+	c.awaitDenied(t, namespace, "reworded")
+	config := c.carrier(t, "reworded")
+	m, sight := c.blind(t)
+	caller := c.caller(t, config)
+	says := func(at *process) string {
+		answer, err := caller.at(t, at.webhook).ask(t.Context(), review(t, "v1", namespace, bad))
+		must(t, err)
+		return answer.Response.Result.Message
+	}
+	c.change(t, "reworded", func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].Message = "another word" })
+	c.awaitWaiting(t, "reworded", m)
+	await(t).Eventually(func() string { return says(shared) }).Should(ContainSubstring("another word"))
+	if got := says(m); !strings.Contains(got, "bad is not good") {
+		t.Errorf("the other replica says %q, want it not to know better", got)
+	}
+	sight()
+	c.awaitReady(t, "reworded")
+	if got := says(m); !strings.Contains(got, "another word") {
+		t.Errorf("the policy is Ready, and the other replica says %q", got)
+	}
+	if got := c.carrier(t, "reworded"); got.Generation != config.Generation {
+		t.Errorf("generation %d of its configuration, which was %d: the change proves nothing", got.Generation, config.Generation)
+	}
+}
+
 // A replica that is gone without a word is waited for until its Lease runs out.
 func TestNobodyWaitsForTheDead(t *testing.T) {
 	c := install(t)
