@@ -378,6 +378,7 @@ func (r *replica) addLeader() error {
 	recorder := r.manager.GetEventRecorder("ostiary")
 	r.prober = canary.NewProber(canary.Options{
 		Client:        r.manager.GetClient(),
+		Cache:         r.manager.GetCache(),
 		Config:        r.config,
 		Namespace:     r.options.Namespace,
 		Endpoint:      endpoint,

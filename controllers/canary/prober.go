@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/controllers/single"
@@ -35,11 +36,14 @@ const (
 	// called so, and strangeness how many times an API server may not know the
 	// configuration: ten thousand statuses are written for it.
 	doubts, strangeness = 3, 20
+	// mendPause is the least time between two repairs of a configuration.
+	mendPause = time.Second
 )
 
 // Options say what to prove, and with what.
 type Options struct {
 	Client    client.Client // reads from the manager's cache
+	Cache     cache.Cache
 	Config    *rest.Config
 	Namespace string
 	Endpoint  registration.Endpoint
@@ -124,12 +128,25 @@ func (p *Prober) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(0)
+	edits, err := p.watchConfigurations(ctx)
+	if err != nil {
+		return err
+	}
+	timer, mend := time.NewTimer(0), time.NewTimer(restful)
 	defer timer.Stop()
+	defer mend.Stop()
+	var mended time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-edits:
+			mend.Reset(time.Until(mended.Add(mendPause))) // of who keeps editing, nobody makes a hot loop
+			continue
+		case <-mend.C:
+			mended = time.Now()
+			p.registerAll(ctx)
+			continue
 		case <-p.options.BundleChanged:
 		case <-list.changed:
 		case <-timer.C:
@@ -138,22 +155,58 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// round sends a canary of each phase through each API server, and returns when
-// to do so again.
-func (p *Prober) round(ctx context.Context, addresses []string) time.Duration {
-	epoch := p.options.Epoch() // first, so that it is never ahead of the bundle
-	bundle := p.options.Bundle()
-	if len(bundle) == 0 {
-		return hasty
+// watchConfigurations gives a channel that receives after each change of a
+// canary's configuration, until ctx ends.
+func (p *Prober) watchConfigurations(ctx context.Context) (<-chan struct{}, error) {
+	changed := make(chan struct{}, 1)
+	for _, phase := range phases() {
+		source := single.Events(p.options.Cache, registration.NewConfiguration(phase), func(_ single.Queue, obj client.Object) {
+			if obj.GetName() != phase.CanaryConfiguration() {
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+		if err := source.Start(ctx, nil); err != nil {
+			return nil, fmt.Errorf("watching the canaries' configurations: %w", err)
+		}
 	}
-	next, found := restful, map[registration.Phase][]answer{}
+	return changed, nil
+}
+
+// registerAll makes the configurations of all canaries as they should be. It
+// gives the bundle that they have then, and is not ok where that failed or there
+// is no bundle yet.
+func (p *Prober) registerAll(ctx context.Context) (bundle []byte, ok bool) {
+	epoch := p.options.Epoch() // first, so that it is never ahead of the bundle
+	if bundle = p.options.Bundle(); len(bundle) == 0 {
+		return nil, false
+	}
 	for _, phase := range phases() {
 		if err := p.register(ctx, phase, bundle, epoch); err != nil {
 			if ctx.Err() == nil {
 				p.options.Log.Error(err, "cannot register the canary, trying again")
 			}
-			return unwell
+			return bundle, false
 		}
+	}
+	return bundle, true
+}
+
+// round sends a canary of each phase through each API server, and returns when
+// to do so again.
+func (p *Prober) round(ctx context.Context, addresses []string) time.Duration {
+	bundle, ok := p.registerAll(ctx)
+	switch {
+	case len(bundle) == 0:
+		return hasty
+	case !ok:
+		return unwell
+	}
+	next, found := restful, map[registration.Phase][]answer{}
+	for _, phase := range phases() {
 		answers := p.askAll(ctx, phase, addresses)
 		if ctx.Err() != nil {
 			return restful

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // A configuration that somebody deletes is made again.
@@ -35,6 +36,37 @@ func TestConfigurationDeletedByHand(t *testing.T) {
 		}).Should(Succeed())
 		c.awaitReady(t, "removed")
 		c.awaitDenied(t, namespace, "removed")
+	}
+}
+
+// The configurations that prove effect are put right at once too: without one of
+// them the next proof would fail, half a minute later.
+func TestCanaryChangedByHand(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	for _, phase := range []registration.Phase{registration.PhaseMutate, registration.PhaseValidate} {
+		key := client.ObjectKey{Name: phase.CanaryConfiguration()}
+		current := func() registration.Configuration {
+			config := registration.NewConfiguration(phase)
+			await(t).Eventually(func() error { return c.Get(t.Context(), key, config) }).Should(Succeed())
+			return config
+		}
+		began := time.Now()
+		for round := range 3 {
+			config := current()
+			must(t, c.Delete(t.Context(), config))
+			await(t).Eventually(func() bool { return current().GetUID() != config.GetUID() }).Should(BeTrue())
+			await(t).Eventually(func() error {
+				again := current()
+				selector := registration.Webhooks(again)[0].ObjectSelector
+				selector.MatchLabels[registration.CanaryLabel] = fmt.Sprint("edited-", round)
+				return c.Update(t.Context(), again)
+			}).Should(Succeed())
+			await(t).Eventually(func() string {
+				return registration.Webhooks(current())[0].ObjectSelector.MatchLabels[registration.CanaryLabel]
+			}).Should(Equal(string(phase)))
+		}
+		t.Logf("%s: three deletions and three edits put right within %s", phase, time.Since(began))
 	}
 }
 
