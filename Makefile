@@ -36,6 +36,10 @@ image: ## Build the image of the manager, dist/ostiary.tar, without a daemon or 
 kubernetes: ## Build a Kubernetes control plane for tests, demo and benchmarks into bin/k8s (once)
 	@cd hack/kubernetes && go run . -out ../../bin/k8s
 
+.PHONY: prometheus
+prometheus: ## Unpack Prometheus and promtool for tests from their Debian package into bin/prometheus (once)
+	@hack/prometheus.sh bin/prometheus
+
 .PHONY: demo
 demo: kubernetes build ## Show Ostiary at work on a control plane of its own, until Ctrl-C (ONCE=1: then end)
 	@go build -o bin/demo ./hack/demo # go run would keep SIGTERM from it
@@ -69,9 +73,9 @@ cluster-down: ## End that node, and leave nothing behind
 ##@ Check
 
 .PHONY: test
-test: kubernetes $(GOTESTSUM) ## Run every test, with the race detector and a real API server
+test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with the race detector and a real API server
 	@echo "Testing every package with the race detector (the first run compiles for some minutes)"
-	@for module in hack/kubernetes hack/image; do (cd $$module && $(CURDIR)/$(GOTESTSUM) --format pkgname) || exit 1; done
+	@for module in hack/kubernetes hack/image test/chart; do (cd $$module && $(CURDIR)/$(GOTESTSUM) --format pkgname) || exit 1; done
 	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 30m ./...
 
 .PHONY: conformance
@@ -87,7 +91,7 @@ lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
 	@hack/check-layout.sh
 	@echo "Linting"
 	@$(GOLANGCI_LINT) run --allow-parallel-runners
-	@cd hack/image && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners
+	@for module in hack/image test/chart; do (cd $$module && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners) || exit 1; done
 	@# This module replaces the staging modules of Kubernetes with their releases.
 	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners --disable gomoddirectives
 
@@ -115,6 +119,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@go run ./hack/docs flags docs/reference/flags.md
 	@go run ./hack/docs metrics docs/metrics.md
 	@go run ./hack/docs chart charts/ostiary docs/reference/values.md
+	@hack/chart-files.sh
 
 .PHONY: install-yaml
 install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/install.yaml

@@ -25,6 +25,13 @@ func main() {
 }
 
 func command(args []string) error {
+	if len(args) > 0 {
+		if run := task(args[0]); run != nil {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, args[1:])
+		}
+	}
 	var o options.Options
 	flags := pflag.NewFlagSet("ostiary", pflag.ContinueOnError)
 	o.Bind(flags)

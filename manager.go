@@ -76,6 +76,7 @@ type replica struct {
 	prober   *canary.Prober
 	register *configurations.Reconciler
 	report   *status.Reconciler
+	elector  *leadership.Elector
 
 	// distrusted counts handshakes in which what is served was not trusted.
 	distrusted atomic.Uint64
@@ -92,7 +93,8 @@ func run(ctx context.Context, o options.Options, log logr.Logger) error {
 		return err
 	}
 	// The server drains first; until it has, everything that it answers from
-	// goes on.
+	// goes on. But another replica may lead at once.
+	r.elector.Until = ctx.Done()
 	managing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, serving := errgroup.WithContext(ctx)
@@ -399,6 +401,7 @@ func (r *replica) addLeader() error {
 		Clock:      clock.RealClock{},
 		Own:        own,
 		Proof:      r.prober,
+		Namespace:  r.options.Namespace,
 		Gate:       gate,
 		Registered: configurations.NewGauge(ctrlmetrics.Registry),
 		FailClosed: configurations.NewFailClosed(ctrlmetrics.Registry),
@@ -421,14 +424,15 @@ func (r *replica) addLeader() error {
 	if err != nil {
 		return fmt.Errorf("finding the host's name: %w", err)
 	}
-	return r.manager.Add(&leadership.Elector{
+	r.elector = &leadership.Elector{
 		Client:    r.client,
 		Namespace: r.options.Namespace,
 		Identity:  host + "_" + uuid.NewString(),
 		Disabled:  !r.options.LeaderElect,
 		Lead:      r.lead,
 		Log:       r.log.WithName("leadership"),
-	})
+	}
+	return r.manager.Add(r.elector)
 }
 
 func (r *replica) lead(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -41,6 +42,9 @@ type Reconciler struct {
 	// Proof tells whether API servers reach Ostiary: until they do, nothing fails
 	// closed. Nil takes it for granted.
 	Proof Proof
+	// Namespace is Ostiary's own: what is registered goes with it. Empty leaves that
+	// to others.
+	Namespace string
 	// Gate keeps back what replicas cannot serve yet. Nil keeps nothing back.
 	Gate *Gate
 	// Registered counts the configurations in the API server, by phase.
@@ -117,6 +121,9 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 		single.Events(cache, registration.NewConfiguration(registration.PhaseMutate), enqueue),
 		single.Events(cache, registration.NewConfiguration(registration.PhaseValidate), enqueue),
 	}
+	if r.Namespace != "" {
+		sources = append(sources, single.Events(cache, &corev1.Namespace{}, r.ownNamespace))
+	}
 	if r.Gate != nil {
 		sources = append(sources, single.Signals(r.Gate.Subscribe, single.Enqueue))
 	}
@@ -133,6 +140,12 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 
 // Reconcile applies the plan.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	if leaving, err := r.leaving(ctx); err != nil || leaving {
+		if err == nil {
+			err = r.leave(ctx)
+		}
+		return ctrl.Result{}, err
+	}
 	state := r.Store.State()
 	if state == nil || !state.Registrable {
 		return ctrl.Result{}, nil // each new state asks again

@@ -39,6 +39,8 @@ type Elector struct {
 	Disabled  bool // lead at once, without a lease
 	Lead      Lead
 	Log       logr.Logger
+	// Until ends the contending for good; nil never does.
+	Until <-chan struct{}
 	// Leading is told when a term begins and ends; nil is allowed.
 	Leading func(bool)
 }
@@ -46,8 +48,17 @@ type Elector struct {
 // NeedLeaderElection implements manager.LeaderElectionRunnable: every replica contends.
 func (e *Elector) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable. It returns when ctx ends.
+// Start implements manager.Runnable. It returns when ctx or Until ends.
 func (e *Elector) Start(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-e.Until:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for ctx.Err() == nil {
 		if err := e.term(ctx); err != nil && ctx.Err() == nil {
 			e.Log.Error(err, "ended a term of leadership")
