@@ -7,6 +7,7 @@ VERSION = $$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 IMAGE = ostiary:dev
 FUZZTIME = 30s
 N = 2000
+SCENARIO = all
 
 # Tools are built once for each content of hack/tools/go.mod and version of Go.
 tools := bin/tools/$(shell { go env GOVERSION; cat hack/tools/go.mod hack/tools/go.sum; } | cksum | cut -d' ' -f1)
@@ -82,6 +83,11 @@ test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with the race detect
 conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run
 	@go test ./test/conformance -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
 
+.PHONY: chaos
+chaos: kubernetes ## Break things under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos.md)
+	@go test -c -o bin/chaos ./test/chaos
+	@cd test/chaos && exec ../../bin/chaos -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@hack/fuzz.sh $(FUZZTIME)
@@ -131,7 +137,7 @@ install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/ins
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane
-	rm -rf bin/ostiary bin/demo bin/bench dist
+	rm -rf bin/ostiary bin/demo bin/bench bin/chaos dist
 
 .PHONY: distclean
 distclean: ## Remove everything that was built

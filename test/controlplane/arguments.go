@@ -1,6 +1,9 @@
 package controlplane
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // controllers are those that an admission test can tell the absence of, and
 // those that make pods of workloads. The rest need nodes, volumes or a cloud.
@@ -19,23 +22,26 @@ rules:
 
 func httpsURL(port int, path string) string { return "https://" + address(port) + path }
 
-// etcdArguments take the client port and the peer port, which etcd wants although it is alone.
-func etcdArguments(d *directory, ports []int) []string {
-	client, peer := httpsURL(ports[0], ""), "http://"+address(ports[1])
+func peerURL(port int) string { return "http://" + address(port) }
+
+// etcdArguments take the client port and the peer port, which etcd wants even
+// where it is alone, and all members.
+func etcdArguments(d *directory, name string, ports []int, peers string) []string {
+	client, peer := httpsURL(ports[0], ""), peerURL(ports[1])
 	return []string{
-		"--name=etcd",
-		"--data-dir=" + d.file(dataFolder),
+		"--name=" + name,
+		"--data-dir=" + d.file(dataFolder+"/"+name),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--client-cert-auth", "--trusted-ca-file=" + d.file(caFile),
 		"--cert-file=" + d.file(servingCertFile), "--key-file=" + d.file(servingKeyFile),
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=etcd=" + peer,
+		"--initial-cluster=" + peers,
 		"--unsafe-no-fsync",
 		"--log-level=warn",
 	}
 }
 
-func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string {
+func apiServerArguments(d *directory, o Options, i int, etcd []string, port int) []string {
 	authorization := "RBAC"
 	if o.AdvertiseAddress != "" {
 		authorization = "Node,RBAC"
@@ -44,7 +50,7 @@ func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string
 		"--bind-address=" + loopback, "--advertise-address=" + loopback, fmt.Sprintf("--secure-port=%d", port),
 		// It would publish the address in the service kubernetes.default, where loopback is refused.
 		"--endpoint-reconciler-type=none",
-		"--etcd-servers=" + httpsURL(etcdPort, ""), "--etcd-cafile=" + d.file(caFile),
+		"--etcd-servers=" + strings.Join(etcd, ","), "--etcd-cafile=" + d.file(caFile),
 		"--etcd-certfile=" + d.file(etcdClientCertFile), "--etcd-keyfile=" + d.file(etcdClientKeyFile),
 		"--authorization-mode=" + authorization,
 		"--client-ca-file=" + d.file(caFile),
@@ -71,7 +77,11 @@ func apiServerArguments(d *directory, o Options, i, etcdPort, port int) []string
 			"--audit-log-path="+d.file(auditLogName(i)),
 			"--audit-log-maxsize=10240") // megabytes: a second file would hide the first lines from the reader
 	}
-	return append(args, o.APIServerArgs...)
+	args = append(args, o.APIServerArgs...)
+	if o.ArgsOf != nil {
+		args = append(args, o.ArgsOf(i, etcd)...)
+	}
+	return args
 }
 
 func auditLogName(i int) string { return fmt.Sprintf("audit-%d.json", i) }

@@ -26,6 +26,7 @@ type component struct {
 	ports        []int  // of 127.0.0.1; how many is fixed, which ones the first start decides
 	pinned       bool   // others know the ports by now
 	args         func(ports []int) []string
+	env          []string
 	probes       func(ports []int) []string // URLs that answer 200 when it is ready
 	process      *process                   // nil before the start and after a stop
 }
@@ -37,7 +38,7 @@ func (c *component) start(ctx context.Context, client *http.Client) error {
 		if err := c.choosePorts(ctx); err != nil {
 			return fmt.Errorf("starting %s: %w", c.name, err)
 		}
-		p, err := startProcess(c.binary, c.args(c.ports), c.home, c.log)
+		p, err := startProcess(c.binary, c.args(c.ports), c.env, c.home, c.log)
 		if err != nil {
 			return fmt.Errorf("starting %s: %w", c.name, err)
 		}

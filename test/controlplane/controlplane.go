@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,12 +23,17 @@ type Options struct {
 	Dir string
 	// APIServers is how many API servers share the one etcd; 0 means 1.
 	APIServers int
+	// Etcds is how many members etcd has, 1, 3 or 5; 0 means 1.
+	Etcds int
 	// NoControllerManager leaves the controller manager out: no garbage
 	// collection, no end of namespaces, no service accounts, less memory.
 	NoControllerManager bool
 	// APIServerArgs are further flags of every API server. They come last: of a
 	// flag with one value theirs holds.
 	APIServerArgs []string
+	// ArgsOf gives the last flags of API server i, given the URLs of etcd, when
+	// it is about to be started; nil means none.
+	ArgsOf func(i int, etcd []string) []string
 	// Audit has every API server write an audit log of JSON lines.
 	Audit bool
 	// AuditPolicy is the audit policy in YAML; "" records the metadata of every
@@ -48,6 +54,13 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("starting a control plane: APIServers is %d: use 1 to %d", o.APIServers, maxAPIServers)
 	case o.APIServers == 0:
 		o.APIServers = 1
+	}
+	switch o.Etcds {
+	case 0:
+		o.Etcds = 1
+	case 1, 3, 5:
+	default:
+		return o, fmt.Errorf("starting a control plane: Etcds is %d: use 1, 3 or 5", o.Etcds)
 	}
 	if o.AuditPolicy != "" && !o.Audit {
 		return o, errors.New("starting a control plane: AuditPolicy is set and Audit is not: set both")
@@ -79,7 +92,7 @@ type ControlPlane struct {
 
 	mu         sync.Mutex // held by whoever starts or stops components
 	stopped    bool
-	etcd       *component
+	etcds      []*component
 	apiServers []*component
 	manager    *component // nil when there is none
 
@@ -152,10 +165,8 @@ func (cp *ControlPlane) describe() error {
 		binaries[name] = path
 	}
 	cp.kubectl = binaries[kubectl]
-	cp.etcd = &component{
-		name: Etcd, binary: binaries[Etcd], ports: make([]int, 2),
-		args:   func(ports []int) []string { return etcdArguments(cp.directory, ports) },
-		probes: func(ports []int) []string { return []string{httpsURL(ports[0], "/health")} },
+	for i := range cp.options.Etcds {
+		cp.etcds = append(cp.etcds, cp.describeEtcd(i, binaries[Etcd]))
 	}
 	for i := range cp.options.APIServers {
 		cp.apiServers = append(cp.apiServers, cp.describeAPIServer(i, binaries[APIServer]))
@@ -166,11 +177,40 @@ func (cp *ControlPlane) describe() error {
 	return nil
 }
 
+func (cp *ControlPlane) describeEtcd(i int, binary string) *component {
+	name := Etcd
+	if cp.options.Etcds > 1 {
+		name = fmt.Sprintf("%s-%d", Etcd, i)
+	}
+	return &component{
+		name: name, binary: binary, ports: make([]int, 2),
+		args:   func(ports []int) []string { return etcdArguments(cp.directory, name, ports, cp.etcdPeers()) },
+		probes: func(ports []int) []string { return []string{httpsURL(ports[0], "/health")} },
+	}
+}
+
+// etcdPeers are the members of etcd, as each of them is told.
+func (cp *ControlPlane) etcdPeers() string {
+	var peers []string
+	for _, c := range cp.etcds {
+		peers = append(peers, c.name+"="+peerURL(c.ports[1]))
+	}
+	return strings.Join(peers, ",")
+}
+
+func (cp *ControlPlane) etcdURLs() []string {
+	var urls []string
+	for _, c := range cp.etcds {
+		urls = append(urls, httpsURL(c.ports[0], ""))
+	}
+	return urls
+}
+
 func (cp *ControlPlane) describeAPIServer(i int, binary string) *component {
 	return &component{
 		name: fmt.Sprintf("%s-%d", APIServer, i), binary: binary, ports: make([]int, 1),
 		args: func(ports []int) []string {
-			return apiServerArguments(cp.directory, cp.options, i, cp.etcd.ports[0], ports[0])
+			return apiServerArguments(cp.directory, cp.options, i, cp.etcdURLs(), ports[0])
 		},
 		probes: func(ports []int) []string {
 			return []string{
@@ -202,10 +242,10 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 	for _, c := range cp.components() {
 		c.home, c.log = cp.directory.file(homeFolder), cp.LogFile(c.name)
 	}
-	if err := cp.start(ctx, cp.etcd); err != nil {
+	if err := cp.startEtcds(ctx); err != nil {
 		return err
 	}
-	if err := cp.startAPIServers(ctx); err != nil {
+	if err := cp.startSideBySide(ctx, cp.apiServers); err != nil {
 		return err
 	}
 	if err := cp.writeKubeconfigs(); err != nil {
@@ -217,12 +257,26 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 	return cp.start(ctx, cp.manager)
 }
 
-// startAPIServers starts them side by side; the first that fails ends the others.
-func (cp *ControlPlane) startAPIServers(ctx context.Context) error {
+// startEtcds starts the members of etcd, which have to know of each other from
+// the start.
+func (cp *ControlPlane) startEtcds(ctx context.Context) error {
+	if len(cp.etcds) > 1 {
+		for _, c := range cp.etcds {
+			if err := c.choosePorts(ctx); err != nil {
+				return fmt.Errorf("starting %s: %w", c.name, err)
+			}
+			c.pinned = true
+		}
+	}
+	return cp.startSideBySide(ctx, cp.etcds)
+}
+
+// startSideBySide starts several; the first that fails ends the others.
+func (cp *ControlPlane) startSideBySide(ctx context.Context, components []*component) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wait sync.WaitGroup
-	for _, c := range cp.apiServers {
+	for _, c := range components {
 		wait.Go(func() {
 			if err := cp.start(ctx, c); err != nil {
 				cancel(err)
@@ -268,7 +322,7 @@ func (cp *ControlPlane) logf(format string, args ...any) {
 
 // components lists them in the order in which they start.
 func (cp *ControlPlane) components() []*component {
-	all := append([]*component{cp.etcd}, cp.apiServers...)
+	all := slices.Concat(cp.etcds, cp.apiServers)
 	if cp.manager != nil {
 		all = append(all, cp.manager)
 	}
@@ -328,6 +382,31 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context, i int) error {
 		return fmt.Errorf("starting an API server: %w", err)
 	}
 	c := cp.apiServers[i]
+	if c.process != nil {
+		return fmt.Errorf("starting %s: it was not stopped", c.name)
+	}
+	return cp.start(ctx, c)
+}
+
+// KillEtcd ends member i of etcd at once, as the loss of its machine would.
+func (cp *ControlPlane) KillEtcd(i int) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped || i < 0 || i >= len(cp.etcds) {
+		return fmt.Errorf("killing etcd: no member %d", i)
+	}
+	return cp.etcds[i].stop(0)
+}
+
+// StartEtcd starts member i of etcd again, with what it had stored, and returns
+// when it is healthy, which needs a majority.
+func (cp *ControlPlane) StartEtcd(ctx context.Context, i int) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped || i < 0 || i >= len(cp.etcds) {
+		return fmt.Errorf("starting etcd: no member %d", i)
+	}
+	c := cp.etcds[i]
 	if c.process != nil {
 		return fmt.Errorf("starting %s: it was not stopped", c.name)
 	}

@@ -337,7 +337,7 @@ func TestNoControllerManager(t *testing.T) {
 	wantError(t, cp.RestartControllerManager(t.Context()), "restarting the controller manager: there is none")
 
 	// A component that ends by itself is not passed over in silence.
-	process := cp.etcd.process
+	process := cp.etcds[0].process
 	if err := process.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

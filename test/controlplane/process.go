@@ -27,7 +27,7 @@ type process struct {
 }
 
 // startProcess starts a program that appends its output to the file log.
-func startProcess(path string, args []string, home, log string) (*process, error) {
+func startProcess(path string, args, env []string, home, log string) (*process, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log: %w", err)
@@ -36,6 +36,7 @@ func startProcess(path string, args []string, home, log string) (*process, error
 	cmd := exec.Command(path, args...)
 	// Nothing else is handed down: etcd takes ETCD_* for flags.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home}
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = home, output, output
 	cmd.SysProcAttr = childAttributes()
 	p := &process{cmd: cmd, done: make(chan struct{})}

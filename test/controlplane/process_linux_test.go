@@ -28,7 +28,7 @@ func TestProcessOutlivesTheCallersThread(t *testing.T) {
 	results := make(chan result)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		p, err := startProcess(sleep, []string{"600"}, t.TempDir(), filepath.Join(t.TempDir(), "log"))
+		p, err := startProcess(sleep, []string{"600"}, nil, t.TempDir(), filepath.Join(t.TempDir(), "log"))
 		results <- result{p, err, syscall.Gettid()}
 	}()
 	r := <-results

@@ -95,7 +95,7 @@ func TestTerminateKillsWhatStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(t.TempDir(), "log")
-	p, err := startProcess(shell, []string{"-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"}, t.TempDir(), log)
+	p, err := startProcess(shell, []string{"-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"}, nil, t.TempDir(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestStartProcessHandsDownNoSettings(t *testing.T) {
 	}
 	t.Setenv("ETCD_NAME", "surprise")
 	log := filepath.Join(t.TempDir(), "log")
-	p, err := startProcess(env, nil, t.TempDir(), log)
+	p, err := startProcess(env, nil, nil, t.TempDir(), log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,11 @@
 package controlplane
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
 
 // Program is one more program to run beside a control plane, such as the manager
 // in the demo and in benchmarks.
@@ -13,7 +18,10 @@ type Program struct {
 	Ports int
 	// Args are its arguments, given the ports.
 	Args func(ports []int) []string
-	// Probes are the URLs that answer 200 when it is ready, given the ports.
+	// Env are further variables of its environment, NAME=value.
+	Env []string
+	// Probes are the URLs that answer 200 when it is ready, given the ports. A
+	// program without any counts as ready when it has started.
 	Probes func(ports []int) []string
 }
 
@@ -28,8 +36,11 @@ type Running struct {
 // before that, leaves no process behind. Stop it before the control plane.
 func (cp *ControlPlane) Run(ctx context.Context, p Program) (*Running, error) {
 	c := &component{
-		name: p.Name, binary: p.Path, ports: make([]int, p.Ports), args: p.Args, probes: p.Probes,
+		name: p.Name, binary: p.Path, ports: make([]int, p.Ports), args: p.Args, env: p.Env, probes: p.Probes,
 		home: cp.directory.file(homeFolder), log: cp.LogFile(p.Name),
+	}
+	if c.probes == nil {
+		c.probes = func([]int) []string { return nil }
 	}
 	if err := cp.start(ctx, c); err != nil {
 		return nil, err
@@ -42,6 +53,17 @@ func (r *Running) PID() int { return r.process.pid() }
 
 // Done is closed when the program has ended.
 func (r *Running) Done() <-chan struct{} { return r.process.done }
+
+// Err says how it ended, once Done is closed; nil means well.
+func (r *Running) Err() error { return r.process.err }
+
+// Signal sends it a signal. That it has ended is no error.
+func (r *Running) Signal(s os.Signal) error {
+	if err := r.process.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signalling %s: %w", r.component.name, err)
+	}
+	return nil
+}
 
 // LogTail returns the end of what it printed.
 func (r *Running) LogTail() string { return tail(r.component.log) }

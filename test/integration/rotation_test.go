@@ -53,9 +53,9 @@ func (c *cluster) newFleet(t *testing.T, size int) *fleet {
 	}
 	service := balance(t, freeAddress())
 	for _, address := range addresses {
-		service.add(address)
+		service.Add(address)
 	}
-	url := service.listener.Addr().String()
+	url := service.Address()
 	f := &fleet{cluster: c, keys: map[string]bool{}, flags: []string{"--webhook-url=https://" + url, "--trust-overlap=5s", "--log-level=debug"}}
 	f.watchKeys(t)
 	for _, address := range addresses {

@@ -24,6 +24,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/test/balancer"
 )
 
 var walkSeed = flag.Uint64("walk-seed", 1, "seed of the random walk")
@@ -53,7 +54,7 @@ type walk struct {
 	random    *rand.Rand
 	written   int // operations
 	slots     [walkSlots]history
-	balancer  *balancer
+	balancer  *balancer.Balancer
 	replicas  []*process
 	down      int // the replica that was killed, -1 for none
 	outages   []outage
@@ -113,7 +114,7 @@ func (c *cluster) startWalk(t *testing.T) *walk {
 		t.Cleanup(func() { w.endAll(m.replica) })
 		w.replicas = append(w.replicas, m)
 		m.awaitReady(t)
-		w.balancer.add(m.webhook)
+		w.balancer.Add(m.webhook)
 	}
 	c.awaitLeader(t)
 	return w
@@ -228,7 +229,7 @@ func (w *walk) kill(t *testing.T) {
 	must(t, err)
 	begin := time.Now()
 	m.kill()
-	w.balancer.drop(m.webhook)
+	w.balancer.Drop(m.webhook)
 	w.outages = append(w.outages, outage{begin: begin, end: time.Now().Add(walkNotice)})
 	if strings.Contains(log, *lease.Spec.HolderIdentity) {
 		w.vacate(t)
@@ -253,7 +254,7 @@ func (w *walk) awaitReplica(t *testing.T) {
 	}
 	m := w.replicas[w.down]
 	m.awaitReady(t)
-	w.balancer.add(m.webhook)
+	w.balancer.Add(m.webhook)
 	w.down = -1
 }
 

@@ -1,0 +1,302 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	chosen  = flag.String("scenario", "", "what to run: ci, all, or names of scenarios, separated by commas")
+	verbose = flag.Bool("say", false, "say what goes on")
+)
+
+// size is how long a scenario goes on: a full one has the figures of the
+// promise, a short one is for every change.
+type size bool
+
+const (
+	short size = false
+	full  size = true
+)
+
+// of picks a number.
+func (s size) of(short, full int) int {
+	if s {
+		return full
+	}
+	return short
+}
+
+// scenario is one thing that goes wrong.
+type scenario struct {
+	name string
+	// points are those of the list of scenarios that it stands for.
+	points string
+	// ci says that it is among those for every change.
+	ci bool
+	// etcds is how many members etcd has; 0 means 1.
+	etcds int
+	// flags are those of the managers, if not the usual ones.
+	flags []string
+	// run breaks things. It returns when everything is well again.
+	run func(*run)
+}
+
+// run is one scenario under way.
+type run struct {
+	*testing.T
+	*world
+	size size
+	load *load
+
+	limits   limits
+	kills    []time.Time
+	problems []string
+	notes    []string
+}
+
+// limits are what is allowed to happen; the zero value is nothing.
+type limits struct {
+	failed int
+	// distrust says that API servers may say that they do not trust a certificate.
+	distrust bool
+	// unserved says that API servers may not answer.
+	unserved bool
+	// quiet says that there may be less load than ordinarily.
+	quiet bool
+	// mustFail says that the scenario shows that the harness can see failures.
+	mustFail bool
+}
+
+// problem is something that must not be.
+func (r *run) problem(format string, args ...any) {
+	r.problems = append(r.problems, fmt.Sprintf(format, args...))
+}
+
+// note is a figure for the line.
+func (r *run) note(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// tell says what goes on, if somebody wants to know.
+func (r *run) tell(format string, args ...any) {
+	if *verbose {
+		fmt.Fprintf(os.Stderr, "%s   "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
+	}
+}
+
+func TestChaos(t *testing.T) {
+	if *chosen == "" {
+		t.Skip("make chaos runs the scenarios")
+	}
+	selected, size := choose(t, *chosen)
+	for _, etcds := range []int{1, 3} {
+		var these []scenario
+		for _, s := range selected {
+			if max(1, s.etcds) == etcds {
+				these = append(these, s)
+			}
+		}
+		if len(these) > 0 {
+			t.Run(fmt.Sprintf("etcd x%d", etcds), func(t *testing.T) { runAll(t, etcds, these, size) })
+		}
+	}
+}
+
+func choose(t *testing.T, text string) ([]scenario, size) {
+	all := scenarios()
+	switch text {
+	case "all":
+		return all, size(!testing.Short())
+	case "ci":
+		return slices.DeleteFunc(all, func(s scenario) bool { return !s.ci }), short
+	}
+	var out []scenario
+	for name := range strings.SplitSeq(text, ",") {
+		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == name })
+		if i < 0 {
+			t.Fatalf("no scenario %q; there are %s", name, names(all))
+		}
+		out = append(out, all[i])
+	}
+	return out, size(!testing.Short())
+}
+
+func names(all []scenario) string {
+	var out []string
+	for _, s := range all {
+		out = append(out, s.name)
+	}
+	return strings.Join(out, ", ")
+}
+
+func runAll(t *testing.T, etcds int, these []scenario, size size) {
+	w, err := newWorld(t.Context(), etcds)
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(w.plane.LogTails())
+		}
+		w.close()
+	})
+	for _, s := range these {
+		if !t.Run(s.name, func(t *testing.T) { w.play(t, s, size) }) && t.Context().Err() != nil {
+			return
+		}
+	}
+}
+
+// play runs one scenario and prints its line.
+func (w *world) play(t *testing.T, s scenario, size size) {
+	w.reset(t, append(usual(), s.flags...))
+	w.awaitEnforced(t)
+	from := w.mark()
+	r := &run{T: t, world: w, size: size}
+	r.load = w.newLoad(t)
+	began := time.Now()
+	finished := false
+	defer func() {
+		r.load.stop()
+		if !finished {
+			r.problem("it did not come to its end")
+		}
+		r.report(s, from, time.Since(began))
+	}()
+	time.Sleep(2 * time.Second)
+	s.run(r)
+	time.Sleep(2 * time.Second)
+	finished = true
+}
+
+// report prints the line of a scenario.
+func (r *run) report(s scenario, from marks, took time.Duration) {
+	heard, err := r.hear(from)
+	if err != nil {
+		r.problem("%v", err)
+		heard = &testimony{}
+	}
+	requests := r.load.done
+	counts := map[outcome]int{}
+	wronglyAllowed, wronglyDenied := 0, 0
+	for _, q := range requests {
+		counts[q.outcome]++
+		switch {
+		case q.wrong && (q.outcome == allowed || q.outcome == unmarked):
+			wronglyAllowed++
+		case q.wrong:
+			wronglyDenied++
+		}
+	}
+	if len(r.kills) > 0 {
+		r.note("%d of them lost by %d kills", r.lost(), len(r.kills))
+		r.limits.failed += r.lost()
+	}
+	contradictions, distrust := heard.contradictions(requests), heard.distrust()
+	r.weigh(counts, contradictions, distrust, took)
+	if wronglyAllowed+wronglyDenied > 0 {
+		r.problem("%d requests got the wrong answer", wronglyAllowed+wronglyDenied)
+	}
+	for _, m := range r.all() {
+		if log := m.log(); strings.Contains(log, "\npanic: ") || strings.Contains(log, "DATA RACE") {
+			r.problem("%s panicked", m.name)
+		}
+	}
+	verdict := "held"
+	if r.limits.mustFail {
+		verdict = "failures seen, as they must be"
+	}
+	if len(r.problems) > 0 {
+		verdict = "NOT HELD: " + strings.Join(r.problems, "; ")
+	}
+	if n := counts[unserved]; n > 0 {
+		r.note("%d without an API server", n)
+	}
+	r.note("p99 %s", r.load.p99().Round(time.Millisecond))
+	r.note("%s", took.Round(time.Second))
+	fmt.Printf("%-28s %7d requests %4d failed %3d wrongly allowed %3d wrongly denied  %s (%s)\n",
+		s.name, len(requests), counts[failed], wronglyAllowed, wronglyDenied, verdict, strings.Join(r.notes, ", "))
+	if len(r.problems) > 0 {
+		r.Errorf("%s: %s\n%s\n%s", s.name, strings.Join(r.problems, "; "), strings.Join(r.load.said, "\n"), strings.Join(first(distrust, 5), ""))
+		for _, m := range r.all() {
+			log := m.log()
+			r.Logf("the log of %s ends with:\n%s", m.name, log[max(0, len(log)-6<<10):])
+		}
+	} else if *verbose {
+		fmt.Fprintln(os.Stderr, strings.Join(first(r.load.said, 3), "\n"))
+	}
+}
+
+// weigh compares what happened with what may happen.
+func (r *run) weigh(counts map[outcome]int, contradictions, distrust []string, took time.Duration) {
+	l := r.limits
+	if l.mustFail {
+		if counts[failed] == 0 || len(distrust) == 0 {
+			r.problem("nothing failed: the harness is blind")
+		}
+	} else {
+		if counts[failed] > l.failed {
+			r.problem("%d requests failed, at most %d may", counts[failed], l.failed)
+		}
+		if len(distrust) > 0 && !l.distrust {
+			r.problem("API servers did not trust a certificate %d times", len(distrust))
+		}
+	}
+	if counts[unserved] > 0 && !l.unserved {
+		r.problem("%d requests were not served by any API server", counts[unserved])
+	}
+	if len(contradictions) > 0 {
+		r.problem("the audit log contradicts %d answers: %s", len(contradictions), contradictions[0])
+	}
+	if want := int(took.Seconds() * rate / 2); len(r.load.done) < want && !l.quiet {
+		r.problem("%d requests were sent, which is less than half of the load", len(r.load.done))
+	}
+}
+
+func first(lines []string, n int) []string { return lines[:min(n, len(lines))] }
+
+// usual are the flags of managers. API servers here are behind by less than a
+// second, and rotations may follow each other that much faster.
+func usual() []string { return []string{"--trust-overlap=5s"} }
+
+// reset has three replicas with some flags run and be well.
+func (w *world) reset(t *testing.T, flags []string) {
+	t.Helper()
+	w.disturbed.Store(false)
+	w.mu.Lock()
+	w.flags = flags
+	w.mu.Unlock()
+	for i, m := range w.all() {
+		m.gateway.unset()
+		m.gateway.skew.Store(0)
+		m.gateway.delay.Store(0)
+		if i >= replicas || m.program != "" || m.leaving.Load() {
+			m.discard()
+		}
+	}
+	for len(w.all()) < replicas {
+		w.add(t)
+	}
+	for _, m := range w.all() {
+		if !m.ended() && !slices.Equal(m.flags, flags) {
+			m.kill()
+			<-m.running.Done()
+			w.vacate(t, m)
+		}
+		if m.ended() {
+			m.start(t)
+		}
+	}
+	w.awaitAll(t)
+	w.awaitSteady(t)
+}
+
+// TestMain exists for the flags to be parsed before anything runs.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(m.Run())
+}

@@ -1,0 +1,29 @@
+package chaos
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// Every scenario has a row in the documentation, and the other way round.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/chaos.md")
+	must(t, err)
+	_, table, _ := strings.Cut(string(text), "## The scenarios")
+	documented := map[string]bool{}
+	for line := range strings.Lines(table) {
+		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "`"); ok && strings.HasPrefix(line, "| `") {
+			documented[name] = true
+		}
+	}
+	for _, s := range scenarios() {
+		if !documented[s.name] {
+			t.Errorf("docs/chaos.md has no row for %s", s.name)
+		}
+		delete(documented, s.name)
+	}
+	for name := range documented {
+		t.Errorf("docs/chaos.md has a row for %s, which is no scenario", name)
+	}
+}

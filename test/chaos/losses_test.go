@@ -1,0 +1,277 @@
+package chaos
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// secretsDeleted deletes either Secret, and both, again and again.
+func secretsDeleted(r *run) {
+	ca, err := r.secret(r.Context(), caSecret)
+	must(r.T, err)
+	var longest time.Duration
+	for range r.size.of(2, 10) {
+		for _, names := range [][]string{{servingSecret}, {caSecret}, {caSecret, servingSecret}} {
+			for _, name := range names {
+				r.deleteSecret(r.T, name)
+			}
+			took := await(r.T, "the Secrets to be put back", func() error { return r.steady(r.Context()) })
+			longest = max(longest, took)
+			pause(r.T, time.Duration(r.size.of(2, 10))*time.Second) // writes are limited
+		}
+	}
+	after, err := r.secret(r.Context(), caSecret)
+	must(r.T, err)
+	if !bytes.Equal(ca.Data["tls.crt"], after.Data["tls.crt"]) {
+		r.problem("the CA has changed, although the leader knew it")
+	}
+	if longest > 5*time.Second {
+		r.problem("a Secret was away for %s", longest)
+	}
+	r.note("put back within %s", longest.Round(time.Millisecond))
+}
+
+// corruption damages a field of a Secret.
+type corruption struct {
+	name   string
+	damage func(field string, s *corev1.Secret)
+}
+
+func corruptions(r *run) []corruption {
+	set := func(value []byte) func(string, *corev1.Secret) {
+		return func(field string, s *corev1.Secret) { s.Data[field] = value }
+	}
+	weak, weakKey := rsaPair(r)
+	foreign, foreignKey := foreignPair(r, time.Now(), time.Hour)
+	expired, _ := foreignPair(r, time.Now().Add(-48*time.Hour), time.Hour)
+	pick := func(cert, key []byte) func(string, *corev1.Secret) {
+		return func(field string, s *corev1.Secret) {
+			if s.Data[field] = cert; strings.HasSuffix(field, ".key") {
+				s.Data[field] = key
+			}
+		}
+	}
+	return []corruption{
+		{"truncated", func(field string, s *corev1.Secret) { s.Data[field] = s.Data[field][:len(s.Data[field])/2] }},
+		{"emptied", set(nil)},
+		{"swapped", func(_ string, s *corev1.Secret) {
+			s.Data["tls.crt"], s.Data["tls.key"] = s.Data["tls.key"], s.Data["tls.crt"]
+		}},
+		{"somebody else's", pick(foreign, foreignKey)},
+		{"expired", set(expired)},
+		{"RSA of 1024 bits", pick(weak, weakKey)},
+		{"900 KiB of junk", set(bytes.Repeat([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 900<<10/58))},
+	}
+}
+
+// secretsCorrupted damages each field of either Secret in every way.
+func secretsCorrupted(r *run) {
+	before, err := r.secret(r.Context(), caSecret)
+	must(r.T, err)
+	cpu := r.cpu()
+	fields := map[string][]string{caSecret: {"tls.crt", "tls.key", "epoch"}, servingSecret: {"tls.crt", "tls.key", "ca.crt", "epoch", "trust-epoch"}}
+	n, longest := 0, time.Duration(0)
+	for _, c := range corruptions(r) {
+		for _, name := range []string{caSecret, servingSecret} {
+			for i, field := range fields[name] {
+				if r.size == short && (n+i)%3 != 0 {
+					continue
+				}
+				n++
+				r.change(r.T, name, func(s *corev1.Secret) { c.damage(field, s) })
+				took := await(r.T, fmt.Sprintf("%s to be mended, whose %s is %s", name, field, c.name), func() error { return r.steady(r.Context()) })
+				if longest = max(longest, took); took > 5*time.Second {
+					r.tell("%s, %s, %s: %s", c.name, name, field, took)
+				}
+				pause(r.T, time.Duration(r.size.of(1, 6))*time.Second) // writes are limited
+			}
+		}
+	}
+	after, err := r.secret(r.Context(), caSecret)
+	must(r.T, err)
+	if !bytes.Equal(before.Data["tls.crt"], after.Data["tls.crt"]) {
+		r.problem("the CA has changed, although the leader knew it")
+	}
+	r.note("%d corruptions, mended within %s, %s of CPU", n, longest.Round(time.Millisecond), (r.cpu() - cpu).Round(time.Millisecond))
+}
+
+func rsaPair(r *run) (cert, key []byte) {
+	k, err := rsa.GenerateKey(rand.Reader, 1024)
+	must(r.T, err)
+	return certificate(r, k.Public(), k, time.Now(), time.Hour), pemOf("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(k))
+}
+
+func foreignPair(r *run, from time.Time, lifetime time.Duration) (cert, key []byte) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(r.T, err)
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	must(r.T, err)
+	return certificate(r, k.Public(), k, from, lifetime), pemOf("PRIVATE KEY", der)
+}
+
+func certificate(r *run, public, private any, from time.Time, lifetime time.Duration) []byte {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "foreign"},
+		NotBefore: from, NotAfter: from.Add(lifetime),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		DNSNames: []string{serviceName + "." + systemNamespace + ".svc"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	must(r.T, err)
+	return pemOf("CERTIFICATE", der)
+}
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// killAll ends every replica, as the loss of their machines would.
+func (r *run) killAll() {
+	for _, m := range r.all() {
+		m.kill()
+		<-m.running.Done()
+	}
+}
+
+// longStop has what expires in a long stop be expired.
+func (r *run) longStop() {
+	must(r.T, r.admin().DeleteAllOf(r.Context(), &coordinationv1.Lease{}, client.InNamespace(systemNamespace)))
+}
+
+// reborn starts one replica after all have been killed and something has been
+// done, and tells how long after its start the first requests are answered.
+// What fails before that is not counted; the rest is as ever.
+func (r *run) reborn(limit time.Duration, meanwhile func()) {
+	r.limits.distrust = true
+	began := time.Now()
+	r.killAll()
+	meanwhile()
+	members := r.all()
+	up := time.Now()
+	members[0].start(r.T)
+	s := newSender(r.T, r.world)
+	var answered time.Duration
+	await(r.T, "an answer", func() error {
+		for server := range apiServers {
+			q := request{place: 20, server: server, verb: create, name: "bad-first"}
+			if o, text := s.attempt(r.Context(), &q, server); o != denied {
+				return fmt.Errorf("%s: %s", o, text)
+			}
+		}
+		answered = time.Since(up)
+		return nil
+	})
+	if answered > limit {
+		r.problem("the first good answer came after %s, later than %s", answered, limit)
+	}
+	// Every API server has to hear of every configuration.
+	await(r.T, "the configurations", func() error { return r.steady(r.Context()) })
+	for _, m := range members[1:] {
+		m.start(r.T)
+	}
+	r.awaitAll(r.T)
+	well := time.Now()
+	r.limits.failed += r.load.failedBetween(began, well)
+	r.note("first answer %s after a replica is started", answered.Round(100*time.Millisecond))
+	pause(r.T, 5*time.Second)
+}
+
+// everythingLost loses both Secrets and every memory of them.
+func everythingLost(r *run) {
+	r.reborn(15*time.Second, func() {
+		r.deleteSecret(r.T, caSecret)
+		r.deleteSecret(r.T, servingSecret)
+		r.longStop()
+	})
+}
+
+// oldCARestored puts the CA's Secret back as it was one and two epochs ago.
+func oldCARestored(r *run) {
+	for _, back := range []int{1, 2} {
+		old, err := r.secret(r.Context(), caSecret)
+		must(r.T, err)
+		for range back {
+			r.rotate(r.T)
+		}
+		before := r.epoch(r.T)
+		r.put(r.T, old)
+		took := await(r.T, "the epoch to recover", func() error {
+			if epoch := r.epoch(r.T); len(epoch) < len(before) || epoch < before && len(epoch) == len(before) {
+				return fmt.Errorf("epoch %s, it was %s", epoch, before)
+			}
+			return r.steady(r.Context())
+		})
+		r.note("%d back: recovered after %s", back, took.Round(100*time.Millisecond))
+	}
+}
+
+// bundlesEmptied has somebody fight about the bundles, once a second.
+func bundlesEmptied(r *run) {
+	r.limits.distrust = true // of those who were told to
+	values := [][]byte{{}, []byte("\n"), nil}
+	foreign, _ := foreignPair(r, time.Now(), time.Hour)
+	values[2] = foreign
+	from := r.mark()
+	var took []time.Duration
+	edits, inside := 0, 0
+	rounds := r.size.of(10, 300)
+	for i := range rounds {
+		began := time.Now()
+		edits += r.spoil(values[i%len(values)])
+		took = append(took, await(r.T, "the bundles to be mended", func() error { return r.steady(r.Context()) }))
+		// API servers hear of it a moment later.
+		pause(r.T, 300*time.Millisecond)
+		inside += r.load.failedBetween(began.Add(-100*time.Millisecond), time.Now())
+		// Whoever comes back within half a second of a repair is backed off from.
+		pause(r.T, max(400*time.Millisecond, time.Until(began.Add(time.Second))))
+	}
+	outside := r.load.failures() - inside
+	if outside > 0 {
+		r.problem("%d requests failed while all bundles were right", outside)
+	}
+	r.limits.failed = r.load.failures()
+	heard, err := r.hear(from)
+	must(r.T, err)
+	writes := len(slices.DeleteFunc(heard.writes, func(e auditv1.Event) bool {
+		return e.ObjectRef == nil || !strings.HasSuffix(e.ObjectRef.Resource, "webhookconfigurations")
+	}))
+	if p99 := percentile(took, 99); p99 > 2*time.Second {
+		r.problem("the bundles of all configurations were mended within %s, p99", p99)
+	}
+	if writes >= 2*edits {
+		r.problem("%d writes after %d edits", writes, edits)
+	}
+	r.note("%d edits, %d writes, all 50 mended within %s (p99)", edits, writes, percentile(took, 99).Round(time.Millisecond))
+}
+
+// spoil has every configuration have a bundle, and says how many it changed.
+func (r *run) spoil(bundle []byte) int {
+	configs, err := r.configs(r.Context())
+	must(r.T, err)
+	var edits atomic.Int64
+	workqueue.ParallelizeUntil(r.Context(), 8, len(configs), func(i int) {
+		setBundle(configs[i], bundle)
+		if r.admin().Update(r.Context(), configs[i]) == nil {
+			edits.Add(1)
+		}
+	})
+	return int(edits.Load())
+}

@@ -1,0 +1,117 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// There are 50 configurations: each policy is alone in its call groups, since
+// it has a namespace of its own, and some have one in either phase.
+const (
+	places         = 40
+	mutatingPlaces = 10
+	configurations = places + mutatingPlaces
+)
+
+func place(i int) string { return fmt.Sprintf("chaos-%02d", i) }
+
+func mutates(i int) bool { return i < mutatingPlaces }
+
+// policy refuses what is called bad in its namespace, and marks the rest in
+// some of them.
+func policy(i int) *v1alpha1.WebhookPolicy {
+	all := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete}
+	p := &v1alpha1.WebhookPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: place(i)},
+		Spec: v1alpha1.WebhookPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: place(i)}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: all,
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+				}}},
+			},
+			Validations: []admissionregistrationv1.Validation{{Expression: `!request.name.startsWith("bad")`, Message: "bad is not good"}},
+		},
+	}
+	if mutates(i) {
+		p.Spec.Mutations = []admissionregistrationv1.Mutation{{
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+			JSONPatch: &admissionregistrationv1.JSONPatch{
+				Expression: `request.operation == "DELETE" ? [] : [JSONPatch{op: "add", path: "/data/marked", value: "yes"}]`,
+			},
+		}}
+	}
+	return p
+}
+
+// applyPolicies makes the namespaces, what updates and deletions are about, and
+// then the policies.
+func (w *world) applyPolicies(ctx context.Context) error {
+	for i := range places {
+		objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: place(i)}}}
+		for _, name := range []string{"good-kept", "bad-kept"} {
+			objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: place(i), Name: name}, Data: map[string]string{"a": "b"}})
+		}
+		for _, o := range append(objects, policy(i)) {
+			if err := w.admins[0].Create(ctx, o); err != nil {
+				return fmt.Errorf("creating %s: %w", o.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// configs are the configurations of the policies.
+func (w *world) configs(ctx context.Context) ([]registration.Configuration, error) {
+	var out []registration.Configuration
+	var validate admissionregistrationv1.ValidatingWebhookConfigurationList
+	var mutate admissionregistrationv1.MutatingWebhookConfigurationList
+	ours := client.MatchingLabels{registration.LabelManagedBy: registration.ManagedBy}
+	if err := errors.Join(w.admin().List(ctx, &validate, ours), w.admin().List(ctx, &mutate, ours)); err != nil {
+		return nil, err
+	}
+	for i := range validate.Items {
+		out = append(out, &validate.Items[i])
+	}
+	for i := range mutate.Items {
+		out = append(out, &mutate.Items[i])
+	}
+	out = slices.DeleteFunc(out, func(c registration.Configuration) bool { return c.GetLabels()[registration.LabelPhase] == "" })
+	return out, nil
+}
+
+// awaitEnforced waits until both API servers refuse what is bad everywhere.
+func (w *world) awaitEnforced(t *testing.T) {
+	t.Helper()
+	await(t, "50 configurations", func() error {
+		configs, err := w.configs(t.Context())
+		if err == nil && len(configs) < configurations {
+			err = fmt.Errorf("there are %d", len(configs))
+		}
+		return err
+	})
+	s := newSender(t, w)
+	for i := range places {
+		for server := range apiServers {
+			await(t, "policy "+place(i), func() error {
+				r := request{place: i, server: server, verb: create, name: "bad-probe"}
+				if o, text := s.attempt(t.Context(), &r, server); o != denied {
+					return fmt.Errorf("%s: %s", o, text)
+				}
+				return nil
+			})
+		}
+	}
+}

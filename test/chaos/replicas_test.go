@@ -1,0 +1,139 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// replace has a new replica take the place of one, as a rolling update with
+// maxSurge 1 and maxUnavailable 0 does: the old one is told to end when the new
+// one is ready, and ends in its own time.
+func (r *run) replace(m *member) {
+	next := r.add(r.T)
+	next.start(r.T)
+	await(r.T, next.name+" to be ready", func() error {
+		if !r.service.Has(next.webhook) {
+			return fmt.Errorf("it gets no calls: %w", next.ready(r.Context()))
+		}
+		return nil
+	})
+	m.terminate(r.T)
+}
+
+// rollingUpdate replaces all replicas, again and again.
+func rollingUpdate(r *run) {
+	rounds, replaced := r.size.of(1, 20), 0
+	var going []*member
+	began := time.Now()
+	for i := range rounds {
+		for _, m := range r.all() {
+			if m.leaving.Load() {
+				continue
+			}
+			r.replace(m)
+			going = append(going, m)
+			replaced++
+			// Connections move to the new ones meanwhile.
+			pause(r.T, time.Second)
+		}
+		for _, m := range going {
+			m.remove(r.T)
+		}
+		going = nil
+		if r.size == full {
+			pause(r.T, time.Until(began.Add(time.Duration(i+1)*51*time.Second)))
+		}
+	}
+	r.note("%d replicas replaced", replaced)
+	if want := 100_000; r.size == full && r.load.count() < want {
+		r.problem("%d requests, want %d", r.load.count(), want)
+	}
+}
+
+// scaled scales from three replicas to one, and back, as the drain of nodes does.
+func scaled(r *run) {
+	for range r.size.of(1, 3) {
+		members := r.all()
+		for _, m := range members[1:] {
+			m.terminate(r.T)
+		}
+		for _, m := range members[1:] {
+			m.remove(r.T)
+		}
+		pause(r.T, 5*time.Second)
+		for range replicas - 1 {
+			r.add(r.T).start(r.T)
+		}
+		r.awaitAll(r.T)
+		pause(r.T, 5*time.Second)
+		r.replace(members[0])
+		members[0].remove(r.T)
+	}
+}
+
+// replicasKilled kills a replica every ten seconds. It is started again as
+// kubelet would.
+func replicasKilled(r *run) {
+	kills, most := r.size.of(2, 60), 0
+	for i := range kills {
+		at := time.Now()
+		m := r.all()[i%replicas]
+		r.kill(m)
+		m.restart(r.T)
+		pause(r.T, time.Until(at.Add(10*time.Second)))
+		r.awaitAll(r.T)
+		most = max(most, r.load.failedBetween(at.Add(-15*time.Second), time.Now()))
+	}
+	r.note("%d kills, %d failed at one at most", kills, most)
+}
+
+// replicaPartitioned takes the network of a replica away, in both directions.
+// API servers wait for it until a webhook's timeout, and the Service drops it.
+func replicaPartitioned(r *run) {
+	for i := range r.size.of(1, 3) {
+		m := r.all()[i]
+		at := time.Now()
+		m.gateway.relay.hold()
+		r.service.Hold(m.webhook)
+		took := await(r.T, m.name+" to be unready", func() error {
+			if r.service.Has(m.webhook) {
+				return fmt.Errorf("it gets calls")
+			}
+			return nil
+		})
+		dropped := time.Now()
+		pause(r.T, 20*time.Second)
+		r.service.Release(m.webhook)
+		m.gateway.relay.release()
+		r.awaitAll(r.T)
+		failed, of := r.load.failedBetween(at.Add(-10*time.Second), dropped), int(took.Seconds()*rate)
+		r.limits.failed += failed
+		if failed > of/2 {
+			r.problem("%d of about %d requests failed before it was dropped", failed, of)
+		}
+		r.note("dropped after %s, %d failed until then", took.Round(100*time.Millisecond), failed)
+	}
+}
+
+// lost is how many requests failed because of replicas that were killed: their
+// connection ended, and they were under way then, or came within a second of it.
+func (r *run) lost() int {
+	r.load.mu.Lock()
+	defer r.load.mu.Unlock()
+	n := 0
+	for _, q := range r.load.done {
+		if q.outcome == failed && q.broke && slices.ContainsFunc(r.kills, func(at time.Time) bool {
+			return q.sent.Before(at.Add(time.Second)) && q.answered.After(at)
+		}) {
+			n++
+		}
+	}
+	return n
+}
+
+// kill kills a replica on purpose.
+func (r *run) kill(m *member) {
+	r.kills = append(r.kills, time.Now())
+	m.kill()
+}
