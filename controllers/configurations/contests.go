@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,9 +20,10 @@ const (
 	// patience is how often a configuration is put right before it is called
 	// contested.
 	patience = 5
-	// hasty is how soon after a repair a change must come to be the work of
+	// hasty is how soon after a repair a change must be seen to be the work of
 	// somebody who watches. Only those are backed off from: what is changed now
-	// and then is put right at once, however often.
+	// and then is put right at once, however often, and however long the repair
+	// took.
 	hasty = 500 * time.Millisecond
 	// firstWait is doubled up to longestWait.
 	firstWait   = time.Second
@@ -35,6 +37,9 @@ const (
 type Contests struct {
 	gauge     *prometheus.GaugeVec
 	listeners single.Listeners
+	// shorten makes waits unequal. Who changes something each second, whatever
+	// happens to it, would else come just after a repair every time.
+	shorten func(time.Duration) time.Duration
 
 	mu    sync.Mutex
 	byKey map[key]*contest
@@ -43,10 +48,16 @@ type Contests struct {
 // contest is what is known of one configuration that had to be put right.
 type contest struct {
 	repairs int
-	last    time.Time // of the repairs
-	wait    time.Duration
-	rival   string // in words; empty until it is contested
+	last    time.Time     // of the repairs
+	seen    time.Time     // since when it has to be put right again; zero while it has not
+	wait    time.Duration // after the last repair, at the most
+	delay   time.Duration // what is made of it
+	rival   string        // in words; empty until it is contested
 }
+
+// hasty reports whether the change came so soon after the last repair that
+// somebody must have waited for that.
+func (c *contest) hasty() bool { return c.seen.Sub(c.last) < hasty }
 
 // unnamed is a rival who has left no name: managedFields tell who has set a
 // field, not who has emptied or deleted something.
@@ -59,8 +70,11 @@ func NewContests(registry prometheus.Registerer) *Contests {
 		Help: "1 for each generated configuration that somebody else keeps changing. Reported by the leader.",
 	}, []string{"configuration"})
 	registry.MustRegister(gauge)
-	return &Contests{gauge: gauge, byKey: map[key]*contest{}}
+	return &Contests{gauge: gauge, shorten: half, byKey: map[key]*contest{}}
 }
+
+// half takes up to a half off a duration.
+func half(d time.Duration) time.Duration { return d - rand.N(d/2+1) }
 
 // Contested says, in words and by the names of configurations, who keeps
 // changing them.
@@ -87,10 +101,17 @@ func (c *Contests) wait(k key, now time.Time) time.Duration {
 	if found == nil {
 		return 0
 	}
-	if found.repairs >= patience && found.wait == 0 && now.Sub(found.last) < hasty {
-		found.wait = firstWait
+	if found.seen.IsZero() {
+		found.seen = now
 	}
-	return max(0, found.last.Add(found.wait).Sub(now))
+	switch {
+	case !found.hasty():
+		found.wait, found.delay = 0, 0
+	case found.repairs >= patience && found.wait == 0:
+		found.wait = firstWait
+		found.delay = c.shorten(found.wait)
+	}
+	return max(0, found.last.Add(found.delay).Sub(now))
 }
 
 // repairing notes that a configuration is put right now, and reports whether it
@@ -103,12 +124,11 @@ func (c *Contests) repairing(k key, rival string, now time.Time) bool {
 		found = &contest{}
 		c.byKey[k] = found
 	}
-	switch since := now.Sub(found.last); {
-	case found.wait > 0 && since < found.wait+hasty:
+	if found.wait > 0 {
 		found.wait = min(2*found.wait, longestWait)
-	case since > 2*found.wait:
-		found.wait = 0
+		found.delay = c.shorten(found.wait)
 	}
+	found.seen = time.Time{}
 	found.repairs++
 	found.last = now
 	if found.repairs < patience || found.rival == rival || found.rival != "" && rival == unnamed {

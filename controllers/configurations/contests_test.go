@@ -27,19 +27,22 @@ func fight(c *Contests, reaction, period time.Duration) (repairs int, longest ti
 	return repairs, longest
 }
 
+func byAFifth(d time.Duration) time.Duration { return d * 4 / 5 }
+
 func TestWaitsGrowWithTheFight(t *testing.T) {
 	tests := map[string]struct {
 		reaction    time.Duration
 		wantRepairs [2]int // within an hour, at least and at most
 		wantLongest time.Duration
 	}{
-		"who watches is backed off from":        {reaction: 20 * time.Millisecond, wantRepairs: [2]int{60, 75}, wantLongest: longestWait},
+		"who watches is backed off from":        {reaction: 20 * time.Millisecond, wantRepairs: [2]int{75, 90}, wantLongest: longestWait * 4 / 5},
 		"who comes each second is put right":    {reaction: time.Second, wantRepairs: [2]int{3600, 3600}},
 		"who comes each 3 minutes is put right": {reaction: 3 * time.Minute, wantRepairs: [2]int{20, 20}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := NewContests(prometheus.NewRegistry())
+			c.shorten = byAFifth
 			repairs, longest := fight(c, tt.reaction, time.Hour)
 			if repairs < tt.wantRepairs[0] || repairs > tt.wantRepairs[1] {
 				t.Errorf("%d repairs in an hour, want %d", repairs, tt.wantRepairs)
@@ -54,6 +57,40 @@ func TestWaitsGrowWithTheFight(t *testing.T) {
 				t.Errorf("another configuration is contested by %q", got)
 			}
 		})
+	}
+}
+
+// A change each second, by the clock, is no fight, also where repairs were slow
+// for a while: what was taken for one has to be put right at once again.
+func TestSlowRepairsAreNoFight(t *testing.T) {
+	c := NewContests(prometheus.NewRegistry())
+	c.shorten = byAFifth
+	start := time.Unix(0, 0)
+	var repaired time.Time
+	for second := range 200 {
+		tick := start.Add(time.Duration(second) * time.Second)
+		if !repaired.Before(tick) {
+			continue // it has not been put right since the last change
+		}
+		left := c.wait(fought, tick)
+		if second > 120 && left > 0 {
+			t.Fatalf("after %d seconds, 20 of them slow, a change is left as it is for %v", second, left)
+		}
+		repaired = tick.Add(left)
+		if second < 20 {
+			repaired = repaired.Add(700 * time.Millisecond)
+		}
+		c.repairing(fought, unnamed, repaired)
+	}
+}
+
+func TestHalf(t *testing.T) {
+	for _, d := range []time.Duration{1, firstWait, longestWait} {
+		for range 100 {
+			if got := half(d); got < d/2 || got > d {
+				t.Fatalf("half(%v) = %v", d, got)
+			}
+		}
 	}
 }
 
