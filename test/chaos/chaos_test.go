@@ -42,7 +42,9 @@ type scenario struct {
 	// etcds is how many members etcd has; 0 means 1.
 	etcds int
 	// flags are those of the managers, if not the usual ones.
-	flags []string
+	flags func(size) []string
+	// wrongClocks says that the managers' clocks have to be settable.
+	wrongClocks bool
 	// run breaks things. It returns when everything is well again.
 	run func(*run)
 }
@@ -153,7 +155,17 @@ func runAll(t *testing.T, etcds int, these []scenario, size size) {
 
 // play runs one scenario and prints its line.
 func (w *world) play(t *testing.T, s scenario, size size) {
-	w.reset(t, append(usual(), s.flags...))
+	flags := usual()
+	if s.flags != nil {
+		flags = append(flags, s.flags(size)...)
+	}
+	program := w.program
+	if s.wrongClocks {
+		var err error
+		program, err = w.buildWrongClock(t.Context())
+		must(t, err)
+	}
+	w.reset(t, program, flags)
 	w.awaitEnforced(t)
 	from := w.mark()
 	r := &run{T: t, world: w, size: size}
@@ -193,8 +205,9 @@ func (r *run) report(s scenario, from marks, took time.Duration) {
 		}
 	}
 	if len(r.kills) > 0 {
-		r.note("%d of them lost by %d kills", r.lost(), len(r.kills))
-		r.limits.failed += r.lost()
+		lost, within := r.lost()
+		r.note("%d of them lost by %d kills, within %s", lost, len(r.kills), within.Round(time.Millisecond))
+		r.limits.failed += lost
 	}
 	contradictions, distrust := heard.contradictions(requests), heard.distrust()
 	r.weigh(counts, contradictions, distrust, took)
@@ -202,6 +215,9 @@ func (r *run) report(s scenario, from marks, took time.Duration) {
 		r.problem("%d requests got the wrong answer", wronglyAllowed+wronglyDenied)
 	}
 	for _, m := range r.all() {
+		if m.ended() && !m.crashed.Load() && !m.leaving.Load() {
+			r.problem("%s ended by itself: %v", m.name, m.running.Err())
+		}
 		if log := m.log(); strings.Contains(log, "\npanic: ") || strings.Contains(log, "DATA RACE") {
 			r.problem("%s panicked", m.name)
 		}
@@ -264,17 +280,17 @@ func first(lines []string, n int) []string { return lines[:min(n, len(lines))] }
 func usual() []string { return []string{"--trust-overlap=5s"} }
 
 // reset has three replicas with some flags run and be well.
-func (w *world) reset(t *testing.T, flags []string) {
+func (w *world) reset(t *testing.T, program string, flags []string) {
 	t.Helper()
 	w.disturbed.Store(false)
 	w.mu.Lock()
-	w.flags = flags
+	w.current, w.flags = program, flags
 	w.mu.Unlock()
 	for i, m := range w.all() {
 		m.gateway.unset()
 		m.gateway.skew.Store(0)
 		m.gateway.delay.Store(0)
-		if i >= replicas || m.program != "" || m.leaving.Load() {
+		if i >= replicas || m.leaving.Load() {
 			m.discard()
 		}
 	}
@@ -282,7 +298,7 @@ func (w *world) reset(t *testing.T, flags []string) {
 		w.add(t)
 	}
 	for _, m := range w.all() {
-		if !m.ended() && !slices.Equal(m.flags, flags) {
+		if !m.ended() && (m.program != program || !slices.Equal(m.flags, flags)) {
 			m.kill()
 			<-m.running.Done()
 			w.vacate(t, m)

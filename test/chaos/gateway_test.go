@@ -23,6 +23,7 @@ type gateway struct {
 	server  *http.Server
 	address string
 	relay   *relay // in front, can be held
+	prefers atomic.Int64
 	skew    atomic.Int64
 	delay   atomic.Int64
 
@@ -45,9 +46,10 @@ func newGateway(w *world, prefers int) (*gateway, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.plane.Config().CAData)
 	g := &gateway{}
+	g.prefers.Store(int64(prefers))
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			i := prefers
+			i := int(g.prefers.Load())
 			if !w.up[i].Load() {
 				i = (i + 1) % apiServers
 			}

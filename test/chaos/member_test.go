@@ -35,9 +35,8 @@ type member struct {
 	world   *world
 	name    string
 	gateway *gateway
-	program string // if not the world's
-	env     []string
-	flags   []string // of the world when it was started
+	program string   // that it was started with
+	flags   []string // likewise
 
 	webhook, health, metrics string // addresses
 	running                  *controlplane.Running
@@ -83,12 +82,8 @@ func (m *member) writeKubeconfig() error {
 // start starts the process of the replica, and has the Service follow it.
 func (m *member) start(t *testing.T, flags ...string) {
 	t.Helper()
-	program := m.world.program
-	if m.program != "" {
-		program = m.program
-	}
 	running, err := m.world.plane.Run(t.Context(), controlplane.Program{
-		Name: m.name, Path: program,
+		Name: m.name, Path: m.world.current,
 		Args: func([]int) []string {
 			return slices.Concat([]string{
 				"--kubeconfig=" + m.kubeconfig(),
@@ -99,10 +94,10 @@ func (m *member) start(t *testing.T, flags ...string) {
 				"--health-address=" + m.health,
 			}, m.world.flags, flags)
 		},
-		Env: append([]string{"POD_NAME=" + m.name, "GOMEMLIMIT=450MiB"}, m.env...),
+		Env: []string{"POD_NAME=" + m.name, "GOMEMLIMIT=450MiB", "WRONG_CLOCK=" + m.clock()},
 	})
 	must(t, err)
-	m.running, m.flags = running, slices.Clone(m.world.flags)
+	m.running, m.program, m.flags = running, m.world.current, slices.Clone(m.world.flags)
 	m.leaving.Store(false)
 	m.crashed.Store(false)
 	go m.follow(running)
@@ -119,8 +114,8 @@ func (m *member) follow(running *controlplane.Running) {
 			return
 		case <-time.After(probeEvery):
 		}
-		if m.leaving.Load() {
-			continue
+		if m.leaving.Load() || !m.world.up[0].Load() && !m.world.up[1].Load() {
+			continue // without an API server nobody can say who is ready
 		}
 		err := m.ready(context.Background())
 		switch known := m.world.service.Has(m.webhook); {

@@ -116,20 +116,29 @@ func replicaPartitioned(r *run) {
 	}
 }
 
+// burst is how long after a kill requests may come whose connection ends: those
+// that are sent before the Service knows. Ordinarily it is a fraction of it.
+const burst = 3 * time.Second
+
 // lost is how many requests failed because of replicas that were killed: their
-// connection ended, and they were under way then, or came within a second of it.
-func (r *run) lost() int {
+// connection ended, and they were under way then, or came soon after. It also
+// tells how long after.
+func (r *run) lost() (n int, longest time.Duration) {
 	r.load.mu.Lock()
 	defer r.load.mu.Unlock()
-	n := 0
 	for _, q := range r.load.done {
-		if q.outcome == failed && q.broke && slices.ContainsFunc(r.kills, func(at time.Time) bool {
-			return q.sent.Before(at.Add(time.Second)) && q.answered.After(at)
-		}) {
+		if q.outcome != failed || !q.broke {
+			continue
+		}
+		i := slices.IndexFunc(r.kills, func(at time.Time) bool {
+			return q.sent.Before(at.Add(burst)) && q.answered.After(at)
+		})
+		if i >= 0 {
 			n++
+			longest = max(longest, q.sent.Sub(r.kills[i]))
 		}
 	}
-	return n
+	return n, longest
 }
 
 // kill kills a replica on purpose.

@@ -3,7 +3,7 @@ package chaos
 // scenarios are in the order in which they run. docs/chaos.md has a row for each.
 func scenarios() []scenario {
 	return []scenario{
-		{name: "leaf-renewals", points: "1", ci: true, flags: []string{"--certificate-renew-after=5s"}, run: leafRenewals},
+		{name: "leaf-renewals", points: "1", ci: true, flags: quickRenewal, run: leafRenewals},
 		{name: "ca-rotations", points: "2", ci: true, run: caRotations},
 		{name: "ca-key-lost", points: "2", run: caKeyLost},
 		{name: "leader-killed", points: "3", ci: true, run: leaderKilled},
@@ -13,8 +13,15 @@ func scenarios() []scenario {
 		{name: "everything-lost", points: "8", ci: true, run: everythingLost},
 		{name: "leaf-expired-at-boot", points: "9", run: leafExpired},
 		{name: "ca-expired-at-boot", points: "9", run: caExpired},
-		{name: "bundles-emptied", points: "10, 30", ci: true, run: bundlesEmptied},
+		{name: "bundles-emptied", points: "10, 30", run: bundlesEmptied},
 		{name: "old-ca-restored", points: "11", run: oldCARestored},
+		{name: "clocks-wrong", points: "12", wrongClocks: true, run: clocksWrong},
+		{name: "apiservers-restarted", points: "13", run: apiServersRestarted},
+		{name: "apiservers-down", points: "14", run: apiServersDown},
+		{name: "etcd-slow", points: "14", run: etcdSlow},
+		{name: "etcd-killed", points: "14", etcds: 3, run: etcdKilled},
+		{name: "etcd-without-quorum", points: "14", etcds: 3, run: etcdWithoutQuorum},
+		{name: "stalled-watch", points: "15", flags: realOverlap, run: stalledWatch},
 		{name: "rolling-update", points: "16", ci: true, run: rollingUpdate},
 		{name: "scaled", points: "17", run: scaled},
 		{name: "replicas-killed", points: "18", run: replicasKilled},
@@ -22,3 +29,7 @@ func scenarios() []scenario {
 		{name: "broken-rotation", points: "none: the harness itself", ci: true, run: brokenRotation},
 	}
 }
+
+func quickRenewal(size) []string { return []string{"--certificate-renew-after=5s"} }
+
+func realOverlap(s size) []string { return []string{"--trust-overlap=" + s.overlap().String()} }

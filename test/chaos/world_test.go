@@ -81,7 +81,8 @@ type world struct {
 
 	mu      sync.Mutex
 	members []*member
-	flags   []string // of managers that are started
+	current string   // program of managers that are started
+	flags   []string // theirs
 	serial  int
 }
 
