@@ -17,6 +17,7 @@ type flood struct {
 	dialer       net.Dialer
 	address      string
 	size, opened int
+	held         []net.Conn
 }
 
 // newFlood prepares for so many connections, or for as many as may be open. Go has raised the limit as far as it goes.
@@ -32,6 +33,7 @@ func newFlood(tb testing.TB, address, from string, size int) *flood {
 	}
 	f := &flood{address: address, size: min(size, int(files.Cur)-others)}
 	f.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	tb.Cleanup(f.close)
 	return f
 }
 
@@ -44,9 +46,42 @@ func (f *flood) open(tb testing.TB, n int, beginning string) {
 			tb.Fatalf("after %d connections: %v", f.opened, err)
 		}
 		f.opened++
-		tb.Cleanup(func() { c.Close() })
+		f.held = append(f.held, c)
 		_, _ = io.WriteString(c, beginning) // which it may have been cut off from
 	}
+}
+
+func (f *flood) close() {
+	for _, c := range f.held {
+		_ = c.Close()
+	}
+}
+
+// goOn opens connections in place of the oldest ones, 2,000 a second, until it is told to stop.
+func (f *flood) goOn(tb testing.TB) (stop func()) {
+	tb.Helper()
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+			for range 20 {
+				_ = f.held[0].Close()
+				f.held = f.held[1:]
+				c, err := f.dialer.DialContext(tb.Context(), "tcp", f.address)
+				if err != nil {
+					tb.Errorf("opening one more: %v", err)
+					return
+				}
+				f.held = append(f.held, c)
+			}
+		}
+	}()
+	return func() { close(quit); <-ended }
 }
 
 // TestFlood opens as many connections as the machine lets it, up to 10,000, and leaves them half open: without a
