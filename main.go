@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,6 +57,7 @@ func command(args []string) error {
 	}
 	ctrl.SetLogger(log)
 	klog.SetLogger(log.WithName("client-go"))
+	limitMemory(memlimit.FromCgroup, log)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return run(ctx, o, log)

@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/go-logr/logr"
 )
 
 const (
@@ -21,6 +24,23 @@ const (
 	defaultGrowth = 100
 	tuneEvery     = time.Second
 )
+
+// ofLimit is the part of the container's memory that the heap may have: the rest
+// is for stacks, the program itself, and what the runtime does not count.
+const ofLimit = 0.88
+
+// limitMemory has the garbage collector work harder near the limit of the
+// container's memory, before the kernel ends the process. It follows the limit,
+// whatever that is; GOMEMLIMIT, where it is set, counts instead. Without either
+// there is no limit.
+func limitMemory(container memlimit.Provider, log logr.Logger) {
+	limit, err := memlimit.Set(memlimit.WithProvider(container), memlimit.WithRatio(ofLimit))
+	if err != nil {
+		log.Info("the container's limit of memory is not known", "reason", err.Error())
+		return
+	}
+	log.Info("memory", "limit", limit)
+}
 
 // tuneCollector adapts the garbage collector to how much lives on the heap,
 // until ctx ends. A limit of memory instead would collect without a pause once

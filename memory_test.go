@@ -1,6 +1,45 @@
 package main
 
-import "testing"
+import (
+	"errors"
+	"math"
+	"os"
+	"runtime/debug"
+	"testing"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/go-logr/logr"
+)
+
+func TestLimitMemory(t *testing.T) {
+	tests := map[string]struct {
+		container   memlimit.Provider
+		environment string
+		want        int64
+	}{
+		"of the container":       {container: memlimit.Limit(1000 << 20), want: 880 << 20},
+		"no limit":               {container: func() (uint64, error) { return 0, memlimit.ErrNoLimit }, want: math.MaxInt64},
+		"not known":              {container: func() (uint64, error) { return 0, errors.New("no cgroups") }, want: 123 << 20},
+		"said by the Deployment": {container: memlimit.Limit(1000 << 20), environment: "123MiB", want: 123 << 20},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GOMEMLIMIT", tc.environment)
+			if tc.environment == "" {
+				if err := os.Unsetenv("GOMEMLIMIT"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// As the runtime has it, which reads the environment at the start.
+			before := debug.SetMemoryLimit(123 << 20)
+			defer debug.SetMemoryLimit(before)
+			limitMemory(tc.container, logr.Discard())
+			if got := debug.SetMemoryLimit(-1); got != tc.want {
+				t.Errorf("the limit is %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
 
 func TestGrowth(t *testing.T) {
 	tests := map[string]struct {
