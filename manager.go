@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -153,7 +154,7 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 
 func newManager(config *rest.Config, o options.Options, log logr.Logger, metrics metricsserver.Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme, certmanager.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("adding to the scheme: %w", err)
 		}
@@ -201,9 +202,30 @@ func (r *replica) addCertificates() error {
 		Log:         r.log.WithName("certificates"),
 		Registerer:  ctrlmetrics.Registry,
 	}
+	if o.Source, err = r.certificateSource(o); err != nil {
+		return err
+	}
 	r.watcher = certificates.NewWatcher(r.client, o)
 	r.keeper = certificates.NewKeeper(r.client, r.watcher, o)
 	return r.manager.Add(r.watcher)
+}
+
+// certificateSource is who issues the serving certificate; nil is Ostiary.
+func (r *replica) certificateSource(o certificates.Options) (*certificates.Source, error) {
+	issuer, ok, err := r.options.Issuer()
+	switch {
+	case err != nil:
+		return nil, err
+	case ok:
+		return &certificates.Source{Secret: options.CertificateName, Request: &certificates.Request{
+			Client: r.manager.GetClient(), Live: r.manager.GetAPIReader(),
+			Namespace: o.Namespace, Name: options.CertificateName,
+			Issuer: certificates.Issuer(issuer), ServerNames: o.ServerNames, Lifetimes: o.Lifetimes,
+		}}, nil
+	case r.options.CertificateSecret != "":
+		return &certificates.Source{Secret: r.options.CertificateSecret}, nil
+	}
+	return nil, nil
 }
 
 // published is what the configurations say to API servers about Ostiary.
@@ -419,6 +441,8 @@ func (r *replica) addLeader() error {
 		Warnings: r.warnings,
 		Gate:     gate,
 		Proof:    r.prober,
+
+		Certificate: r.keeper,
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -45,7 +45,8 @@ type Keeper struct {
 	// published is since when the configurations have carried which bundle.
 	published publication
 	// said is what was last waited for.
-	said string
+	said   string
+	source sourceState
 }
 
 // NewKeeper returns a Keeper that does nothing until Run. What the watcher of
@@ -77,7 +78,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer group.Wait()
 	defer cancel()
 	wake := make(chan struct{}, 1)
-	for _, name := range []string{k.options.SecretNames.CA, k.options.SecretNames.Serving} {
+	for _, name := range k.options.watched() {
 		if _, err := k.options.watchSecret(ctx, &group, k.client, name, wake); err != nil {
 			return err
 		}
@@ -88,6 +89,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	k.published = publication{} // nobody has looked since the last term
 	k.loop(ctx, wake)
+	k.source.block("") // another replica knows now
 	return nil
 }
 
@@ -175,8 +177,12 @@ func (k *Keeper) step(ctx context.Context) (pki.Action, error) {
 	o := k.options
 	action := pki.Next(found.state, seen, o.ServerNames, o.Lifetimes)
 	k.metrics.observed(found.state, seen)
+	amiss := k.judge(found, seen)
 	if action.Kind == pki.Wait {
 		k.waits(found, action)
+		if soon := seen.Clocks.Now().Add(sourceLook); amiss && action.At.After(soon) {
+			action.At = soon
+		}
 		return action, nil
 	}
 	if found.damage != nil {
@@ -196,7 +202,9 @@ func (k *Keeper) step(ctx context.Context) (pki.Action, error) {
 type found struct {
 	ca, serving *corev1.Secret // nil: does not exist
 	state       pki.State
-	damage      error // what cannot be read
+	damage      error        // what cannot be read
+	offer       *pki.Offer   // nil: nobody else issues
+	hindrance   *sourceError // why they do not
 }
 
 func (k *Keeper) fetch(ctx context.Context) (found, error) {
@@ -206,6 +214,9 @@ func (k *Keeper) fetch(ctx context.Context) (found, error) {
 		return found{}, err
 	}
 	if f.serving, err = k.get(ctx, k.options.SecretNames.Serving); err != nil {
+		return found{}, err
+	}
+	if f.offer, f.hindrance, err = k.offer(ctx); err != nil {
 		return found{}, err
 	}
 	var caErr, servingErr error

@@ -83,7 +83,7 @@ func (m *metrics) served(held pki.Held) {
 		return
 	}
 	m.lifetime("leaf", leaf)
-	if ca := held.Serving.Bundle.Issuer(leaf); ca != nil {
+	if ca := held.Serving.Bundle.Anchor(held.Presented()); ca != nil {
 		m.lifetime("ca", ca)
 	}
 }
@@ -111,6 +111,8 @@ type keeperMetrics struct {
 	replicas *prometheus.GaugeVec
 	stale    prometheus.Gauge
 	writes   *prometheus.CounterVec
+	problem  *prometheus.GaugeVec
+	offer    *prometheus.GaugeVec
 }
 
 func newKeeperMetrics() *keeperMetrics {
@@ -135,6 +137,14 @@ func newKeeperMetrics() *keeperMetrics {
 			Name: "ostiary_certificate_writes_total",
 			Help: "Writes of the two Secrets, by what was done: CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle or Retire. Reported by the leader.",
 		}, []string{"action"}),
+		problem: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_source_problem",
+			Help: "1 for what is wrong with the certificate that cert-manager or somebody else issues, absent where Ostiary issues its own: missing, forbidden, not_installed (cert-manager), refused (its Certificate), issuing (nothing is wrong yet), failed, expiring (and not replaced), or encoding, key, names, usage, validity or chain, as of the Secret's content. Reported by the leader.",
+		}, []string{"reason"}),
+		offer: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ostiary_certificate_source_expiry_timestamp_seconds",
+			Help: "When the certificate that cert-manager or somebody else issues expires, in seconds since 1970; absent where there is none, or Ostiary issues its own. Reported by the leader.",
+		}, nil),
 	}
 	for _, kind := range pki.Kinds() {
 		m.writes.WithLabelValues(string(kind))
@@ -143,7 +153,18 @@ func newKeeperMetrics() *keeperMetrics {
 }
 
 func (m *keeperMetrics) register(r prometheus.Registerer) (func(), error) {
-	return register(r, m.phase, m.epoch, m.replicas, m.stale, m.writes)
+	return register(r, m.phase, m.epoch, m.replicas, m.stale, m.writes, m.problem, m.offer)
+}
+
+// offered tells of the leaf that somebody else issues, which may be nil.
+func (m *keeperMetrics) offered(problem string, leaf *x509.Certificate) {
+	for _, reason := range sourceReasons() {
+		m.problem.WithLabelValues(reason).Set(truth(reason == problem))
+	}
+	m.offer.Reset()
+	if leaf != nil {
+		m.offer.WithLabelValues().Set(float64(leaf.NotAfter.Unix()))
+	}
 }
 
 func (m *keeperMetrics) observed(s pki.State, o pki.Observed) {

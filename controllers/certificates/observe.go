@@ -27,6 +27,7 @@ func (k *Keeper) observe(ctx context.Context, f found) (pki.Observed, error) {
 	seen := pki.Observed{
 		Clocks:  o.clocks(),
 		Request: request(f.ca),
+		Offer:   f.offer,
 		Memory:  pki.State{CA: k.remember(f.state.CA), Serving: k.watcher.holds().Serving},
 	}
 	published, err := o.Published(ctx)

@@ -53,6 +53,9 @@ type Options struct {
 	ServerNames ServerNames
 	// Lifetimes say how long certificates live; zero fields have defaults.
 	Lifetimes pki.Config
+	// Source is where the leaf comes from; nil means that Ostiary has a CA of its
+	// own.
+	Source *Source
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 	// Log gets a line for every change and every refusal.
@@ -88,6 +91,7 @@ func (o Options) withDefaults() Options {
 	o.SecretNames.CA = cmp.Or(o.SecretNames.CA, defaultCAName)
 	o.SecretNames.Serving = cmp.Or(o.SecretNames.Serving, defaultServingName)
 	o.Lifetimes = o.Lifetimes.WithDefaults()
+	o.Lifetimes.Foreign = o.Source != nil
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -113,7 +117,7 @@ func (o Options) validate() error {
 	if err := errors.Join(o.ServerNames.Validate(), o.Lifetimes.Validate()); err != nil {
 		return fmt.Errorf("keeping certificates: %w", err)
 	}
-	return nil
+	return o.validateSource()
 }
 
 // now is the wall clock. Without the monotonic part, the time that passed

@@ -65,6 +65,18 @@ func readPair(s *corev1.Secret) (pki.Pair, error) {
 	return pair, nil
 }
 
+// readCA reads a CA, whose key somebody else may keep.
+func readCA(s *corev1.Secret) (pki.Pair, error) {
+	if len(s.Data[keyField]) > 0 || len(s.Data[chainField]) == 0 {
+		return readPair(s)
+	}
+	ca, err := readOne(s, chainField)
+	if err != nil {
+		return pki.Pair{}, err
+	}
+	return pki.NewRoot(ca), nil
+}
+
 func readBundle(s *corev1.Secret) (pki.Bundle, error) {
 	bundle, err := pki.ParseBundle(s.Data[bundleField])
 	if err != nil {
@@ -119,7 +131,7 @@ func readAuthority(s *corev1.Secret) (pki.Authority, error) {
 	}
 	var a pki.Authority
 	var errs [5]error
-	a.Pair, errs[0] = readPair(s)
+	a.Pair, errs[0] = readCA(s)
 	a.Previous, errs[1] = readOne(s, previousField)
 	a.Bridge, errs[2] = readOne(s, bridgeField)
 	a.Settled, errs[3] = readSettled(s)
@@ -205,10 +217,13 @@ func pairData(p pki.Pair, epoch int64) (map[string][]byte, error) {
 	if p.IsZero() {
 		return data, nil
 	}
+	if data[chainField] = p.CertificatePEM(); !p.HasKey() {
+		return data, nil
+	}
 	key, err := p.KeyPEM()
 	if err != nil {
 		return nil, err
 	}
-	data[chainField], data[keyField] = p.CertificatePEM(), key
+	data[keyField] = key
 	return data, nil
 }

@@ -65,6 +65,14 @@ type Backends interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
+// Certificate knows why there is no certificate to register webhooks with.
+type Certificate interface {
+	// Blocked is empty while there is one, or nobody needs to do anything.
+	Blocked() string
+	// Subscribe gives a channel that receives after each change.
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // Proof knows whether API servers reach Ostiary.
 type Proof interface {
 	Verdict(phase registration.Phase) canary.Verdict
@@ -78,6 +86,8 @@ type beside struct {
 	kept string
 	// lags says which replica has not loaded a resource version. It may be nil.
 	lags func(version string) string
+	// blocked says why there is no certificate to register webhooks with.
+	blocked string
 	// proof is the verdict about the phases that the policy is called in, nil
 	// where nobody asks.
 	proof *canary.Verdict
@@ -132,6 +142,9 @@ func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) besi
 		if c := report.Lack; c != nil {
 			b.lack = lack{reason: c.Reason, message: c.Message, passing: report.Passing}
 		}
+	}
+	if r.Certificate != nil {
+		b.blocked = r.Certificate.Blocked()
 	}
 	if r.Proof != nil && p.Spec.Backend == nil {
 		b.proof = r.verdict(&p.Spec)
@@ -224,6 +237,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	}
 	if r.Contests != nil {
 		go follow(r.Contests.Subscribe(ctx))
+	}
+	if r.Certificate != nil {
+		go follow(r.Certificate.Subscribe(ctx))
 	}
 	if r.Proof != nil {
 		go follow(r.Proof.Subscribe(ctx))

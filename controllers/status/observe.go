@@ -67,6 +67,7 @@ type facts struct {
 	inForce    int64  // the generation that is registered, or to be
 	contested  string // who keeps changing what is registered
 	kept       string // which replica has not loaded it
+	blocked    string // why there is no certificate
 	proof      *canary.Verdict
 	held       bool   // at failurePolicy Ignore
 	panicked   string // which replica does not evaluate it
@@ -101,6 +102,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) (facts, []v1alpha1.WebhookReference) {
 	f, refs := look(p, state)
 	f.lack, f.kept, f.proof, f.panicked = beside.lack, beside.kept, beside.proof, beside.quarantined
+	f.blocked = beside.blocked
 	if state != nil {
 		f.contested = beside.contested(p.Name, state.Plan)
 	}
@@ -234,6 +236,9 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, carried(p, f, refs)
 	case f.waiting:
 		c.Reason, c.Message = ReasonNoCertificate, "waiting for the certificate that the API server is to trust"
+		if f.blocked != "" {
+			c.Message += ": " + f.blocked
+		}
 	case f.kept != "":
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.kept
 	}

@@ -58,6 +58,8 @@ type Reconciler struct {
 	Contests Contests
 	// Warnings say what is risky about a policy. Nil is allowed.
 	Warnings func(*v1alpha1.WebhookPolicy) []string
+	// Certificate may be nil: then nothing is told of why there is none.
+	Certificate Certificate
 	// Proof may be nil: then policies have no condition Effective.
 	Proof Proof
 	// Gate may be nil: then nothing waits for replicas.
@@ -146,7 +148,7 @@ func lookAgain(s v1alpha1.WebhookPolicyStatus) ctrl.Result {
 // where something is still being read, which may take as long as it likes.
 func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) bool {
 	f, _ := look(p, state)
-	passing := f.waiting || beside.lack.passing || beside.proof != nil && beside.proof.Reason == canary.ReasonNotProven
+	passing := f.waiting && beside.blocked == "" || beside.lack.passing || beside.proof != nil && beside.proof.Reason == canary.ReasonNotProven
 	registered := f.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
 	return f.loaded && (!passing || registered || p.Status.ObservedGeneration != p.Generation)
 }

@@ -29,6 +29,11 @@ func (o *Options) validateCallers() field.ErrorList {
 	}
 	errs = append(errs, callerSecret("--caller-token-secret", o.CallerTokenSecret)...)
 	errs = append(errs, callerSecret("--caller-basic-secret", o.CallerBasicSecret)...)
+	for flag, name := range map[string]string{"--caller-token-secret": o.CallerTokenSecret, "--caller-basic-secret": o.CallerBasicSecret} {
+		if name != "" && name == o.CertificateSecret {
+			errs = append(errs, field.Invalid(field.NewPath(flag), name, "give another Secret than --certificate-secret: its public parts would be credentials"))
+		}
+	}
 	if o.CallerTokenSecret != "" && o.CallerTokenSecret == o.CallerBasicSecret {
 		errs = append(errs, field.Invalid(field.NewPath("--caller-basic-secret"), o.CallerBasicSecret, "give another Secret than --caller-token-secret: each of its fields would be a token"))
 	}
@@ -45,7 +50,7 @@ func callerSecret(flag, name string) field.ErrorList {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return field.ErrorList{field.Invalid(path, name, "give the name of a Secret: "+strings.Join(problems, ", "))}
 	}
-	if slices.Contains([]string{"ostiary-ca", "ostiary-serving", "ostiary-backend-ca"}, name) {
+	if slices.Contains(ownSecrets(), name) {
 		return field.ErrorList{field.Invalid(path, name, "give a Secret of its own: this one holds certificates")}
 	}
 	return nil

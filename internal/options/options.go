@@ -52,6 +52,10 @@ type Options struct {
 	Load Load
 	// Certificates say how long certificates live; zero fields have defaults.
 	Certificates pki.Config
+	// CertManagerIssuer and CertificateSecret say who issues the serving
+	// certificate, if Ostiary does not.
+	CertManagerIssuer string
+	CertificateSecret string
 	// ClientCA, ClientNames and the two Secrets say who may call. With none of
 	// them everybody may.
 	ClientCA          string
@@ -93,6 +97,8 @@ func (o *Options) bindCertificates(f *pflag.FlagSet) {
 	f.DurationVar(&c.LeafLifetime, "certificate-lifetime", d.LeafLifetime, "how long a new serving certificate is valid")
 	f.DurationVar(&c.LeafRenewAfter, "certificate-renew-after", 0, "age at which the serving certificate is replaced; default: two thirds of its lifetime")
 	f.DurationVar(&c.Backdate, "certificate-backdate", d.Backdate, "how far in the past new certificates begin to be valid, for API servers whose clock is behind; at most 24h")
+	f.StringVar(&o.CertManagerIssuer, "cert-manager-issuer", "", "issuer of cert-manager that signs the serving certificate instead of Ostiary, kind/name or kind.group/name, as ClusterIssuer/internal; an Issuer has to be in Ostiary's namespace")
+	f.StringVar(&o.CertificateSecret, "certificate-secret", "", "Secret in Ostiary's namespace with a serving certificate that somebody else keeps: tls.crt, tls.key and ca.crt; Ostiary never writes it")
 	f.DurationVar(&c.Overlap, "trust-overlap", d.Overlap, "how long API servers may be behind with a change of a webhook configuration; they resynchronise every 10m")
 }
 
@@ -113,6 +119,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.validateLoad()...)
 	errs = append(errs, o.validateEndpoint()...)
 	errs = append(errs, o.validateCertificates()...)
+	errs = append(errs, o.validateSource()...)
 	errs = append(errs, o.validateCallers()...)
 	return errs.ToAggregate()
 }
@@ -129,7 +136,9 @@ func (o *Options) validateDrain() field.ErrorList {
 
 func (o *Options) validateCertificates() field.ErrorList {
 	var invalid *pki.ConfigError
-	if err := o.Certificates.WithDefaults().Validate(); errors.As(err, &invalid) {
+	config := o.Certificates.WithDefaults()
+	config.Foreign = o.Foreign()
+	if err := config.Validate(); errors.As(err, &invalid) {
 		return field.ErrorList{field.Invalid(field.NewPath(certificateFlag(invalid.Field)), invalid.Value.String(), invalid.Detail)}
 	}
 	return nil

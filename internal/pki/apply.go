@@ -31,11 +31,14 @@ func Apply(s State, a Action, o Observed, names Names, c Config, random io.Reade
 }
 
 func (s State) nextAuthority(a Action, o Observed, names Names, c Config, random io.Reader) (Authority, error) {
+	epoch := min(max(s.CA.Epoch, o.epoch(s)), MaxEpoch-1) + 1
+	if o.Offer != nil {
+		return s.adopt(o, names, epoch)
+	}
 	ca, err := newCA(names, c, o.Clocks, random)
 	if err != nil {
 		return Authority{}, fmt.Errorf("creating a CA: %w", err)
 	}
-	epoch := min(max(s.CA.Epoch, o.epoch(s)), MaxEpoch-1) + 1
 	next := Authority{Pair: ca, Epoch: epoch, Answered: o.Request}
 	if !a.Bridged {
 		next.Previous = s.stillNeeded(o)
@@ -49,7 +52,7 @@ func (s State) nextAuthority(a Action, o Observed, names Names, c Config, random
 }
 
 func (s State) newServing(o Observed, names Names, c Config, random io.Reader) (Serving, error) {
-	leaf, err := newLeaf(s.CA, names, c, o.Clocks, random)
+	leaf, err := s.leaf(o, names, c, random)
 	if err != nil {
 		return Serving{}, fmt.Errorf("issuing a leaf: %w", err)
 	}
@@ -58,6 +61,14 @@ func (s State) newServing(o Observed, names Names, c Config, random io.Reader) (
 		return Serving{}, fmt.Errorf("checking the new leaf: %w", err)
 	}
 	return Serving{Pair: leaf, Bundle: bundle, Epoch: s.CA.Epoch, TrustEpoch: s.CA.Epoch}, nil
+}
+
+// leaf is a new one, or that of somebody else.
+func (s State) leaf(o Observed, names Names, c Config, random io.Reader) (Pair, error) {
+	if o.Offer != nil {
+		return o.Offer.Pair, nil
+	}
+	return newLeaf(s.CA, names, c, o.Clocks, random)
 }
 
 // withOwnLeaf is what this process serves, with the newer of the two bundles.

@@ -44,11 +44,17 @@ func canonicalRoots(roots []*x509.Certificate) []*x509.Certificate {
 	return slices.CompactFunc(slices.SortedFunc(slices.Values(roots), byEncoding), (*x509.Certificate).Equal)
 }
 
+// checkIsCA reports whether the certificate is one to trust: a CA, or one that
+// vouches for itself alone.
 func checkIsCA(c *x509.Certificate) error {
-	if !c.BasicConstraintsValid || !c.IsCA {
-		return reject(ReasonUsage, fmt.Errorf("certificate %s is not a CA", Serial(c)))
+	if c.BasicConstraintsValid && c.IsCA || selfSigned(c) {
+		return nil
 	}
-	return nil
+	return reject(ReasonUsage, fmt.Errorf("certificate %s is not a CA", Serial(c)))
+}
+
+func selfSigned(c *x509.Certificate) bool {
+	return bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) == nil
 }
 
 // ParseBundle reads a bundle from PEM.
@@ -74,6 +80,18 @@ func (b Bundle) Issuer(c *x509.Certificate) *x509.Certificate {
 		if c.CheckSignatureFrom(root) == nil {
 			return root
 		}
+	}
+	return nil
+}
+
+// Anchor returns the root that a pair is verified with: the one that signed it,
+// or that its chain leads to; nil if there is none.
+func (b Bundle) Anchor(p Pair) *x509.Certificate {
+	if root := b.Issuer(p.Certificate()); root != nil {
+		return root
+	}
+	if i := slices.IndexFunc(b.roots, p.leadsTo); i >= 0 {
+		return b.roots[i]
 	}
 	return nil
 }

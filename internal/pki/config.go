@@ -48,6 +48,9 @@ type Config struct {
 	// Backdate is how far NotBefore lies in the past, so that a verifier whose
 	// clock is behind accepts a fresh certificate.
 	Backdate time.Duration
+	// Foreign says that somebody else issues the certificates. Then only
+	// LeafLifetime, LeafRenewAfter and Overlap mean anything.
+	Foreign bool
 }
 
 // WithDefaults returns the configuration with every zero field filled in. A CA
@@ -80,15 +83,23 @@ func (c Config) Validate() error {
 		{Field: "LeafRenewAfter", Value: c.LeafRenewAfter},
 		{Field: "Overlap", Value: c.Overlap},
 	} {
-		if f.Value < minPeriod {
+		if f.Value < minPeriod && !(c.Foreign && f.Field == "CARenewAfter") {
 			return &ConfigError{f.Field, f.Value, fmt.Sprintf("make it at least %s", minPeriod)}
 		}
 	}
-	if c.CALifetime-c.CARenewAfter < minPeriod {
-		return &ConfigError{"CALifetime", c.CALifetime, fmt.Sprintf("make it at least %s longer than the age of replacement, %s", minPeriod, c.CARenewAfter)}
-	}
 	if c.LeafLifetime-c.LeafRenewAfter < minPeriod {
 		return &ConfigError{"LeafLifetime", c.LeafLifetime, fmt.Sprintf("make it at least %s longer than the age of replacement, %s", minPeriod, c.LeafRenewAfter)}
+	}
+	if c.Foreign {
+		return nil
+	}
+	return c.validateOwn()
+}
+
+// validateOwn is about what matters only to who has a CA.
+func (c Config) validateOwn() error {
+	if c.CALifetime-c.CARenewAfter < minPeriod {
+		return &ConfigError{"CALifetime", c.CALifetime, fmt.Sprintf("make it at least %s longer than the age of replacement, %s", minPeriod, c.CARenewAfter)}
 	}
 	if rest := c.CALifetime - c.CARenewAfter; c.LeafLifetime > rest {
 		return &ConfigError{"LeafLifetime", c.LeafLifetime, fmt.Sprintf("make it at most %s, which is what a CA has left when it is replaced", rest)}

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -83,7 +84,7 @@ func newBridge(before, next Pair, random io.Reader) (*x509.Certificate, error) {
 		PermittedIPRanges:           ca.PermittedIPRanges,
 		ExcludedIPRanges:            ca.ExcludedIPRanges,
 	}
-	return certify(t, signer, &next.key.PublicKey, before.key)
+	return certify(t, signer, next.key.Public(), before.key)
 }
 
 // newLeaf makes a server certificate for the names, signed by the CA.
@@ -113,7 +114,7 @@ func newLeaf(ca Authority, names Names, c Config, clocks Clocks, random io.Reade
 	return sign(t, root, key, ca.Pair.key, rest)
 }
 
-func sign(t, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, rest []*x509.Certificate) (Pair, error) {
+func sign(t, parent *x509.Certificate, key *ecdsa.PrivateKey, signer crypto.Signer, rest []*x509.Certificate) (Pair, error) {
 	cert, err := certify(t, parent, &key.PublicKey, signer)
 	if err != nil {
 		return Pair{}, err
@@ -121,7 +122,7 @@ func sign(t, parent *x509.Certificate, key, signer *ecdsa.PrivateKey, rest []*x5
 	return NewPair(append([]*x509.Certificate{cert}, rest...), key)
 }
 
-func certify(t, parent *x509.Certificate, key *ecdsa.PublicKey, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
+func certify(t, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, t, parent, key, signer)
 	if err != nil {
 		return nil, fmt.Errorf("signing the certificate: %w", err)

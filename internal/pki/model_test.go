@@ -3,7 +3,6 @@ package pki
 import (
 	"bytes"
 	"crypto/rand"
-	"crypto/x509"
 	"fmt"
 	mathrand "math/rand/v2"
 	"os"
@@ -45,6 +44,7 @@ type modelReplica struct {
 
 type modelLeader struct {
 	memory  Authority
+	foreign bool          // has somebody else issue the leaf
 	skew    time.Duration // of its clock
 	bundle  []byte        // that it saw published
 	since   time.Time     // when it saw that first
@@ -71,6 +71,7 @@ type model struct {
 	real bool // verify with crypto/x509 and not only by who signed whom
 	lag  time.Duration
 
+	source              *modelSource // nil: nobody else issues leaves
 	stored              State
 	caGone, servingGone bool
 	ca, serving         int // versions
@@ -185,6 +186,9 @@ func (m *model) observe(i int) Observed {
 	}
 	if !s.CA.Pair.IsZero() && s.CA.Follows(l.memory) {
 		l.memory = s.CA
+	}
+	if l.foreign {
+		o.Offer = &m.source.offer
 	}
 	o.Memory = State{CA: l.memory, Serving: m.replicas[i].held.Serving}
 	o.Published.Current = true
@@ -342,6 +346,10 @@ func (m *model) pass(d time.Duration) {
 // step is one event. Faults that leave nothing to serve are not among them:
 // nothing can be promised then.
 func (m *model) step() {
+	if m.source != nil && m.r.IntN(12) == 0 {
+		m.source.change(m)
+		return
+	}
 	i, j := m.r.IntN(modelReplicas), m.r.IntN(modelConfigs)
 	l := m.r.IntN(modelLeaders)
 	switch p := m.r.IntN(200); {
@@ -373,14 +381,14 @@ func (m *model) fault(p, i, l int) {
 		m.request = fmt.Sprint("rotation ", m.r.Uint32())
 		m.tell("somebody asks for a rotation")
 	case 188, 189:
-		if !m.others(l) {
+		if !m.others(l) || m.source != nil && !m.restorable(true) {
 			return
 		}
 		m.tell("leader %d crashes", l)
-		m.leaders[l] = modelLeader{}
+		m.leaders[l] = modelLeader{foreign: m.leaders[l].foreign}
 		m.startReplica(l)
 	case 190:
-		if m.others(i) {
+		if m.others(i) && (m.source == nil || m.restorable(true)) {
 			m.startReplica(i)
 		}
 	case 191:
@@ -391,7 +399,7 @@ func (m *model) fault(p, i, l int) {
 		m.caGone = true
 		m.ca++
 	case 193:
-		if !m.others(-1) {
+		if !m.others(-1) || m.source != nil && !m.restorable(false) {
 			return
 		}
 		m.tell("the leaf is deleted")
@@ -403,7 +411,7 @@ func (m *model) fault(p, i, l int) {
 		m.stored.CA, m.caGone = a, false
 		m.ca++
 	case 195:
-		if !m.others(-1) {
+		if !m.others(-1) || m.source != nil && !m.restorable(false) {
 			return
 		}
 		m.stored.Serving.Pair = Pair{}
@@ -427,6 +435,16 @@ func (m *model) others(i int) bool {
 		}
 	}
 	return false
+}
+
+// restorable reports whether a leaf that nobody can make again is not lost: it is
+// stored, or whoever leads next can put it back. Without it, and without the
+// memory of a leader, nobody knows what it is verified with.
+func (m *model) restorable(stored bool) bool {
+	if stored {
+		return !m.servingGone && !m.stored.Serving.Pair.IsZero()
+	}
+	return !slices.ContainsFunc(m.replicas[:modelLeaders], func(r modelReplica) bool { return r.held.Presented().IsZero() })
 }
 
 // check states what holds in every reachable state.
@@ -458,7 +476,7 @@ func (m *model) verify(pair Pair, bundle Bundle) error {
 	if known {
 		return err
 	}
-	if !leads(pair.chain, bundle) {
+	if !slices.ContainsFunc(bundle.roots, pair.leadsTo) { // all of the verification that can differ between states
 		err = fmt.Errorf("no root for %s", pair)
 	}
 	if m.real {
@@ -472,18 +490,14 @@ func (m *model) verify(pair Pair, bundle Bundle) error {
 	return err
 }
 
-// leads reports whether the signatures of a chain lead to a root, which is all
-// of the verification that can differ between states.
-func leads(chain []*x509.Certificate, bundle Bundle) bool {
-	signed := func(c *x509.Certificate) bool { return bundle.Issuer(c) != nil }
-	return signed(chain[0]) || len(chain) > 1 && chain[0].CheckSignatureFrom(chain[1]) == nil && signed(chain[1])
-}
-
 // heal ends all faults and lets everybody act in turn until there is nothing
 // left to do. That this comes to an end is part of the promise.
 func (m *model) heal() {
 	for i := range m.leaders {
 		m.leaders[i].skew = 0
+	}
+	if m.source != nil {
+		m.source.heal(m)
 	}
 	for range 120 {
 		for range 4 {
@@ -513,7 +527,11 @@ func (m *model) heal() {
 func (m *model) healed() bool {
 	s := m.state()
 	a := Next(s, m.observe(0), names, config())
-	if a.Kind != Wait || a.Reason != "" || s.Phase() != PhaseSteady || s.CA.Answered != m.request && m.request != "" {
+	if a.Kind != Wait || a.Reason != "" || s.Phase() != PhaseSteady {
+		return false
+	}
+	if foreign := m.leaders[0].foreign; foreign && !s.Serving.Pair.Certificate().Equal(m.source.offer.Pair.Certificate()) ||
+		!foreign && (!s.CA.Pair.HasKey() || m.request != "" && s.CA.Answered != m.request) {
 		return false
 	}
 	return !slices.ContainsFunc(m.replicas[:], func(r modelReplica) bool {
@@ -535,13 +553,7 @@ func (m *model) walk(steps int) string {
 }
 
 func TestModel(t *testing.T) {
-	seed, walks := mathrand.Uint64(), 25
-	if s := os.Getenv("OSTIARY_MODEL_WALKS"); s != "" {
-		var err error
-		if walks, err = strconv.Atoi(s); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed, walks := mathrand.Uint64(), modelWalks(t, 25)
 	var writes, rotations int64
 	for i := range walks {
 		m := newModel(t, seed+uint64(i), Next)
@@ -556,6 +568,17 @@ func TestModel(t *testing.T) {
 	if rotations < int64(walks) {
 		t.Errorf("%d rotations in %d walks: the model does not exercise what it is for", rotations, walks)
 	}
+}
+
+// modelWalks is how many runs there are, unless the environment asks for others.
+func modelWalks(t *testing.T, walks int) int {
+	if s := os.Getenv("OSTIARY_MODEL_WALKS"); s != "" {
+		var err error
+		if walks, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return walks
 }
 
 // TestModelBehindForever has API servers that never learn of a new bundle: a

@@ -57,6 +57,9 @@ func Next(s State, o Observed, names Names, c Config) Action {
 	if problem := s.caProblem(o, names); problem != nil {
 		return s.replaceCA(o, names, problem)
 	}
+	if reason := s.foreignCA(o, names); reason != "" {
+		return s.createCA(o, names, reason)
+	}
 	wanted := s.rotationWanted(o, c)
 	hindrance := s.rotationHindrance(o, names, c)
 	if wanted != "" && hindrance == "" {
@@ -72,7 +75,7 @@ func Next(s State, o Observed, names Names, c Config) Action {
 
 // caProblem is why the stored CA must not sign; nil if it may.
 func (s State) caProblem(o Observed, names Names) error {
-	if err := s.CA.Pair.checkCAAt(o.Clocks, names); err != nil {
+	if err := s.CA.Pair.checkCAFor(o, names); err != nil {
 		return err
 	}
 	switch {
@@ -101,13 +104,22 @@ func (s State) stranger(o Observed) bool {
 	return !known && s.Serving.TrustEpoch == s.CA.Epoch && len(s.Serving.Bundle.roots) > 0
 }
 
-// replaceCA restores the CA from memory or makes another one, which nobody
-// vouches for. In the middle of a rotation that is put off until all replicas
-// need the same root, because a bundle has room for two.
+// replaceCA restores the CA from memory or makes another one. In the middle of
+// a rotation that is put off until all replicas need the same root, because a
+// bundle has room for two.
 func (s State) replaceCA(o Observed, names Names, problem error) Action {
 	known := o.Memory.CA
-	if known.Pair.checkCAAt(o.Clocks, names) == nil && known.Epoch >= max(s.CA.Epoch, o.epoch(s)) {
+	if known.Pair.checkCAFor(o, names) == nil && known.Epoch >= max(s.CA.Epoch, o.epoch(s)) {
 		return Action{Kind: RestoreCA, Reason: problem.Error()}
+	}
+	return s.createCA(o, names, problem.Error())
+}
+
+// createCA makes another CA, which nobody vouches for, or takes that of the
+// leaf that somebody else issues.
+func (s State) createCA(o Observed, names Names, problem string) Action {
+	if err := s.OfferProblem(o, names); err != nil && !s.offered(o, names) {
+		return Action{Kind: Wait, Reason: problem + "; what is offered is of no use: " + err.Error(), At: o.Clocks.Now().Add(lookAgain)}
 	}
 	pair, epoch := s.presented(o)
 	inFlight := len(s.Serving.Bundle.roots) > 1 || len(o.Published.Roots) > 1
@@ -115,9 +127,9 @@ func (s State) replaceCA(o Observed, names Names, problem error) Action {
 		if own := s.withOwnLeaf(o); s.Serving.Pair.IsZero() && own.Pair.checkAt(o.Clocks, own.Bundle, names) == nil {
 			return Action{Kind: RestoreLeaf, Reason: "other replicas need the leaf that this one serves"}
 		}
-		return Action{Kind: Wait, Reason: problem.Error() + "; waiting for every replica to serve the same leaf", At: o.Clocks.Now().Add(lookAgain)}
+		return Action{Kind: Wait, Reason: problem + "; waiting for every replica to serve the same leaf", At: o.Clocks.Now().Add(lookAgain)}
 	}
-	return Action{Kind: CreateCA, Reason: problem.Error()}
+	return Action{Kind: CreateCA, Reason: problem}
 }
 
 // presented is the newest leaf that replicas can have, as far as it is known.
@@ -133,6 +145,8 @@ func (s State) presented(o Observed) (Pair, int64) {
 // if it should not.
 func (s State) rotationWanted(o Observed, c Config) string {
 	switch {
+	case o.Offer != nil:
+		return "" // whoever issues the leaf decides
 	case o.Request != "" && o.Request != s.CA.Answered:
 		return "a rotation was asked for"
 	case s.CA.Epoch < o.epoch(s):
@@ -207,7 +221,7 @@ func (s State) rest(o Observed, c Config) time.Time {
 	if !o.Published.Current {
 		return now.Add(lookAgain)
 	}
-	if at := earliest(s.caDue(c), s.leafDue(c)); at.After(now) {
+	if at := earliest(s.caDue(c), s.leafDue(c)); o.Offer == nil && at.After(now) {
 		return at
 	}
 	return now.Add(time.Minute)
@@ -236,6 +250,9 @@ func (s State) nextLeaf(o Observed, names Names, c Config) (Action, bool) {
 	if err := s.usable(o, names); err != nil {
 		return s.replaceLeaf(o, names, c, err)
 	}
+	if o.Offer != nil {
+		return s.nextOffered(o, names, c)
+	}
 	leaf := s.Serving.Pair.Certificate()
 	switch {
 	case !s.CA.signed(s.Serving.Pair):
@@ -260,12 +277,13 @@ func (s State) replaceLeaf(o Observed, names Names, c Config, problem error) (Ac
 	own := o.Memory.Serving
 	var rejected *RejectedError
 	useless := errors.As(problem, &rejected) && (rejected.Reason == ReasonNames || rejected.Reason == ReasonValidity)
+	possible := s.offered(o, names)
 	switch {
-	case s.mayServe(o, c):
+	case possible && s.mayServe(o, c):
 		return Action{Kind: IssueLeaf, Reason: problem.Error()}, true
 	case own.Epoch >= s.Serving.Epoch && own.Pair.checkAt(o.Clocks, s.CA.trusted(o.Clocks), names) == nil:
 		return Action{Kind: RestoreLeaf, Reason: problem.Error()}, true
-	case useless || !o.served():
+	case possible && (useless || !o.served()):
 		return Action{Kind: IssueLeaf, Reason: problem.Error() + "; nobody has a better one"}, true
 	}
 	return Action{}, false

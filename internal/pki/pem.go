@@ -2,11 +2,12 @@ package pki
 
 import (
 	"bytes"
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // maxPEM bounds what is handed to the PEM decoder, whose time grows faster
@@ -16,6 +17,11 @@ const maxPEM = 64 << 10
 const (
 	certificateBlock = "CERTIFICATE"
 	keyBlock         = "PRIVATE KEY"
+	ecKeyBlock       = "EC PRIVATE KEY"
+	rsaKeyBlock      = "RSA PRIVATE KEY"
+	// paramsBlock stands before a key that openssl made, and says nothing that
+	// the key does not.
+	paramsBlock = "EC PARAMETERS"
 )
 
 // CertificatePEM returns the chain, leaf first.
@@ -23,7 +29,7 @@ func (p Pair) CertificatePEM() []byte { return EncodeCertificates(p.chain...) }
 
 // KeyPEM returns the key as PKCS #8.
 func (p Pair) KeyPEM() ([]byte, error) {
-	if p.IsZero() {
+	if !p.HasKey() {
 		return nil, errors.New("encoding the private key: there is none")
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(p.key)
@@ -50,8 +56,8 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 		return nil, reject(ReasonEncoding, err)
 	}
 	certs := make([]*x509.Certificate, 0, len(blocks))
-	for i, der := range blocks {
-		c, err := x509.ParseCertificate(der)
+	for i, block := range blocks {
+		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return nil, reject(ReasonEncoding, fmt.Errorf("certificate %d: %w", i+1, err))
 		}
@@ -60,32 +66,52 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// ParseKey reads one ECDSA key from PEM, as PKCS #8. Its errors say nothing
-// about the content, not even what the decoder stumbled over.
-func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
-	blocks, err := decode(data, keyBlock)
+// ParseKey reads one private key from PEM, as PKCS #8, SEC 1 or PKCS #1. Its
+// errors say nothing about the content, not even what the decoder stumbled over.
+func ParseKey(data []byte) (crypto.Signer, error) {
+	blocks, err := decode(data, keyBlock, ecKeyBlock, rsaKeyBlock, paramsBlock)
 	if err != nil {
 		return nil, reject(ReasonEncoding, err)
 	}
+	blocks = slices.DeleteFunc(blocks, func(b *pem.Block) bool { return b.Type == paramsBlock })
 	if len(blocks) != 1 {
 		return nil, reject(ReasonEncoding, fmt.Errorf("%d keys where one is expected", len(blocks)))
 	}
-	key, err := x509.ParsePKCS8PrivateKey(blocks[0])
-	if err != nil {
-		return nil, reject(ReasonEncoding, errors.New("not a PKCS #8 private key"))
+	if len(blocks[0].Headers) > 0 {
+		return nil, reject(ReasonEncoding, errors.New("the key is encrypted: store it without a passphrase"))
 	}
-	ec, ok := key.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, reject(ReasonKey, errors.New("not an ECDSA key"))
-	}
-	return ec, nil
+	return parseKey(blocks[0])
 }
 
-func decode(data []byte, blockType string) ([][]byte, error) {
+func parseKey(block *pem.Block) (crypto.Signer, error) {
+	var key any
+	var err error
+	form := "PKCS #8"
+	switch block.Type {
+	case ecKeyBlock:
+		form = "SEC 1"
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	case rsaKeyBlock:
+		form = "PKCS #1"
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	default:
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	}
+	if err != nil {
+		return nil, reject(ReasonEncoding, fmt.Errorf("not a %s private key", form))
+	}
+	signer, _ := key.(crypto.Signer)
+	if err := checkKey(signer); err != nil {
+		return nil, reject(ReasonKey, err)
+	}
+	return signer, nil
+}
+
+func decode(data []byte, types ...string) ([]*pem.Block, error) {
 	if len(data) > maxPEM {
 		return nil, fmt.Errorf("%d bytes of PEM: at most %d are read", len(data), maxPEM)
 	}
-	var blocks [][]byte
+	var blocks []*pem.Block
 	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
 		var block *pem.Block
 		if !bytes.HasPrefix(rest, []byte("-----BEGIN ")) {
@@ -94,10 +120,10 @@ func decode(data []byte, blockType string) ([][]byte, error) {
 		if block, rest = pem.Decode(rest); block == nil {
 			return nil, fmt.Errorf("block %d is not PEM", len(blocks)+1)
 		}
-		if block.Type != blockType {
-			return nil, fmt.Errorf("block %d is not of type %q", len(blocks)+1, blockType)
+		if !slices.Contains(types, block.Type) {
+			return nil, fmt.Errorf("block %d is not of type %q", len(blocks)+1, types[0])
 		}
-		blocks = append(blocks, block.Bytes)
+		blocks = append(blocks, block)
 	}
 	if len(blocks) == 0 {
 		return nil, errors.New("empty")

@@ -2,7 +2,9 @@ package pki
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -37,7 +39,7 @@ func TestPEMRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Certificate().Equal(ca.Certificate()) || !got.key.Equal(ca.key) {
+	if !got.Certificate().Equal(ca.Certificate()) || !got.key.(*ecdsa.PrivateKey).Equal(ca.key) {
 		t.Error("the pair is not the same after encoding and parsing")
 	}
 }
@@ -49,7 +51,7 @@ func TestParseRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +60,15 @@ func TestParseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	rsaPEM := pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: rsaDER})
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edDER, err := x509.MarshalPKCS8PrivateKey(edKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edPEM := pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: edDER})
 	bad := func(blockType string) []byte {
 		return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: []byte("no DER")})
 	}
@@ -81,7 +92,12 @@ func TestParseRefuses(t *testing.T) {
 		"a certificate as key":  {asKey, cert, `block 1 is not of type "PRIVATE KEY"`},
 		"two keys":              {asKey, append(bytes.Clone(key), key...), "2 keys where one is expected"},
 		"no key in it":          {asKey, bad(keyBlock), "not a PKCS #8 private key"},
-		"an RSA key":            {asKey, rsaPEM, "not an ECDSA key"},
+		"no EC key in it":       {asKey, bad(ecKeyBlock), "not a SEC 1 private key"},
+		"no RSA key in it":      {asKey, bad(rsaKeyBlock), "not a PKCS #1 private key"},
+		"parameters alone":      {asKey, bad(paramsBlock), "0 keys where one is expected"},
+		"an encrypted key":      {asKey, pem.EncodeToMemory(&pem.Block{Type: ecKeyBlock, Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}}), "the key is encrypted: store it without a passphrase"},
+		"a short RSA key":       {asKey, rsaPEM, "the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key"},
+		"another kind of key":   {asKey, edPEM, "the key is neither an ECDSA nor an RSA key"},
 		"too large to be a key": {asKey, bytes.Repeat(key, 64<<10/len(key)+1), "bytes of PEM: at most 65536 are read"},
 		"no key at all":         {asKey, nil, "empty"},
 	}
@@ -98,18 +114,18 @@ func TestParseRefuses(t *testing.T) {
 
 func TestNewPairRefuses(t *testing.T) {
 	a, b := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
-	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := map[string]struct {
 		chain []*x509.Certificate
-		key   *ecdsa.PrivateKey
+		key   crypto.Signer
 		want  Reason
 	}{
 		"no certificate": {nil, a.key, ReasonEncoding},
 		"no key":         {a.chain, nil, ReasonKey},
-		"another curve":  {a.chain, p384, ReasonKey},
+		"another curve":  {a.chain, p224, ReasonKey},
 		"somebody's key": {a.chain, b.key, ReasonKey},
 	}
 	for name, tc := range tests {
@@ -129,7 +145,7 @@ func TestPairNeverPrintsItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := ca.key.Bytes()
+	raw, err := ca.key.(*ecdsa.PrivateKey).Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +161,7 @@ func TestPairNeverPrintsItsKey(t *testing.T) {
 		fmt.Sprintf("%x", raw),
 		fmt.Sprint(raw),
 		strings.Trim(fmt.Sprint(raw), "[]"),
-		ca.key.D.String(), //nolint:staticcheck // the number that must not be printed
+		ca.key.(*ecdsa.PrivateKey).D.String(), //nolint:staticcheck // the number that must not be printed
 	} {
 		if strings.Contains(out, secret) {
 			t.Errorf("the key is in %s", out)
@@ -198,7 +214,8 @@ func TestPairCheck(t *testing.T) {
 	leaf := mustLeaf(t, ca, names, epoch0)
 	other := Names{DNS: []string{"other.ostiary-system.svc"}}
 	client := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	noUsage := mustCertify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	anyUsage := mustCertify(t, ca, &x509.Certificate{})
+	cannotSign := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageKeyEncipherment, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	subCA := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IsCA: true, BasicConstraintsValid: true})
 	tests := map[string]struct {
 		pair   Pair
@@ -218,7 +235,8 @@ func TestPairCheck(t *testing.T) {
 		"no bundle":          {leaf, Bundle{}, names, epoch0, ReasonChain},
 		"no pair":            {Pair{}, mustBundle(t, ca), names, epoch0, ReasonEncoding},
 		"client certificate": {client, mustBundle(t, ca), names, epoch0, ReasonUsage},
-		"cannot sign":        {noUsage, mustBundle(t, ca), names, epoch0, ReasonUsage},
+		"any usage":          {anyUsage, mustBundle(t, ca), names, epoch0, ""},
+		"cannot sign":        {cannotSign, mustBundle(t, ca), names, epoch0, ReasonUsage},
 		"a CA":               {subCA, mustBundle(t, ca), names, epoch0, ReasonUsage},
 	}
 	for name, tc := range tests {

@@ -17,6 +17,7 @@ type State struct {
 
 // Authority is the CA that signs, kept by the leader.
 type Authority struct {
+	// Pair lacks the key where somebody else keeps it.
 	Pair Pair
 	// Previous is the CA that this one follows, while it is still trusted.
 	Previous *x509.Certificate
@@ -52,6 +53,8 @@ type Observed struct {
 	Memory State
 	// Published is what the configurations in the API server say.
 	Published Publication
+	// Offer is the leaf that somebody else issues; nil where Ostiary does.
+	Offer *Offer
 	// Replicas are those that API servers may call, terminating ones included.
 	Replicas []Replica
 }
@@ -105,9 +108,15 @@ func (s State) Phase() Phase {
 }
 
 // signed reports whether the pair is a leaf of this CA, with the bridge in its
-// chain if there is one.
+// chain if there is one. Somebody else's may lead to it by intermediates.
 func (a Authority) signed(p Pair) bool {
-	if a.Pair.IsZero() || p.IsZero() || p.Certificate().CheckSignatureFrom(a.Pair.Certificate()) != nil {
+	if a.Pair.IsZero() || p.IsZero() {
+		return false
+	}
+	if !a.Pair.HasKey() {
+		return p.leadsTo(a.Pair.Certificate())
+	}
+	if p.Certificate().CheckSignatureFrom(a.Pair.Certificate()) != nil {
 		return false
 	}
 	return a.Bridge == nil || slices.ContainsFunc(p.chain, a.Bridge.Equal)
@@ -148,7 +157,7 @@ func (a Authority) Follows(remembered Authority) bool {
 		return a.Epoch > remembered.Epoch
 	case remembered.Pair.IsZero():
 		return true
-	case a.Pair.IsZero() || !a.Pair.Certificate().Equal(remembered.Pair.Certificate()) || !sameCertificate(a.Bridge, remembered.Bridge):
+	case a.Pair.IsZero() || remembered.Pair.HasKey() && !a.Pair.HasKey() || !a.Pair.Certificate().Equal(remembered.Pair.Certificate()) || !sameCertificate(a.Bridge, remembered.Bridge):
 		return false
 	}
 	return sameCertificate(a.Previous, remembered.Previous) || a.Previous == nil && !a.Settled.IsZero()

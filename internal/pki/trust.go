@@ -18,7 +18,7 @@ import (
 // has no place where everybody may read it. Its errors quote nothing of what
 // they are about.
 func ForeignBundle(data []byte, now time.Time) ([]byte, error) {
-	certs, err := foreignCertificates(data)
+	certs, err := ForeignCertificates(data)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,9 @@ func ForeignBundle(data []byte, now time.Time) ([]byte, error) {
 	return nil, last
 }
 
-func foreignCertificates(data []byte) ([]*x509.Certificate, error) {
+// ForeignCertificates reads certificates that somebody else wrote, in their
+// order. It is as strict as [ForeignBundle].
+func ForeignCertificates(data []byte) ([]*x509.Certificate, error) {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, reject(ReasonEncoding, errors.New("empty: write at least one certificate in PEM"))

@@ -1,6 +1,8 @@
 package pki
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -81,11 +83,24 @@ func (p Pair) Check(bundle Bundle, names Names, now time.Time) error {
 	if err := checkValidity(leaf, now); err != nil {
 		return err
 	}
-	if leaf.IsCA || leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 ||
-		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
-		return reject(ReasonUsage, errors.New("the certificate is not one for a TLS server"))
+	if err := checkUsage(leaf); err != nil {
+		return reject(ReasonUsage, err)
 	}
 	return Verify(p.chain, bundle, names, now)
+}
+
+// checkUsage lets pass what says nothing of its usages: it may be used for all.
+func checkUsage(leaf *x509.Certificate) error {
+	extended := len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) > 0
+	switch {
+	case leaf.IsCA:
+		return errors.New("the certificate is that of a CA: make one for a TLS server, with basicConstraints CA:FALSE")
+	case leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0:
+		return errors.New("the certificate is not one for a TLS server: it lacks the key usage digitalSignature")
+	case extended && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny):
+		return errors.New("the certificate is not one for a TLS server: it lacks the extended key usage serverAuth")
+	}
+	return nil
 }
 
 func checkValidity(c *x509.Certificate, now time.Time) error {
@@ -110,6 +125,9 @@ func (p Pair) checkCA(names Names, now time.Time) error {
 	if checkIsCA(ca) != nil || ca.MaxPathLen != caPathLength || ca.CheckSignatureFrom(ca) != nil {
 		return reject(ReasonUsage, errors.New("the CA certificate is not a self-signed CA of this kind"))
 	}
+	if key, ok := p.key.(*ecdsa.PrivateKey); !ok || key.Curve != elliptic.P256() {
+		return reject(ReasonKey, errors.New("there is no ECDSA key on curve P-256 for the CA"))
+	}
 	if !names.permittedBy(ca) {
 		return reject(ReasonNames, errors.New("the CA does not permit every server name"))
 	}
@@ -121,9 +139,21 @@ func (p Pair) checkAt(clocks Clocks, bundle Bundle, names Names) error {
 	return clocks.any(func(now time.Time) error { return p.Check(bundle, names, now) })
 }
 
-// checkCAAt is checkCA by both clocks where they differ.
-func (p Pair) checkCAAt(clocks Clocks, names Names) error {
-	return clocks.any(func(now time.Time) error { return p.checkCA(names, now) })
+// checkCAFor reports whether the pair may be the CA: it is one that signs, or,
+// where somebody else does, one that may be trusted. By both clocks where they
+// differ.
+func (p Pair) checkCAFor(o Observed, names Names) error {
+	return o.Clocks.any(func(now time.Time) error {
+		switch {
+		case o.Offer == nil:
+			return p.checkCA(names, now)
+		case p.IsZero():
+			return reject(ReasonEncoding, errors.New("there is no usable CA"))
+		case checkIsCA(p.Certificate()) != nil:
+			return checkIsCA(p.Certificate())
+		}
+		return checkValidity(p.Certificate(), now)
+	})
 }
 
 // root is the one of the roots that the pair needs: that which signed it, or

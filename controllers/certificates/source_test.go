@@ -1,0 +1,347 @@
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"maps"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/ostiary/ostiary/internal/pki"
+)
+
+// sourceName is the Secret that somebody else writes.
+const sourceName = "somebodys"
+
+// issuer is somebody else who issues certificates.
+type issuer struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  crypto.Signer
+	now  time.Time
+}
+
+func newIssuer(t *testing.T, name string, now time.Time) *issuer {
+	key := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
+	i := &issuer{t: t, key: key, now: now}
+	i.cert = i.certify(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, key.Public())
+	return i
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (i *issuer) certify(template *x509.Certificate, key crypto.PublicKey) *x509.Certificate {
+	i.t.Helper()
+	template.SerialNumber = must(rand.Int(rand.Reader, big.NewInt(1<<62)))
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = i.now.Add(-time.Hour), i.now.Add(60*day)
+	}
+	parent := i.cert
+	if parent == nil {
+		parent = template
+	}
+	return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, parent, key, i.key))))
+}
+
+// leaf is the content of a Secret with a certificate for the server names.
+func (i *issuer) leaf(change ...func(*x509.Certificate)) map[string][]byte {
+	i.t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	return i.leafOf(key, change...)
+}
+
+func (i *issuer) leafOf(key crypto.Signer, change ...func(*x509.Certificate)) map[string][]byte {
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "ostiary"}, DNSNames: serverNames.DNS, IPAddresses: serverNames.IPs}
+	for _, c := range change {
+		c(template)
+	}
+	leaf := i.certify(template, key.Public())
+	block := &pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}
+	return map[string][]byte{chainField: pki.EncodeCertificates(leaf), keyField: pem.EncodeToMemory(block), bundleField: pki.EncodeCertificates(i.cert)}
+}
+
+// fingerprintOf is that of the leaf in the content of a Secret.
+func fingerprintOf(data map[string][]byte) string {
+	return pki.Serial(must(pki.ForeignCertificates(data[chainField]))[0])
+}
+
+// newSourceWorld has somebody else issue the certificate. What API servers are
+// told to trust is what the test says that they are.
+func newSourceWorld(t *testing.T) (*world, *recorder) {
+	w := newWorld(t)
+	events := &recorder{}
+	w.options.Source = &Source{Secret: sourceName}
+	w.options.Events = events
+	t.Cleanup(func() {
+		for key := range w.keys {
+			if key != "" && strings.Contains(events.String(), key) {
+				t.Error("an event holds a key")
+			}
+		}
+	})
+	return w, events
+}
+
+// published has configurations carry what the Watcher holds.
+func (w *world) publish(watcher func() *Watcher) {
+	w.options.Published = func(context.Context) (Published, error) {
+		if watcher() == nil || watcher().Bundle() == nil {
+			return Published{}, nil
+		}
+		return Published{Bundles: [][]byte{watcher().Bundle()}, Epoch: watcher().TrustEpoch()}, nil
+	}
+}
+
+func (w *world) serial(watcher *Watcher) string {
+	served, err := watcher.GetCertificate(nil)
+	if err != nil {
+		return err.Error()
+	}
+	return pki.Serial(served.Leaf)
+}
+
+// TestForeignIssuerChanges: a leaf of another CA is used only when its CA has
+// been published for the overlap, and the CA before goes when nobody needs it.
+func TestForeignIssuerChanges(t *testing.T) {
+	g := NewWithT(t)
+	w, events := newSourceWorld(t)
+	var watcher *Watcher
+	w.publish(func() *Watcher { return watcher })
+	first, second := newIssuer(t, "first", w.clock.Now()), newIssuer(t, "second", w.clock.Now())
+	old := first.leaf()
+	w.put(sourceName, old)
+	watcher = w.startWatcher()
+	stop := w.startKeeper()
+	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(old)))
+
+	renewed := first.leaf()
+	w.put(sourceName, renewed)
+	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(renewed)), "a leaf of the same CA is used at once")
+
+	next := second.leaf()
+	w.put(sourceName, next)
+	g.Eventually(func() int { return bytes.Count(watcher.Bundle(), []byte("BEGIN")) }, patience, pause).Should(Equal(2))
+	address, stale := w.serve(watcher), renewed[bundleField]
+	for range 14 {
+		w.clock.Step(time.Minute)
+		time.Sleep(pause)
+		if serial, err := w.servedSerial(address, stale); err != nil || serial != fingerprintOf(renewed) {
+			t.Fatalf("before the overlap has passed, %s is served, %v", serial, err)
+		}
+	}
+	// A replica that starts now has what the others serve, and nothing newer.
+	again := NewWatcher(w.client, w.withoutMetrics())
+	w.run(again.Start)
+	g.Eventually(func() string { return w.serial(again) }, patience, pause).Should(Equal(fingerprintOf(renewed)))
+
+	g.Eventually(func() string { w.clock.Step(5 * time.Second); return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(next)))
+	g.Eventually(func() string { w.clock.Step(time.Second); return string(watcher.Bundle()) }, patience, pause).Should(Equal(string(next[bundleField])))
+	if _, err := w.servedSerial(address, next[bundleField]); err != nil {
+		t.Errorf("under the new CA: %v", err)
+	}
+	stop()
+	if got := w.secret(sourceName).Data; !bytes.Equal(got[chainField], next[chainField]) || len(got) != 3 {
+		t.Error("the Secret of somebody else was written")
+	}
+	if data := w.secret(defaultCAName).Data; len(data[keyField]) != 0 {
+		t.Error("there is a key for a CA that somebody else keeps")
+	}
+	if log := events.String(); !strings.Contains(log, "Warning CACreated: the certificate that is offered is of another CA; epoch 2, phase Trusting") {
+		t.Errorf("events:\n%s", log)
+	}
+}
+
+func (w *world) withoutMetrics() Options {
+	o := w.options
+	o.Registerer = nil
+	return o
+}
+
+// TestForeignProblems puts into the Secret what cannot be served: it is told,
+// and the last good leaf goes on being served.
+func TestForeignProblems(t *testing.T) {
+	now := time.Now()
+	i, other := newIssuer(t, "somebody", now), newIssuer(t, "other", now)
+	good := i.leaf()
+	with := func(field string, value []byte) map[string][]byte {
+		data := maps.Clone(good)
+		data[field] = value
+		return data
+	}
+	key := good[keyField]
+	shortKey := must(rsa.GenerateKey(rand.Reader, 1024))
+	long := bytes.Repeat(good[chainField], 11)
+	tests := map[string]struct {
+		data   map[string][]byte
+		reason string
+		want   string // in the event
+	}{
+		"no CA":                    {with(bundleField, nil), "encoding", "field ca.crt: empty: write at least one certificate in PEM"},
+		"key of another":           {with(keyField, other.leaf()[keyField]), "key", "field tls.key: the key does not belong to the certificate"},
+		"a weak key":               {i.leafOf(shortKey), "key", "field tls.key: the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key"},
+		"no key":                   {with(keyField, nil), "encoding", "field tls.key: empty"},
+		"expired":                  {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-2*day), now.Add(-day) }), "validity", "the certificate expired at"},
+		"other names":              {i.leaf(func(c *x509.Certificate) { c.DNSNames = []string{"elsewhere.svc"} }), "names", "not " + serverNames.DNS[0]},
+		"a CA as certificate":      {i.leaf(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }), "usage", "the certificate is that of a CA"},
+		"for clients":              {i.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }), "usage", "it lacks the extended key usage serverAuth"},
+		"a key beside the CA":      {with(bundleField, append(bytes.Clone(good[bundleField]), key...)), "key", "field ca.crt: it holds a private key: remove it, only certificates belong there"},
+		"a key beside the chain":   {with(chainField, append(bytes.Clone(good[chainField]), key...)), "key", "field tls.crt: it holds a private key"},
+		"another CA":               {with(bundleField, other.leaf()[bundleField]), "chain", "put the root that the chain leads to there"},
+		"a leaf as CA":             {with(bundleField, good[chainField]), "usage", "is not a CA"},
+		"too much":                 {with(bundleField, bytes.Repeat(good[bundleField], 200)), "encoding", "at most 65536 are read"},
+		"too long a chain":         {with(chainField, long), "encoding", "a chain of 11 certificates: at most 10 are served"},
+		"nobody has replaced it":   {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-50*day), now.Add(5*day) }), "expiring", "nobody has replaced it yet"},
+		"garbage":                  {with(chainField, []byte("garbage")), "encoding", "field tls.crt: not PEM"},
+		"Secret without any field": {map[string][]byte{chainField: {}, keyField: {}}, "encoding", "field tls.crt: empty"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := NewWithT(t)
+			w, events := newSourceWorld(t)
+			w.put(sourceName, good)
+			watcher := w.startWatcher()
+			keeper := w.keeper()
+			w.run(keeper.Run)
+			g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(good)))
+			g.Expect(keeper.Blocked()).To(BeEmpty())
+
+			w.put(sourceName, tc.data)
+			g.Eventually(events.String, patience, pause).Should(And(
+				ContainSubstring("Warning CertificateProblem: Secret "+w.options.Namespace+"/"+sourceName), ContainSubstring(tc.want)))
+			for _, reason := range sourceReasons() {
+				want := 0.0
+				if reason == tc.reason {
+					want = 1
+				}
+				if got := testutil.ToFloat64(keeper.metrics.problem.WithLabelValues(reason)); got != want {
+					t.Errorf("the metric for %s is %v, want %v", reason, got, want)
+				}
+			}
+			if tc.reason != "expiring" && w.serial(watcher) != fingerprintOf(good) {
+				t.Error("the last good certificate is not served any more")
+			}
+			w.put(sourceName, good)
+			g.Eventually(func() float64 { return testutil.ToFloat64(keeper.metrics.problem.WithLabelValues(tc.reason)) }, patience, pause).Should(BeZero())
+			if count := strings.Count(events.String(), "CertificateProblem"); count != 1 {
+				t.Errorf("%d events about one problem:\n%s", count, events)
+			}
+		})
+	}
+}
+
+// TestForeignForms are certificates that a server may be given, however they
+// were made.
+func TestForeignForms(t *testing.T) {
+	now := time.Now()
+	i := newIssuer(t, "somebody", now)
+	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
+	withRSA := i.leafOf(rsaKey)
+	withRSA[keyField] = pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)})
+	ecKey := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
+	withEC := i.leafOf(ecKey)
+	withEC[keyField] = append([]byte("-----BEGIN EC PARAMETERS-----\nBgUrgQQAIg==\n-----END EC PARAMETERS-----\n"),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: must(x509.MarshalECPrivateKey(ecKey))})...)
+	self := &issuer{t: t, key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), now: now}
+	selfSigned := self.certify(&x509.Certificate{Subject: pkix.Name{CommonName: "self"}, DNSNames: serverNames.DNS, IPAddresses: serverNames.IPs}, self.key.Public())
+	self.cert = selfSigned
+	between := &issuer{t: t, key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), now: now}
+	between.cert = i.certify(&x509.Certificate{Subject: pkix.Name{CommonName: "between"}, IsCA: true, BasicConstraintsValid: true}, between.key.Public())
+	long := between.leaf()
+	long[chainField] = append(long[chainField], pki.EncodeCertificates(between.cert)...)
+	long[bundleField] = pki.EncodeCertificates(between.cert, i.cert)
+	text := i.leaf()
+	text[bundleField] = append([]byte("subject=somebody\n"), text[bundleField]...)
+	tests := map[string]struct {
+		data map[string][]byte
+		root *x509.Certificate
+	}{
+		"an RSA key of openssl":                {withRSA, i.cert},
+		"an EC key of openssl":                 {withEC, i.cert},
+		"vouches for itself":                   {map[string][]byte{chainField: pki.EncodeCertificates(selfSigned), keyField: keyPEM(self.key), bundleField: pki.EncodeCertificates(selfSigned)}, selfSigned},
+		"by an intermediate, and the root too": {long, i.cert},
+		"text around it":                       {text, i.cert},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := newSourceWorld(t)
+			w.put(sourceName, tc.data)
+			watcher := w.startWatcher()
+			w.startKeeper()
+			NewWithT(t).Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(tc.data)))
+			if got := string(watcher.Bundle()); got != string(pki.EncodeCertificates(tc.root)) {
+				t.Errorf("the bundle is %s", got)
+			}
+			if _, err := w.servedSerial(w.serve(watcher), watcher.Bundle()); err != nil {
+				t.Errorf("a client that trusts the bundle: %v", err)
+			}
+		})
+	}
+}
+
+func keyPEM(key crypto.Signer) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))})
+}
+
+// TestForeignMissing begins with nothing, and goes from Ostiary's own CA to
+// somebody else's and back.
+func TestForeignMissing(t *testing.T) {
+	g := NewWithT(t)
+	w, _ := newSourceWorld(t)
+	var watcher *Watcher
+	w.publish(func() *Watcher { return watcher })
+	watcher = w.startWatcher()
+	keeper := w.keeper()
+	told := keeper.Subscribe(t.Context())
+	stop := w.run(keeper.Run)
+	g.Eventually(told, patience).Should(Receive())
+	g.Expect(keeper.Blocked()).To(Equal("Secret " + w.options.Namespace + "/" + sourceName + " does not exist: write one with tls.crt, tls.key and ca.crt"))
+	if err := watcher.Ready(); err == nil {
+		t.Error("a replica without certificate is ready")
+	}
+	data := newIssuer(t, "somebody", w.clock.Now()).leaf()
+	w.put(sourceName, data)
+	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(data)))
+	g.Eventually(keeper.Blocked, patience, pause).Should(BeEmpty())
+	stop()
+
+	address, stale := w.serve(watcher), watcher.Bundle()
+	source := w.options.Source
+	for _, w.options.Source = range []*Source{nil, source} {
+		stop := w.startKeeper()
+		before := w.serial(watcher)
+		g.Eventually(func() string {
+			w.clock.Step(20 * time.Second)
+			serial, err := w.servedSerial(address, stale)
+			if err != nil && serial == before {
+				t.Errorf("with the bundle from before: %v", err)
+			}
+			return w.serial(watcher)
+		}, patience, pause).ShouldNot(Equal(before))
+		g.Eventually(func() int { w.clock.Step(time.Second); return bytes.Count(watcher.Bundle(), []byte("BEGIN")) }, patience, pause).Should(Equal(1))
+		stale = watcher.Bundle()
+		stop()
+	}
+	if w.serial(watcher) != fingerprintOf(data) {
+		t.Error("the certificate of somebody else is not served again")
+	}
+}

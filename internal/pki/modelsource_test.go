@@ -1,0 +1,192 @@
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	mathrand "math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// modelSource is somebody else who issues leaves, and does so as it likes: by
+// another CA each time, by one of before, by none, or not at all.
+type modelSource struct {
+	offer Offer
+	cas   []Pair
+	mixed bool // leaders may disagree on whether to use it
+}
+
+func newForeignModel(t testing.TB, seed uint64, next machine, mixed bool) *model {
+	m := newModel(t, seed, next)
+	m.source = &modelSource{mixed: mixed}
+	m.source.issue(m, m.source.newCA(m), nil)
+	for i := range m.leaders {
+		m.leaders[i].foreign = !mixed || m.r.IntN(2) == 0
+	}
+	return m
+}
+
+func (s *modelSource) change(m *model) {
+	ca := s.cas[len(s.cas)-1]
+	switch m.r.IntN(9) {
+	case 0, 1:
+		m.tell("the leaf is renewed by the same CA")
+		s.issue(m, ca, nil)
+	case 2, 3:
+		m.tell("the leaf is issued by another CA")
+		s.issue(m, s.newCA(m), nil)
+	case 4:
+		m.tell("the leaf vouches for itself")
+		self := certified(m, leafTemplate("self"), nil, nil)
+		s.offer = Offer{Pair: self, Roots: self.chain}
+	case 5:
+		m.tell("the leaf is issued by a CA of before")
+		ca := s.cas[m.r.IntN(len(s.cas))]
+		s.cas = append(s.cas, ca)
+		s.issue(m, ca, nil)
+	case 6:
+		m.tell("the certificate of the CA is renewed, with the same key")
+		renewed := certified(m, caTemplate(ca.Certificate().Subject.CommonName), nil, ca.key.(*ecdsa.PrivateKey))
+		s.cas = append(s.cas, renewed)
+		s.issue(m, renewed, nil)
+	case 7:
+		m.tell("the leaf is issued by an intermediate")
+		s.issue(m, ca, []Pair{certified(m, caTemplate("intermediate"), &ca, nil)})
+	case 8:
+		s.fault(m)
+	}
+}
+
+func (s *modelSource) fault(m *model) {
+	if s.mixed && m.r.IntN(2) == 0 {
+		l := m.r.IntN(modelLeaders)
+		m.leaders[l].foreign = !m.leaders[l].foreign
+		m.tell("leader %d is told that somebody else issues leaves: %t", l, m.leaders[l].foreign)
+		return
+	}
+	if m.r.IntN(2) == 0 {
+		m.tell("the leaf beside a CA that it is not of")
+		s.offer.Roots = certified(m, caTemplate("stranger"), nil, nil).chain
+		return
+	}
+	m.tell("there is no leaf")
+	s.offer = Offer{Err: errors.New("gone")}
+}
+
+func (s *modelSource) heal(m *model) {
+	for i := range m.leaders {
+		m.leaders[i].foreign = m.leaders[0].foreign
+	}
+	if _, err := s.offer.anchor(nil, at(m.now), names); err != nil {
+		s.issue(m, s.cas[len(s.cas)-1], nil)
+	}
+}
+
+func (s *modelSource) newCA(m *model) Pair {
+	ca := certified(m, caTemplate("foreign"), nil, nil)
+	s.cas = append(s.cas, ca)
+	return ca
+}
+
+func (s *modelSource) issue(m *model, ca Pair, between []Pair) {
+	signer := ca
+	if len(between) > 0 {
+		signer = between[0]
+	}
+	leaf := certified(m, leafTemplate("leaf"), &signer, nil)
+	for _, b := range between {
+		leaf.chain = append(leaf.chain, b.Certificate())
+	}
+	s.offer = Offer{Pair: leaf, Roots: ca.chain}
+}
+
+func caTemplate(name string) *x509.Certificate {
+	return &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+}
+
+func leafTemplate(name string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: names.DNS, IPAddresses: names.IPs,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+}
+
+// certified is a certificate of a signer, or of itself, with a key or a new one.
+func certified(m *model, template *x509.Certificate, signer *Pair, key *ecdsa.PrivateKey) Pair {
+	m.t.Helper()
+	fresh, serial, err := newKey(rand.Reader)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if key == nil {
+		key = fresh
+	}
+	template.SerialNumber = serial
+	template.NotBefore, template.NotAfter = m.now.Add(-day), m.now.Add(90*day)
+	parent, parentKey := template, key
+	if signer != nil {
+		parent, parentKey = signer.Certificate(), signer.key.(*ecdsa.PrivateKey)
+	}
+	pair, err := sign(template, parent, key, parentKey, nil)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return pair
+}
+
+func TestModelForeign(t *testing.T) {
+	for name, mixed := range map[string]bool{"somebody else issues": false, "leaders disagree": true} {
+		t.Run(name, func(t *testing.T) {
+			seed, walks := mathrand.Uint64(), modelWalks(t, 10)
+			var rotations int64
+			for i := range walks {
+				m := newForeignModel(t, seed+uint64(i), Next, mixed)
+				m.real = i%3 == 0
+				if failure := m.walk(250); failure != "" {
+					t.Fatalf("seed %d: %s\n%s", seed+uint64(i), failure, strings.Join(m.log, "\n"))
+				}
+				rotations += m.stored.CA.Epoch - 1
+			}
+			t.Logf("%d walks, %d rotations", walks, rotations)
+			if rotations < int64(walks) {
+				t.Errorf("%d rotations in %d walks: the model does not exercise what it is for", rotations, walks)
+			}
+		})
+	}
+}
+
+func TestModelCatchesForeign(t *testing.T) {
+	mutants := map[string]machine{
+		"use before trust": func(s State, o Observed, n Names, c Config) Action {
+			o.Published.Current, o.Published.For = true, c.Overlap
+			return Next(s, o, n, c)
+		},
+		"a third CA while replicas differ": func(s State, o Observed, n Names, c Config) Action {
+			if o.Offer != nil {
+				o.Replicas = nil
+			}
+			return Next(s, o, n, c)
+		},
+		"drop the CA before": func(s State, o Observed, n Names, c Config) Action {
+			a := Next(s, o, n, c)
+			if a.Kind == Wait && s.Phase() == PhaseServing {
+				return Action{Kind: Retire}
+			}
+			return a
+		},
+	}
+	for name, mutant := range mutants {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(400) {
+				if failure := newForeignModel(t, seed, mutant, false).walk(250); strings.HasPrefix(failure, "I1") {
+					t.Logf("caught in walk %d: %s", seed+1, failure)
+					return
+				}
+			}
+			t.Error("the model does not notice")
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// maxChain is how many certificates a foreign leaf may bring: each handshake
+	// carries them.
+	maxChain = 10
+	// maxLate is how long before the end of a foreign leaf somebody is told at
+	// the latest.
+	maxLate = 14 * day
+)
+
+// Offer is a leaf that somebody else issues for Ostiary to serve. It takes the
+// place of the leaf that Ostiary issues itself.
+type Offer struct {
+	// Pair is the leaf with its chain and key.
+	Pair Pair
+	// Roots are what its issuer says that it is verified with.
+	Roots []*x509.Certificate
+	// Err is why there is nothing that can be read.
+	Err error
+}
+
+// anchor is the one of the roots that the leaf is verified with, and has to be
+// trusted: the present one if it does, else rather a root than an intermediate.
+// The error says why the offer is of no use.
+func (f Offer) anchor(present *x509.Certificate, clocks Clocks, names Names) (*x509.Certificate, error) {
+	switch {
+	case f.Err != nil:
+		return nil, f.Err
+	case len(f.Pair.chain) > maxChain:
+		return nil, reject(ReasonEncoding, fmt.Errorf("a chain of %d certificates: at most %d are served", len(f.Pair.chain), maxChain))
+	case len(f.Roots) == 0:
+		return nil, reject(ReasonChain, errors.New("there is no CA to verify the certificate with"))
+	}
+	var best *x509.Certificate
+	var first error
+	for _, root := range f.Roots {
+		err := checkIsCA(root)
+		if err == nil {
+			err = f.Pair.checkAt(clocks, Bundle{roots: []*x509.Certificate{root}}, names)
+		}
+		switch {
+		case err != nil:
+			first = orElse(first, err)
+		case sameCertificate(root, present):
+			return root, nil
+		case best == nil || !selfSigned(best) && selfSigned(root):
+			best = root
+		}
+	}
+	if best == nil {
+		return nil, unverified(first)
+	}
+	return best, nil
+}
+
+func orElse(first, err error) error {
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+// unverified adds what to do to an error that crypto/x509 leaves at "unknown
+// authority".
+func unverified(err error) error {
+	var rejected *RejectedError
+	if errors.As(err, &rejected) && rejected.Reason == ReasonChain {
+		return reject(ReasonChain, fmt.Errorf("the CA beside the certificate does not verify it: %w; put the root that the chain leads to there", err))
+	}
+	return err
+}
+
+// OfferProblem is why what somebody else issues is of no use, or will not be
+// for long; nil where it is, or nobody else issues anything. The replicas go on
+// with what they have meanwhile.
+func (s State) OfferProblem(o Observed, names Names) error {
+	if o.Offer == nil {
+		return nil
+	}
+	if _, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names); err != nil {
+		return err
+	}
+	leaf := o.Offer.Pair.Certificate()
+	if left := leaf.NotAfter.Sub(o.Clocks.Now()); left < min(leaf.NotAfter.Sub(leaf.NotBefore)/5, maxLate) {
+		return &ExpiringError{At: leaf.NotAfter}
+	}
+	return nil
+}
+
+// ExpiringError says that nobody has replaced a leaf in time.
+type ExpiringError struct{ At time.Time }
+
+// Error implements error.
+func (e *ExpiringError) Error() string {
+	return fmt.Sprintf("the certificate expires at %s, and nobody has replaced it yet", e.At.UTC().Format(time.RFC3339))
+}
+
+// offered reports whether there is a leaf that can be taken over or made.
+func (s State) offered(o Observed, names Names) bool {
+	if o.Offer == nil {
+		return true
+	}
+	_, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
+	return err == nil
+}
+
+// foreignCA is why another CA has to be trusted, because the leaf that somebody
+// else issues is of that; empty if it has not.
+func (s State) foreignCA(o Observed, names Names) string {
+	if o.Offer == nil {
+		return ""
+	}
+	anchor, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
+	switch {
+	case err != nil:
+		return "" // and nothing to trust
+	case !anchor.Equal(s.CA.Pair.Certificate()):
+		return "the certificate that is offered is of another CA"
+	case s.CA.Epoch < o.epoch(s):
+		return "something served or published is of a later epoch"
+	}
+	return ""
+}
+
+// adopt is the CA of the leaf that is offered, of a new epoch. Nobody vouches
+// for it, so it gets known before its leaf is used.
+func (s State) adopt(o Observed, names Names, epoch int64) (Authority, error) {
+	anchor, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
+	if err != nil {
+		return Authority{}, fmt.Errorf("trusting another CA: %w", err)
+	}
+	next := Authority{Pair: NewRoot(anchor), Epoch: epoch, Answered: o.Request}
+	if previous := s.stillNeeded(o); !sameCertificate(previous, anchor) {
+		next.Previous = previous
+	}
+	return next, nil
+}
+
+// nextOffered says what to do about a good leaf where somebody else issues them.
+func (s State) nextOffered(o Observed, names Names, c Config) (Action, bool) {
+	if !s.offered(o, names) || slices.EqualFunc(o.Offer.Pair.chain, s.Serving.Pair.chain, (*x509.Certificate).Equal) {
+		return Action{}, false
+	}
+	leaf := s.Serving.Pair.Certificate()
+	switch {
+	case s.mayServe(o, c):
+		return Action{Kind: IssueLeaf, Reason: "another certificate is offered"}, true
+	case !o.Clocks.Now().Before(leaf.NotAfter.Add(-c.MinimumLeft(leaf))):
+		return Action{Kind: IssueLeaf, Reason: "the CA has changed, and the leaf cannot wait"}, true
+	}
+	return Action{}, false
+}
+
+// leadsTo reports whether signatures lead from the leaf over its chain to the
+// certificate, or the leaf is the certificate.
+func (p Pair) leadsTo(root *x509.Certificate) bool {
+	reached := []*x509.Certificate{p.chain[0]}
+	for i := 0; i < len(reached); i++ {
+		if reached[i].Equal(root) || issued(reached[i], root) {
+			return true
+		}
+		for _, c := range p.chain[1:] {
+			if !slices.ContainsFunc(reached, c.Equal) && issued(reached[i], c) {
+				reached = append(reached, c)
+			}
+		}
+	}
+	return false
+}
+
+// issued reports whether a verifier would take the one for the issuer of the
+// other. It looks for it by name.
+func issued(c, issuer *x509.Certificate) bool {
+	return bytes.Equal(c.RawIssuer, issuer.RawSubject) && c.CheckSignatureFrom(issuer) == nil
+}
