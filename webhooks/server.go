@@ -38,7 +38,7 @@ type Server struct {
 	// handshakeTimeout, headerTimeout and bodyTimeout bound what a slow or silent client can hold.
 	handshakeTimeout, headerTimeout time.Duration
 
-	serving, draining atomic.Bool
+	serving, draining, leaving atomic.Bool
 }
 
 var (
@@ -73,10 +73,13 @@ func (s *Server) NeedLeaderElection() bool { return false }
 // Handler returns what the server answers with, without TLS and limits on connections.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Ready is a health check: nil while the server accepts connections and has not been told to end.
+// Ready is a health check: nil while the server accepts connections, and not for the second half of a drain, nor after.
+// Kubernetes sends connections to a Pod that is being deleted only if there is no other, and then only if it is ready:
+// where all replicas are deleted at once, they answer until others do. Where it is not the Pod that ends but only its
+// container, being not ready is what keeps new connections away.
 func (s *Server) Ready(*http.Request) error {
 	switch {
-	case s.draining.Load():
+	case s.leaving.Load():
 		return errors.New("the webhook server is draining")
 	case !s.serving.Load():
 		return errors.New("the webhook server has not started")
@@ -104,7 +107,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.draining.Store(true)
 	s.options.Log.Info("Draining connections", "open", s.open.count.Load())
-	if err := s.drain(l, served); err != nil {
+	err = s.drain(l, served)
+	s.leaving.Store(true)
+	if err != nil {
 		return fmt.Errorf("serving admission reviews while draining: %w", err)
 	}
 	s.options.Log.Info("Drained connections", "open", s.open.count.Load())
@@ -163,6 +168,9 @@ func (s *Server) drain(l *listener, served <-chan error) error {
 		case <-tick.C:
 		}
 		now := time.Now()
+		if now.Sub(began) >= d.Max/2 {
+			s.leaving.Store(true)
+		}
 		if n := l.accepted.Load(); n != accepted || l.open.count.Load() > 0 {
 			quietSince, accepted = now, n
 		}

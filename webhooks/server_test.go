@@ -336,13 +336,24 @@ func TestReady(t *testing.T) {
 	if err := idle.Ready(nil); err == nil || idle.NeedLeaderElection() {
 		t.Errorf("not started: ready %v, needs leader election %t; want an error, false", err, idle.NeedLeaderElection())
 	}
-	s := start(t, Options{Drain: Drain{Min: 200 * time.Millisecond, Quiet: time.Millisecond, Max: patience}})
+	s := start(t, Options{Drain: Drain{Min: patience, Quiet: time.Millisecond, Max: 2 * patience}})
 	expectAllowed(t, s.client(t), s.url("/validate/group"))
 	if err := s.Ready(nil); err != nil {
 		t.Errorf("serving: %v", err)
 	}
 	s.stop()
-	eventually(t, "the server is not ready while it drains", func() bool { return s.Ready(nil) != nil })
+	eventually(t, "the server drains", func() bool { return s.draining.Load() })
+	if err := s.Ready(nil); err != nil {
+		t.Errorf("draining: %v: want it ready, for where there is no other", err)
+	}
+	expectAllowed(t, s.client(t), s.url("/validate/group"))
+}
+
+func TestNotReadyLateInADrain(t *testing.T) {
+	s := start(t, Options{Drain: Drain{Min: time.Millisecond, Quiet: time.Millisecond, Max: time.Second}})
+	expectAllowed(t, s.client(t), s.url("/validate/group"))
+	s.stop()
+	eventually(t, "the server is not ready any more", func() bool { return s.Ready(nil) != nil })
 }
 
 func TestStartFails(t *testing.T) {
