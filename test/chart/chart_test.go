@@ -187,6 +187,9 @@ metrics:
 	_, hooks := objects(t, namespace, image)
 	for _, folder := range []string{"self-test", "withdraw"} {
 		for name, want := range kustomized(t, folder) {
+			if job := "Job ostiary-self-test"; name == job {
+				name, want = "Pod ostiary-self-test", podOf(want)
+			}
 			if hooks[name] == nil {
 				t.Errorf("the chart has no hook %s", name)
 			} else if diff := cmp.Diff(want, withoutHelm(hooks[name])); diff != "" {
@@ -194,6 +197,13 @@ metrics:
 			}
 		}
 	}
+}
+
+// podOf is the Pod that a Job would make, under the Job's name: helm test shows
+// the logs of Pods only.
+func podOf(job object) object {
+	template := job["spec"].(object)["template"].(object)
+	return object{"apiVersion": "v1", "kind": "Pod", "metadata": job["metadata"], "spec": template["spec"]}
 }
 
 // Golden files show what single values do, as the difference to the defaults.
