@@ -15,6 +15,7 @@ CONTROLLER_GEN := $(tools)/controller-gen
 GOLANGCI_LINT := $(tools)/golangci-lint
 GOTESTSUM := $(tools)/gotestsum
 KUSTOMIZE := $(tools)/kustomize
+HELM := bin/helm/$(shell { go env GOVERSION; cat hack/helm/go.mod hack/helm/go.sum; } | cksum | cut -d' ' -f1)/helm
 
 .PHONY: help
 help: ## List the targets (the default)
@@ -55,11 +56,14 @@ bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allow
 
 ##@ A real node (Debian, root)
 
-.PHONY: cluster-up
-cluster-up: kubernetes ## Bring up a Kubernetes node on this machine: kubelet, containerd, kube-proxy
+.PHONY: node
+node: kubernetes
 	@cd hack/kubernetes && go run . -out ../../bin/k8s kube-scheduler kube-proxy kubelet
 	@cd hack/image && go run . -package ./hack/cluster/pause -program pause -name ostiary.dev/pause:1 -out ../../dist/pause.tar >/dev/null
 	@go build -o bin/cluster ./hack/cluster
+
+.PHONY: cluster-up
+cluster-up: node ## Bring up a Kubernetes node on this machine: kubelet, containerd, kube-proxy
 	@exec bin/cluster up
 
 .PHONY: cluster-load
@@ -70,6 +74,17 @@ cluster-load: image ## Give the image of the manager to that node
 cluster-down: ## End that node, and leave nothing behind
 	@go build -o bin/cluster ./hack/cluster
 	@exec bin/cluster down
+
+# What the end-to-end tests use, wherever they run.
+e2e := E2E_KUBECTL=$(CURDIR)/bin/k8s/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE)
+
+.PHONY: e2e
+e2e: node image install-yaml $(HELM) ## Install, work hard and uninstall on a real node of this machine (Debian, root)
+	@$(e2e) hack/e2e.sh
+
+.PHONY: e2e-here
+e2e-here: kubernetes install-yaml $(HELM) ## The same on the cluster of KUBECONFIG, which has IMAGE and no Ostiary
+	@$(e2e) go test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e
 
 ##@ Check
 
@@ -151,3 +166,8 @@ $(KUSTOMIZE): package = sigs.k8s.io/kustomize/kustomize/v5
 $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(GOTESTSUM) $(KUSTOMIZE):
 	@echo "Building $(@F) (once; golangci-lint takes a minute or two)"
 	@cd hack/tools && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ $(package)
+
+# A module of its own: Helm's versions are not those of the other tools.
+$(HELM):
+	@echo "Building helm (once; a minute or two)"
+	@cd hack/helm && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm

@@ -64,6 +64,7 @@ func apiServerArguments(d *directory, o Options, i int, etcd []string, port int)
 	if o.AdvertiseAddress != "" {
 		args = append(args,
 			"--bind-address=0.0.0.0", "--advertise-address="+o.AdvertiseAddress, "--endpoint-reconciler-type=lease",
+			"--kubelet-preferred-address-types=InternalIP", // there need be no name service
 			"--enable-admission-plugins=NodeRestriction",
 			// For the logs of pods, and for commands in them.
 			"--kubelet-client-certificate="+d.file(adminCertFile), "--kubelet-client-key="+d.file(adminKeyFile))

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Runs the end-to-end tests on a node of this machine's own, which is gone after
+# them. E2EFLAGS are further flags of go test.
+set -eu
+cd "$(dirname "$0")/.."
+
+name=e2e
+home=/var/lib/ostiary-cluster/$name
+
+if [ "$(id -u)" != 0 ]; then
+	echo "e2e: a node needs root, and Debian's packages: run this as root, or on a cluster of yours with make e2e-here" >&2
+	exit 1
+fi
+
+# What a node could leave behind.
+traces() {
+	ip -o link show "ost-$name" 2>/dev/null || true
+	iptables-save 2>/dev/null | grep -E 'KUBE-|CNI-' || true
+	grep "$home" /proc/self/mountinfo || true
+	find /sys/fs/cgroup -maxdepth 2 -name "ostiary-cluster-$name"
+	grep -lsz "$home" /proc/[0-9]*/cmdline || true
+	ls -d "$home" /var/lib/kubelet /var/lib/cni 2>/dev/null || true
+	(cd /proc/sys && head -n 1 vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops)
+}
+
+bin/cluster -name "$name" down # one that was killed before its end
+before=$(traces)
+down() {
+	trap - EXIT INT TERM
+	bin/cluster -name "$name" down
+	after=$(traces)
+	if [ "$before" != "$after" ]; then
+		printf 'e2e: the node has left something behind. Before:\n%s\nAfter:\n%s\n' "$before" "$after" >&2
+		exit 1
+	fi
+}
+trap 'down' EXIT
+trap 'exit 130' INT TERM
+
+bin/cluster -name "$name" up
+bin/cluster -name "$name" load-image dist/ostiary.tar
+export KUBECONFIG="$home/kubeconfig" E2E_AUDIT_LOG="$home/audit.json" E2E_RESTART="$PWD/bin/cluster -name $name restart"
+status=0
+# shellcheck disable=SC2086 # several flags
+go test -tags e2e -count=1 -timeout 30m -v ${E2EFLAGS:-} ./test/e2e || status=$?
+if [ "$status" != 0 ]; then
+	bin/k8s/kubectl get pods,events -A -o wide || true
+	bin/k8s/kubectl -n ostiary-system logs -l app.kubernetes.io/name=ostiary --prefix --tail=100 || true
+	tail -n 30 "$home"/logs/kubelet.log || true
+fi
+down
+exit "$status"

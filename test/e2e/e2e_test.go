@@ -1,0 +1,57 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+)
+
+// guardedHere is the namespace that the load is in.
+const guardedHere = "e2e-guarded"
+
+// TestOstiary is one life of a cluster: the parts build on each other, and run in
+// this order.
+func TestOstiary(t *testing.T) {
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.makeNamespace(t, guardedHere, map[string]string{"e2e": "guarded"})
+	var granted []permission
+	t.Run("kustomize", func(t *testing.T) {
+		w.installGuarded(t)
+		granted = w.granted(t)
+		t.Run("self-test", w.selfTest)
+		t.Run("pod security is enforced", w.wantRestricted)
+		t.Run("samples", w.testSamples)
+		t.Run("metrics", w.testMetrics)
+		t.Run("a certificate for others", w.testIssued)
+		t.Run("under load", w.testOperations)
+		t.Run("uninstall: the definition of policies first", func(t *testing.T) { w.uninstall(t, w.deleteDefinition) })
+	})
+	t.Run("Helm", func(t *testing.T) {
+		w.installChart(t)
+		t.Run("helm test", w.testChart)
+		t.Run("under load", w.testChartUpgrade)
+		t.Run("uninstall: the chart first", func(t *testing.T) { w.uninstall(t, w.uninstallChart) })
+	})
+	t.Run("uninstall: the namespace first", func(t *testing.T) {
+		w.installGuarded(t)
+		w.uninstall(t, func(t *testing.T) { w.do(t, "", "delete", "namespace", namespace, "--wait=false") })
+	})
+	t.Run("uninstall: the operator is dead", func(t *testing.T) {
+		w.installGuarded(t)
+		w.kill(t)
+		w.uninstall(t, w.deleteManifests)
+	})
+	t.Run("nothing was forbidden", w.testNothingForbidden)
+	t.Run("every permission was used", func(t *testing.T) { w.testEveryPermissionUsed(t, granted) })
+}
+
+// installGuarded installs with kustomize, and has a fail-closed policy in force.
+func (w *world) installGuarded(t *testing.T) {
+	t.Helper()
+	w.applyManifests(t)
+	w.do(t, guarded, "apply", "-f", "-")
+	w.awaitGuarded(t)
+}
