@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -107,7 +107,7 @@ func (f *taskFlags) parse(args []string) (*rest.Config, error) {
 	case f.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q: every setting is a flag, see --help", f.Arg(0))
 	}
-	klog.SetLogger(logr.Discard()) // what matters is in the error
-	klog.SetOutput(os.Stderr)
+	ctrl.SetLogger(logr.Discard()) // what matters is in the error
+	klog.SetLogger(logr.Discard())
 	return restConfig(f.kubeconfig)
 }
