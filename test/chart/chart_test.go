@@ -224,17 +224,18 @@ affinity: {nodeAffinity: {}}
 podLabels: {team: platform, app.kubernetes.io/name: not-taken}
 podAnnotations: {a: b}
 priorityClassName: ""
-goMemoryLimit: ""
+goMemoryLimit: 300MiB
 topologySpread: {hostname: "", zone: ""}
 resources: {}
 env: [{name: A, value: b}]
 volumes: [{name: ca, configMap: {name: ca}}]
 volumeMounts: [{name: ca, mountPath: /ca}]
 `,
-		"params":  "paramKinds: [{resources: [configmaps]}, {apiGroups: [example.com], resources: [limits]}]\n",
-		"crds":    "crds: {keep: false}\nserviceAccount: {annotations: {a: b}}\nservice: {annotations: {c: d}}\n",
-		"no-crds": "crds: {install: false}\npodDisruptionBudget: {enabled: false}\n",
-		"calls":   "networkPolicy: {enabled: true, webhookFrom: [{ipBlock: {cidr: 10.0.0.0/28}}], metricsFrom: [], egressPorts: [6443]}\n",
+		"cert-manager": "manager: {certManagerIssuer: ClusterIssuer/internal}\n",
+		"params":       "paramKinds: [{resources: [configmaps]}, {apiGroups: [example.com], resources: [limits]}]\n",
+		"crds":         "crds: {keep: false}\nserviceAccount: {annotations: {a: b}}\nservice: {annotations: {c: d}}\n",
+		"no-crds":      "crds: {install: false}\npodDisruptionBudget: {enabled: false}\n",
+		"calls":        "networkPolicy: {enabled: true, webhookFrom: [{ipBlock: {cidr: 10.0.0.0/28}}], metricsFrom: [], egressPorts: [6443]}\n",
 	}
 	before, hooksBefore := objects(t, namespace, "")
 	for name, values := range cases {
