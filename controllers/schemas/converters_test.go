@@ -122,6 +122,24 @@ func missing(c *Converters, p *v1alpha1.WebhookPolicy) func() string {
 	}
 }
 
+// TestReady checks that a replica is not ready until schemas have been looked for, nor waits for them for ever. Nothing
+// reads any here.
+func TestReady(t *testing.T) {
+	c := New(nil, nil, logr.Discard())
+	c.Want([]*v1alpha1.WebhookPolicy{mutating("apps", "v1", "deployments", apply)})
+	if err := c.Ready(); err == nil || err.Error() != "the schemas of the kinds to mutate are being read" {
+		t.Errorf("Ready() = %v before they were read", err)
+	}
+	over := make(chan time.Time)
+	close(over)
+	c.deadline = over
+	for range 2 {
+		if err := c.Ready(); err != nil {
+			t.Errorf("Ready() = %v after the time for it", err)
+		}
+	}
+}
+
 func TestSchemasAreReadAhead(t *testing.T) {
 	c, m := start(t)
 	deployments, scale := mutating("apps", "v1", "deployments", apply), mutating("apps", "v1", "deployments/scale", apply)
