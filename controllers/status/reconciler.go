@@ -148,7 +148,8 @@ func lookAgain(s v1alpha1.WebhookPolicyStatus) ctrl.Result {
 // where something is still being read, which may take as long as it likes.
 func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) bool {
 	f, _ := look(p, state)
-	passing := f.waiting && beside.blocked == "" || beside.lack.passing || beside.proof != nil && beside.proof.Reason == canary.ReasonNotProven
+	blocked := f.waiting && beside.blocked != "" // and will be, until somebody acts
+	passing := !blocked && (f.waiting || beside.lack.passing || beside.proof != nil && beside.proof.Reason == canary.ReasonNotProven)
 	registered := f.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
 	return f.loaded && (!passing || registered || p.Status.ObservedGeneration != p.Generation)
 }
