@@ -101,7 +101,7 @@ conformance: kubernetes ## Compare N (2000) random cases with the native policie
 .PHONY: chaos
 chaos: kubernetes ## Break things under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos.md)
 	@go test -c -o bin/chaos ./test/chaos
-	@cd test/chaos && exec ../../bin/chaos -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
+	@cd test/chaos && exec ../../bin/chaos -test.run="^TestChaos\$$" -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)

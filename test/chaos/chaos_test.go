@@ -80,6 +80,18 @@ func (r *run) problem(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
+// within is a problem where something took longer than it may. The short form of
+// a scenario, which runs on machines that do other things as well, is content
+// with four times as long.
+func (r *run) within(what string, took, limit time.Duration) {
+	if r.size == short {
+		limit *= 4
+	}
+	if took > limit {
+		r.problem("%s took %s, longer than %s", what, took.Round(time.Millisecond), limit)
+	}
+}
+
 // note is a figure for the line.
 func (r *run) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
@@ -142,7 +154,10 @@ func runAll(t *testing.T, etcds int, these []scenario, size size) {
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(w.plane.LogTails())
+			for _, m := range w.all() {
+				log := m.log()
+				t.Logf("the log of %s ends with:\n%s", m.name, log[max(0, len(log)-4<<10):])
+			}
 		}
 		w.close()
 	})
@@ -236,15 +251,33 @@ func (r *run) report(s scenario, from marks, took time.Duration) {
 	r.note("%s", took.Round(time.Second))
 	fmt.Printf("%-28s %7d requests %4d failed %3d wrongly allowed %3d wrongly denied  %s (%s)\n",
 		s.name, len(requests), counts[failed], wronglyAllowed, wronglyDenied, verdict, strings.Join(r.notes, ", "))
-	if len(r.problems) > 0 {
-		r.Errorf("%s: %s\n%s\n%s", s.name, strings.Join(r.problems, "; "), strings.Join(r.load.said, "\n"), strings.Join(first(distrust, 5), ""))
-		for _, m := range r.all() {
-			log := m.log()
-			r.Logf("the log of %s ends with:\n%s", m.name, log[max(0, len(log)-6<<10):])
-		}
-	} else if *verbose {
-		fmt.Fprintln(os.Stderr, strings.Join(first(r.load.said, 3), "\n"))
+	if len(r.problems) == 0 && !*verbose {
+		return
 	}
+	for _, line := range slices.Concat(first(r.unexplained(), 5), first(distrust, 2)) {
+		fmt.Println("    " + strings.TrimSpace(line))
+	}
+	if len(r.problems) > 0 {
+		r.Fail()
+	}
+}
+
+// unexplained are the failures that no kill explains, and then the others.
+func (r *run) unexplained() []string {
+	r.load.mu.Lock()
+	defer r.load.mu.Unlock()
+	var out, rest []string
+	for _, q := range r.load.done {
+		_, killed := r.killed(q)
+		switch {
+		case q.outcome != failed && !q.wrong:
+		case killed:
+			rest = append(rest, q.said)
+		default:
+			out = append(out, q.said)
+		}
+	}
+	return append(out, rest...)
 }
 
 // weigh compares what happened with what may happen.

@@ -54,6 +54,7 @@ type request struct {
 	broke   bool // its connection, or that of the webhook
 
 	answered time.Time
+	said     string // what went wrong
 }
 
 func (r *request) bad() bool { return strings.HasPrefix(r.name, "bad") }
@@ -173,8 +174,6 @@ type load struct {
 	open atomic.Int64
 	mu   sync.Mutex
 	done []*request
-	took []time.Duration
-	said []string // the first of what went wrong
 }
 
 // newLoad starts sending.
@@ -247,12 +246,9 @@ func (l *load) keep(r *request, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.done = append(l.done, r)
-	l.took = append(l.took, took)
 	if r.outcome == failed || r.wrong {
-		if len(l.said) < 20 {
-			l.said = append(l.said, fmt.Sprintf("%s %s %s %s of API server %d after %s: %s: %.400s",
-				r.sent.Format("15:04:05.000"), r.verb, place(r.place), r.name, r.server, took.Round(time.Millisecond), r.outcome, text))
-		}
+		r.said = fmt.Sprintf("%s %s %s %s of API server %d after %s: %s: %.400s",
+			r.sent.Format("15:04:05.000"), r.verb, place(r.place), r.name, r.server, took.Round(time.Millisecond), r.outcome, text)
 	}
 }
 
@@ -284,7 +280,7 @@ func (l *load) count() int {
 	return len(l.done)
 }
 
-// failedAfter counts those that were sent after a time and failed.
+// failedBetween counts those that were sent between two times and failed.
 func (l *load) failedBetween(from, to time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -297,11 +293,20 @@ func (l *load) failedBetween(from, to time.Time) int {
 	return n
 }
 
-// p99 is of all requests.
-func (l *load) p99() time.Duration {
+// p99 is that of all requests.
+func (l *load) p99() time.Duration { return l.p99Since(time.Time{}) }
+
+// p99Since is that of the requests that were sent after a time.
+func (l *load) p99Since(from time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return percentile(l.took, 99)
+	var took []time.Duration
+	for _, r := range l.done {
+		if r.sent.After(from) {
+			took = append(took, r.answered.Sub(r.sent))
+		}
+	}
+	return percentile(took, 99)
 }
 
 func percentile(durations []time.Duration, percent int) time.Duration {

@@ -88,9 +88,7 @@ func (r *run) outage(breakIt, mend func()) {
 	pause(r.T, time.Until(mended.Add(5*time.Second)))
 	r.disturbed.Store(false)
 	r.awaitAll(r.T)
-	if took > 5*time.Second {
-		r.problem("the replicas were ready after %s", took)
-	}
+	r.within("the readiness of all replicas", took, 5*time.Second)
 	if fmt.Sprint(pids) != fmt.Sprint(r.pids()) {
 		r.problem("a replica has ended")
 	}

@@ -127,18 +127,27 @@ func (r *run) lost() (n int, longest time.Duration) {
 	r.load.mu.Lock()
 	defer r.load.mu.Unlock()
 	for _, q := range r.load.done {
-		if q.outcome != failed || !q.broke {
-			continue
-		}
-		i := slices.IndexFunc(r.kills, func(at time.Time) bool {
-			return q.sent.Before(at.Add(burst)) && q.answered.After(at)
-		})
-		if i >= 0 {
+		if after, ok := r.killed(q); ok {
 			n++
-			longest = max(longest, q.sent.Sub(r.kills[i]))
+			longest = max(longest, after)
 		}
 	}
 	return n, longest
+}
+
+// killed reports whether a kill explains the failure of a request, and how long
+// after it that was sent.
+func (r *run) killed(q *request) (time.Duration, bool) {
+	if q.outcome != failed || !q.broke {
+		return 0, false
+	}
+	i := slices.IndexFunc(r.kills, func(at time.Time) bool {
+		return q.sent.Before(at.Add(burst)) && q.answered.After(at)
+	})
+	if i < 0 {
+		return 0, false
+	}
+	return q.sent.Sub(r.kills[i]), true
 }
 
 // kill kills a replica on purpose.

@@ -26,6 +26,9 @@ func scenarios() []scenario {
 		{name: "scaled", points: "17", run: scaled},
 		{name: "replicas-killed", points: "18", run: replicasKilled},
 		{name: "replica-partitioned", points: "19", run: replicaPartitioned},
+		{name: "connections-reset", points: "19", run: connectionsReset},
+		{name: "throttled", points: "21", run: throttled},
+		{name: "slow-clients", points: "25", run: slowClients},
 		{name: "broken-rotation", points: "none: the harness itself", ci: true, run: brokenRotation},
 	}
 }

@@ -279,7 +279,7 @@ func awaitFor(t *testing.T, limit time.Duration, what string, try func() error) 
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("waiting for %s: %v", what, t.Context().Err())
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(150 * time.Millisecond): // looking takes CPU too
 		}
 	}
 }
