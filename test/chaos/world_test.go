@@ -94,15 +94,16 @@ func newWorld(ctx context.Context, etcds int) (_ *world, err error) {
 			w.close()
 		}
 	}()
-	if w.dir, err = os.MkdirTemp("", "ostiary-chaos-"); err != nil {
-		return nil, err
-	}
 	if w.plane, err = controlplane.Start(ctx, controlplane.Options{
 		APIServers: apiServers, Etcds: etcds, NoControllerManager: true, Audit: true, AuditPolicy: auditPolicy,
 		// Nobody routes cluster IPs here, but those on loopback need no route.
 		APIServerArgs: []string{"--service-cluster-ip-range=127.96.0.0/16"},
 		ArgsOf:        w.argsOf,
 	}); err != nil {
+		return nil, err
+	}
+	// In there it goes with the control plane, however that ends.
+	if w.dir, err = os.MkdirTemp(w.plane.Dir(), "chaos-"); err != nil {
 		return nil, err
 	}
 	for i := range apiServers {
@@ -147,7 +148,6 @@ func (w *world) close() {
 	if w.stalls != nil {
 		w.stalls.close()
 	}
-	_ = os.RemoveAll(w.dir)
 }
 
 func (w *world) connect(context.Context) error {

@@ -442,3 +442,41 @@ func wantError(t *testing.T, err error, want string) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }
+
+// Three members of etcd survive the loss of one, and stop at the loss of two
+// until one is back.
+func TestThreeEtcds(t *testing.T) {
+	cp, err := Start(t.Context(), Options{Dir: t.TempDir(), Etcds: 3, NoControllerManager: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cp.Stop() })
+	maps := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().ConfigMaps("default")
+	create := func(timeout time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "written-"}}, metav1.CreateOptions{})
+		return err
+	}
+	succeeds := func(when string) {
+		t.Helper()
+		NewWithT(t).Eventually(func() error { return create(10 * time.Second) }, deadline, interval).Should(Succeed(), when)
+	}
+	for i := range 2 {
+		succeeds("before a member is lost")
+		if err := cp.KillEtcd(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := create(3 * time.Second); err == nil {
+		t.Error("something was written without a majority of etcd")
+	}
+	for i := range 2 {
+		if err := cp.StartEtcd(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+		succeeds("after a member has come back")
+	}
+	wantError(t, cp.StartEtcd(t.Context(), 0), "starting etcd-0: it was not stopped")
+	wantError(t, cp.KillEtcd(3), "killing etcd: no member 3")
+}
