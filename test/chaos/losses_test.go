@@ -90,7 +90,7 @@ func secretsCorrupted(r *run) {
 	for _, c := range corruptions(r) {
 		for _, name := range []string{caSecret, servingSecret} {
 			for i, field := range fields[name] {
-				if r.size == short && (n+i)%3 != 0 {
+				if r.size == short && (n+i)%5 != 0 {
 					continue
 				}
 				n++
