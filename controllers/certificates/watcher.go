@@ -33,6 +33,11 @@ type Watcher struct {
 	current atomic.Pointer[material]
 	refusal atomic.Pointer[refusal]
 	wake    chan struct{}
+	// loaded is closed when there is a certificate, which handshakes wait for as
+	// long as firstWait.
+	loaded    chan struct{}
+	load      sync.Once
+	firstWait time.Duration
 	// confirmed says that the Secret has been read since others know of this
 	// replica: whatever they decide now, they wait for it.
 	confirmed atomic.Bool
@@ -60,7 +65,7 @@ var errNoSecret = errors.New("the Secret does not exist or has not been read yet
 
 // NewWatcher returns a Watcher that knows nothing until Start.
 func NewWatcher(client kubernetes.Interface, o Options) *Watcher {
-	w := &Watcher{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: make(chan struct{}, 1)}
+	w := &Watcher{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: make(chan struct{}, 1), loaded: make(chan struct{}), firstWait: firstWait}
 	w.refusal.Store(&refusal{reason: reasonOf(errNoSecret), err: errNoSecret})
 	return w
 }
@@ -182,6 +187,9 @@ func (w *Watcher) swap(held pki.Held) {
 	}
 	next := &material{held: held, tls: pair.TLS(), bundle: held.Serving.Bundle.PEM()}
 	old := w.current.Swap(next)
+	if !pair.IsZero() {
+		w.load.Do(func() { close(w.loaded) })
+	}
 	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
 		return
 	}
@@ -239,13 +247,32 @@ func (w *Watcher) Distrusted() {
 	}
 }
 
-// GetCertificate is for [tls.Config]. It only reads a pointer.
-func (w *Watcher) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// GetCertificate is for [tls.Config]. It only reads a pointer, once there is a
+// certificate. Before that, callers wait for a while: a replica that was killed
+// and is started again is called before anybody knows of either.
+func (w *Watcher) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := w.current.Load()
 	if m == nil || len(m.tls.Certificate) == 0 {
-		return nil, errors.New("no certificate has been loaded yet")
+		if m = w.first(hello); m == nil {
+			return nil, errors.New("no certificate has been loaded yet")
+		}
 	}
 	return m.tls, nil
+}
+
+// firstWait is shorter than what the server gives a handshake.
+const firstWait = 4 * time.Second
+
+// first waits for what is served first; nil if that takes too long.
+func (w *Watcher) first(hello *tls.ClientHelloInfo) *material {
+	ctx, cancel := context.WithTimeout(hello.Context(), w.firstWait)
+	defer cancel()
+	select {
+	case <-w.loaded:
+		return w.current.Load()
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // Bundle returns the trust bundle in PEM: the roots under which what is served

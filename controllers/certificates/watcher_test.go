@@ -3,6 +3,7 @@ package certificates
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"maps"
 	"net"
 	"strings"
@@ -144,13 +145,25 @@ func TestReady(t *testing.T) {
 		t.Error("the Watcher must run in every replica")
 	}
 	g.Expect(watcher.Ready()).To(MatchError("no certificate from Secret " + w.options.Namespace + "/ostiary-serving yet: the Secret does not exist or has not been read yet"))
-	_, err := watcher.GetCertificate(nil)
-	g.Expect(err).To(MatchError("no certificate has been loaded yet"))
+	address := w.serve(watcher)
+	dial := func() error {
+		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	watcher.firstWait = time.Millisecond
+	g.Expect(dial()).To(MatchError(ContainSubstring("internal error")))
 	g.Expect(watcher.Bundle()).To(BeNil())
+	watcher.firstWait = patience // who comes too early waits
+	early := make(chan error, 1)
+	go func() { early <- dial() }()
 
 	made := w.clock.Now()
 	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, made).Serving))
 	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
+	g.Eventually(early, patience).Should(Receive(BeNil()))
 	w.clock.SetTime(made.Add(89*day - 2*time.Second))
 	g.Expect(watcher.Ready()).To(Succeed())
 	w.clock.SetTime(made.Add(89*day + 2*time.Second))
