@@ -109,7 +109,7 @@ func (s *surroundings) prepare(policies []*v1alpha1.WebhookPolicy) {
 // or what kind it is of.
 func needsResources(p *v1alpha1.WebhookPolicy) bool {
 	constraints := p.Spec.MatchConstraints
-	return len(p.Spec.Mutations) > 0 || (constraints != nil && (len(constraints.ExcludeResourceRules) > 0 || slices.ContainsFunc(constraints.ResourceRules, named))) ||
+	return len(p.Spec.Mutations) > 0 || plugins.AsksForKinds(p) || (constraints != nil && (len(constraints.ExcludeResourceRules) > 0 || slices.ContainsFunc(constraints.ResourceRules, named))) ||
 		slices.ContainsFunc(p.Spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
 }
 

@@ -21,15 +21,37 @@ type Plugin struct {
 
 // PluginName is the name of a plugin.
 //
-// +kubebuilder:validation:Enum=AlwaysPullImages;DenyServiceExternalIPs
+// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodTolerationRestriction
 type PluginName string
 
 // The plugins.
 const (
+	// PluginAlwaysDeny refuses everything: a maintenance freeze.
+	PluginAlwaysDeny PluginName = "AlwaysDeny"
 	// PluginAlwaysPullImages sets the pull policy of all images of a Pod to Always.
 	PluginAlwaysPullImages PluginName = "AlwaysPullImages"
+	// PluginDefaultIngressClass gives Ingresses without a class that of their namespace.
+	PluginDefaultIngressClass PluginName = "DefaultIngressClass"
+	// PluginDefaultStorageClass gives claims without a class that of their namespace.
+	PluginDefaultStorageClass PluginName = "DefaultStorageClass"
+	// PluginDefaultTolerationSeconds sets how long Pods stay on a node that fails.
+	PluginDefaultTolerationSeconds PluginName = "DefaultTolerationSeconds"
 	// PluginDenyServiceExternalIPs refuses new external IPs of Services.
 	PluginDenyServiceExternalIPs PluginName = "DenyServiceExternalIPs"
+	// PluginExtendedResourceToleration lets Pods that ask for extended resources onto
+	// nodes that are tainted for them.
+	PluginExtendedResourceToleration PluginName = "ExtendedResourceToleration"
+	// PluginLimitPodHardAntiAffinityTopology refuses Pods that keep others off
+	// more than a node.
+	PluginLimitPodHardAntiAffinityTopology PluginName = "LimitPodHardAntiAffinityTopology"
+	// PluginOwnerReferencesPermissionEnforcement refuses owner references from those
+	// who may not delete the object, or write the owner's finalizers.
+	PluginOwnerReferencesPermissionEnforcement PluginName = "OwnerReferencesPermissionEnforcement"
+	// PluginPodNodeSelector keeps the Pods of a namespace to some nodes.
+	PluginPodNodeSelector PluginName = "PodNodeSelector"
+	// PluginPodTolerationRestriction gives Pods tolerations, and limits those that they
+	// have.
+	PluginPodTolerationRestriction PluginName = "PodTolerationRestriction"
 )
 
 // PluginTraits are what is known of a plugin by its name alone.
@@ -42,14 +64,16 @@ type PluginTraits struct {
 
 // Traits are those of the plugin. One that is not known has none.
 func (n PluginName) Traits() PluginTraits {
+	traits := PluginTraits{SideEffects: admissionregistrationv1.SideEffectClassNone}
 	switch n {
-	case PluginAlwaysPullImages:
-		return PluginTraits{Mutates: true, Validates: true, SideEffects: admissionregistrationv1.SideEffectClassNone}
-	case PluginDenyServiceExternalIPs:
-		return PluginTraits{Validates: true, SideEffects: admissionregistrationv1.SideEffectClassNone}
-	default:
-		return PluginTraits{SideEffects: admissionregistrationv1.SideEffectClassNone}
+	case PluginAlwaysPullImages, PluginPodNodeSelector, PluginPodTolerationRestriction:
+		traits.Mutates, traits.Validates = true, true
+	case PluginDefaultIngressClass, PluginDefaultStorageClass, PluginDefaultTolerationSeconds, PluginExtendedResourceToleration:
+		traits.Mutates = true
+	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement:
+		traits.Validates = true
 	}
+	return traits
 }
 
 // traits are those of the policy's plugin; without one they are empty.

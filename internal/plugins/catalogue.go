@@ -10,17 +10,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/alwaysdeny"
 	"github.com/ostiary/ostiary/internal/plugins/alwayspullimages"
+	"github.com/ostiary/ostiary/internal/plugins/defaultclass"
+	"github.com/ostiary/ostiary/internal/plugins/defaulttolerationseconds"
 	"github.com/ostiary/ostiary/internal/plugins/define"
 	"github.com/ostiary/ostiary/internal/plugins/denyserviceexternalips"
+	"github.com/ostiary/ostiary/internal/plugins/extendedresourcetoleration"
+	"github.com/ostiary/ostiary/internal/plugins/limitpodhardantiaffinitytopology"
+	"github.com/ostiary/ostiary/internal/plugins/ownerreferencespermissionenforcement"
+	"github.com/ostiary/ostiary/internal/plugins/podnodeselector"
+	"github.com/ostiary/ostiary/internal/plugins/podtolerationrestriction"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // All lists every plugin, by name.
 func All() []define.Definition {
 	return []define.Definition{
+		alwaysdeny.Definition(),
 		alwayspullimages.Definition(),
+		defaultclass.IngressClasses(),
+		defaultclass.StorageClasses(),
+		defaulttolerationseconds.Definition(),
 		denyserviceexternalips.Definition(),
+		extendedresourcetoleration.Definition(),
+		limitpodhardantiaffinitytopology.Definition(),
+		ownerreferencespermissionenforcement.Definition(),
+		podnodeselector.Definition(),
+		podtolerationrestriction.Definition(),
 	}
 }
 
@@ -114,6 +131,12 @@ func KindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 		return n.Needs()
 	}
 	return nil
+}
+
+// AsksForKinds reports whether the plugin of a policy asks which resources are of
+// a kind.
+func AsksForKinds(p *v1alpha1.WebhookPolicy) bool {
+	return p.Spec.Plugin != nil && p.Spec.Plugin.Name == v1alpha1.PluginOwnerReferencesPermissionEnforcement
 }
 
 // describe says in words what rules are for.

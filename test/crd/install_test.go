@@ -126,6 +126,8 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"create", "authorization.k8s.io", "subjectaccessreviews", "", "", ""},
 		{"get", "apiextensions.k8s.io", "customresourcedefinitions", "", "webhookpolicies.admission.ostiary.dev", ""},
 		{"watch", "", "namespaces", "", "", ""},
+		{"watch", "storage.k8s.io", "storageclasses", "", "", ""},
+		{"watch", "networking.k8s.io", "ingressclasses", "", "", ""},
 		{"get", "", "services", "", "checks", "shop"},
 		{"create", "events.k8s.io", "events", "", "", "default"},
 		{"patch", "", "events", "", "e", "default"},

@@ -4,6 +4,7 @@ package plugintest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -12,7 +13,9 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +40,8 @@ type Request struct {
 	DryRun            bool
 	// ChangedBack has another webhook undo what the policy changes.
 	ChangedBack bool
+	// MutatingOnly leaves the validating phase out.
+	MutatingOnly bool
 }
 
 // Answer is what came back of both phases.
@@ -91,7 +96,7 @@ func Put(tb testing.TB, group *policy.Group, p *v1alpha1.WebhookPolicy, r Reques
 			raw.Object.Raw = patched(tb, raw.Object.Raw, response.Patch)
 		}
 	}
-	if p.Spec.Validates() {
+	if p.Spec.Validates() && !r.MutatingOnly {
 		response, err := group.Validate(tb.Context(), raw, host)
 		if err != nil {
 			tb.Fatalf("validating: %v", err)
@@ -197,4 +202,32 @@ func (a Answer) Field(path ...string) string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// Namespaces are all namespaces, each with the same annotations and labels.
+type Namespaces struct{ Annotations, Labels map[string]string }
+
+// GetNamespace implements policy.Namespaces.
+func (n Namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: n.Annotations, Labels: n.Labels}}, nil
+}
+
+// Objects are what plugins list, in YAML, by kind.
+type Objects map[string][]string
+
+// Params implements policy.Params.
+func (o Objects) Params(_ context.Context, kind *admissionregistrationv1.ParamKind, _ *admissionregistrationv1.ParamRef, _ string) ([]runtime.Object, error) {
+	list, ok := o[kind.Kind]
+	if !ok {
+		return nil, fmt.Errorf("objects of kind %s in %s are still being listed", kind.Kind, kind.APIVersion)
+	}
+	var out []runtime.Object
+	for _, text := range list {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			return nil, err
+		}
+		out = append(out, u)
+	}
+	return out, nil
 }

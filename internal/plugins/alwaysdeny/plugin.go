@@ -1,0 +1,76 @@
+// Package alwaysdeny refuses everything, until it ends: a maintenance freeze.
+package alwaysdeny
+
+import (
+	"context"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+const (
+	// nativeMessage is what the native plugin says.
+	nativeMessage = "admission control is denying all modifications"
+	// maxMessage bounds what is told instead, in bytes.
+	maxMessage = 1024
+)
+
+// Config is the plugin's configuration. The native plugin has none.
+type Config struct {
+	// message is told to those who are refused, instead of the native plugin's.
+	// At most 1024 bytes.
+	Message string `json:"message,omitempty"`
+	// until is when the freeze ends by itself, as 2030-01-31T18:00:00Z. Without
+	// it, it ends when the policy is deleted.
+	Until string `json:"until,omitempty"`
+}
+
+// Plugin refuses everything that changes something.
+type Plugin struct {
+	message string
+	until   time.Time
+}
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginAlwaysDeny, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+		p := &Plugin{message: nativeMessage}
+		if c.Message != "" {
+			p.message = c.Message
+		}
+		var errs field.ErrorList
+		if len(c.Message) > maxMessage {
+			errs = append(errs, field.TooLong(at.Child("message"), "", maxMessage))
+		}
+		if c.Until != "" {
+			var err error
+			if p.until, err = time.Parse(time.RFC3339, c.Until); err != nil {
+				errs = append(errs, field.Invalid(at.Child("until"), c.Until, "write the time as 2030-01-31T18:00:00Z, with its zone"))
+			}
+		}
+		return p, errs
+	})
+}
+
+// Rules implements policy.Plugin.
+func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{
+			admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect,
+		},
+		Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+	}}
+}
+
+// Validate implements policy.Validator.
+func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
+	if !p.until.IsZero() && !call.Now().Before(p.until) {
+		return nil
+	}
+	return call.Forbid("%s", p.message)
+}

@@ -1,0 +1,101 @@
+// Package extendedresourcetoleration lets Pods that ask for extended resources,
+// such as GPUs, onto the nodes that are tainted for them.
+package extendedresourcetoleration
+
+import (
+	"context"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/plugins/tolerations"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Plugin adds a toleration for each extended resource that a Pod asks for.
+type Plugin struct{}
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginExtendedResourceToleration, func(define.None, *field.Path) (policy.Plugin, field.ErrorList) {
+		return Plugin{}, nil
+	})
+}
+
+// Rules implements policy.Plugin.
+func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	return define.Pods(define.Writes()...)
+}
+
+// Admit implements policy.Mutator.
+func (Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+	pod := call.Object()
+	resources := asked(pod)
+	if len(resources) == 0 {
+		return pod, nil
+	}
+	list, err := tolerations.Of(pod)
+	if err != nil {
+		return nil, err
+	}
+	for _, resource := range sets.List(resources) {
+		list = with(list, corev1.Toleration{Key: resource, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return tolerations.In(pod, list)
+}
+
+// with puts a toleration in the place of those that differ from it only in how
+// long they hold, or at the end.
+func with(list []tolerations.Toleration, wanted corev1.Toleration) []tolerations.Toleration {
+	found := false
+	for i := range list {
+		t := &list[i].Toleration
+		if t.Key != wanted.Key || t.Operator != wanted.Operator || t.Value != wanted.Value || t.Effect != wanted.Effect {
+			continue
+		}
+		found = true
+		if !equality.Semantic.DeepEqual(*t, wanted) {
+			list[i] = tolerations.New(wanted)[0]
+		}
+	}
+	if !found {
+		list = append(list, tolerations.New(wanted)...)
+	}
+	return list
+}
+
+// asked are the extended resources that a Pod's containers request.
+func asked(pod *unstructured.Unstructured) sets.Set[string] {
+	out := sets.New[string]()
+	spec, _ := pod.Object["spec"].(map[string]any)
+	for _, field := range []string{"containers", "initContainers"} {
+		list, _ := spec[field].([]any)
+		for _, item := range list {
+			container, _ := item.(map[string]any)
+			requests, _, _ := unstructured.NestedFieldNoCopy(container, "resources", "requests") // the API server has checked its type
+			names, _ := requests.(map[string]any)
+			for name := range names {
+				if extended(name) {
+					out.Insert(name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// extended reports whether a resource is neither Kubernetes' own nor one that
+// only quotas have.
+func extended(name string) bool {
+	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
+		len(content.IsLabelKey(corev1.DefaultResourceRequestsPrefix+name)) == 0
+}

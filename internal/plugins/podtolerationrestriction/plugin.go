@@ -1,0 +1,168 @@
+// Package podtolerationrestriction gives the Pods of a namespace default
+// tolerations, and limits those that they may have.
+package podtolerationrestriction
+
+import (
+	"context"
+	stdjson "encoding/json"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/plugins/tolerations"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Annotations of a namespace.
+const (
+	annotationDefault   = "scheduler.alpha.kubernetes.io/defaultTolerations"
+	annotationWhitelist = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+)
+
+// Config is the plugin's configuration: the native one, of kind Configuration in
+// podtolerationrestriction.admission.k8s.io/v1alpha1.
+type Config struct {
+	define.Typed `json:",inline"`
+	// default are the tolerations that Pods get in namespaces without the
+	// annotation scheduler.alpha.kubernetes.io/defaultTolerations.
+	Default []corev1.Toleration `json:"default,omitempty"`
+	// whitelist are the tolerations that Pods may have in namespaces without the
+	// annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist. Empty means
+	// any.
+	Whitelist []corev1.Toleration `json:"whitelist,omitempty"`
+}
+
+// Plugin merges tolerations into Pods, and checks what comes of it.
+type Plugin struct{ config Config }
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginPodTolerationRestriction, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+		errs := c.Check("podtolerationrestriction.admission.k8s.io/v1alpha1", "Configuration", at)
+		errs = append(errs, tolerations.Check(c.Default, at.Child("default"))...)
+		errs = append(errs, tolerations.Check(c.Whitelist, at.Child("whitelist"))...)
+		return &Plugin{config: c}, errs
+	})
+}
+
+// Rules implements policy.Plugin.
+func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	return define.Pods(define.Writes()...)
+}
+
+// Admit implements policy.Mutator.
+func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
+	pod := call.Object()
+	list, err := tolerations.Of(pod)
+	if err != nil {
+		return nil, err
+	}
+	extra, err := p.extra(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	if len(extra) > 0 {
+		list = tolerations.Merge(list, tolerations.New(extra...))
+	}
+	if err := p.check(ctx, call, list); err != nil {
+		return nil, err
+	}
+	return tolerations.In(pod, list)
+}
+
+// Validate implements policy.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
+	list, err := tolerations.Of(call.Object())
+	if err != nil {
+		return err
+	}
+	return p.check(ctx, call, list)
+}
+
+// extra are the tolerations that a Pod gets: those of its namespace when it is
+// created, and one of memory pressure if it asks for resources.
+func (p *Plugin) extra(ctx context.Context, call *policy.Call) ([]corev1.Toleration, error) {
+	var extra []corev1.Toleration
+	if call.GetOperation() == admission.Create {
+		of, annotated, err := annotated(ctx, call, annotationDefault)
+		if err != nil {
+			return nil, err
+		}
+		if extra = of; !annotated {
+			extra = append(extra, p.config.Default...)
+		}
+	}
+	pod, err := policy.Typed[corev1.Pod](call, call.Object())
+	if err != nil {
+		return nil, err
+	}
+	if !bestEffort(pod) {
+		extra = append(extra, corev1.Toleration{
+			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+		})
+	}
+	return extra, nil
+}
+
+func (p *Plugin) check(ctx context.Context, call *policy.Call, list []tolerations.Toleration) error {
+	if len(list) == 0 {
+		return nil
+	}
+	scope := "namespace"
+	allowed, found, err := annotated(ctx, call, annotationWhitelist)
+	if err != nil {
+		return err
+	}
+	if !found {
+		allowed, scope = p.config.Whitelist, "cluster"
+	}
+	if len(allowed) > 0 && !tolerations.AllCovered(list, allowed) {
+		return call.Forbid("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
+	}
+	return nil
+}
+
+// annotated are the tolerations in an annotation of the request's namespace.
+func annotated(ctx context.Context, call *policy.Call, name string) (list []corev1.Toleration, found bool, err error) {
+	ns, err := call.Namespace(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	text, found := ns.Annotations[name]
+	if text == "" {
+		return nil, found, nil
+	}
+	if err := stdjson.Unmarshal([]byte(text), &list); err != nil {
+		return nil, false, call.Forbid("the annotation %s of namespace %s is no list of tolerations in JSON: %w", name, ns.Name, err)
+	}
+	return list, true, nil
+}
+
+// bestEffort reports whether a Pod asks for neither processors nor memory, and
+// has no limit on them. What the Pod's status says comes first.
+func bestEffort(pod *corev1.Pod) bool {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass == corev1.PodQOSBestEffort
+	}
+	if r := pod.Spec.Resources; r != nil {
+		return !asks(r.Requests) && !asks(r.Limits)
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if asks(list[i].Resources.Requests) || asks(list[i].Resources.Limits) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func asks(list corev1.ResourceList) bool {
+	cpu, memory := list[corev1.ResourceCPU], list[corev1.ResourceMemory]
+	return cpu.Sign() > 0 || memory.Sign() > 0
+}
