@@ -103,6 +103,10 @@ chaos: kubernetes ## Break things under load and count failed requests: SCENARIO
 	@go test -c -o bin/chaos ./test/chaos
 	@cd test/chaos && exec ../../bin/chaos -test.run="^TestChaos\$$" -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
 
+.PHONY: conformance-plugins
+conformance-plugins: kubernetes ## Compare plugins with the native ones, with N (2000) random Pods; SEED repeats a run
+	@go test ./test/plugins -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s)) | grep -v '^ *\(=== \|--- PASS\)'
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@hack/fuzz.sh $(FUZZTIME)

@@ -1,0 +1,410 @@
+// Package plugins puts the same requests to an API server with the native
+// admission plugins, and to one with Ostiary and policies of the same names, and
+// compares code, reason, message and the resulting object. What is allowed to
+// differ is in differences, each with its row of docs/differences.md.
+package plugins
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
+	"github.com/ostiary/ostiary/test/manager"
+)
+
+const root = "../.."
+
+var (
+	number = flag.Int("n", 100, "how many random Pods")
+	seed   = flag.Uint64("seed", 1, "of the random Pods")
+)
+
+// testCase is one request.
+type testCase struct {
+	Name        string            `json:"name"`
+	Namespace   *string           `json:"namespace,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Before      map[string]any    `json:"before,omitempty"`
+	Object      map[string]any    `json:"object"`
+	Subresource string            `json:"subresource,omitempty"`
+	User        string            `json:"user,omitempty"`
+	DryRun      bool              `json:"dryRun,omitempty"`
+	Differs     string            `json:"differs,omitempty"`
+}
+
+// difference says what both sides answer where they are allowed to differ.
+type difference struct{ native, ours func(outcome) bool }
+
+func differences() map[string]difference {
+	code := func(c int32) func(outcome) bool { return func(o outcome) bool { return o.Code == c } }
+	refused := func(text string) func(outcome) bool {
+		return func(o outcome) bool {
+			return o.Code == 403 && o.Reason == metav1.StatusReasonForbidden && strings.Contains(o.Message, text)
+		}
+	}
+	return map[string]difference{
+		"malformed-annotation": {code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
+		"not-allowed":          {code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
+		"own-300":              {code(0), code(0)},
+	}
+}
+
+// outcome is what came back of a request.
+type outcome struct {
+	Code    int32
+	Reason  metav1.StatusReason
+	Message string
+	Object  map[string]any
+}
+
+// side is one of the two API servers.
+type side struct {
+	name  string
+	plane *controlplane.ControlPlane
+	mu    sync.Mutex
+	users map[string]dynamic.Interface
+}
+
+func (s *side) as(t *testing.T, user string) dynamic.Interface {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users[user] == nil {
+		config := s.plane.Config()
+		config.Impersonate.UserName = user
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.users[user] = client
+	}
+	return s.users[user]
+}
+
+func TestPlugins(t *testing.T) {
+	sides := start(t)
+	total := map[string]*tally{}
+	for plugin, cases := range read[map[string][]testCase](t, "cases.yaml") {
+		total[plugin] = &tally{}
+		for i, c := range cases {
+			t.Run(plugin+"/"+c.Name, func(t *testing.T) {
+				total[plugin].compare(t, sides, fmt.Sprintf("%s-%d", strings.ToLower(plugin), i), c)
+			})
+		}
+	}
+	random := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // it is to be repeatable
+	total["random Pods"] = &tally{}
+	for i := range *number {
+		c := randomPod(random)
+		t.Run(fmt.Sprintf("random/%d", i), func(t *testing.T) { total["random Pods"].compare(t, sides, fmt.Sprintf("random-%d", i), c) })
+	}
+	if n := total["random Pods"]; *number > 20 && (n.refused == 0 || n.refused == n.cases) {
+		t.Errorf("%d of %d random Pods are refused: they show nothing", n.refused, n.cases)
+	}
+	for _, plugin := range slices.Sorted(maps.Keys(total)) {
+		t.Logf("%-40s %s", plugin, total[plugin])
+	}
+}
+
+// tally counts what came of the cases of a plugin.
+type tally struct{ cases, agreed, listed, refused int }
+
+func (n *tally) String() string {
+	return fmt.Sprintf("%3d cases: %3d agree (%d refused), %d listed differences, %d others", n.cases, n.agreed, n.refused, n.listed, n.cases-n.agreed-n.listed)
+}
+
+func (n *tally) compare(t *testing.T, sides [2]*side, name string, c testCase) {
+	t.Helper()
+	n.cases++
+	var got [2]outcome
+	for i, s := range sides {
+		got[i] = s.put(t, name, c)
+	}
+	diff := cmp.Diff(got[0], got[1])
+	if c.Differs == "" {
+		if diff != "" {
+			t.Errorf("(-native +ours):\n%s", diff)
+			return
+		}
+		n.agreed++
+		if got[0].Code != 0 {
+			n.refused++
+		}
+		return
+	}
+	known, ok := differences()[c.Differs]
+	switch {
+	case !ok:
+		t.Errorf("no difference is named %s", c.Differs)
+	case diff == "":
+		t.Errorf("the difference %s is gone", c.Differs)
+	case !known.native(got[0]) || !known.ours(got[1]):
+		t.Errorf("not the difference %s (-native +ours):\n%s", c.Differs, diff)
+	default:
+		n.listed++
+	}
+}
+
+// put makes the request of a case, in a namespace of its own.
+func (s *side) put(t *testing.T, name string, c testCase) outcome {
+	t.Helper()
+	namespace := name
+	if c.Namespace != nil {
+		namespace = *c.Namespace
+	}
+	if namespace != "" {
+		s.makeNamespace(t, namespace, c.Annotations)
+	} else {
+		namespace = "nowhere"
+	}
+	object := complete(c.Object, name, namespace)
+	client := func(user string) dynamic.ResourceInterface {
+		return s.as(t, user).Resource(resourceOf(object)).Namespace(namespace)
+	}
+	var dryRun []string
+	if c.DryRun {
+		dryRun = []string{metav1.DryRunAll}
+	}
+	var out *unstructured.Unstructured
+	var err error
+	if c.Before == nil {
+		out, err = client(c.User).Create(t.Context(), object, metav1.CreateOptions{DryRun: dryRun})
+	} else {
+		if _, err := client("").Create(t.Context(), complete(c.Before, name, namespace), metav1.CreateOptions{}); err != nil {
+			t.Fatalf("%s: creating what stands before: %v", s.name, err)
+		}
+		patch, failed := json.Marshal(c.Object)
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		kind := types.StrategicMergePatchType
+		if _, owners, _ := unstructured.NestedFieldNoCopy(c.Object, "metadata", "ownerReferences"); owners {
+			kind = types.MergePatchType
+		}
+		var subresources []string
+		if c.Subresource != "" {
+			subresources = []string{c.Subresource}
+		}
+		out, err = client(c.User).Patch(t.Context(), name, kind, patch, metav1.PatchOptions{DryRun: dryRun}, subresources...)
+	}
+	return outcomeOf(t, out, err)
+}
+
+var frame = regexp.MustCompile(`^admission webhook "[^"]+" denied the request: WebhookPolicy '[^']+' denied request: `)
+
+func outcomeOf(t *testing.T, object *unstructured.Unstructured, err error) outcome {
+	t.Helper()
+	var status *apierrors.StatusError
+	switch {
+	case errors.As(err, &status):
+		return outcome{Code: status.ErrStatus.Code, Reason: status.ErrStatus.Reason, Message: frame.ReplaceAllString(status.ErrStatus.Message, "")}
+	case err != nil:
+		t.Fatal(err)
+	}
+	for _, path := range [][]string{
+		{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"}, {"metadata", "generation"},
+		{"status"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
+	} {
+		unstructured.RemoveNestedField(object.Object, path...)
+	}
+	return outcome{Object: object.Object}
+}
+
+func (s *side) makeNamespace(t *testing.T, name string, annotations map[string]string) {
+	t.Helper()
+	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	ns.SetAnnotations(annotations)
+	_, err := s.as(t, "").Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), ns, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatalf("%s: %v", s.name, err)
+	}
+}
+
+// complete makes an object of the part that a case says: by default a Pod.
+func complete(part map[string]any, name, namespace string) *unstructured.Unstructured {
+	o := (&unstructured.Unstructured{Object: part}).DeepCopy()
+	if o.GetKind() == "" {
+		o.SetAPIVersion("v1")
+		o.SetKind("Pod")
+	}
+	if o.GetGenerateName() == "" {
+		o.SetName(name)
+	}
+	o.SetNamespace(namespace)
+	return o
+}
+
+func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+	gvr, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	return gvr
+}
+
+// randomPod is a Pod in a namespace with annotations, all made at random of what
+// the plugins look at.
+func randomPod(r *rand.Rand) testCase {
+	pick := func(from ...string) string { return from[r.IntN(len(from))] }
+	some := func(from ...string) string {
+		var out []string
+		for range r.IntN(3) {
+			out = append(out, pick(from...))
+		}
+		return "[" + strings.Join(out, ",") + "]"
+	}
+	tolerations := []string{
+		`{"key":"k","operator":"Exists"}`, `{"key":"k","operator":"Equal","value":"a","effect":"NoSchedule"}`, `{"key":"k","value":"b"}`, `{"key":"cluster","operator":"Exists"}`,
+		`{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":9}`, `{"key":"example.com/gpu","operator":"Exists","effect":"NoSchedule"}`,
+		`{"key":"node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute"}`,
+	}
+	container := func(name string) string {
+		return fmt.Sprintf(`{"name":%q,"image":%q,"imagePullPolicy":%q,"resources":{"limits":%s}}`, name, pick("a", "b:1"), pick("", "Always", "Never", "IfNotPresent"),
+			pick("{}", `{"cpu":"1"}`, `{"memory":"1Gi","cpu":"1"}`, `{"example.com/gpu":"1"}`, `{"example.com/nic":"2","example.com/gpu":"1"}`))
+	}
+	text := fmt.Sprintf(`{"spec":{"containers":[%s,%s],"initContainers":[%s],"nodeSelector":%s,"tolerations":%s,"affinity":%s}}`,
+		container("a"), container("b"), container("i"), pick("{}", `{"pool":"general"}`, `{"pool":"other"}`, `{"zone":"a"}`), some(tolerations...),
+		pick("{}", `{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"kubernetes.io/hostname"}]}}`,
+			"{}", `{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"zone"}]}}`))
+	c := testCase{Annotations: map[string]string{}}
+	if err := json.Unmarshal([]byte(text), &c.Object); err != nil {
+		panic(err) // it is written above
+	}
+	for key, value := range map[string]string{"node-selector": pick("", "pool=shop", "zone=a,pool=general"), "defaultTolerations": some(tolerations...)} {
+		if r.IntN(2) == 0 {
+			c.Annotations["scheduler.alpha.kubernetes.io/"+key] = value
+		}
+	}
+	return c
+}
+
+func read[T any](t *testing.T, file string) (out T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, &out)
+	}
+	if err != nil {
+		t.Fatalf("reading %s: %v", file, err)
+	}
+	return out
+}
+
+// start starts both API servers, and the manager with all policies in force.
+func start(t *testing.T) [2]*side {
+	t.Helper()
+	configuration, err := filepath.Abs("testdata/native.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	arguments := [2][]string{
+		{
+			"--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs,ExtendedResourceToleration,LimitPodHardAntiAffinityTopology,OwnerReferencesPermissionEnforcement,PodNodeSelector,PodTolerationRestriction",
+			"--admission-control-config-file=" + configuration,
+			"--default-not-ready-toleration-seconds=30", "--default-unreachable-toleration-seconds=60",
+		},
+		{"--disable-admission-plugins=DefaultStorageClass,DefaultIngressClass"},
+	}
+	var sides [2]*side
+	for i, name := range []string{"native", "ours"} {
+		cp := cptest.Run(t, controlplane.Options{NoControllerManager: true, APIServerArgs: arguments[i]})
+		sides[i] = &side{name: name, plane: cp, users: map[string]dynamic.Interface{}}
+		kubectl(t, cp, "apply", "--server-side", "-f", "testdata/world.yaml")
+	}
+	ours := sides[1].plane
+	kubectl(t, ours, "apply", "--server-side", "-f", root+"/config/crd/bases", "-f", root+"/config/namespace/namespace.yaml")
+	kubectl(t, ours, "wait", "--for=condition=Established", "--timeout=2m", "crd/webhookpolicies.admission.ostiary.dev")
+	running, err := manager.Start(t.Context(), ours, manager.Options{Path: build(t), Args: []string{"--drain-max=1s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	sides[1].apply(t, read[map[string]map[string]any](t, "policies.yaml"))
+	return sides
+}
+
+// apply puts policies into force.
+func (s *side) apply(t *testing.T, specs map[string]map[string]any) {
+	t.Helper()
+	policies := s.as(t, "").Resource(v1alpha1.GroupVersion.WithResource("webhookpolicies"))
+	for name, spec := range specs {
+		p := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		p.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicy"))
+		p.SetName(strings.ToLower(name))
+		if _, err := policies.Create(t.Context(), p, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := ""
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		list, err := policies.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		waiting = ""
+		for i := range list.Items {
+			var p v1alpha1.WebhookPolicy
+			text, err := list.Items[i].MarshalJSON()
+			if err == nil {
+				err = json.Unmarshal(text, &p)
+			}
+			if err != nil {
+				return false, err
+			}
+			if !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
+				waiting += fmt.Sprintf("%s: %v\n", p.Name, p.Status.Conditions)
+			}
+		}
+		return waiting == "", nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for the policies: %v\n%s", err, waiting)
+	}
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ostiary")
+	command := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
+	command.Dir = root
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("building the manager: %v\n%s", err, out)
+	}
+	return path
+}
+
+func kubectl(t *testing.T, cp *controlplane.ControlPlane, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), cp.Kubectl(), append([]string{"--kubeconfig=" + cp.Kubeconfig()}, args...)...)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
