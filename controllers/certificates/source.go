@@ -158,10 +158,10 @@ func (k *Keeper) judge(f found, seen pki.Observed) bool {
 		log.Info("the certificate that somebody else issues is good again")
 	case reason == string(reasonIssuing):
 		log.Info("waiting for a certificate that somebody else issues", "reason", text)
-		k.sourceEvent(corev1.EventTypeNormal, "CertificateAwaited", text)
+		k.sourceEvent(corev1.EventTypeNormal, "CertificateAwaited", reason, text)
 	default:
 		log.Info("the certificate that somebody else issues has a problem, keeping what is served", "reason", reason, "problem", text)
-		k.sourceEvent(corev1.EventTypeWarning, "CertificateProblem", text)
+		k.sourceEvent(corev1.EventTypeWarning, "CertificateProblem", reason, text)
 	}
 	return text != ""
 }
@@ -183,7 +183,9 @@ func (k *Keeper) describe(f found, problem error) (reason, text string) {
 	return reason, fmt.Sprintf("Secret %s/%s: %s", k.options.Namespace, k.options.Source.Secret, strings.TrimSpace(problem.Error()))
 }
 
-func (k *Keeper) sourceEvent(kind, reason, text string) {
+// sourceEvent names the problem as the action too: of events that agree in that,
+// the API shows the text of the first alone.
+func (k *Keeper) sourceEvent(kind, reason, problem, text string) {
 	if k.options.Events == nil {
 		return
 	}
@@ -191,7 +193,7 @@ func (k *Keeper) sourceEvent(kind, reason, text string) {
 	if k.options.Source.Request != nil {
 		about = k.options.Source.Request.reference()
 	}
-	k.options.Events.Eventf(about, nil, kind, reason, "Read", "%s", text)
+	k.options.Events.Eventf(about, nil, kind, reason, problem, "%s", text)
 }
 
 // Blocked is why there is no certificate at all; empty while there is one, or
