@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"image/color"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -139,7 +140,7 @@ func (p panel) points(values [][2]any) (out plotter.XYs) {
 		at, _ := value[0].(float64)
 		text, _ := value[1].(string)
 		y, err := strconv.ParseFloat(text, 64)
-		if err != nil || y != y { // not a number
+		if err != nil || math.IsNaN(y) {
 			continue
 		}
 		out = append(out, plotter.XY{X: at, Y: y * p.scale})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -27,6 +26,7 @@ func TestInstallation(t *testing.T) {
 		name string
 		test func(*testing.T, *world)
 	}{
+		{"the README's commands install it", testQuickStart},
 		{"manifests are accepted", testManifests},
 		{"the self-test says what is missing", testSelfTestFails},
 		{"the self-test proves a denial", testSelfTest},
@@ -39,6 +39,49 @@ func TestInstallation(t *testing.T) {
 			t.FailNow() // each stands on those before
 		}
 	}
+}
+
+// testQuickStart types what the README says to install with kustomize. Pods do
+// not run here; they do in test/e2e.
+func testQuickStart(t *testing.T, _ *world) {
+	section := readme(t, "Install it")
+	block := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(section)
+	if block == nil || strings.Count(block[1], "kubectl apply") != 2 {
+		t.Fatal("the README does not install with two commands of kubectl")
+	}
+	folder, err := filepath.Abs(root)
+	must(t, err)
+	for command := range strings.Lines(block[1]) {
+		if out, err := shell(t, folder, command); err != nil {
+			t.Fatalf("%s%v\n%s", command, err, out)
+		}
+	}
+	if out, err := shell(t, folder, "kubectl delete -k config/self-test"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func readme(t *testing.T, heading string) string {
+	t.Helper()
+	raw, err := os.ReadFile(root + "/README.md")
+	must(t, err)
+	_, section, found := strings.Cut(string(raw), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("the README has no section %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	return section
+}
+
+// shell runs a command as a new user would, who has kubectl and nothing else.
+func shell(t *testing.T, folder, command string) (string, error) {
+	t.Helper()
+	home := t.TempDir()
+	must(t, os.Symlink(plane.Kubectl(), filepath.Join(home, "kubectl")))
+	sh := newCommand(t, "sh", "-c", command)
+	sh.Dir, sh.Env = folder, []string{"PATH=" + home + ":/usr/bin:/bin", "HOME=" + home, "KUBECONFIG=" + plane.Kubeconfig()}
+	out, err := sh.CombinedOutput()
+	return string(out), err
 }
 
 func testManifests(t *testing.T, _ *world) {
@@ -113,20 +156,13 @@ func wantNoPolicies(t *testing.T, w *world) {
 // testFirstPolicy does what the README says, in an empty folder and with nothing
 // but a shell and kubectl, and sees what it shows.
 func testFirstPolicy(t *testing.T, _ *world) {
-	raw, err := os.ReadFile(root + "/README.md")
-	must(t, err)
-	_, section, found := strings.Cut(string(raw), "\n## A first policy\n")
-	if !found {
-		t.Fatal("the README has no first policy")
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
+	section := readme(t, "A first policy")
 	blocks := regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```").FindAllStringSubmatch(section, -1)
 	if len(blocks) != 2 || blocks[0][1] != "yaml" || blocks[1][1] != "console" {
 		t.Fatalf("the first policy of the README is not a policy and commands: %d blocks", len(blocks))
 	}
-	folder, bin := t.TempDir(), t.TempDir()
+	folder := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(folder, "require-team.yaml"), []byte(blocks[0][2]), 0o600))
-	must(t, os.Symlink(plane.Kubectl(), filepath.Join(bin, "kubectl")))
 	age := regexp.MustCompile(`\b\d+s\n`) // of an object
 	var got strings.Builder
 	for line := range strings.Lines(blocks[1][2]) {
@@ -134,10 +170,8 @@ func testFirstPolicy(t *testing.T, _ *world) {
 		if !is {
 			continue
 		}
-		sh := exec.CommandContext(t.Context(), "sh", "-c", command)
-		sh.Dir, sh.Env = folder, []string{"PATH=" + bin + ":/usr/bin:/bin", "HOME=" + folder, "KUBECONFIG=" + plane.Kubeconfig()}
-		out, _ := sh.CombinedOutput() // a refusal is an error
-		got.WriteString(line + string(out))
+		out, _ := shell(t, folder, command) // a refusal is an error
+		got.WriteString(line + out)
 	}
 	if got, want := age.ReplaceAllString(got.String(), "2s\n"), age.ReplaceAllString(blocks[1][2], "2s\n"); got != want {
 		t.Errorf("the README shows\n%s\nand this is\n%s", want, got)
