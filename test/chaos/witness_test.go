@@ -136,7 +136,7 @@ func (t *testimony) contradictions(requests []*request) []string {
 func (t *testimony) distrust() []string {
 	var out []string
 	for line := range strings.Lines(t.logs) {
-		if strings.Contains(line, "ailed calling webhook") && (strings.Contains(line, "x509:") || strings.Contains(line, "tls: ")) {
+		if strings.Contains(line, "ailed calling webhook") && (strings.Contains(line, "x509:") || strings.Contains(line, "bad certificate")) {
 			out = append(out, line)
 		}
 	}
