@@ -42,7 +42,7 @@ import (
 const root = "../.."
 
 var (
-	number = flag.Int("n", 100, "how many random Pods")
+	number = flag.Int("n", 60, "how many random Pods")
 	seed   = flag.Uint64("seed", 1, "of the random Pods")
 )
 
@@ -69,10 +69,17 @@ func differences() map[string]difference {
 			return o.Code == 403 && o.Reason == metav1.StatusReasonForbidden && strings.Contains(o.Message, text)
 		}
 	}
+	class := func(name string) func(outcome) bool {
+		return func(o outcome) bool {
+			found, _, _ := unstructured.NestedString(o.Object, "spec", "storageClassName")
+			return o.Code == 0 && found == name
+		}
+	}
 	return map[string]difference{
 		"malformed-annotation": {code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
 		"not-allowed":          {code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
 		"own-300":              {code(0), code(0)},
+		"namespace-class":      {class("plain"), class("other")},
 	}
 }
 
@@ -327,7 +334,7 @@ func start(t *testing.T) [2]*side {
 			"--admission-control-config-file=" + configuration,
 			"--default-not-ready-toleration-seconds=30", "--default-unreachable-toleration-seconds=60",
 		},
-		{"--disable-admission-plugins=DefaultStorageClass,DefaultIngressClass"},
+		{"--disable-admission-plugins=DefaultIngressClass"}, // and DefaultStorageClass runs before ours, as everywhere
 	}
 	var sides [2]*side
 	for i, name := range []string{"native", "ours"} {

@@ -75,7 +75,8 @@ func read(config []byte, at *field.Path) (map[string]string, *field.Path, field.
 	}
 	if _, whole := fields["podNodeSelectorPluginConfig"]; !whole {
 		var selectors map[string]string
-		return selectors, at, define.Decode(config, &selectors, at)
+		errs := define.Decode(config, &selectors, at)
+		return selectors, at, errs
 	}
 	var c Config
 	errs := define.Decode(config, &c, at)
