@@ -130,7 +130,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"watch", "networking.k8s.io", "ingressclasses", "", "", ""},
 		{"get", "", "services", "", "checks", "shop"},
 		{"create", "events.k8s.io", "events", "", "", "default"},
-		{"patch", "", "events", "", "e", "default"},
+		{"patch", "events.k8s.io", "events", "", "e", "default"},
 		{"create", leases, "leases", "", "", namespace},
 		{"update", leases, "leases", "", leadership.LeaseName, namespace},
 		{"patch", leases, "leases", "", replicas.LeaseName("ostiary-0"), namespace},
@@ -141,7 +141,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"watch", "discovery.k8s.io", "endpointslices", "", "kubernetes", "default"},
 		{"watch", "", "secrets", "", "ostiary-ca", namespace},
 		{"list", "", "secrets", "", "ostiary-serving", namespace},
-		{"patch", "", "secrets", "", "ostiary-serving", namespace},
+		{"update", "", "secrets", "", "ostiary-serving", namespace},
 		{"update", "", "secrets", "", "ostiary-backend-ca", namespace},
 	}
 	denied := []permission{
@@ -155,6 +155,9 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"get", "apiextensions.k8s.io", "customresourcedefinitions", "", "other.example.com", ""},
 		{"list", "", "configmaps", "", "", ""},
 		{"get", "", "configmaps", "", "allowed-teams", "default"},
+		{"update", ours, "webhookpolicies", "status", "p", ""},
+		{"patch", "", "secrets", "", "ostiary-ca", namespace},
+		{"create", "", "events", "", "", "default"},
 		{"get", "", "secrets", "", "other", namespace},
 		{"list", "", "secrets", "", "", namespace},
 		{"delete", "", "secrets", "", "ostiary-ca", namespace},

@@ -41,6 +41,9 @@ func (w *world) uninstall(t *testing.T, do func(*testing.T)) {
 	}
 	t.Logf("clean after %s; %d writes were blocked until then", time.Since(start).Round(100*time.Millisecond), blocked)
 	w.deleteManifests(t)
+	time.Sleep(5 * time.Second) // what is still running could register something again
+	// Nobody calls them any more, and a drain takes until API servers have closed what they left open.
+	w.do(t, "", "-n", namespace, "delete", "pods", "-l", managers, "--grace-period=0", "--force", "--ignore-not-found")
 	w.awaitGone(t)
 	if err := errors.Join(w.nothingGenerated(t.Context()), w.unblocked(t.Context(), &blocked)); err != nil {
 		t.Errorf("it came back: %v", err)
