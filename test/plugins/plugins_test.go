@@ -126,7 +126,7 @@ func TestPlugins(t *testing.T) {
 			})
 		}
 	}
-	random := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // it is to be repeatable
+	random := rand.New(rand.NewPCG(*seed, 0))
 	total["random Pods"] = &tally{}
 	for i := range *number {
 		c := randomPod(random)

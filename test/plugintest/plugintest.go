@@ -82,7 +82,7 @@ func Put(tb testing.TB, group *policy.Group, p *v1alpha1.WebhookPolicy, r Reques
 	if host.Now == nil {
 		host.Now = time.Now
 	}
-	raw := r.review(tb)
+	raw := r.Review(tb)
 	var out Answer
 	if p.Spec.Mutates() {
 		response, err := group.Mutate(tb.Context(), raw, host)
@@ -144,7 +144,8 @@ func patched(tb testing.TB, object, patch []byte) []byte {
 	return out
 }
 
-func (r Request) review(tb testing.TB) *admissionv1.AdmissionRequest {
+// Review is the request as an API server sends it.
+func (r Request) Review(tb testing.TB) *admissionv1.AdmissionRequest {
 	tb.Helper()
 	object, old := toJSON(tb, r.Object), toJSON(tb, r.OldObject)
 	var head metav1.PartialObjectMetadata
