@@ -106,6 +106,7 @@ func needless() map[string]string {
 	const (
 		applied  = "asked by the API server itself, for an apply that creates: no request of its own"
 		rotation = "CAs and certificates are renewed after months; test/integration does that"
+		plugin   = "for an admission plugin that no policy uses here; test/plugins does"
 		setting  = "needs API servers, or somebody else, to keep that Secret; test/integration does"
 	)
 	const in = " in " + namespace
@@ -118,8 +119,10 @@ func needless() map[string]string {
 		"watch secrets ostiary-caller-token" + in:                             setting,
 		"watch secrets ostiary-caller-basic" + in:                             setting,
 		"watch secrets ostiary-own-certificate" + in:                          setting,
-		"get namespaces":             "for a namespace that the cache has not seen yet: a matter of milliseconds",
-		"patch events.events.k8s.io": "for an event that repeats within minutes",
+		"watch storageclasses.storage.k8s.io":                                 plugin,
+		"watch ingressclasses.networking.k8s.io":                              plugin,
+		"get namespaces":                                                      "for a namespace that the cache has not seen yet: a matter of milliseconds",
+		"patch events.events.k8s.io":                                          "for an event that repeats within minutes",
 	}
 }
 
