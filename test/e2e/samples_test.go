@@ -184,7 +184,6 @@ subjects: [{kind: ServiceAccount, name: e2e-scraper, namespace: `+guardedHere+`}
 		run(context.Background(), "", w.kubectl, "delete", "clusterrole/e2e-scraper", "clusterrolebinding/e2e-scraper")
 	})
 	token := strings.TrimSpace(w.do(t, "", "-n", guardedHere, "create", "token", "e2e-scraper"))
-	url := w.forward(t, w.pods(t)[0].Name, "8443")
 	for name, tt := range map[string]struct {
 		token string
 		want  int
@@ -196,6 +195,7 @@ subjects: [{kind: ServiceAccount, name: e2e-scraper, namespace: `+guardedHere+`}
 		"a wrong token": {token: "x", want: http.StatusInternalServerError},
 	} {
 		t.Run(name, func(t *testing.T) {
+			url := w.forward(t, w.pods(t)[0].Name, "8443") // which ends with the first connection that is reset
 			eventually(t, func() error {
 				status, body, err := get(t, url+"/metrics", tt.token)
 				if err != nil || status != tt.want || !strings.Contains(body, tt.holds) {
@@ -233,7 +233,8 @@ func (w *world) forward(t *testing.T, pod, port string) (url string) {
 func get(t *testing.T, url, token string) (int, string, error) {
 	t.Helper()
 	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // it is the way through the API server that is private here
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // it is the way through the API server that is private here
 	}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
