@@ -206,11 +206,11 @@ func (cp *ControlPlane) etcdURLs() []string {
 	return urls
 }
 
-func (cp *ControlPlane) describeAPIServer(i int, binary string) *component {
+func (cp *ControlPlane) describeAPIServer(i int, binary string, more ...string) *component {
 	return &component{
 		name: fmt.Sprintf("%s-%d", APIServer, i), binary: binary, ports: make([]int, 1),
 		args: func(ports []int) []string {
-			return apiServerArguments(cp.directory, cp.options, i, cp.etcdURLs(), ports[0])
+			return append(apiServerArguments(cp.directory, cp.options, i, cp.etcdURLs(), ports[0]), more...)
 		},
 		probes: func(ports []int) []string {
 			return []string{
@@ -411,6 +411,27 @@ func (cp *ControlPlane) StartEtcd(ctx context.Context, i int) error {
 		return fmt.Errorf("starting %s: it was not stopped", c.name)
 	}
 	return cp.start(ctx, c)
+}
+
+// AddAPIServer starts one more API server on the same etcd, with further flags
+// of its own, and returns its number when it is ready.
+func (cp *ControlPlane) AddAPIServer(ctx context.Context, args ...string) (int, error) {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if err := cp.check(0); err != nil {
+		return 0, fmt.Errorf("adding an API server: %w", err)
+	}
+	i := len(cp.apiServers)
+	if i >= maxAPIServers {
+		return 0, fmt.Errorf("adding an API server: there are %d already", i)
+	}
+	c := cp.describeAPIServer(i, cp.apiServers[0].binary, args...)
+	c.home, c.log = cp.directory.file(homeFolder), cp.LogFile(c.name)
+	if err := cp.start(ctx, c); err != nil {
+		return 0, err
+	}
+	cp.apiServers = append(cp.apiServers, c)
+	return i, cp.certificates.writeKubeconfig(cp.certificates.admin, cp.host(i), cp.Kubeconfig(i))
 }
 
 // RestartControllerManager starts the controller manager anew and returns

@@ -54,8 +54,9 @@ func TestControlPlane(t *testing.T) {
 	t.Run("writes audit logs", func(t *testing.T) { testAudit(t, cp) })
 	t.Run("restarts an API server", func(t *testing.T) { testRestart(t, cp) })
 	t.Run("restarts the controller manager", func(t *testing.T) { testRestartManager(t, cp) })
+	t.Run("adds an API server", func(t *testing.T) { testAdd(t, cp) })
 	t.Run("refuses an API server that is not there", func(t *testing.T) {
-		wantError(t, cp.StopAPIServer(2), "stopping an API server: no API server 2: there are 2, from 0")
+		wantError(t, cp.StopAPIServer(3), "stopping an API server: no API server 3: there are 3, from 0")
 		wantError(t, cp.StartAPIServer(t.Context(), -1), "starting an API server: no API server -1")
 		wantError(t, cp.StartAPIServer(t.Context(), 0), "starting kube-apiserver-0: it was not stopped")
 	})
@@ -479,4 +480,18 @@ func TestThreeEtcds(t *testing.T) {
 	}
 	wantError(t, cp.StartEtcd(t.Context(), 0), "starting etcd-0: it was not stopped")
 	wantError(t, cp.KillEtcd(3), "killing etcd: no member 3")
+}
+
+func testAdd(t *testing.T, cp *ControlPlane) {
+	i, err := cp.AddAPIServer(t.Context(), "--default-watch-cache-size=50")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(cp.Config(i))
+	if _, err := client.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{}); err != nil || i != 2 {
+		t.Errorf("API server %d: %v", i, err)
+	}
+	if err := cp.StopAPIServer(i); err != nil {
+		t.Error(err)
+	}
 }
