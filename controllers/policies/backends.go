@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -65,6 +68,25 @@ func (l *Loader) trust(e *Entry, observed registration.Bundles) *Entry {
 	changed.prepared = e.prepared.WithBundle(bundle)
 	return &changed
 }
+
+// closed stands for the generation before of a policy with a backend whose CA
+// bundle is not known: a replica that has started since does not know that
+// generation, and must not switch the policy off. Its requests are answered by
+// its failurePolicy.
+func (l *Loader) closed(p *v1alpha1.WebhookPolicy) *Entry {
+	own := p.DeepCopy()
+	own.Generation-- // what becomes of its registration says nothing about that of the backend
+	own.Spec.Backend, own.Spec.BreakGlass = nil, false
+	own.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+	compiled, _ := l.Compiler.CompilePlugin(own, nil, field.ErrorList{
+		field.Required(field.NewPath("spec", "backend"), "the CA bundle of the backend is not known yet"),
+	})
+	return &Entry{Policy: own, Compiled: compiled, registrable: true, closed: true, prepared: registration.Prepare(own).Local()}
+}
+
+// Closed reports whether the requests of a policy are answered by its
+// failurePolicy until the CA bundle of its backend is known.
+func (e *Entry) Closed() bool { return e.stand().closed }
 
 // untrusted reports whether there is a backend that cannot be registered yet.
 func (e *Entry) untrusted() bool { return e.Policy.Spec.Backend != nil && !e.trusted }

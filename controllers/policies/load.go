@@ -214,6 +214,9 @@ func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool,
 	// its requests are answered by its failurePolicy: a slip of the pen must
 	// not switch a policy off. One that never was in force is left out.
 	changed.Planned = e.registrable && (e.Accepted() || inForce)
+	if changed.untrusted() && changed.good == nil && inForce && e.registrable {
+		changed.good = l.closed(p)
+	}
 	if changed.Refusal = l.refusal(p, changed.good); changed.Refusal != "" || changed.untrusted() {
 		changed.Planned = changed.good != nil
 	}

@@ -161,9 +161,9 @@ func (l *Loader) lastGood(p *v1alpha1.WebhookPolicy) *Entry {
 	if old == nil {
 		return nil
 	}
-	if old.Refusal == "" && old.Accepted() {
+	if stand := old.stand(); stand.Refusal == "" && stand.Accepted() {
 		if _, ok, _ := state.Registered(old); ok {
-			good := *old
+			good := *stand
 			good.good = nil
 			return &good
 		}

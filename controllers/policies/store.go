@@ -42,6 +42,8 @@ type Entry struct {
 	// registrable is false where no webhook may ever be registered for it.
 	registrable bool
 	prepared    registration.Entry
+	// closed is set for what stands in for an earlier generation that is not known.
+	closed bool
 	// trusted is set where the CA bundle of a backend is known.
 	trusted bool
 	bundle  []byte

@@ -60,6 +60,7 @@ type facts struct {
 	registered bool
 	why        string // not registered
 	lags       string // registered, and which replica has not loaded it
+	closed     bool   // requests are answered by failurePolicy, instead of a generation that is not known
 	unpushed   string // what the API server said of conditions that Ostiary evaluates alone
 	waiting    bool   // for a certificate
 	lack       lack
@@ -129,7 +130,7 @@ func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.W
 	if e == nil || e.Policy.Generation != p.Generation {
 		return facts{}, nil
 	}
-	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable, refusal: e.Refusal, inForce: e.InForce(), unpushed: e.Unpushed}
+	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable, refusal: e.Refusal, inForce: e.InForce(), unpushed: e.Unpushed, closed: e.Closed()}
 	if !f.accepted {
 		f.problems = e.Errors.ToAggregate().Error()
 	}
@@ -227,9 +228,11 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 	case f.refusal != "":
 		c.Reason, c.Message = ReasonRefused, refused(p, f)
 	case !f.planned && f.accepted:
-		c.Message = "waiting for the CA bundle of the backend: see the condition " + v1alpha1.ConditionCAReady
+		c.Message = awaitingBundle
 	case !f.planned:
 		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
+	case f.registered && f.inForce != 0 && f.inForce != p.Generation:
+		c.Message = awaitingBundle + "; " + meanwhile(p, f)
 	case f.registered && f.lags != "" && !told(p):
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.lags
 	case f.registered:
@@ -243,6 +246,16 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.kept
 	}
 	return c
+}
+
+const awaitingBundle = "waiting for the CA bundle of the backend: see the condition " + v1alpha1.ConditionCAReady
+
+// meanwhile says what is in force instead of a backend that is not registered yet.
+func meanwhile(p *v1alpha1.WebhookPolicy, f facts) string {
+	if f.closed {
+		return "until then its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy())
+	}
+	return fmt.Sprintf("until then generation %d stays in force", f.inForce)
 }
 
 // carried says what carries a policy, and what else it has to do with it.

@@ -67,6 +67,24 @@ func TestConditions(t *testing.T) {
 				"Reconciling=True WaitingForReplicas: waiting for replica b, which has not loaded it yet",
 			},
 		},
+		"its backend has no bundle, and it was in force before": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, lack: lack{reason: "NotFound", message: "no such Secret"}},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False Pending: waiting for the CA bundle of the backend: see the condition CAReady; until then generation 2 stays in force",
+				"Ready=False NotFound: no such Secret",
+				"Reconciling=True NotFound: no such Secret",
+			},
+		},
+		"its backend has no bundle, and nobody knows what was before": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, closed: true, lack: lack{reason: "NotFound", message: "no such Secret"}},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False Pending: waiting for the CA bundle of the backend: see the condition CAReady; until then its requests are answered by failurePolicy Fail",
+				"Ready=False NotFound: no such Secret",
+				"Reconciling=True NotFound: no such Secret",
+			},
+		},
 		"it is registered, without its conditions": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true, unpushed: "undeclared reference to 'sets'"},
 			want: []string{

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -109,9 +110,24 @@ func TestForeignWebhookWithAnIssuedCertificate(t *testing.T) {
 		c.awaitReady(t, "issued")
 		c.awaitForeign(t, namespace)
 	})
-	t.Run("the manager is killed", func(t *testing.T) {
+	t.Run("the CA is lost, and the manager that remembers it is killed", func(t *testing.T) {
+		before := c.issuedSecret(ctx, systemNamespace, "ostiary-backend-ca")
+		leaf := c.issuedSecret(ctx, namespace, "checks-tls").Data[corev1.TLSCertKey]
 		m.kill()
+		must(t, c.Delete(ctx, before.DeepCopy()))
 		m = c.manager(t)
+		lost := string(before.Data[corev1.TLSCertKey])
+		await(t).Eventually(func() error { // nothing certifies the next one, so both have to be trusted first
+			next := string(c.issuedSecret(ctx, systemNamespace, "ostiary-backend-ca").Data[corev1.TLSCertKey])
+			bundle, err := c.bundleOf(ctx, "issued")
+			if err == nil && (next == "" || next == lost || !strings.Contains(bundle, next) || !strings.Contains(bundle, lost)) {
+				err = fmt.Errorf("the CA is\n%sthe bundle\n%swant another CA than the one that was lost, and both in the bundle", next, bundle)
+			}
+			return err
+		}).Should(Succeed())
+		if got := c.issuedSecret(ctx, namespace, "checks-tls").Data[corev1.TLSCertKey]; !bytes.Equal(got, leaf) {
+			t.Error("the leaf is of a CA that API servers may not trust yet")
+		}
 		c.awaitReady(t, "issued")
 	})
 	n, failures := stop()
