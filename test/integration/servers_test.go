@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
+
+const dialTimeout = 2 * time.Second
 
 // router takes connections with HTTP CONNECT, and gets them to where they go:
 // the network between two programs, as far as a test changes it.
