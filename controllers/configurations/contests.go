@@ -74,7 +74,9 @@ func NewContests(registry prometheus.Registerer) *Contests {
 }
 
 // half takes up to a half off a duration.
-func half(d time.Duration) time.Duration { return d - rand.N(d/2+1) }
+func half(d time.Duration) time.Duration {
+	return d - rand.N(d/2+1) //nolint:gosec // nobody gains by guessing it
+}
 
 // Contested says, in words and by the names of configurations, who keeps
 // changing them.
