@@ -100,7 +100,7 @@ func TestConnectionAge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := newListener(nil, nil, time.Second, s.open, s.metrics, &s.options)
+			l := newListener(nil, nil, s.timeouts, s.open, s.metrics, &s.options)
 			client, server := net.Pipe()
 			defer client.Close()
 			defer server.Close()
@@ -127,7 +127,7 @@ func TestAgesDiffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newListener(nil, nil, time.Second, s.open, s.metrics, &s.options)
+	l := newListener(nil, nil, s.timeouts, s.open, s.metrics, &s.options)
 	var ages []time.Duration
 	for range 1000 {
 		_, server := net.Pipe()

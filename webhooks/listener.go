@@ -24,17 +24,17 @@ const (
 // listener adds TLS to connections, and bounds and counts them.
 type listener struct {
 	net.Listener
-	config           *tls.Config
-	handshakeTimeout time.Duration
-	metrics          *metrics
-	options          *Options
+	timeouts
+	config  *tls.Config
+	metrics *metrics
+	options *Options
 
 	open     *connections
 	accepted atomic.Uint64
 }
 
-func newListener(inner net.Listener, config *tls.Config, handshakeTimeout time.Duration, open *connections, m *metrics, o *Options) *listener {
-	return &listener{Listener: inner, config: config, handshakeTimeout: handshakeTimeout, metrics: m, options: o, open: open}
+func newListener(inner net.Listener, config *tls.Config, t timeouts, open *connections, m *metrics, o *Options) *listener {
+	return &listener{Listener: inner, config: config, timeouts: t, metrics: m, options: o, open: open}
 }
 
 // Accept waits for a connection that there is a place for. The handshake is left to the connection's own goroutine.
@@ -95,6 +95,7 @@ type conn struct {
 	answered atomic.Int64
 
 	proven, busy, evicted atomic.Bool // see standing, but for evicted: room was needed
+	spoken                atomic.Bool // something has come after the handshake
 	since                 atomic.Int64
 }
 
@@ -148,6 +149,26 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 		_ = c.SetDeadline(time.Time{})
 	})
 	return c.Conn.ConnectionState()
+}
+
+// SetReadDeadline gives a connection on which nothing has come yet the time of an idle one. net/http would count the
+// time for a request's header from the handshake on, but API servers keep connections that they opened and did not
+// need, and a request that is the first on one and meets its end is not sent again: it fails.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if !c.spoken.Load() && !t.IsZero() {
+		t = time.Now().Add(c.listener.idleTimeout)
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// Read has the time for the first header begin with its first byte. For those that follow net/http does that.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && !c.spoken.Load() {
+		c.spoken.Store(true)
+		_ = c.Conn.SetReadDeadline(time.Now().Add(c.listener.headerTimeout))
+	}
+	return n, err
 }
 
 func (c *conn) Close() error {

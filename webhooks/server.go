@@ -28,6 +28,9 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
+// timeouts bound what a slow or silent client can hold.
+type timeouts struct{ handshakeTimeout, headerTimeout, idleTimeout time.Duration }
+
 // Server answers admission reviews over TLS. It is a manager.Runnable that runs on every replica.
 type Server struct {
 	options Options
@@ -35,8 +38,7 @@ type Server struct {
 	metrics *metrics
 	open    *connections
 
-	// handshakeTimeout, headerTimeout and bodyTimeout bound what a slow or silent client can hold.
-	handshakeTimeout, headerTimeout time.Duration
+	timeouts
 
 	serving, draining, leaving atomic.Bool
 }
@@ -54,11 +56,10 @@ func New(o Options) (*Server, error) {
 	}
 	m := newMetrics()
 	s := &Server{
-		options:          o,
-		metrics:          m,
-		open:             newConnections(o.MaxConnections, m.connectionEvicted),
-		handshakeTimeout: 5 * time.Second,
-		headerTimeout:    5 * time.Second,
+		options:  o,
+		metrics:  m,
+		open:     newConnections(o.MaxConnections, m.connectionEvicted),
+		timeouts: timeouts{handshakeTimeout: 5 * time.Second, headerTimeout: 5 * time.Second, idleTimeout: idleTimeout},
 	}
 	s.handler = newHandler(o, m, &s.draining)
 	if err := m.register(o.Registerer, s.gauges()...); err != nil {
@@ -93,7 +94,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listening for admission reviews: %w", err)
 	}
-	l := newListener(inner, s.tlsConfig(), s.handshakeTimeout, s.open, s.metrics, &s.options)
+	l := newListener(inner, s.tlsConfig(), s.timeouts, s.open, s.metrics, &s.options)
 	server := s.httpServer()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -143,7 +144,7 @@ func (s *Server) httpServer() *http.Server {
 	return &http.Server{
 		Handler:                      s.handler,
 		ReadHeaderTimeout:            s.headerTimeout,
-		IdleTimeout:                  idleTimeout,
+		IdleTimeout:                  s.idleTimeout,
 		WriteTimeout:                 writeTimeout,
 		MaxHeaderBytes:               maxHeaderBytes,
 		DisableGeneralOptionsHandler: true,

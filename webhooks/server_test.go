@@ -88,6 +88,11 @@ func TestHTTP2Preface(t *testing.T) {
 	}
 }
 
+// sendReview writes a request; whether it could is told by the answer.
+func sendReview(w io.Writer) {
+	fmt.Fprintf(w, "POST /validate/group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(validReview()), validReview())
+}
+
 func dialTLS(t *testing.T, s *running) *tls.Conn {
 	t.Helper()
 	c, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.pool})
@@ -152,7 +157,7 @@ func TestHandshakeErrors(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	const soon = 50 * time.Millisecond
 	hurry := func(s *Server) {
-		s.handshakeTimeout, s.headerTimeout = soon, soon
+		s.handshakeTimeout, s.headerTimeout, s.idleTimeout = soon, soon, soon
 		s.handler.bodies.timeout = soon
 	}
 	header := "POST /validate/group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
@@ -196,6 +201,24 @@ func TestSlowClients(t *testing.T) {
 			t.Error("the connection was left open")
 		}
 	})
+}
+
+// TestUnusedConnection checks that a connection that was opened ahead of its first request is kept as one between
+// requests is: who opened it cannot tell when it ends, and a first request that meets the end is not sent again.
+func TestUnusedConnection(t *testing.T) {
+	const soon = 50 * time.Millisecond
+	s := start(t, Options{}, func(s *Server) { s.headerTimeout = soon })
+	c := dialTLS(t, s)
+	time.Sleep(10 * soon)
+	sendReview(c)
+	response, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("the first request on a connection that had waited was not answered: %v", err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("status %s, want 200", response.Status)
+	}
 }
 
 // TestSlowEvaluation checks that the limits to clients do not cut an evaluation short.
@@ -398,7 +421,7 @@ func TestErrorLogIsBounded(t *testing.T) {
 func TestDrainMax(t *testing.T) {
 	s := start(t, Options{Drain: Drain{Min: time.Millisecond, Quiet: time.Millisecond, Max: 100 * time.Millisecond}})
 	c := dialTLS(t, s)
-	fmt.Fprintf(c, "POST /validate/group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(validReview()), validReview())
+	sendReview(c)
 	if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
 		t.Fatal(err)
 	}
