@@ -200,12 +200,7 @@ func (l *Loader) epoch() int64 {
 // entry is the loaded form of a policy: the one before where its generation is
 // the same, else a new one.
 func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool, bundles registration.Bundles) *Entry {
-	e := l.before(p)
-	if e == nil {
-		e = l.compile(log, p)
-		e.good = l.lastGood(p)
-	}
-	e = l.trust(e, bundles)
+	e := l.trust(l.compiled(log, p), bundles)
 	changed := *e
 	if e.good != nil && l.Refusals.of(e.good.Policy) != "" {
 		changed.good = nil
@@ -221,9 +216,23 @@ func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool,
 		changed.Planned = changed.good != nil
 	}
 	changed.Unpushed = l.Refusals.ofCondition(changed.stand().prepared.Condition())
-	if changed.Planned != e.Planned || changed.Refusal != e.Refusal || changed.Unpushed != e.Unpushed || changed.good != e.good {
-		return &changed
+	if changed.standsAs(e) {
+		return e
 	}
+	return &changed
+}
+
+// standsAs reports whether two entries of one compiled policy say the same.
+func (e *Entry) standsAs(o *Entry) bool {
+	return e.Planned == o.Planned && e.Refusal == o.Refusal && e.Unpushed == o.Unpushed && e.good == o.good
+}
+
+func (l *Loader) compiled(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
+	if e := l.before(p); e != nil {
+		return e
+	}
+	e := l.compile(log, p)
+	e.good = l.lastGood(p)
 	return e
 }
 

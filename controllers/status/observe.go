@@ -238,14 +238,19 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 	case f.registered:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, carried(p, f, refs)
 	case f.waiting:
-		c.Reason, c.Message = ReasonNoCertificate, "waiting for the certificate that the API server is to trust"
-		if f.blocked != "" {
-			c.Message += ": " + f.blocked
-		}
+		c.Reason, c.Message = ReasonNoCertificate, noCertificate(f)
 	case f.kept != "":
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.kept
 	}
 	return c
+}
+
+func noCertificate(f facts) string {
+	const waiting = "waiting for the certificate that the API server is to trust"
+	if f.blocked == "" {
+		return waiting
+	}
+	return waiting + ": " + f.blocked
 }
 
 const awaitingBundle = "waiting for the CA bundle of the backend: see the condition " + v1alpha1.ConditionCAReady

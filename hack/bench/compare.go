@@ -23,9 +23,12 @@ const (
 	comparesSets      = "sets"
 	comparesParams    = "params"
 	comparesMutations = "mutations"
+	comparesMatching  = "matching"
 )
 
-func comparisons() []string { return []string{comparesSets, comparesParams, comparesMutations} }
+func comparisons() []string {
+	return []string{comparesSets, comparesParams, comparesMutations, comparesMatching}
+}
 
 const (
 	// fewCallers leave the processors to the servers; manyCallers do not.
@@ -54,6 +57,12 @@ func pairs(comparison string) ([]pairCase, error) {
 			{bench.ParamsPair(64, paramsNamespace), few}, {bench.ParamsPair(manyParams, paramsNamespace), few},
 			{bench.BindingsPair(64, paramsNamespace), few}, {bench.BindingsPair(manyParams, paramsNamespace), few},
 		}, nil
+	case comparesMatching:
+		var out []pairCase
+		for _, count := range []int{1, 20, 100} {
+			out = append(out, pairCase{bench.MatchingPair(count), []int{fewCallers, manyCallers}})
+		}
+		return out, nil
 	default:
 		var out []pairCase
 		for _, count := range []int{1, 5, 20} {
@@ -90,13 +99,13 @@ func (c *comparison) medianAdded(s seat) time.Duration {
 	return median(rounds, func(round int) time.Duration { return c.added(s, round) })
 }
 
-// share is the latency that Ostiary adds relative to what the native engine
+// share is the latency that a side adds relative to what the native engine
 // adds: the median of the rounds. Where that engine adds nothing, as on a machine
 // that does much else, no share is small enough.
-func (c *comparison) share(callers int) float64 {
+func (c *comparison) share(s seat) float64 {
 	var out []float64
-	for round := range c.rounds[seat{bench.None, callers}] {
-		ours, native := c.added(seat{bench.Ostiary, callers}, round), c.added(seat{bench.Native, callers}, round)
+	for round := range c.rounds[s] {
+		ours, native := c.added(s, round), c.added(seat{bench.Native, s.callers}, round)
 		if native <= 0 {
 			out = append(out, math.Inf(1))
 			continue
@@ -109,14 +118,12 @@ func (c *comparison) share(callers int) float64 {
 
 func namespaceOf(side bench.Side) string { return "bench-" + string(side) }
 
-func sides() []bench.Side { return []bench.Side{bench.None, bench.Native, bench.Ostiary} }
-
 // measureComparisons measures both engines on one API server.
 func (w *world) measureComparisons(ctx context.Context, names []string, r *report) error {
 	if err := w.startManager(ctx); err != nil {
 		return err
 	}
-	for _, side := range sides() {
+	for _, side := range []bench.Side{bench.None, bench.Native, bench.Ostiary, bench.Webhooks} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(side), Labels: side.Labels()}}
 		if err := w.client.Create(ctx, namespace); err != nil {
 			return fmt.Errorf("creating a namespace: %w", err)
@@ -153,7 +160,7 @@ func (w *world) compare(ctx context.Context, c pairCase) (*comparison, error) {
 	result := &comparison{pair: c.pair, callers: c.callers, rounds: map[seat][]figures{}}
 	for round := range w.options.rounds {
 		for _, callers := range c.callers {
-			for _, side := range sides() {
+			for _, side := range c.pair.Sides() {
 				f, err := w.loadSide(ctx, c.pair, seat{side, callers})
 				if err != nil {
 					return nil, fmt.Errorf("side %s, %d callers: %w", side, callers, err)
@@ -172,7 +179,9 @@ func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
 	for _, param := range p.Params {
 		params = append(params, param)
 	}
-	if err := errors.Join(w.create(ctx, params), w.create(ctx, p.Native), w.apply(ctx, p.Ostiary)); err != nil {
+	// Ostiary's last: where an API server calls it, it knows the other webhooks.
+	webhooks := p.EachItsWebhook(w.noop.url, w.noop.bundle)
+	if err := errors.Join(w.create(ctx, params), w.create(ctx, p.Native), w.create(ctx, webhooks), w.apply(ctx, p.Ostiary)); err != nil {
 		return err
 	}
 	if err := w.awaitReady(ctx, len(p.Ostiary)); err != nil {
@@ -196,7 +205,7 @@ func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
 
 // takeOut removes a pair, and returns when it is nowhere in force.
 func (w *world) takeOut(ctx context.Context, p *bench.Pair) error {
-	if err := w.remove(ctx, p.Native); err != nil {
+	if err := errors.Join(w.remove(ctx, p.Native), w.remove(ctx, p.EachItsWebhook("", nil))); err != nil {
 		return err
 	}
 	if err := w.clear(ctx); err != nil {
@@ -249,6 +258,10 @@ func (w *world) loadSide(ctx context.Context, p *bench.Pair, s seat) (figures, e
 	if err != nil {
 		return figures{}, err
 	}
+	behind := w.manager
+	if s.side == bench.Webhooks {
+		behind = w.noop.running
+	}
 	l := load{target: t, body: body, want: verdict{allowed: true}, callers: s.callers, duration: w.options.duration}
-	return l.measure(ctx, w.cp.PIDs()[controlplane.APIServer+"-0"], w.manager.PID())
+	return l.measure(ctx, w.cp.PIDs()[controlplane.APIServer+"-0"], behind.PID())
 }

@@ -21,9 +21,10 @@ func (c *comparison) budgets() []budget {
 	if target := shareTargets()[c.pair.Name]; target > 0 {
 		for _, callers := range c.callers {
 			what := fmt.Sprintf("added latency, set %s, %d callers", c.pair.Name, callers)
+			share := c.share(seat{bench.Ostiary, callers})
 			out = append(out,
-				budget{what: what, got: c.share(callers), limit: 1, unit: "× native"},
-				budget{what: what, got: c.share(callers), limit: target, unit: "× native", target: true})
+				budget{what: what, got: share, limit: 1, unit: "× native"},
+				budget{what: what, got: share, limit: target, unit: "× native", target: true})
 		}
 	}
 	if len(c.pair.Params) == manyParams {
@@ -36,17 +37,17 @@ func (c *comparison) budgets() []budget {
 func (r *report) printComparisons(out io.Writer) {
 	t := table{"### Through one API server", []string{
 		"policies", "decided by", "callers", "p50 ms", "p99 ms", "requests/s", "added to p50 ms", "× native",
-		"API server CPU µs/request", "manager CPU µs/request", "added CPU µs/request",
+		"API server CPU µs/request", "webhook CPU µs/request", "added CPU µs/request",
 	}, nil}
 	for _, c := range r.comparisons {
 		for _, callers := range c.callers {
 			none := c.cpu(seat{bench.None, callers})
-			for _, side := range sides() {
+			for _, side := range c.pair.Sides() {
 				s := seat{side, callers}
 				all := c.rounds[s]
 				share := ""
-				if side == bench.Ostiary {
-					share = fmt.Sprintf("%.2f", c.share(callers))
+				if side == bench.Ostiary || side == bench.Webhooks {
+					share = fmt.Sprintf("%.2f", c.share(s))
 				}
 				t.add(c.pair.Name, names()[side], fmt.Sprint(callers),
 					fmt.Sprintf("%.2f", micros(median(all, func(f figures) time.Duration { return f.p50 }))/1000),
@@ -68,7 +69,7 @@ func (c *comparison) cpu(s seat) time.Duration {
 }
 
 func names() map[bench.Side]string {
-	return map[bench.Side]string{bench.None: "nobody", bench.Native: "native", bench.Ostiary: ostiary}
+	return map[bench.Side]string{bench.None: "nobody", bench.Native: "native", bench.Ostiary: ostiary, bench.Webhooks: "a no-op webhook each"}
 }
 
 func medianRate(all []figures) float64 {

@@ -5,7 +5,7 @@
 // compares Ostiary with the engine in the API server, on one API server. It prints
 // tables in Markdown and says which budgets are met.
 //
-//	bench [-sets A,B,C,D,P1000] [-compare sets,params,mutations] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
+//	bench [-sets A,B,C,D,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
 // file behind.

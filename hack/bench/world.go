@@ -62,6 +62,8 @@ type world struct {
 type server struct {
 	target
 	running *controlplane.Running
+	url     string
+	bundle  []byte
 }
 
 func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err error) {
@@ -81,7 +83,7 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 		return nil, err
 	}
 	w.log.Print("Installing Ostiary")
-	if err := w.install(ctx); err != nil || len(o.sets) == 0 {
+	if err := w.install(ctx); err != nil || len(o.sets) == 0 && !slices.Contains(o.compare, comparesMatching) {
 		return w, err
 	}
 	w.log.Print("Building and starting a webhook that allows everything")
@@ -159,7 +161,7 @@ func (w *world) startNoop(ctx context.Context) (server, error) {
 	running, err := w.cp.Run(ctx, controlplane.Program{
 		Name: "noop", Path: program, Ports: 2,
 		Args: func(ports []int) []string {
-			url = fmt.Sprintf("https://127.0.0.1:%d/validate?timeout=5s", ports[0])
+			url = fmt.Sprintf("https://127.0.0.1:%d/validate", ports[0])
 			return []string{"-port=" + strconv.Itoa(ports[0]), "-health=127.0.0.1:" + strconv.Itoa(ports[1]), "-cert-dir=" + w.cp.Dir()}
 		},
 		Probes: func(ports []int) []string { return []string{fmt.Sprintf("http://127.0.0.1:%d/", ports[1])} },
@@ -167,8 +169,8 @@ func (w *world) startNoop(ctx context.Context) (server, error) {
 	if err != nil {
 		return server{}, err
 	}
-	t, err := newTarget(certPEM, url)
-	return server{t, running}, err
+	t, err := newTarget(certPEM, url+"?timeout=5s")
+	return server{t, running, url, certPEM}, err
 }
 
 // startManager starts a new manager in place of the one before, and takes the

@@ -69,10 +69,12 @@ func (o *object) UnmarshalJSON(raw []byte) error {
 func ordered(raw json.RawMessage) (any, error) {
 	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '{' {
 		child := newObject()
-		return child, child.UnmarshalJSON(trimmed)
+		err := child.UnmarshalJSON(trimmed)
+		return child, err
 	}
 	var value any
-	return value, json.Unmarshal(raw, &value)
+	err := json.Unmarshal(raw, &value)
+	return value, err
 }
 
 // write appends the object as JSON, indented.

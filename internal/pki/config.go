@@ -83,7 +83,7 @@ func (c Config) Validate() error {
 		{Field: "LeafRenewAfter", Value: c.LeafRenewAfter},
 		{Field: "Overlap", Value: c.Overlap},
 	} {
-		if f.Value < minPeriod && !(c.Foreign && f.Field == "CARenewAfter") {
+		if f.Value < minPeriod && (!c.Foreign || f.Field != "CARenewAfter") {
 			return &ConfigError{f.Field, f.Value, fmt.Sprintf("make it at least %s", minPeriod)}
 		}
 	}

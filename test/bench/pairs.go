@@ -21,6 +21,9 @@ const (
 	None    Side = "none"
 	Native  Side = "native"
 	Ostiary Side = "ostiary"
+	// Webhooks is one webhook for each policy, which allows everything: the
+	// least that a system can cost that registers policies one by one.
+	Webhooks Side = "webhooks"
 )
 
 // Labels are those of the side's namespace.
@@ -40,6 +43,41 @@ type Pair struct {
 	Refused map[string]string
 	// Marks stand in every answer about a pod when all policies are in force.
 	Marks []string
+	// WithWebhooks compares with the side Webhooks, too.
+	WithWebhooks bool
+}
+
+// Sides are those that the pair is measured on.
+func (p *Pair) Sides() []Side {
+	out := []Side{None, Native, Ostiary}
+	if p.WithWebhooks {
+		out = append(out, Webhooks)
+	}
+	return out
+}
+
+// EachItsWebhook are as many configurations as the pair has policies, each with
+// one webhook at the url, for the same pods.
+func (p *Pair) EachItsWebhook(url string, bundle []byte) []client.Object {
+	if !p.WithWebhooks {
+		return nil
+	}
+	var out []client.Object
+	for _, ours := range p.Ostiary {
+		var rules []admissionregistrationv1.RuleWithOperations
+		for _, rule := range ours.Spec.MatchConstraints.ResourceRules {
+			rules = append(rules, rule.RuleWithOperations)
+		}
+		out = append(out, &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: ours.Name},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: ours.Name + ".bench.example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: bundle},
+				Rules: rules, NamespaceSelector: inNamespaceOf(Webhooks).NamespaceSelector,
+				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			}},
+		})
+	}
+	return out
 }
 
 // PairOf returns one of the sets A to D.
@@ -69,6 +107,23 @@ func SentinelPair() *Pair {
 		}},
 	})}
 	p.Native = validating(p.Ostiary[0])
+	p.narrow()
+	return p
+}
+
+// MatchingPair is policies that all look at every pod, and refuse each a label of
+// its own.
+func MatchingPair(count int) *Pair {
+	p := &Pair{Name: fmt.Sprintf("%d matching", count), Policies: count, WithWebhooks: true}
+	for i := range count {
+		label := fmt.Sprintf("forbidden-%d", i)
+		ours := onPods(fmt.Sprintf("matching-%d", i), v1alpha1.WebhookPolicySpec{Validations: []admissionregistrationv1.Validation{{
+			Expression: fmt.Sprintf("object.metadata.?labels.probe.orValue('') != '%s'", label), Message: label + " is refused",
+		}}})
+		p.Ostiary = append(p.Ostiary, ours)
+		p.Native = append(p.Native, validating(ours)...)
+		p.Refused = map[string]string{ProbeLabel: label}
+	}
 	p.narrow()
 	return p
 }

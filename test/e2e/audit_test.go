@@ -5,7 +5,6 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -228,5 +227,5 @@ func (w *world) testEveryPermissionUsed(t *testing.T, granted []permission) {
 	for what := range excused {
 		t.Errorf("an excuse for %s, which is not granted", what)
 	}
-	t.Log(fmt.Sprintf("%d permissions are granted", len(granted)))
+	t.Logf("%d permissions are granted", len(granted))
 }

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -199,7 +200,7 @@ subjects: [{kind: ServiceAccount, name: e2e-scraper, namespace: `+guardedHere+`}
 			eventually(t, func() error {
 				status, body, err := get(t, url+"/metrics", tt.token)
 				if err != nil || status != tt.want || !strings.Contains(body, tt.holds) {
-					return fmt.Errorf("status %d, %v, want %d with %q:\n%.500s", status, err, tt.want, tt.holds, body)
+					return errors.Join(err, fmt.Errorf("status %d, want %d with %q:\n%.500s", status, tt.want, tt.holds, body))
 				}
 				return nil
 			})

@@ -113,6 +113,6 @@ func (w *world) kill(t *testing.T) {
 		if apierrors.IsInternalError(err) {
 			return nil
 		}
-		return fmt.Errorf("a request that nobody can answer: %v, want it refused", err)
+		return errors.Join(errors.New("a request that nobody can answer is not refused"), err)
 	})
 }

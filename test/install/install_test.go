@@ -46,7 +46,7 @@ func TestInstallation(t *testing.T) {
 func testQuickStart(t *testing.T, _ *world) {
 	section := readme(t, "Install it")
 	block := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(section)
-	if block == nil || strings.Count(block[1], "kubectl apply") != 2 {
+	if len(block) != 2 || strings.Count(block[1], "kubectl apply") != 2 {
 		t.Fatal("the README does not install with two commands of kubectl")
 	}
 	folder, err := filepath.Abs(root)

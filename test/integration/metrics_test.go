@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"

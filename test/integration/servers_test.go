@@ -114,7 +114,7 @@ func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // which nothing but a router knows.
 func (c *cluster) secondAPIServer(t *testing.T) (calls *router, addresses []string, kubeconfig string, second client.Client) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ostiary-") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "ostiary-") //nolint:usetesting // the path of a socket has to be short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	egress, socket := filepath.Join(dir, "egress.yaml"), filepath.Join(dir, "router")
