@@ -63,10 +63,11 @@ func (w *world) startLoad(t *testing.T) *load {
 	l := &load{maps: w.client.CoreV1().ConfigMaps(guardedHere), step: &step{name: "start"}}
 	l.stop = func() { cancel(); wait.Wait() }
 	t.Cleanup(l.stop)
+	began := time.Now().Unix() // an earlier load may have left objects of the same number
 	for i := range workers {
 		wait.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				l.cycle(ctx, fmt.Sprintf("load-%d-%d", i, n))
+				l.cycle(ctx, fmt.Sprintf("load-%d-%d-%d", began, i, n))
 			}
 		})
 	}

@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -199,10 +198,10 @@ subjects: [{kind: ServiceAccount, name: e2e-scraper, namespace: `+guardedHere+`}
 			url := w.forward(t, w.pods(t)[0].Name, "8443") // which ends with the first connection that is reset
 			eventually(t, func() error {
 				status, body, err := get(t, url+"/metrics", tt.token)
-				if err != nil || status != tt.want || !strings.Contains(body, tt.holds) {
-					return errors.Join(err, fmt.Errorf("status %d, want %d with %q:\n%.500s", status, tt.want, tt.holds, body))
+				if err == nil && (status != tt.want || !strings.Contains(body, tt.holds)) {
+					err = fmt.Errorf("status %d, want %d with %q:\n%.500s", status, tt.want, tt.holds, body)
 				}
-				return nil
+				return err
 			})
 		})
 	}
