@@ -3,6 +3,7 @@ package canary
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -186,7 +187,7 @@ func (p *Prober) registerAll(ctx context.Context) (bundle []byte, ok bool) {
 	}
 	for _, phase := range phases() {
 		if err := p.register(ctx, phase, bundle, epoch); err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !errors.Is(err, errLeaving) {
 				p.options.Log.Error(err, "cannot register the canary, trying again")
 			}
 			return bundle, false
@@ -232,11 +233,18 @@ func (p *Prober) measure(found map[registration.Phase][]answer) {
 	}
 }
 
+// errLeaving is why nothing is registered while Ostiary goes: its namespace is
+// being deleted, and what was made now might find nobody left to remove it.
+var errLeaving = errors.New("the namespace of Ostiary is being deleted")
+
 // register makes the configuration of a canary as it should be, if it is not.
 func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle []byte, epoch int64) error {
 	namespace := &corev1.Namespace{}
 	if err := p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.Namespace}, namespace); err != nil {
 		return fmt.Errorf("getting namespace %s: %w", p.options.Namespace, err)
+	}
+	if namespace.DeletionTimestamp != nil {
+		return errLeaving
 	}
 	want, have := registration.Canary(phase, p.options.Endpoint, bundle, epoch, namespace), registration.NewConfiguration(phase)
 	err := p.options.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, have)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -286,4 +287,7 @@ func (w *world) wantNothingRegistered(t *testing.T, policy string) {
 func testNamespaceFirst(t *testing.T, w *world) {
 	must(t, w.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	w.wantNothingRegistered(t, "kept")
+	// Nothing comes back, the canaries among it, which are put right a second
+	// after somebody takes them away.
+	await(t).Consistently(func() ([]string, error) { return w.registered(t.Context()) }).WithTimeout(5 * time.Second).Should(BeEmpty())
 }
