@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -47,7 +48,7 @@ func (r *report) printComparisons(out io.Writer) {
 				all := c.rounds[s]
 				share := ""
 				if side == bench.Ostiary || side == bench.Webhooks {
-					share = fmt.Sprintf("%.2f", c.share(s))
+					share = shareText(c.share(s))
 				}
 				t.add(c.pair.Name, names()[side], fmt.Sprint(callers),
 					fmt.Sprintf("%.2f", micros(median(all, func(f figures) time.Duration { return f.p50 }))/1000),
@@ -61,6 +62,14 @@ func (r *report) printComparisons(out io.Writer) {
 		}
 	}
 	t.print(out)
+}
+
+// shareText is a share as the table has it.
+func shareText(share float64) string {
+	if math.IsInf(share, 0) {
+		return "native adds nothing"
+	}
+	return fmt.Sprintf("%.2f", share)
 }
 
 // cpu is what both processes spend on a request of a side.
