@@ -60,7 +60,22 @@ type testCase struct {
 }
 
 // difference says what both sides answer where they are allowed to differ.
-type difference struct{ native, ours func(outcome) bool }
+type difference struct {
+	row          string // of docs/differences.md
+	native, ours func(outcome) bool
+}
+
+func TestDocumentedDifferences(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "differences.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range differences() {
+		if !strings.Contains(string(text), "\n| "+d.row+" |") {
+			t.Errorf("docs/differences.md has no row %q for the difference %s", d.row, name)
+		}
+	}
+}
 
 func differences() map[string]difference {
 	code := func(c int32) func(outcome) bool { return func(o outcome) bool { return o.Code == c } }
@@ -76,10 +91,10 @@ func differences() map[string]difference {
 		}
 	}
 	return map[string]difference{
-		"malformed-annotation": {code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
-		"not-allowed":          {code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
-		"own-300":              {code(0), code(0)},
-		"namespace-class":      {class("plain"), class("other")},
+		"malformed-annotation": {"annotation of a namespace that cannot be read (PodNodeSelector, PodTolerationRestriction)", code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
+		"not-allowed":          {"tolerations that are not allowed (PodTolerationRestriction)", code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
+		"own-300":              {"a toleration of the author's of exactly 300 s (DefaultTolerationSeconds)", code(0), code(0)},
+		"namespace-class":      {"a class of a namespace (DefaultStorageClass, DefaultIngressClass)", class("plain"), class("other")},
 	}
 }
 
