@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 )
 
@@ -257,18 +258,11 @@ func (cp *ControlPlane) startEtcds(ctx context.Context) error {
 
 // startSideBySide starts several; the first that fails ends the others.
 func (cp *ControlPlane) startSideBySide(ctx context.Context, components []*component) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wait sync.WaitGroup
+	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range components {
-		wait.Go(func() {
-			if err := cp.start(ctx, c); err != nil {
-				cancel(err)
-			}
-		})
+		group.Go(func() error { return cp.start(ctx, c) })
 	}
-	wait.Wait()
-	return context.Cause(ctx)
+	return group.Wait()
 }
 
 func (cp *ControlPlane) writeKubeconfigs() error {
