@@ -197,7 +197,7 @@ func (c *cluster) wantNoWrites(t *testing.T, since int64) {
 func TestEndsInOrder(t *testing.T) {
 	c := install(t)
 	c.manager(t)
-	m := c.restarted(t) // without connections of API servers, which take 90 seconds to go
+	m := c.restarted(t, "--drain-max=5s") // API servers take 90 seconds to close a connection that they opened and did not use
 	m.awaitReady(t)
 	c.awaitLeader(t)
 	m.terminate(t)
