@@ -338,7 +338,18 @@ func (s State) stillNeeded(o Observed) *x509.Certificate {
 	}
 	// Replicas present something that is not at hand. While a new CA gets known
 	// that is of the old one; a bridge makes the old one do for both.
-	byAge := func(a, b *x509.Certificate) int { return a.NotBefore.Compare(b.NotBefore) }
+	before := func(c *x509.Certificate) bool {
+		return sameCertificate(c, s.CA.Previous) || sameCertificate(c, o.Memory.CA.Previous)
+	}
+	byAge := func(a, b *x509.Certificate) int {
+		switch age := a.NotBefore.Compare(b.NotBefore); {
+		case age != 0 || before(a) == before(b):
+			return age
+		case before(a):
+			return -1 // of two that were made in the same second
+		}
+		return 1
+	}
 	if o.anyServesBefore(max(s.Serving.TrustEpoch, o.Published.Epoch)) {
 		return slices.MinFunc(roots, byAge)
 	}
