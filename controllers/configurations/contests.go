@@ -28,6 +28,9 @@ const (
 	// firstWait is doubled up to longestWait.
 	firstWait   = time.Second
 	longestWait = time.Minute
+	// reask is how soon the API server is asked again who the rival is: each
+	// repair would be twice as slow.
+	reask = time.Minute
 	// peace is how long a configuration has to be left alone to be forgotten.
 	peace = 3 * time.Minute
 )
@@ -53,6 +56,7 @@ type contest struct {
 	wait    time.Duration // after the last repair, at the most
 	delay   time.Duration // what is made of it
 	rival   string        // in words; empty until it is contested
+	asked   time.Time     // when the API server was asked who that is
 }
 
 // hasty reports whether the change came so soon after the last repair that
@@ -117,8 +121,8 @@ func (c *Contests) wait(k key, now time.Time) time.Duration {
 }
 
 // repairing notes that a configuration is put right now, and reports whether it
-// is contested from now on, or by somebody else than before.
-func (c *Contests) repairing(k key, rival string, now time.Time) bool {
+// is time to find out and name who changes it.
+func (c *Contests) repairing(k key, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.byKey[k]
@@ -133,7 +137,20 @@ func (c *Contests) repairing(k key, rival string, now time.Time) bool {
 	found.seen = time.Time{}
 	found.repairs++
 	found.last = now
-	if found.repairs < patience || found.rival == rival || found.rival != "" && rival == unnamed {
+	if found.repairs < patience || now.Sub(found.asked) < reask {
+		return false
+	}
+	found.asked = now
+	return true
+}
+
+// name notes who keeps changing a configuration, and reports whether that is
+// news.
+func (c *Contests) name(k key, rival string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.byKey[k]
+	if found == nil || found.rival == rival || found.rival != "" && rival == unnamed {
 		return false
 	}
 	found.rival = rival
@@ -176,8 +193,10 @@ func (r *Reconciler) contested(ctx context.Context, p *pass, want registration.C
 		p.later(wait)
 		return true
 	}
-	rival := r.rival(ctx, k)
-	if r.Contests.repairing(k, rival, now) {
+	if !r.Contests.repairing(k, now) {
+		return false
+	}
+	if rival := r.rival(ctx, k); r.Contests.name(k, rival) {
 		logr.FromContextOrDiscard(ctx).Info("configuration is contested", "configuration", k.name, "by", rival)
 	}
 	return false
