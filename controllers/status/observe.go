@@ -181,6 +181,9 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonPending, why
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, ReasonPending, why
 	}
+	if f.contested != "" {
+		ready.Message = "contested: " + f.contested + "; " + ready.Message
+	}
 	return append(out, ready, reconciling, stalled, contestedCondition(f))
 }
 

@@ -67,6 +67,15 @@ func TestConditions(t *testing.T) {
 				"Reconciling=True WaitingForReplicas: waiting for replica b, which has not loaded it yet",
 			},
 		},
+		"somebody keeps changing its configuration": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, contested: "rival keeps changing it"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=True InForce: contested: rival keeps changing it; in force: a request that fails a validation meets Deny",
+				"Contested=True Overwritten: rival keeps changing it",
+			},
+		},
 		"its backend has no bundle, and it was in force before": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, lack: lack{reason: "NotFound", message: "no such Secret"}},
 			want: []string{

@@ -227,6 +227,8 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
 	case is.Reason == ReasonWaitingForReplicas:
 		// As after any change; where it does not pass, the status says so.
+	case find(after, v1alpha1.ConditionContested).Status == metav1.ConditionTrue && before.ObservedGeneration == after.ObservedGeneration:
+		// Each change and each repair of it would be an event; one tells of both.
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
 	case is.Status != metav1.ConditionTrue && is.Reason == find(after, v1alpha1.ConditionEffective).Reason:

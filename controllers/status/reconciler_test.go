@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,11 @@ func TestEvents(t *testing.T) {
 	onItsWay := lack{reason: ReasonSchemaNotReady, message: "being read", passing: true}
 	lacking := state(yes, no, lacks.reason, lacks.message)
 	waiting := state(yes, no, onItsWay.reason, onItsWay.message)
+	contested := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
+		s.Conditions = append(slices.Clone(s.Conditions), metav1.Condition{Type: v1alpha1.ConditionContested, Status: yes, Reason: ReasonOverwritten, Message: "rival"})
+		return s
+	}
+	pending := state(yes, no, ReasonPending, "gone")
 	tests := map[string]struct {
 		before, after v1alpha1.WebhookPolicyStatus
 		lack          lack
@@ -31,7 +37,12 @@ func TestEvents(t *testing.T) {
 	}{
 		"in force":                     {state(unknown, no, ReasonLoading, "l"), inForce, lack{}, []string{"Normal InForce in force"}},
 		"still in force":               {inForce, inForce, lack{}, nil},
-		"not in force":                 {inForce, state(yes, no, ReasonPending, "gone"), lack{}, []string{"Warning Pending gone"}},
+		"not in force":                 {inForce, pending, lack{}, []string{"Warning Pending gone"}},
+		"contested":                    {inForce, contested(pending), lack{}, []string{"Warning Overwritten rival"}},
+		"still contested, put right":   {contested(pending), contested(inForce), lack{}, nil},
+		"still contested, changed":     {contested(inForce), contested(pending), lack{}, nil},
+		"contested no more":            {contested(inForce), inForce, lack{}, nil},
+		"contested no more, put right": {contested(pending), inForce, lack{}, []string{"Normal InForce in force"}},
 		"replicas have yet to load it": {inForce, state(yes, no, ReasonWaitingForReplicas, "b"), lack{}, nil},
 		"refused":                      {inForce, state(no, no, ReasonInvalid, "syntax"), lack{}, []string{"Warning Invalid syntax"}},
 		"new, schemas are being read":  {v1alpha1.WebhookPolicyStatus{}, waiting, onItsWay, nil},
