@@ -225,10 +225,8 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 		// It is on its way, as for any new policy.
 	case lacking && was.Message != is.Message:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
-	case is.Reason == ReasonWaitingForReplicas:
-		// As after any change; where it does not pass, the status says so.
-	case find(after, v1alpha1.ConditionContested).Status == metav1.ConditionTrue && before.ObservedGeneration == after.ObservedGeneration:
-		// Each change and each repair of it would be an event; one tells of both.
+	case restless(before, after):
+		// Changes that follow each other; where they do not pass, the status says so.
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
 	case is.Status != metav1.ConditionTrue && is.Reason == find(after, v1alpha1.ConditionEffective).Reason:
@@ -236,6 +234,13 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 	case is.Status != metav1.ConditionTrue && was.Status == metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
 	}
+}
+
+// restless reports whether a policy waits for replicas, as after any change, or
+// is contested: each change, and each repair of it, would be an event.
+func restless(before, after v1alpha1.WebhookPolicyStatus) bool {
+	contested := find(after, v1alpha1.ConditionContested).Status == metav1.ConditionTrue
+	return ready(after).Reason == ReasonWaitingForReplicas || contested && before.ObservedGeneration == after.ObservedGeneration
 }
 
 func (r *Reconciler) tellContest(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {
