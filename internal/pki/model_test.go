@@ -656,8 +656,8 @@ func TestModelCatches(t *testing.T) {
 	}
 	for name, mutant := range mutants {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(400) {
-				if failure := newModel(t, seed, mutant.machine).walk(250); failure != "" {
+			for seed := range uint64(60) {
+				if failure := newModel(t, seed, mutant.machine).run(1000); failure != "" {
 					if !strings.HasPrefix(failure, mutant.want) {
 						continue
 					}

@@ -180,7 +180,7 @@ func TestModelCatchesForeign(t *testing.T) {
 	}
 	for name, mutant := range mutants {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(400) {
+			for seed := range uint64(60) {
 				m := newForeignModel(t, seed, mutant, false)
 				m.calm = true
 				if failure := m.run(1000); strings.HasPrefix(failure, "I1") {
