@@ -94,7 +94,8 @@ test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with the race detect
 	@for module in hack/kubernetes hack/image test/chart; do (cd $$module && $(CURDIR)/$(GOTESTSUM) --format pkgname) || exit 1; done
 	@# What the manager depends on changes what this module does: its go.mod follows.
 	@cd test/certmanager && $(CURDIR)/$(GOTESTSUM) --format pkgname -- -mod=mod
-	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 30m ./...
+	@# The package that takes longest begins first, beside all others.
+	@$(GOTESTSUM) --format pkgname --format-hide-empty-pkg -- -race -timeout 30m ./test/integration ./...
 
 .PHONY: conformance
 conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run
