@@ -5,6 +5,8 @@
 //	docs metrics DOCUMENT                 every metric, between two marks of the document
 //	docs chart CHART DOCUMENT             the manager's flags into the chart's schema,
 //	                                      its values.yaml, and every value
+//	docs plugins FOLDER                   the configuration of every admission plugin,
+//	                                      between two marks of its page
 //
 // It runs in the root of the repository.
 package main
@@ -41,8 +43,10 @@ func run(args []string) error {
 		})
 	case len(args) == 3 && args[0] == "chart":
 		return chart(args[1], args[2])
+	case len(args) == 2 && args[0] == "plugins":
+		return pages(args[1])
 	}
-	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, or chart CHART DOCUMENT")
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, chart CHART DOCUMENT, or plugins FOLDER")
 }
 
 // rewrite makes a document of a file.

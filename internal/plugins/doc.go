@@ -24,8 +24,15 @@
 //     watched while a policy uses it and read with Call.List; Conditions are
 //     matchConditions that every policy gets with it (see Conditions).
 //  3. The Definition in All, below; config/rbac/plugins_role.yaml for what it
-//     reads; a page docs/plugins/<name>.md with a sample in config/samples, a row
-//     in docs/plugins.md, and cases in test/plugins.
+//     reads; a page docs/plugins/<name-in-kebab-case>.md with a sample in a block
+//     of YAML, a row in docs/plugins.md, and cases in test/plugins.
+//
+// A page has two marks, as the other pages do, between which `make manifests`
+// writes a table of the fields of Config: their JSON tags, types and comments. So
+// each field has a comment, which begins with the field's name and ends with its
+// default: "seconds is how long. Default: 300." Fields of structs that are
+// declared in this module are written too, those of others are not. A plugin
+// without settings has a define.None, and no marks in its page.
 //
 // A plugin refuses with Call.Forbid, or any other 4xx of apimachinery's
 // api/errors, in the words of the native one. Any other error follows

@@ -22,11 +22,13 @@ const (
 
 // Config is the plugin's configuration. The native plugin has none.
 type Config struct {
-	// message is told to those who are refused, instead of the native plugin's.
-	// At most 1024 bytes.
+	// message is told to those who are refused, after `deployments.apps "web" is
+	// forbidden: `. At most 1024 bytes. Default: admission control is denying all
+	// modifications, as natively.
 	Message string `json:"message,omitempty"`
-	// until is when the freeze ends by itself, as 2030-01-31T18:00:00Z. Without
-	// it, it ends when the policy is deleted.
+	// until is when the freeze ends by itself, with its zone, as
+	// 2030-01-31T18:00:00Z. Delete the policy then. Default: when the policy is
+	// deleted.
 	Until string `json:"until,omitempty"`
 }
 

@@ -20,9 +20,9 @@ import (
 
 // Config is the plugin's configuration. The native plugin has none.
 type Config struct {
-	// ephemeralContainers also covers the containers that are added to a running
-	// Pod, as `kubectl debug` does. The native plugin leaves them alone. Default
-	// false.
+	// ephemeralContainers covers the subresource pods/ephemeralcontainers too,
+	// through which `kubectl debug` adds containers. The native plugin leaves these
+	// alone. Default: false.
 	EphemeralContainers bool `json:"ephemeralContainers,omitempty"`
 }
 

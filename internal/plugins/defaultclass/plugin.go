@@ -26,7 +26,7 @@ import (
 // Config is the plugin's configuration. The native plugin has none.
 type Config struct {
 	// namespaceAnnotation is the annotation of a namespace that names the class
-	// for objects in it. Default admission.ostiary.dev/default-storage-class, or
+	// for objects in it. Default: admission.ostiary.dev/default-storage-class, or
 	// admission.ostiary.dev/default-ingress-class.
 	NamespaceAnnotation string `json:"namespaceAnnotation,omitempty"`
 	// namespaces name the class for namespaces without the annotation: the first

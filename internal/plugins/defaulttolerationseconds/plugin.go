@@ -26,14 +26,14 @@ const defaultSeconds int64 = 300
 type Config struct {
 	// defaultNotReadyTolerationSeconds is how long a Pod stays on a node that is
 	// not ready, as the flag --default-not-ready-toleration-seconds says it.
-	// Default 300.
+	// Default: 300.
 	DefaultNotReadyTolerationSeconds *int64 `json:"defaultNotReadyTolerationSeconds,omitempty"`
 	// defaultUnreachableTolerationSeconds is how long a Pod stays on a node that
 	// cannot be reached, as the flag --default-unreachable-toleration-seconds
-	// says it. Default 300.
+	// says it. Default: 300.
 	DefaultUnreachableTolerationSeconds *int64 `json:"defaultUnreachableTolerationSeconds,omitempty"`
 	// apiServerSeconds are what the API server has added already, which is to be
-	// replaced. Default 300, as its flags.
+	// replaced. Default: 300, as its flags.
 	APIServerSeconds *int64 `json:"apiServerSeconds,omitempty"`
 }
 

@@ -8,9 +8,9 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/json"
 
@@ -21,6 +21,9 @@ import (
 // Definition is one plugin of the catalogue.
 type Definition struct {
 	Name v1alpha1.PluginName
+	// Config is the type of the configuration, of which the plugin's page is
+	// written: each field has a comment.
+	Config reflect.Type
 	// New makes the plugin of a configuration, empty where there is none. The
 	// errors say where in it they are.
 	New func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList)
@@ -29,7 +32,7 @@ type Definition struct {
 // Plugin defines a plugin whose configuration is a C. The function gets one that
 // has been read without errors; it fills in defaults and checks.
 func Plugin[C any](name v1alpha1.PluginName, make func(C, *field.Path) (policy.Plugin, field.ErrorList)) Definition {
-	return Definition{Name: name, New: func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList) {
+	return Definition{Name: name, Config: reflect.TypeFor[C](), New: func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList) {
 		var c C
 		if errs := Decode(config, &c, at); len(errs) > 0 {
 			return nil, errs
@@ -87,7 +90,10 @@ func below(at *field.Path, path string) *field.Path {
 // Typed is what a configuration with apiVersion and kind begins with. Both may
 // be left out.
 type Typed struct {
-	metav1.TypeMeta `json:",inline"`
+	// apiVersion is as in the native file, or left out.
+	APIVersion string `json:"apiVersion,omitempty"`
+	// kind is as in the native file, or left out.
+	Kind string `json:"kind,omitempty"`
 }
 
 // Check refuses another kind of configuration, or another version of it.

@@ -6,6 +6,7 @@ import (
 	stdjson "encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -30,9 +31,11 @@ const (
 // Config is the plugin's configuration: the native file, or what stands in it
 // under podNodeSelectorPluginConfig.
 type Config struct {
-	// podNodeSelectorPluginConfig holds node selectors: under
-	// clusterDefaultNodeSelector that of namespaces without an annotation, and
-	// under the name of a namespace what its Pods may select, if that is limited.
+	// podNodeSelectorPluginConfig holds lists of labels: under
+	// clusterDefaultNodeSelector the node selector of namespaces without the
+	// annotation, and under the name of a namespace all that its Pods may select,
+	// those of the namespace's own selector included. Default: no selector, no
+	// limits.
 	PodNodeSelectorPluginConfig map[string]string `json:"podNodeSelectorPluginConfig,omitempty"`
 }
 
@@ -44,7 +47,7 @@ type Plugin struct {
 
 // Definition is the plugin's entry in the catalogue.
 func Definition() define.Definition {
-	return define.Definition{Name: v1alpha1.PluginPodNodeSelector, New: newPlugin}
+	return define.Definition{Name: v1alpha1.PluginPodNodeSelector, Config: reflect.TypeFor[Config](), New: newPlugin}
 }
 
 func newPlugin(config []byte, at *field.Path) (policy.Plugin, field.ErrorList) {

@@ -29,11 +29,10 @@ const (
 type Config struct {
 	define.Typed `json:",inline"`
 	// default are the tolerations that Pods get in namespaces without the
-	// annotation scheduler.alpha.kubernetes.io/defaultTolerations.
+	// annotation scheduler.alpha.kubernetes.io/defaultTolerations. Default: none.
 	Default []corev1.Toleration `json:"default,omitempty"`
 	// whitelist are the tolerations that Pods may have in namespaces without the
-	// annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist. Empty means
-	// any.
+	// annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist. Default: any.
 	Whitelist []corev1.Toleration `json:"whitelist,omitempty"`
 }
 
