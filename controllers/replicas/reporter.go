@@ -40,8 +40,8 @@ type timing struct {
 
 func defaultTiming() timing {
 	return timing{
-		duration: 40 * time.Second, unready: 20 * time.Second, renew: 10 * time.Second,
-		gap: 200 * time.Millisecond, attempt: 5 * time.Second, retry: time.Second,
+		duration: 30 * time.Second, unready: 12 * time.Second, renew: 4 * time.Second,
+		gap: 200 * time.Millisecond, attempt: 4 * time.Second, retry: time.Second,
 	}
 }
 
