@@ -366,7 +366,7 @@ func spoilOptions(r *admissionv1.AdmissionRequest, raw []byte) {
 
 // TestSnapshotsAreImmutable: many callers evaluate while snapshots are swapped;
 // each sees one whole snapshot.
-func TestSnapshotsAreImmutable(t *testing.T) {
+func TestSnapshotsAreReadConcurrently(t *testing.T) {
 	var compiled [2][]*Compiled
 	for i := range compiled {
 		for j := range 4 {

@@ -76,10 +76,10 @@ func TestProgramsWithVariablesAreShared(t *testing.T) {
 	}
 }
 
-// TestEverythingAtOnce: many callers of both phases, with params, variables,
+// TestEverythingConcurrently: many callers of both phases, with params, variables,
 // namespaces and an authorizer, while policies are compiled and snapshots
 // swapped.
-func TestEverythingAtOnce(t *testing.T) {
+func TestEverythingConcurrently(t *testing.T) {
 	compiler := NewCompiler()
 	build := func(version int) *Snapshot {
 		var policies []*Compiled
