@@ -364,7 +364,7 @@ func spoilOptions(r *admissionv1.AdmissionRequest, raw []byte) {
 	r.Options = runtime.RawExtension{Raw: raw}
 }
 
-// TestSnapshotsAreImmutable: many callers evaluate while snapshots are swapped;
+// TestSnapshotsAreReadConcurrently: many callers evaluate while snapshots are swapped;
 // each sees one whole snapshot.
 func TestSnapshotsAreReadConcurrently(t *testing.T) {
 	var compiled [2][]*Compiled
