@@ -21,7 +21,7 @@ type Plugin struct {
 
 // PluginName is the name of a plugin.
 //
-// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodTolerationRestriction
+// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;EventRateLimit;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodTolerationRestriction
 type PluginName string
 
 // The plugins.
@@ -38,6 +38,8 @@ const (
 	PluginDefaultTolerationSeconds PluginName = "DefaultTolerationSeconds"
 	// PluginDenyServiceExternalIPs refuses new external IPs of Services.
 	PluginDenyServiceExternalIPs PluginName = "DenyServiceExternalIPs"
+	// PluginEventRateLimit limits how many events are written.
+	PluginEventRateLimit PluginName = "EventRateLimit"
 	// PluginExtendedResourceToleration lets Pods that ask for extended resources onto
 	// nodes that are tainted for them.
 	PluginExtendedResourceToleration PluginName = "ExtendedResourceToleration"
@@ -72,6 +74,8 @@ func (n PluginName) Traits() PluginTraits {
 		traits.Mutates = true
 	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement:
 		traits.Validates = true
+	case PluginEventRateLimit: // it counts, but not dry runs
+		traits.Validates, traits.SideEffects = true, admissionregistrationv1.SideEffectClassNoneOnDryRun
 	}
 	return traits
 }

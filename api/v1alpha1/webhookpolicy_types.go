@@ -174,9 +174,9 @@ type WebhookPolicySpec struct {
 	BreakGlass bool `json:"breakGlass,omitempty"`
 
 	// allowCriticalResources has the policy called for critical resources that
-	// resourceRules name, with their API group: Leases, Events, and the reviews
-	// of authentication.k8s.io and authorization.k8s.io. Without it rules may
-	// not name them, and wildcards never reach them. With failurePolicy Fail
+	// resourceRules, or those of its plugin, name, with their API group: Leases,
+	// Events, and the reviews of authentication.k8s.io and authorization.k8s.io.
+	// Without it rules may not name them, and wildcards never reach them. With failurePolicy Fail
 	// they are refused while nobody answers, outside of the exempt namespaces.
 	// Policies and what admission is configured with can never be named.
 	// Default false.

@@ -233,6 +233,9 @@ func (l *Loader) compiled(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	}
 	e := l.compile(log, p)
 	e.good = l.lastGood(p)
+	if state := l.Store.State(); state != nil && state.Entries[p.UID] != nil {
+		e.Compiled.Continue(state.Entries[p.UID].Compiled)
+	}
 	return e
 }
 

@@ -52,7 +52,7 @@ type Verdict struct {
 func Judge(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) Verdict {
 	resolved := plugins.Resolve(p)
 	compiled, errs := compiler.CompilePlugin(resolved.Policy, resolved.Plugin, resolved.Errors)
-	refused := registration.Check(p)
+	refused := append(registration.Check(p), registration.CheckPlugin(resolved.Policy)...)
 	return Verdict{
 		Policy:      resolved.Policy,
 		Compiled:    compiled,

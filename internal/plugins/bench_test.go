@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/plugintest"
 )
@@ -15,10 +18,13 @@ func BenchmarkPlugins(b *testing.B) {
 	pod := plugintest.Pod("{nodeSelector: {pool: general}, containers: [{name: a, image: a, imagePullPolicy: Always, resources: {requests: {cpu: 1, example.com/gpu: 1}}}, {name: b, image: b}]," +
 		"tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 300}, {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 300}]}")
 	host := policy.Host{Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "zone=a"}}, Now: time.Now}
+	const event = "{apiVersion: v1, kind: Event, metadata: {name: x}, source: {component: kubelet, host: a}, involvedObject: {apiVersion: v1, kind: Pod, namespace: shop, name: web, uid: 86e8b0c8}}"
 	for name, spec := range map[string]string{
-		"AlwaysPullImages":           "plugin: {name: AlwaysPullImages}",
-		"AlwaysPullImages as CEL":    pods + "validations: [{expression: \"object.spec.containers.all(c, !has(c.imagePullPolicy) || c.imagePullPolicy in ['Always', ''])\"}]",
-		"DefaultTolerationSeconds":   "plugin: {name: DefaultTolerationSeconds, config: {defaultNotReadyTolerationSeconds: 30}}",
+		"AlwaysPullImages":         "plugin: {name: AlwaysPullImages}",
+		"AlwaysPullImages as CEL":  pods + "validations: [{expression: \"object.spec.containers.all(c, !has(c.imagePullPolicy) || c.imagePullPolicy in ['Always', ''])\"}]",
+		"DefaultTolerationSeconds": "plugin: {name: DefaultTolerationSeconds, config: {defaultNotReadyTolerationSeconds: 30}}",
+		"EventRateLimit": "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: [{type: Server, qps: 1000000, burst: 1000000}, {type: Namespace, qps: 1000000, burst: 1000000}, " +
+			"{type: SourceAndObject, qps: 1000000, burst: 1000000}]}}",
 		"ExtendedResourceToleration": "plugin: {name: ExtendedResourceToleration}",
 		"LimitPodHardAntiAffinity":   "plugin: {name: LimitPodHardAntiAffinityTopology}",
 		"PodNodeSelector":            "plugin: {name: PodNodeSelector}",
@@ -27,6 +33,9 @@ func BenchmarkPlugins(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			group, p := plugintest.Compile(b, spec)
 			request := plugintest.Request{Object: pod}.Review(b)
+			if p.Spec.Plugin != nil && p.Spec.Plugin.Name == v1alpha1.PluginEventRateLimit {
+				request = plugintest.Request{Object: event, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "events"}}.Review(b)
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				if p.Spec.Mutates() {

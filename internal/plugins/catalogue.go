@@ -16,6 +16,7 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins/defaulttolerationseconds"
 	"github.com/ostiary/ostiary/internal/plugins/define"
 	"github.com/ostiary/ostiary/internal/plugins/denyserviceexternalips"
+	"github.com/ostiary/ostiary/internal/plugins/eventratelimit"
 	"github.com/ostiary/ostiary/internal/plugins/extendedresourcetoleration"
 	"github.com/ostiary/ostiary/internal/plugins/limitpodhardantiaffinitytopology"
 	"github.com/ostiary/ostiary/internal/plugins/ownerreferencespermissionenforcement"
@@ -33,6 +34,7 @@ func All() []define.Definition {
 		defaultclass.StorageClasses(),
 		defaulttolerationseconds.Definition(),
 		denyserviceexternalips.Definition(),
+		eventratelimit.Definition(),
 		extendedresourcetoleration.Definition(),
 		limitpodhardantiaffinitytopology.Definition(),
 		ownerreferencespermissionenforcement.Definition(),
@@ -73,8 +75,8 @@ func Resolve(p *v1alpha1.WebhookPolicy) Resolved {
 	spec := field.NewPath("spec")
 	plugin, errs := configure(p.Spec.Plugin, spec.Child("plugin"))
 	if len(errs) > 0 {
-		plain, broken := configure(&v1alpha1.Plugin{Name: p.Spec.Plugin.Name}, spec.Child("plugin"))
-		if len(broken) > 0 {
+		plain, _ := configure(&v1alpha1.Plugin{Name: p.Spec.Plugin.Name}, spec.Child("plugin")) // one that has to be configured has rules too
+		if plain == nil {
 			return Resolved{Policy: p, Errors: errs}
 		}
 		return Resolved{Policy: complete(p, plain), Errors: errs}

@@ -22,7 +22,9 @@
 //     configurations, and alwayspullimages for the least that there can be.
 //     Optional methods: Needs (see Needs) lists the kinds that it reads, which are
 //     watched while a policy uses it and read with Call.List; Conditions are
-//     matchConditions that every policy gets with it (see Conditions).
+//     matchConditions that every policy gets with it (see Conditions); After takes
+//     over what the plugin of the policy's generation before remembers (see
+//     policy.Keeper).
 //  3. The Definition in All, below; config/rbac/plugins_role.yaml for what it
 //     reads; a page docs/plugins/<name-in-kebab-case>.md with a sample in a block
 //     of YAML, a row in docs/plugins.md, and cases in test/plugins.

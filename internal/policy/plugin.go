@@ -45,6 +45,22 @@ type Validator interface {
 	Validate(ctx context.Context, call *Call) error
 }
 
+// Keeper is a plugin that remembers what it was asked.
+type Keeper interface {
+	Plugin
+	// After returns the plugin with what the one of the policy's generation before
+	// remembers, as far as it is of use to it. Neither is changed.
+	After(before Plugin) Plugin
+}
+
+// Continue has the plugin of a policy remember what that of an earlier
+// generation does. It is called before anything else is asked of the policy.
+func (c *Compiled) Continue(before *Compiled) {
+	if keeper, ok := c.plugin.(Keeper); ok && before.plugin != nil {
+		c.plugin = keeper.After(before.plugin)
+	}
+}
+
 // Call is one request as a plugin sees it, until the plugin returns. Nothing
 // that it gives may be changed.
 type Call struct {

@@ -280,9 +280,31 @@ func guardedEntry(groups []string, entry string, asked bool) string {
 // checkAsked refuses a policy that asks to be called for critical resources and
 // names none: its author may take wildcards to reach them.
 func checkAsked(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	if !spec.AllowCriticalResources || len(letThrough(spec)) > 0 {
+	if !spec.AllowCriticalResources || spec.Plugin != nil || len(letThrough(spec)) > 0 {
+		return nil // what the rules of a plugin name is for CheckPlugin
+	}
+	return asksInVain(at)
+}
+
+// CheckPlugin is Check for what is known only with the rules of a policy's
+// plugin, which the policy given has.
+func CheckPlugin(policy *v1alpha1.WebhookPolicy) field.ErrorList {
+	spec := &policy.Spec
+	if spec.Plugin == nil {
 		return nil
 	}
+	named := criticalOf(matchOf(spec).ResourceRules)
+	switch {
+	case spec.AllowCriticalResources && len(named) == 0:
+		return asksInVain(field.NewPath("spec"))
+	case !spec.AllowCriticalResources && len(named) > 0:
+		return field.ErrorList{field.Required(field.NewPath("spec", "allowCriticalResources"), fmt.Sprintf(
+			"set it to true: the plugin %s is for %s, for which no policy is called without that, %s", spec.Plugin.Name, strings.TrimPrefix(named[0], "/"), whyGuarded))}
+	}
+	return nil
+}
+
+func asksInVain(at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Forbidden(at.Child("allowCriticalResources"),
 		"remove it, or name in matchConstraints.resourceRules the critical resource it is for, with its API group: wildcards reach none")}
 }

@@ -84,8 +84,13 @@ func letThrough(spec *v1alpha1.WebhookPolicySpec) []string {
 	if !spec.AllowCriticalResources {
 		return nil
 	}
+	return criticalOf(matchOf(spec).ResourceRules)
+}
+
+// criticalOf are the guarded resources that rules name, sorted.
+func criticalOf(rules []admissionregistrationv1.NamedRuleWithOperations) []string {
 	var out []string
-	for _, rule := range matchOf(spec).ResourceRules {
+	for _, rule := range rules {
 		for _, group := range rule.APIGroups {
 			for _, entry := range rule.Resources {
 				resource, _, _ := strings.Cut(entry, "/")

@@ -5,6 +5,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -57,6 +59,14 @@ type testCase struct {
 	User        string            `json:"user,omitempty"`
 	DryRun      bool              `json:"dryRun,omitempty"`
 	Differs     string            `json:"differs,omitempty"`
+	Flood       *flood            `json:"flood,omitempty"`
+}
+
+// flood has a request made many times, each with its number in the name, and in
+// the place of "#". What came back last is compared.
+type flood struct {
+	Times int    `json:"times"`
+	Until string `json:"until,omitempty"` // ends it, in a message
 }
 
 // difference says what both sides answer where they are allowed to differ.
@@ -94,7 +104,10 @@ func differences() map[string]difference {
 		"malformed-annotation": {"annotation of a namespace that cannot be read (PodNodeSelector, PodTolerationRestriction)", code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
 		"not-allowed":          {"tolerations that are not allowed (PodTolerationRestriction)", code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
 		"own-300":              {"a toleration of the author's of exactly 300 s (DefaultTolerationSeconds)", code(0), code(0)},
-		"namespace-class":      {"a class of a namespace (DefaultStorageClass, DefaultIngressClass)", class("plain"), class("other")},
+		"newer-events": {"events of `events.k8s.io` (EventRateLimit)", code(0), func(o outcome) bool {
+			return o.Code == 429 && o.Reason == metav1.StatusReasonTooManyRequests
+		}},
+		"namespace-class": {"a class of a namespace (DefaultStorageClass, DefaultIngressClass)", class("plain"), class("other")},
 	}
 }
 
@@ -167,9 +180,13 @@ func (n *tally) compare(t *testing.T, sides [2]*side, name string, c testCase) {
 	n.cases++
 	var got [2]outcome
 	for i, s := range sides {
+		if c.Flood != nil {
+			got[i] = s.flood(t, name, c)
+			continue
+		}
 		got[i] = s.put(t, name, c)
 	}
-	diff := cmp.Diff(got[0], got[1])
+	diff := gocmp.Diff(got[0], got[1])
 	if c.Differs == "" {
 		if diff != "" {
 			t.Errorf("(-native +ours):\n%s", diff)
@@ -192,6 +209,30 @@ func (n *tally) compare(t *testing.T, sides [2]*side, name string, c testCase) {
 	default:
 		n.listed++
 	}
+}
+
+func (s *side) flood(t *testing.T, name string, c testCase) outcome {
+	t.Helper()
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got outcome
+	for i := range c.Flood.Times {
+		var one testCase
+		if err := json.Unmarshal([]byte(strings.ReplaceAll(string(text), "#", fmt.Sprint(i))), &one); err != nil {
+			t.Fatal(err)
+		}
+		one.Namespace = new(cmp.Or(ptr.Deref(c.Namespace, ""), name))
+		got = s.put(t, fmt.Sprintf("%s-%d", name, i), one)
+		if c.Flood.Until != "" && strings.Contains(got.Message, c.Flood.Until) {
+			return got
+		}
+	}
+	if c.Flood.Until != "" {
+		t.Errorf("%s: after %d requests there is none of %q: %+v", s.name, c.Flood.Times, c.Flood.Until, got)
+	}
+	return got
 }
 
 // put makes the request of a case, in a namespace of its own.
@@ -345,7 +386,7 @@ func start(t *testing.T) [2]*side {
 	}
 	arguments := [2][]string{
 		{
-			"--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs,ExtendedResourceToleration,LimitPodHardAntiAffinityTopology,OwnerReferencesPermissionEnforcement,PodNodeSelector,PodTolerationRestriction",
+			"--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs,EventRateLimit,ExtendedResourceToleration,LimitPodHardAntiAffinityTopology,OwnerReferencesPermissionEnforcement,PodNodeSelector,PodTolerationRestriction",
 			"--admission-control-config-file=" + configuration,
 			"--default-not-ready-toleration-seconds=30", "--default-unreachable-toleration-seconds=60",
 		},

@@ -57,16 +57,34 @@ type Answer struct {
 // Compile makes what answers for a policy with the given spec, in YAML.
 func Compile(tb testing.TB, spec string) (*policy.Group, *v1alpha1.WebhookPolicy) {
 	tb.Helper()
+	verdict := Judge(tb, spec)
+	return GroupOf(verdict.Compiled), verdict.Policy
+}
+
+// Policy is the policy with the given spec, in YAML.
+func Policy(tb testing.TB, spec string) *v1alpha1.WebhookPolicy {
+	tb.Helper()
 	p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: Name, UID: Name, Generation: 1}}
 	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
 		tb.Fatal(err)
 	}
-	verdict := lint.Judge(policy.NewCompiler(), p)
+	return p
+}
+
+// Judge compiles a policy with the given spec, which has to be right.
+func Judge(tb testing.TB, spec string) lint.Verdict {
+	tb.Helper()
+	verdict := lint.Judge(policy.NewCompiler(), Policy(tb, spec))
 	if len(verdict.Errors) > 0 {
 		tb.Fatalf("the policy is refused: %v", verdict.Errors.ToAggregate())
 	}
+	return verdict
+}
+
+// GroupOf answers for one policy.
+func GroupOf(compiled *policy.Compiled) *policy.Group {
 	key := policy.GroupKey{Name: Name}
-	return policy.NewSnapshot(map[policy.GroupKey][]*policy.Compiled{key: {verdict.Compiled}}).Group(key), verdict.Policy
+	return policy.NewSnapshot(map[policy.GroupKey][]*policy.Compiled{key: {compiled}}).Group(key)
 }
 
 // Ask puts a request to a policy.

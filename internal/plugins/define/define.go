@@ -25,7 +25,8 @@ type Definition struct {
 	// written: each field has a comment.
 	Config reflect.Type
 	// New makes the plugin of a configuration, empty where there is none. The
-	// errors say where in it they are.
+	// errors say where in it they are. Without a configuration there is always a
+	// plugin, for its rules, even if it has to be configured.
 	New func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList)
 }
 

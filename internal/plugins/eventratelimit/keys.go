@@ -1,0 +1,40 @@
+package eventratelimit
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// keys say which bucket an event takes its token from, by the type of the limit.
+func keys() map[LimitType]func(*policy.Call) string {
+	return map[LimitType]func(*policy.Call) string{
+		Server:          func(*policy.Call) string { return "" },
+		Namespace:       func(call *policy.Call) string { return call.GetNamespace() },
+		User:            func(call *policy.Call) string { return call.GetUserInfo().GetName() },
+		SourceAndObject: func(call *policy.Call) string { return sourceAndObject(call.Object()) },
+	}
+}
+
+// sourceAndObject is the native plugin's key, nothing between its parts, which
+// stands in the message. It is the same in both API groups.
+func sourceAndObject(event *unstructured.Unstructured) string {
+	if event == nil {
+		return ""
+	}
+	source, about := "source", "involvedObject"
+	if event.GroupVersionKind().Group != "" {
+		source, about = "deprecatedSource", "regarding"
+	}
+	var key strings.Builder
+	for _, path := range [][2]string{
+		{source, "component"}, {source, "host"},
+		{about, "kind"}, {about, "namespace"}, {about, "name"}, {about, "uid"}, {about, "apiVersion"},
+	} {
+		part, _, _ := unstructured.NestedString(event.Object, path[0], path[1]) // the API server has checked its type
+		key.WriteString(part)
+	}
+	return key.String()
+}

@@ -1,0 +1,164 @@
+// Package eventratelimit limits how many events are written, as the API
+// server's own plugin does: with buckets of tokens, which are those of this
+// replica.
+package eventratelimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// What is kept in memory on every replica is bounded.
+const (
+	maxLimits        = 16
+	maxCacheSize     = 1 << 16
+	defaultCacheSize = 4096
+)
+
+// Config is the plugin's configuration: the native one, of kind Configuration in
+// eventratelimit.admission.k8s.io/v1alpha1.
+type Config struct {
+	define.Typed `json:",inline"`
+	// limits are those that an event has to keep, all of them. At least one is
+	// required, and 16 are allowed.
+	Limits []Limit `json:"limits"`
+}
+
+// Limit is one limit. An event takes a token out of a bucket, or is refused if
+// there is none.
+type Limit struct {
+	// type says which events share a bucket: Server all of them, Namespace those
+	// of a namespace, User those that a user writes, and SourceAndObject those
+	// from one source about one object.
+	Type LimitType `json:"type"`
+	// qps is how many tokens a bucket gets in a second.
+	QPS int32 `json:"qps"`
+	// burst is how many tokens a bucket holds. It is full at first.
+	Burst int32 `json:"burst"`
+	// cacheSize is how many buckets there are at most, 4096 by default and 65536
+	// at most. Then the one that was not used for the longest time is forgotten;
+	// when it is needed again, it is full. It means nothing to Server.
+	CacheSize int32 `json:"cacheSize,omitempty"`
+}
+
+// LimitType says which events share a bucket.
+type LimitType string
+
+// The types of limits.
+const (
+	Server          LimitType = "Server"
+	Namespace       LimitType = "Namespace"
+	User            LimitType = "User"
+	SourceAndObject LimitType = "SourceAndObject"
+)
+
+// Plugin refuses events that come too fast.
+type Plugin struct{ limiters []limiter }
+
+// limiter is one limit with its buckets.
+type limiter struct {
+	Limit
+	buckets *buckets
+	keyOf   func(*policy.Call) string
+}
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginEventRateLimit, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+		errs := c.check(at)
+		if len(errs) > 0 {
+			return &Plugin{}, errs
+		}
+		p := &Plugin{}
+		for _, l := range c.Limits {
+			p.limiters = append(p.limiters, limiter{Limit: l, buckets: newBuckets(l), keyOf: keys()[l.Type]})
+		}
+		return p, nil
+	})
+}
+
+func (c Config) check(at *field.Path) field.ErrorList {
+	errs := c.Check("eventratelimit.admission.k8s.io/v1alpha1", "Configuration", at)
+	at = at.Child("limits")
+	switch {
+	case len(c.Limits) == 0:
+		errs = append(errs, field.Required(at, "add at least one limit, as {type: Namespace, qps: 10, burst: 50}"))
+	case len(c.Limits) > maxLimits:
+		errs = append(errs, field.TooMany(at, len(c.Limits), maxLimits))
+	}
+	for i, l := range c.Limits {
+		errs = append(errs, l.check(at.Index(i))...)
+	}
+	return errs
+}
+
+func (l Limit) check(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if types := []LimitType{Server, Namespace, User, SourceAndObject}; !slices.Contains(types, l.Type) {
+		errs = append(errs, field.NotSupported(at.Child("type"), l.Type, types))
+	}
+	if l.Burst <= 0 {
+		errs = append(errs, field.Invalid(at.Child("burst"), l.Burst, "must be positive: it is how many events may come at once"))
+	}
+	if l.QPS <= 0 {
+		errs = append(errs, field.Invalid(at.Child("qps"), l.QPS, "must be positive: it is how many events may come in a second"))
+	}
+	if l.Type != Server && (l.CacheSize < 0 || l.CacheSize > maxCacheSize) {
+		errs = append(errs, field.Invalid(at.Child("cacheSize"), l.CacheSize, fmt.Sprintf("choose between 1 and %d, or leave it out for %d: every bucket takes memory on every replica", maxCacheSize, defaultCacheSize)))
+	}
+	return errs
+}
+
+// Rules implements policy.Plugin. Events are of two API groups; the API server
+// shows each as it was written.
+func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{
+		define.Rule("", "v1", define.Writes(), "events"),
+		define.Rule("events.k8s.io", "v1", define.Writes(), "events"),
+	}
+}
+
+// Validate implements policy.Validator. An event takes a token of every limit,
+// also where one of them refuses it.
+func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
+	if call.IsDryRun() {
+		return nil // nothing is written
+	}
+	var reached []error
+	now := call.Now()
+	for i := range p.limiters {
+		l := &p.limiters[i]
+		if key := l.keyOf(call); !l.buckets.of(key).AllowN(now, 1) {
+			reached = append(reached, fmt.Errorf("limit reached on type %v for key %v", l.Type, key))
+		}
+	}
+	if err := utilerrors.NewAggregate(reached); err != nil {
+		return apierrors.NewTooManyRequestsError(err.Error())
+	}
+	return nil
+}
+
+// After implements policy.Keeper: a limit that is as it was keeps its buckets.
+func (p *Plugin) After(before policy.Plugin) policy.Plugin {
+	earlier, ok := before.(*Plugin)
+	if !ok {
+		return p
+	}
+	out := &Plugin{limiters: slices.Clone(p.limiters)}
+	for i := range out.limiters[:min(len(out.limiters), len(earlier.limiters))] {
+		if out.limiters[i].Limit == earlier.limiters[i].Limit {
+			out.limiters[i].buckets = earlier.limiters[i].buckets
+		}
+	}
+	return out
+}
