@@ -29,8 +29,8 @@ const (
 // eventratelimit.admission.k8s.io/v1alpha1.
 type Config struct {
 	define.Typed `json:",inline"`
-	// limits are those that an event has to keep, all of them. At least one is
-	// required, and 16 are allowed.
+	// limits are those that an event has to keep, all of them: between one and 16.
+	// Required.
 	Limits []Limit `json:"limits"`
 }
 
@@ -39,15 +39,15 @@ type Config struct {
 type Limit struct {
 	// type says which events share a bucket: Server all of them, Namespace those
 	// of a namespace, User those that a user writes, and SourceAndObject those
-	// from one source about one object.
+	// from one source about one object. Required.
 	Type LimitType `json:"type"`
-	// qps is how many tokens a bucket gets in a second.
+	// qps is how many tokens a bucket gets in a second. Required.
 	QPS int32 `json:"qps"`
-	// burst is how many tokens a bucket holds. It is full at first.
+	// burst is how many tokens a bucket holds. It is full at first. Required.
 	Burst int32 `json:"burst"`
-	// cacheSize is how many buckets there are at most, 4096 by default and 65536
-	// at most. Then the one that was not used for the longest time is forgotten;
-	// when it is needed again, it is full. It means nothing to Server.
+	// cacheSize is how many buckets there are at most, up to 65536. Of more, the one
+	// that was not used for the longest time is forgotten; when it is needed again,
+	// it is full. It means nothing to Server. Default: 4096.
 	CacheSize int32 `json:"cacheSize,omitempty"`
 }
 
