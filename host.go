@@ -138,6 +138,7 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 	return policy.Host{
 		Namespaces:     found,
 		Kinds:          r.around.resources,
+		Pods:           newPods(r.client.CoreV1()),
 		Params:         r.around.params,
 		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(namespaceLister{found}, client), Resources: r.around.resources},
 		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),

@@ -21,7 +21,7 @@ type Plugin struct {
 
 // PluginName is the name of a plugin.
 //
-// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;EventRateLimit;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodTolerationRestriction
+// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;EventRateLimit;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodSecurity;PodTolerationRestriction
 type PluginName string
 
 // The plugins.
@@ -51,6 +51,8 @@ const (
 	PluginOwnerReferencesPermissionEnforcement PluginName = "OwnerReferencesPermissionEnforcement"
 	// PluginPodNodeSelector keeps the Pods of a namespace to some nodes.
 	PluginPodNodeSelector PluginName = "PodNodeSelector"
+	// PluginPodSecurity refuses Pods that do not meet the Pod Security Standards.
+	PluginPodSecurity PluginName = "PodSecurity"
 	// PluginPodTolerationRestriction gives Pods tolerations, and limits those that they
 	// have.
 	PluginPodTolerationRestriction PluginName = "PodTolerationRestriction"
@@ -72,7 +74,7 @@ func (n PluginName) Traits() PluginTraits {
 		traits.Mutates, traits.Validates = true, true
 	case PluginDefaultIngressClass, PluginDefaultStorageClass, PluginDefaultTolerationSeconds, PluginExtendedResourceToleration:
 		traits.Mutates = true
-	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement:
+	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement, PluginPodSecurity:
 		traits.Validates = true
 	case PluginEventRateLimit: // it counts, but not dry runs
 		traits.Validates, traits.SideEffects = true, admissionregistrationv1.SideEffectClassNoneOnDryRun

@@ -28,6 +28,7 @@ func BenchmarkPlugins(b *testing.B) {
 		"ExtendedResourceToleration": "plugin: {name: ExtendedResourceToleration}",
 		"LimitPodHardAntiAffinity":   "plugin: {name: LimitPodHardAntiAffinityTopology}",
 		"PodNodeSelector":            "plugin: {name: PodNodeSelector}",
+		"PodSecurity":                "plugin: {name: PodSecurity, config: {defaults: {enforce: baseline, warn: baseline, audit: baseline}}}",
 		"PodTolerationRestriction":   "plugin: {name: PodTolerationRestriction}",
 	} {
 		b.Run(name, func(b *testing.B) {

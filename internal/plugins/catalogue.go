@@ -21,6 +21,7 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins/limitpodhardantiaffinitytopology"
 	"github.com/ostiary/ostiary/internal/plugins/ownerreferencespermissionenforcement"
 	"github.com/ostiary/ostiary/internal/plugins/podnodeselector"
+	"github.com/ostiary/ostiary/internal/plugins/podsecurity"
 	"github.com/ostiary/ostiary/internal/plugins/podtolerationrestriction"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -39,6 +40,7 @@ func All() []define.Definition {
 		limitpodhardantiaffinitytopology.Definition(),
 		ownerreferencespermissionenforcement.Definition(),
 		podnodeselector.Definition(),
+		podsecurity.Definition(),
 		podtolerationrestriction.Definition(),
 	}
 }

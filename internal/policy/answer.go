@@ -68,7 +68,9 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 		failed = failed || slices.ContainsFunc(r.decisions, errored)
 		acted |= a.decide(p, r)
 		for _, text := range r.warnings {
-			a.warn(text)
+			if !slices.Contains(a.warnings, text) { // another binding has had it said
+				a.warn(text)
+			}
 		}
 		if a.annotate(annotations, r) {
 			failed = true

@@ -35,7 +35,9 @@ type Host struct {
 	Objects admission.ObjectInterfaces
 	// Kinds knows the resources of kinds, for plugins.
 	Kinds Kinds
-	Now   func() time.Time
+	// Pods lists Pods, for plugins.
+	Pods Pods
+	Now  func() time.Time
 	// Observe is told of each policy's evaluation; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
 	// Recheck says how some changes are checked; nil is not at all.
@@ -50,6 +52,13 @@ type Host struct {
 // namespaceObject shows it. It returns an error where there is none.
 type Namespaces interface {
 	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+}
+
+// Pods lists the Pods of a namespace, and says how many more there are than it
+// lists. It asks the API server, within the time of ctx: it is for what happens
+// rarely.
+type Pods interface {
+	PodsIn(ctx context.Context, namespace string) (pods []*corev1.Pod, more int64, err error)
 }
 
 // Params finds the objects that a binding's paramRef names, for a request in a

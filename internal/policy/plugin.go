@@ -78,7 +78,9 @@ type Call struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Kinds knows the resources of kinds.
 	Kinds Kinds
-	Now   func() time.Time
+	// Pods lists Pods; nil where nobody can.
+	Pods Pods
+	Now  func() time.Time
 
 	typed       map[typedKey]any
 	warnings    []string
@@ -182,7 +184,7 @@ func (c *Compiled) call(r *request, host Host) *Call {
 	}
 	return &Call{
 		Attributes: current{r.versioned}, Resource: schema.GroupVersionResource(r.raw.Resource),
-		Namespaces: host.Namespaces, Params: host.Params, Authorizer: r.authorizer, Kinds: host.Kinds, Now: host.Now,
+		Namespaces: host.Namespaces, Params: host.Params, Authorizer: r.authorizer, Kinds: host.Kinds, Pods: host.Pods, Now: host.Now,
 		typed: r.typed,
 	}
 }

@@ -120,6 +120,7 @@ func needless() map[string]string {
 		"watch secrets ostiary-own-certificate" + in:                          setting,
 		"watch storageclasses.storage.k8s.io":                                 plugin,
 		"watch ingressclasses.networking.k8s.io":                              plugin,
+		"list pods":                                                           plugin,
 		"get namespaces":                                                      "for a namespace that the cache has not seen yet: a matter of milliseconds",
 		"patch events.events.k8s.io":                                          "for an event that repeats within minutes",
 	}

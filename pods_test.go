@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+)
+
+// TestPodsAreBounded: Pods are read page by page, up to a bound, and without
+// what nobody looks at.
+func TestPodsAreBounded(t *testing.T) {
+	for stored, want := range map[int]struct{ listed, more int }{0: {}, 3: {3, 0}, podsPage + 1: {podsPage + 1, 0}, maxPods: {maxPods, 0}, maxPods + 7: {maxPods, 7}} {
+		t.Run(fmt.Sprint(stored), func(t *testing.T) {
+			server := httptest.NewServer(podPages(t, stored))
+			defer server.Close()
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, more, err := newPods(client.CoreV1()).PodsIn(t.Context(), "shop")
+			if err != nil || len(got) != want.listed || more != int64(want.more) {
+				t.Errorf("%d Pods and %d more, %v, want %d and %d", len(got), more, err, want.listed, want.more)
+			}
+			for i, pod := range got {
+				if pod.Name != strconv.Itoa(i) || pod.Status.Phase != "" || pod.ManagedFields != nil {
+					t.Fatalf("Pod %d: %+v", i, pod)
+				}
+			}
+		})
+	}
+}
+
+// podPages answers lists of Pods as an API server does.
+func podPages(t *testing.T, stored int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/shop/pods" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		to := min(from+limit, stored)
+		page := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+		for i := from; i < to; i++ {
+			page.Items = append(page.Items, corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+				Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+			})
+		}
+		if to < stored {
+			page.Continue, page.RemainingItemCount = strconv.Itoa(to), ptr.To(int64(stored-to))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(page); err != nil {
+			t.Error(err)
+		}
+	})
+}
