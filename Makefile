@@ -113,8 +113,8 @@ chaos: kubernetes ## Break things under load and count failed requests: SCENARIO
 	@cd test/chaos && exec ../../bin/chaos -test.run="^TestChaos\$$" -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
 
 .PHONY: conformance-plugins
-conformance-plugins: kubernetes ## Compare plugins with the native ones, with N (2000) random Pods; SEED repeats a run
-	@go test ./test/plugins -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
+conformance-plugins: kubernetes ## Compare plugins with the native ones, with N (2000) random Pods and all fixtures; SEED repeats a run
+	@go test ./test/plugins -count=1 -timeout=120m -v -args -fixtures -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
