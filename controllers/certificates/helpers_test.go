@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -130,9 +131,9 @@ func (w *world) secret(name string) *corev1.Secret {
 // ask asks for a rotation, as an operator does.
 func (w *world) ask(value string) {
 	w.t.Helper()
-	s := w.secret(defaultCAName)
-	s.Annotations = map[string]string{RotateAnnotation: value}
-	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(context.Background(), s, metav1.UpdateOptions{}); err != nil {
+	w.secret(defaultCAName) // the log must not hold its key either
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, RotateAnnotation, value)
+	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Patch(context.Background(), defaultCAName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
