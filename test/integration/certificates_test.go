@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -79,9 +80,11 @@ func TestConfigurationEditedByHand(t *testing.T) {
 	}
 	for name, edit := range tests {
 		t.Run(name, func(t *testing.T) {
-			config := c.carrier(t, "edited")
-			edit(config)
-			must(t, c.Update(t.Context(), config))
+			must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				config := c.carrier(t, "edited")
+				edit(config)
+				return c.Update(t.Context(), config)
+			}))
 			await(t).Eventually(func(g Gomega) {
 				got := &configuration{}
 				g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(original), got)).To(Succeed())

@@ -21,6 +21,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -357,15 +358,20 @@ func TestSecretsLostUnderLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			versions := map[string]string{}
 			for _, secret := range tc.names {
-				s, err := f.secret(t, secret)
-				must(t, err)
-				if tc.edit == nil {
-					must(t, c.Delete(t.Context(), s))
-				} else {
-					tc.edit(s)
-					must(t, c.Update(t.Context(), s))
-				}
-				versions[secret] = s.ResourceVersion
+				must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+					s, err := f.secret(t, secret)
+					if err != nil {
+						return err
+					}
+					if tc.edit == nil {
+						err = c.Delete(t.Context(), s)
+					} else {
+						tc.edit(s)
+						err = c.Update(t.Context(), s)
+					}
+					versions[secret] = s.ResourceVersion
+					return err
+				}))
 			}
 			await(t).Eventually(func() error {
 				for secret, version := range versions {
