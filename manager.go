@@ -16,6 +16,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -176,6 +177,9 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger, metrics
 			},
 		},
 	})
+	if meta.IsNoMatchError(err) {
+		err = fmt.Errorf("the API server has no WebhookPolicy in %s: apply config/crd first", v1alpha1.GroupVersion)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}

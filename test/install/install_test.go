@@ -27,8 +27,11 @@ func TestInstallation(t *testing.T) {
 		name string
 		test func(*testing.T, *world)
 	}{
+		{"the manager ends without its definition", testNoDefinition},
 		{"the README's commands install it", testQuickStart},
 		{"manifests are accepted", testManifests},
+		{"the manager ends where it cannot run", testNoStart},
+		{"the manager may not write its Secrets", testNoSecrets},
 		{"the self-test says what is missing", testSelfTestFails},
 		{"the self-test proves a denial", testSelfTest},
 		{"the first policy of the README", testFirstPolicy},

@@ -81,10 +81,7 @@ func (w *world) start(t *testing.T, n int) {
 		running, err := plane.Run(t.Context(), controlplane.Program{
 			Name: fmt.Sprintf("ostiary-%d", i), Path: w.program,
 			Args: func([]int) []string {
-				return []string{
-					"--kubeconfig=" + plane.Kubeconfig(), "--webhook-url=https://" + w.webhook, "--webhook-address=" + address,
-					"--metrics-address=" + metrics, "--health-address=" + health, "--drain-min=100ms", "--drain-max=200ms",
-				}
+				return w.flags(t, "--webhook-address="+address, "--metrics-address="+metrics, "--health-address="+health)
 			},
 			Probes: func([]int) []string { return []string{"http://" + health + "/readyz"} },
 		})

@@ -1,0 +1,129 @@
+package install
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// flags are those of a manager at free ports. Of a flag that is given twice the
+// last holds.
+func (w *world) flags(t *testing.T, more ...string) []string {
+	t.Helper()
+	return append([]string{
+		"--kubeconfig=" + plane.Kubeconfig(), "--webhook-url=https://" + w.webhook, "--webhook-address=" + freeAddress(t),
+		"--metrics-address=" + freeAddress(t), "--health-address=" + freeAddress(t), "--drain-min=100ms", "--drain-max=200ms",
+	}, more...)
+}
+
+// startAlone starts a manager that is expected to end by itself, and returns the
+// last line of what it said.
+func (w *world) startAlone(t *testing.T, args ...string) string {
+	t.Helper()
+	stdout, stderr, err := run(newCommand(t, w.program, w.flags(t, args...)...))
+	if err == nil || stdout != "" {
+		t.Errorf("it ended with %v and printed %q: want an error and nothing", err, stdout)
+	}
+	t.Log(stderr)
+	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+	return lines[len(lines)-1]
+}
+
+// testNoDefinition starts the manager before anything is installed.
+func testNoDefinition(t *testing.T, w *world) {
+	const want = "ostiary: making the manager: the API server has no WebhookPolicy in admission.ostiary.dev/v1alpha1: apply config/crd first"
+	if got := w.startAlone(t); got != want {
+		t.Errorf("it ended with %q, want %q", got, want)
+	}
+	w.wantNone(t)
+}
+
+// wantNone checks that nothing is half done.
+func (w *world) wantNone(t *testing.T) {
+	t.Helper()
+	if left, err := w.registered(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("registered all the same: %v, %v", left, err)
+	}
+}
+
+// testNoStart starts the manager where it cannot run: it says so, and ends.
+func testNoStart(t *testing.T, w *world) {
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+	inUse := taken.Addr().String()
+	malformed := filepath.Join(t.TempDir(), "malformed")
+	must(t, os.WriteFile(malformed, []byte("clusters: [\n"), 0o600))
+	for name, tt := range map[string]struct{ arg, want string }{
+		"an unknown flag":     {"--drain-minimum=1s", "unknown flag: --drain-minimum"},
+		"a word":              {"serve", `unexpected argument "serve": every setting is a flag, see --help`},
+		"a malformed file":    {"--kubeconfig=" + malformed, `finding the API server: error loading config file "` + malformed + `": yaml: `},
+		"a file that is none": {"--kubeconfig=/no/such/file", "finding the API server: stat /no/such/file: no such file or directory"},
+		"its port is in use":  {"--webhook-address=" + inUse, "listening for admission reviews: listen tcp " + inUse + ": bind: address already in use"},
+		"for probes, in use":  {"--health-address=" + inUse, "making the manager: error listening on " + inUse + ": listen tcp " + inUse + ": bind: address already in use"},
+		"for metrics, in use": {"--metrics-address=" + inUse, "failed to start metrics server: failed to create listener: listen tcp " + inUse + ": bind: address already in use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := w.startAlone(t, tt.arg); !strings.HasPrefix(got, "ostiary: "+tt.want) {
+				t.Errorf("it ended with %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// testNoSecrets starts the manager as its own account, which may not create the
+// Secret of its CA. It waits for that, says so, and is not ready: who may lead may
+// be granted it at any time.
+func testNoSecrets(t *testing.T, w *world) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, plane.WriteKubeconfig(file, "system:serviceaccount:"+namespace+":ostiary"))
+	w.withoutSecrets(t)
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	must(t, err)
+	defer log.Close()
+	health := freeAddress(t)
+	manager := newCommand(t, w.program, w.flags(t, "--kubeconfig="+file, "--health-address="+health)...)
+	manager.Stderr = log
+	must(t, manager.Start())
+	defer func() { _ = manager.Process.Signal(os.Interrupt); _ = manager.Wait() }()
+	await(t).Eventually(func() (string, error) {
+		said, err := os.ReadFile(log.Name())
+		return string(said), err
+	}).Should(ContainSubstring(`"error":"writing Secret ostiary-system/ostiary-ca: secrets is forbidden: User \"system:serviceaccount:ostiary-system:ostiary\" cannot create resource \"secrets\"`))
+	answer, err := http.Get("http://" + health + "/readyz")
+	must(t, err)
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		t.Error("it is ready all the same")
+	}
+	w.wantNone(t)
+}
+
+// withoutSecrets takes the permission to create Secrets from Ostiary's account for
+// the length of the test.
+func (w *world) withoutSecrets(t *testing.T) {
+	t.Helper()
+	var role rbacv1.Role
+	must(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "ostiary"}, &role))
+	before := slices.Clone(role.Rules)
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		return r.Resources[0] == "secrets" && r.Verbs[0] == "create"
+	})
+	if len(role.Rules) != len(before)-1 {
+		t.Fatal("the role has no rule of its own for creating Secrets")
+	}
+	must(t, w.Update(t.Context(), &role))
+	t.Cleanup(func() {
+		role.Rules = before
+		must(t, w.Update(context.Background(), &role))
+	})
+}
