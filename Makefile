@@ -75,11 +75,18 @@ cluster-down: ## End that node, and leave nothing behind
 	@go build -o bin/cluster ./hack/cluster
 	@exec bin/cluster down
 
+# The webhook that somebody else hosts, of the end-to-end tests.
+.PHONY: checks-image
+checks-image:
+	@cd hack/image && go run . -package ./test/e2e/checks -program checks -name ostiary.dev/checks:1 -out ../../dist/checks.tar >/dev/null
+
 # What the end-to-end tests use, wherever they run.
-e2e := E2E_KUBECTL=$(CURDIR)/bin/k8s/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE)
+e2e = E2E_KUBECTL=$(CURDIR)/bin/k8s/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE)
 
 .PHONY: e2e
-e2e: node image install-yaml $(HELM) ## Install, work hard and uninstall on a real node of this machine (Debian, root)
+# The image of the documents, whose commands are typed.
+e2e: IMAGE = ghcr.io/ostiary/ostiary:dev
+e2e: node image checks-image install-yaml $(HELM) ## Install, work hard and uninstall on a real node of this machine (Debian, root)
 	@$(e2e) hack/e2e.sh
 
 .PHONY: e2e-here

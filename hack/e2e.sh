@@ -39,7 +39,8 @@ trap 'exit 130' INT TERM
 
 bin/cluster -name "$name" up
 bin/cluster -name "$name" load-image dist/ostiary.tar
-export KUBECONFIG="$home/kubeconfig" E2E_AUDIT_LOG="$home/audit.json" E2E_RESTART="$PWD/bin/cluster -name $name restart"
+bin/cluster -name "$name" load-image dist/checks.tar
+export KUBECONFIG="$home/kubeconfig" E2E_CHECKS=ostiary.dev/checks:1 E2E_AUDIT_LOG="$home/audit.json" E2E_RESTART="$PWD/bin/cluster -name $name restart"
 status=0
 # shellcheck disable=SC2086 # several flags
 go test -tags e2e -count=1 -timeout 30m -v ${E2EFLAGS:-} ./test/e2e || status=$?

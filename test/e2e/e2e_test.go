@@ -19,39 +19,32 @@ func TestOstiary(t *testing.T) {
 	w.makeNamespace(t, guardedHere, map[string]string{"e2e": "guarded"})
 	var granted []permission
 	t.Run("kustomize", func(t *testing.T) {
-		w.installGuarded(t)
+		w.applyManifests(t)
+		w.guard(t)
 		granted = w.granted(t)
 		t.Run("self-test", w.selfTest)
 		t.Run("pod security is enforced", w.wantRestricted)
 		t.Run("samples", w.testSamples)
 		t.Run("metrics", w.testMetrics)
-		t.Run("a certificate for others", w.testIssued)
 		t.Run("under load", w.testOperations)
 		t.Run("uninstall: the definition of policies first", func(t *testing.T) { w.uninstall(t, w.deleteDefinition) })
 	})
 	t.Run("Helm", func(t *testing.T) {
+		t.Run("values that are wrong", w.testBadValues)
 		w.installChart(t)
-		t.Run("helm test", w.testChart)
 		t.Run("under load", w.testChartUpgrade)
 		t.Run("uninstall: the chart first", func(t *testing.T) { w.uninstall(t, w.uninstallChart) })
 	})
 	t.Run("uninstall: the namespace first", func(t *testing.T) {
-		w.installGuarded(t)
+		t.Run("highly available", w.installProduction)
+		w.guard(t)
 		w.uninstall(t, func(t *testing.T) { w.do(t, "", "delete", "namespace", namespace, "--wait=false") })
 	})
 	t.Run("uninstall: the operator is dead", func(t *testing.T) {
-		w.installGuarded(t)
+		t.Run("the documents' commands install it", w.installAsDocumented)
+		w.guard(t)
 		w.kill(t)
-		w.uninstall(t, w.deleteManifests)
+		w.uninstall(t, w.deleteAsDocumented)
 	})
-	t.Run("nothing was forbidden", w.testNothingForbidden)
-	t.Run("every permission was used", func(t *testing.T) { w.testEveryPermissionUsed(t, granted) })
-}
-
-// installGuarded installs with kustomize, and has a fail-closed policy in force.
-func (w *world) installGuarded(t *testing.T) {
-	t.Helper()
-	w.applyManifests(t)
-	w.do(t, guarded, "apply", "-f", "-")
-	w.awaitGuarded(t)
+	t.Run("permissions", func(t *testing.T) { w.testPermissions(t, granted) })
 }

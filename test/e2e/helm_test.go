@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const release = "ostiary"
@@ -26,39 +23,50 @@ func (w *world) helmDo(t *testing.T, args ...string) string {
 
 // chartArguments name the chart and the image under test.
 func (w *world) chartArguments() []string {
+	return append([]string{release, filepath.Join(root, "charts", "ostiary"), "--wait", "--timeout=5m"}, w.imageValues()...)
+}
+
+// imageValues are for another image than the chart's own.
+func (w *world) imageValues() []string {
+	if w.image == documentedImage {
+		return nil
+	}
 	repository, tag := w.image, "latest"
 	if i := strings.LastIndex(w.image, ":"); i > strings.LastIndex(w.image, "/") {
 		repository, tag = w.image[:i], w.image[i+1:]
 	}
-	return []string{release, filepath.Join(root, "charts", "ostiary"), "--wait", "--timeout=5m",
-		"--set=image.repository=" + repository, "--set=image.tag=" + tag}
+	return []string{"--set=image.repository=" + repository, "--set=image.tag=" + tag}
 }
 
-// installChart installs as its notes say, with pod security enforced from the
-// start, so that nothing of the chart may need more.
+// testBadValues has Helm refuse values before anything is installed.
+func (w *world) testBadValues(t *testing.T) {
+	for name, tt := range map[string]struct{ set, want string }{
+		"an unknown key": {set: "replica=2", want: "additional properties 'replica' not allowed"},
+		"a wrong type":   {set: "replicas=two", want: "got string, want integer"},
+		"no replicas":    {set: "replicas=0", want: "minimum: got 0, want 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t.Context(), "", w.helm, append([]string{"install", "--create-namespace", "--set=" + tt.set}, w.chartArguments()...)...)
+			if r.err == nil || !strings.Contains(r.stderr, tt.want) {
+				t.Errorf("%s: want it refused, with %q", r, tt.want)
+			}
+			if r := w.try(t, "", "get", "namespace", namespace); r.err == nil {
+				t.Errorf("half of it was done: %s", r)
+			}
+		})
+	}
+}
+
+// installChart types what the documents say, the test of the release among it. Pod
+// security is enforced last, when Kubernetes holds against it what runs already.
 func (w *world) installChart(t *testing.T) {
 	t.Helper()
-	labels := map[string]string{
-		"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
+	const page = "docs/install.md"
+	out := w.follow(t, commands(t, "README.md", "Install it", "helm"), commands(t, page, "With Helm", "helm"), commands(t, page, "With Helm", "kubectl"))
+	if strings.Contains(out, "Warning") || !strings.Contains(out, "Ostiary works: ") {
+		t.Error("a warning, or no result of the self-test")
 	}
-	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: labels}}
-	if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	out := w.helmDo(t, append([]string{"install"}, w.chartArguments()...)...)
-	if strings.Contains(out, "would violate PodSecurity") {
-		t.Errorf("pod security is not kept:\n%s", out)
-	}
-	w.do(t, guarded, "apply", "-f", "-")
-	w.awaitGuarded(t)
-}
-
-func (w *world) testChart(t *testing.T) {
-	out := w.helmDo(t, "test", release, "--logs", "--timeout=3m")
-	if !strings.Contains(out, "Succeeded") {
-		t.Errorf("it printed:\n%s", out)
-	}
-	t.Log(out)
+	w.guard(t)
 }
 
 // testChartUpgrade changes values under load: a flag, the number of replicas, and

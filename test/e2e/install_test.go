@@ -14,6 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -84,12 +87,66 @@ func (w *world) amend(t *testing.T, object *unstructured.Unstructured, flags []s
 // to warn about, of pod security neither.
 func (w *world) applyManifests(t *testing.T, flags ...string) {
 	t.Helper()
-	r := w.try(t, w.rendered(t, flags...), "apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
+	w.apply(t, w.rendered(t, flags...))
+}
+
+func (w *world) apply(t *testing.T, manifests string) {
+	t.Helper()
+	r := w.try(t, manifests, "apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
 	if r.err != nil || r.stderr != "" {
 		t.Fatalf("applying the manifests: %s", r)
 	}
 	w.do(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/"+definition)
 	w.awaitRollout(t)
+}
+
+// installAsDocumented types what the documents say of kustomize.
+func (w *world) installAsDocumented(t *testing.T) {
+	if w.image != documentedImage {
+		w.applyManifests(t)
+		t.Skipf("the documents' commands install %s, not %s", documentedImage, w.image)
+	}
+	const page = "docs/install.md"
+	out := w.follow(t, commands(t, "README.md", "Install it", "kubectl"), commands(t, page, "With kustomize", "kubectl"), commands(t, page, "Does it work?", "kubectl"))
+	if strings.Contains(out, "Warning") || !strings.Contains(out, "Ostiary works: ") {
+		t.Error("a warning, or no result of the self-test")
+	}
+}
+
+// deleteAsDocumented types what takes away what installAsDocumented installed.
+func (w *world) deleteAsDocumented(t *testing.T) {
+	const command = "kubectl delete -k config/default"
+	if !strings.Contains(section(t, "docs/install.md", "Uninstalling"), "| `"+command+"` |") {
+		t.Errorf("the document does not say %s", command)
+	}
+	w.follow(t, []string{command})
+}
+
+// installProduction installs config/production, but for what needs the Prometheus
+// operator. The node's network does not know NetworkPolicies: this one is taken
+// by the API server, and not enforced here.
+func (w *world) installProduction(t *testing.T) {
+	r := run(t.Context(), "", w.kubectl, "kustomize", filepath.Join(root, "config", "production"))
+	if r.err != nil {
+		t.Fatal(r)
+	}
+	documents := slices.DeleteFunc(strings.Split(r.stdout, "\n---\n"), func(document string) bool {
+		return strings.Contains(document, "apiVersion: monitoring.coreos.com/")
+	})
+	w.apply(t, w.withImage(t, strings.Join(documents, "\n---\n")))
+	w.awaitReplicas(t, 3)
+	if _, err := w.client.NetworkingV1().NetworkPolicies(namespace).Get(t.Context(), "ostiary", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	pods := w.pods(t)
+	evict := func(pod corev1.Pod) error {
+		return w.client.PolicyV1().Evictions(namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: namespace}})
+	}
+	eventually(t, func() error { return evict(pods[0]) }) // the budget learns of ready pods a moment later
+	if err := evict(pods[1]); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("evicting a second of three replicas: %v, want the budget to refuse that", err)
+	}
+	w.awaitReplicas(t, 3, pods[0])
 }
 
 func (w *world) awaitRollout(t *testing.T) {

@@ -62,13 +62,15 @@ selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x, team: 
 	}
 }
 
-// testSamples applies config/samples, but for the webhook that somebody else
-// hosts, and shows what each of them does.
+// testSamples applies all of config/samples, and then what the documents show;
+// each policy becomes Ready, and those of config/samples show what they do.
 func (w *world) testSamples(t *testing.T) {
 	w.makeNamespace(t, plain, nil)
 	w.makeNamespace(t, production, map[string]string{"tier": "prod", "team": "shop", "example.com/spot": "allowed"})
 	w.makeDeveloper(t)
+	w.hostChecks(t)
 	files := w.applySamples(t)
+	t.Log(w.do(t, "", "get", "whp", "-o", "wide"))
 	for _, tt := range sampleCases() {
 		t.Run(tt.name, func(t *testing.T) { w.testSample(t, tt) })
 	}
@@ -82,6 +84,33 @@ func (w *world) testSamples(t *testing.T) {
 			return r.err
 		})
 	})
+	t.Run("the policies of the documents are Ready", w.testExamples)
+}
+
+// testExamples applies what the documents show, all at once, and no backend: that
+// is tested with its webhook.
+func (w *world) testExamples(t *testing.T) {
+	w.letParamsBeRead(t)
+	var all strings.Builder
+	names := map[string]bool{}
+	for _, e := range examples(t, "README.md", "docs/*.md", "docs/features/*.md", "docs/plugins/*.md") {
+		if e.Spec.Backend != nil {
+			continue
+		}
+		if names[e.Name] {
+			t.Errorf("two policies of the documents have the name %s", e.Name)
+		}
+		names[e.Name] = true
+		all.WriteString(e.text)
+	}
+	if len(names) < 20 {
+		t.Errorf("%d policies in the documents: this shows nothing", len(names))
+	}
+	w.do(t, all.String(), "apply", "-f", "-")
+	w.awaitAllReady(t)
+	t.Log(w.do(t, "", "get", "whp", "-o", "wide"))
+	w.do(t, all.String(), "delete", "-f", "-")
+	w.do(t, "", "delete", "clusterrole", paramsRole)
 }
 
 // makeDeveloper lets a user do what developers do, and makes what is protected.
@@ -101,25 +130,41 @@ func (w *world) makeDeveloper(t *testing.T) {
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}`, "create", "-f", "-")
 }
 
-// applySamples returns when all of them are in force. Kubernetes copies the
-// permission to read params a moment after it was granted.
+// applySamples returns when all of them are in force.
 func (w *world) applySamples(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(sample("[0-9]*.yaml"))
 	if err != nil || len(files) < 11 {
 		t.Fatalf("samples %q, %v", files, err)
 	}
-	files = slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "11-foreign-webhook.yaml") })
-	w.do(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: ostiary-params-configmaps, labels: {admission.ostiary.dev/aggregate-to-params: "true"}},
+	if w.checks == "" {
+		files = slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "-foreign-webhook.yaml") })
+	}
+	w.letParamsBeRead(t)
+	for _, file := range files {
+		w.do(t, "", "apply", "-f", file)
+	}
+	w.awaitAllReady(t)
+	return files
+}
+
+const paramsRole = "ostiary-params-configmaps"
+
+// letParamsBeRead returns when Kubernetes has copied the permission.
+func (w *world) letParamsBeRead(t *testing.T) {
+	t.Helper()
+	w.do(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: `+paramsRole+`, labels: {admission.ostiary.dev/aggregate-to-params: "true"}},
 rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`, "apply", "-f", "-")
 	eventually(t, func() error {
 		return w.try(t, "", "auth", "can-i", "list", "configmaps", "-A", "--as="+account).err
 	})
-	for _, file := range files {
-		w.do(t, "", "apply", "-f", file)
+}
+
+func (w *world) awaitAllReady(t *testing.T) {
+	t.Helper()
+	if r := w.try(t, "", "wait", "--for=condition=Ready", "--timeout=180s", "whp", "--all"); r.err != nil {
+		t.Fatalf("not every policy is Ready: %s\n%s", r, w.try(t, "", "describe", "whp"))
 	}
-	w.do(t, "", "wait", "--for=condition=Ready", "--timeout=180s", "whp", "--all")
-	return files
 }
 
 // testSample tries until the answer is right: API servers learn of a webhook a
@@ -250,59 +295,4 @@ func get(t *testing.T, url, token string) (int, string, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
 	return response.StatusCode, string(body), err
-}
-
-// testIssued has Ostiary issue the certificate of a webhook that somebody else
-// hosts, in a namespace whose owner allows that.
-func (w *world) testIssued(t *testing.T) {
-	w.makeNamespace(t, "e2e-shop", nil)
-	w.do(t, `apiVersion: v1
-kind: Service
-metadata: {name: checks, namespace: e2e-shop}
-spec: {ports: [{port: 443}], selector: {app: checks}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: ostiary-issues, namespace: e2e-shop}
-rules:
-- {apiGroups: [""], resources: [secrets], verbs: [create]}
-- {apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, update, patch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: e2e-issues, namespace: e2e-shop}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: ostiary-issues}
-subjects: [{kind: ServiceAccount, name: ostiary, namespace: `+namespace+`}]
----
-apiVersion: admission.ostiary.dev/v1alpha1
-kind: WebhookPolicy
-metadata: {name: e2e-issued}
-spec:
-  matchConstraints:
-    resourceRules:
-    - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}
-    namespaceSelector: {matchLabels: {e2e: shop}}
-  backend:
-    type: Validating
-    service: {namespace: e2e-shop, name: checks, path: /validate}
-    admissionReviewVersions: [v1]
-    sideEffects: None
-    certificate: {secretName: checks-tls}
-  failurePolicy: Ignore
-`, "apply", "-f", "-")
-	t.Cleanup(func() { run(context.Background(), "", w.kubectl, "delete", "whp", "e2e-issued", "--ignore-not-found") })
-	eventually(t, func() error {
-		secret, err := w.client.CoreV1().Secrets("e2e-shop").Get(t.Context(), "checks-tls", metav1.GetOptions{})
-		if err == nil && len(secret.Data["tls.crt"]) == 0 {
-			err = fmt.Errorf("the Secret has %d fields, and no tls.crt", len(secret.Data))
-		}
-		return err
-	})
-	eventually(t, func() error {
-		out := w.do(t, "", "get", "whp", "e2e-issued", "-o", `jsonpath={.status.conditions}`)
-		if !strings.Contains(out, "checks") {
-			return fmt.Errorf("conditions %s: want them to tell of the Service that has no pods", out)
-		}
-		return nil
-	})
 }

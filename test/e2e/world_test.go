@@ -38,6 +38,7 @@ type world struct {
 	kubeconfig, kubectl, helm string
 	manifests                 string // of config/default, rendered
 	image                     string
+	checks                    string   // image of ./checks; "" when the cluster has none
 	auditLog                  string   // "" when it is not at hand
 	restart                   []string // command that takes a program's name; nil when there is none
 	config                    *rest.Config
@@ -49,7 +50,7 @@ type world struct {
 func newWorld() (*world, error) {
 	w := &world{
 		kubeconfig: os.Getenv("KUBECONFIG"), kubectl: os.Getenv("E2E_KUBECTL"), helm: os.Getenv("E2E_HELM"),
-		manifests: os.Getenv("E2E_MANIFESTS"), image: os.Getenv("E2E_IMAGE"),
+		manifests: os.Getenv("E2E_MANIFESTS"), image: os.Getenv("E2E_IMAGE"), checks: os.Getenv("E2E_CHECKS"),
 		auditLog: os.Getenv("E2E_AUDIT_LOG"), restart: strings.Fields(os.Getenv("E2E_RESTART")),
 	}
 	for name, value := range map[string]string{
@@ -182,18 +183,4 @@ func gone(err error) error {
 		return errors.New("it is still there")
 	}
 	return err
-}
-
-// spans are stretches of time.
-type spans [][2]time.Time
-
-func (s *spans) add(start time.Time) { *s = append(*s, [2]time.Time{start, time.Now()}) }
-
-func (s spans) hold(at time.Time) bool {
-	for _, span := range s {
-		if !at.Before(span[0]) && !at.After(span[1]) {
-			return true
-		}
-	}
-	return false
 }
