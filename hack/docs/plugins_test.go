@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -121,5 +122,41 @@ func TestPluginPages(t *testing.T) {
 	}
 	for page := range pagesLeft {
 		t.Errorf("docs/plugins/%s is about no plugin", page)
+	}
+}
+
+// TestPluginTable: the table of admission controllers is complete, in order, and
+// says of each what is known here. test/plugins compares it with an API server.
+func TestPluginTable(t *testing.T) {
+	const inReference, inServer = 35, 41
+	document := read(t, os.DirFS(filepath.Join("..", "..")), "docs/plugins.md")
+	rows := regexp.MustCompile(`(?m)^\| ([A-Z]\w+) \| (.*?) \| (.*?) \|$`).FindAllStringSubmatch(document, -1)
+	if len(rows) != inServer {
+		t.Fatalf("%d rows, want %d", len(rows), inServer)
+	}
+	offered := map[string]string{}
+	for i, r := range rows {
+		name, here, text := r[1], r[2], r[3]
+		if i > 0 && i != inReference && name <= rows[i-1][1] {
+			t.Errorf("%s stands after %s", name, rows[i-1][1])
+		}
+		if text == "" {
+			t.Errorf("nothing is said of %s", name)
+		}
+		switch page, isOffered := strings.CutPrefix(here, "[offered](plugins/"); {
+		case isOffered:
+			offered[name] = strings.TrimSuffix(page, ")")
+		case here != "on everywhere" && here != "impossible" && here != "no":
+			t.Errorf("%s is %q here", name, here)
+		}
+	}
+	for _, d := range plugins.All() {
+		if page := pageOf(string(d.Name)); offered[string(d.Name)] != page {
+			t.Errorf("the row of %s does not lead to plugins/%s", d.Name, page)
+		}
+		delete(offered, string(d.Name))
+	}
+	for name := range offered {
+		t.Errorf("%s is offered, and not in the catalogue", name)
 	}
 }

@@ -174,6 +174,7 @@ func TestPlugins(t *testing.T) {
 	if n := total["random Pods"]; *number > 20 && (n.refused == 0 || n.refused == n.cases) {
 		t.Errorf("%d of %d random Pods are refused: they show nothing", n.refused, n.cases)
 	}
+	t.Run("table", func(t *testing.T) { testTable(t, sides[0]) })
 	t.Run("fixtures", func(t *testing.T) { testFixtures(t, sides[1]) })
 	t.Run("samples", func(t *testing.T) { testSamples(t, sides[1]) })
 	for _, plugin := range slices.Sorted(maps.Keys(total)) {
