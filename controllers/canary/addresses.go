@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/go-logr/logr"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -24,14 +26,20 @@ const maxAddresses = 32
 // apiServers names the EndpointSlice that API servers list themselves in.
 const apiServersNamespace, apiServersName = metav1.NamespaceDefault, "kubernetes"
 
+// firstList bounds the wait for the addresses. They come from an API server, as
+// does all that can be proven, so they are late only where they may not be read.
+const firstList = 30 * time.Second
+
 // list is the addresses of the API servers, as they change.
 type list struct {
 	store   cache.Store
 	changed chan struct{}
 }
 
-// watchAddresses watches the addresses until ctx ends.
-func watchAddresses(ctx context.Context, config *rest.Config) (*list, error) {
+// watchAddresses watches the addresses until ctx ends. It returns when it has
+// them: what one API server proves before the others are known of would have
+// policies fail closed that those do not reach Ostiary for.
+func watchAddresses(ctx context.Context, config *rest.Config, log logr.Logger) (*list, error) {
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the API servers' addresses: %w", err)
@@ -54,6 +62,12 @@ func watchAddresses(ctx context.Context, config *rest.Config) (*list, error) {
 		return nil, fmt.Errorf("watching the API servers' addresses: %w", err)
 	}
 	go informer.RunWithContext(ctx)
+	wait, cancel := context.WithTimeout(ctx, firstList)
+	defer cancel()
+	if !cache.WaitForCacheSync(wait.Done(), informer.HasSynced) && ctx.Err() == nil {
+		log.Error(wait.Err(), "cannot list the addresses of API servers, canaries go to one of them only",
+			"namespace", apiServersNamespace, "endpointSlice", apiServersName)
+	}
 	return l, nil
 }
 

@@ -125,7 +125,7 @@ func (p *Prober) Subscribe(ctx context.Context) <-chan struct{} { return p.liste
 func (p *Prober) Run(ctx context.Context) error {
 	p.reset()
 	defer p.gauge.Reset()
-	list, err := watchAddresses(ctx, p.options.Config)
+	list, err := watchAddresses(ctx, p.options.Config, p.options.Log)
 	if err != nil {
 		return err
 	}

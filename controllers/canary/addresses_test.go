@@ -1,0 +1,48 @@
+package canary
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+)
+
+// The first canary goes to every API server: one that is slow to say who the
+// others are must not prove for them.
+func TestAddressesAreKnownFirst(t *testing.T) {
+	slices := discoveryv1.EndpointSliceList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSliceList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+		Items: []discoveryv1.EndpointSlice{{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: apiServersNamespace, Name: apiServersName, ResourceVersion: "1"},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}, {Addresses: []string{"192.0.2.2"}}},
+			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To[int32](6443)}},
+		}},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "" {
+			http.Error(w, "lists only", http.StatusBadRequest)
+			return
+		}
+		time.Sleep(300 * time.Millisecond)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(slices)
+	}))
+	defer server.Close()
+	l, err := watchAddresses(t.Context(), &rest.Config{Host: server.URL}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"192.0.2.1:6443", "192.0.2.2:6443"}, l.addresses()); diff != "" {
+		t.Errorf("addresses at first (-want +got):\n%s", diff)
+	}
+}
