@@ -15,6 +15,13 @@ import (
 // API server, in both phases, beside expressions that do the same as one.
 func BenchmarkPlugins(b *testing.B) {
 	const pods = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n"
+	const baseline = pods + "variables: [{name: all, expression: 'object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])'}]\n" +
+		"validations: [{expression: '!(has(object.spec.hostNetwork) && object.spec.hostNetwork) && !(has(object.spec.hostPID) && object.spec.hostPID) && !(has(object.spec.hostIPC) && object.spec.hostIPC)'}, " +
+		"{expression: '!has(object.spec.volumes) || object.spec.volumes.all(v, !has(v.hostPath))'}, " +
+		"{expression: 'variables.all.all(c, !has(c.securityContext) || !has(c.securityContext.privileged) || !c.securityContext.privileged)'}, " +
+		"{expression: 'variables.all.all(c, !has(c.securityContext) || !has(c.securityContext.capabilities) || !has(c.securityContext.capabilities.add))'}, " +
+		"{expression: 'variables.all.all(c, !has(c.securityContext) || !has(c.securityContext.procMount) || c.securityContext.procMount == \"Default\")'}, " +
+		"{expression: 'variables.all.all(c, !has(c.ports) || c.ports.all(p, !has(p.hostPort) || p.hostPort == 0))'}]"
 	pod := plugintest.Pod("{nodeSelector: {pool: general}, containers: [{name: a, image: a, imagePullPolicy: Always, resources: {requests: {cpu: 1, example.com/gpu: 1}}}, {name: b, image: b}]," +
 		"tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 300}, {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 300}]}")
 	host := policy.Host{Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "zone=a"}}, Now: time.Now}
@@ -29,6 +36,7 @@ func BenchmarkPlugins(b *testing.B) {
 		"LimitPodHardAntiAffinity":   "plugin: {name: LimitPodHardAntiAffinityTopology}",
 		"PodNodeSelector":            "plugin: {name: PodNodeSelector}",
 		"PodSecurity":                "plugin: {name: PodSecurity, config: {defaults: {enforce: baseline, warn: baseline, audit: baseline}}}",
+		"PodSecurity, some, as CEL":  baseline,
 		"PodTolerationRestriction":   "plugin: {name: PodTolerationRestriction}",
 	} {
 		b.Run(name, func(b *testing.B) {

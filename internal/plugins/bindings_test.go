@@ -55,3 +55,37 @@ func TestActions(t *testing.T) {
 		})
 	}
 }
+
+// TestWarnings: what a plugin warns of is said once, however many bindings
+// match, and beside what the actions of a binding say of a refusal.
+func TestWarnings(t *testing.T) {
+	const (
+		would = `would violate PodSecurity "restricted:latest": `
+		did   = `pods "web" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostPID=true)`
+	)
+	tests := map[string]struct {
+		config, pod, bindings string
+		want                  []string // beginnings
+	}{
+		"two bindings": {config: "{warn: restricted}", pod: "{containers: [{name: a, image: a}]}", bindings: "[{name: a}, {name: b}]", want: []string{would}},
+		"Warn": {config: "{enforce: baseline, warn: privileged}", pod: "{hostPID: true, containers: [{name: a, image: a}]}", bindings: "[{name: a, validationActions: [Warn]}]",
+			want: []string{"Validation failed for WebhookPolicy 'p' with binding 'a': " + did}},
+		"Warn in each of two": {config: "{enforce: baseline, warn: privileged}", pod: "{hostPID: true, containers: [{name: a, image: a}]}",
+			bindings: "[{name: a, validationActions: [Warn]}, {name: b, validationActions: [Warn]}]",
+			want:     []string{"Validation failed for WebhookPolicy 'p' with binding 'a': " + did, "Validation failed for WebhookPolicy 'p' with binding 'b': " + did}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			spec := "plugin: {name: PodSecurity, config: {defaults: " + tc.config + "}}\nbindings: " + tc.bindings
+			got := plugintest.Ask(t, spec, plugintest.Request{Object: plugintest.Pod(tc.pod)}, policy.Host{Namespaces: plugintest.Namespaces{}})
+			if got.Code != 0 || len(got.Warnings) != len(tc.want) {
+				t.Fatalf("%d %q, warnings %q, want %q", got.Code, got.Message, got.Warnings, tc.want)
+			}
+			for i, w := range tc.want {
+				if !strings.HasPrefix(got.Warnings[i], w) {
+					t.Errorf("warning %q, want %q", got.Warnings[i], w)
+				}
+			}
+		})
+	}
+}
