@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
 	"k8s.io/pod-security-admission/admission"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/metrics"
@@ -87,7 +89,8 @@ func (p *Plugin) Conditions() []admissionregistrationv1.MatchCondition {
 
 // Validate implements policy.Validator.
 func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
-	a := p.admission // a copy, which reads namespaces and Pods for this request
+	ctx = klog.NewContext(ctx, logr.Discard()) // what fails is returned, warned of, or in the audit log
+	a := p.admission                           // a copy, which reads namespaces and Pods for this request
 	a.NamespaceGetter, a.PodLister = reader{call}, reader{call}
 	if paths, ok := p.templates[call.Resource]; ok {
 		validateTemplates(ctx, &a, call, paths)
