@@ -63,6 +63,10 @@ type contest struct {
 // somebody must have waited for that.
 func (c *contest) hasty() bool { return c.seen.Sub(c.last) < hasty }
 
+// over reports whether the configuration has been left alone for long enough to
+// be forgotten.
+func (c *contest) over(now time.Time) bool { return now.Sub(c.last) > c.wait+peace }
+
 // unnamed is a rival who has left no name: managedFields tell who has set a
 // field, not who has emptied or deleted something.
 const unnamed = "somebody whom the API server's audit log names"
@@ -120,13 +124,26 @@ func (c *Contests) wait(k key, now time.Time) time.Duration {
 	return max(0, found.last.Add(found.delay).Sub(now))
 }
 
-// repairing notes that a configuration is put right now, and reports whether it
-// is time to find out and name who changes it.
-func (c *Contests) repairing(k key, now time.Time) bool {
+// due reports whether it is time to find out and name who changes a
+// configuration that has to be put right again.
+func (c *Contests) due(k key, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.byKey[k]
-	if found == nil || now.Sub(found.last) > found.wait+peace {
+	if found == nil || found.over(now) || found.repairs+1 < patience || now.Sub(found.asked) < reask {
+		return false
+	}
+	found.asked = now
+	return true
+}
+
+// repaired notes that a configuration was put right, by a write that began at a
+// time. One that failed is no repair: what is tried again is not contested.
+func (c *Contests) repaired(k key, began time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.byKey[k]
+	if found == nil || found.over(began) {
 		found = &contest{}
 		c.byKey[k] = found
 	}
@@ -136,12 +153,7 @@ func (c *Contests) repairing(k key, now time.Time) bool {
 	}
 	found.seen = time.Time{}
 	found.repairs++
-	found.last = now
-	if found.repairs < patience || now.Sub(found.asked) < reask {
-		return false
-	}
-	found.asked = now
-	return true
+	found.last = began
 }
 
 // name notes who keeps changing a configuration, and reports whether that is
@@ -181,25 +193,36 @@ func (c *Contests) settle(now time.Time) time.Duration {
 }
 
 // contested reports whether a configuration is left as it is for now because
-// somebody changes it again and again. Only what was asked for before can be
-// contested: a new plan is carried out at once.
-func (r *Reconciler) contested(ctx context.Context, p *pass, want registration.Configuration) bool {
-	k := keyOf(want)
-	if before := r.applied[k]; before == nil || !equality.Semantic.DeepEqual(before, want) {
+// somebody changes it again and again.
+func (r *Reconciler) contested(p *pass, want registration.Configuration) bool {
+	if !r.again(want) {
 		return false
 	}
-	now := r.Clock.Now()
-	if wait := r.Contests.wait(k, now); wait > 0 {
+	wait := r.Contests.wait(keyOf(want), r.Clock.Now())
+	if wait > 0 {
 		p.later(wait)
-		return true
 	}
-	if !r.Contests.repairing(k, now) {
-		return false
+	return wait > 0
+}
+
+// again reports whether a configuration was written as it is wanted before, so
+// that somebody else has changed it since. Only that can be contested: a new plan
+// is carried out at once.
+func (r *Reconciler) again(want registration.Configuration) bool {
+	before := r.applied[keyOf(want)]
+	return before != nil && equality.Semantic.DeepEqual(before, want)
+}
+
+// identify finds out who changes a configuration that is put right again, where
+// that has happened often. It is asked before the repair, which takes the name
+// away.
+func (r *Reconciler) identify(ctx context.Context, k key, now time.Time) {
+	if !r.Contests.due(k, now) {
+		return
 	}
 	if rival := r.rival(ctx, k); r.Contests.name(k, rival) {
 		logr.FromContextOrDiscard(ctx).Info("configuration is contested", "configuration", k.name, "by", rival)
 	}
-	return false
 }
 
 // rival says who changed a configuration last, as far as the API server knows.

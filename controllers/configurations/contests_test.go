@@ -30,9 +30,10 @@ func fight(c *Contests, reaction, period time.Duration) (repairs int, longest ti
 // repair puts the configuration right, and names who changed it where that is
 // asked for.
 func repair(c *Contests, rival string, now time.Time) {
-	if c.repairing(fought, now) {
+	if c.due(fought, now) {
 		c.name(fought, rival)
 	}
+	c.repaired(fought, now)
 }
 
 func byAFifth(d time.Duration) time.Duration { return d * 4 / 5 }
@@ -111,7 +112,7 @@ func TestContestEndsInPeace(t *testing.T) {
 		}
 		repair(c, unnamed, start)
 	}
-	if c.repairing(fought, start.Add(reask-1)) {
+	if c.due(fought, start.Add(reask-1)) {
 		t.Error("the API server is asked again for who it is after less than a minute")
 	}
 	repair(c, "the rival", start.Add(reask))

@@ -32,9 +32,12 @@ func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 		return nil
 	case have != nil && registration.Behind(want, have) != nil:
 		return registration.Behind(want, have)
-	case r.held(ctx, p, want):
+	case r.held(p, want):
 		return nil // it is tried again
-	default:
-		return r.apply(ctx, want)
 	}
+	got, err := r.apply(ctx, want)
+	if err == nil {
+		r.remember(want, got)
+	}
+	return err
 }

@@ -58,17 +58,35 @@ func (p *pass) later(after time.Duration) {
 	}
 }
 
+// split tells configurations that keep every policy that they have from those
+// that one is taken out of, which may have to wait for others.
+func (p *pass) split(wants []registration.Configuration) (keeping, taking []registration.Configuration) {
+	for _, want := range wants {
+		if len(p.lost(want)) == 0 {
+			keeping = append(keeping, want)
+		} else {
+			taking = append(taking, want)
+		}
+	}
+	return keeping, taking
+}
+
+// lost are the policies that writing a configuration takes out of it.
+func (p *pass) lost(want registration.Configuration) []string {
+	have := p.observed[keyOf(want)]
+	if have == nil {
+		return nil
+	}
+	stay := registration.Members(want)
+	return slices.DeleteFunc(registration.Members(have), func(name string) bool { return slices.Contains(stay, name) })
+}
+
 // frees reports whether writing a configuration would take a policy out of it
 // that is not yet where it belongs.
 func (p *pass) frees(want registration.Configuration) bool {
-	have := p.observed[keyOf(want)]
-	if have == nil || len(p.waiting) == 0 {
-		return false
-	}
-	stay := registration.Members(want)
-	return slices.ContainsFunc(registration.Members(have), func(name string) bool {
+	return slices.ContainsFunc(p.lost(want), func(name string) bool {
 		_, waits := p.waiting[member{registration.PhaseOf(want), name}]
-		return waits && !slices.Contains(stay, name)
+		return waits
 	})
 }
 

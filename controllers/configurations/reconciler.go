@@ -178,28 +178,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.settle(p)}, nil
 }
 
-// write carries out changes in their order. What is held back or refused does
-// not keep others from being written, but for what has to wait for it.
+// write carries out changes. What is held back or refused does not keep others
+// from being written, but for what has to wait for it.
 func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Changes) error {
-	for _, want := range changes.Apply {
+	keeping, taking := p.split(changes.Apply)
+	if err := r.applyAll(ctx, p, keeping); err != nil {
+		return err
+	}
+	for _, want := range taking {
 		if p.frees(want) {
 			continue
 		}
-		waits, err := r.waits(ctx, p, want)
-		if err != nil {
-			return err
-		}
-		if waits {
-			p.leave(want)
-			continue
-		}
-		if err = r.ask(ctx, want); err == nil {
-			err = r.apply(ctx, want)
-		}
-		switch {
-		case isRefusal(err):
-			p.refuse(want, err)
-		case err != nil:
+		if err := r.applyAll(ctx, p, []registration.Configuration{want}); err != nil {
 			return err
 		}
 	}
@@ -214,9 +204,27 @@ func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Ch
 	return nil
 }
 
+// prepare reports whether a configuration is to be written now.
+func (r *Reconciler) prepare(ctx context.Context, p *pass, want registration.Configuration) (bool, error) {
+	waits, err := r.waits(ctx, p, want)
+	switch {
+	case err != nil:
+		return false, err
+	case waits:
+		p.leave(want)
+		return false, nil
+	}
+	err = r.ask(ctx, want)
+	if isRefusal(err) {
+		p.refuse(want, err)
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // waits reports whether a configuration is not to be written now.
 func (r *Reconciler) waits(ctx context.Context, p *pass, want registration.Configuration) (bool, error) {
-	if r.held(ctx, p, want) {
+	if r.held(p, want) {
 		return true, nil
 	}
 	if p.observed[keyOf(want)] != nil {
@@ -230,8 +238,8 @@ func (r *Reconciler) waits(ctx context.Context, p *pass, want registration.Confi
 }
 
 // held reports whether a configuration has to wait.
-func (r *Reconciler) held(ctx context.Context, p *pass, want registration.Configuration) bool {
-	return p.gate.keeps(want) || r.contested(ctx, p, want)
+func (r *Reconciler) held(p *pass, want registration.Configuration) bool {
+	return p.gate.keeps(want) || r.contested(p, want)
 }
 
 // settle says when to look again without being asked to.

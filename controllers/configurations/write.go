@@ -9,31 +9,80 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
+// writers is how many configurations are written at a time. API servers take
+// no longer for several than for one, and each one that is wrong fails requests.
+const writers = 8
+
+// applyAll writes configurations of which none waits for another. One that
+// cannot be written keeps none of the others from it.
+func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration.Configuration) error {
+	var failures []error
+	var ready []registration.Configuration
+	for _, want := range wants {
+		now, err := r.prepare(ctx, p, want)
+		switch {
+		case err != nil:
+			failures = append(failures, err)
+		case now:
+			ready = append(ready, want)
+		}
+	}
+	got, errs := make([]registration.Configuration, len(ready)), make([]error, len(ready))
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writers, len(ready), func(i int) {
+		got[i], errs[i] = r.apply(ctx, ready[i])
+	})
+	for i, want := range ready {
+		switch {
+		case errs[i] == nil:
+			r.remember(want, got[i])
+		case isRefusal(errs[i]):
+			p.refuse(want, errs[i])
+		default:
+			failures = append(failures, errs[i])
+		}
+	}
+	if len(failures) > 0 {
+		return failures[0] // the others say the same, or are tried again with it
+	}
+	return nil
+}
+
+// remember notes what was asked for and what has become of it.
+func (r *Reconciler) remember(want, got registration.Configuration) {
+	r.applied[keyOf(want)], r.written[keyOf(want)] = want, got
+}
+
 // apply writes one configuration by server-side apply, as the owner of every
-// field in it.
-func (r *Reconciler) apply(ctx context.Context, want registration.Configuration) error {
-	r.applied[keyOf(want)] = want
+// field in it. It changes nothing in r: several are written at a time.
+func (r *Reconciler) apply(ctx context.Context, want registration.Configuration) (registration.Configuration, error) {
+	repair, now := r.again(want), r.Clock.Now()
+	if repair {
+		r.identify(ctx, keyOf(want), now)
+	}
 	u, err := r.send(ctx, want)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	got := registration.NewConfiguration(registration.PhaseOf(want))
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, got); err != nil {
-		return fmt.Errorf("reading back configuration %s: %w", want.GetName(), err)
+		return nil, fmt.Errorf("reading back configuration %s: %w", want.GetName(), err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("applied configuration", "configuration", want.GetName(), "members", len(registration.Members(want)))
 	if !registration.Carries(got, want) {
 		if got, err = r.overwrite(ctx, got, want); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	r.written[keyOf(want)] = got
-	return nil
+	if repair {
+		r.Contests.repaired(keyOf(want), now)
+	}
+	return got, nil
 }
 
 // send applies a configuration, and gives what the API server made of it.
