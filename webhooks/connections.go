@@ -73,7 +73,7 @@ func (t *connections) remove(c *conn) {
 func (t *connections) standings() []standing {
 	out := make([]standing, 0, len(t.open))
 	for c := range t.open {
-		out = append(out, standing{conn: c, from: c.from, proven: c.proven.Load(), busy: c.busy.Load(), since: c.since.Load()})
+		out = append(out, standing{conn: c, from: c.from, progress: c.progress.Load(), proven: c.proven.Load(), busy: c.busy.Load(), since: c.since.Load()})
 	}
 	return out
 }
@@ -89,18 +89,28 @@ func evictionReasons() []string { return []string{reasonSilent, reasonIdle, reas
 
 // standing is what counts about a connection when room has to be made.
 type standing struct {
-	conn   *conn
-	from   netip.Addr
-	proven bool  // it has sent a whole request, of somebody who may call
-	busy   bool  // a request of it is being answered
-	since  int64 // Unix nanoseconds: when it came, or was used last
+	conn     *conn
+	from     netip.Addr
+	progress int32
+	proven   bool  // it has sent a whole request, of somebody who may call
+	busy     bool  // a request of it is being answered
+	since    int64 // Unix nanoseconds: when it came, or was used last
 }
+
+// The progress of a connection before its first request.
+const (
+	nothing int32 = iota // has come
+	begun                // the handshake has
+	shaken               // hands are: the handshake is over
+)
 
 // chooseVictims returns whom to close for a connection from an address, and why.
 //
-// First, who has sent no whole request yet, the oldest ones: an API server's handshake and request take milliseconds,
-// so among many such connections the old ones are those of somebody who only wants to hold them. Where there are few,
-// they are let be: they are more likely to be handshakes than an attack.
+// First, who has sent no whole request yet: those before others that have said less, and of them the oldest ones. An
+// API server's handshake and request take milliseconds, so among many such connections the old ones are those of
+// somebody who only wants to hold them. But it may keep one for later that it opened and did not need, and on a machine
+// that is busy accepting ten thousand others all takes longer; what is held at no cost to who holds it goes before that.
+// Where there are few, they are let be: they are more likely to be handshakes than an attack.
 //
 // Else, where another address holds more than half of all places, those of its connections that have been idle for
 // longest. Requests are not cut off, and no address can push out another that has less.
@@ -128,9 +138,12 @@ func pick(all []standing, want func(standing) bool) []standing {
 	return out
 }
 
-// oldest returns so many connections at the most, those first that have not been used for longest.
+// oldest returns so many connections at the most, of those that have said least those first that have not been used for
+// longest.
 func oldest(all []standing, most int) []*conn {
-	slices.SortFunc(all, func(a, b standing) int { return cmp.Compare(a.since, b.since) })
+	slices.SortFunc(all, func(a, b standing) int {
+		return cmp.Or(cmp.Compare(a.progress, b.progress), cmp.Compare(a.since, b.since))
+	})
 	out := make([]*conn, min(most, len(all)))
 	for i := range out {
 		out[i] = all[i].conn

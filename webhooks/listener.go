@@ -57,9 +57,24 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) newConn(raw net.Conn) *conn {
 	now := l.options.Clock.Now()
 	age := minAge + time.Duration(l.options.Random(int64(maxAge-minAge)))
-	c := &conn{Conn: tls.Server(raw, l.config), listener: l, from: addressOf(raw), retireAt: now.Add(age)}
+	c := &conn{listener: l, from: addressOf(raw), retireAt: now.Add(age)}
+	c.Conn = tls.Server(&hearing{Conn: raw, progress: &c.progress}, l.config)
 	c.since.Store(now.UnixNano())
 	return c
+}
+
+// hearing notes that something has come, which is before the handshake is over.
+type hearing struct {
+	net.Conn
+	progress *atomic.Int32
+}
+
+func (h *hearing) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	if n > 0 && h.progress.Load() == nothing {
+		h.progress.Store(begun) // nobody stores anything else before the handshake has been read
+	}
+	return n, err
 }
 
 // addressOf is who a connection comes from, without the port.
@@ -95,6 +110,7 @@ type conn struct {
 	answered atomic.Int64
 
 	proven, busy, evicted atomic.Bool // see standing, but for evicted: room was needed
+	progress              atomic.Int32
 	spoken                atomic.Bool // something has come after the handshake
 	since                 atomic.Int64
 }
@@ -146,6 +162,7 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 			_ = c.Close()
 			return
 		}
+		c.progress.Store(shaken)
 		_ = c.SetDeadline(time.Time{})
 	})
 	return c.Conn.ConnectionState()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 )
@@ -304,6 +305,34 @@ func TestHalfOpenConnections(t *testing.T) {
 		defer response.Body.Close()
 		return response.StatusCode == http.StatusOK
 	})
+}
+
+// TestUnusedConnectionInAFlood checks that silent connections do not push out one that an API server opened and has not
+// used yet: a first request that meets its end fails.
+func TestUnusedConnectionInAFlood(t *testing.T) {
+	s := start(t, Options{MaxConnections: 32})
+	c := dialTLS(t, s)
+	eventually(t, "the handshake is over", func() bool {
+		all := s.open.standings()
+		return len(all) == 1 && all[0].progress == shaken
+	})
+	for range 3 * 32 {
+		silent, err := net.Dial("tcp", s.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { silent.Close() })
+	}
+	eventually(t, "room has been made", func() bool { return testutil.ToFloat64(s.metrics.evicted[reasonSilent]) >= 2*32 })
+	sendReview(c)
+	response, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("a request beside silent connections was not answered: %v", err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("status %s, want 200", response.Status)
+	}
 }
 
 // TestKeepAlive checks that connections are kept, closed when old, and closed after a failure.
