@@ -13,6 +13,7 @@ import (
 var (
 	chosen  = flag.String("scenario", "", "what to run: ci, all, or names of scenarios, separated by commas")
 	verbose = flag.Bool("say", false, "say what goes on")
+	older   = flag.String("older", "HEAD~20", "the revision that the scenario versions runs beside this one")
 )
 
 // size is how long a scenario goes on: a full one has the figures of the
@@ -39,14 +40,20 @@ type scenario struct {
 	points string
 	// ci says that it is among those for every change.
 	ci bool
-	// etcds is how many members etcd has; 0 means 1.
-	etcds int
+	// etcd is what it needs of etcd.
+	etcd etcd
 	// flags are those of the managers, if not the usual ones.
 	flags func(size) []string
 	// wrongClocks says that the managers' clocks have to be settable.
 	wrongClocks bool
 	// run breaks things. It returns when everything is well again.
 	run func(*run)
+}
+
+// etcd is a kind of it.
+type etcd struct {
+	members int // 0 means 1
+	quota   int // bytes; 0 means etcd's own limit
 }
 
 // run is one scenario under way.
@@ -109,15 +116,15 @@ func TestChaos(t *testing.T) {
 		t.Skip("make chaos runs the scenarios")
 	}
 	selected, size := choose(t, *chosen)
-	for _, etcds := range []int{1, 3} {
+	for _, kind := range []etcd{{}, {members: 3}, {quota: smallQuota}} {
 		var these []scenario
 		for _, s := range selected {
-			if max(1, s.etcds) == etcds {
+			if s.etcd == kind {
 				these = append(these, s)
 			}
 		}
 		if len(these) > 0 {
-			t.Run(fmt.Sprintf("etcd x%d", etcds), func(t *testing.T) { runAll(t, etcds, these, size) })
+			t.Run(fmt.Sprintf("etcd %+v", kind), func(t *testing.T) { runAll(t, kind, these, size) })
 		}
 	}
 }
@@ -149,8 +156,8 @@ func names(all []scenario) string {
 	return strings.Join(out, ", ")
 }
 
-func runAll(t *testing.T, etcds int, these []scenario, size size) {
-	w, err := newWorld(t.Context(), etcds)
+func runAll(t *testing.T, etcd etcd, these []scenario, size size) {
+	w, err := newWorld(t.Context(), etcd)
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -319,11 +326,15 @@ func usual() []string { return []string{"--trust-overlap=5s"} }
 func (w *world) reset(t *testing.T, program string, flags []string) {
 	t.Helper()
 	w.disturbed.Store(false)
+	w.frozen.Store(false)
+	w.stalls.release()
 	w.mu.Lock()
 	w.current, w.flags = program, flags
 	w.mu.Unlock()
 	for i, m := range w.all() {
 		m.gateway.unset()
+		m.gateway.relay.release()
+		w.service.Release(m.webhook)
 		m.gateway.skew.Store(0)
 		m.gateway.delay.Store(0)
 		if i >= replicas || m.leaving.Load() {

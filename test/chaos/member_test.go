@@ -114,8 +114,8 @@ func (m *member) follow(running *controlplane.Running) {
 			return
 		case <-time.After(probeEvery):
 		}
-		if m.leaving.Load() || !m.world.up[0].Load() && !m.world.up[1].Load() {
-			continue // without an API server nobody can say who is ready
+		if m.leaving.Load() || m.world.frozen.Load() || !m.world.up[0].Load() && !m.world.up[1].Load() {
+			continue // without an API server, or storage, nobody can say who is ready
 		}
 		err := m.ready(context.Background())
 		switch known := m.world.service.Has(m.webhook); {

@@ -204,6 +204,7 @@ func stalledWatch(r *run) {
 	overlap := r.size.overlap()
 	for _, m := range r.all() {
 		m.gateway.prefers.Store(0) // what is about API servers that call, not about managers that read
+		m.gateway.relay.Reset()    // their watches too
 	}
 	before := r.epoch(r.T)
 	r.ask(r.T)

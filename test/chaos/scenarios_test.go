@@ -19,8 +19,9 @@ func scenarios() []scenario {
 		{name: "apiservers-restarted", points: "13", run: apiServersRestarted},
 		{name: "apiservers-down", points: "14", run: apiServersDown},
 		{name: "etcd-slow", points: "14", run: etcdSlow},
-		{name: "etcd-killed", points: "14", etcds: 3, run: etcdKilled},
-		{name: "etcd-without-quorum", points: "14", etcds: 3, run: etcdWithoutQuorum},
+		{name: "etcd-killed", points: "14", etcd: etcd{members: 3}, run: etcdKilled},
+		{name: "etcd-without-quorum", points: "14", etcd: etcd{members: 3}, run: etcdWithoutQuorum},
+		{name: "etcd-full", points: "14", etcd: etcd{quota: smallQuota}, run: etcdFull},
 		{name: "stalled-watch", points: "15", flags: realOverlap, run: stalledWatch},
 		{name: "rolling-update", points: "16", ci: true, run: rollingUpdate},
 		{name: "scaled", points: "17", run: scaled},
@@ -28,7 +29,10 @@ func scenarios() []scenario {
 		{name: "replica-partitioned", points: "19", run: replicaPartitioned},
 		{name: "connections-reset", points: "19", run: connectionsReset},
 		{name: "throttled", points: "21", run: throttled},
+		{name: "large-objects", points: "23", run: largeObjects},
 		{name: "slow-clients", points: "25", run: slowClients},
+		{name: "versions", points: "33", run: versions},
+		{name: "soak", points: "34", flags: openMetrics, run: soak},
 		{name: "broken-rotation", points: "none: the harness itself", ci: true, run: brokenRotation},
 	}
 }
@@ -36,3 +40,5 @@ func scenarios() []scenario {
 func quickRenewal(size) []string { return []string{"--certificate-renew-after=5s"} }
 
 func realOverlap(s size) []string { return []string{"--trust-overlap=" + s.overlap().String()} }
+
+func openMetrics(size) []string { return []string{"--metrics-auth=false"} }

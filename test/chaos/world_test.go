@@ -78,6 +78,8 @@ type world struct {
 	// disturbed says that the harness keeps API servers or etcd from working:
 	// what they themselves fail at is not the failure of a webhook.
 	disturbed atomic.Bool
+	// frozen says that nothing can be written, so that endpoints stay as they are.
+	frozen atomic.Bool
 
 	mu      sync.Mutex
 	members []*member
@@ -86,16 +88,20 @@ type world struct {
 	serial  int
 }
 
-// newWorld starts a control plane with etcd of some members, and three replicas.
-func newWorld(ctx context.Context, etcds int) (_ *world, err error) {
+// newWorld starts a control plane with etcd of some kind, and three replicas.
+func newWorld(ctx context.Context, etcd etcd) (_ *world, err error) {
 	w := &world{}
 	defer func() {
 		if err != nil {
 			w.close()
 		}
 	}()
+	var more []string
+	if etcd.quota > 0 {
+		more = []string{fmt.Sprintf("--quota-backend-bytes=%d", etcd.quota)}
+	}
 	if w.plane, err = controlplane.Start(ctx, controlplane.Options{
-		APIServers: apiServers, Etcds: etcds, NoControllerManager: true, Audit: true, AuditPolicy: auditPolicy,
+		APIServers: apiServers, Etcds: etcd.members, EtcdArgs: more, NoControllerManager: true, Audit: true, AuditPolicy: auditPolicy,
 		// Nobody routes cluster IPs here, but those on loopback need no route.
 		APIServerArgs: []string{"--service-cluster-ip-range=127.96.0.0/16"},
 		ArgsOf:        w.argsOf,

@@ -1,7 +1,9 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +28,8 @@ type Options struct {
 	APIServers int
 	// Etcds is how many members etcd has, 1, 3 or 5; 0 means 1.
 	Etcds int
+	// EtcdArgs are further flags of every member of etcd. They come last.
+	EtcdArgs []string
 	// NoControllerManager leaves the controller manager out: no garbage
 	// collection, no end of namespaces, no service accounts, less memory.
 	NoControllerManager bool
@@ -185,7 +189,9 @@ func (cp *ControlPlane) describeEtcd(i int, binary string) *component {
 	}
 	return &component{
 		name: name, binary: binary, ports: make([]int, 2),
-		args:   func(ports []int) []string { return etcdArguments(cp.directory, name, ports, cp.etcdPeers()) },
+		args: func(ports []int) []string {
+			return append(etcdArguments(cp.directory, name, ports, cp.etcdPeers()), cp.options.EtcdArgs...)
+		},
 		probes: func(ports []int) []string { return []string{httpsURL(ports[0], "/health")} },
 	}
 }
@@ -363,6 +369,34 @@ func (cp *ControlPlane) StartEtcd(ctx context.Context, i int) error {
 		return fmt.Errorf("starting %s: it was not stopped", c.name)
 	}
 	return cp.start(ctx, c)
+}
+
+// AskEtcd posts a question to member i of etcd, in the JSON of its gateway, and
+// reads the answer. The path is one like /v3/maintenance/status.
+func (cp *ControlPlane) AskEtcd(ctx context.Context, i int, path string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return fmt.Errorf("asking etcd for %s: %w", path, err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, cp.etcdURLs()[i]+path, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("asking etcd for %s: %w", path, err)
+	}
+	response, err := cp.client.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking etcd for %s: %w", path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("asking etcd for %s: %w", path, err)
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("asking etcd for %s: %s: %s", path, response.Status, text)
+	case answer == nil:
+		return nil
+	}
+	return json.Unmarshal(text, answer)
 }
 
 // RestartControllerManager starts the controller manager anew and returns
