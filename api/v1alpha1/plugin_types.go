@@ -21,7 +21,7 @@ type Plugin struct {
 
 // PluginName is the name of a plugin.
 //
-// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;EventRateLimit;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodSecurity;PodTolerationRestriction
+// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;EventRateLimit;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodSecurity;PodTolerationRestriction;ResourceQuota
 type PluginName string
 
 // The plugins.
@@ -56,6 +56,8 @@ const (
 	// PluginPodTolerationRestriction gives Pods tolerations, and limits those that they
 	// have.
 	PluginPodTolerationRestriction PluginName = "PodTolerationRestriction"
+	// PluginResourceQuota refuses what consumes a limited resource without a quota.
+	PluginResourceQuota PluginName = "ResourceQuota"
 )
 
 // PluginTraits are what is known of a plugin by its name alone.
@@ -74,7 +76,8 @@ func (n PluginName) Traits() PluginTraits {
 		traits.Mutates, traits.Validates = true, true
 	case PluginDefaultIngressClass, PluginDefaultStorageClass, PluginDefaultTolerationSeconds, PluginExtendedResourceToleration:
 		traits.Mutates = true
-	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement, PluginPodSecurity:
+	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement,
+		PluginPodSecurity, PluginResourceQuota:
 		traits.Validates = true
 	case PluginEventRateLimit: // it counts, but not dry runs
 		traits.Validates, traits.SideEffects = true, admissionregistrationv1.SideEffectClassNoneOnDryRun

@@ -24,7 +24,8 @@ func BenchmarkPlugins(b *testing.B) {
 		"{expression: 'variables.all.all(c, !has(c.ports) || c.ports.all(p, !has(p.hostPort) || p.hostPort == 0))'}]"
 	pod := plugintest.Pod("{nodeSelector: {pool: general}, containers: [{name: a, image: a, imagePullPolicy: Always, resources: {requests: {cpu: 1, example.com/gpu: 1}}}, {name: b, image: b}]," +
 		"tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 300}, {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 300}]}")
-	host := policy.Host{Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "zone=a"}}, Now: time.Now}
+	host := policy.Host{Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "zone=a"}}, Now: time.Now,
+		Params: plugintest.Known(b, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: a, namespace: shop}, status: {hard: {pods: 9, requests.cpu: 9}, used: {pods: 1, requests.cpu: 1}}}")}
 	const event = "{apiVersion: v1, kind: Event, metadata: {name: x}, source: {component: kubelet, host: a}, involvedObject: {apiVersion: v1, kind: Pod, namespace: shop, name: web, uid: 86e8b0c8}}"
 	for name, spec := range map[string]string{
 		"AlwaysPullImages":         "plugin: {name: AlwaysPullImages}",
@@ -37,6 +38,7 @@ func BenchmarkPlugins(b *testing.B) {
 		"PodNodeSelector":            "plugin: {name: PodNodeSelector}",
 		"PodSecurity":                "plugin: {name: PodSecurity, config: {defaults: {enforce: baseline, warn: baseline, audit: baseline}}}",
 		"PodSecurity, some, as CEL":  baseline,
+		"ResourceQuota":              "plugin: {name: ResourceQuota, config: {limitedResources: [{resource: pods, matchContains: [example.com/scarce], matchScopes: [{scopeName: PriorityClass, operator: Exists}]}]}}",
 		"PodTolerationRestriction":   "plugin: {name: PodTolerationRestriction}",
 	} {
 		b.Run(name, func(b *testing.B) {

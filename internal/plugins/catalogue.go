@@ -23,6 +23,7 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins/podnodeselector"
 	"github.com/ostiary/ostiary/internal/plugins/podsecurity"
 	"github.com/ostiary/ostiary/internal/plugins/podtolerationrestriction"
+	"github.com/ostiary/ostiary/internal/plugins/resourcequota"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -42,6 +43,7 @@ func All() []define.Definition {
 		podnodeselector.Definition(),
 		podsecurity.Definition(),
 		podtolerationrestriction.Definition(),
+		resourcequota.Definition(),
 	}
 }
 
@@ -77,7 +79,10 @@ func Resolve(p *v1alpha1.WebhookPolicy) Resolved {
 	spec := field.NewPath("spec")
 	plugin, errs := configure(p.Spec.Plugin, spec.Child("plugin"))
 	if len(errs) > 0 {
-		plain, _ := configure(&v1alpha1.Plugin{Name: p.Spec.Plugin.Name}, spec.Child("plugin")) // one that has to be configured has rules too
+		plain := plugin // what is wrong may not concern its rules
+		if plain == nil {
+			plain, _ = configure(&v1alpha1.Plugin{Name: p.Spec.Plugin.Name}, spec.Child("plugin"))
+		}
 		if plain == nil {
 			return Resolved{Policy: p, Errors: errs}
 		}

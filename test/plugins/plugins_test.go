@@ -106,6 +106,7 @@ func differences() map[string]difference {
 		"malformed-annotation": {"annotation of a namespace that cannot be read (PodNodeSelector, PodTolerationRestriction)", code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
 		"not-allowed":          {"tolerations that are not allowed (PodTolerationRestriction)", code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
 		"own-300":              {"a toleration of the author's of exactly 300 s (DefaultTolerationSeconds)", code(0), code(0)},
+		"uncovered-scope":      {"scopes that no quota covers (ResourceQuota)", code(500), refused("insufficient quota to match these scopes: ")},
 		"newer-events": {"events of `events.k8s.io` (EventRateLimit)", code(0), func(o outcome) bool {
 			return o.Code == 429 && o.Reason == metav1.StatusReasonTooManyRequests
 		}},
@@ -442,6 +443,8 @@ func start(t *testing.T) [2]*side {
 		cp := cptest.Run(t, controlplane.Options{NoControllerManager: true, APIServerArgs: arguments[i]})
 		sides[i] = &side{name: name, plane: cp, users: map[string]dynamic.Interface{}}
 		kubectl(t, cp, "apply", "--server-side", "-f", "testdata/world.yaml")
+		kubectl(t, cp, "apply", "--server-side", "-f", "testdata/quotas.yaml")
+		kubectl(t, cp, "apply", "--server-side", "--subresource=status", "-f", "testdata/quotas.yaml")
 		kubectl(t, cp, "wait", "--for=condition=Established", "--timeout=2m", "crd/fleets.example.com")
 	}
 	ours := sides[1].plane

@@ -250,3 +250,24 @@ func (o Objects) Params(_ context.Context, kind *admissionregistrationv1.ParamKi
 	}
 	return out, nil
 }
+
+// Known are objects, in YAML, that are found whatever is asked for.
+func Known(tb testing.TB, objects ...string) policy.Params {
+	tb.Helper()
+	var out known
+	for _, text := range objects {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+type known []runtime.Object
+
+// Params implements policy.Params.
+func (k known) Params(context.Context, *admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef, string) ([]runtime.Object, error) {
+	return k, nil
+}

@@ -4,18 +4,17 @@ package extendedresourcetoleration
 
 import (
 	"context"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/plugins/podresources"
 	"github.com/ostiary/ostiary/internal/plugins/tolerations"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -83,19 +82,11 @@ func asked(pod *unstructured.Unstructured) sets.Set[string] {
 			requests, _, _ := unstructured.NestedFieldNoCopy(container, "resources", "requests") // the API server has checked its type
 			names, _ := requests.(map[string]any)
 			for name := range names {
-				if extended(name) {
+				if podresources.Extended(name) {
 					out.Insert(name)
 				}
 			}
 		}
 	}
 	return out
-}
-
-// extended reports whether a resource is neither Kubernetes' own nor one that
-// only quotas have.
-func extended(name string) bool {
-	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
-		len(content.IsLabelKey(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/plugins/podresources"
 	"github.com/ostiary/ostiary/internal/plugins/tolerations"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -100,7 +101,7 @@ func (p *Plugin) extra(ctx context.Context, call *policy.Call) ([]corev1.Tolerat
 	if err != nil {
 		return nil, err
 	}
-	if !bestEffort(pod) {
+	if !podresources.BestEffort(pod) {
 		extra = append(extra, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})
@@ -140,28 +141,4 @@ func annotated(ctx context.Context, call *policy.Call, name string) (list []core
 		return nil, false, call.Forbid("the annotation %s of namespace %s is no list of tolerations in JSON: %w", name, ns.Name, err)
 	}
 	return list, true, nil
-}
-
-// bestEffort reports whether a Pod asks for neither processors nor memory, and
-// has no limit on them. What the Pod's status says comes first.
-func bestEffort(pod *corev1.Pod) bool {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass == corev1.PodQOSBestEffort
-	}
-	if r := pod.Spec.Resources; r != nil {
-		return !asks(r.Requests) && !asks(r.Limits)
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if asks(list[i].Resources.Requests) || asks(list[i].Resources.Limits) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func asks(list corev1.ResourceList) bool {
-	cpu, memory := list[corev1.ResourceCPU], list[corev1.ResourceMemory]
-	return cpu.Sign() > 0 || memory.Sign() > 0
 }

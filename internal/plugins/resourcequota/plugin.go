@@ -1,0 +1,171 @@
+// Package resourcequota refuses requests that consume a limited resource where no
+// quota of the namespace covers it: the configuration limitedResources of the API
+// server's own plugin, by that plugin's code. Counting what is consumed stays with
+// the API server, which is on everywhere.
+package resourcequota
+
+import (
+	"context"
+	"math"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	api "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Plugin refuses what no quota covers.
+type Plugin struct {
+	limited    []api.LimitedResource
+	evaluators map[schema.GroupResource]quota.Evaluator
+}
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginResourceQuota, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+		p := &Plugin{evaluators: map[schema.GroupResource]quota.Evaluator{}}
+		for _, l := range c.LimitedResources {
+			gr := schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}
+			p.evaluators[gr] = evaluatorOf(gr)
+			p.limited = append(p.limited, api.LimitedResource(l))
+		}
+		return p, c.check(at)
+	})
+}
+
+// Rules implements policy.Plugin: they are for the resources that are limited, in
+// all operations that the API server's own plugin looks at.
+func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	limited := p.limited
+	if len(limited) == 0 { // of a configuration that is wrong
+		limited = []api.LimitedResource{{Resource: pods}, {Resource: claims}, {Resource: services}}
+	}
+	var out []admissionregistrationv1.RuleWithOperations
+	for _, l := range limited {
+		operations, version := []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "*"
+		if measured(schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}) {
+			operations, version = define.Writes(), "v1"
+		}
+		out = append(out, namespaced(define.Rule(l.APIGroup, version, operations, l.Resource)))
+		if l.APIGroup == corev1.GroupName && l.Resource == pods {
+			out = append(out, namespaced(define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, pods+"/resize")))
+		}
+	}
+	return out
+}
+
+func namespaced(r admissionregistrationv1.RuleWithOperations) admissionregistrationv1.RuleWithOperations {
+	r.Scope = new(admissionregistrationv1.NamespacedScope)
+	return r
+}
+
+func quotas() admissionregistrationv1.ParamKind {
+	return admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ResourceQuota"}
+}
+
+// Needs lists the kinds that the plugin reads.
+func (p *Plugin) Needs() []admissionregistrationv1.ParamKind {
+	return []admissionregistrationv1.ParamKind{quotas()}
+}
+
+// Validate implements policy.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
+	evaluator := p.evaluators[call.Resource.GroupResource()]
+	if evaluator == nil {
+		return nil
+	}
+	a := attributes{Attributes: call}
+	var err error
+	if a.object, err = typed(call, call.Object()); err != nil {
+		return err
+	}
+	if a.old, err = typed(call, call.OldObject()); err != nil {
+		return err
+	}
+	if !evaluator.Handles(a) {
+		return nil
+	}
+	found, err := covering(ctx, call)
+	if err != nil {
+		return err
+	}
+	_, err = resourcequota.CheckRequest(found, a, refusing{Evaluator: evaluator, attributes: a}, p.limited)
+	return err
+}
+
+// covering are the quotas of the namespace, with room for everything: whether
+// there is room is for the API server to say, which knows better.
+func covering(ctx context.Context, call *policy.Call) ([]corev1.ResourceQuota, error) {
+	found, err := call.List(ctx, quotas(), call.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]corev1.ResourceQuota, len(found))
+	for i, u := range found {
+		q, err := policy.Typed[corev1.ResourceQuota](call, u)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = *q
+		out[i].Status = corev1.ResourceQuotaStatus{Hard: corev1.ResourceList{}, Used: corev1.ResourceList{}}
+		for name := range q.Status.Hard {
+			out[i].Status.Hard[name] = *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)
+			out[i].Status.Used[name] = resource.Quantity{}
+		}
+	}
+	return out, nil
+}
+
+// typed is an object as the evaluators read it: a Go value, or itself where only
+// its number counts.
+func typed(call *policy.Call, object *unstructured.Unstructured) (runtime.Object, error) {
+	if object == nil {
+		return nil, nil
+	}
+	if object.GetNamespace() == "" { // the code that reads it writes it there
+		object = object.DeepCopy()
+		object.SetNamespace(call.GetNamespace())
+	}
+	if call.Resource.Group != corev1.GroupName {
+		return object, nil
+	}
+	switch call.Resource.Resource {
+	case pods:
+		return asRuntime(policy.Typed[corev1.Pod](call, object))
+	case claims:
+		return asRuntime(policy.Typed[corev1.PersistentVolumeClaim](call, object))
+	case services:
+		return asRuntime(policy.Typed[corev1.Service](call, object))
+	}
+	return object, nil
+}
+
+func asRuntime[T runtime.Object](object T, err error) (runtime.Object, error) {
+	if err != nil {
+		return nil, err
+	}
+	return object, nil
+}
+
+// attributes are those of a call, with the objects as Go values.
+type attributes struct {
+	admission.Attributes
+	object, old runtime.Object
+}
+
+// GetObject implements admission.Attributes.
+func (a attributes) GetObject() runtime.Object { return a.object }
+
+// GetOldObject implements admission.Attributes.
+func (a attributes) GetOldObject() runtime.Object { return a.old }
