@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +38,39 @@ func TestPodsAreBounded(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPodsWaitNoLonger: one namespace is read at a time, and who waits for that
+// gives up when the request's time is over.
+func TestPodsWaitNoLonger(t *testing.T) {
+	asked, release := make(chan struct{}), make(chan struct{})
+	pages := podPages(t, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-release
+		pages.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPods(client.CoreV1())
+	first := make(chan error)
+	go func() {
+		_, _, err := p.PodsIn(t.Context(), "shop")
+		first <- err
+	}()
+	<-asked
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := p.PodsIn(ctx, "shop"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that its time is over", err)
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -63,6 +63,9 @@ func TestPods(t *testing.T) {
 			request:   plugintest.Request{Object: plugintest.Pod("{runtimeClassName: kata, " + privileged[1:])},
 			wantAudit: map[string]string{"exempt": "runtimeClass"}},
 		"update of metadata": {config: all, request: plugintest.Request{Operation: "UPDATE", Object: plugintest.Pod(privileged), OldObject: plugintest.Pod(privileged)}},
+		// It is not asked at all, or it would write that the namespace is exempt.
+		"update of metadata in an exempt namespace": {config: "{exemptions: {namespaces: [shop]}}",
+			request: plugintest.Request{Operation: "UPDATE", Object: plugintest.Pod(privileged), OldObject: plugintest.Pod(privileged)}},
 		"update of what is not looked at": {config: all, request: plugintest.Request{Operation: "UPDATE", OldObject: plugintest.Pod(privileged),
 			Object: plugintest.Pod("{activeDeadlineSeconds: 1, " + privileged[1:])}},
 		"update of an image": {config: baseline, request: plugintest.Request{Operation: "UPDATE", OldObject: plugintest.Pod(privileged),
