@@ -341,6 +341,7 @@ func (r *replica) addLeader() error {
 		Config:        r.config,
 		Namespace:     r.options.Namespace,
 		Endpoint:      endpoint,
+		Owner:         r.definition,
 		Bundle:        r.watcher.Bundle,
 		Epoch:         r.watcher.TrustEpoch,
 		BundleChanged: r.watcher.Subscribe(),

@@ -66,7 +66,10 @@ func (r *replica) definition(ctx context.Context) (metav1.OwnerReference, error)
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	name := "webhookpolicies." + v1alpha1.GroupName
 	if err := r.manager.GetAPIReader().Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
-		return metav1.OwnerReference{}, fmt.Errorf("getting the CustomResourceDefinition %s, which is to own the webhook for policies: %w", name, err)
+		return metav1.OwnerReference{}, fmt.Errorf("getting the CustomResourceDefinition %s, which is to own what is registered for Ostiary itself: %w", name, err)
+	}
+	if crd.DeletionTimestamp != nil {
+		return metav1.OwnerReference{}, fmt.Errorf("the CustomResourceDefinition %s is being deleted", name)
 	}
 	return metav1.OwnerReference{APIVersion: crd.APIVersion, Kind: crd.Kind, Name: name, UID: crd.UID}, nil
 }

@@ -48,6 +48,9 @@ type Options struct {
 	Config    *rest.Config
 	Namespace string
 	Endpoint  registration.Endpoint
+	// Owner is the definition of policies: canaries go with it, whether Ostiary
+	// runs and may still delete them or not.
+	Owner func(context.Context) (metav1.OwnerReference, error)
 	// Bundle is the current trust bundle, nil while there is none.
 	Bundle func() []byte
 	// Epoch is that of the bundle.
@@ -246,7 +249,7 @@ func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle 
 	if namespace.DeletionTimestamp != nil {
 		return errLeaving
 	}
-	want, have := registration.Canary(phase, p.options.Endpoint, bundle, epoch, namespace), registration.NewConfiguration(phase)
+	want, have := registration.Canary(phase, p.options.Endpoint, bundle, epoch, p.options.Namespace), registration.NewConfiguration(phase)
 	err := p.options.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, have)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting configuration %s: %w", want.GetName(), err)
@@ -257,6 +260,11 @@ func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle 
 	if err := registration.Behind(want, have); err != nil {
 		return err
 	}
+	owner, err := p.options.Owner(ctx)
+	if err != nil {
+		return err
+	}
+	want.SetOwnerReferences([]metav1.OwnerReference{owner})
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 	if err != nil {
 		return fmt.Errorf("converting configuration %s: %w", want.GetName(), err)

@@ -34,7 +34,7 @@ func CanaryMessage(nonce string) string { return "Ostiary was reached: " + nonce
 // servers reach Ostiary: of one webhook for one labelled object in Ostiary's
 // namespace, which nobody creates. Like every other it is at the endpoint of all
 // groups, trusts their bundle, and says of which epoch that is.
-func Canary(phase Phase, endpoint Endpoint, caBundle []byte, epoch int64, namespace *corev1.Namespace) Configuration {
+func Canary(phase Phase, endpoint Endpoint, caBundle []byte, epoch int64, namespace string) Configuration {
 	w := webhook{
 		Name:         phase.CanaryWebhook(),
 		ClientConfig: endpoint.clientConfig(CanaryPath+string(phase), caBundle),
@@ -47,7 +47,7 @@ func Canary(phase Phase, endpoint Endpoint, caBundle []byte, epoch int64, namesp
 		}},
 		FailurePolicy:           new(admissionregistrationv1.Fail),
 		MatchPolicy:             new(admissionregistrationv1.Exact),
-		NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace.Name}},
+		NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
 		ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{CanaryLabel: string(phase)}},
 		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 		TimeoutSeconds:          new(canaryTimeout),
@@ -61,8 +61,6 @@ func Canary(phase Phase, endpoint Endpoint, caBundle []byte, epoch int64, namesp
 	config.SetName(phase.CanaryConfiguration())
 	config.SetLabels(map[string]string{LabelManagedBy: ManagedBy})
 	setEpoch(config, epoch)
-	// It goes with Ostiary's namespace, whether Ostiary runs or not.
-	config.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace.Name, UID: namespace.UID}})
 	setWebhooks(config, []webhook{w})
 	return config
 }

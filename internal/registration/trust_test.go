@@ -5,8 +5,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestTrustIn(t *testing.T) {
@@ -67,7 +65,7 @@ func TestEpochIsWritten(t *testing.T) {
 
 // Without policies the epoch is kept in what Ostiary registers for itself alone.
 func TestEpochWithoutPolicies(t *testing.T) {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ostiary-system"}}
+	const namespace = "ostiary-system"
 	for name, config := range map[string]Configuration{
 		"review":          NewReview(testService, []byte("a"), 7, testOwner),
 		"mutate canary":   Canary(PhaseMutate, testService, []byte("a"), 7, namespace),
