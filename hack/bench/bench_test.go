@@ -274,6 +274,7 @@ func TestParse(t *testing.T) {
 		"unknown one":    {args: []string{"-compare=params,X"}, wantErr: `-compare: unknown name "X": choose from sets, params, mutations`},
 		"no rounds":      {args: []string{"-rounds=0"}, wantErr: "-rounds: 0: give 1 to 100"},
 		"too long":       {args: []string{"-duration=1h"}, wantErr: "-duration: 1h0m0s: give 100ms to 1m"},
+		"idle too long":  {args: []string{"-idle=2h"}, wantErr: "-idle: 2h0m0s: give 0 to 1h"},
 		"a bare word":    {args: []string{"all"}, wantErr: `unexpected argument "all"`},
 		"quick, checked": {args: []string{"-short", "-check"}},
 	}

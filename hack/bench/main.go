@@ -34,6 +34,7 @@ type options struct {
 	scale    int
 	rounds   int
 	duration time.Duration
+	idle     time.Duration
 	check    bool
 	manager  string
 }
@@ -69,6 +70,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.scale, "scale", 10_000, "how many policies are held at once to see what that costs; 0 is none")
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each thing is measured; the median counts")
 	flags.DurationVar(&o.duration, "duration", 3*time.Second, "length of each measurement")
+	flags.DurationVar(&o.idle, "idle", time.Minute, "how long a manager at rest is watched, with 0, 100 and 1,000 policies; 0 is not at all")
 	short := flags.Bool("short", false, "one round of 1 s, to see that all works")
 	flags.BoolVar(&o.check, "check", false, "fail when a budget is not met")
 	flags.StringVar(&o.manager, "manager", "bin/ostiary", "the manager's program")
@@ -76,7 +78,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	if *short {
-		o.rounds, o.duration = 1, time.Second
+		o.rounds, o.duration, o.idle = 1, time.Second, min(o.idle, time.Second)
 	}
 	var err error
 	if o.sets, err = choose(*sets, known); err != nil {
@@ -94,6 +96,8 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("-scale: %d: give 0, or %d to 50000", o.scale, scaleChanges)
 	case o.duration < 100*time.Millisecond || o.duration > time.Minute:
 		return o, fmt.Errorf("-duration: %s: give 100ms to 1m", o.duration)
+	case o.idle < 0 || o.idle > time.Hour:
+		return o, fmt.Errorf("-idle: %s: give 0 to 1h", o.idle)
 	}
 	return o, nil
 }
@@ -131,6 +135,11 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		}
 		if err != nil {
 			return fmt.Errorf("measuring set %s: %w", set, err)
+		}
+	}
+	if o.idle > 0 {
+		if r.idle, err = w.measureIdle(ctx); err != nil {
+			return err
 		}
 	}
 	if len(o.compare) > 0 {

@@ -16,6 +16,7 @@ type report struct {
 	loads    []*loadResult
 	cold     []coldStart
 	enforced []enforcement
+	idle     []idle
 
 	comparisons []*comparison
 	scale       *scale        // nil when not measured
@@ -130,6 +131,9 @@ func (r *report) print(out io.Writer) {
 	}
 	if len(r.cold) > 0 {
 		r.printCold(out)
+	}
+	if len(r.idle) > 0 {
+		r.printIdle(out)
 	}
 	if len(r.comparisons) > 0 {
 		r.printComparisons(out)
