@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -135,7 +136,9 @@ func (y *tally) judgeUse(granted []permission, excuses map[string]string) (probl
 }
 
 // optional are those of the excuses that chance may take away.
-func (p permission) optional() bool { return p.resource == "namespaces" || p.resource == "events" }
+func (p permission) optional() bool {
+	return p.resource == "namespaces" || p.resource == "events" || p.verb == "get" && strings.HasSuffix(p.resource, "webhookconfigurations")
+}
 
 func expand(rules []rbacv1.PolicyRule, namespace string) []permission {
 	var out []permission

@@ -52,6 +52,7 @@ func needless() map[string]string {
 	const (
 		applied  = "asked by the API server itself, for an apply that creates: no request of its own"
 		rotation = "CAs and certificates are renewed after months; test/integration does that"
+		unseen   = "for one that was written and that the cache has not seen yet: a matter of milliseconds"
 		setting  = "needs API servers, or somebody else, to keep that Secret; test/integration does"
 	)
 	const in = " in " + namespace
@@ -64,6 +65,8 @@ func needless() map[string]string {
 		"watch secrets ostiary-caller-token" + in:                             setting,
 		"watch secrets ostiary-caller-basic" + in:                             setting,
 		"watch secrets ostiary-own-certificate" + in:                          setting,
+		"get validatingwebhookconfigurations.admissionregistration.k8s.io":    unseen,
+		"get mutatingwebhookconfigurations.admissionregistration.k8s.io":      unseen,
 		"get namespaces":             "for a namespace that the cache has not seen yet: a matter of milliseconds",
 		"patch events.events.k8s.io": "for an event that repeats within minutes",
 	}

@@ -109,8 +109,23 @@ func (w *world) testExamples(t *testing.T) {
 	w.do(t, all.String(), "apply", "-f", "-")
 	w.awaitAllReady(t)
 	t.Log(w.do(t, "", "get", "whp", "-o", "wide"))
+	t.Run("PodSecurity reads the Pods of a namespace whose level rises", w.testPodsAreRead)
 	w.do(t, all.String(), "delete", "-f", "-")
 	w.do(t, "", "delete", "clusterrole", paramsRole)
+}
+
+// testPodsAreRead finds the request in the audit log: the API server's own plugin
+// warns in the same words.
+func (w *world) testPodsAreRead(t *testing.T) {
+	eventually(t, func() error {
+		w.do(t, "", "label", "namespace", plain, "pod-security.kubernetes.io/enforce=restricted", "--dry-run=server")
+		asked := newTally(account, nil)
+		w.audited(t, asked.see)
+		if !asked.used[permission{resource: "pods", verb: "list"}] {
+			return fmt.Errorf("Ostiary has not listed Pods")
+		}
+		return nil
+	})
 }
 
 // makeDeveloper lets a user do what developers do, and makes what is protected.
