@@ -29,10 +29,9 @@ func readAudit(log io.Reader, see func(auditEvent)) error {
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var event auditEvent
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			continue // the last line may be half written
+		if json.Unmarshal(lines.Bytes(), &event) == nil { // the last line may be half written
+			see(event)
 		}
-		see(event)
 	}
 	return lines.Err()
 }
