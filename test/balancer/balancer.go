@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	maxConnections = 1024
+	// API servers keep several for each webhook and bundle, for 90 seconds after the last use.
+	maxConnections = 8000
 	dialTimeout    = 2 * time.Second
 )
 

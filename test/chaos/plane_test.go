@@ -74,8 +74,10 @@ func (r *run) outage(breakIt, mend func()) {
 	before := r.contents()
 	pids := r.pids()
 	r.disturbed.Store(true)
+	r.frozen.Store(true)
 	breakIt()
 	mend()
+	r.frozen.Store(false)
 	mended := time.Now()
 	took := await(r.T, "all to be ready", func() error {
 		for _, m := range r.all() {

@@ -34,6 +34,8 @@ func etcdArguments(d *directory, name string, ports []int, peers string) []strin
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--client-cert-auth", "--trusted-ca-file=" + d.file(caFile),
 		"--cert-file=" + d.file(servingCertFile), "--key-file=" + d.file(servingKeyFile),
+		// Its gateway of JSON calls itself.
+		"--client-cert-file=" + d.file(etcdClientCertFile), "--client-key-file=" + d.file(etcdClientKeyFile),
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + peers,
 		"--unsafe-no-fsync",

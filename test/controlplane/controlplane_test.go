@@ -447,7 +447,7 @@ func wantError(t *testing.T, err error, want string) {
 // Three members of etcd survive the loss of one, and stop at the loss of two
 // until one is back.
 func TestThreeEtcds(t *testing.T) {
-	cp, err := Start(t.Context(), Options{Dir: t.TempDir(), Etcds: 3, NoControllerManager: true})
+	cp, err := Start(t.Context(), Options{Dir: t.TempDir(), Etcds: 3, NoControllerManager: true, EtcdArgs: []string{"--quota-backend-bytes=123456789"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -478,6 +478,11 @@ func TestThreeEtcds(t *testing.T) {
 		}
 		succeeds("after a member has come back")
 	}
+	var status struct{ DBSizeQuota string }
+	if err := cp.AskEtcd(t.Context(), 2, "/v3/maintenance/status", struct{}{}, &status); err != nil || status.DBSizeQuota != "123456789" {
+		t.Errorf("etcd says its quota is %q, error %v", status.DBSizeQuota, err)
+	}
+	wantError(t, cp.AskEtcd(t.Context(), 0, "/v3/nothing", struct{}{}, nil), "asking etcd for /v3/nothing: 404 Not Found")
 	wantError(t, cp.StartEtcd(t.Context(), 0), "starting etcd-0: it was not stopped")
 	wantError(t, cp.KillEtcd(3), "killing etcd: no member 3")
 }
