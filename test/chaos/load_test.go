@@ -22,8 +22,8 @@ import (
 const (
 	// rate is how many requests begin each second, whatever becomes of them.
 	rate = 100
-	// maxOpen bounds those that are under way; beyond that they are not sent,
-	// and count as failed.
+	// maxOpen bounds those that are under way; beyond that they are not sent, and
+	// count as failed, unless API servers cannot answer.
 	maxOpen = 2000
 	// requestTimeout is longer than any webhook's.
 	requestTimeout = 20 * time.Second
@@ -222,13 +222,13 @@ func next(n int) *request {
 
 func (l *load) send(ctx context.Context, r *request) {
 	r.sent = time.Now()
+	text := ""
+	defer l.open.Add(-1)
 	if l.open.Add(1) > maxOpen {
-		r.outcome = failed
-		l.keep(r, "not sent: too many are under way")
+		r.outcome, text = l.sender.own("not sent: too many are under way")
+		l.keep(r, text)
 		return
 	}
-	defer l.open.Add(-1)
-	text := ""
 	r.outcome, text = l.sender.attempt(ctx, r, r.server)
 	if r.outcome == unserved {
 		// What any client does whose API server is gone: ask the other one.

@@ -21,8 +21,10 @@ const smallQuota = 96 << 20
 // deleting and asking webhooks. Nobody can write who is ready, so endpoints stay
 // as they are. What is lost meanwhile is put back when there is room again.
 func etcdFull(r *run) {
+	r.limits.unserved, r.limits.quiet = true, true
 	before := r.contents()
 	delete(before, servingSecret)
+	r.disturbed.Store(true) // etcd is busy, and then stands still to be defragmented
 	pids := r.pids()
 	r.fill()
 	r.frozen.Store(true)
@@ -35,6 +37,7 @@ func etcdFull(r *run) {
 	r.tell("full for %s, %d failed", time.Since(full), r.load.failures())
 	r.makeRoom()
 	r.frozen.Store(false)
+	r.disturbed.Store(false)
 	took := await(r.T, "the Secret that was lost", func() error { return r.steady(r.Context()) })
 	r.awaitAll(r.T)
 	r.within("the Secret that was lost", took, 5*time.Second)
