@@ -29,6 +29,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/authorization"
+	"github.com/ostiary/ostiary/controllers/images"
 	"github.com/ostiary/ostiary/controllers/params"
 	"github.com/ostiary/ostiary/controllers/resources"
 	"github.com/ostiary/ostiary/controllers/schemas"
@@ -55,6 +56,7 @@ const (
 // surroundings are what evaluations read beside the request.
 type surroundings struct {
 	params    *params.Store
+	images    *images.Store
 	resources *resources.Resources
 	schemas   *schemas.Converters
 	types     *typechecking.Checker
@@ -72,13 +74,14 @@ func (r *replica) addSurroundings() error {
 	known.UseLegacyDiscovery = true // only that tells which resources are the same
 	s := &r.around
 	s.params = params.New(params.Options{Client: objects, Discovery: known, Log: r.log.WithName("params"), Registerer: ctrlmetrics.Registry})
+	s.images = images.New(r.client, r.options.Namespace, r.log.WithName("images"))
 	s.resources = resources.New(known, r.log.WithName("resources"))
 	s.schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.resources, r.log.WithName("schemas"))
 	s.types = typechecking.New(validating.TypeChecker{
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: known},
 		RestMapper:     r.manager.GetRESTMapper(),
 	}, r.log.WithName("typechecking"))
-	for _, runnable := range []manager.Runnable{s.params, s.resources, s.schemas} {
+	for _, runnable := range []manager.Runnable{s.params, s.images, s.resources, s.schemas} {
 		if err := r.manager.Add(runnable); err != nil {
 			return fmt.Errorf("adding to the manager: %w", err)
 		}
@@ -93,12 +96,17 @@ func (r *replica) addSurroundings() error {
 // prepare is told which policies may be asked.
 func (s *surroundings) prepare(policies []*v1alpha1.WebhookPolicy) {
 	var kinds []admissionregistrationv1.ParamKind
+	var backends []policy.SecretKey
 	for _, p := range policies {
 		if p.Spec.ReadsParams() {
 			kinds = append(kinds, *p.Spec.ParamKind)
 		}
 		kinds = append(kinds, plugins.KindsOf(p)...)
+		if at, asks := plugins.BackendOf(p); asks {
+			backends = append(backends, at)
+		}
 	}
+	s.images.Want(backends)
 	s.params.Want(kinds)
 	s.resources.Need(slices.ContainsFunc(policies, needsResources))
 	s.schemas.Want(policies)
@@ -140,6 +148,7 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 		Kinds:          r.around.resources,
 		Pods:           newPods(r.client.CoreV1()),
 		Params:         r.around.params,
+		Images:         r.around.images,
 		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(namespaceLister{found}, client), Resources: r.around.resources},
 		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),
 		BreakGlass:     r.options.BreakGlass,

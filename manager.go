@@ -372,7 +372,7 @@ func (r *replica) addLeader() error {
 		Events: recorder,
 		Clock:  clock.RealClock{},
 
-		Params: r.around.params, Schemas: r.around.schemas, Types: r.around.types,
+		Params: r.around.params, Images: r.around.images, Schemas: r.around.schemas, Types: r.around.types,
 		Contests: r.register.Contests, Backends: r.hosted,
 		Warnings: r.warnings,
 		Gate:     gate,

@@ -21,7 +21,7 @@ type Plugin struct {
 
 // PluginName is the name of a plugin.
 //
-// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;EventRateLimit;ExtendedResourceToleration;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodSecurity;PodTolerationRestriction;ResourceQuota
+// +kubebuilder:validation:Enum=AlwaysDeny;AlwaysPullImages;DefaultIngressClass;DefaultStorageClass;DefaultTolerationSeconds;DenyServiceExternalIPs;EventRateLimit;ExtendedResourceToleration;ImagePolicyWebhook;LimitPodHardAntiAffinityTopology;OwnerReferencesPermissionEnforcement;PodNodeSelector;PodSecurity;PodTolerationRestriction;ResourceQuota
 type PluginName string
 
 // The plugins.
@@ -43,6 +43,8 @@ const (
 	// PluginExtendedResourceToleration lets Pods that ask for extended resources onto
 	// nodes that are tainted for them.
 	PluginExtendedResourceToleration PluginName = "ExtendedResourceToleration"
+	// PluginImagePolicyWebhook asks a backend about the images of Pods.
+	PluginImagePolicyWebhook PluginName = "ImagePolicyWebhook"
 	// PluginLimitPodHardAntiAffinityTopology refuses Pods that keep others off
 	// more than a node.
 	PluginLimitPodHardAntiAffinityTopology PluginName = "LimitPodHardAntiAffinityTopology"
@@ -77,7 +79,7 @@ func (n PluginName) Traits() PluginTraits {
 	case PluginDefaultIngressClass, PluginDefaultStorageClass, PluginDefaultTolerationSeconds, PluginExtendedResourceToleration:
 		traits.Mutates = true
 	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement,
-		PluginPodSecurity, PluginResourceQuota:
+		PluginPodSecurity, PluginResourceQuota, PluginImagePolicyWebhook:
 		traits.Validates = true
 	case PluginEventRateLimit: // it counts, but not dry runs
 		traits.Validates, traits.SideEffects = true, admissionregistrationv1.SideEffectClassNoneOnDryRun

@@ -15,6 +15,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/single"
 	"github.com/ostiary/ostiary/internal/plugins"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -23,6 +24,12 @@ type Params interface {
 	// State tells whether objects of a kind are known, and what the problem is if
 	// it is not only a matter of time.
 	State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string)
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
+// Images know the backends that plugins ask about images.
+type Images interface {
+	policy.Images
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
@@ -191,6 +198,11 @@ func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
 			return lack{reason: ReasonParamsNotReady, message: fmt.Sprintf("objects of kind %s in %s are being listed", kind.Kind, kind.APIVersion), passing: true}
 		}
 	}
+	if at, asks := plugins.BackendOf(p); asks && r.Images != nil {
+		if _, err := r.Images.Backend(at); err != nil {
+			return lack{reason: ReasonParamsNotReady, message: err.Error()}
+		}
+	}
 	if r.Schemas != nil {
 		switch missing, passing := r.Schemas.Missing(p); {
 		case passing:
@@ -228,6 +240,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	go follow(r.Store.Subscribe(ctx))
 	if r.Params != nil {
 		go follow(r.Params.Subscribe(ctx))
+	}
+	if r.Images != nil {
+		go follow(r.Images.Subscribe(ctx))
 	}
 	if r.Schemas != nil {
 		go follow(r.Schemas.Subscribe(ctx))

@@ -30,7 +30,8 @@ const (
 	ReasonWaitingForReplicas = "WaitingForReplicas"
 	// ReasonNoCertificate means that there is no certificate to register with yet.
 	ReasonNoCertificate = "NoCertificate"
-	// ReasonParamsNotReady means that the objects that bindings name are not at hand.
+	// ReasonParamsNotReady means that the objects that bindings name, or that a plugin
+	// reads, are not at hand.
 	ReasonParamsNotReady = "ParamsNotReady"
 	// ReasonSchemaNotReady means that mutations cannot be applied to what the policy matches.
 	ReasonSchemaNotReady = "SchemaNotReady"

@@ -47,9 +47,10 @@ type Reconciler struct {
 	Store  *policies.Store
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
-	// Params, Schemas and Types know what policies need besides being registered.
+	// Params, Images, Schemas and Types know what policies need besides being registered.
 	// Nil is allowed: then nothing is lacking.
 	Params  Params
+	Images  Images
 	Schemas Schemas
 	Types   Types
 	// Backends may be nil: then nothing is known of any.

@@ -1,9 +1,11 @@
 package plugins_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -24,7 +26,7 @@ func BenchmarkPlugins(b *testing.B) {
 		"{expression: 'variables.all.all(c, !has(c.ports) || c.ports.all(p, !has(p.hostPort) || p.hostPort == 0))'}]"
 	pod := plugintest.Pod("{nodeSelector: {pool: general}, containers: [{name: a, image: a, imagePullPolicy: Always, resources: {requests: {cpu: 1, example.com/gpu: 1}}}, {name: b, image: b}]," +
 		"tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 300}, {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 300}]}")
-	host := policy.Host{Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "zone=a"}}, Now: time.Now,
+	host := policy.Host{Images: allowing{}, Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "zone=a"}}, Now: time.Now,
 		Params: plugintest.Known(b, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: a, namespace: shop}, status: {hard: {pods: 9, requests.cpu: 9}, used: {pods: 1, requests.cpu: 1}}}")}
 	const event = "{apiVersion: v1, kind: Event, metadata: {name: x}, source: {component: kubelet, host: a}, involvedObject: {apiVersion: v1, kind: Pod, namespace: shop, name: web, uid: 86e8b0c8}}"
 	for name, spec := range map[string]string{
@@ -34,6 +36,7 @@ func BenchmarkPlugins(b *testing.B) {
 		"EventRateLimit": "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: [{type: Server, qps: 1000000, burst: 1000000}, {type: Namespace, qps: 1000000, burst: 1000000}, " +
 			"{type: SourceAndObject, qps: 1000000, burst: 1000000}]}}",
 		"ExtendedResourceToleration": "plugin: {name: ExtendedResourceToleration}",
+		"ImagePolicyWebhook, known":  "plugin: {name: ImagePolicyWebhook, config: {imagePolicy: {kubeConfigSecret: {name: s}}}}",
 		"LimitPodHardAntiAffinity":   "plugin: {name: LimitPodHardAntiAffinityTopology}",
 		"PodNodeSelector":            "plugin: {name: PodNodeSelector}",
 		"PodSecurity":                "plugin: {name: PodSecurity, config: {defaults: {enforce: baseline, warn: baseline, audit: baseline}}}",
@@ -62,4 +65,14 @@ func BenchmarkPlugins(b *testing.B) {
 			}
 		})
 	}
+}
+
+// allowing is a backend that allows all images, so that what is measured is the
+// plugin with an answer that it remembers.
+type allowing struct{}
+
+func (a allowing) Backend(policy.SecretKey) (policy.ImageBackend, error) { return a, nil }
+
+func (allowing) Review(context.Context, *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
+	return imagepolicyv1alpha1.ImageReviewStatus{Allowed: true}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins/denyserviceexternalips"
 	"github.com/ostiary/ostiary/internal/plugins/eventratelimit"
 	"github.com/ostiary/ostiary/internal/plugins/extendedresourcetoleration"
+	"github.com/ostiary/ostiary/internal/plugins/imagepolicywebhook"
 	"github.com/ostiary/ostiary/internal/plugins/limitpodhardantiaffinitytopology"
 	"github.com/ostiary/ostiary/internal/plugins/ownerreferencespermissionenforcement"
 	"github.com/ostiary/ostiary/internal/plugins/podnodeselector"
@@ -38,6 +39,7 @@ func All() []define.Definition {
 		denyserviceexternalips.Definition(),
 		eventratelimit.Definition(),
 		extendedresourcetoleration.Definition(),
+		imagepolicywebhook.Definition(),
 		limitpodhardantiaffinitytopology.Definition(),
 		ownerreferencespermissionenforcement.Definition(),
 		podnodeselector.Definition(),
@@ -140,6 +142,19 @@ func KindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 		return n.Needs()
 	}
 	return nil
+}
+
+// BackendOf is where to find the backend that the plugin of a policy asks about
+// images, if it does.
+func BackendOf(p *v1alpha1.WebhookPolicy) (at policy.SecretKey, asks bool) {
+	if p.Spec.Plugin == nil || p.Spec.Plugin.Name != v1alpha1.PluginImagePolicyWebhook {
+		return at, false
+	}
+	plugin, _ := configure(p.Spec.Plugin, nil) // the policy has been resolved before
+	if asking, ok := plugin.(*imagepolicywebhook.Plugin); ok {
+		at = asking.Backend()
+	}
+	return at, at.Name != ""
 }
 
 // AsksForKinds reports whether the plugin of a policy asks which resources are of

@@ -35,6 +35,9 @@ type Host struct {
 	Objects admission.ObjectInterfaces
 	// Kinds knows the resources of kinds, for plugins.
 	Kinds Kinds
+	// Images knows the backends that decide about images, for the plugin that asks
+	// them.
+	Images Images
 	// Pods lists Pods, for plugins.
 	Pods Pods
 	Now  func() time.Time

@@ -78,6 +78,8 @@ type Call struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Kinds knows the resources of kinds.
 	Kinds Kinds
+	// Images knows the backends that decide about images.
+	Images Images
 	// Pods lists Pods; nil where nobody can.
 	Pods Pods
 	Now  func() time.Time
@@ -184,7 +186,7 @@ func (c *Compiled) call(r *request, host Host) *Call {
 	}
 	return &Call{
 		Attributes: current{r.versioned}, Resource: schema.GroupVersionResource(r.raw.Resource),
-		Namespaces: host.Namespaces, Params: host.Params, Authorizer: r.authorizer, Kinds: host.Kinds, Pods: host.Pods, Now: host.Now,
+		Namespaces: host.Namespaces, Params: host.Params, Authorizer: r.authorizer, Kinds: host.Kinds, Images: host.Images, Pods: host.Pods, Now: host.Now,
 		typed: r.typed,
 	}
 }

@@ -106,6 +106,8 @@ func (w *world) testExamples(t *testing.T) {
 	if len(names) < 20 {
 		t.Errorf("%d policies in the documents: this shows nothing", len(names))
 	}
+	w.do(t, `{apiVersion: v1, kind: Secret, metadata: {name: ostiary-image-policy, namespace: `+namespace+`}, stringData: {kubeconfig: '{current-context: a, contexts: [{name: a, context: {cluster: a}}],
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}'}}`, "apply", "-f", "-")
 	w.do(t, all.String(), "apply", "-f", "-")
 	w.awaitAllReady(t)
 	t.Log(w.do(t, "", "get", "whp", "-o", "wide"))

@@ -106,7 +106,10 @@ func differences() map[string]difference {
 		"malformed-annotation": {"annotation of a namespace that cannot be read (PodNodeSelector, PodTolerationRestriction)", code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
 		"not-allowed":          {"tolerations that are not allowed (PodTolerationRestriction)", code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
 		"own-300":              {"a toleration of the author's of exactly 300 s (DefaultTolerationSeconds)", code(0), code(0)},
-		"uncovered-scope":      {"scopes that no quota covers (ResourceQuota)", code(500), refused("insufficient quota to match these scopes: ")},
+		"no-answer": {"a backend without an answer (ImagePolicyWebhook)", refused(""), func(o outcome) bool {
+			return refused("")(o) && strings.HasPrefix(o.Message, "pods ")
+		}},
+		"uncovered-scope": {"scopes that no quota covers (ResourceQuota)", code(500), refused("insufficient quota to match these scopes: ")},
 		"newer-events": {"events of `events.k8s.io` (EventRateLimit)", code(0), func(o outcome) bool {
 			return o.Code == 429 && o.Reason == metav1.StatusReasonTooManyRequests
 		}},
@@ -426,13 +429,11 @@ func read[T any](t *testing.T, file string) (out T) {
 // start starts both API servers, and the manager with all policies in force.
 func start(t *testing.T) [2]*side {
 	t.Helper()
-	configuration, err := filepath.Abs("testdata/native.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := decideAboutImages(t)
+	configuration := nativeConfiguration(t, kubeconfig)
 	arguments := [2][]string{
 		{
-			"--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs,EventRateLimit,ExtendedResourceToleration,LimitPodHardAntiAffinityTopology,OwnerReferencesPermissionEnforcement,PodNodeSelector,PodTolerationRestriction",
+			"--enable-admission-plugins=AlwaysPullImages,DenyServiceExternalIPs,EventRateLimit,ExtendedResourceToleration,ImagePolicyWebhook,LimitPodHardAntiAffinityTopology,OwnerReferencesPermissionEnforcement,PodNodeSelector,PodTolerationRestriction",
 			"--admission-control-config-file=" + configuration,
 			"--default-not-ready-toleration-seconds=30", "--default-unreachable-toleration-seconds=60",
 		},
@@ -450,6 +451,7 @@ func start(t *testing.T) [2]*side {
 	ours := sides[1].plane
 	kubectl(t, ours, "apply", "--server-side", "-f", root+"/config/crd/bases", "-f", root+"/config/namespace/namespace.yaml")
 	kubectl(t, ours, "wait", "--for=condition=Established", "--timeout=2m", "crd/webhookpolicies.admission.ostiary.dev")
+	kubectl(t, ours, "-n", "ostiary-system", "create", "secret", "generic", "ostiary-image-policy", "--from-file=kubeconfig="+kubeconfig)
 	running, err := manager.Start(t.Context(), ours, manager.Options{Path: build(t), Args: []string{"--drain-max=1s"}})
 	if err != nil {
 		t.Fatal(err)
@@ -461,6 +463,22 @@ func start(t *testing.T) [2]*side {
 	})
 	sides[1].apply(t, read[map[string]map[string]any](t, "policies.yaml"))
 	return sides
+}
+
+// nativeConfiguration is the path of native.yaml, beside what it refers to.
+func nativeConfiguration(t *testing.T, kubeconfig string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, name := range []string{"native.yaml", "podnodeselector.yaml"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, name), []byte(strings.ReplaceAll(string(text), "$KUBECONFIG", kubeconfig)), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(folder, "native.yaml")
 }
 
 // apply puts policies into force.

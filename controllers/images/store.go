@@ -1,0 +1,164 @@
+// Package images knows the backends that decide about images: their kubeconfigs
+// are in Secrets of Ostiary's namespace, which it follows on every replica while a
+// policy names them.
+package images
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Store implements policy.Images and manager.Runnable.
+type Store struct {
+	client    kubernetes.Interface
+	namespace string
+	log       logr.Logger
+	listeners single.Listeners
+	end       context.Context
+	stop      context.CancelFunc
+
+	watches atomic.Pointer[map[string]*watch] // by the Secret's name; replaced as a whole
+
+	mu sync.Mutex // held by whoever changes what is watched
+}
+
+// New makes a store that watches nothing yet.
+func New(client kubernetes.Interface, namespace string, log logr.Logger) *Store {
+	s := &Store{client: client, namespace: namespace, log: log}
+	s.end, s.stop = context.WithCancel(context.Background())
+	s.watches.Store(&map[string]*watch{})
+	return s
+}
+
+// NeedLeaderElection says that every replica asks.
+func (s *Store) NeedLeaderElection() bool { return false }
+
+// Start implements manager.Runnable: when ctx ends, so does every watch.
+func (s *Store) Start(ctx context.Context) error {
+	<-ctx.Done()
+	s.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range *s.watches.Load() {
+		w.end()
+	}
+	return nil
+}
+
+// Subscribe gives a channel that receives after each change of a Secret, until
+// ctx ends.
+func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
+
+// Want follows exactly the Secrets of the given backends from now on.
+func (s *Store) Want(backends []policy.SecretKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, after := *s.watches.Load(), map[string]*watch{}
+	for _, b := range backends {
+		if after[b.Name] != nil {
+			continue
+		}
+		if after[b.Name] = before[b.Name]; after[b.Name] == nil {
+			after[b.Name] = s.watch(b.Name)
+		}
+	}
+	s.watches.Store(&after)
+	for name, w := range before {
+		if after[name] == nil {
+			w.end()
+		}
+	}
+}
+
+// Backend implements policy.Images. It makes a client when a Secret has changed,
+// and else finds the one it has.
+func (s *Store) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
+	w := (*s.watches.Load())[at.Name]
+	if w == nil {
+		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend, is not watched yet", s.namespace, at.Name) //nolint:revive,staticcheck // a kind's name
+	}
+	b, err := w.backend(s.namespace, at)
+	if err != nil {
+		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend: %w", s.namespace, at.Name, err) //nolint:revive,staticcheck // a kind's name
+	}
+	return b, nil
+}
+
+func (s *Store) watch(name string) *watch {
+	ctx, stop := context.WithCancel(s.end)
+	w := &watch{stop: stop}
+	wake := make(chan struct{}, 1)
+	store, err := certificates.WatchSecret(ctx, &w.running, s.client, s.namespace, name, s.log, wake)
+	if err != nil {
+		s.log.Error(err, "an image policy backend cannot be asked")
+		return w
+	}
+	w.store = store
+	w.running.StartWithContext(ctx, func(ctx context.Context) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-wake:
+				s.listeners.Tell()
+			}
+		}
+	})
+	return w
+}
+
+// watch follows one Secret.
+type watch struct {
+	store   cache.Store // nil if it cannot be followed
+	stop    context.CancelFunc
+	running wait.Group
+	made    sync.Map // *made by the field of the Secret
+}
+
+func (w *watch) end() {
+	w.stop()
+	w.running.Wait()
+}
+
+// made is a client, or why there is none, of one version of a Secret.
+type made struct {
+	version string
+	backend *backend
+	err     error
+}
+
+func (w *watch) backend(namespace string, at policy.SecretKey) (*backend, error) {
+	if w.store == nil {
+		return nil, fmt.Errorf("it cannot be followed")
+	}
+	found, _, err := w.store.GetByKey(namespace + "/" + at.Name)
+	secret, ok := found.(*corev1.Secret)
+	if err != nil || !ok {
+		return nil, fmt.Errorf("it does not exist, or has not been read yet, or Ostiary may not watch it")
+	}
+	if m, ok := w.made.Load(at.Key); ok {
+		if m, ok := m.(*made); ok && m.version == secret.ResourceVersion {
+			return m.backend, m.err
+		}
+	}
+	m := &made{version: secret.ResourceVersion}
+	if kubeconfig, ok := secret.Data[at.Key]; !ok {
+		m.err = fmt.Errorf("it has no field %s", at.Key)
+	} else if m.backend, m.err = newBackend(kubeconfig); m.err != nil {
+		m.err = fmt.Errorf("field %s: %w", at.Key, m.err)
+	}
+	w.made.Store(at.Key, m)
+	return m.backend, m.err
+}

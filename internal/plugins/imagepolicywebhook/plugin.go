@@ -1,0 +1,182 @@
+// Package imagepolicywebhook asks somebody else's backend about the images of
+// Pods, with ImageReviews. It is the one plugin that asks anybody but the API
+// server: the backend that its configuration names, and nobody else.
+package imagepolicywebhook
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/util/webhook"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins/define"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/turns"
+)
+
+const (
+	cacheSize = 1024
+	// maxCached bounds, in bytes, an answer that is remembered.
+	maxCached = 4 << 10
+	// longest is how long a backend is asked where a request has no end of its own.
+	longest = 30 * time.Second
+
+	ephemeralContainers = "ephemeralcontainers"
+	failedOpen          = "failed-open"
+)
+
+// Plugin refuses Pods whose images a backend does not allow.
+type Plugin struct {
+	settings settings
+	answers  *cache.LRUExpireCache // by the hash of the question
+}
+
+// Definition is the plugin's entry in the catalogue.
+func Definition() define.Definition {
+	return define.Plugin(v1alpha1.PluginImagePolicyWebhook, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
+		settings, errs := c.ImagePolicy.settings(at.Child("imagePolicy"))
+		return &Plugin{settings: settings, answers: cache.NewLRUExpireCache(cacheSize)}, errs
+	})
+}
+
+// Rules implements policy.Plugin.
+func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
+	return append(define.Pods(define.Writes()...),
+		define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "pods/"+ephemeralContainers))
+}
+
+// Backend is where the backend is said to be found.
+func (p *Plugin) Backend() policy.SecretKey { return p.settings.backend }
+
+// After implements policy.Keeper: what was answered stays answered while the
+// configuration is the same.
+func (p *Plugin) After(before policy.Plugin) policy.Plugin {
+	if earlier, ok := before.(*Plugin); ok && earlier.settings == p.settings {
+		return earlier
+	}
+	return p
+}
+
+// Validate implements policy.Validator.
+func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
+	pod, err := policy.Typed[corev1.Pod](call, call.Object())
+	if err != nil {
+		return err
+	}
+	if call.Images == nil {
+		return errors.New("image policy backends are not available here")
+	}
+	backend, err := call.Images.Backend(p.settings.backend)
+	if err != nil {
+		return err // nobody was asked: failurePolicy decides, and not defaultAllow
+	}
+	status, err := p.answer(ctx, call, backend, questionOf(call, pod))
+	switch {
+	case err != nil && p.settings.defaultAllow:
+		call.Annotate(failedOpen, "true")
+		return nil
+	case err != nil:
+		return call.Forbid("%w", err)
+	}
+	for key, value := range status.AuditAnnotations {
+		call.Annotate(key, value)
+	}
+	switch {
+	case status.Allowed:
+		return nil
+	case status.Reason != "":
+		return call.Forbid("image policy webhook backend denied one or more images: %s", status.Reason)
+	}
+	return call.Forbid("one or more images rejected by webhook backend")
+}
+
+// questionOf is what the native plugin asks: about the containers of the Pod, or
+// about the ephemeral ones where those are written.
+func questionOf(call *policy.Call, pod *corev1.Pod) *imagepolicyv1alpha1.ImageReview {
+	review := &imagepolicyv1alpha1.ImageReview{Spec: imagepolicyv1alpha1.ImageReviewSpec{Annotations: map[string]string{}, Namespace: call.GetNamespace()}}
+	review.SetGroupVersionKind(imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"))
+	add := func(image string) {
+		review.Spec.Containers = append(review.Spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: image})
+	}
+	if call.GetSubresource() == ephemeralContainers {
+		for i := range pod.Spec.EphemeralContainers {
+			add(pod.Spec.EphemeralContainers[i].Image)
+		}
+	} else {
+		for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+			for i := range list {
+				add(list[i].Image)
+			}
+		}
+	}
+	for key, value := range pod.Annotations {
+		if strings.Contains(key, ".image-policy.k8s.io/") {
+			review.Spec.Annotations[key] = value
+		}
+	}
+	return review
+}
+
+// answer is the backend's, or one that it gave to the same question a while ago.
+func (p *Plugin) answer(ctx context.Context, call *policy.Call, backend policy.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
+	question, err := json.Marshal(review.Spec)
+	if err != nil {
+		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("writing the question: %w", err)
+	}
+	key := sha256.Sum256(question) // a question may be long
+	if found, ok := p.answers.Get(key); ok {
+		if status, ok := found.(imagepolicyv1alpha1.ImageReviewStatus); ok {
+			return status, nil
+		}
+	}
+	status, err := p.ask(ctx, call.Now(), backend, review)
+	if err != nil {
+		return status, err
+	}
+	ttl := p.settings.denyTTL
+	if status.Allowed {
+		ttl = p.settings.allowTTL
+	}
+	if ttl > 0 && sizeOf(status) <= maxCached {
+		p.answers.Add(key, status, ttl)
+	}
+	return status, nil
+}
+
+// ask asks, and asks again as often as the native plugin does. It ends somewhat
+// before the request does, so that there is time for an answer. Others compute
+// while it waits.
+func (p *Plugin) ask(ctx context.Context, now time.Time, backend policy.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
+	left := longest
+	if end, ok := ctx.Deadline(); ok {
+		left = min(left, end.Sub(now)*9/10)
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	turns.Away(ctx, func() {
+		err = webhook.WithExponentialBackoff(ctx, webhook.DefaultRetryBackoffWithInitialDelay(p.settings.retryBackoff), func() error {
+			status, err = backend.Review(ctx, review)
+			return err
+		}, webhook.DefaultShouldRetry)
+	})
+	return status, err
+}
+
+func sizeOf(status imagepolicyv1alpha1.ImageReviewStatus) int {
+	size := len(status.Reason)
+	for key, value := range status.AuditAnnotations {
+		size += len(key) + len(value)
+	}
+	return size
+}
