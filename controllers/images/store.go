@@ -87,11 +87,11 @@ func (s *Store) Want(backends []policy.SecretKey) {
 func (s *Store) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
 	w := (*s.watches.Load())[at.Name]
 	if w == nil {
-		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend, is not watched yet", s.namespace, at.Name) //nolint:revive,staticcheck // a kind's name
+		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend, is not watched yet", s.namespace, at.Name) //nolint:staticcheck // a kind's name
 	}
 	b, err := w.backend(s.namespace, at)
 	if err != nil {
-		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend: %w", s.namespace, at.Name, err) //nolint:revive,staticcheck // a kind's name
+		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend: %w", s.namespace, at.Name, err) //nolint:staticcheck // a kind's name
 	}
 	return b, nil
 }

@@ -64,10 +64,9 @@ func (s Settings) settings(at *field.Path) (settings, field.ErrorList) {
 	if s.KubeConfigFile != "" {
 		errs = append(errs, field.Forbidden(at.Child("kubeConfigFile"), "put what is in the file into a Secret in Ostiary's namespace, and name that in kubeConfigSecret: {name: ostiary-image-policy, key: kubeconfig}"))
 	}
-	switch secret := at.Child("kubeConfigSecret"); {
-	case s.KubeConfigSecret == nil:
+	if secret := at.Child("kubeConfigSecret"); s.KubeConfigSecret == nil {
 		errs = append(errs, field.Required(secret, "name a Secret in Ostiary's namespace with the kubeconfig of the backend: {name: ostiary-image-policy, key: kubeconfig}"))
-	default:
+	} else {
 		out.backend = policy.SecretKey{Name: s.KubeConfigSecret.Name, Key: s.KubeConfigSecret.Key}
 		if out.backend.Key == "" {
 			out.backend.Key = "kubeconfig"
