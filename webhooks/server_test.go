@@ -313,6 +313,8 @@ func TestUnusedConnectionInAFlood(t *testing.T) {
 	s := start(t, Options{MaxConnections: 32})
 	c := dialTLS(t, s)
 	eventually(t, "the handshake is over", func() bool {
+		s.open.mu.Lock()
+		defer s.open.mu.Unlock()
 		all := s.open.standings()
 		return len(all) == 1 && all[0].progress == shaken
 	})

@@ -28,8 +28,8 @@ const (
 	// firstWait is doubled up to longestWait.
 	firstWait   = time.Second
 	longestWait = time.Minute
-	// reask is how soon the API server is asked again who the rival is: each
-	// repair would be twice as slow.
+	// reask is how soon the API server is asked again who the rival is, where that
+	// is known: each repair would be twice as slow.
 	reask = time.Minute
 	// peace is how long a configuration has to be left alone to be forgotten.
 	peace = 3 * time.Minute
