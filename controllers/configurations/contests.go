@@ -130,7 +130,10 @@ func (c *Contests) due(k key, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.byKey[k]
-	if found == nil || found.over(now) || found.repairs+1 < patience || now.Sub(found.asked) < reask {
+	if found == nil || found.over(now) || found.repairs+1 < patience {
+		return false
+	}
+	if known := found.rival != "" && found.rival != unnamed; known && now.Sub(found.asked) < reask {
 		return false
 	}
 	found.asked = now

@@ -112,11 +112,11 @@ func TestContestEndsInPeace(t *testing.T) {
 		}
 		repair(c, unnamed, start)
 	}
+	repair(c, "the rival", start)
 	if c.due(fought, start.Add(reask-1)) {
 		t.Error("the API server is asked again for who it is after less than a minute")
 	}
-	repair(c, "the rival", start.Add(reask))
-	start = start.Add(2 * reask)
+	start = start.Add(reask)
 	repair(c, unnamed, start)
 	if got := c.Contested()[fought.name]; got != "the rival" {
 		t.Errorf("contested by %q, want the name that was known once", got)

@@ -3,7 +3,6 @@ package integration
 import (
 	"bytes"
 	"fmt"
-	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -98,10 +97,10 @@ func TestConfigurationEditedByHand(t *testing.T) {
 		})
 	}
 	t.Run("whoever keeps doing it is named", func(t *testing.T) {
-		p := c.awaitCondition(t, "edited", v1alpha1.ConditionContested, metav1.ConditionTrue)
-		if got := condition(p, v1alpha1.ConditionContested); !strings.Contains(got.Message, "integration.test") || !strings.Contains(got.Message, original.Name) {
-			t.Errorf("the message is %q, want it to name the field manager and the configuration", got.Message)
-		}
+		await(t).Eventually(func() (string, error) {
+			p, err := c.policy(t.Context(), "edited")
+			return condition(p, v1alpha1.ConditionContested).Message, err
+		}).Should(And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))
 		c.awaitEvent(t, "edited", "Warning", "Overwritten")
 	})
 	after, err := c.secret(t, "ostiary-ca")
