@@ -357,17 +357,22 @@ func (p *Prober) find(phase registration.Phase, v Verdict, bundle []byte) time.D
 		p.listeners.Tell()
 	}
 	if !after.verdict.same(before.verdict) {
-		p.tell(phase, after.verdict)
+		p.tell(phase, before.verdict, after.verdict)
 	}
 	return again
 }
 
-func (p *Prober) tell(phase registration.Phase, v Verdict) {
+// tell writes an event, but not that what a leader tries for the first time works:
+// it worked for the leader before too, and nothing is written when another leads.
+func (p *Prober) tell(phase registration.Phase, before, v Verdict) {
+	p.options.Log.Info("effective", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
+	if before.Reason == ReasonNotProven && v.Status == metav1.ConditionTrue {
+		return
+	}
 	kind := corev1.EventTypeWarning
 	if v.Status == metav1.ConditionTrue {
 		kind = corev1.EventTypeNormal
 	}
-	p.options.Log.Info("effective", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
 	config := registration.NewConfiguration(phase)
 	config.SetName(phase.CanaryConfiguration())
 	p.options.Events.Eventf(config, nil, kind, v.Reason, "Prove", "%s", excerpt.Of(v.Message, excerpt.EventMessage))

@@ -128,6 +128,34 @@ func TestVerdictsAreSlowToTurn(t *testing.T) {
 	}
 }
 
+func TestEventOfEachChange(t *testing.T) {
+	yes, refused := judge(validate, "n", denied("n")), judge(validate, "n", failed("connection refused"))
+	for name, tc := range map[string]struct {
+		verdicts []Verdict
+		want     []string
+	}{
+		"a leader finds what the one before it found": {[]Verdict{yes, yes}, nil},
+		"it fails from the start":                     {[]Verdict{refused}, []string{"Warning ConnectionRefused"}},
+		"it fails later, and heals":                   {[]Verdict{yes, refused, refused, refused, yes}, []string{"Warning ConnectionRefused", "Normal Proven"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(10)
+			p := NewProber(Options{Registerer: prometheus.NewRegistry(), Log: logr.Discard(), Events: recorder, Bundle: func() []byte { return nil }})
+			for _, v := range tc.verdicts {
+				p.find(validate, v, nil)
+			}
+			close(recorder.Events)
+			var got []string
+			for e := range recorder.Events {
+				got = append(got, strings.Join(strings.Fields(e)[:2], " "))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestProofIsOfOneBundle(t *testing.T) {
 	bundle := []byte("old")
 	p := NewProber(Options{Registerer: prometheus.NewRegistry(), Log: logr.Discard(), Events: events.NewFakeRecorder(1), Bundle: func() []byte { return bundle }})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -137,8 +138,9 @@ func (w *world) restAfter(ctx context.Context, s *scale) error {
 	case <-time.After(scaleRest):
 	}
 	after, err := w.writes(ctx)
-	s.writes += after - before
-	w.log.Printf("Scale: %d writes at rest", after-before)
+	n, what := more(before, after)
+	s.writes += n
+	w.log.Printf("Scale: %d writes at rest%s", n, what)
 	var errMemory error
 	s.atRest, errMemory = memoryOf(w.manager.PID())
 	return errors.Join(err, errMemory)
@@ -160,11 +162,12 @@ func (w *world) restartMany(ctx context.Context, s *scale) error {
 	if err != nil {
 		return err
 	}
-	s.writes += after - before
+	n, what := more(before, after)
+	s.writes += n
 	var errMemory error
 	s.restartCPU, err = cpuTime(w.manager.PID())
 	s.cold, errMemory = memoryOf(w.manager.PID())
-	w.log.Printf("Scale: ready %s after a start, %s s of CPU", seconds(s.restarted), seconds(s.restartCPU))
+	w.log.Printf("Scale: ready %s after a start, %s s of CPU, %d writes%s", seconds(s.restarted), seconds(s.restartCPU), n, what)
 	return errors.Join(err, errMemory)
 }
 
@@ -210,28 +213,40 @@ func (w *world) changeOne(ctx context.Context, number int, message string) (time
 }
 
 // writes is how many writes of what Ostiary writes the API server has answered,
-// those that changed nothing included. Leases are renewed all the time.
-func (w *world) writes(ctx context.Context) (int, error) {
+// by the labels of the metric, those that changed nothing included. Leases are
+// renewed all the time.
+func (w *world) writes(ctx context.Context) (map[string]int, error) {
 	config := w.cp.Config()
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return 0, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	defer httpClient.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/metrics", nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	response, err := httpClient.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+		return nil, fmt.Errorf("reading the API server's metrics: %w", err)
 	}
 	defer response.Body.Close()
 	return countWrites(response.Body)
 }
 
-func countWrites(metrics io.Reader) (int, error) {
-	sum, found := 0, false
+// more is how many writes came between two counts, and which.
+func more(before, after map[string]int) (n int, what string) {
+	for _, labels := range slices.Sorted(maps.Keys(after)) {
+		if added := after[labels] - before[labels]; added > 0 {
+			n += added
+			what += fmt.Sprintf("; %d of %s", added, labels)
+		}
+	}
+	return n, what
+}
+
+func countWrites(metrics io.Reader) (map[string]int, error) {
+	counts, found := map[string]int{}, false
 	lines := bufio.NewScanner(metrics)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -245,14 +260,14 @@ func countWrites(metrics io.Reader) (int, error) {
 		}
 		n, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+			return nil, fmt.Errorf("reading the API server's metrics: %w", err)
 		}
-		sum += int(n)
+		counts[strings.TrimPrefix(labels, "apiserver_request_total{")] += int(n)
 	}
 	if !found {
-		return 0, errors.Join(errors.New("the API server's metrics do not count requests"), lines.Err())
+		return nil, errors.Join(errors.New("the API server's metrics do not count requests"), lines.Err())
 	}
-	return sum, lines.Err()
+	return counts, lines.Err()
 }
 
 func isWrite(labels string) bool {

@@ -96,11 +96,19 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	if !evaluator.Handles(a) {
 		return nil
 	}
+	if err := p.check(nil, a, evaluator); err == nil { // nothing that is limited is consumed, as in most requests
+		return nil
+	}
 	found, err := covering(ctx, call)
 	if err != nil {
 		return err
 	}
-	_, err = resourcequota.CheckRequest(found, a, refusing{Evaluator: evaluator, attributes: a}, p.limited)
+	return p.check(found, a, evaluator)
+}
+
+// check refuses what none of the quotas covers.
+func (p *Plugin) check(found []corev1.ResourceQuota, a attributes, evaluator quota.Evaluator) error {
+	_, err := resourcequota.CheckRequest(found, a, refusing{Evaluator: evaluator, attributes: a}, p.limited)
 	return err
 }
 
