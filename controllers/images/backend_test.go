@@ -218,6 +218,8 @@ func TestKubeconfigs(t *testing.T) {
 		"a file of a token": {kubeconfig: config(server, "", "tokenFile: /a"), want: "tokenFile: write token instead"},
 		"a program":         {kubeconfig: config(server, "", "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/secret, interactiveMode: Never}"), want: "exec and auth-provider: write a token, or client-certificate-data and client-key-data: no programs are run"},
 		"no certificate":    {kubeconfig: config(server, "certificate-authority-data: c2VjcmV0", ""), want: "its certificates or its key cannot be read"},
+		"no context":        {kubeconfig: strings.Replace(config(server, "", ""), "current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], ", "", 1), want: "it has no current context, or one without a cluster that has a server"},
+		"several clusters":  {kubeconfig: strings.Replace(config(server, "", "token: secret"), "clusters: [", "clusters: [{name: b, cluster: {server: \"http://b\"}}, ", 1)},
 		"another context":   {kubeconfig: strings.Replace(config(server, "", ""), "current-context: a", "current-context: b", 1), want: "it has no current context, or one without a cluster that has a server"},
 	}
 	for name, tc := range tests {
