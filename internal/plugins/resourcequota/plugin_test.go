@@ -75,11 +75,15 @@ func encode(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestUnknownQuotas: what cannot be known is no refusal, and follows failurePolicy.
+// TestUnknownQuotas: what cannot be known is no refusal, and follows failurePolicy;
+// quotas are looked at only where something limited is consumed.
 func TestUnknownQuotas(t *testing.T) {
 	const spec = "plugin: {name: ResourceQuota, config: {limitedResources: [{resource: pods, matchContains: [cpu]}]}}\nfailurePolicy: "
-	r := plugintest.Request{Object: plugintest.Pod("{containers: [{name: a, image: a}]}")}
+	r := plugintest.Request{Object: plugintest.Pod("{containers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]}")}
 	host := policy.Host{Params: plugintest.Objects{}}
+	if got := plugintest.Ask(t, spec+"Fail", plugintest.Request{Object: plugintest.Pod("{containers: [{name: a, image: a}]}")}, host); got.Code != 0 {
+		t.Errorf("nothing limited is consumed: %d %q", got.Code, got.Message)
+	}
 	if got := plugintest.Ask(t, spec+"Fail", r, host); got.Code != 422 || !strings.Contains(got.Message, "are still being listed") {
 		t.Errorf("Fail: %d %q", got.Code, got.Message)
 	}
