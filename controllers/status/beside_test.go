@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -9,11 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // world is what is known beside a policy, as a test says.
@@ -23,11 +26,18 @@ type world struct {
 	problem   string
 	missing   string
 	reading   bool
+	backend   string // what is wrong with the Secret of image policies
 	found     *admissionregistrationv1.TypeChecking
 }
 
 func (w *world) State(*admissionregistrationv1.ParamKind) (bool, string) { return w.synced, w.problem }
 func (w *world) Missing(*v1alpha1.WebhookPolicy) (string, bool)          { return w.missing, w.reading }
+func (w *world) Backend(policy.SecretKey) (policy.ImageBackend, error) {
+	if w.backend != "" {
+		return nil, errors.New(w.backend)
+	}
+	return nil, nil //nolint:nilnil // nobody asks it
+}
 func (w *world) Found(*v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
 	return w.found
 }
@@ -36,6 +46,13 @@ func (w *world) Subscribe(ctx context.Context) <-chan struct{} { return w.listen
 func withParams(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 	p.Spec.Bindings = []v1alpha1.Binding{{Name: "b", ParamRef: &admissionregistrationv1.ParamRef{Name: "x"}}}
+	return p
+}
+
+func withImages(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
+	p.Spec = v1alpha1.WebhookPolicySpec{Plugin: &v1alpha1.Plugin{
+		Name: v1alpha1.PluginImagePolicyWebhook, Config: &runtime.RawExtension{Raw: []byte(`{"imagePolicy": {"kubeConfigSecret": {"name": "s"}}}`)},
+	}}
 	return p
 }
 
@@ -53,12 +70,15 @@ func TestLacks(t *testing.T) {
 		"params that are being listed": {withParams(newPolicy()), &world{}, lack{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", passing: true}},
 		"params that no binding names": {unused, &world{problem: "forbidden"}, lack{}},
 		"no params":                    {newPolicy(), &world{problem: "forbidden"}, lack{}},
+		"a Secret":                     {withImages(newPolicy()), &world{backend: "Secret a/s: it does not exist"}, lack{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},
+		"a Secret that is right":       {withImages(newPolicy()), &world{}, lack{}},
+		"a Secret that nobody names":   {newPolicy(), &world{backend: "Secret a/s: it does not exist"}, lack{}},
 		"a schema":                     {newPolicy(), &world{missing: "no schema"}, lack{reason: "SchemaNotReady", message: "no schema"}},
 		"a schema that is being read":  {newPolicy(), &world{missing: "no schema", reading: true}, lack{reason: "SchemaNotReady", message: "the schemas of the kinds to mutate are being read", passing: true}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{Params: tc.world, Schemas: tc.world, Types: tc.world}
+			r := &Reconciler{Params: tc.world, Schemas: tc.world, Types: tc.world, Images: tc.world}
 			if diff := cmp.Diff(tc.want, r.lacks(tc.policy), cmp.AllowUnexported(lack{})); diff != "" {
 				t.Errorf("lacks (-want +got):\n%s", diff)
 			}
