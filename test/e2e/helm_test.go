@@ -3,10 +3,15 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 const release = "ostiary"
@@ -21,9 +26,13 @@ func (w *world) helmDo(t *testing.T, args ...string) string {
 	return r.stdout + r.stderr
 }
 
-// chartArguments name the chart and the image under test.
+// chartArguments name the chart and the image under test, and wait for the result.
 func (w *world) chartArguments() []string {
-	return append([]string{release, filepath.Join(root, "charts", "ostiary"), "--wait", "--timeout=5m"}, w.imageValues()...)
+	return append(w.chart(), "--wait", "--timeout=5m")
+}
+
+func (w *world) chart() []string {
+	return append([]string{release, filepath.Join(root, "charts", "ostiary")}, w.imageValues()...)
 }
 
 // imageValues are for another image than the chart's own.
@@ -82,8 +91,43 @@ func (w *world) testChartUpgrade(t *testing.T) {
 		w.helmDo(t, "rollback", release, "--wait", "--timeout=5m")
 		w.awaitReplicas(t, 2)
 	})
+	l.during(t, "upgrade to replicas that cannot serve", w.testUnready)
+	l.during(t, "rollback of that", func(t *testing.T) {
+		w.helmDo(t, "rollback", release, "--wait", "--timeout=5m")
+		w.awaitReplicas(t, 2)
+	})
 	l.during(t, "last replicas end", w.awaitNoneTerminating)
 	l.stop()
+}
+
+// testUnready has a new replica wait for a certificate that nobody writes: it runs,
+// and is not called, so those before it stay.
+func (w *world) testUnready(t *testing.T) {
+	before := w.pods(t)
+	w.helmDo(t, append([]string{"upgrade", "--set=manager.certificateSecret=ostiary-own-certificate"}, w.chart()...)...)
+	fresh := func() *corev1.Pod {
+		for _, pod := range w.pods(t) {
+			if !slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.Name == pod.Name }) {
+				return &pod
+			}
+		}
+		return nil
+	}
+	eventually(t, func() error {
+		pod := fresh()
+		if pod == nil || len(pod.Status.ContainerStatuses) == 0 || !ptr.Deref(pod.Status.ContainerStatuses[0].Started, false) {
+			return fmt.Errorf("there is no new replica that runs: %+v", pod)
+		}
+		return nil
+	})
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Second) { // five times as long as probes are apart
+		if pod := fresh(); pod == nil || ready(pod) {
+			t.Fatalf("a replica without a certificate is ready: its readiness probe does not ask for that: %+v", pod)
+		}
+	}
+	if now := w.pods(t); len(now) != len(before)+1 {
+		t.Errorf("%d replicas beside one that is not ready, want %d", len(now)-1, len(before))
+	}
 }
 
 // uninstallChart leaves the definition of policies, and them, as the chart says.
