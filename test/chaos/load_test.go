@@ -253,9 +253,9 @@ func (l *load) keep(r *request, text string) {
 }
 
 // brokenOff reports whether a failure is that a connection ended, or was not
-// taken.
+// taken. One that a client was about to use is said to have been idle.
 func brokenOff(text string) bool {
-	return slices.ContainsFunc([]string{"EOF", "connection reset", "broken pipe", "connection refused"}, func(sign string) bool {
+	return slices.ContainsFunc([]string{"EOF", "connection reset", "broken pipe", "connection refused", "server closed idle connection"}, func(sign string) bool {
 		return strings.Contains(text, sign)
 	})
 }
