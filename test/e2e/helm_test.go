@@ -100,11 +100,11 @@ func (w *world) testChartUpgrade(t *testing.T) {
 	l.stop()
 }
 
-// testUnready has a new replica wait for a certificate that nobody writes: it runs,
-// and is not called, so those before it stay.
+// testUnready has a new replica wait for a certificate with a name that nobody
+// asks for: it runs, and is not called, so those before it stay.
 func (w *world) testUnready(t *testing.T) {
 	before := w.pods(t)
-	w.helmDo(t, append([]string{"upgrade", "--set=manager.certificateSecret=ostiary-own-certificate"}, w.chart()...)...)
+	w.helmDo(t, append([]string{"upgrade", "--set=manager.webhookService=" + namespace + "/ostiary-elsewhere:443"}, w.chart()...)...)
 	fresh := func() *corev1.Pod {
 		for _, pod := range w.pods(t) {
 			if !slices.ContainsFunc(before, func(b corev1.Pod) bool { return b.Name == pod.Name }) {
@@ -122,7 +122,7 @@ func (w *world) testUnready(t *testing.T) {
 	})
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Second) { // five times as long as probes are apart
 		if pod := fresh(); pod == nil || ready(pod) {
-			t.Fatalf("a replica without a certificate is ready: its readiness probe does not ask for that: %+v", pod)
+			t.Fatalf("a replica without a certificate of its name is ready: its readiness probe does not ask for that: %+v", pod)
 		}
 	}
 	if now := w.pods(t); len(now) != len(before)+1 {

@@ -64,6 +64,7 @@ func needless() map[string]string {
 		"update secrets ostiary-backend-ca" + in:                              rotation,
 		"watch secrets ostiary-caller-token" + in:                             setting,
 		"watch secrets ostiary-caller-basic" + in:                             setting,
+		"watch secrets ostiary-own-certificate" + in:                          setting,
 		"get validatingwebhookconfigurations.admissionregistration.k8s.io":    unseen,
 		"get mutatingwebhookconfigurations.admissionregistration.k8s.io":      unseen,
 		"get namespaces":             "for a namespace that the cache has not seen yet: a matter of milliseconds",
