@@ -93,6 +93,9 @@ func run(ctx context.Context, o options.Options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
+	if err := r.keeper.Permitted(ctx); err != nil {
+		return err
+	}
 	// The server drains first; until it has, everything that it answers from
 	// goes on. But another replica may lead at once.
 	r.elector.Until = ctx.Done()

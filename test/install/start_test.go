@@ -11,7 +11,9 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -81,12 +83,21 @@ func testNoStart(t *testing.T, w *world) {
 }
 
 // testNoSecrets starts the manager as its own account, which may not create the
-// Secret of its CA. It waits for that, says so, and is not ready: who may lead may
-// be granted it at any time.
+// Secret of its CA. Without a certificate it ends at once. With one, it goes on: who
+// may lead may be granted it at any time.
 func testNoSecrets(t *testing.T, w *world) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, plane.WriteKubeconfig(file, "system:serviceaccount:"+namespace+":ostiary"))
 	w.withoutSecrets(t)
+	const want = "ostiary: there is no certificate in Secret ostiary-system/ostiary-serving, and Ostiary may not create Secrets: apply config/rbac first"
+	if got := w.startAlone(t, "--kubeconfig="+file); got != want {
+		t.Errorf("it ended with %q, want %q", got, want)
+	}
+	w.wantNone(t)
+
+	broken := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ostiary-serving"}}
+	must(t, w.Create(t.Context(), broken))
+	defer func() { must(t, w.Delete(context.Background(), broken)) }()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	must(t, err)
 	defer log.Close()

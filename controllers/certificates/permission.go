@@ -1,0 +1,37 @@
+package certificates
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// permissionTimeout bounds the questions of Permitted.
+const permissionTimeout = 10 * time.Second
+
+// Permitted is an error where nothing can be served: there is no certificate, and
+// Ostiary may not write one. Where there is one a replica serves it, whatever it
+// may not do besides. An API server that does not say is no error: whoever writes
+// hears of it.
+func (k *Keeper) Permitted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(quiet(ctx), permissionTimeout)
+	defer cancel()
+	o := k.options
+	review, err := k.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: o.Namespace, Verb: "create", Version: "v1", Resource: "secrets"},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil || review.Status.Allowed || review.Status.EvaluationError != "" {
+		return nil //nolint:nilerr // it is not known
+	}
+	_, err = k.client.CoreV1().Secrets(o.Namespace).Get(ctx, o.SecretNames.Serving, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return fmt.Errorf("there is no certificate in Secret %s/%s, and Ostiary may not create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
+	}
+	return nil
+}
