@@ -27,7 +27,7 @@ func (k *Keeper) Permitted(ctx context.Context) error {
 		},
 	}, metav1.CreateOptions{})
 	if err != nil || review.Status.Allowed || review.Status.EvaluationError != "" {
-		return nil //nolint:nilerr // it is not known
+		return nil // it is not known
 	}
 	_, err = k.client.CoreV1().Secrets(o.Namespace).Get(ctx, o.SecretNames.Serving, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
