@@ -362,8 +362,8 @@ func (p *Prober) find(phase registration.Phase, v Verdict, bundle []byte) time.D
 	return again
 }
 
-// tell writes an event, but not that what a leader tries for the first time works:
-// it worked for the leader before too, and nothing is written when another leads.
+// tell writes an event, but not of a leader's first proof: as a rule it worked for
+// the leader before too, and nothing is to be written because another leads.
 func (p *Prober) tell(phase registration.Phase, before, v Verdict) {
 	p.options.Log.Info("effective", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
 	if before.Reason == ReasonNotProven && v.Status == metav1.ConditionTrue {

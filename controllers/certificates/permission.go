@@ -27,11 +27,14 @@ func (k *Keeper) Permitted(ctx context.Context) error {
 		},
 	}, metav1.CreateOptions{})
 	if err != nil || review.Status.Allowed || review.Status.EvaluationError != "" {
-		return nil // it is not known
+		return nil // it may, or that is not known
 	}
 	_, err = k.client.CoreV1().Secrets(o.Namespace).Get(ctx, o.SecretNames.Serving, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	switch {
+	case apierrors.IsNotFound(err):
 		return fmt.Errorf("there is no certificate in Secret %s/%s, and Ostiary may not create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("it is not permitted to read Secret %s/%s, nor to create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
 	}
 	return nil
 }

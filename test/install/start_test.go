@@ -88,7 +88,14 @@ func testNoStart(t *testing.T, w *world) {
 func testNoSecrets(t *testing.T, w *world) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, plane.WriteKubeconfig(file, "system:serviceaccount:"+namespace+":ostiary"))
-	w.withoutSecrets(t)
+	t.Run("nor read them", func(t *testing.T) {
+		w.withoutSecrets(t, "create", "get")
+		const want = "ostiary: it is not permitted to read Secret ostiary-system/ostiary-serving, nor to create Secrets: apply config/rbac first"
+		if got := w.startAlone(t, "--kubeconfig="+file); got != want {
+			t.Errorf("it ended with %q, want %q", got, want)
+		}
+	})
+	w.withoutSecrets(t, "create")
 	const want = "ostiary: there is no certificate in Secret ostiary-system/ostiary-serving, and Ostiary may not create Secrets: apply config/rbac first"
 	if got := w.startAlone(t, "--kubeconfig="+file); got != want {
 		t.Errorf("it ended with %q, want %q", got, want)
@@ -119,18 +126,18 @@ func testNoSecrets(t *testing.T, w *world) {
 	w.wantNone(t)
 }
 
-// withoutSecrets takes the permission to create Secrets from Ostiary's account for
-// the length of the test.
-func (w *world) withoutSecrets(t *testing.T) {
+// withoutSecrets takes the rules about Secrets that begin with one of the verbs from
+// Ostiary's account for the length of the test.
+func (w *world) withoutSecrets(t *testing.T, verbs ...string) {
 	t.Helper()
 	var role rbacv1.Role
 	must(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "ostiary"}, &role))
 	before := slices.Clone(role.Rules)
 	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-		return r.Resources[0] == "secrets" && r.Verbs[0] == "create"
+		return r.Resources[0] == "secrets" && slices.Contains(verbs, r.Verbs[0])
 	})
-	if len(role.Rules) != len(before)-1 {
-		t.Fatal("the role has no rule of its own for creating Secrets")
+	if len(role.Rules) > len(before)-len(verbs) {
+		t.Fatalf("the role has no rules of their own for Secrets that begin with %q", verbs)
 	}
 	must(t, w.Update(t.Context(), &role))
 	t.Cleanup(func() {

@@ -97,10 +97,10 @@ func TestConfigurationEditedByHand(t *testing.T) {
 		})
 	}
 	t.Run("whoever keeps doing it is named", func(t *testing.T) {
-		await(t).Eventually(func() (string, error) {
+		await(t).Eventually(func() (metav1.Condition, error) {
 			p, err := c.policy(t.Context(), "edited")
-			return condition(p, v1alpha1.ConditionContested).Message, err
-		}).Should(And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))
+			return condition(p, v1alpha1.ConditionContested), err
+		}).Should(And(HaveField("Status", metav1.ConditionTrue), HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
 		c.awaitEvent(t, "edited", "Warning", "Overwritten")
 	})
 	after, err := c.secret(t, "ostiary-ca")
