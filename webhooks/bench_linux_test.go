@@ -116,7 +116,11 @@ func BenchmarkBesideFlood(b *testing.B) {
 		for _, anew := range []bool{false, true} {
 			kind := map[bool]string{false: "/kept", true: "/new"}[anew]
 			b.Run(name+kind, func(b *testing.B) {
-				s := start(b, Options{})
+				l, err := listen(b.Context(), "127.0.0.1:0")
+				if err != nil {
+					b.Fatal(err)
+				}
+				s := start(b, Options{Listener: l})
 				if flooded {
 					f := newFlood(b, s.address, "127.0.0.2", 10_000)
 					f.open(b, f.size, "")

@@ -99,12 +99,13 @@ func (r *running) client(tb testing.TB) *http.Client {
 // start serves with options, completed with what tests have in common, until the test ends.
 func start(tb testing.TB, o Options, change ...func(*Server)) *running {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	if o.Listener == nil {
+		var err error
+		if o.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	p := newPair(tb)
-	o.Listener = listener
 	o.GetCertificate = p.get
 	if o.Evaluator == nil {
 		o.Evaluator = allowAll()
@@ -123,7 +124,7 @@ func start(tb testing.TB, o Options, change ...func(*Server)) *running {
 		f(s)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Server: s, pair: p, address: listener.Addr().String(), stop: cancel, ended: make(chan error, 1)}
+	r := &running{Server: s, pair: p, address: o.Listener.Addr().String(), stop: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- s.Start(ctx); close(r.ended) }()
 	tb.Cleanup(func() {
 		cancel()

@@ -121,7 +121,12 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if s.options.Listener != nil {
 		return s.options.Listener, nil
 	}
-	return new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address)
+	return listen(ctx, s.options.Address)
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	config := net.ListenConfig{Control: deferAccept}
+	return config.Listen(ctx, "tcp", address)
 }
 
 // tlsConfig leaves out session tickets: API servers do not resume sessions, and every new connection shall verify
