@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,10 @@ const (
 	// workers write statuses at the same time: after a thousand policies have
 	// been applied there are a thousand to write.
 	workers = 8
+	// mending is how long what carried a policy may lack something before its status
+	// says so. What somebody edits is put right sooner; to tell of each edit and each
+	// repair would be two writes for every policy, which repairs would have to wait for.
+	mending = 2 * time.Second
 )
 
 // Reconciler keeps each policy's status equal to what is observed.
@@ -67,6 +72,7 @@ type Reconciler struct {
 	Gate Gate
 
 	written sync.Map // by UID: the status that was written last, which the cache may not show yet
+	missed  sync.Map // by name: since when a policy that was registered is found not to be
 }
 
 // written is a status with the version of the policy that holds it.
@@ -106,6 +112,7 @@ func request(name string) reconcile.Request {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var p v1alpha1.WebhookPolicy
 	if err := r.Client.Get(ctx, req.NamespacedName, &p); err != nil {
+		r.missed.Delete(req.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	outdated, quarantined := takeFinds(&p)
@@ -122,6 +129,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	want := observe(&p, state, beside, metav1.NewTime(r.Clock.Now()))
+	if wait := r.mended(&p, want); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	if equality.Semantic.DeepEqual(p.Status, want) {
 		return lookAgain(want), nil
 	}
@@ -131,6 +141,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.tell(&p, p.Status, want, beside.lack)
 	r.warn(&p, want)
 	return lookAgain(want), nil
+}
+
+// mended is how long to wait for what is registered to be put right before it is
+// told that it is not as it should be.
+func (r *Reconciler) mended(p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) time.Duration {
+	registered := find(want, v1alpha1.ConditionRegistered)
+	if !told(p) || registered.Status == metav1.ConditionTrue || registered.Reason != ReasonPending {
+		r.missed.Delete(p.Name)
+		return 0
+	}
+	now := r.Clock.Now()
+	since, _ := r.missed.LoadOrStore(p.Name, now)
+	return since.(time.Time).Add(mending).Sub(now)
 }
 
 // lookAgain is when nothing may tell of the next change: that a replica has gone

@@ -4,10 +4,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
@@ -64,5 +66,44 @@ func TestEvents(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestWaitsForRepairs follows a policy that is registered until somebody edits
+// what carries it.
+func TestWaitsForRepairs(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	r := &Reconciler{Clock: clock}
+	status := func(registered metav1.ConditionStatus, reason string, generation int64) v1alpha1.WebhookPolicyStatus {
+		return v1alpha1.WebhookPolicyStatus{Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionRegistered, Status: registered, Reason: reason, ObservedGeneration: generation},
+		}}
+	}
+	p := newPolicy()
+	p.Generation = 2
+	carried := status(metav1.ConditionTrue, ReasonRegistered, 2)
+	edited := status(metav1.ConditionFalse, ReasonPending, 2)
+	for _, step := range []struct {
+		name      string
+		after     time.Duration // the step before
+		have, see v1alpha1.WebhookPolicyStatus
+		want      time.Duration
+	}{
+		{"as it should be", 0, carried, carried, 0},
+		{"edited", time.Second, carried, edited, mending},
+		{"still edited", time.Second, carried, edited, mending - time.Second},
+		{"put right", 500 * time.Millisecond, carried, carried, 0},
+		{"edited again", 500 * time.Millisecond, carried, edited, mending},
+		{"edited for long", mending, carried, edited, 0},
+		{"edited, which is told", time.Second, edited, edited, 0},
+		{"edited a third time", time.Second, carried, edited, mending},
+		{"refused", 0, carried, status(metav1.ConditionFalse, ReasonRefused, 2), 0},
+		{"of a generation that has not been registered yet", 0, status(metav1.ConditionTrue, ReasonRegistered, 1), edited, 0},
+	} {
+		clock.SetTime(clock.Now().Add(step.after))
+		p.Status = step.have
+		if got := r.mended(p, step.see); got != step.want {
+			t.Errorf("%s: waits for %s, want %s", step.name, got, step.want)
+		}
 	}
 }
