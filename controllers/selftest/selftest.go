@@ -4,7 +4,6 @@ package selftest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -85,7 +84,7 @@ func await(ctx context.Context, c client.Client, id string, want bool) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(errors.New("the time is up"), context.Cause(ctx))
+			return fmt.Errorf("the time is up: %w", context.Cause(ctx))
 		case <-time.After(every):
 		}
 	}

@@ -228,18 +228,22 @@ func bundlesEmptied(r *run) {
 	from := r.mark()
 	var edits []edit
 	var together []time.Duration
-	inside := 0
+	var spoilt [][2]time.Time // from when to when requests may fail
 	for i := range r.size.of(10, 300) {
 		began := time.Now()
 		edits = append(edits, r.spoil(values[i%len(values)])...)
 		together = append(together, await(r.T, "the bundles to be mended", func() error { return r.steady(r.Context()) }))
 		// API servers hear of it a moment later.
 		pause(r.T, 300*time.Millisecond)
-		inside += r.load.failedBetween(began.Add(-100*time.Millisecond), time.Now())
+		spoilt = append(spoilt, [2]time.Time{began.Add(-100 * time.Millisecond), time.Now()})
 		// Whoever comes back within half a second of a repair is backed off from.
 		pause(r.T, max(400*time.Millisecond, time.Until(began.Add(time.Second))))
 	}
-	outside := r.load.failures() - inside
+	pause(r.T, time.Second) // for those that are under way
+	outside := r.load.failures()
+	for _, times := range spoilt {
+		outside -= r.load.failedBetween(times[0], times[1])
+	}
 	if outside > 0 {
 		r.problem("%d requests failed while all bundles were right", outside)
 	}
