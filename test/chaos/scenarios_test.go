@@ -28,6 +28,7 @@ func scenarios() []scenario {
 		{name: "replicas-killed", points: "18", run: replicasKilled},
 		{name: "replica-partitioned", points: "19", run: replicaPartitioned},
 		{name: "connections-reset", points: "19", run: connectionsReset},
+		{name: "slow-backend", points: "20", run: slowBackend},
 		{name: "throttled", points: "21", run: throttled},
 		{name: "large-objects", points: "23", run: largeObjects},
 		{name: "slow-clients", points: "25", run: slowClients},

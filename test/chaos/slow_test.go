@@ -1,0 +1,141 @@
+package chaos
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+const (
+	slowPlace   = "chaos-slow"
+	slowTimeout = 3 * time.Second
+	// slowRate is how many requests a second wait for the slow policy.
+	slowRate = 20
+	// unanswered is what they get, whose images nobody has allowed.
+	unanswered = "denied the request"
+)
+
+// slowBackend has a policy that takes 10 seconds for each request, if it is let:
+// it asks a backend about images. Who waits for it is answered when the time is
+// over, and nobody else notices.
+func slowBackend(r *run) {
+	r.limits.quiet = true
+	r.makeSlow(r.hanging())
+	var callers []client.Client
+	for i := range apiServers {
+		config := r.plane.Config(i)
+		config.QPS, config.Timeout, config.WarningHandler = -1, requestTimeout, rest.NoWarnings{}
+		c, err := client.New(config, client.Options{Scheme: r.admin().Scheme()})
+		must(r.T, err)
+		callers = append(callers, c)
+		await(r.T, "the slow policy", func() error {
+			if _, err := creates(r.Context(), c, "probe"); err == nil || !strings.Contains(err.Error(), unanswered) {
+				return fmt.Errorf("it does not refuse: %w", err)
+			}
+			return nil
+		})
+	}
+	period := time.Duration(r.size.of(10, 60)) * time.Second
+	mark := time.Now()
+	pause(r.T, period)
+	before := r.load.p99Since(mark)
+	mark = time.Now()
+	longest, wrong := r.wait(callers, period)
+	during := r.load.p99Since(mark)
+	must(r.T, r.admin().Delete(r.Context(), slowPolicy()))
+	if wrong != "" {
+		r.problem("a request for the slow policy was not refused: %s", wrong)
+	}
+	r.within("a request for the slow policy", longest, slowTimeout+100*time.Millisecond)
+	r.within("the p99 of the others", during, before+5*time.Millisecond)
+	r.note("requests for it answered within %s, p99 of the others %s before and %s meanwhile", longest.Round(time.Millisecond), before.Round(time.Millisecond), during.Round(time.Millisecond))
+}
+
+// wait sends requests for the slow policy for some time, and returns the longest
+// that one took, and an answer that was wrong.
+func (r *run) wait(callers []client.Client, period time.Duration) (longest time.Duration, wrong string) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for i := range int(period.Seconds()) * slowRate {
+		group.Go(func() {
+			took, err := creates(r.Context(), callers[i%len(callers)], fmt.Sprintf("image-%d", i))
+			mu.Lock()
+			defer mu.Unlock()
+			if longest = max(longest, took); err == nil || !strings.Contains(err.Error(), unanswered) {
+				wrong = fmt.Sprint(err)
+			}
+		})
+		time.Sleep(time.Second / slowRate)
+	}
+	group.Wait()
+	return longest, wrong
+}
+
+// creates asks for a Pod, and tells how long the answer took.
+func creates(ctx context.Context, c client.Client, image string) (time.Duration, error) {
+	began := time.Now()
+	err := c.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: slowPlace, Name: "p"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}},
+	}, client.DryRunAll)
+	return time.Since(began), err
+}
+
+// hanging is a backend that takes 10 seconds for an answer.
+func (r *run) hanging() *httptest.Server {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case <-req.Context().Done():
+		case <-time.After(10 * time.Second):
+		}
+	}))
+	r.Cleanup(s.Close)
+	return s
+}
+
+// makeSlow applies the slow policy, and what it needs.
+func (r *run) makeSlow(backend *httptest.Server) {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: backend.Certificate().Raw})
+	kubeconfig := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: %q, certificate-authority-data: %s}}]}",
+		backend.URL, base64.StdEncoding.EncodeToString(ca))
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: slowPlace}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: slowPlace, Name: "default"}}, // Pods have to have one
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "ostiary-image-policy"}, StringData: map[string]string{"kubeconfig": kubeconfig}},
+		slowPolicy(),
+	} {
+		must(r.T, r.admin().Create(r.Context(), o))
+	}
+}
+
+func slowPolicy() *v1alpha1.WebhookPolicy {
+	return &v1alpha1.WebhookPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: slowPlace},
+		Spec: v1alpha1.WebhookPolicySpec{
+			TimeoutSeconds: ptr.To(int32(slowTimeout.Seconds())),
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: slowPlace}},
+			},
+			Plugin: &v1alpha1.Plugin{
+				Name:   v1alpha1.PluginImagePolicyWebhook,
+				Config: &runtime.RawExtension{Raw: []byte(`{"imagePolicy":{"kubeConfigSecret":{"name":"ostiary-image-policy"}}}`)},
+			},
+		},
+	}
+}
