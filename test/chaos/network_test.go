@@ -2,12 +2,9 @@ package chaos
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -26,59 +23,6 @@ func connectionsReset(r *run) {
 	}
 	r.awaitAll(r.T)
 	r.note("%d resets", n)
-}
-
-// slowClients opens 10,000 connections that say nothing, from addresses of their
-// own, beside the load. Honest callers must not notice.
-func slowClients(r *run) {
-	r.limits.quiet = true
-	pause(r.T, time.Duration(r.size.of(10, 30))*time.Second)
-	before := r.load.p99()
-	mark := time.Now()
-	done := make(chan struct{})
-	var group sync.WaitGroup
-	for i := range 10_000 {
-		m := r.all()[i%replicas]
-		group.Go(func() { idle(m.webhook, done) })
-	}
-	pause(r.T, time.Duration(r.size.of(15, 60))*time.Second)
-	var files []string
-	for _, m := range r.all() {
-		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.running.PID()))
-		must(r.T, err)
-		files = append(files, strconv.Itoa(len(entries)))
-	}
-	during := r.load.p99Since(mark)
-	close(done)
-	group.Wait()
-	r.note("p99 %s before and %s meanwhile, open files %s", before.Round(time.Millisecond), during.Round(time.Millisecond), strings.Join(files, ", "))
-	r.within("the p99 meanwhile", during, 2*before+10*time.Millisecond)
-}
-
-// idle keeps a silent connection open, anew whenever it is closed.
-func idle(address string, done <-chan struct{}) {
-	source := &net.TCPAddr{IP: net.IPv4(127, 100, byte(rand.IntN(256)), byte(1+rand.IntN(254)))}
-	dialer := net.Dialer{Timeout: 5 * time.Second, LocalAddr: source}
-	for {
-		c, err := dialer.Dial("tcp", address)
-		if err == nil {
-			closed := make(chan struct{})
-			go func() {
-				defer close(closed)
-				_, _ = c.Read(make([]byte, 1))
-			}()
-			select {
-			case <-done:
-			case <-closed:
-			}
-			_ = c.Close()
-		}
-		select {
-		case <-done:
-			return
-		case <-time.After(time.Second):
-		}
-	}
 }
 
 // throttled gives every replica a twentieth of a CPU, as a limit of 50m does.

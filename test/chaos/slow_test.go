@@ -2,11 +2,16 @@ package chaos
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +35,96 @@ const (
 	// unanswered is what they get, whose images nobody has allowed.
 	unanswered = "denied the request"
 )
+
+// slowClients opens connections from addresses of their own, beside the load:
+// 10,000 that say nothing, 3,000 that say nothing after the handshake, and 300 that
+// send a request byte by byte (slowloris). Whenever one is closed another takes
+// its place. Honest callers must not notice.
+func slowClients(r *run) {
+	r.limits.quiet = true
+	period := time.Duration(r.size.of(15, 60)) * time.Second
+	pause(r.T, 5*time.Second)
+	mark := time.Now()
+	pause(r.T, period)
+	before := r.load.p99Since(mark)
+	mark = time.Now()
+	ctx, end := context.WithCancel(r.Context())
+	var group sync.WaitGroup
+	const each = 133
+	for i := range 100 * each {
+		talk := silent
+		switch n := i % each; {
+		case n < 3:
+			talk = dribbling
+		case n < 33:
+			talk = shaken
+		}
+		m := r.all()[i%replicas]
+		group.Go(func() { hold(ctx, m.webhook, talk) })
+		if i%each == 0 {
+			pause(r.T, period/2/100)
+		}
+	}
+	pause(r.T, period)
+	var files []string
+	for _, m := range r.all() {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.running.PID()))
+		must(r.T, err)
+		files = append(files, strconv.Itoa(len(entries)))
+	}
+	during := r.load.p99Since(mark)
+	end()
+	group.Wait()
+	r.note("p99 %s before and %s meanwhile, open files %s", before.Round(time.Millisecond), during.Round(time.Millisecond), strings.Join(files, ", "))
+	r.within("the p99 meanwhile", during, 2*before+10*time.Millisecond)
+}
+
+// hold keeps a connection, anew whenever it is closed.
+func hold(ctx context.Context, address string, talk func(context.Context, net.Conn)) {
+	source := &net.TCPAddr{IP: net.IPv4(127, 100, byte(rand.IntN(256)), byte(1+rand.IntN(254)))}
+	dialer := net.Dialer{Timeout: 5 * time.Second, LocalAddr: source}
+	for ctx.Err() == nil {
+		if c, err := dialer.DialContext(ctx, "tcp", address); err == nil {
+			ended := context.AfterFunc(ctx, func() { _ = c.Close() })
+			talk(ctx, c)
+			ended()
+			_ = c.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// silent waits for the end of a connection.
+func silent(_ context.Context, c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
+
+// shaken is silent after the handshake.
+func shaken(ctx context.Context, c net.Conn) {
+	if out := shake(ctx, c); out != nil {
+		silent(ctx, out)
+	}
+}
+
+// dribbling sends a byte a second.
+func dribbling(ctx context.Context, c net.Conn) {
+	out := shake(ctx, c)
+	for out != nil && ctx.Err() == nil {
+		if _, err := out.Write([]byte("x")); err != nil {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func shake(ctx context.Context, c net.Conn) net.Conn {
+	out := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}) // nothing secret is sent
+	if out.HandshakeContext(ctx) != nil {
+		return nil
+	}
+	return out
+}
 
 // slowBackend has a policy that takes 10 seconds for each request, if it is let:
 // it asks a backend about images. Who waits for it is answered when the time is
