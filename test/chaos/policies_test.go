@@ -92,13 +92,21 @@ func (w *world) configs(ctx context.Context) ([]registration.Configuration, erro
 	return out, nil
 }
 
-// awaitEnforced waits until both API servers refuse what is bad everywhere.
+// awaitEnforced waits until every policy fails closed, which follows the proof
+// that replicas are reached, and both API servers refuse what is bad everywhere.
 func (w *world) awaitEnforced(t *testing.T) {
 	t.Helper()
-	await(t, "50 configurations", func() error {
+	await(t, "50 configurations that fail closed", func() error {
 		configs, err := w.configs(t.Context())
 		if err == nil && len(configs) < configurations {
 			err = fmt.Errorf("there are %d", len(configs))
+		}
+		for _, c := range configs {
+			for _, hook := range registration.Webhooks(c) {
+				if *hook.FailurePolicy != admissionregistrationv1.Fail {
+					err = fmt.Errorf("configuration %s has yet to fail closed", c.GetName())
+				}
+			}
 		}
 		return err
 	})
