@@ -186,7 +186,7 @@ func (r *run) reborn(limit time.Duration, meanwhile func()) {
 	r.awaitAll(r.T)
 	well := time.Now()
 	r.note("first answer %s after a replica is started", answered.Round(100*time.Millisecond))
-	pause(r.T, 6*time.Second) // a webhook may take 5 to fail
+	pause(r.T, 6*time.Second)                                                // a webhook may take 5 to fail
 	r.limits.failed += r.load.failedBetween(began.Add(-5*time.Second), well) // those under way at the kill, too
 }
 
