@@ -287,6 +287,7 @@ func (r *run) unexplained() []string {
 			out = append(out, q.said)
 		}
 	}
+	slices.Reverse(out) // what fails before everything is well again is in order most of the time
 	return append(out, rest...)
 }
 
@@ -364,6 +365,9 @@ func (w *world) reset(t *testing.T, program string, flags []string) {
 // TestMain exists for the flags to be parsed before anything runs, and for
 // clients to be silent.
 func TestMain(m *testing.M) {
+	if os.Getenv(floodVariable) != "" {
+		os.Exit(flood())
+	}
 	flag.Parse()
 	log.SetLogger(logr.Discard())
 	os.Exit(m.Run())
