@@ -293,6 +293,20 @@ func (l *load) failedBetween(from, to time.Time) int {
 	return n
 }
 
+// failedOutside counts those that failed and were under way in none of these times.
+func (l *load) failedOutside(times [][2]time.Time) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, r := range l.done {
+		inside := func(t [2]time.Time) bool { return r.answered.After(t[0]) && r.sent.Before(t[1]) }
+		if r.outcome == failed && !slices.ContainsFunc(times, inside) {
+			n++
+		}
+	}
+	return n
+}
+
 // p99 is that of all requests.
 func (l *load) p99() time.Duration { return l.p99Since(time.Time{}) }
 

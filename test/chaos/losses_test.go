@@ -235,15 +235,12 @@ func bundlesEmptied(r *run) {
 		together = append(together, await(r.T, "the bundles to be mended", func() error { return r.steady(r.Context()) }))
 		// API servers hear of it a moment later.
 		pause(r.T, 300*time.Millisecond)
-		spoilt = append(spoilt, [2]time.Time{began.Add(-100 * time.Millisecond), time.Now()})
+		spoilt = append(spoilt, [2]time.Time{began, time.Now()})
 		// Whoever comes back within half a second of a repair is backed off from.
 		pause(r.T, max(400*time.Millisecond, time.Until(began.Add(time.Second))))
 	}
 	pause(r.T, time.Second) // for those that are under way
-	outside := r.load.failures()
-	for _, times := range spoilt {
-		outside -= r.load.failedBetween(times[0], times[1])
-	}
+	outside := r.load.failedOutside(spoilt)
 	if outside > 0 {
 		r.problem("%d requests failed while all bundles were right", outside)
 	}
