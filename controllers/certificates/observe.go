@@ -28,24 +28,19 @@ func (k *Keeper) observe(ctx context.Context, f found) (pki.Observed, error) {
 		Clocks:  o.clocks(),
 		Request: request(f.ca),
 		Offer:   f.offer,
-		Memory:  pki.State{CA: k.remember(f.state.CA), Serving: k.watcher.holds().Serving},
+		Memory:  pki.State{CA: k.memory, Serving: k.watcher.holds().Serving},
 	}
 	published, err := o.Published(ctx)
 	if err != nil {
 		return pki.Observed{}, fmt.Errorf("looking at what is published: %w", err)
 	}
 	seen.Published = k.compare(published, f.state.Serving.Bundle.PEM())
+	// What is stored is taken over, unless that is not what can have become of what
+	// was there before.
+	k.memory = f.state.Remembered(seen)
+	seen.Memory.CA = k.memory
 	seen.Replicas, err = k.replicas(ctx)
 	return seen, err
-}
-
-// remember takes over what is stored, unless that is not what can have become
-// of what was there before.
-func (k *Keeper) remember(stored pki.Authority) pki.Authority {
-	if !stored.Pair.IsZero() && stored.Follows(k.memory) {
-		k.memory = stored
-	}
-	return k.memory
 }
 
 func (k *Keeper) compare(published Published, stored []byte) pki.Publication {

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -185,13 +186,9 @@ func (m *model) observe(i int) Observed {
 		Clocks:  Clocks{Local: m.now.Add(l.skew), Server: m.now.Add(time.Duration(m.r.IntN(3)-1) * time.Minute)},
 		Request: m.request,
 	}
-	if !s.CA.Pair.IsZero() && s.CA.Follows(l.memory) {
-		l.memory = s.CA
-	}
 	if l.foreign {
 		o.Offer = &m.source.offer
 	}
-	o.Memory = State{CA: l.memory, Serving: m.replicas[i].held.Serving}
 	o.Published.Current = true
 	for _, c := range m.configs {
 		v := c[len(c)-1]
@@ -208,6 +205,9 @@ func (m *model) observe(i int) Observed {
 	if o.Published.Current {
 		o.Published.For = m.now.Sub(l.since)
 	}
+	o.Memory = State{CA: l.memory, Serving: m.replicas[i].held.Serving}
+	l.memory = s.Remembered(o)
+	o.Memory.CA = l.memory
 	for j := range m.replicas {
 		if m.replicas[j].leased {
 			o.Replicas = append(o.Replicas, Replica{Name: fmt.Sprint(j), Epoch: m.replicas[j].reported})
@@ -440,13 +440,17 @@ func (m *model) others(i int) bool {
 }
 
 // restorable reports whether a leaf that nobody can make again is not lost: it is
-// stored, or whoever leads next can put it back. Without it, and without the
-// memory of a leader, nobody knows what it is verified with.
+// stored, or whoever leads next can put it back, because no replica has a later
+// one. Without it, and without the memory of a leader, nobody knows what it is
+// verified with.
 func (m *model) restorable(stored bool) bool {
 	if stored {
 		return !m.servingGone && !m.stored.Serving.Pair.IsZero()
 	}
-	return !slices.ContainsFunc(m.replicas[:modelLeaders], func(r modelReplica) bool { return r.held.Presented().IsZero() })
+	latest := slices.MaxFunc(m.replicas[:], func(a, b modelReplica) int { return cmp.Compare(a.held.Serving.Epoch, b.held.Serving.Epoch) }).held.Serving.Epoch
+	return !slices.ContainsFunc(m.replicas[:modelLeaders], func(r modelReplica) bool {
+		return r.held.Presented().IsZero() || r.held.Serving.Epoch < latest
+	})
 }
 
 // check states what holds in every reachable state.

@@ -79,7 +79,7 @@ func (s State) caProblem(o Observed, names Names) error {
 		return err
 	}
 	switch {
-	case !s.CA.Follows(o.Memory.CA):
+	case !s.succeeds(o):
 		return errors.New("the CA is not the one that was there before")
 	case s.CA.Epoch < o.epoch(s) && !s.known(o):
 		return errors.New("the CA is older than what is served or published: it was restored from a copy")
@@ -338,20 +338,39 @@ func (s State) stillNeeded(o Observed) *x509.Certificate {
 	}
 	// Replicas present something that is not at hand. While a new CA gets known
 	// that is of the old one; a bridge makes the old one do for both.
-	before := func(c *x509.Certificate) bool {
-		return sameCertificate(c, s.CA.Previous) || sameCertificate(c, o.Memory.CA.Previous)
-	}
-	byAge := func(a, b *x509.Certificate) int {
-		switch age := a.NotBefore.Compare(b.NotBefore); {
-		case age != 0 || before(a) == before(b):
-			return age
-		case before(a):
-			return -1 // of two that were made in the same second
-		}
-		return 1
-	}
 	if o.anyServesBefore(max(s.Serving.TrustEpoch, o.Published.Epoch)) {
-		return slices.MinFunc(roots, byAge)
+		return oldest(roots, s.CA, o.Memory.CA)
 	}
-	return slices.MaxFunc(roots, byAge)
+	return newest(roots, s.CA, o.Memory.CA)
+}
+
+// oldest is the first of the roots. Who follows whom is believed before dates,
+// which are of clocks that can have been wrong.
+func oldest(roots []*x509.Certificate, known ...Authority) *x509.Certificate {
+	followers := func(root *x509.Certificate) bool {
+		return slices.ContainsFunc(known, func(a Authority) bool {
+			return a.Previous != nil && slices.ContainsFunc(roots, a.Previous.Equal) && sameCertificate(a.Pair.Certificate(), root)
+		})
+	}
+	return slices.MinFunc(unless(roots, followers), byDate)
+}
+
+// newest is the last of them.
+func newest(roots []*x509.Certificate, known ...Authority) *x509.Certificate {
+	followed := func(root *x509.Certificate) bool {
+		return slices.ContainsFunc(known, func(a Authority) bool {
+			return sameCertificate(a.Previous, root) && !a.Pair.IsZero() && slices.ContainsFunc(roots, a.Pair.Certificate().Equal)
+		})
+	}
+	return slices.MaxFunc(unless(roots, followed), byDate)
+}
+
+func byDate(a, b *x509.Certificate) int { return a.NotBefore.Compare(b.NotBefore) }
+
+// unless leaves out what is so, or nothing where all of them are.
+func unless(roots []*x509.Certificate, so func(*x509.Certificate) bool) []*x509.Certificate {
+	if left := slices.DeleteFunc(slices.Clone(roots), so); len(left) > 0 {
+		return left
+	}
+	return roots
 }

@@ -163,6 +163,38 @@ func (a Authority) Follows(remembered Authority) bool {
 	return sameCertificate(a.Previous, remembered.Previous) || a.Previous == nil && !a.Settled.IsZero()
 }
 
+// Remembered is the authority that a process remembers once it has seen what is
+// stored.
+func (s State) Remembered(o Observed) Authority {
+	if !s.CA.Pair.IsZero() && s.succeeds(o) {
+		return s.CA
+	}
+	return o.Memory.CA
+}
+
+// succeeds reports whether the stored authority may take the place of the one
+// that is remembered. Two leaders that lost the same copy can have made one each:
+// then it is the one that is in use, so that both agree.
+func (s State) succeeds(o Observed) bool {
+	remembered := o.Memory.CA
+	if s.CA.Follows(remembered) {
+		return true
+	}
+	return s.CA.Epoch == remembered.Epoch && !s.CA.Pair.IsZero() && o.use(s, s.CA) > o.use(s, remembered)
+}
+
+// use is how far the trust in an authority has come.
+func (o Observed) use(s State, a Authority) int {
+	root, use := a.Pair.Certificate(), 0
+	if slices.ContainsFunc(o.Published.Roots, root.Equal) {
+		use += 2
+	}
+	if slices.ContainsFunc(s.Serving.Bundle.roots, root.Equal) {
+		use++
+	}
+	return use
+}
+
 func sameCertificate(a, b *x509.Certificate) bool {
 	if a == nil || b == nil {
 		return a == b
