@@ -9,6 +9,11 @@ FUZZTIME = 30s
 N = 2000
 SCENARIO = all
 
+# The image's flags, for the tests and the linter too, so that each package is compiled
+# once; the race detector alone needs cgo.
+export CGO_ENABLED = 0
+export GOFLAGS := $(GOFLAGS) -trimpath
+
 # Tools are built once for each content of hack/tools/go.mod and version of Go.
 tools := bin/tools/$(shell { go env GOVERSION; cat hack/tools/go.mod hack/tools/go.sum; } | cksum | cut -d' ' -f1)
 CONTROLLER_GEN := $(tools)/controller-gen
@@ -21,12 +26,11 @@ HELM := bin/helm/$(shell { go env GOVERSION; cat hack/helm/go.mod hack/helm/go.s
 help: ## List the targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
-##@ Build and run --allow-parallel-runners
+##@ Build and run
 
 .PHONY: build
 build: ## Build the manager, bin/ostiary
 	@echo "Building bin/ostiary"
-	@# With the same flags as the tests, so that each package is compiled once. The image is built by the Dockerfile.
 	@go build -ldflags "-X main.version=$(VERSION)" -o bin/ostiary .
 
 .PHONY: image
@@ -81,7 +85,7 @@ checks-image:
 	@cd hack/image && go run . -package ./test/e2e/checks -program checks -name ostiary.dev/checks:1 -out ../../dist/checks.tar >/dev/null
 
 # What the end-to-end tests use, wherever they run.
-e2e = E2E_KUBECTL=$(CURDIR)/bin/k8s/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE)
+e2e = E2E_KUBECTL=$(CURDIR)/bin/k8s/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE) E2E_GOTESTSUM=$(CURDIR)/$(GOTESTSUM)
 
 .PHONY: e2e-build
 # The node last: who builds programs of Kubernetes makes others wait who ask for some.
@@ -90,7 +94,7 @@ e2e-build: image checks-image $(HELM) node
 .PHONY: e2e
 # The image of the documents, whose commands are typed.
 e2e: IMAGE = ghcr.io/ostiary/ostiary:dev
-e2e: e2e-build install-yaml ## Install, work hard and uninstall on a real node of this machine (Debian, root)
+e2e: e2e-build install-yaml $(GOTESTSUM) ## Install, work hard and uninstall on a real node of this machine (Debian, root)
 	@$(e2e) hack/e2e.sh
 
 .PHONY: e2e-here
@@ -101,6 +105,7 @@ e2e-here: kubernetes install-yaml $(HELM) ## The same on the cluster of KUBECONF
 
 random := ./internal/pki ./internal/policy ./internal/registration
 gotestsum = $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --
+race = CGO_ENABLED=1 $(gotestsum) -race
 
 .PHONY: test
 test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with the race detector and a real API server
@@ -110,12 +115,9 @@ test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with the race detect
 	@cd test/certmanager && $(CURDIR)/$(GOTESTSUM) --format pkgname -- -mod=mod
 	@# The race detector makes these ten times slower, and they draw thousands of cases of what shares nothing: it gets the tests that end in Concurrently.
 	@$(gotestsum) -timeout 30m $(random)
-	@$(gotestsum) -race -run 'Concurrently$$' ./internal/policy
-	@# What is in test/ starts processes and talks to them: the race detector has nothing to look at there. The package
-	@# that takes longest begins first; all others find their place beside it.
-	@$(gotestsum) -race -p 1 -timeout 30m $$(go list ./... | grep -vxF "$$(go list $(random) ./test/...)") & others=$$!; \
-		$(gotestsum) -timeout 30m ./test/integration ./test/...; processes=$$?; \
-		wait $$others && exit $$processes
+	@$(race) -run 'Concurrently$$' ./internal/policy
+	@# The package that takes longest begins first, beside all others.
+	@$(race) -timeout 30m ./test/integration $$(go list ./... | grep -vxF "$$(go list $(random))")
 
 .PHONY: conformance
 conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run
@@ -133,6 +135,10 @@ conformance-plugins: kubernetes ## Compare plugins with the native ones, with N 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: fuzz-build
+fuzz-build:
+	@hack/fuzz.sh build
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
@@ -193,9 +199,9 @@ $(KUSTOMIZE): package = sigs.k8s.io/kustomize/kustomize/v5
 
 $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(GOTESTSUM) $(KUSTOMIZE):
 	@echo "Building $(@F) (once; golangci-lint takes a minute or two)"
-	@cd hack/tools && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ $(package)
+	@cd hack/tools && go build -o $(CURDIR)/$@ $(package)
 
 # A module of its own: Helm's versions are not those of the other tools.
 $(HELM):
 	@echo "Building helm (once; a minute or two)"
-	@cd hack/helm && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
+	@cd hack/helm && go build -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm

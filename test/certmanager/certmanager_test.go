@@ -95,11 +95,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c.kubectl("", "wait", "--for=condition=Established", "--timeout=60s", "crd/webhookpolicies."+v1alpha1.GroupName)
 	c.program = filepath.Join(t.TempDir(), "ostiary")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", c.program, ".")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the manager: %v: %s", err, out)
-	}
+	c.must(controlplane.BuildManager(t.Context(), "../..", c.program))
 	c.address, err = balancer.Listen("127.0.0.1:0", balancer.RoundRobin)
 	c.must(err)
 	t.Cleanup(c.address.Close)

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/ostiary/ostiary/test/controlplane"
 )
 
 // Flags of this test, see `make conformance`.
@@ -48,10 +49,8 @@ func withSuite(use func()) (err error) {
 	path := *program
 	if path == "" {
 		path = filepath.Join(dir, "ostiary")
-		build := exec.CommandContext(ctx, "go", "build", "-o", path, ".")
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building the manager: %w\n%s", err, out)
+		if err := controlplane.BuildManager(ctx, root, path); err != nil {
+			return err
 		}
 	}
 	log := io.Discard

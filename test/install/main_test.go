@@ -56,9 +56,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{program: filepath.Join(t.TempDir(), "ostiary"), webhook: freeAddress(t)}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", w.program, root).CombinedOutput(); err != nil {
-		t.Fatalf("building the manager: %v\n%s", err, out)
-	}
+	must(t, controlplane.BuildManager(t.Context(), root, w.program))
 	scheme := clientgoscheme.Scheme
 	must(t, v1alpha1.AddToScheme(scheme))
 	var err error

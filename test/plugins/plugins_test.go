@@ -527,10 +527,8 @@ func (s *side) apply(t *testing.T, specs map[string]map[string]any) {
 func build(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ostiary")
-	command := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
-	command.Dir = root
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("building the manager: %v\n%s", err, out)
+	if err := controlplane.BuildManager(t.Context(), root, path); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
