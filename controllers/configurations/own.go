@@ -37,7 +37,7 @@ func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 	}
 	got, err := r.apply(ctx, want)
 	if err == nil {
-		r.remember(want, got)
+		r.remember(have, want, got)
 	}
 	return err
 }

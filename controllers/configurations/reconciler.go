@@ -59,6 +59,10 @@ type Reconciler struct {
 	written map[key]registration.Configuration
 	// applied is what this replica asked for last.
 	applied map[key]registration.Configuration
+	// wrote is when that was.
+	wrote map[key]time.Time
+	// overtaken is what API servers may not have heard of, and since when.
+	overtaken map[key]time.Time
 	// asked are conditions that the API server is known to take.
 	asked map[string]struct{}
 }
@@ -104,8 +108,7 @@ func NewRefusedConditions(registry prometheus.Registerer) prometheus.Gauge {
 // Controller makes a controller for one term of leadership.
 func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (controller.Controller, error) {
 	term := *r
-	term.written, term.applied = map[key]registration.Configuration{}, map[key]registration.Configuration{}
-	term.asked = map[string]struct{}{}
+	term.begin()
 	c, err := controller.NewUnmanaged("configurations", controller.Options{
 		Reconciler:         &term,
 		Logger:             log,
@@ -136,6 +139,13 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 		}
 	}
 	return c, nil
+}
+
+// begin forgets what was before a term of leadership.
+func (r *Reconciler) begin() {
+	r.written, r.applied = map[key]registration.Configuration{}, map[key]registration.Configuration{}
+	r.wrote, r.overtaken = map[key]time.Time{}, map[key]time.Time{}
+	r.asked = map[string]struct{}{}
 }
 
 // Reconcile applies the plan.
@@ -173,6 +183,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	r.count(plan)
 	// Last, so that no policy waits for it.
 	if err := r.reconcileOwn(ctx, p); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.announce(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: r.settle(p)}, nil

@@ -40,7 +40,7 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 	for i, want := range ready {
 		switch {
 		case errs[i] == nil:
-			r.remember(want, got[i])
+			r.remember(p.observed[keyOf(want)], want, got[i])
 		case isRefusal(errs[i]):
 			p.refuse(want, errs[i])
 		default:
@@ -53,8 +53,9 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 	return nil
 }
 
-// remember notes what was asked for and what has become of it.
-func (r *Reconciler) remember(want, got registration.Configuration) {
+// remember notes what there was, what was asked for and what has become of it.
+func (r *Reconciler) remember(had, want, got registration.Configuration) {
+	r.overtake(keyOf(want), r.again(want) || registration.Distrusts(had, want), r.Clock.Now())
 	r.applied[keyOf(want)], r.written[keyOf(want)] = want, got
 }
 
@@ -69,9 +70,9 @@ func (r *Reconciler) apply(ctx context.Context, want registration.Configuration)
 	if err != nil {
 		return nil, err
 	}
-	got := registration.NewConfiguration(registration.PhaseOf(want))
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, got); err != nil {
-		return nil, fmt.Errorf("reading back configuration %s: %w", want.GetName(), err)
+	got, err := typed(u, registration.PhaseOf(want))
+	if err != nil {
+		return nil, err
 	}
 	logr.FromContextOrDiscard(ctx).Info("applied configuration", "configuration", want.GetName(), "members", len(registration.Members(want)))
 	if !registration.Carries(got, want) {
@@ -81,6 +82,14 @@ func (r *Reconciler) apply(ctx context.Context, want registration.Configuration)
 	}
 	if repair {
 		r.Contests.repaired(keyOf(want), now)
+	}
+	return got, nil
+}
+
+func typed(u *unstructured.Unstructured, phase registration.Phase) (registration.Configuration, error) {
+	got := registration.NewConfiguration(phase)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, got); err != nil {
+		return nil, fmt.Errorf("reading back configuration %s: %w", u.GetName(), err)
 	}
 	return got, nil
 }
@@ -128,8 +137,15 @@ func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting configuration %s: %w", ref.Name, err)
 	}
-	delete(r.written, key{ref.Phase, ref.Name})
-	delete(r.applied, key{ref.Phase, ref.Name})
+	r.forget(key{ref.Phase, ref.Name})
 	logr.FromContextOrDiscard(ctx).Info("deleted configuration", "configuration", ref.Name)
 	return nil
+}
+
+// forget drops what is remembered of a configuration that is no more.
+func (r *Reconciler) forget(k key) {
+	delete(r.written, k)
+	delete(r.applied, k)
+	delete(r.wrote, k)
+	delete(r.overtaken, k)
 }

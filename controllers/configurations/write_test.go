@@ -31,8 +31,8 @@ func each(t *testing.T, n int, apply func(name string) error) (*Reconciler, func
 	t.Helper()
 	r := &Reconciler{
 		Client: writing{apply: apply}, Contests: NewContests(prometheus.NewRegistry()), Clock: clock.RealClock{},
-		written: map[key]registration.Configuration{}, applied: map[key]registration.Configuration{}, asked: map[string]struct{}{},
 	}
+	r.begin()
 	var changes registration.Changes
 	for i := range n {
 		name := fmt.Sprintf("c-%d", i)

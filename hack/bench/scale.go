@@ -31,6 +31,9 @@ const (
 	scaleChanges = 100
 	// scaleRest is how long nobody changes anything.
 	scaleRest = 30 * time.Second
+	// scaleCalm is how long it takes after the last change for what was written twice
+	// within moments to be announced once more.
+	scaleCalm = 5 * time.Second
 	// scaleWait bounds each wait with many policies.
 	scaleWait = 15 * time.Minute
 )
@@ -128,14 +131,15 @@ func (w *world) countClients(ctx context.Context, s *scale) error {
 
 // restAfter counts what is written while nobody changes anything.
 func (w *world) restAfter(ctx context.Context, s *scale) error {
+	if err := sleep(ctx, scaleCalm); err != nil {
+		return err
+	}
 	before, err := w.writes(ctx)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(scaleRest):
+	if err := sleep(ctx, scaleRest); err != nil {
+		return err
 	}
 	after, err := w.writes(ctx)
 	n, what := more(before, after)

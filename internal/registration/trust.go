@@ -1,6 +1,8 @@
 package registration
 
 import (
+	"bytes"
+	"encoding/pem"
 	"fmt"
 	"slices"
 	"strconv"
@@ -73,6 +75,38 @@ func TrustIn(configurations []Configuration, endpoint Endpoint) Trust {
 				out.Bundles = append(out.Bundles, slices.Clone(bundle))
 			}
 		}
+	}
+	return out
+}
+
+// Distrusts reports whether an API server that goes on by what there is refuses
+// what is served once the other is wanted: a webhook of both has bundles that share
+// no certificate.
+func Distrusts(have, want Configuration) bool {
+	if have == nil {
+		return false
+	}
+	before := map[string][]byte{}
+	for _, w := range Webhooks(have) {
+		before[w.Name] = w.ClientConfig.CABundle
+	}
+	return slices.ContainsFunc(Webhooks(want), func(w admissionregistrationv1.MutatingWebhook) bool {
+		bundle, ok := before[w.Name]
+		return ok && !bytes.Equal(bundle, w.ClientConfig.CABundle) && !shareCertificate(bundle, w.ClientConfig.CABundle)
+	})
+}
+
+func shareCertificate(a, b []byte) bool {
+	in := certificates(b)
+	return slices.ContainsFunc(certificates(a), func(c []byte) bool {
+		return slices.ContainsFunc(in, func(d []byte) bool { return bytes.Equal(c, d) })
+	})
+}
+
+// certificates are the blocks of a bundle.
+func certificates(bundle []byte) (out [][]byte) {
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		out = append(out, block.Bytes)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"encoding/pem"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,6 +98,47 @@ func TestBehind(t *testing.T) {
 			}
 			if got != tc.wantErr {
 				t.Errorf("Behind() = %q, want %q", got, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestDistrusts(t *testing.T) {
+	bundle := func(certificates ...string) (out []byte) {
+		for _, c := range certificates {
+			out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(c)})...)
+		}
+		return out
+	}
+	config := func(webhooks map[string][]byte) Configuration {
+		c := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		for name, b := range webhooks {
+			c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
+				Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: b},
+			})
+		}
+		return c
+	}
+	one, both, two := bundle("one"), bundle("two", "one"), bundle("two")
+	tests := map[string]struct {
+		have, want Configuration
+		distrusts  bool
+	}{
+		"it is new":                      {nil, config(map[string][]byte{"a": one}), false},
+		"the webhook is new":             {config(map[string][]byte{"b": one}), config(map[string][]byte{"a": two}), false},
+		"the same bundle":                {config(map[string][]byte{"a": one}), config(map[string][]byte{"a": one}), false},
+		"none, and none":                 {config(map[string][]byte{"a": nil}), config(map[string][]byte{"a": nil}), false},
+		"one more":                       {config(map[string][]byte{"a": one}), config(map[string][]byte{"a": both}), false},
+		"one less":                       {config(map[string][]byte{"a": both}), config(map[string][]byte{"a": two}), false},
+		"another":                        {config(map[string][]byte{"a": one}), config(map[string][]byte{"a": two}), true},
+		"none before":                    {config(map[string][]byte{"a": nil}), config(map[string][]byte{"a": two}), true},
+		"nonsense before":                {config(map[string][]byte{"a": []byte("nonsense")}), config(map[string][]byte{"a": two}), true},
+		"another of one of two webhooks": {config(map[string][]byte{"a": one, "b": one}), config(map[string][]byte{"a": one, "b": two}), true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Distrusts(tt.have, tt.want); got != tt.distrusts {
+				t.Errorf("got %t, want %t", got, tt.distrusts)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 const servingSecret = "ostiary-serving"
@@ -60,6 +62,7 @@ func TestConfigurationEditedByHand(t *testing.T) {
 	c.enforce(t, newPolicy("edited", namespace))
 	c.awaitDenied(t, namespace, "edited")
 	original := c.carrier(t, "edited")
+	delete(original.Annotations, registration.AnnotationAnnounced)
 	ca, err := c.secret(t, "ostiary-ca")
 	must(t, err)
 	tests := map[string]func(*configuration){
@@ -88,6 +91,7 @@ func TestConfigurationEditedByHand(t *testing.T) {
 				got := &configuration{}
 				g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(original), got)).To(Succeed())
 				g.Expect(got.Webhooks).To(Equal(original.Webhooks))
+				delete(got.Annotations, registration.AnnotationAnnounced)
 				g.Expect(got.Annotations).To(Equal(original.Annotations))
 				g.Expect(got.Labels).To(Equal(original.Labels))
 				g.Expect(got.OwnerReferences).To(Equal(original.OwnerReferences))
@@ -96,6 +100,15 @@ func TestConfigurationEditedByHand(t *testing.T) {
 			c.awaitDenied(t, namespace, "edited")
 		})
 	}
+	t.Run("API servers are told once more", func(t *testing.T) {
+		await(t).Eventually(func() map[string]string { return c.carrier(t, "edited").Annotations }).Should(HaveKey(registration.AnnotationAnnounced))
+		since := c.rest(t)
+		got := c.carrier(t, "edited")
+		if diff := cmp.Diff(original.Webhooks, got.Webhooks); diff != "" {
+			t.Errorf("webhooks (-want +got):\n%s", diff)
+		}
+		c.wantNoWrites(t, since)
+	})
 	t.Run("whoever keeps doing it is named", func(t *testing.T) {
 		await(t).Eventually(func() (metav1.Condition, error) {
 			p, err := c.policy(t.Context(), "edited")

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane"
 )
 
 const (
@@ -109,16 +110,11 @@ func (c *cluster) close() {
 
 func (c *cluster) build(ctx context.Context) error {
 	c.program = filepath.Join(c.dir, "ostiary")
-	args := []string{"build", "-o", c.program}
+	var flags []string
 	if os.Getenv("OSTIARY_RACE") != "" {
-		args = append(args, "-race")
+		flags = append(flags, "-race")
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the manager: %w: %s", err, out)
-	}
-	return nil
+	return controlplane.BuildManager(ctx, "../..", c.program, flags...)
 }
 
 func (c *cluster) applyManifests(ctx context.Context) error {

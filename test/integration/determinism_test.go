@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // Promise: deterministic: the order in which policies come does not show.
@@ -54,6 +55,7 @@ func normal(configs []configuration) []configuration {
 		config := configs[i].DeepCopy()
 		config.UID, config.ResourceVersion, config.Generation = "", "", 0
 		config.CreationTimestamp, config.ManagedFields = metav1.Time{}, nil
+		delete(config.Annotations, registration.AnnotationAnnounced)
 		for j := range config.OwnerReferences {
 			config.OwnerReferences[j].UID = ""
 		}

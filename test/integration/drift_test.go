@@ -85,9 +85,9 @@ func TestSelectorsOfACloudAreTolerated(t *testing.T) {
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("clouded", namespace))
 	c.awaitDenied(t, namespace, "clouded")
+	since := c.rest(t)
 	config := c.carrier(t, "clouded")
 	enforcer(config)
-	since := c.audit.mark(t)
 	must(t, c.Update(t.Context(), config, client.FieldOwner("admissionsenforcer")))
 	c.wantNoWrites(t, since)
 	if got := c.carrier(t, "clouded").Webhooks[0].NamespaceSelector.MatchExpressions; len(got) != 3 {

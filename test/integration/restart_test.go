@@ -144,26 +144,16 @@ func TestNoWriteAtRest(t *testing.T) {
 	c.awaitCondition(t, "rest-broken", v1alpha1.ConditionAccepted, "False")
 	c.awaitDenied(t, namespace, "rest-a")
 	c.restingBackends(t)
-	settled := func(t *testing.T) int64 {
-		t.Helper()
-		var since int64
-		await(t).Eventually(func() bool { // events and statuses of the start may still be on their way
-			since = c.audit.mark(t)
-			return len(c.audit.managerWrites(t, since)) == 0
-		}).Should(BeTrue())
-		return since
-	}
-
-	t.Run("while nothing happens", func(t *testing.T) { c.wantNoWrites(t, settled(t)) })
+	t.Run("while nothing happens", func(t *testing.T) { c.wantNoWrites(t, c.rest(t)) })
 	t.Run("while the policies are used", func(t *testing.T) {
-		since := settled(t)
+		since := c.rest(t)
 		for range 20 {
 			_ = c.probe(t.Context(), namespace, bad)
 		}
 		c.wantNoWrites(t, since)
 	})
 	t.Run("after a foreign label on a configuration", func(t *testing.T) {
-		since := settled(t)
+		since := c.rest(t)
 		config := c.carrier(t, "rest-a")
 		config.Labels["example.com/owner"] = "somebody"
 		must(t, c.Update(t.Context(), config))
@@ -173,18 +163,31 @@ func TestNoWriteAtRest(t *testing.T) {
 		}
 	})
 	t.Run("after an annotation on a policy", func(t *testing.T) {
-		since := settled(t)
+		since := c.rest(t)
 		c.change(t, "rest-a", func(p *v1alpha1.WebhookPolicy) { p.Annotations = map[string]string{"example.com/note": "x"} })
 		c.wantNoWrites(t, since)
 	})
 	t.Run("after a restart", func(t *testing.T) {
-		since := settled(t)
+		since := c.rest(t)
 		m := c.restarted(t)
 		m.awaitReady(t)
 		c.awaitLeader(t)
 		await(t).Eventually(func() float64 { return m.series(t, `ostiary_registered_configurations{phase="validate"}`) }).Should(BeEquivalentTo(len(c.configurations(t))))
 		c.wantNoWrites(t, since)
 	})
+}
+
+// rest waits until the manager has nothing left to write, and gives a mark of when
+// that began: what it has written twice within moments it announces two seconds later.
+func (c *cluster) rest(t *testing.T) int64 {
+	t.Helper()
+	var since int64
+	await(t).Eventually(func() []string {
+		since = c.audit.mark(t)
+		time.Sleep(3 * time.Second)
+		return c.audit.managerWrites(t, since)
+	}).Should(BeEmpty())
+	return since
 }
 
 // wantNoWrites checks for some seconds that the manager has written nothing since a mark.

@@ -278,8 +278,7 @@ func TestReviewConfigurationIsKept(t *testing.T) {
 			}).Should(Succeed())
 		})
 	}
-	since := c.audit.mark(t)
-	c.wantNoWrites(t, since)
+	c.wantNoWrites(t, c.rest(t))
 	c.reviewing(t, false)
 	c.awaitGone(t, wanted)
 }

@@ -1,0 +1,85 @@
+package configurations
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// API servers keep what they have compiled of a configuration until its next
+// event. One that compiles a version while it hears of the next stores what it
+// made of the first after it has forgotten it for the second (configurationsCache
+// in k8s.io/apiserver/pkg/admission/configuration), and calls webhooks by it until
+// it resynchronises, for ten minutes: with a bundle that was put right long ago.
+// Whatever follows another write of the same configuration within moments is
+// therefore announced once more when nobody has written it for a while. So is a
+// bundle that has nothing of the one before, where both Secrets were lost: it comes
+// to all configurations at once, and who compiles the first hears of the others.
+const (
+	// moments is how long compiling may take where processors are busy.
+	moments = 2 * time.Second
+	// calm is how long nobody has written it: in a fight about a configuration each
+	// write is an event, and none is repeated.
+	calm = 2 * time.Second
+)
+
+// overtake notes that a configuration has been written, of which API servers may
+// keep the version before: somebody else's, or one of Ostiary's own. It is urgent
+// where that one fails requests, even if it is not likely to be kept.
+func (r *Reconciler) overtake(k key, urgent bool, now time.Time) {
+	if before, ok := r.wrote[k]; urgent || ok && now.Sub(before) < moments {
+		r.overtaken[k] = now
+	}
+	r.wrote[k] = now
+}
+
+// announce writes once more what may have been overtaken, as it is: no API server
+// looks at the annotation that tells the two apart. A pass announces few, for the
+// next one repairs before it goes on.
+func (r *Reconciler) announce(ctx context.Context, p *pass) error {
+	now, left := r.Clock.Now(), writers
+	for k, since := range r.overtaken {
+		if wait := since.Add(calm).Sub(now); wait > 0 {
+			p.later(wait)
+			continue
+		}
+		have, want := p.observed[k], r.applied[k]
+		if have == nil || want == nil || !registration.Carries(have, want) {
+			delete(r.overtaken, k) // whoever puts it right notes it anew
+			continue
+		}
+		if left == 0 {
+			p.later(time.Millisecond)
+			return nil
+		}
+		left--
+		if err := r.sendAgain(ctx, k, registration.Announced(want, have.GetResourceVersion())); err != nil {
+			return err
+		}
+		delete(r.overtaken, k)
+	}
+	return nil
+}
+
+// sendAgain writes a configuration if nobody has written it since, which would be
+// an event, too.
+func (r *Reconciler) sendAgain(ctx context.Context, k key, announced registration.Configuration) error {
+	u, err := r.send(ctx, announced)
+	if err != nil {
+		if apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
+	}
+	got, err := typed(u, k.phase)
+	if err != nil {
+		return err
+	}
+	r.written[k], r.wrote[k] = got, r.Clock.Now()
+	logr.FromContextOrDiscard(ctx).Info("announced configuration once more", "configuration", k.name)
+	return nil
+}
