@@ -1,7 +1,7 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Runs the end-to-end tests on a node of this machine's own, which is gone after
 # them. E2EFLAGS are further flags of go test.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 
 name=e2e
@@ -25,8 +25,10 @@ traces() {
 
 bin/cluster -name "$name" down # one that was killed before its end
 before=$(traces)
+said=$(mktemp)
 down() {
 	trap - EXIT INT TERM
+	rm -f "$said"
 	bin/cluster -name "$name" down
 	after=$(traces)
 	if [ "$before" != "$after" ]; then
@@ -43,11 +45,14 @@ bin/cluster -name "$name" load-image dist/checks.tar
 export KUBECONFIG="$home/kubeconfig" E2E_CHECKS=ostiary.dev/checks:1 E2E_AUDIT_LOG="$home/audit.json" E2E_RESTART="$PWD/bin/cluster -name $name restart"
 status=0
 # shellcheck disable=SC2086 # several flags
-go test -tags e2e -count=1 -timeout 30m -v ${E2EFLAGS:-} ./test/e2e || status=$?
+"$E2E_GOTESTSUM" --format standard-verbose --hide-summary=skipped -- -tags e2e -count=1 -timeout 30m ${E2EFLAGS:-} ./test/e2e | tee "$said" || status=$?
 if [ "$status" != 0 ]; then
-	bin/k8s/kubectl get pods,events -A -o wide || true
+	printf '\n=== The cluster after that\n'
+	bin/k8s/kubectl get pods -A -o wide || true
+	bin/k8s/kubectl events -A --types=Warning || true
 	bin/k8s/kubectl -n ostiary-system logs -l app.kubernetes.io/name=ostiary --prefix --tail=100 || true
 	tail -n 30 "$home"/logs/kubelet.log || true
+	sed -n '/^=== Failed/,$p' "$said" # once more: the last lines are what is read first
 fi
 down
 exit "$status"

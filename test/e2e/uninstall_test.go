@@ -27,7 +27,7 @@ func (w *world) uninstall(t *testing.T, do func(*testing.T)) {
 	defer cancel()
 	do(t)
 	blocked := 0
-	var last error
+	last := errors.New("the command has ended only now")
 	for {
 		err := errors.Join(w.nothingGenerated(ctx), w.unblocked(ctx, &blocked))
 		if err == nil {
