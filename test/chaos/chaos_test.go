@@ -70,6 +70,8 @@ type run struct {
 	kills    []time.Time
 	problems []string
 	notes    []string
+	// evidence is what a problem is about.
+	evidence []string
 }
 
 // limits are what is allowed to happen; the zero value is nothing.
@@ -264,7 +266,7 @@ func (r *run) report(s scenario, from marks, took time.Duration) {
 	if len(r.problems) == 0 && !*verbose {
 		return
 	}
-	for _, line := range slices.Concat(first(r.unexplained(), 5), first(distrust, 2)) {
+	for _, line := range slices.Concat(first(r.evidence, 20), first(r.unexplained(), 5), first(distrust, 2)) {
 		fmt.Println("    " + strings.TrimSpace(line))
 	}
 	if len(r.problems) > 0 {

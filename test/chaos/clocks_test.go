@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/ostiary/ostiary/test/controlplane"
 )
 
 // buildWrongClock builds the manager with a package time whose wall clock can be
@@ -52,12 +54,7 @@ func (w *world) buildWrongClock(ctx context.Context) (string, error) {
 	if err := errors.Join(os.WriteFile(changed, []byte(wrong), 0o600), os.WriteFile(file, overlay, 0o600)); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", program, ".")
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the manager with a wrong clock: %w: %s", err, out)
-	}
-	return program, nil
+	return program, controlplane.BuildManager(ctx, "../..", program, "-overlay="+file)
 }
 
 func (m *member) clock() string { return m.world.dir + "/" + m.name + ".clock" }

@@ -255,7 +255,9 @@ func (l *load) keep(r *request, text string) {
 // brokenOff reports whether a failure is that a connection ended, or was not
 // taken. One that a client was about to use is said to have been idle.
 func brokenOff(text string) bool {
-	return slices.ContainsFunc([]string{"EOF", "connection reset", "broken pipe", "connection refused", "server closed idle connection"}, func(sign string) bool {
+	return slices.ContainsFunc([]string{
+		"EOF", "connection reset", "broken pipe", "connection refused", "server closed idle connection", "use of closed network connection",
+	}, func(sign string) bool {
 		return strings.Contains(text, sign)
 	})
 }
@@ -293,18 +295,29 @@ func (l *load) failedBetween(from, to time.Time) int {
 	return n
 }
 
-// failedOutside counts those that failed and were under way in none of these times.
-func (l *load) failedOutside(times [][2]time.Time) int {
+// failedOutside are those that failed and were under way in none of these times,
+// which are in order, each with how long after one of them.
+func (l *load) failedOutside(times [][2]time.Time) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
+	var out []string
 	for _, r := range l.done {
-		inside := func(t [2]time.Time) bool { return r.answered.After(t[0]) && r.sent.Before(t[1]) }
-		if r.outcome == failed && !slices.ContainsFunc(times, inside) {
-			n++
+		if r.outcome != failed {
+			continue
+		}
+		var inside bool
+		var end time.Time
+		for _, t := range times {
+			if r.sent.After(t[0]) {
+				end = t[1]
+			}
+			inside = inside || r.answered.After(t[0]) && r.sent.Before(t[1])
+		}
+		if !inside {
+			out = append(out, fmt.Sprintf("%s after: %s", r.sent.Sub(end).Round(time.Millisecond), r.said))
 		}
 	}
-	return n
+	return out
 }
 
 // p99 is that of all requests.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ostiary/ostiary/test/controlplane"
 )
 
 // soak has everything happen that requests may not notice, or of which they may
@@ -132,9 +134,10 @@ func versions(r *run) {
 func (r *run) buildOlder() string {
 	dir, program := filepath.Join(r.dir, "older"), filepath.Join(r.dir, "ostiary-older")
 	must(r.T, os.MkdirAll(dir, 0o700))
-	const build = `git -C ../.. archive "$0" | tar -x -C "$1" && cd "$1" && go build -buildvcs=false -o "$2" .`
-	if out, err := exec.CommandContext(r.Context(), "sh", "-c", build, *older, dir, program).CombinedOutput(); err != nil {
-		r.Fatalf("building the manager of %s: %v: %s", *older, err, out)
+	const extract = `git -C ../.. archive "$0" | tar -x -C "$1"`
+	if out, err := exec.CommandContext(r.Context(), "sh", "-c", extract, *older, dir).CombinedOutput(); err != nil {
+		r.Fatalf("extracting %s: %v: %s", *older, err, out)
 	}
+	must(r.T, controlplane.BuildManager(r.Context(), dir, program, "-buildvcs=false"))
 	return program
 }

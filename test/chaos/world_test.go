@@ -185,12 +185,7 @@ func (w *world) admin() client.WithWatch {
 
 func (w *world) build(ctx context.Context) error {
 	w.program = filepath.Join(w.dir, "ostiary")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", w.program, ".")
-	cmd.Dir = "../.."
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the manager: %w: %s", err, out)
-	}
-	return nil
+	return controlplane.BuildManager(ctx, "../..", w.program)
 }
 
 func (w *world) applyManifests(ctx context.Context) error {
