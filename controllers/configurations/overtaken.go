@@ -14,28 +14,16 @@ import (
 // event. One that compiles a version while it hears of the next stores what it
 // made of the first after it has forgotten it for the second (configurationsCache
 // in k8s.io/apiserver/pkg/admission/configuration), and calls webhooks by it until
-// it resynchronises, for ten minutes: with a bundle that was put right long ago.
-// Whatever follows another write of the same configuration within moments is
-// therefore announced once more when nobody has written it for a while. So is a
-// bundle that has nothing of the one before, where both Secrets were lost: it comes
-// to all configurations at once, and who compiles the first hears of the others.
-const (
-	// moments is how long compiling may take where processors are busy.
-	moments = 2 * time.Second
-	// calm is how long nobody has written it: in a fight about a configuration each
-	// write is an event, and none is repeated.
-	calm = 2 * time.Second
-)
+// it resynchronises, for ten minutes: whom policies no longer concern, or with a
+// bundle that was put right long ago. It compiles all that have changed in one go,
+// so it need not be the same configuration that has changed a moment before.
+// Whatever calls otherwise than what it follows is therefore announced once more,
+// when nobody has written it for a while.
 
-// overtake notes that a configuration has been written, of which API servers may
-// keep the version before: somebody else's, or one of Ostiary's own. It is urgent
-// where that one fails requests, even if it is not likely to be kept.
-func (r *Reconciler) overtake(k key, urgent bool, now time.Time) {
-	if before, ok := r.wrote[k]; urgent || ok && now.Sub(before) < moments {
-		r.overtaken[k] = now
-	}
-	r.wrote[k] = now
-}
+// calm is how long nobody has written a configuration that is announced: longer
+// than compiling takes where processors are busy. In a fight about a configuration
+// each write is an event, and none is repeated.
+const calm = 2 * time.Second
 
 // announce writes once more what may have been overtaken, as it is: no API server
 // looks at the annotation that tells the two apart. A pass announces few, for the
@@ -79,7 +67,7 @@ func (r *Reconciler) sendAgain(ctx context.Context, k key, announced registratio
 	if err != nil {
 		return err
 	}
-	r.written[k], r.wrote[k] = got, r.Clock.Now()
+	r.written[k] = got
 	logr.FromContextOrDiscard(ctx).Info("announced configuration once more", "configuration", k.name)
 	return nil
 }

@@ -59,9 +59,7 @@ type Reconciler struct {
 	written map[key]registration.Configuration
 	// applied is what this replica asked for last.
 	applied map[key]registration.Configuration
-	// wrote is when that was.
-	wrote map[key]time.Time
-	// overtaken is what API servers may not have heard of, and since when.
+	// overtaken is what API servers may still call otherwise, and when it was written.
 	overtaken map[key]time.Time
 	// asked are conditions that the API server is known to take.
 	asked map[string]struct{}
@@ -144,8 +142,7 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 // begin forgets what was before a term of leadership.
 func (r *Reconciler) begin() {
 	r.written, r.applied = map[key]registration.Configuration{}, map[key]registration.Configuration{}
-	r.wrote, r.overtaken = map[key]time.Time{}, map[key]time.Time{}
-	r.asked = map[string]struct{}{}
+	r.overtaken, r.asked = map[key]time.Time{}, map[string]struct{}{}
 }
 
 // Reconcile applies the plan.

@@ -55,8 +55,11 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 
 // remember notes what there was, what was asked for and what has become of it.
 func (r *Reconciler) remember(had, want, got registration.Configuration) {
-	r.overtake(keyOf(want), r.again(want) || registration.Distrusts(had, want), r.Clock.Now())
-	r.applied[keyOf(want)], r.written[keyOf(want)] = want, got
+	k := keyOf(want)
+	if r.again(want) || registration.Misleads(had, want) {
+		r.overtaken[k] = r.Clock.Now()
+	}
+	r.applied[k], r.written[k] = want, got
 }
 
 // apply writes one configuration by server-side apply, as the owner of every
@@ -146,6 +149,5 @@ func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
 func (r *Reconciler) forget(k key) {
 	delete(r.written, k)
 	delete(r.applied, k)
-	delete(r.wrote, k)
 	delete(r.overtaken, k)
 }

@@ -79,21 +79,26 @@ func TrustIn(configurations []Configuration, endpoint Endpoint) Trust {
 	return out
 }
 
-// Distrusts reports whether an API server that goes on by what there is refuses
-// what is served once the other is wanted: a webhook of both has bundles that share
-// no certificate.
-func Distrusts(have, want Configuration) bool {
+// Misleads reports whether an API server that goes on by what there is calls
+// others than it is to, or otherwise: webhooks differ in more than bundles, or in
+// bundles that share no certificate. Where they share one, it accepts what is served.
+func Misleads(have, want Configuration) bool {
 	if have == nil {
 		return false
 	}
-	before := map[string][]byte{}
-	for _, w := range Webhooks(have) {
-		before[w.Name] = w.ClientConfig.CABundle
+	before := Webhooks(have)
+	bundles := map[string][]byte{}
+	for _, w := range before {
+		bundles[w.Name] = w.ClientConfig.CABundle
 	}
-	return slices.ContainsFunc(Webhooks(want), func(w admissionregistrationv1.MutatingWebhook) bool {
-		bundle, ok := before[w.Name]
-		return ok && !bytes.Equal(bundle, w.ClientConfig.CABundle) && !shareCertificate(bundle, w.ClientConfig.CABundle)
-	})
+	after := slices.Clone(Webhooks(want))
+	for i := range after {
+		client := &after[i].ClientConfig
+		if bundle, ok := bundles[after[i].Name]; ok && shareCertificate(bundle, client.CABundle) {
+			client.CABundle = bundle
+		}
+	}
+	return !sameWebhooks(after, before)
 }
 
 func shareCertificate(a, b []byte) bool {

@@ -1,11 +1,13 @@
 package registration
 
 import (
+	"bytes"
 	"encoding/pem"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestTrustIn(t *testing.T) {
@@ -103,43 +105,54 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-func TestDistrusts(t *testing.T) {
+func TestMisleads(t *testing.T) {
 	bundle := func(certificates ...string) (out []byte) {
 		for _, c := range certificates {
 			out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(c)})...)
 		}
 		return out
 	}
-	config := func(webhooks map[string][]byte) Configuration {
-		c := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		for name, b := range webhooks {
-			c.Webhooks = append(c.Webhooks, admissionregistrationv1.ValidatingWebhook{
-				Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: b},
-			})
-		}
-		return c
+	calling := func(name string, bundle []byte) admissionregistrationv1.ValidatingWebhook {
+		return admissionregistrationv1.ValidatingWebhook{Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: bundle}}
+	}
+	config := func(webhooks ...admissionregistrationv1.ValidatingWebhook) Configuration {
+		return &admissionregistrationv1.ValidatingWebhookConfiguration{Webhooks: webhooks}
 	}
 	one, both, two := bundle("one"), bundle("two", "one"), bundle("two")
+	closed := calling("a", both)
+	closed.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
+	labelled := config(calling("a", one))
+	labelled.SetAnnotations(map[string]string{AnnotationMembers: "x"})
 	tests := map[string]struct {
 		have, want Configuration
-		distrusts  bool
+		misleads   bool
 	}{
-		"it is new":                      {nil, config(map[string][]byte{"a": one}), false},
-		"the webhook is new":             {config(map[string][]byte{"b": one}), config(map[string][]byte{"a": two}), false},
-		"the same bundle":                {config(map[string][]byte{"a": one}), config(map[string][]byte{"a": one}), false},
-		"none, and none":                 {config(map[string][]byte{"a": nil}), config(map[string][]byte{"a": nil}), false},
-		"one more":                       {config(map[string][]byte{"a": one}), config(map[string][]byte{"a": both}), false},
-		"one less":                       {config(map[string][]byte{"a": both}), config(map[string][]byte{"a": two}), false},
-		"another":                        {config(map[string][]byte{"a": one}), config(map[string][]byte{"a": two}), true},
-		"none before":                    {config(map[string][]byte{"a": nil}), config(map[string][]byte{"a": two}), true},
-		"nonsense before":                {config(map[string][]byte{"a": []byte("nonsense")}), config(map[string][]byte{"a": two}), true},
-		"another of one of two webhooks": {config(map[string][]byte{"a": one, "b": one}), config(map[string][]byte{"a": one, "b": two}), true},
+		"it is new":                          {nil, config(calling("a", one)), false},
+		"nothing has changed":                {config(calling("a", one)), config(calling("a", one)), false},
+		"none, and none":                     {config(calling("a", nil)), config(calling("a", nil)), false},
+		"other members":                      {config(calling("a", one)), labelled, false},
+		"one more root":                      {config(calling("a", one)), config(calling("a", both)), false},
+		"one root less":                      {config(calling("a", both)), config(calling("a", two)), false},
+		"another root":                       {config(calling("a", one)), config(calling("a", two)), true},
+		"no root before":                     {config(calling("a", nil)), config(calling("a", two)), true},
+		"nonsense before":                    {config(calling("a", []byte("nonsense"))), config(calling("a", two)), true},
+		"another root of one of two":         {config(calling("a", one), calling("b", one)), config(calling("a", one), calling("b", two)), true},
+		"one webhook more":                   {config(calling("a", one)), config(calling("a", one), calling("b", one)), true},
+		"one webhook less":                   {config(calling("a", one), calling("b", one)), config(calling("a", one)), true},
+		"another webhook":                    {config(calling("b", one)), config(calling("a", one)), true},
+		"another failure policy, and a root": {config(calling("a", one)), config(closed), true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := Distrusts(tt.have, tt.want); got != tt.distrusts {
-				t.Errorf("got %t, want %t", got, tt.distrusts)
+			if got := Misleads(tt.have, tt.want); got != tt.misleads {
+				t.Errorf("got %t, want %t", got, tt.misleads)
 			}
 		})
+	}
+	have, want := NewConfiguration(PhaseMutate), NewConfiguration(PhaseMutate)
+	setWebhooks(have, []webhook{{Name: "a", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: one}}})
+	setWebhooks(want, []webhook{{Name: "a", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: both}}})
+	if Misleads(have, want) || !bytes.Equal(Webhooks(want)[0].ClientConfig.CABundle, both) {
+		t.Error("one root more misleads, or the argument was changed")
 	}
 }

@@ -2,14 +2,18 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -122,4 +126,50 @@ func (w *world) awaitEnforced(t *testing.T) {
 			})
 		}
 	}
+}
+
+// policiesChanged has every policy leave creations and deletions alone for a second.
+// An API server that goes on by that, when all concern policies again, allows what
+// is bad, without asking.
+func policiesChanged(r *run) {
+	all := policy(0).Spec.MatchConstraints.ResourceRules[0].Operations
+	var loose [][2]time.Time // when bad may be allowed
+	changes := r.size.of(5, 60)
+	for range changes {
+		began := time.Now()
+		r.concern(admissionregistrationv1.Update)
+		pause(r.T, time.Second) // API servers go by it
+		r.concern(all...)
+		pause(r.T, 4*time.Second) // it is announced meanwhile
+		loose = append(loose, [2]time.Time{began, time.Now()})
+		pause(r.T, 3*time.Second)
+	}
+	r.note("%d times less and more, %d allowed meanwhile", changes, r.load.excuse(loose))
+}
+
+// concern has all policies concern operations, and waits until all configurations do.
+func (r *run) concern(operations ...admissionregistrationv1.OperationType) {
+	workqueue.ParallelizeUntil(r.Context(), 8, places, func(i int) {
+		before, after := policy(i), policy(i)
+		after.Spec.MatchConstraints.ResourceRules[0].Operations = operations
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"matchConstraints": after.Spec.MatchConstraints}})
+		if err == nil {
+			err = r.admin().Patch(r.Context(), before, client.RawPatch(types.MergePatchType, patch))
+		}
+		if err != nil {
+			r.Error(err)
+		}
+	})
+	await(r.T, "50 configurations that follow", func() error {
+		configs, err := r.configs(r.Context())
+		for _, c := range configs {
+			for _, hook := range registration.Webhooks(c) {
+				// No deletion is mutated.
+				if got := hook.Rules[0].Operations; slices.Contains(got, admissionregistrationv1.Create) != slices.Contains(operations, admissionregistrationv1.Create) {
+					err = fmt.Errorf("configuration %s is for %v", c.GetName(), got)
+				}
+			}
+		}
+		return err
+	})
 }
