@@ -31,8 +31,8 @@ const (
 	scaleChanges = 100
 	// scaleRest is how long nobody changes anything.
 	scaleRest = 30 * time.Second
-	// scaleCalm is how long it takes after the last change for what was written twice
-	// within moments to be announced once more.
+	// scaleCalm is how long it takes after the last change for it to be announced
+	// once more.
 	scaleCalm = 5 * time.Second
 	// scaleWait bounds each wait with many policies.
 	scaleWait = 15 * time.Minute

@@ -121,6 +121,8 @@ func TestMisleads(t *testing.T) {
 	one, both, two := bundle("one"), bundle("two", "one"), bundle("two")
 	closed := calling("a", both)
 	closed.FailurePolicy = ptr.To(admissionregistrationv1.Fail)
+	wider := calling("a", one)
+	wider.Rules = []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create}}}
 	labelled := config(calling("a", one))
 	labelled.SetAnnotations(map[string]string{AnnotationMembers: "x"})
 	tests := map[string]struct {
@@ -140,6 +142,7 @@ func TestMisleads(t *testing.T) {
 		"one webhook more":                   {config(calling("a", one)), config(calling("a", one), calling("b", one)), true},
 		"one webhook less":                   {config(calling("a", one), calling("b", one)), config(calling("a", one)), true},
 		"another webhook":                    {config(calling("b", one)), config(calling("a", one)), true},
+		"one rule more, of who has joined":   {config(calling("a", one)), config(wider), true},
 		"another failure policy, and a root": {config(calling("a", one)), config(closed), true},
 	}
 	for name, tt := range tests {

@@ -178,7 +178,7 @@ func TestNoWriteAtRest(t *testing.T) {
 }
 
 // rest waits until the manager has nothing left to write, and gives a mark of when
-// that began: what it has written twice within moments it announces two seconds later.
+// that began: a change of who is called it announces two seconds later.
 func (c *cluster) rest(t *testing.T) int64 {
 	t.Helper()
 	var since int64
