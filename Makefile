@@ -128,6 +128,10 @@ chaos: kubernetes ## Break things under load and count failed requests: SCENARIO
 	@go test -c -o bin/chaos ./test/chaos
 	@cd test/chaos && exec ../../bin/chaos -test.run="^TestChaos\$$" -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
 
+.PHONY: attack
+attack: ## Attack three replicas as hostile callers, tenants and authors (docs/security.md); ATTACKFLAGS=-test.short
+	@$(MAKE) --no-print-directory chaos SCENARIO=attack CHAOSFLAGS="$(ATTACKFLAGS)"
+
 .PHONY: conformance-plugins
 conformance-plugins: kubernetes ## Compare plugins with the native ones, with N (2000) random Pods and all fixtures; SEED repeats a run
 	@go test ./test/plugins -count=1 -timeout=120m -v -args -fixtures -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))

@@ -14,8 +14,9 @@ import (
 )
 
 var (
-	chosen  = flag.String("scenario", "", "what to run: ci, all, or names of scenarios, separated by commas")
+	chosen  = flag.String("scenario", "", "what to run: ci, all, attack, or names of scenarios, separated by commas")
 	verbose = flag.Bool("say", false, "say what goes on")
+	seed    = flag.Uint64("seed", 0, "of the attackers' random numbers, to repeat a run that named it; 0: any")
 	older   = flag.String("older", "HEAD~20", "the revision that the scenario versions runs beside this one")
 )
 
@@ -43,6 +44,8 @@ type scenario struct {
 	points string
 	// ci says that it is among those for every change.
 	ci bool
+	// attack says that hostile callers are what goes wrong: make attack.
+	attack bool
 	// etcd is what it needs of etcd.
 	etcd etcd
 	// flags are those of the managers, if not the usual ones.
@@ -139,6 +142,8 @@ func choose(t *testing.T, text string) ([]scenario, size) {
 	switch text {
 	case "all":
 		return all, size(!testing.Short())
+	case "attack":
+		return slices.DeleteFunc(all, func(s scenario) bool { return !s.attack }), size(!testing.Short())
 	case "ci":
 		return slices.DeleteFunc(all, func(s scenario) bool { return !s.ci }), short
 	}
@@ -369,6 +374,9 @@ func (w *world) reset(t *testing.T, program string, flags []string) {
 func TestMain(m *testing.M) {
 	if os.Getenv(floodVariable) != "" {
 		os.Exit(flood())
+	}
+	if text := os.Getenv(attackVariable); text != "" {
+		os.Exit(attackMain(text))
 	}
 	flag.Parse()
 	log.SetLogger(logr.Discard())

@@ -194,6 +194,7 @@ func (m *member) discard() {
 	}
 	w.service.Drop(m.webhook)
 	m.gateway.close()
+	m.freeGroup()
 }
 
 func (m *member) pause() { _ = m.running.Signal(syscall.SIGSTOP) }

@@ -35,6 +35,9 @@ func scenarios() []scenario {
 		{name: "slow-clients", points: "25", run: slowClients},
 		{name: "versions", points: "33", run: versions},
 		{name: "soak", points: "34", flags: openMetrics, run: soak},
+		{name: "attack-reviews", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackReviews},
+		{name: "attack-bombs", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackBombs},
+		{name: "attack-connections", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackConnections},
 		{name: "broken-rotation", points: "none: the harness itself", ci: true, run: brokenRotation},
 	}
 }

@@ -1,0 +1,286 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+const (
+	attackedPlace = "chaos-attacked"
+	// attackers send at the same time, each one request after the other.
+	attackers = 6
+	// memoryLimit is that of the installation's manifests, in bytes.
+	memoryLimit = 512 << 20
+)
+
+// attack is what a process of attackers is told, as JSON in the environment.
+type attack struct {
+	Kind      string   // a key of assaults
+	Addresses []string // of replicas
+	Paths     []string // that are registered, of every webhook of Ostiary
+	Attacked  []string // those of them that the attacked policies have
+	Review    string   // the path of the review of policies
+	Witness   string   // the path of a policy that denies what begins with "bad" in attackedPlace
+	Seed      uint64
+	Count     int           // requests; 0: until Over
+	Over      time.Duration // how long
+}
+
+// tally is what a process of attackers reports, as JSON on its standard output.
+type tally struct {
+	Attempts  int
+	Codes     map[string]int // HTTP status codes, and "broken" for connections that ended
+	Witnesses int            // requests among them whose answer is known
+	Wrong     []string       // answers that must not be given
+}
+
+const attackVariable = "OSTIARY_CHAOS_ATTACK"
+
+// startAttack starts this program anew with the lowest priority: attackers have
+// processors of their own, which here they can only have when nobody else wants
+// them. The result waits for the end of the attack and returns its report.
+func (r *run) startAttack(a attack) (wait func() tally) {
+	for _, m := range r.all() {
+		a.Addresses = append(a.Addresses, m.webhook)
+	}
+	r.addPaths(&a)
+	what, err := json.Marshal(a)
+	must(r.T, err)
+	own, err := os.Executable()
+	must(r.T, err)
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(r.Context(), "nice", "-n", "19", own)
+	cmd.Env = append(os.Environ(), attackVariable+"="+string(what))
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	must(r.T, cmd.Start())
+	return func() (t tally) {
+		if err := cmd.Wait(); err != nil {
+			r.problem("the attackers of kind %s: %v: %s", a.Kind, err, &errs)
+			return t
+		}
+		if err := json.Unmarshal(out.Bytes(), &t); err != nil {
+			r.problem("the attackers of kind %s reported %q: %v", a.Kind, out.String(), err)
+		}
+		return t
+	}
+}
+
+// addPaths looks up the paths of all webhooks that Ostiary has registered, as
+// whoever may read their configurations can.
+func (r *run) addPaths(a *attack) {
+	configs, err := r.configs(r.Context())
+	must(r.T, err)
+	for _, c := range configs {
+		path := *registration.Webhooks(c)[0].ClientConfig.Service.Path
+		a.Paths = append(a.Paths, path)
+		members := c.GetAnnotations()[registration.AnnotationMembers]
+		if strings.Contains(members, "attacked-") {
+			a.Attacked = append(a.Attacked, path)
+		}
+		if strings.Contains(members, "attacked-names") {
+			a.Witness = path
+		}
+	}
+	review := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	must(r.T, r.admin().Get(r.Context(), client.ObjectKey{Name: registration.ReviewConfiguration}, review))
+	a.Review = *review.Webhooks[0].ClientConfig.Service.Path
+}
+
+// prepareAttack applies the policies that are attacked, waits until they are in
+// force, and limits the memory of all replicas.
+func (r *run) prepareAttack() {
+	r.limits.quiet = true
+	await(r.T, "the policies that are attacked to be applied", func() error { // a kind that is new is not served at once
+		cmd := exec.CommandContext(r.Context(), r.plane.Kubectl(), "apply", "-f", "testdata/attack/policies.yaml")
+		cmd.Env = []string{"HOME=" + r.dir, "KUBECONFIG=" + r.plane.Kubeconfig()}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("kubectl apply: %w: %s", err, out)
+		}
+		return nil
+	})
+	await(r.T, "the policies that are attacked", func() error {
+		var list v1alpha1.WebhookPolicyList
+		if err := r.admin().List(r.Context(), &list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if err := isReady(&list.Items[i]); err != nil && strings.HasPrefix(list.Items[i].Name, "attacked-") {
+				return err
+			}
+		}
+		return nil
+	})
+	for i := range apiServers {
+		await(r.T, "a denial of what is bad", func() error {
+			err := r.admins[i].Create(r.Context(), bomb("bad-probe", nil), client.DryRunAll)
+			if err == nil || !strings.Contains(err.Error(), "bad is not good") {
+				return fmt.Errorf("it is not denied: %w", err)
+			}
+			return nil
+		})
+	}
+	for _, m := range r.all() {
+		must(r.T, m.limitMemory(memoryLimit))
+	}
+}
+
+func isReady(p *v1alpha1.WebhookPolicy) error {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "Ready" && c.Status == "True" && c.ObservedGeneration == p.Generation {
+			return nil
+		}
+	}
+	return fmt.Errorf("policy %s is not ready: %+v", p.Name, p.Status.Conditions)
+}
+
+// endAttack deletes the policies that prepareAttack has made. Their namespace
+// stays: nothing here ends one that is being deleted.
+func (r *run) endAttack() {
+	var list v1alpha1.WebhookPolicyList
+	must(r.T, r.admin().List(r.Context(), &list))
+	for i := range list.Items {
+		if strings.HasPrefix(list.Items[i].Name, "attacked-") {
+			must(r.T, client.IgnoreNotFound(r.admin().Delete(r.Context(), &list.Items[i])))
+		}
+	}
+}
+
+// bomb is a custom resource with any content.
+func bomb(name string, spec any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "attack.example.com", Version: "v1", Kind: "Bomb"})
+	u.SetNamespace(attackedPlace)
+	u.SetName(name)
+	return u
+}
+
+// under runs attacks while the load goes on, and weighs what came of them: no
+// wrong answer, no panic, no replica that was ended, and a load that is answered.
+func (r *run) under(attacks ...attack) {
+	period := time.Duration(r.size.of(5, 30)) * time.Second
+	mark := time.Now()
+	pause(r.T, period)
+	before := r.load.p99Since(mark)
+	mark = time.Now()
+	var waits []func() tally
+	for _, a := range attacks {
+		a.Seed = uint64(time.Now().UnixNano())
+		if *seed != 0 {
+			a.Seed = *seed
+		}
+		r.note("%s has seed %d", a.Kind, a.Seed)
+		waits = append(waits, r.startAttack(a))
+	}
+	for i, wait := range waits {
+		r.weighTally(attacks[i].Kind, wait())
+	}
+	during := r.load.p99Since(mark)
+	r.note("p99 %s before and %s meanwhile", before.Round(time.Millisecond), during.Round(time.Millisecond))
+	r.weighReplicas()
+}
+
+func (r *run) weighTally(kind string, t tally) {
+	var codes []string
+	rejected := 0
+	for code, n := range t.Codes {
+		codes = append(codes, fmt.Sprintf("%s: %d", code, n))
+		if code != "200" {
+			rejected += n
+		}
+		if code == "500" {
+			r.problem("%d requests of kind %s were answered with 500", n, kind)
+		}
+	}
+	slices.Sort(codes)
+	r.note("%s: %d attempts, %d rejected (%s), %d with a known answer", kind, t.Attempts, rejected, strings.Join(codes, ", "), t.Witnesses)
+	if len(t.Wrong) > 0 {
+		r.problem("%d answers to requests of kind %s were wrong", len(t.Wrong), kind)
+		r.evidence = append(r.evidence, t.Wrong...)
+	}
+	if t.Attempts == 0 {
+		r.problem("nothing of kind %s was sent", kind)
+	}
+}
+
+// weighReplicas looks at what attacks must not do to replicas.
+func (r *run) weighReplicas() {
+	most := 0
+	for _, m := range r.all() {
+		if m.ended() {
+			r.problem("%s was ended: %v", m.name, m.running.Err())
+			continue
+		}
+		most = max(most, m.memory(r))
+		metrics, err := m.get(r.Context(), m.metrics, "/metrics")
+		must(r.T, err)
+		for _, name := range []string{"ostiary_policy_panics_total", "ostiary_webhook_panics_total"} {
+			if n := sumOf(metrics, name); n > 0 {
+				r.problem("%s counts %v in %s", m.name, n, name)
+			}
+		}
+		if n := m.oomKills(); n > 0 {
+			r.problem("the memory limit ended %s", m.name)
+		}
+	}
+	r.note("%d MiB of memory at most, of %d", most>>10, memoryLimit>>20)
+	if most<<10 >= memoryLimit {
+		r.problem("a replica took %d MiB", most>>10)
+	}
+}
+
+// sumOf adds up the samples of a metric.
+func sumOf(metrics, name string) (sum float64) {
+	for line := range strings.Lines(metrics) {
+		if !strings.HasPrefix(line, name) {
+			continue
+		}
+		if fields := strings.Fields(line); len(fields) == 2 {
+			n, _ := strconv.ParseFloat(fields[1], 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// attackMain is what a process of attackers does.
+func attackMain(text string) (code int) {
+	var a attack
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	assault := assaults()[a.Kind]
+	if assault == nil {
+		fmt.Fprintf(os.Stderr, "no attack of kind %q\n", a.Kind)
+		return 1
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if a.Over > 0 {
+		ctx, cancel = context.WithTimeout(ctx, a.Over)
+		defer cancel()
+	}
+	report := newReport()
+	assault(ctx, a, report)
+	if err := json.NewEncoder(os.Stdout).Encode(report.tally()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
