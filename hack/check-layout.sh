@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks what linters do not: no Go file over 500 lines, but for tests and
-# generated code, and no package that is a drawer for anything.
+# generated code, no package that is a drawer for anything, and no test that a
+# document names and that does not exist.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -26,6 +27,11 @@ done
 drawers=$(echo "$files" | xargs grep -lE '^package (util|utils|common|helper|helpers|misc|shared)$' || true)
 for file in $drawers; do
 	complain "$file: name the package after what it does, not $(sed -n 's/^package //p' "$file")"
+done
+
+declared=$(echo "$files" | xargs sed -nE 's/^func ((Test|Fuzz|Benchmark)[A-Za-z0-9_]*)\(.*/\1/p')
+for test in $(grep -rhoE '\b(Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*' README.md SECURITY.md CONTRIBUTING.md docs 2>/dev/null | sort -u); do
+	echo "$declared" | grep -qx "$test" || complain "docs: no test is named $test"
 done
 
 exit "$found"
