@@ -33,9 +33,9 @@ const (
 	// ConditionIdempotent is present and false where the policy's mutations were
 	// seen to change their own result again. It does not bear on Ready.
 	ConditionIdempotent = "Idempotent"
-	// ConditionQuarantined is present and true where a replica does not evaluate
-	// the policy any more, because its evaluation panicked too often.
-	ConditionQuarantined = "Quarantined"
+	// ConditionPanicking is present and true while evaluations of the policy panic,
+	// and for five minutes after the last panic.
+	ConditionPanicking = "Panicking"
 	// ConditionContested is present and true while somebody else keeps changing
 	// a webhook configuration that carries the policy.
 	ConditionContested = "Contested"

@@ -31,13 +31,17 @@ const (
 	panicsManager  = "ostiary-panics"
 	// checkTime bounds one check of a request's mutations.
 	checkTime = time.Second
+	// panicsShown is how long after the last panic the condition Panicking stands,
+	// and panicsRenewed how old it becomes before a further panic renews it.
+	panicsShown   = 5 * time.Minute
+	panicsRenewed = time.Minute
 	// again is after how long a condition is tried again that could not be
 	// written yet.
 	again = 2 * time.Second
 )
 
 // Repeats tells of policies whose mutations change their own result again, and
-// of those that panicked too often to be evaluated any more. Any replica may
+// of those whose evaluation panics. Any replica may
 // find one in the requests that it answers, so each tells of its own finds: in a
 // condition for each that has a field manager to itself, which the leader's
 // reports leave alone, and in an event by the replica that was first.
@@ -64,8 +68,9 @@ type finding struct {
 	uid        types.UID
 	generation int64
 	condition  metav1.Condition
-	manager    string // of the condition
-	action     string // of the event
+	manager    string        // of the condition
+	action     string        // of the event
+	renewed    time.Duration // how old the condition becomes before it is written again; 0: it is written once
 }
 
 func (f finding) key() findKey { return findKey{f.policy, f.condition.Type} }
@@ -104,12 +109,12 @@ func (r *Repeats) Found(found policy.Repeat) {
 		}})
 }
 
-// Quarantined takes in a policy that panicked too often.
-func (r *Repeats) Quarantined(found policy.Quarantine) {
-	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Quarantine",
+// Panicked takes in a policy whose evaluation panicked.
+func (r *Repeats) Panicked(found policy.PanicReport) {
+	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Evaluate", renewed: panicsRenewed,
 		condition: metav1.Condition{
-			Type: v1alpha1.ConditionQuarantined, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
-				"replica %s does not evaluate the policy any more, because it panicked again and again, and answers its requests by failurePolicy: see the log there, and change the policy", r.Replica),
+			Type: v1alpha1.ConditionPanicking, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
+				"failurePolicy answers requests whose evaluation panics, as on replica %s; all other requests are evaluated: report the stack in the log of that replica", r.Replica),
 		}})
 }
 
@@ -175,12 +180,16 @@ func (r *Repeats) forget(f finding) {
 func (r *Repeats) tell(ctx context.Context, f finding) (done bool, err error) {
 	var p v1alpha1.WebhookPolicy
 	err = r.Client.Get(ctx, client.ObjectKey{Name: f.policy}, &p)
+	stands := meta.FindStatusCondition(p.Status.Conditions, f.condition.Type)
+	if !about(stands, p.Generation) {
+		stands = nil
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("getting policy %s: %w", f.policy, err)
-	case p.UID != f.uid || p.Generation != f.generation || about(meta.FindStatusCondition(p.Status.Conditions, f.condition.Type), p.Generation):
+	case p.UID != f.uid || p.Generation != f.generation || stands != nil && !f.renews(stands, r.Clock.Now()):
 		return true, nil
 	case p.Status.ObservedGeneration != p.Generation:
 		return false, nil
@@ -188,10 +197,15 @@ func (r *Repeats) tell(ctx context.Context, f finding) (done bool, err error) {
 	c := f.condition
 	c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(r.Clock.Now())
 	written, err := writeFind(ctx, r.Client, &p, f.manager, c)
-	if written {
+	if written && stands == nil {
 		r.Events.Eventf(&p, nil, corev1.EventTypeWarning, c.Reason, f.action, "%s", short(c.Message))
 	}
 	return written, err
+}
+
+// renews reports whether a condition that stands is to be written once more.
+func (f finding) renews(stands *metav1.Condition, now time.Time) bool {
+	return f.renewed > 0 && now.Sub(stands.LastTransitionTime.Time).Abs() >= f.renewed
 }
 
 // writeFind writes a condition, or takes it out where there is none, unless
@@ -206,23 +220,27 @@ func writeFind(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, 
 
 // takeFinds takes the conditions that Repeats wrote out of a status, which the
 // leader's reports leave alone. outdated are the field managers of those that
-// are about another generation; quarantined is what is said of this one.
-func takeFinds(p *v1alpha1.WebhookPolicy) (outdated []string, quarantined string) {
-	for _, told := range []struct{ kind, manager string }{
-		{v1alpha1.ConditionIdempotent, repeatsManager}, {v1alpha1.ConditionQuarantined, panicsManager},
-	} {
+// are about another generation, or whose time is over. That depends on nothing
+// but the condition, so it holds after a restart of any replica. expires is how
+// long the condition Panicking stands yet; 0 if it does not.
+func takeFinds(p *v1alpha1.WebhookPolicy, now time.Time) (outdated []string, expires time.Duration) {
+	for _, told := range []struct {
+		kind, manager string
+		shown         time.Duration
+	}{{v1alpha1.ConditionIdempotent, repeatsManager, 0}, {v1alpha1.ConditionPanicking, panicsManager, panicsShown}} {
 		c := meta.FindStatusCondition(p.Status.Conditions, told.kind)
-		switch {
-		case c == nil:
+		if c == nil {
 			continue
-		case !about(c, p.Generation):
+		}
+		left := told.shown - now.Sub(c.LastTransitionTime.Time).Abs() // a replica's clock may be ahead
+		if !about(c, p.Generation) || told.shown > 0 && left <= 0 {
 			outdated = append(outdated, told.manager)
-		case told.kind == v1alpha1.ConditionQuarantined:
-			quarantined = c.Message
+		} else if told.shown > 0 {
+			expires = left
 		}
 		meta.RemoveStatusCondition(&p.Status.Conditions, told.kind)
 	}
-	return outdated, quarantined
+	return outdated, expires
 }
 
 func about(c *metav1.Condition, generation int64) bool {
