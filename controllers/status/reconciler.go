@@ -121,16 +121,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 			result.RequeueAfter = expires
 		}
 	}()
+	for _, manager := range outdated {
+		if done, err := writeFind(ctx, r.Client, &p, manager); err != nil || !done {
+			return ctrl.Result{RequeueAfter: again}, err
+		}
+	}
 	p.Status = r.latest(&p)
 	state := r.Store.State()
 	beside := r.beside(ctx, &p)
 	if !tellable(&p, state, beside) {
 		return ctrl.Result{}, nil // each new state asks again
-	}
-	for _, manager := range outdated {
-		if done, err := writeFind(ctx, r.Client, &p, manager); err != nil || !done {
-			return ctrl.Result{RequeueAfter: again}, err
-		}
 	}
 	want := observe(&p, state, beside, metav1.NewTime(r.Clock.Now()))
 	if wait := r.mended(&p, want); wait > 0 {
