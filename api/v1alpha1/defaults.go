@@ -33,8 +33,8 @@ const (
 	// ConditionIdempotent is present and false where the policy's mutations were
 	// seen to change their own result again. It does not bear on Ready.
 	ConditionIdempotent = "Idempotent"
-	// ConditionPanicking is present and true while evaluations of the policy panic,
-	// and for five minutes after the last panic.
+	// ConditionPanicking is present and true for five minutes after an evaluation of
+	// the policy panicked, and again with the next panic after that.
 	ConditionPanicking = "Panicking"
 	// ConditionContested is present and true while somebody else keeps changing
 	// a webhook configuration that carries the policy.

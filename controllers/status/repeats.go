@@ -31,10 +31,9 @@ const (
 	panicsManager  = "ostiary-panics"
 	// checkTime bounds one check of a request's mutations.
 	checkTime = time.Second
-	// panicsShown is how long after the last panic the condition Panicking stands,
-	// and panicsRenewed how old it becomes before a further panic renews it.
-	panicsShown   = 5 * time.Minute
-	panicsRenewed = time.Minute
+	// panicsShown is how long the condition Panicking stands. The next panic after
+	// that brings it back.
+	panicsShown = 5 * time.Minute
 	// again is after how long a condition is tried again that could not be
 	// written yet.
 	again = 2 * time.Second
@@ -68,9 +67,8 @@ type finding struct {
 	uid        types.UID
 	generation int64
 	condition  metav1.Condition
-	manager    string        // of the condition
-	action     string        // of the event
-	renewed    time.Duration // how old the condition becomes before it is written again; 0: it is written once
+	manager    string // of the condition
+	action     string // of the event
 }
 
 func (f finding) key() findKey { return findKey{f.policy, f.condition.Type} }
@@ -111,7 +109,7 @@ func (r *Repeats) Found(found policy.Repeat) {
 
 // Panicked takes in a policy whose evaluation panicked.
 func (r *Repeats) Panicked(found policy.PanicReport) {
-	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Evaluate", renewed: panicsRenewed,
+	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Evaluate",
 		condition: metav1.Condition{
 			Type: v1alpha1.ConditionPanicking, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
 				"failurePolicy answers requests whose evaluation panics, as on replica %s; all other requests are evaluated: report the stack in the log of that replica", r.Replica),
@@ -180,16 +178,12 @@ func (r *Repeats) forget(f finding) {
 func (r *Repeats) tell(ctx context.Context, f finding) (done bool, err error) {
 	var p v1alpha1.WebhookPolicy
 	err = r.Client.Get(ctx, client.ObjectKey{Name: f.policy}, &p)
-	stands := meta.FindStatusCondition(p.Status.Conditions, f.condition.Type)
-	if !about(stands, p.Generation) {
-		stands = nil
-	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("getting policy %s: %w", f.policy, err)
-	case p.UID != f.uid || p.Generation != f.generation || stands != nil && !f.renews(stands, r.Clock.Now()):
+	case p.UID != f.uid || p.Generation != f.generation || about(meta.FindStatusCondition(p.Status.Conditions, f.condition.Type), p.Generation):
 		return true, nil
 	case p.Status.ObservedGeneration != p.Generation:
 		return false, nil
@@ -197,15 +191,10 @@ func (r *Repeats) tell(ctx context.Context, f finding) (done bool, err error) {
 	c := f.condition
 	c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(r.Clock.Now())
 	written, err := writeFind(ctx, r.Client, &p, f.manager, c)
-	if written && stands == nil {
+	if written {
 		r.Events.Eventf(&p, nil, corev1.EventTypeWarning, c.Reason, f.action, "%s", short(c.Message))
 	}
 	return written, err
-}
-
-// renews reports whether a condition that stands is to be written once more.
-func (f finding) renews(stands *metav1.Condition, now time.Time) bool {
-	return f.renewed > 0 && now.Sub(stands.LastTransitionTime.Time).Abs() >= f.renewed
 }
 
 // writeFind writes a condition, or takes it out where there is none, unless

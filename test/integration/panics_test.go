@@ -172,14 +172,14 @@ func TestPanicChangesNoOtherAnswer(t *testing.T) {
 	}
 }
 
-// Promise: the condition goes when panics have ended, also where the replica
-// that found them is gone.
+// Promise: the condition stands for a while and goes, also where the replica that
+// found the panic is gone.
 func TestPanickingEnds(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
-	c.enforce(t, newPolicy("panicked-once", namespace))
-	status := func(ago time.Duration) []byte {
+	c.enforce(t, newPolicy("panicked-now", namespace), newPolicy("panicked-once", namespace))
+	write := func(name string, ago time.Duration) {
 		text, err := json.Marshal(map[string]any{
 			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "WebhookPolicy",
 			"status": map[string]any{"conditions": []any{map[string]any{
@@ -188,21 +188,21 @@ func TestPanickingEnds(t *testing.T) {
 			}}},
 		})
 		must(t, err)
-		return text
-	}
-	write := func(ago time.Duration) {
-		p, err := c.policy(t.Context(), "panicked-once")
+		p, err := c.policy(t.Context(), name)
 		must(t, err)
-		must(t, c.Status().Patch(t.Context(), p, client.RawPatch("application/apply-patch+yaml", status(ago)), client.ForceOwnership, client.FieldOwner("ostiary-panics")))
+		must(t, c.Status().Patch(t.Context(), p, client.RawPatch("application/apply-patch+yaml", text), client.ForceOwnership, client.FieldOwner("ostiary-panics")))
 	}
-	now := func() (metav1.ConditionStatus, error) {
-		p, err := c.policy(context.Background(), "panicked-once")
-		return condition(p, v1alpha1.ConditionPanicking).Status, err
+	now := func(name string) func() (metav1.ConditionStatus, error) {
+		return func() (metav1.ConditionStatus, error) {
+			p, err := c.policy(context.Background(), name)
+			return condition(p, v1alpha1.ConditionPanicking).Status, err
+		}
 	}
-	write(10 * time.Second)
-	await(t).Consistently(now).Should(Equal(metav1.ConditionTrue))
+	c.shared.kill()
+	write("panicked-now", 0)
+	write("panicked-once", time.Hour)
 	c.restarted(t).awaitReady(t)
-	write(time.Hour)
-	await(t).Eventually(now).Should(BeEmpty())
+	await(t).Eventually(now("panicked-once")).Should(BeEmpty())
+	await(t).Consistently(now("panicked-now")).Should(Equal(metav1.ConditionTrue))
 	c.awaitReady(t, "panicked-once")
 }
