@@ -160,14 +160,12 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 			counts.NotIdempotent(found.Policy)
 			repeats.Found(found)
 		}},
-		Quarantined: func(found policy.Quarantine) {
-			counts.Quarantined()
-			log.Info("policy is quarantined: it is not evaluated any more", "policy", found.Policy, "generation", found.Generation)
-			repeats.Quarantined(found)
-		},
-		Panicked: func(name string, value any, stack []byte) {
-			counts.Panicked()
-			log.Error(fmt.Errorf("panic: %v", value), "evaluation panicked", "policy", name, "stack", string(stack))
+		Panicked: func(found policy.PanicReport) {
+			counts.Panicked(found.Policy)
+			if found.Stack != nil { // at most every few seconds, whatever callers send
+				log.Error(found.Err, "evaluation panicked", "policy", found.Policy, "generation", found.Generation, "stack", string(found.Stack))
+				repeats.Panicked(found)
+			}
 		},
 	}, nil
 }

@@ -33,9 +33,9 @@ const (
 	// ConditionIdempotent is present and false where the policy's mutations were
 	// seen to change their own result again. It does not bear on Ready.
 	ConditionIdempotent = "Idempotent"
-	// ConditionQuarantined is present and true where a replica does not evaluate
-	// the policy any more, because its evaluation panicked too often.
-	ConditionQuarantined = "Quarantined"
+	// ConditionPanicking is present and true for five minutes after an evaluation of
+	// the policy panicked, and again with the next panic after that.
+	ConditionPanicking = "Panicking"
 	// ConditionContested is present and true while somebody else keeps changing
 	// a webhook configuration that carries the policy.
 	ConditionContested = "Contested"

@@ -232,7 +232,7 @@ type WebhookPolicyStatus struct {
 	// Effective (API servers have been shown to reach Ostiary), and Ready (all
 	// of these: it is in force). With a backend there are CAReady (its CA bundle
 	// is known) and Reachable (a TLS handshake with it succeeded), and no
-	// Effective. Reconciling, Stalled, Quarantined and Contested stand only
+	// Effective. Reconciling, Stalled, Panicking and Contested stand only
 	// while they are true, Idempotent only while it is false.
 	// +optional
 	// +listType=map

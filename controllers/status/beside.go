@@ -99,8 +99,6 @@ type beside struct {
 	// where nobody asks.
 	proof *canary.Verdict
 	types *admissionregistrationv1.TypeChecking
-	// quarantined says that some replica does not evaluate the policy.
-	quarantined string
 	// contests may be nil.
 	contests Contests
 	// backend is nil for a policy that has none.

@@ -42,7 +42,7 @@ const (
 	// ReasonRisky is of events alone: the policy works, and there is something
 	// about it that its author may not have thought of.
 	ReasonRisky = "Risky"
-	// ReasonPanicked means that some replica does not evaluate the policy any more.
+	// ReasonPanicked means that an evaluation of the policy panicked.
 	ReasonPanicked = "Panicked"
 	// ReasonInForce means that the API server sends requests to the policy.
 	ReasonInForce = "InForce"
@@ -71,8 +71,7 @@ type facts struct {
 	kept       string // which replica has not loaded it
 	blocked    string // why there is no certificate
 	proof      *canary.Verdict
-	held       bool   // at failurePolicy Ignore
-	panicked   string // which replica does not evaluate it
+	held       bool // at failurePolicy Ignore
 }
 
 // observe makes the status that a policy should have. It keeps the transition
@@ -103,7 +102,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 // gather puts together what is known of a policy, and the webhooks that carry it.
 func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) (facts, []v1alpha1.WebhookReference) {
 	f, refs := look(p, state)
-	f.lack, f.kept, f.proof, f.panicked = beside.lack, beside.kept, beside.proof, beside.quarantined
+	f.lack, f.kept, f.proof = beside.lack, beside.kept, beside.proof
 	f.blocked = beside.blocked
 	if state != nil {
 		f.contested = beside.contested(p.Name, state.Plan)
@@ -165,9 +164,6 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 	case f.refusal != "":
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
 		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, registered.Reason, "change the policy: see the condition Registered"
-	case f.panicked != "":
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonPanicked, f.panicked
-		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, ReasonPanicked, "change the policy: see the condition Quarantined"
 	case f.lack.message != "":
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.lack.reason, f.lack.message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, f.lack.reason, f.lack.message

@@ -109,24 +109,28 @@ func request(name string) reconcile.Request {
 
 // Reconcile writes a policy's status if it differs from what is observed, and
 // tells of the change in an event.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, err error) {
 	var p v1alpha1.WebhookPolicy
 	if err := r.Client.Get(ctx, req.NamespacedName, &p); err != nil {
 		r.missed.Delete(req.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	outdated, quarantined := takeFinds(&p)
-	p.Status = r.latest(&p)
-	state := r.Store.State()
-	beside := r.beside(ctx, &p)
-	beside.quarantined = quarantined
-	if !tellable(&p, state, beside) {
-		return ctrl.Result{}, nil // each new state asks again
-	}
+	outdated, expires := takeFinds(&p, r.Clock.Now())
+	defer func() {
+		if expires > 0 && err == nil && (result.RequeueAfter == 0 || expires < result.RequeueAfter) {
+			result.RequeueAfter = expires
+		}
+	}()
 	for _, manager := range outdated {
 		if done, err := writeFind(ctx, r.Client, &p, manager); err != nil || !done {
 			return ctrl.Result{RequeueAfter: again}, err
 		}
+	}
+	p.Status = r.latest(&p)
+	state := r.Store.State()
+	beside := r.beside(ctx, &p)
+	if !tellable(&p, state, beside) {
+		return ctrl.Result{}, nil // each new state asks again
 	}
 	want := observe(&p, state, beside, metav1.NewTime(r.Clock.Now()))
 	if wait := r.mended(&p, want); wait > 0 {

@@ -31,13 +31,16 @@ const (
 	panicsManager  = "ostiary-panics"
 	// checkTime bounds one check of a request's mutations.
 	checkTime = time.Second
+	// panicsShown is how long the condition Panicking stands. The next panic after
+	// that brings it back.
+	panicsShown = 5 * time.Minute
 	// again is after how long a condition is tried again that could not be
 	// written yet.
 	again = 2 * time.Second
 )
 
 // Repeats tells of policies whose mutations change their own result again, and
-// of those that panicked too often to be evaluated any more. Any replica may
+// of those whose evaluation panics. Any replica may
 // find one in the requests that it answers, so each tells of its own finds: in a
 // condition for each that has a field manager to itself, which the leader's
 // reports leave alone, and in an event by the replica that was first.
@@ -104,12 +107,12 @@ func (r *Repeats) Found(found policy.Repeat) {
 		}})
 }
 
-// Quarantined takes in a policy that panicked too often.
-func (r *Repeats) Quarantined(found policy.Quarantine) {
-	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Quarantine",
+// Panicked takes in a policy whose evaluation panicked.
+func (r *Repeats) Panicked(found policy.PanicReport) {
+	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Evaluate",
 		condition: metav1.Condition{
-			Type: v1alpha1.ConditionQuarantined, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
-				"replica %s does not evaluate the policy any more, because it panicked again and again, and answers its requests by failurePolicy: see the log there, and change the policy", r.Replica),
+			Type: v1alpha1.ConditionPanicking, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
+				"failurePolicy answers requests whose evaluation panics, as on replica %s; all other requests are evaluated: report the stack in the log of that replica", r.Replica),
 		}})
 }
 
@@ -206,23 +209,27 @@ func writeFind(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, 
 
 // takeFinds takes the conditions that Repeats wrote out of a status, which the
 // leader's reports leave alone. outdated are the field managers of those that
-// are about another generation; quarantined is what is said of this one.
-func takeFinds(p *v1alpha1.WebhookPolicy) (outdated []string, quarantined string) {
-	for _, told := range []struct{ kind, manager string }{
-		{v1alpha1.ConditionIdempotent, repeatsManager}, {v1alpha1.ConditionQuarantined, panicsManager},
-	} {
+// are about another generation, or whose time is over. That depends on nothing
+// but the condition, so it holds after a restart of any replica. expires is how
+// long the condition Panicking stands yet; 0 if it does not.
+func takeFinds(p *v1alpha1.WebhookPolicy, now time.Time) (outdated []string, expires time.Duration) {
+	for _, told := range []struct {
+		kind, manager string
+		shown         time.Duration
+	}{{v1alpha1.ConditionIdempotent, repeatsManager, 0}, {v1alpha1.ConditionPanicking, panicsManager, panicsShown}} {
 		c := meta.FindStatusCondition(p.Status.Conditions, told.kind)
-		switch {
-		case c == nil:
+		if c == nil {
 			continue
-		case !about(c, p.Generation):
+		}
+		left := told.shown - now.Sub(c.LastTransitionTime.Time).Abs() // a replica's clock may be ahead
+		if !about(c, p.Generation) || told.shown > 0 && left <= 0 {
 			outdated = append(outdated, told.manager)
-		case told.kind == v1alpha1.ConditionQuarantined:
-			quarantined = c.Message
+		} else if told.shown > 0 {
+			expires = left
 		}
 		meta.RemoveStatusCondition(&p.Status.Conditions, told.kind)
 	}
-	return outdated, quarantined
+	return outdated, expires
 }
 
 func about(c *metav1.Condition, generation int64) bool {

@@ -33,8 +33,7 @@ type Policies struct {
 	duration        *prometheus.HistogramVec
 	notIdempotent   *prometheus.CounterVec
 	breakGlass      *prometheus.CounterVec
-	panics          prometheus.Counter
-	quarantines     prometheus.Counter
+	panics          *prometheus.CounterVec
 	compileFailures prometheus.Counter
 	loaded          *prometheus.GaugeVec
 
@@ -67,14 +66,10 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Name: "ostiary_policy_breakglass_total",
 			Help: "Times that a policy would have refused a request or changed its object, and was skipped because RBAC allows its user to.",
 		}, []string{"policy"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
+		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_panics_total",
-			Help: "Panics in evaluations. Each was answered as an error of its policy.",
-		}),
-		quarantines: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "ostiary_policy_quarantines_total",
-			Help: "Generations of policies that this replica stopped evaluating because they panicked too often.",
-		}),
+			Help: "Panics in evaluations of a policy. Each was an error of the policy for that request alone.",
+		}, []string{"policy"}),
 		compileFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_policy_compile_failures_total",
 			Help: "Generations of policies with an expression that does not compile.",
@@ -84,7 +79,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Help: "Policies that this replica holds, by state: accepted or refused.",
 		}, []string{"state"}),
 	}
-	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.quarantines, p.compileFailures, p.loaded)
+	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded)
 	p.series.Store(&map[string]*series{})
 	return p
 }
@@ -99,13 +94,13 @@ func (p *Policies) Keep(names []string, refused int) {
 		switch {
 		case i >= maxPolicies:
 			if other == nil {
-				other = &series{duration: p.duration.WithLabelValues(otherPolicies)}
+				other = p.newSeries(otherPolicies)
 			}
 			after[otherPolicies] = other
 		case before[name] != nil:
 			after[name] = before[name]
 		default:
-			after[name] = &series{duration: p.duration.WithLabelValues(name)}
+			after[name] = p.newSeries(name)
 		}
 	}
 	p.series.Store(&after)
@@ -114,6 +109,7 @@ func (p *Policies) Keep(names []string, refused int) {
 			p.duration.DeleteLabelValues(name)
 			p.requests.DeletePartialMatch(prometheus.Labels{"policy": name})
 			p.notIdempotent.DeleteLabelValues(name)
+			p.panics.DeleteLabelValues(name)
 			p.breakGlass.DeleteLabelValues(name)
 		}
 	}
@@ -121,17 +117,23 @@ func (p *Policies) Keep(names []string, refused int) {
 	p.loaded.WithLabelValues("refused").Set(float64(refused))
 }
 
+// newSeries starts the count of panics at 0: of a series that begins at 1,
+// Prometheus does not see an increase.
+func (p *Policies) newSeries(name string) *series {
+	p.panics.WithLabelValues(name)
+	return &series{duration: p.duration.WithLabelValues(name)}
+}
+
 // CompileFailed counts a generation that does not compile.
 func (p *Policies) CompileFailed() { p.compileFailures.Inc() }
 
-// Panicked counts a panic.
-func (p *Policies) Panicked() { p.panics.Inc() }
-
-// Quarantined counts a policy that is evaluated no more.
-func (p *Policies) Quarantined() { p.quarantines.Inc() }
+// Panicked counts a panic of a policy.
+func (p *Policies) Panicked(name string) { p.count(p.panics, name) }
 
 // NotIdempotent counts a policy that changed its own result again.
-func (p *Policies) NotIdempotent(name string) {
+func (p *Policies) NotIdempotent(name string) { p.count(p.notIdempotent, name) }
+
+func (p *Policies) count(of *prometheus.CounterVec, name string) {
 	all := *p.series.Load()
 	if all[name] == nil {
 		name = otherPolicies
@@ -139,7 +141,7 @@ func (p *Policies) NotIdempotent(name string) {
 			return // deleted in the meantime
 		}
 	}
-	p.notIdempotent.WithLabelValues(name).Inc()
+	of.WithLabelValues(name).Inc()
 }
 
 // Observe counts one policy's evaluation of one request.

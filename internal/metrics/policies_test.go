@@ -75,6 +75,27 @@ func TestEveryDecisionHasItsOwnSeries(t *testing.T) {
 	}
 }
 
+// TestPanics: the series of a policy begins at 0, and ends with the policy.
+func TestPanics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := NewPolicies(registry)
+	p.Keep([]string{"a", "b", "c"}, 0)
+	p.Panicked("a")
+	p.Panicked("a")
+	p.Panicked("c")
+	p.Panicked("gone")
+	p.Keep([]string{"a", "b"}, 0)
+	const want = `
+# HELP ostiary_policy_panics_total Panics in evaluations of a policy. Each was an error of the policy for that request alone.
+# TYPE ostiary_policy_panics_total counter
+ostiary_policy_panics_total{policy="a"} 2
+ostiary_policy_panics_total{policy="b"} 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ostiary_policy_panics_total"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNotIdempotent(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	p := NewPolicies(registry)

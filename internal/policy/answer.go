@@ -67,11 +67,7 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 		decided = decided || len(r.decisions) > 0
 		failed = failed || slices.ContainsFunc(r.decisions, errored)
 		acted |= a.decide(p, r)
-		for _, text := range r.warnings {
-			if !slices.Contains(a.warnings, text) { // another binding has had it said
-				a.warn(text)
-			}
-		}
+		a.warnOnce(r.warnings...)
 		if a.annotate(annotations, r) {
 			failed = true
 		}
@@ -155,6 +151,15 @@ func (a *answer) warn(message string) {
 	if len(a.warnings) < maxWarnings && a.warningText+len(message) <= maxWarningText {
 		a.warnings = append(a.warnings, message)
 		a.warningText += len(message)
+	}
+}
+
+// warnOnce leaves out what another binding has had said.
+func (a *answer) warnOnce(messages ...string) {
+	for _, text := range messages {
+		if !slices.Contains(a.warnings, text) {
+			a.warn(text)
+		}
 	}
 }
 

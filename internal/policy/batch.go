@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
@@ -20,7 +19,6 @@ type batch struct {
 	policies  []*Compiled // sorted by name
 	reads     inputs
 	evaluator celplugin.ConditionEvaluator // the validations of all plain policies, in their order; nil without any
-	panicked  atomic.Bool                  // it is not used any more
 }
 
 // newBatches divides policies, sorted by name, by their rules.
@@ -87,13 +85,12 @@ func (b *batch) turns(ctx context.Context, r *request) []turn {
 }
 
 func (b *batch) evaluate(ctx context.Context, r *request) (results []celplugin.EvaluationResult) {
-	if b.evaluator == nil || ctx.Err() != nil || b.panicked.Load() {
+	if b.evaluator == nil || ctx.Err() != nil {
 		return nil
 	}
 	defer func() {
 		if recover() != nil {
-			b.panicked.Store(true)
-			results = nil // the policy that panics does so again by itself, where it is told of
+			results = nil // the policy that panics does so again by itself, where it is reported
 		}
 	}()
 	request := celplugin.CreateAdmissionRequest(r.versioned.Attributes, r.raw.Resource, metav1.GroupVersionKind(r.versioned.VersionedKind))

@@ -24,7 +24,7 @@ type counting struct {
 	panics bool
 }
 
-func (c counting) ContextEval(ctx context.Context, vars any) (out ref.Val, details *cel.EvalDetails, err error) {
+func (c *counting) ContextEval(ctx context.Context, vars any) (out ref.Val, details *cel.EvalDetails, err error) {
 	*c.runs++
 	if c.panics {
 		panic("in a batch")
@@ -65,7 +65,7 @@ func TestBatchTakesOnlyTrueForAnAnswer(t *testing.T) {
 			for _, p := range group.policies {
 				runs[p.name] = new(int)
 				for i := range p.plain {
-					p.plain[i].Program = counting{Program: p.plain[i].Program, runs: runs[p.name], panics: p.name == tc.panics}
+					p.plain[i].Program = &counting{Program: p.plain[i].Program, runs: runs[p.name], panics: p.name == tc.panics}
 				}
 			}
 			decisions := map[string]Decision{}

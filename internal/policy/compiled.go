@@ -45,8 +45,8 @@ func Decisions() []Decision {
 	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionSkip, DecisionAllow}
 }
 
-// Compiled is one policy, ready to be evaluated. It is immutable, but for two
-// counts, and safe for concurrent use.
+// Compiled is one policy, ready to be evaluated. It is immutable, but for a
+// count and a time, and safe for concurrent use.
 type Compiled struct {
 	name          string
 	uid           types.UID
@@ -64,7 +64,7 @@ type Compiled struct {
 	reads         inputs
 	programs      []*program // keeps shared programs alive
 	changes       atomic.Uint64
-	panics        atomic.Uint32
+	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
 
 	rules string                        // the rules, as a key: policies with equal ones match the same requests
 	plain []celplugin.CompilationResult // the validations, where nothing else is to be evaluated; see batch

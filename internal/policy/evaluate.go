@@ -18,7 +18,6 @@ import (
 var (
 	errNoMatcher = errors.New("matchResources cannot be matched here")
 	errNoParams  = errors.New("params are not available here")
-	errPanicked  = errors.New("internal error: the evaluation panicked")
 
 	// noParams is one evaluation without params.
 	noParams = []runtime.Object{nil} //nolint:gochecknoglobals // a constant in all but name; nobody writes to it
@@ -42,9 +41,6 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		if !t.satisfied {
 			start := host.Now()
 			decision = a.judge(ctx, t.policy, r, host)
-			if decision == DecisionError {
-				a.passQuarantined(t.policy)
-			}
 			t.elapsed = host.Now().Sub(start)
 		}
 		if host.Observe != nil {
@@ -111,9 +107,6 @@ func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
 func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
 	_ = r.authorizer.failed() // of a policy before this one that panicked
 	defer c.recovered(host, func() { results = c.failed() })
-	if c.quarantined() {
-		return c.stoodDown(r, host)
-	}
 	invocations := c.invocations(ctx, r, host)
 	var made map[runtime.Object]judgement // several bindings may be for one param, or for none
 	if len(invocations) > 1 {
@@ -178,7 +171,7 @@ func (c *Compiled) namespace(ctx context.Context, r *request, host Host) (*corev
 func (c *Compiled) failed() []result {
 	results := make([]result, len(c.bindings))
 	for i := range c.bindings {
-		results[i] = result{binding: &c.bindings[i], decisions: c.failure(errPanicked).Decisions}
+		results[i] = result{binding: &c.bindings[i], decisions: c.failure(errPanicked).Decisions, warnings: c.ignoredPanic()}
 	}
 	return results
 }

@@ -93,11 +93,11 @@ func TestPanicIsAnErrorOfItsPolicyOnly(t *testing.T) {
 			host := Host{
 				Now: time.Now, Observe: observeInto(decisions),
 				Namespaces: namespacesFunc(func(context.Context, string) (*corev1.Namespace, error) { lookups++; panic("lost") }),
-				Panicked: func(policy string, value any, stack []byte) {
-					if value == nil || len(stack) == 0 {
-						t.Error("a panic without value or stack")
+				Panicked: func(p PanicReport) {
+					if p.Err == nil || len(p.Stack) == 0 {
+						t.Error("a panic without error or stack")
 					}
-					panicked += policy
+					panicked += p.Policy
 				},
 			}
 			resp := evaluate(t, group, podInput(t, admission.Create).review(t), host)

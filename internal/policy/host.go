@@ -45,10 +45,8 @@ type Host struct {
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
 	// Recheck says how some changes are checked; nil is not at all.
 	Recheck *Recheck
-	// Panicked is told of a panic in a policy's evaluation; nil is allowed.
-	Panicked func(policy string, value any, stack []byte)
-	// Quarantined is told of a policy that is evaluated no more; nil is allowed.
-	Quarantined func(Quarantine)
+	// Panicked is told of each panic in a policy's evaluation; nil is allowed.
+	Panicked func(PanicReport)
 }
 
 // Namespaces finds the namespace of a request, as the CEL variable

@@ -85,7 +85,9 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 	switch outcome {
 	case DecisionError:
 		a.refuseMutation(s)
-		a.passQuarantined(s.policy)
+		if errors.Is(s.err, errPanicked) {
+			a.warnOnce(s.policy.ignoredPanic()...)
+		}
 	case DecisionDeny:
 		a.refuseObject(s)
 	}
@@ -106,9 +108,6 @@ func (c *Compiled) steps(ctx context.Context, r *request, host Host) (out []step
 			out = append(out, step{policy: c, invocation: invocation{binding: &c.bindings[i], err: errPanicked}})
 		}
 	})
-	if c.quarantined() {
-		return c.stepsDown(r, host)
-	}
 	for _, i := range c.invocations(ctx, r, host) {
 		if i.err != nil {
 			i.err = fmt.Errorf("failed to configure binding: %w", i.err)

@@ -466,7 +466,7 @@ func TestPanickingMutationLeavesTheObject(t *testing.T) {
 		host := testWorld.host()
 		host.Namespaces = nil
 		panicked := ""
-		host.Panicked = func(policy string, _ any, _ []byte) { panicked += policy }
+		host.Panicked = func(p PanicReport) { panicked += p.Policy }
 		resp := mutate(t, group, podInput(t, admission.Create).review(t), host)
 		if resp.Allowed != want || panicked != "b" {
 			t.Errorf("%s: allowed = %t, panicked %q", failurePolicy, resp.Allowed, panicked)

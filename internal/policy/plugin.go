@@ -19,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
+var errNoObject = errors.New("the request has no object")
+
 // Plugin decides requests in Go, where a policy names one instead of
 // expressions. It implements Mutator, Validator or both. Its methods are called
 // concurrently.
@@ -111,6 +113,15 @@ func (c *Call) Object() *unstructured.Unstructured { return unstructuredOf(c.Get
 // OldObject is the object as it is stored, nil where there is none.
 func (c *Call) OldObject() *unstructured.Unstructured { return unstructuredOf(c.GetOldObject()) }
 
+// RequireObject is Object, or an error where there is none. No API server sends
+// such a creation or update, but any other caller may.
+func (c *Call) RequireObject() (*unstructured.Unstructured, error) {
+	if object := c.Object(); object != nil {
+		return object, nil
+	}
+	return nil, errNoObject
+}
+
 func unstructuredOf(object runtime.Object) *unstructured.Unstructured {
 	u, _ := object.(*unstructured.Unstructured) // nil will do
 	return u
@@ -164,6 +175,9 @@ func (c *Call) Forbid(format string, args ...any) error {
 
 // Typed is an object of the call as a Go value. Plugins of one request share it.
 func Typed[T any](c *Call, object *unstructured.Unstructured) (*T, error) {
+	if object == nil {
+		return nil, errNoObject
+	}
 	key := typedKey{object: object, kind: reflect.TypeFor[T]()}
 	if found, ok := c.typed[key].(*T); ok {
 		return found, nil

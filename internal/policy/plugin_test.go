@@ -59,7 +59,7 @@ func TestPluginAnswers(t *testing.T) {
 		"error, Ignore":          {plugin: failing, spec: ignore},
 		"refused and an error":   {plugin: mixed, spec: deny, wantCode: 422, wantMessage: "broken", wantMutating: 403},
 		"panic":                  {plugin: panicking, spec: deny, wantCode: 422, wantMessage: panicked, wantMutating: 403},
-		"panic, Ignore":          {plugin: panicking, spec: ignore},
+		"panic, Ignore":          {plugin: panicking, spec: ignore, warning: "WebhookPolicy 'p' did not evaluate this request: " + panicked},
 		"refused, Ignore":        {plugin: forbidden, spec: ignore, wantCode: 403, wantMessage: no, wantMutating: 403},
 		"warns and annotates":    {plugin: func(c *Call) error { c.Warn("mind"); c.Annotate("seen", "yes"); return nil }, spec: deny, warning: "mind", wantChanged: true},
 		"configuration is wrong": {spec: deny, wantCode: 422, wantMessage: "spec.plugin: Internal error: wrong", wantMutating: 403},

@@ -113,14 +113,15 @@ func each(spec map[string]any, list string, found func(map[string]any, *field.Pa
 
 // leavesImages reports whether a request is an update that brings no new image.
 func leavesImages(call *policy.Call) (bool, error) {
-	if call.GetOperation() != admission.Update {
-		return false, nil
+	pod, err := call.RequireObject()
+	if err != nil || call.GetOperation() != admission.Update {
+		return false, err
 	}
 	if call.OldObject() == nil {
 		return false, errors.New("the request has no oldObject")
 	}
 	before := images(call.OldObject())
-	return before.IsSuperset(images(call.Object())), nil
+	return before.IsSuperset(images(pod)), nil
 }
 
 func images(pod *unstructured.Unstructured) sets.Set[string] {

@@ -137,7 +137,10 @@ func (p *Plugin) Needs() []admissionregistrationv1.ParamKind {
 // where an object's author named no class it may have set the cluster's default
 // one, which the class of the namespace replaces.
 func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
-	object := call.Object()
+	object, err := call.RequireObject()
+	if err != nil {
+		return nil, err
+	}
 	if p.named(object) {
 		return object, nil
 	}

@@ -68,7 +68,10 @@ func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 // Admit implements policy.Mutator. Tolerations that a Pod has already cannot be
 // changed, so only those of a new Pod are replaced.
 func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
-	pod := call.Object()
+	pod, err := call.RequireObject()
+	if err != nil {
+		return nil, err
+	}
 	list, err := tolerations.Of(pod)
 	if err != nil {
 		return nil, err

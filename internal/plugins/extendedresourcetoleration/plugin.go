@@ -36,7 +36,10 @@ func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 
 // Admit implements policy.Mutator.
 func (Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
-	pod := call.Object()
+	pod, err := call.RequireObject()
+	if err != nil {
+		return nil, err
+	}
 	resources := asked(pod)
 	if len(resources) == 0 {
 		return pod, nil

@@ -34,7 +34,10 @@ func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 
 // Validate implements policy.Validator.
 func (Plugin) Validate(_ context.Context, call *policy.Call) error {
-	pod := call.Object()
+	pod, err := call.RequireObject()
+	if err != nil {
+		return err
+	}
 	terms, _, _ := unstructured.NestedFieldNoCopy(pod.Object, "spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution") // the API server has checked its type
 	list, _ := terms.([]any)
 	for _, item := range list {

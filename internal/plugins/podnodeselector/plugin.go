@@ -93,8 +93,7 @@ func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 
 // Admit implements policy.Mutator.
 func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
-	pod := call.Object()
-	own, err := selectorOf(pod)
+	pod, own, err := selectorOf(call)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Un
 
 // Validate implements policy.Validator.
 func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
-	own, err := selectorOf(call.Object())
+	_, own, err := selectorOf(call)
 	if err != nil {
 		return err
 	}
@@ -159,12 +158,17 @@ func (p *Plugin) ofNamespace(ctx context.Context, call *policy.Call) (labels.Set
 	return set, nil
 }
 
-func selectorOf(pod *unstructured.Unstructured) (labels.Set, error) {
+// selectorOf is the Pod of a request, and its node selector.
+func selectorOf(call *policy.Call) (*unstructured.Unstructured, labels.Set, error) {
+	pod, err := call.RequireObject()
+	if err != nil {
+		return nil, nil, err
+	}
 	own, _, err := unstructured.NestedStringMap(pod.Object, "spec", "nodeSelector")
 	if err != nil {
-		return nil, fmt.Errorf("reading the node selector: %w", err)
+		return nil, nil, fmt.Errorf("reading the node selector: %w", err)
 	}
-	return own, nil
+	return pod, own, nil
 }
 
 // within reports whether all labels are among those allowed; none means all.

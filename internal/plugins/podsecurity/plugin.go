@@ -93,18 +93,21 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	a := p.admission                           // a copy, which reads namespaces and Pods for this request
 	a.NamespaceGetter, a.PodLister = reader{call}, reader{call}
 	if paths, ok := p.templates[call.Resource]; ok {
-		validateTemplates(ctx, &a, call, paths)
-		return nil
+		return validateTemplates(ctx, &a, call, paths)
 	}
 	return report(call, a.Validate(ctx, request{Call: call, convert: p.kinds[call.Resource.GroupResource()]}), "")
 }
 
 // validateTemplates warns of the templates in an object, as of those in
 // Deployments.
-func validateTemplates(ctx context.Context, a *admission.Admission, call *policy.Call, paths []templatePath) {
+func validateTemplates(ctx context.Context, a *admission.Admission, call *policy.Call, paths []templatePath) error {
+	object, err := call.RequireObject()
+	if err != nil {
+		return err
+	}
 	var all []found
 	for _, p := range paths {
-		all = append(all, p.find(call.Object().Object, "")...)
+		all = append(all, p.find(object.Object, "")...)
 	}
 	if len(all) > maxTemplates {
 		call.Annotate("error", fmt.Sprintf("there are more than %d pod templates: the others are not looked at", maxTemplates))
@@ -124,6 +127,7 @@ func validateTemplates(ctx context.Context, a *admission.Admission, call *policy
 		}
 		_ = report(call, response, prefix) // what makes Pods is never refused
 	}
+	return nil
 }
 
 // report tells of what an answer holds, and is its refusal. An answer that

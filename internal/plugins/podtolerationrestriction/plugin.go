@@ -57,7 +57,10 @@ func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 
 // Admit implements policy.Mutator.
 func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
-	pod := call.Object()
+	pod, err := call.RequireObject()
+	if err != nil {
+		return nil, err
+	}
 	list, err := tolerations.Of(pod)
 	if err != nil {
 		return nil, err
@@ -77,7 +80,11 @@ func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Un
 
 // Validate implements policy.Validator.
 func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
-	list, err := tolerations.Of(call.Object())
+	pod, err := call.RequireObject()
+	if err != nil {
+		return err
+	}
+	list, err := tolerations.Of(pod)
 	if err != nil {
 		return err
 	}
