@@ -2,9 +2,10 @@
 #
 #   docker build --build-arg VERSION=v0.1.0 -t ostiary .
 #
-# BUILDER and BASE may name mirrors, or pinned digests. Where no registry can be
-# reached, `make image` makes the same image without a builder, from Go alone.
-ARG BUILDER=golang:1.26
+# BUILDER and BASE may name mirrors. The digest is that of the image index, for every
+# platform; update it together with the version. scratch is empty and has none. Where no
+# registry can be reached, `make image` makes the same image from Go alone.
+ARG BUILDER=golang:1.26.8@sha256:3c3e25a4da13fd0478eed2df1eb35a0e667094a7124d3993a6a1d30f71c17e79
 ARG BASE=scratch
 ARG VERSION=unknown
 

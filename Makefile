@@ -8,6 +8,7 @@ IMAGE = ostiary:dev
 FUZZTIME = 30s
 N = 2000
 SCENARIO = all
+VULNDB = https://vuln.go.dev
 
 # The image's flags, for the tests and the linter too, so that each package is compiled
 # once; the race detector alone needs cgo.
@@ -21,6 +22,7 @@ GOLANGCI_LINT := $(tools)/golangci-lint
 GOTESTSUM := $(tools)/gotestsum
 KUSTOMIZE := $(tools)/kustomize
 HELM := bin/helm/$(shell { go env GOVERSION; cat hack/helm/go.mod hack/helm/go.sum; } | cksum | cut -d' ' -f1)/helm
+GOVULNCHECK := bin/vulncheck/$(shell { go env GOVERSION; cat hack/vulncheck/go.mod hack/vulncheck/go.sum; } | cksum | cut -d' ' -f1)/govulncheck
 
 .PHONY: help
 help: ## List the targets (the default)
@@ -153,6 +155,11 @@ lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
 	@# This module replaces the staging modules of Kubernetes with their releases.
 	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners --disable gomoddirectives
 
+.PHONY: vulncheck
+vulncheck: $(GOVULNCHECK) build ## Fail if the manager holds code with a known vulnerability; VULNDB=file:///DIR works offline
+	@echo "Comparing the code in bin/ostiary with $(VULNDB)"
+	@$(GOVULNCHECK) -mode binary -db "$(VULNDB)" bin/ostiary
+
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT) ## Format the Go files
 	@$(GOLANGCI_LINT) fmt
@@ -209,3 +216,8 @@ $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(GOTESTSUM) $(KUSTOMIZE):
 $(HELM):
 	@echo "Building helm (once; a minute or two)"
 	@cd hack/helm && go build -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
+
+# So is this one: an update of it builds no other tool anew.
+$(GOVULNCHECK):
+	@echo "Building govulncheck (once)"
+	@cd hack/vulncheck && go build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck

@@ -122,10 +122,20 @@ func backendClient(b *v1alpha1.Backend) admissionregistrationv1.WebhookClientCon
 }
 
 // amend makes a webhook of Ostiary's the foreign one. The guards stay.
-func (f *foreign) amend(w *webhook) {
+//
+// API servers evaluate all conditions, and refuse the request where they cost too
+// much together. What the author wrote is therefore not evaluated in namespaces
+// that a condition exempts. It may end with a comment.
+func (f *foreign) amend(w *webhook, g *guards) {
 	f.client.DeepCopyInto(&w.ClientConfig)
 	w.AdmissionReviewVersions = slices.Clone(f.versions)
-	w.MatchConditions = append(w.MatchConditions, f.conditions...)
+	guarded := slices.ContainsFunc(w.Rules, borrowable)
+	for _, c := range f.conditions {
+		if guarded {
+			c.Expression = "!(" + g.exemptExpression() + ") || (" + c.Expression + "\n)"
+		}
+		w.MatchConditions = append(w.MatchConditions, c)
+	}
 }
 
 // Bundles are the CA bundles of webhooks, by their names.
@@ -226,11 +236,11 @@ func checkPlugin(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorLi
 func checkConditions(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range spec.MatchConditions {
-		if c.Name == guardName || c.Name == conditionName || c.Name == breakGlassName {
+		if c.Name == guardName || c.Name == exemptName || c.Name == conditionName || c.Name == breakGlassName {
 			errs = append(errs, field.Invalid(at.Index(i).Child("name"), c.Name, "choose another name: Ostiary has a condition of this name"))
 		}
 	}
-	added := len(guardConditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate), letThrough(spec)))
+	added := len((&guards{critical: letThrough(spec)}).conditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate)))
 	if spec.BreakGlass {
 		added++
 	}

@@ -127,7 +127,7 @@ func TestBackendWithoutItsConditionsIsNotRegistered(t *testing.T) {
 	plan := Build(Input{Policies: []*v1alpha1.WebhookPolicy{p}, Endpoint: testService})
 	have := clone(plan.Groups[0].Configuration)
 	webhooks := Webhooks(have)
-	webhooks[0].MatchConditions = guardConditions(webhooks[0].Rules, nil)
+	webhooks[0].MatchConditions = testGuards.conditions(webhooks[0].Rules)
 	setWebhooks(have, webhooks)
 	if _, ok, why := Registered(p, plan, []Configuration{have}); ok || !strings.Contains(why, "matchConditions") {
 		t.Errorf("registered %t (%s)", ok, why)
@@ -213,11 +213,12 @@ func TestCheckBackend(t *testing.T) {
 		}},
 		"names of Ostiary's own conditions": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: "true"}, {Name: conditionName, Expression: "true"}}
+				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: "true"}, {Name: conditionName, Expression: "true"}, {Name: exemptName, Expression: "true"}}
 			},
 			want: []string{
 				`spec.matchConditions[0].name: Invalid value: "not-critical-resources": choose another name: Ostiary has a condition of this name`,
 				`spec.matchConditions[1].name: Invalid value: "matches-policy": choose another name: Ostiary has a condition of this name`,
+				`spec.matchConditions[2].name: Invalid value: "not-exempt-namespaces": choose another name: Ostiary has a condition of this name`,
 			},
 		},
 		"a guarded resource": {

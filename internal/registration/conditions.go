@@ -85,8 +85,8 @@ func (m *membership) in(pushed set) *membership {
 }
 
 // matchConditions are those of a webhook with these rules.
-func matchConditions(rules []admissionregistrationv1.RuleWithOperations, s *settings) []admissionregistrationv1.MatchCondition {
-	out := guardConditions(rules, s.Critical)
+func matchConditions(rules []admissionregistrationv1.RuleWithOperations, g *guards, s *settings) []admissionregistrationv1.MatchCondition {
+	out := g.conditions(rules)
 	if s.Condition != "" {
 		out = append(out, admissionregistrationv1.MatchCondition{Name: conditionName, Expression: s.Condition})
 	}

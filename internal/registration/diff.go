@@ -186,7 +186,8 @@ func widened(group *Group, have Configuration) Configuration {
 				wide[0].Rules = append(wide[0].Rules, *found.Rules[i].DeepCopy())
 			}
 		}
-		wide[0].MatchConditions = append(guardConditions(wide[0].Rules, group.critical), ownConditions(&wide[0])...)
+		wide[0].MatchConditions = append(group.guards.conditions(wide[0].Rules), ownConditions(&wide[0])...)
+		wide[0].NamespaceSelector = group.guards.namespaceSelector(wide[0].Rules)
 		setWebhooks(out, wide)
 	}
 	return out

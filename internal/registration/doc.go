@@ -63,14 +63,15 @@
 //
 // # Guards
 //
-// The namespaceSelector of every webhook leaves out the exempt namespaces by
-// their label kubernetes.io/metadata.name. For Namespace objects, which are
-// cluster-scoped, the API server evaluates the same selector: on their own
-// labels for CREATE and UPDATE, on the stored labels otherwise. It sets that
-// label to the name, whatever the client or another webhook wrote, each time it
-// decodes or patches a Namespace, so the label can neither be removed to reach
-// an exempt namespace nor borrowed to escape a policy. No other cluster-scoped
-// object belongs to a namespace, so none needs a condition of its own.
+// The namespaceSelector of a webhook leaves out the exempt namespaces by their
+// label kubernetes.io/metadata.name. For CREATE and UPDATE of objects whose
+// resource is called namespaces, in any API group, the API server evaluates the
+// selector on the labels of the object itself. It sets that label to the name each
+// time it decodes or patches a Namespace, but a Namespace that is created with
+// generateName has no name in the mutating phase, and custom resources keep the
+// label that the client wrote. Webhooks whose rules can match such objects leave
+// out the exempt namespaces by a condition on the request instead; see borrowable.
+// Only these do: a condition is evaluated for every request that the rules match.
 //
 // No webhook is called for the resources that guarded lists. Rules that cannot
 // match one of them need nothing; rules with wildcards that can get one

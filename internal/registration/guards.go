@@ -11,7 +11,10 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-const guardName = "not-critical-resources"
+const (
+	guardName  = "not-critical-resources"
+	exemptName = "not-exempt-namespaces"
+)
 
 // guardExpression says in CEL what guarded says in Go. Subresources share
 // request.resource.resource with their resource.
@@ -101,6 +104,58 @@ func criticalOf(rules []admissionregistrationv1.NamedRuleWithOperations) []strin
 	return sortedSet(out)
 }
 
+// guards are what a webhook is not called for: guarded resources, but for those
+// that are let through, and exempt namespaces. Both depend on its rules, which
+// change with the members of its group.
+type guards struct {
+	critical []string
+	exempt   []string
+	// selector is the namespaceSelector of the members.
+	selector metav1.LabelSelector
+}
+
+// conditions are the matchConditions that guard a webhook with these rules: one,
+// or none where its rules need none.
+func (g *guards) conditions(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.MatchCondition {
+	out := guardConditions(rules, g.critical)
+	switch {
+	case !slices.ContainsFunc(rules, borrowable):
+	case len(out) == 0:
+		out = []admissionregistrationv1.MatchCondition{{Name: exemptName, Expression: g.exemptExpression()}}
+	default:
+		out[0].Expression = "(" + out[0].Expression + ") && (" + g.exemptExpression() + ")"
+	}
+	return out
+}
+
+// namespaceSelector is the members' one without the exempt namespaces, unless
+// conditions leaves these out.
+func (g *guards) namespaceSelector(rules []admissionregistrationv1.RuleWithOperations) *metav1.LabelSelector {
+	out := g.selector.DeepCopy()
+	if !slices.ContainsFunc(rules, borrowable) {
+		out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: slices.Clone(g.exempt),
+		})
+	}
+	return out
+}
+
+// exemptExpression leaves out exempt namespaces by the request's namespace, which
+// is the name of the Namespace where the request is for one. There is none for
+// cluster-scoped resources, and for a Namespace whose name is yet to be generated.
+func (g *guards) exemptExpression() string { // names of namespaces, in which nothing has to be escaped
+	return `!has(request.namespace) || !(request.namespace in ['` + strings.Join(g.exempt, "', '") + `'])`
+}
+
+// borrowable reports whether API servers may match a namespaceSelector with labels
+// that the sender of a request chooses: those of an object whose resource is called
+// namespaces, in whatever API group. No custom resource is in a group without a dot.
+func borrowable(rule admissionregistrationv1.RuleWithOperations) bool {
+	return reachesNamespaces(rule) && slices.ContainsFunc(rule.APIGroups, func(group string) bool {
+		return group == corev1.GroupName || group == wildcard || strings.Contains(group, ".")
+	})
+}
+
 // guardConditions is the matchCondition that keeps guarded resources out, but
 // for those that are let through, or nothing where the rules match no other.
 func guardConditions(rules []admissionregistrationv1.RuleWithOperations, through []string) []admissionregistrationv1.MatchCondition {
@@ -114,9 +169,11 @@ func guardConditions(rules []admissionregistrationv1.RuleWithOperations, through
 	return []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: expression}}
 }
 
-// ownConditions are the matchConditions of a webhook beside the guard.
+// ownConditions are the matchConditions of a webhook beside the guards.
 func ownConditions(w *webhook) []admissionregistrationv1.MatchCondition {
-	return slices.DeleteFunc(slices.Clone(w.MatchConditions), func(c admissionregistrationv1.MatchCondition) bool { return c.Name == guardName })
+	return slices.DeleteFunc(slices.Clone(w.MatchConditions), func(c admissionregistrationv1.MatchCondition) bool {
+		return c.Name == guardName || c.Name == exemptName
+	})
 }
 
 func reachesGuarded(rule admissionregistrationv1.RuleWithOperations, through []string) bool {
@@ -134,13 +191,4 @@ func reachesGuarded(rule admissionregistrationv1.RuleWithOperations, through []s
 // exemptNamespaces adds those that the cluster itself lives in.
 func exemptNamespaces(more []string) []string {
 	return sortedSet(append([]string{metav1.NamespaceSystem, corev1.NamespaceNodeLease}, more...))
-}
-
-// guardedSelector is a policy's namespaceSelector without the exempt namespaces.
-func guardedSelector(selector metav1.LabelSelector, exempt []string) *metav1.LabelSelector {
-	out := selector.DeepCopy()
-	out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
-		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: slices.Clone(exempt),
-	})
-	return out
 }

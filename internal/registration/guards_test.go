@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // TestGuardCompilesOnOldClusters uses the expressions' environment of 1.30.
@@ -99,6 +101,7 @@ func TestGuardConditions(t *testing.T) {
 		"/pods/*":                     false,
 		"example.com/events":          false,
 		"/*":                          true,
+		"/namespaces":                 false,
 		"/*/*":                        true,
 		"/*/status":                   true,
 		"/events":                     true,
@@ -121,8 +124,34 @@ func TestGuardConditions(t *testing.T) {
 	}
 }
 
-// TestNamespaceObjects asks about Namespace objects themselves, whose
-// exemption hangs on their own label.
+// TestCostlyConditionsSpareExemptNamespaces has a backend's conditions cost more
+// than API servers allow, which is an error wherever they are evaluated.
+func TestCostlyConditionsSpareExemptNamespaces(t *testing.T) {
+	o := newOracle(t, testNamespaces, testResources)
+	list := "[" + strings.Repeat("1, ", 299) + "1]"
+	policy := asBackend(policyFor("costly", "pods"))
+	policy.Spec.MatchConstraints.ResourceRules = []rule{everything()}
+	policy.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{
+		Name: "costly", Expression: fmt.Sprintf("%s.all(a, %s.all(b, %s.all(c, a + b + c > 0))) // three in a row", list, list, list),
+	}}
+	config := Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}, ExemptNamespaces: testExempt}).Groups[0].Configuration
+	for _, ns := range []string{"kube-system", "ostiary-system"} {
+		if _, called := o.called(t, config, testResources[0].attributes("v1", "", ns, "thing", admission.Create, nil, nil)); called {
+			t.Errorf("the backend is called in %s", ns)
+		}
+	}
+	policy.Spec.MatchConditions[0].Expression = "request.namespace != 'test' // where it is harmless"
+	config = Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}, ExemptNamespaces: testExempt}).Groups[0].Configuration
+	for _, ns := range testNamespaces[:4] {
+		want := ns.Name == "prod" || ns.Name == "plain"
+		if _, called := o.called(t, config, testResources[0].attributes("v1", "", ns.Name, "thing", admission.Create, nil, nil)); called != want {
+			t.Errorf("in %s: called %t, want %t", ns.Name, called, want)
+		}
+	}
+}
+
+// TestNamespaceObjects asks about Namespace objects themselves, which are exempt
+// by their name and not by what their labels say.
 func TestNamespaceObjects(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	policy := policyFor("all", "namespaces")
@@ -132,6 +161,9 @@ func TestNamespaceObjects(t *testing.T) {
 	namespaces := testResource{"", "namespaces", []string{"v1"}, nil, false}
 	for _, ns := range testNamespaces {
 		want := ns.Name == "prod" || ns.Name == "test" || ns.Name == "plain"
+		if _, got := o.called(t, config, namespaces.attributes("v1", "", ns.Name, ns.Name, admission.Create, borrowedLabels, nil)); got != want {
+			t.Errorf("%s with borrowed labels: called %t, want %t", ns.Name, got, want)
+		}
 		for _, sub := range []string{"", "status", "finalize"} {
 			for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
 				t.Run(fmt.Sprintf("%s %s/%s", op, ns.Name, sub), func(t *testing.T) {
@@ -142,5 +174,8 @@ func TestNamespaceObjects(t *testing.T) {
 				})
 			}
 		}
+	}
+	if _, got := o.called(t, config, namespaces.attributes("v1", "", "", "", admission.Create, borrowedLabels, nil)); !got {
+		t.Error("a namespace whose name is yet to be generated is exempt by its labels")
 	}
 }

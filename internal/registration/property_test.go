@@ -52,7 +52,11 @@ var (
 		{"authorization.k8s.io", "pods", []string{"v1"}, []string{""}, true},
 		{"admissionregistration.k8s.io", "validatingwebhookconfigurations", []string{"v1"}, []string{""}, false},
 		{"admission.ostiary.dev", "webhookpolicies", []string{"v1alpha1", "v1"}, []string{"", "status"}, false},
+		{"example.com", "namespaces", []string{"v1"}, []string{"", "status"}, true},
 	}
+
+	// borrowedLabels are what a caller writes into an object to look exempt.
+	borrowedLabels = map[string]string{corev1.LabelMetadataName: "kube-system", "tier": "prod"}
 )
 
 func testNamespace(name, key, value string) *corev1.Namespace {
@@ -235,12 +239,17 @@ func allRequests() []admission.Attributes {
 				for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect} {
 					for _, ns := range testNamespaces {
 						namespace, name, objectLabels := ns.Name, "thing", map[string]string{"app": ns.Name}
-						if r.resource == "namespaces" {
+						if r.resource == "namespaces" && r.group != "" {
+							objectLabels = borrowedLabels
+						} else if r.resource == "namespaces" {
 							name, objectLabels = ns.Name, ns.Labels
 						} else if !r.namespaced {
 							namespace = ""
 						}
 						out = append(out, r.attributes(version, sub, namespace, name, op, objectLabels, nil))
+						if r.resource == "namespaces" && sub == "" && op == admission.Create { // with generateName
+							out = append(out, r.attributes(version, sub, "", "", op, borrowedLabels, nil))
+						}
 						if op == admission.Update {
 							other := map[string]string{"app": "prod", "tier": "prod", "rank": "a", corev1.LabelMetadataName: name}
 							out = append(out, r.attributes(version, sub, namespace, name, op, objectLabels, other))

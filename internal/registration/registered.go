@@ -92,14 +92,14 @@ func newCarrier(group *Group, have Configuration) *carrier {
 
 func (c *carrier) where() string { return c.ref.Kind + " " + c.ref.Configuration }
 
-// differences names the fields, other than rules, that are not as planned. A
-// guard more than planned does no harm: a configuration that still carries a
-// policy with wildcards has one.
+// differences names the fields, other than rules, that are not as planned. The
+// guards are to be those for the observed rules: a configuration that still
+// carries a policy with wildcards has others than planned, which do no harm.
 func differences(group *Group, have *webhook, held bool) []string {
 	want := &group.webhook
 	wantClient, haveClient := want.ClientConfig, have.ClientConfig
 	wantClient.CABundle, haveClient.CABundle = nil, nil
-	guarded := equality.Semantic.DeepEqual(have.MatchConditions, append(guardConditions(have.Rules, group.critical), ownConditions(want)...))
+	guarded := equality.Semantic.DeepEqual(have.MatchConditions, append(group.guards.conditions(have.Rules), ownConditions(want)...))
 	var fields []string
 	for _, f := range []struct {
 		name string
@@ -109,7 +109,7 @@ func differences(group *Group, have *webhook, held bool) []string {
 		{"clientConfig.caBundle", equality.Semantic.DeepEqual(want.ClientConfig.CABundle, have.ClientConfig.CABundle)},
 		{"failurePolicy", equality.Semantic.DeepEqual(want.FailurePolicy, have.FailurePolicy) || held},
 		{"matchPolicy", equality.Semantic.DeepEqual(want.MatchPolicy, have.MatchPolicy)},
-		{"namespaceSelector", sameNamespaces(want.NamespaceSelector, have.NamespaceSelector)},
+		{"namespaceSelector", sameNamespaces(group.guards.namespaceSelector(have.Rules), have.NamespaceSelector)},
 		{"objectSelector", equality.Semantic.DeepEqual(want.ObjectSelector, have.ObjectSelector)},
 		{"sideEffects", equality.Semantic.DeepEqual(want.SideEffects, have.SideEffects)},
 		{"timeoutSeconds", equality.Semantic.DeepEqual(want.TimeoutSeconds, have.TimeoutSeconds)},

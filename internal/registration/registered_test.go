@@ -28,6 +28,14 @@ func TestRegistered(t *testing.T) {
 		"as planned":            {},
 		"more than planned":     {change: func(c *config) { *c = *twice(c) }},
 		"a guard that it needs": {change: func(c *config) { *c = *wide(c) }},
+		"exempt by labels that callers choose": {
+			change: func(c *config) {
+				narrow := c.Webhooks[0].NamespaceSelector
+				*c = *wide(c)
+				c.Webhooks[0].NamespaceSelector = narrow
+			},
+			why: webhook + " in " + object + " has yet to be updated: namespaceSelector",
+		},
 		"neither mutates nor validates": {
 			policy: policyFor("a", "pods", func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations = nil }),
 			why:    "no webhook is planned for it: it has nothing to be called for",
@@ -92,19 +100,23 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
+// testGuards are those of every group of planOf without selectors.
+var testGuards = guards{exempt: exemptNamespaces(nil)}
+
 // wide is a configuration that still carries a policy for everything.
 func wide(c *config) *config {
 	out := c.DeepCopy()
 	out.Annotations[AnnotationMembers] += ",y"
 	out.OwnerReferences = append(out.OwnerReferences, ownerOf("y"))
 	out.Webhooks[0].Rules = append(out.Webhooks[0].Rules, plainRules(policyFor("y", "*/*").Spec.MatchConstraints.ResourceRules, PhaseValidate)...)
-	out.Webhooks[0].MatchConditions = guardConditions(out.Webhooks[0].Rules, nil)
+	out.Webhooks[0].MatchConditions = testGuards.conditions(out.Webhooks[0].Rules)
+	out.Webhooks[0].NamespaceSelector = testGuards.namespaceSelector(out.Webhooks[0].Rules)
 	return out
 }
 
 // twice is a configuration with another policy, while it moves.
 func twice(c *config) *config {
-	group := Group{Phase: PhaseMutate, Members: Members(c), Configuration: c, webhook: c.Webhooks[0]}
+	group := Group{Phase: PhaseMutate, Members: Members(c), Configuration: c, webhook: c.Webhooks[0], guards: testGuards}
 	return view(widened(&group, wide(c)))
 }
 

@@ -72,8 +72,7 @@ type Group struct {
 	// webhook is the one webhook of the configuration, which it shares its
 	// contents with.
 	webhook webhook
-	// critical are the guarded resources that it is called for.
-	critical []string
+	guards  guards
 }
 
 // Key is the group's phase and name.
@@ -142,7 +141,9 @@ func newFrame(in Input) frame {
 }
 
 func (f frame) group(b bucket) Group {
-	g := Group{Phase: b.members[0].settings.Phase, Name: b.name(), Members: make([]string, len(b.members)), critical: b.members[0].settings.Critical}
+	s := &b.members[0].settings
+	g := Group{Phase: s.Phase, Name: b.name(), Members: make([]string, len(b.members)),
+		guards: guards{critical: s.Critical, exempt: f.exempt, selector: s.NamespaceSelector}}
 	if b.members[0].foreign == nil {
 		g.Path = g.Phase.PathPrefix() + g.Name
 	}
@@ -176,18 +177,18 @@ func (f frame) webhook(b bucket, g *Group) webhook {
 		Rules:                   rules,
 		FailurePolicy:           new(s.FailurePolicy),
 		MatchPolicy:             new(s.MatchPolicy),
-		NamespaceSelector:       guardedSelector(s.NamespaceSelector, f.exempt),
+		NamespaceSelector:       g.guards.namespaceSelector(rules),
 		ObjectSelector:          s.ObjectSelector.DeepCopy(),
 		SideEffects:             new(s.SideEffects),
 		TimeoutSeconds:          new(s.TimeoutSeconds),
 		AdmissionReviewVersions: []string{"v1"},
-		MatchConditions:         matchConditions(rules, &s),
+		MatchConditions:         matchConditions(rules, &g.guards, &s),
 	}
 	if g.Phase == PhaseMutate {
 		w.ReinvocationPolicy = new(s.ReinvocationPolicy)
 	}
 	if f := b.members[0].foreign; f != nil {
-		f.amend(&w)
+		f.amend(&w, &g.guards)
 	}
 	return w
 }
