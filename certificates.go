@@ -65,7 +65,7 @@ func (r *replica) published(ctx context.Context) (certificates.Published, error)
 		return certificates.Published{}, err
 	}
 	trust := registration.TrustIn(configs, r.endpoint)
-	return certificates.Published{Bundles: trust.Bundles, Epoch: trust.Epoch}, nil
+	return certificates.Published{Bundles: trust.Bundles, Paths: trust.Capabilities, Epoch: trust.Epoch}, nil
 }
 
 // serving is who may be called, and what they serve.

@@ -213,6 +213,7 @@ func (r *replica) addPolicies() error {
 		Backends:         r.hosted,
 		Refusals:         &r.refusals,
 		Bundle:           r.watcher.Bundle,
+		Capability:       r.watcher.Path,
 		Epoch:            r.watcher.TrustEpoch,
 		BundleChanged:    r.watcher.Subscribe(),
 	}
@@ -284,6 +285,7 @@ func (r *replica) addServer() error {
 	o := webhooks.Options{
 		Address:        r.options.WebhookAddress,
 		GetCertificate: r.watcher.GetCertificate,
+		Accepts:        r.watcher.Accepts,
 		Distrusted: func() {
 			r.distrusted.Add(1)
 			r.watcher.Distrusted()
@@ -346,6 +348,7 @@ func (r *replica) addLeader() error {
 		Endpoint:      endpoint,
 		Owner:         r.definition,
 		Bundle:        r.watcher.Bundle,
+		Capability:    r.watcher.Path,
 		Epoch:         r.watcher.TrustEpoch,
 		BundleChanged: r.watcher.Subscribe(),
 		Events:        recorder,

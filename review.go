@@ -56,7 +56,7 @@ func (r *replica) own() (configurations.Own, error) {
 			return nil, err
 		}
 		epoch := r.watcher.TrustEpoch() // first, so that it is never ahead of the bundle
-		return registration.NewReview(endpoint, r.watcher.Bundle(), epoch, owner), nil
+		return registration.NewReview(endpoint, r.watcher.Path(), r.watcher.Bundle(), epoch, owner), nil
 	}, nil
 }
 

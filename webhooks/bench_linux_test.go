@@ -31,7 +31,7 @@ func threadTime(tb testing.TB) time.Duration {
 // for each new connection anew, and as it would be if sessions were resumed.
 func BenchmarkHandshake(b *testing.B) {
 	p := newPair(b)
-	s, err := New(Options{Address: ":0", GetCertificate: p.get, Evaluator: allowAll()})
+	s, err := New(Options{Address: ":0", GetCertificate: p.get, Accepts: acceptsAll, Evaluator: allowAll()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func controllerRuntime() http.Handler {
 
 func ostiary(b *testing.B) http.Handler {
 	b.Helper()
-	s, err := New(Options{Address: ":0", GetCertificate: newPair(b).get, Evaluator: allowAll(), Log: logr.Discard()})
+	s, err := New(Options{Address: ":0", GetCertificate: newPair(b).get, Accepts: acceptsAll, Evaluator: allowAll(), Log: logr.Discard()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func TestConnectionAge(t *testing.T) {
 				}
 				return min(int64(tc.chance*float64(n)), n-1)
 			}
-			o := Options{Address: ":0", GetCertificate: newPair(t).get, Evaluator: allowAll(), Clock: clock, Random: random}
+			o := Options{Address: ":0", GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll(), Clock: clock, Random: random}
 			s, err := New(o)
 			if err != nil {
 				t.Fatal(err)
@@ -126,7 +126,7 @@ func TestConnectionAge(t *testing.T) {
 // TestAgesDiffer checks that connections that came together do not go together.
 func TestAgesDiffer(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Unix(1e9, 0))
-	s, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Evaluator: allowAll(), Clock: clock})
+	s, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll(), Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,7 @@ type handler struct {
 	lines     lines
 	draining  *atomic.Bool
 	callers   gate
+	accepts   func(capability string) bool
 }
 
 func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
@@ -54,6 +55,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		lines:     newLines(o),
 		draining:  draining,
 		callers:   newGate(o, m),
+		accepts:   o.Accepts,
 	}
 }
 
@@ -66,7 +68,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.begin()
 	defer func() { c.end(h.clock.Now()) }()
 
-	phase, group := route(r.URL)
+	phase, group := h.route(r.URL)
 	answer, err := h.answer(w, r, phase, group)
 	code := h.write(w, c, answer, err)
 	h.metrics.answered(phase, code, time.Since(began))
@@ -184,19 +186,22 @@ func (h *handler) write(w http.ResponseWriter, c *conn, answer []byte, err error
 }
 
 // route returns the phase and the group that the path names. Paths are taken as they are: neither cleaned nor decoded.
-func route(u *url.URL) (Phase, string) {
-	if u.RawPath == "" {
-		if u.Path == reviewPath {
-			return Review, ""
+// A path whose capability is not accepted names nothing.
+func (h *handler) route(u *url.URL) (Phase, string) {
+	capability, path := registration.SplitPath(u.Path)
+	if !h.accepts(capability) || u.RawPath != "" {
+		return otherPhase, ""
+	}
+	if path == reviewPath {
+		return Review, ""
+	}
+	for _, phase := range []Phase{Validate, Mutate} {
+		group, ok := strings.CutPrefix(path, "/"+string(phase)+"/")
+		if ok && isSubdomain(group) {
+			return phase, group
 		}
-		for _, phase := range []Phase{Validate, Mutate} {
-			group, ok := strings.CutPrefix(u.Path, "/"+string(phase)+"/")
-			if ok && isSubdomain(group) {
-				return phase, group
-			}
-			if u.Path == registration.CanaryPath+string(phase) {
-				return canaryPhase, string(phase)
-			}
+		if path == registration.CanaryPath+string(phase) {
+			return canaryPhase, string(phase)
 		}
 	}
 	return otherPhase, ""
@@ -226,7 +231,7 @@ func isSubdomain(name string) bool {
 func checkRequest(r *http.Request, phase Phase) (time.Duration, error) {
 	switch {
 	case phase == otherPhase:
-		return 0, &failure{code: http.StatusNotFound, message: "no such path; the paths are /validate/<group> and /mutate/<group>"}
+		return 0, &failure{code: http.StatusNotFound, message: "no such path"}
 	case r.Method != http.MethodPost:
 		return 0, &failure{code: http.StatusMethodNotAllowed, message: "the method must be POST"}
 	case !isJSON(r.Header.Get("Content-Type")):

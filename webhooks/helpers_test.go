@@ -89,6 +89,9 @@ type running struct {
 
 func (r *running) url(path string) string { return "https://" + r.address + path }
 
+// acceptsAll is for tests that are not about capabilities: their paths have none.
+func acceptsAll(string) bool { return true }
+
 // client returns a client that trusts the server and keeps connections, and that does not try again.
 func (r *running) client(tb testing.TB) *http.Client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: r.pool}, MaxIdleConnsPerHost: 64}
@@ -107,6 +110,9 @@ func start(tb testing.TB, o Options, change ...func(*Server)) *running {
 	}
 	p := newPair(tb)
 	o.GetCertificate = p.get
+	if o.Accepts == nil {
+		o.Accepts = acceptsAll
+	}
 	if o.Evaluator == nil {
 		o.Evaluator = allowAll()
 	}

@@ -58,6 +58,10 @@ type Options struct {
 	Listener net.Listener
 	// GetCertificate returns the certificate to present. It is called in every handshake, so it must not wait.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Accepts reports whether a capability, the secret first segment of the path,
+	// is one that API servers call. It is called for every request, so it must not
+	// wait, and how long it takes must not depend on the capability.
+	Accepts func(capability string) bool
 	// Distrusted is told that a client ended a handshake because it does not trust the certificate. It must not wait.
 	Distrusted func()
 	// Evaluator decides.
@@ -141,6 +145,7 @@ func (o *Options) validate() error {
 	}
 	require(o.Address != "" || o.Listener != nil, "set Address or Listener")
 	require(o.GetCertificate != nil, "set GetCertificate")
+	require(o.Accepts != nil, "set Accepts")
 	require(o.Evaluator != nil, "set Evaluator")
 	require(o.MaxBodyBytes > 0, "MaxBodyBytes must be positive")
 	require(o.MaxConnections > 0, "MaxConnections must be positive")

@@ -383,7 +383,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	idle, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Evaluator: allowAll()})
+	idle, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +416,7 @@ func TestStartFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	s, err := New(Options{Address: taken.Addr().String(), GetCertificate: newPair(t).get, Evaluator: allowAll()})
+	s, err := New(Options{Address: taken.Addr().String(), GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestStartFails(t *testing.T) {
 		t.Errorf("error %v, want one about listening", err)
 	}
 	taken.Close()
-	s, err = New(Options{Listener: taken, GetCertificate: newPair(t).get, Evaluator: allowAll()})
+	s, err = New(Options{Listener: taken, GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,8 @@ type Options struct {
 	Bundle func() []byte
 	// Epoch is that of the bundle.
 	Epoch func() int64
+	// Capability is the secret first segment of the paths that API servers call.
+	Capability func() string
 	// BundleChanged receives after each change of the bundle.
 	BundleChanged <-chan struct{}
 	Events        events.EventRecorder
@@ -249,7 +251,7 @@ func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle 
 	if namespace.DeletionTimestamp != nil {
 		return errLeaving
 	}
-	want, have := registration.Canary(phase, p.options.Endpoint, bundle, epoch, p.options.Namespace), registration.NewConfiguration(phase)
+	want, have := registration.Canary(phase, p.options.Endpoint, p.options.Capability(), bundle, epoch, p.options.Namespace), registration.NewConfiguration(phase)
 	err := p.options.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, have)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting configuration %s: %w", want.GetName(), err)
@@ -271,7 +273,7 @@ func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle 
 	}
 	u := client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: fields})
 	if err := p.options.Client.Apply(ctx, u, client.FieldOwner(registration.FieldManager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying configuration %s: %w", want.GetName(), err)
+		return fmt.Errorf("applying configuration %s: %w", want.GetName(), registration.ConcealError(err))
 	}
 	return nil
 }

@@ -67,9 +67,9 @@ func judge(phase registration.Phase, nonce string, err error) Verdict {
 		return Verdict{metav1.ConditionFalse, ReasonNotCalled, "the API server does not call the canary: it has not seen its configuration yet, " +
 			"or runs without the admission plugin " + plugin(phase)}
 	case !errors.As(err, &status):
-		return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server cannot be asked: " + err.Error()}
+		return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server cannot be asked: " + registration.Conceal(err.Error())}
 	}
-	message := status.Status().Message
+	message := registration.Conceal(status.Status().Message)
 	switch {
 	case status.Status().Code == http.StatusForbidden && strings.HasSuffix(message, registration.CanaryMessage(nonce)):
 		return Verdict{metav1.ConditionTrue, ReasonProven, "the API server reaches Ostiary: a canary was called"}

@@ -12,11 +12,12 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// publication is a bundle that all configurations carry, and since when this
+// publication is a bundle and a path that all configurations carry, and since when this
 // process has seen it there. It is never stored: whoever leads next begins to
 // count anew, so no clock of another machine matters.
 type publication struct {
 	bundle []byte
+	path   string
 	since  time.Time // with its monotonic part
 }
 
@@ -34,7 +35,7 @@ func (k *Keeper) observe(ctx context.Context, f found) (pki.Observed, error) {
 	if err != nil {
 		return pki.Observed{}, fmt.Errorf("looking at what is published: %w", err)
 	}
-	seen.Published = k.compare(published, f.state.Serving.Bundle.PEM())
+	seen.Published = k.compare(published, f.state.Serving)
 	// What is stored is taken over, unless that is not what can have become of what
 	// was there before.
 	k.memory = f.state.Remembered(seen)
@@ -43,17 +44,24 @@ func (k *Keeper) observe(ctx context.Context, f found) (pki.Observed, error) {
 	return seen, err
 }
 
-func (k *Keeper) compare(published Published, stored []byte) pki.Publication {
+func (k *Keeper) compare(published Published, serving pki.Serving) pki.Publication {
+	stored, path := serving.Bundle.PEM(), serving.Path()
 	out := pki.Publication{Epoch: published.Epoch, Current: true, Roots: roots(published)}
 	for _, bundle := range published.Bundles {
 		out.Current = out.Current && bytes.Equal(bundle, stored)
+	}
+	for _, p := range published.Paths {
+		out.Current = out.Current && p == path
+		if pki.CheckPath(p) == nil { // anything else was written by somebody else
+			out.Paths = append(out.Paths, p)
+		}
 	}
 	if !out.Current {
 		k.published = publication{}
 		return out
 	}
-	if k.published.bundle == nil || !bytes.Equal(k.published.bundle, stored) {
-		k.published = publication{bundle: append([]byte{}, stored...), since: k.options.Clock.Now()}
+	if k.published.bundle == nil || k.published.path != path || !bytes.Equal(k.published.bundle, stored) {
+		k.published = publication{bundle: append([]byte{}, stored...), path: path, since: k.options.Clock.Now()}
 	}
 	out.For = k.options.Clock.Since(k.published.since)
 	return out

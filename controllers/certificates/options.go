@@ -83,6 +83,8 @@ type Options struct {
 type Published struct {
 	// Bundles are the trust bundles in them, each once, in PEM.
 	Bundles [][]byte
+	// Paths are the secret paths in them, each once; one without has the empty path.
+	Paths []string
 	// Epoch is the highest that any of them names.
 	Epoch int64
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,10 @@ const (
 	settledField = "settled"
 	// answeredField is the value of the annotation that asked for this CA.
 	answeredField = "answered"
+	// pathField is the secret path that belongs to the CA, in the CA's Secret, and
+	// pathsField are those that replicas accept, in the serving Secret.
+	pathField  = "path"
+	pathsField = "paths"
 	// epochField counts the CAs. It is content, not an annotation, so that it
 	// is restored together with the certificates it counts.
 	epochField = "epoch"
@@ -121,6 +126,22 @@ func readSettled(s *corev1.Secret) (time.Time, error) {
 	return at, nil
 }
 
+func readPath(s *corev1.Secret) (string, error) {
+	path := string(s.Data[pathField])
+	if err := pki.CheckPath(path); err != nil {
+		return "", inField(pathField, err)
+	}
+	return path, nil
+}
+
+func readPaths(s *corev1.Secret) ([]string, error) {
+	paths, err := pki.ParsePaths(string(s.Data[pathsField]))
+	if err != nil {
+		return nil, inField(pathsField, err)
+	}
+	return paths, nil
+}
+
 // readAuthority reads the CA's Secret; the error lists the fields that cannot
 // be read. One field that cannot spoils the CA, because what is missing may be
 // what others still need; its epoch is read all the same. A Secret that does
@@ -130,12 +151,13 @@ func readAuthority(s *corev1.Secret) (pki.Authority, error) {
 		return pki.Authority{}, nil
 	}
 	var a pki.Authority
-	var errs [5]error
+	var errs [6]error
 	a.Pair, errs[0] = readCA(s)
 	a.Previous, errs[1] = readOne(s, previousField)
 	a.Bridge, errs[2] = readOne(s, bridgeField)
 	a.Settled, errs[3] = readSettled(s)
 	a.Epoch, errs[4] = readEpoch(s, epochField)
+	a.Path, errs[5] = readPath(s)
 	a.Answered = string(s.Data[answeredField])
 	if err := errors.Join(errs[:]...); err != nil {
 		return pki.Authority{Epoch: a.Epoch}, err
@@ -150,7 +172,7 @@ func readServing(s *corev1.Secret) (pki.Serving, error) {
 		return pki.Serving{}, nil
 	}
 	var v pki.Serving
-	var errs [4]error
+	var errs [5]error
 	v.Pair, errs[0] = readPair(s)
 	v.Bundle, errs[1] = readBundle(s)
 	v.Epoch, errs[2] = readEpoch(s, epochField)
@@ -158,6 +180,7 @@ func readServing(s *corev1.Secret) (pki.Serving, error) {
 	if _, ok := s.Data[trustEpochField]; ok {
 		v.TrustEpoch, errs[3] = readEpoch(s, trustEpochField)
 	}
+	v.Paths, errs[4] = readPaths(s)
 	return v, errors.Join(errs[:]...)
 }
 
@@ -185,6 +208,7 @@ func authorityData(a pki.Authority) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	data[pathField] = []byte(a.Path)
 	if a.Previous != nil {
 		data[previousField] = pki.EncodeCertificates(a.Previous)
 	}
@@ -208,6 +232,7 @@ func servingData(s pki.Serving) (map[string][]byte, error) {
 		return nil, err
 	}
 	data[bundleField] = s.Bundle.PEM()
+	data[pathsField] = []byte(strings.Join(s.Paths, "\n"))
 	data[trustEpochField] = strconv.AppendInt(nil, s.TrustEpoch, 10)
 	return data, nil
 }

@@ -190,7 +190,7 @@ func (w *Watcher) swap(held pki.Held) {
 	if !pair.IsZero() {
 		w.load.Do(func() { close(w.loaded) })
 	}
-	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
+	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.Equal(old.held.Serving.Paths, held.Serving.Paths) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
 		return
 	}
 	w.metrics.served(held)
@@ -283,6 +283,23 @@ func (w *Watcher) Bundle() []byte {
 		return nil
 	}
 	return bytes.Clone(m.bundle)
+}
+
+// Path is the secret first segment of the path that API servers are told to
+// call; it is empty until there is one.
+func (w *Watcher) Path() string {
+	m := w.current.Load()
+	if m == nil {
+		return ""
+	}
+	return m.held.Serving.Path()
+}
+
+// Accepts reports whether the path is one that API servers call. It does not
+// wait, and how long it takes does not depend on the path.
+func (w *Watcher) Accepts(path string) bool {
+	m := w.current.Load()
+	return m != nil && m.held.Serving.Accepts(path)
 }
 
 // TrustEpoch is the epoch of the trust bundle; 0 until there is one.

@@ -106,7 +106,7 @@ func (r *Reconciler) send(ctx context.Context, want registration.Configuration, 
 	u := &unstructured.Unstructured{Object: fields}
 	options = append(options, client.FieldOwner(registration.FieldManager), client.ForceOwnership)
 	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...); err != nil {
-		return nil, fmt.Errorf("applying configuration %s: %w", want.GetName(), err)
+		return nil, fmt.Errorf("applying configuration %s: %w", want.GetName(), registration.ConcealError(err))
 	}
 	return u, nil
 }
@@ -125,7 +125,7 @@ func (r *Reconciler) overwrite(ctx context.Context, have, want registration.Conf
 	changed := registration.NewConfiguration(registration.PhaseOf(want))
 	changed.SetName(want.GetName())
 	if err := r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(registration.FieldManager)); err != nil {
-		return nil, fmt.Errorf("overwriting configuration %s: %w", want.GetName(), err)
+		return nil, fmt.Errorf("overwriting configuration %s: %w", want.GetName(), registration.ConcealError(err))
 	}
 	logr.FromContextOrDiscard(ctx).Info("removed foreign fields from configuration", "configuration", want.GetName())
 	return changed, nil

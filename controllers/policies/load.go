@@ -53,7 +53,10 @@ type Loader struct {
 	Bundle func() []byte
 	// Epoch is that of the bundle or of one before; nil is none.
 	Epoch func() int64
-	// BundleChanged receives after each change of the bundle.
+	// Capability is the secret first segment of the paths that API servers call;
+	// nil is none.
+	Capability func() string
+	// BundleChanged receives after each change of the bundle or the capability.
 	BundleChanged <-chan struct{}
 }
 
@@ -181,6 +184,9 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	state.Registrable = len(bundle) > 0
 	state.input = registration.Input{Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, Epoch: epoch, ExemptNamespaces: l.ExemptNamespaces,
 		RefusedConditions: l.Refusals.conditions()}
+	if l.Capability != nil {
+		state.input.Capability = l.Capability()
+	}
 	state.Plan = registration.Build(state.input)
 	state.View = registration.NewView(state.Plan, observed)
 	state.forget()

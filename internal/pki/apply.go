@@ -9,6 +9,7 @@ import (
 // Apply carries an action out and returns the state that is to be stored.
 func Apply(s State, a Action, o Observed, names Names, c Config, random io.Reader) (State, error) {
 	var err error
+	paths := s.paths(o, c)
 	switch a.Kind {
 	case CreateCA:
 		s.CA, err = s.nextAuthority(a, o, names, c, random)
@@ -27,19 +28,26 @@ func Apply(s State, a Action, o Observed, names Names, c Config, random io.Reade
 	default:
 		err = fmt.Errorf("action %q is unknown", a.Kind)
 	}
+	if a.Kind != Wait && !a.Kind.OfCA() {
+		s.Serving.Paths = paths
+	}
 	return s, err
 }
 
 func (s State) nextAuthority(a Action, o Observed, names Names, c Config, random io.Reader) (Authority, error) {
 	epoch := min(max(s.CA.Epoch, o.epoch(s)), MaxEpoch-1) + 1
+	path, err := s.nextPath(random)
+	if err != nil {
+		return Authority{}, fmt.Errorf("making a path: %w", err)
+	}
 	if o.Offer != nil {
-		return s.adopt(o, names, epoch)
+		return s.adopt(o, names, epoch, path)
 	}
 	ca, err := newCA(names, c, o.Clocks, random)
 	if err != nil {
 		return Authority{}, fmt.Errorf("creating a CA: %w", err)
 	}
-	next := Authority{Pair: ca, Epoch: epoch, Answered: o.Request}
+	next := Authority{Pair: ca, Epoch: epoch, Answered: o.Request, Path: path}
 	if !a.Bridged {
 		next.Previous = s.stillNeeded(o)
 		return next, nil

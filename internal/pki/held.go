@@ -77,6 +77,9 @@ func (h Held) Accept(stored Serving, live []Bundle, names Names, clocks Clocks, 
 	if err == nil {
 		next = h.swap(stored, clocks, now)
 	}
+	if len(stored.Paths) > 0 && stored.TrustEpoch >= h.Serving.TrustEpoch {
+		next.Serving.Paths = stored.Paths
+	}
 	if next.mayPublish(stored, clocks) {
 		next.Serving.Bundle, next.Serving.TrustEpoch = stored.Bundle, stored.TrustEpoch
 	}

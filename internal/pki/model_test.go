@@ -31,6 +31,7 @@ var patience = Patience{Trial: 15 * time.Second, Fallback: 15 * time.Minute}
 // version is one version of a configuration, or of what it carries.
 type version struct {
 	bundle Bundle
+	path   string
 	epoch  int64
 	at     time.Time
 }
@@ -56,8 +57,9 @@ type modelLeader struct {
 type decision struct {
 	action      Action
 	state       State
-	ca, serving int   // versions that were read
-	known       int64 // the highest epoch at that time
+	ca, serving int      // versions that were read
+	known       int64    // the highest epoch at that time
+	memory      []string // the paths that the leader served then
 }
 
 // machine is what is modelled; mutants replace it.
@@ -107,7 +109,7 @@ func (m *model) begin() {
 	}
 	m.stored, m.history = s, []Authority{s.CA}
 	for i := range m.configs {
-		m.configs[i] = []version{{bundle: s.Serving.Bundle, epoch: s.CA.Epoch, at: m.now}}
+		m.configs[i] = []version{{bundle: s.Serving.Bundle, path: s.Serving.Path(), epoch: s.CA.Epoch, at: m.now}}
 	}
 	for i := range m.replicas {
 		m.startReplica(i)
@@ -194,9 +196,12 @@ func (m *model) observe(i int) Observed {
 		v := c[len(c)-1]
 		o.Published.Roots = append(o.Published.Roots, v.bundle.roots...)
 		o.Published.Epoch = max(o.Published.Epoch, v.epoch)
-		o.Published.Current = o.Published.Current && v.bundle.Equal(s.Serving.Bundle)
+		o.Published.Current = o.Published.Current && v.bundle.Equal(s.Serving.Bundle) && v.path == s.Serving.Path()
+		if !slices.Contains(o.Published.Paths, v.path) {
+			o.Published.Paths = append(o.Published.Paths, v.path)
+		}
 	}
-	if stored := s.Serving.Bundle.PEM(); !o.Published.Current || !bytes.Equal(stored, l.bundle) {
+	if stored := append(s.Serving.Bundle.PEM(), s.Serving.Path()...); !o.Published.Current || !bytes.Equal(stored, l.bundle) {
 		l.bundle, l.since = stored, m.now
 		if !o.Published.Current {
 			l.bundle = nil
@@ -233,7 +238,7 @@ func (m *model) decide(i int) {
 	if (a.Kind == Retire || a.Bridged) && m.leaders[i].skew.Abs() > 10*time.Minute {
 		m.fail("I7: %s by a clock that is off by %s", a.Kind, m.leaders[i].skew)
 	}
-	m.leaders[i].pending = &decision{action: a, state: next, ca: m.ca, serving: m.serving, known: m.knownEpoch()}
+	m.leaders[i].pending = &decision{action: a, state: next, ca: m.ca, serving: m.serving, known: m.knownEpoch(), memory: o.Memory.Serving.Paths}
 }
 
 // write is a compare-and-swap of one Secret.
@@ -291,23 +296,29 @@ func (m *model) knownEpoch() int64 {
 
 func equalAuthority(a, b Authority) bool {
 	return a.Epoch == b.Epoch && sameCertificate(a.Pair.Certificate(), b.Pair.Certificate()) && sameCertificate(a.Previous, b.Previous) &&
-		sameCertificate(a.Bridge, b.Bridge) && a.Settled.Equal(b.Settled) && a.Answered == b.Answered
+		sameCertificate(a.Bridge, b.Bridge) && a.Settled.Equal(b.Settled) && a.Answered == b.Answered && a.Path == b.Path
 }
 
 func (m *model) putServing(i int, d *decision) {
 	next := d.state.Serving
 	m.tell("leader %d writes the leaf of epoch %d and %d roots of epoch %d", i, next.Epoch, len(next.Bundle.roots), next.TrustEpoch)
 	old := m.stored.Serving
-	if !m.servingGone && sameCertificate(old.Pair.Certificate(), next.Pair.Certificate()) && old.Bundle.Equal(next.Bundle) && old.Epoch == next.Epoch && old.TrustEpoch == next.TrustEpoch {
+	if !m.servingGone && sameCertificate(old.Pair.Certificate(), next.Pair.Certificate()) && old.Bundle.Equal(next.Bundle) && old.Epoch == next.Epoch && old.TrustEpoch == next.TrustEpoch && slices.Equal(old.Paths, next.Paths) {
 		m.fail("I6: a write of the leaf that changes nothing")
 	}
 	if n := len(next.Bundle.roots); n < 1 || n > 2 {
 		m.fail("I6: %d roots in the bundle", n)
 	}
+	if n := len(next.Paths); n < 1 || n > maxPaths {
+		m.fail("I6: %d paths", n)
+	}
 	for _, root := range next.Bundle.roots {
 		if !slices.ContainsFunc(m.history, func(a Authority) bool { return a.Pair.Certificate().Equal(root) }) {
 			m.fail("I3: a root is published whose key was never stored")
 		}
+	}
+	if m.servingGone && len(d.memory) == 0 {
+		m.forgetPaths()
 	}
 	m.stored.Serving, m.servingGone = next, false
 	m.serving++
@@ -318,10 +329,10 @@ func (m *model) putServing(i int, d *decision) {
 func (m *model) register(i, j int) {
 	own := m.replicas[i].held.Serving
 	have := m.configs[j][len(m.configs[j])-1]
-	if len(own.Bundle.roots) == 0 || own.TrustEpoch < have.epoch || own.TrustEpoch == have.epoch && own.Bundle.Equal(have.bundle) {
+	if len(own.Bundle.roots) == 0 || own.TrustEpoch < have.epoch || own.TrustEpoch == have.epoch && own.Bundle.Equal(have.bundle) && own.Path() == have.path {
 		return
 	}
-	m.configs[j] = append(m.configs[j], version{bundle: own.Bundle, epoch: own.TrustEpoch, at: m.now})
+	m.configs[j] = append(m.configs[j], version{bundle: own.Bundle, path: own.Path(), epoch: own.TrustEpoch, at: m.now})
 	m.tell("leader %d registers %d roots of epoch %d in configuration %d", i, len(own.Bundle.roots), own.TrustEpoch, j)
 }
 
@@ -460,6 +471,7 @@ func (m *model) check() {
 		if !r.callable {
 			continue
 		}
+		m.checkPaths(i)
 		for _, pair := range []Pair{r.held.Serving.Pair, r.held.before} {
 			for a := range m.seen {
 				for j, at := range m.seen[a] {
@@ -468,6 +480,30 @@ func (m *model) check() {
 							i, pair, a, j, at, len(m.configs[j]), err)
 					}
 				}
+			}
+		}
+	}
+}
+
+// forgetPaths drops the promise for API servers that are behind: the paths that
+// configurations carried before were stored in the Secret that is lost, and the
+// leader that writes it again has not read it.
+func (m *model) forgetPaths() {
+	for _, c := range m.configs {
+		for at := range c[:len(c)-1] {
+			c[at].path = ""
+		}
+	}
+}
+
+// checkPaths states that a replica knows whoever may call it. Nothing is promised
+// to API servers that stay behind for longer than a path is accepted.
+func (m *model) checkPaths(i int) {
+	for a := range m.seen {
+		for j, at := range m.seen[a] {
+			if path := m.configs[j][at].path; path != "" && m.lag < config().Overlap && !m.replicas[i].held.Serving.Accepts(path) {
+				m.fail("I8: replica %d does not accept path %s, which API server %d calls for configuration %d (version %d of %d): %v",
+					i, path, a, j, at, len(m.configs[j]), m.replicas[i].held.Serving.Paths)
 			}
 		}
 	}
@@ -533,7 +569,7 @@ func (m *model) heal() {
 func (m *model) healed() bool {
 	s := m.state()
 	a := Next(s, m.observe(0), names, config())
-	if a.Kind != Wait || a.Reason != "" || s.Phase() != PhaseSteady {
+	if a.Kind != Wait || a.Reason != "" || s.Phase() != PhaseSteady || s.Serving.Path() != s.CA.Path {
 		return false
 	}
 	if foreign := m.leaders[0].foreign; foreign && !s.Serving.Pair.Certificate().Equal(m.source.offer.Pair.Certificate()) ||

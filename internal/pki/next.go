@@ -57,7 +57,7 @@ func Next(s State, o Observed, names Names, c Config) Action {
 	if problem := s.caProblem(o, names); problem != nil {
 		return s.replaceCA(o, names, problem)
 	}
-	if reason := s.foreignCA(o, names); reason != "" {
+	if reason := s.foreignCA(o, names, c); reason != "" {
 		return s.createCA(o, names, reason)
 	}
 	wanted := s.rotationWanted(o, c)
@@ -170,6 +170,8 @@ func (s State) rotationHindrance(o Observed, names Names, c Config) string {
 		return "API servers may be behind by a rotation until " + s.CA.Settled.Add(c.Overlap).UTC().Format(time.RFC3339)
 	case !s.CA.signed(s.Serving.Pair) || s.usable(o, names) != nil || !s.published(o):
 		return "the present CA is not in use everywhere"
+	case len(s.Serving.Paths) > 1:
+		return "API servers may still call the path before"
 	case !o.allServe(s.CA.Epoch):
 		return "not every replica serves a leaf of the present CA"
 	}
@@ -206,6 +208,8 @@ func (s State) nextServing(o Observed, names Names, c Config) Action {
 		return Action{Kind: PublishBundle, Reason: "the stored bundle is not the trusted one"}
 	case signed && s.Serving.Epoch != s.CA.Epoch:
 		return Action{Kind: PublishBundle, Reason: "the stored epoch is not that of the CA"}
+	case !slices.Equal(s.Serving.Paths, s.paths(o, c)):
+		return Action{Kind: PublishBundle, Reason: "the stored paths are not the accepted ones"}
 	case s.CA.Previous == nil:
 		return Action{Kind: Wait, At: s.rest(o, c)}
 	case !signed:

@@ -116,7 +116,7 @@ func (s State) offered(o Observed, names Names) bool {
 
 // foreignCA is why another CA has to be trusted, because the leaf that somebody
 // else issues is of that; empty if it has not.
-func (s State) foreignCA(o Observed, names Names) string {
+func (s State) foreignCA(o Observed, names Names, c Config) string {
 	if o.Offer == nil {
 		return ""
 	}
@@ -128,18 +128,20 @@ func (s State) foreignCA(o Observed, names Names) string {
 		return "the certificate that is offered is of another CA"
 	case s.CA.Epoch < o.epoch(s):
 		return "something served or published is of a later epoch"
+	case o.Request != "" && o.Request != s.CA.Answered && s.rotationHindrance(o, names, c) == "":
+		return "a rotation was asked for" // of the path: the CA is not Ostiary's to replace
 	}
 	return ""
 }
 
 // adopt is the CA of the leaf that is offered, of a new epoch. Nobody vouches
 // for it, so it gets known before its leaf is used.
-func (s State) adopt(o Observed, names Names, epoch int64) (Authority, error) {
+func (s State) adopt(o Observed, names Names, epoch int64, path string) (Authority, error) {
 	anchor, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
 	if err != nil {
 		return Authority{}, fmt.Errorf("trusting another CA: %w", err)
 	}
-	next := Authority{Pair: NewRoot(anchor), Epoch: epoch, Answered: o.Request}
+	next := Authority{Pair: NewRoot(anchor), Epoch: epoch, Answered: o.Request, Path: path}
 	if previous := s.stillNeeded(o); !sameCertificate(previous, anchor) {
 		next.Previous = previous
 	}

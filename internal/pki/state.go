@@ -30,6 +30,9 @@ type Authority struct {
 	Settled time.Time
 	// Answered is the request for a rotation that this CA is the answer to.
 	Answered string
+	// Path is the secret first segment of the paths that API servers call, once
+	// the rotation to this CA has ended. Every CA has a path of its own.
+	Path string
 }
 
 // Serving is what the replicas present and what API servers are told to trust.
@@ -40,6 +43,9 @@ type Serving struct {
 	Epoch int64
 	// TrustEpoch is that of the authority that the bundle belongs to.
 	TrustEpoch int64
+	// Paths are the secret paths that replicas accept. The first is the one
+	// that configurations carry.
+	Paths []string
 }
 
 // Observed is what the leader sees besides what is stored.
@@ -65,7 +71,9 @@ type Publication struct {
 	Roots []*x509.Certificate
 	// Epoch is the highest that any of them names.
 	Epoch int64
-	// Current says that each of them carries the stored bundle.
+	// Paths are all secret paths that stand in any of them, each once.
+	Paths []string
+	// Current says that each of them carries the stored bundle and path.
 	Current bool
 	// For is how long this has been so, by a clock that does not jump. Whoever
 	// has only begun to look begins at zero.
@@ -160,7 +168,7 @@ func (a Authority) Follows(remembered Authority) bool {
 	case a.Pair.IsZero() || remembered.Pair.HasKey() && !a.Pair.HasKey() || !a.Pair.Certificate().Equal(remembered.Pair.Certificate()) || !sameCertificate(a.Bridge, remembered.Bridge):
 		return false
 	}
-	return sameCertificate(a.Previous, remembered.Previous) || a.Previous == nil && !a.Settled.IsZero()
+	return a.Path == remembered.Path && (sameCertificate(a.Previous, remembered.Previous) || a.Previous == nil && !a.Settled.IsZero())
 }
 
 // Remembered is the authority that a process remembers once it has seen what is

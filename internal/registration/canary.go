@@ -14,7 +14,8 @@ const (
 	CanaryLabel = v1alpha1.GroupName + "/canary"
 	// CanaryNonce is the annotation whose value the answer repeats.
 	CanaryNonce = v1alpha1.GroupName + "/canary-nonce"
-	// CanaryPath begins the path of the canaries. The phase follows.
+	// CanaryPath begins the path of the canaries, after the capability. The phase
+	// follows.
 	CanaryPath = "/canary/"
 
 	canaryTimeout int32 = 5
@@ -34,10 +35,10 @@ func CanaryMessage(nonce string) string { return "Ostiary was reached: " + nonce
 // servers reach Ostiary: of one webhook for one labelled object in Ostiary's
 // namespace, which nobody creates. Like every other it is at the endpoint of all
 // groups, trusts their bundle, and says of which epoch that is.
-func Canary(phase Phase, endpoint Endpoint, caBundle []byte, epoch int64, namespace string) Configuration {
+func Canary(phase Phase, endpoint Endpoint, capability string, caBundle []byte, epoch int64, namespace string) Configuration {
 	w := webhook{
 		Name:         phase.CanaryWebhook(),
-		ClientConfig: endpoint.clientConfig(CanaryPath+string(phase), caBundle),
+		ClientConfig: endpoint.clientConfig(withCapability(capability, CanaryPath+string(phase)), caBundle),
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 			Rule: admissionregistrationv1.Rule{

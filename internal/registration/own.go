@@ -14,7 +14,8 @@ const (
 	// ReviewConfiguration is the name of the configuration with the webhook that
 	// reviews policies. No call group has such a name.
 	ReviewConfiguration = "ostiary-webhookpolicies"
-	// ReviewPath is where the API server sends policies to be reviewed.
+	// ReviewPath is where the API server sends policies to be reviewed, after the
+	// capability.
 	ReviewPath = "/validate-webhookpolicy"
 
 	reviewWebhook        = "webhookpolicies." + v1alpha1.GroupName
@@ -27,7 +28,7 @@ const (
 // for what is created or changed, never for a deletion or a status. The owner
 // is the definition of the policies' kind, with which it goes. Like every other
 // it says of which epoch its bundle is.
-func NewReview(endpoint Endpoint, caBundle []byte, epoch int64, owner metav1.OwnerReference) Configuration {
+func NewReview(endpoint Endpoint, capability string, caBundle []byte, epoch int64, owner metav1.OwnerReference) Configuration {
 	c := NewConfiguration(PhaseValidate)
 	c.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(PhaseValidate.kind()))
 	c.SetName(ReviewConfiguration)
@@ -36,7 +37,7 @@ func NewReview(endpoint Endpoint, caBundle []byte, epoch int64, owner metav1.Own
 	c.SetOwnerReferences([]metav1.OwnerReference{owner})
 	setWebhooks(c, []webhook{{
 		Name:         reviewWebhook,
-		ClientConfig: endpoint.clientConfig(ReviewPath, bytes.Clone(caBundle)),
+		ClientConfig: endpoint.clientConfig(withCapability(capability, ReviewPath), bytes.Clone(caBundle)),
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 			Rule: admissionregistrationv1.Rule{

@@ -13,7 +13,7 @@ var testOwner = metav1.OwnerReference{APIVersion: "apiextensions.k8s.io/v1", Kin
 func TestReviewGolden(t *testing.T) {
 	for name, endpoint := range map[string]Endpoint{"service": testService, "url": {URL: "https://127.0.0.1:9443/"}} {
 		t.Run(name, func(t *testing.T) {
-			got, err := yaml.Marshal(NewReview(endpoint, []byte("-----BEGIN CERTIFICATE-----\n"), 7, testOwner))
+			got, err := yaml.Marshal(NewReview(endpoint, "", []byte("-----BEGIN CERTIFICATE-----\n"), 7, testOwner))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -24,7 +24,7 @@ func TestReviewGolden(t *testing.T) {
 
 // It is no configuration of a group: a plan neither carries nor prunes it.
 func TestReviewIsNotPruned(t *testing.T) {
-	own := NewReview(testService, []byte("x"), 7, testOwner)
+	own := NewReview(testService, "", []byte("x"), 7, testOwner)
 	if changes := Diff(Plan{}, []Configuration{own}); !changes.Empty() {
 		t.Errorf("Diff() = %+v, want nothing", changes)
 	}
@@ -34,7 +34,7 @@ func TestReviewIsNotPruned(t *testing.T) {
 }
 
 func TestReviewCarries(t *testing.T) {
-	want := NewReview(testService, []byte("x"), 7, testOwner)
+	want := NewReview(testService, "", []byte("x"), 7, testOwner)
 	tests := map[string]struct {
 		edit func(Configuration)
 		want bool

@@ -46,6 +46,8 @@ type Input struct {
 	Endpoint Endpoint
 	// CABundle is what the API server verifies Ostiary's certificate with.
 	CABundle []byte
+	// Capability is the secret first segment of the paths of Ostiary's webhooks.
+	Capability string
 	// Epoch is that of the CA bundle; 0 is none.
 	Epoch int64
 	// ExemptNamespaces are left alone, in addition to kube-system and
@@ -61,8 +63,8 @@ type Group struct {
 	// Name is the group's name, a DNS label; a subdomain where a policy's name is
 	// part of it. It is unique within the phase.
 	Name string
-	// Path is where the API server sends the group's requests; empty where it is
-	// not Ostiary that it sends them to.
+	// Path is where the API server sends the group's requests, without the
+	// capability; empty where it is not Ostiary that it sends them to.
 	Path string
 	// Members are the names of the group's policies, sorted.
 	Members []string
@@ -130,14 +132,15 @@ func Build(in Input) Plan {
 
 // frame is what all groups of a plan have in common.
 type frame struct {
-	endpoint Endpoint
-	caBundle []byte
-	epoch    int64
-	exempt   []string
+	endpoint   Endpoint
+	caBundle   []byte
+	capability string
+	epoch      int64
+	exempt     []string
 }
 
 func newFrame(in Input) frame {
-	return frame{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), epoch: in.Epoch, exempt: exemptNamespaces(in.ExemptNamespaces)}
+	return frame{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), capability: in.Capability, epoch: in.Epoch, exempt: exemptNamespaces(in.ExemptNamespaces)}
 }
 
 func (f frame) group(b bucket) Group {
@@ -173,7 +176,7 @@ func (f frame) webhook(b bucket, g *Group) webhook {
 	rules := b.rules()
 	w := webhook{
 		Name:                    g.Name + g.Phase.webhookDomain(),
-		ClientConfig:            f.endpoint.clientConfig(g.Path, f.caBundle),
+		ClientConfig:            f.endpoint.clientConfig(withCapability(f.capability, g.Path), f.caBundle),
 		Rules:                   rules,
 		FailurePolicy:           new(s.FailurePolicy),
 		MatchPolicy:             new(s.MatchPolicy),

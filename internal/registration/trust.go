@@ -56,6 +56,9 @@ func setEpoch(c Configuration, epoch int64) {
 type Trust struct {
 	// Bundles are the bundles of every webhook that calls the endpoint, each once.
 	Bundles [][]byte
+	// Capabilities are those in the paths of these webhooks, each once. A path
+	// without one counts as the empty one.
+	Capabilities []string
 	// Epoch is the highest of the configurations that hold them.
 	Epoch int64
 }
@@ -70,6 +73,9 @@ func TrustIn(configurations []Configuration, endpoint Endpoint) Trust {
 				continue
 			}
 			out.Epoch = max(out.Epoch, Epoch(c))
+			if capability := endpoint.capabilityOf(w.ClientConfig); !slices.Contains(out.Capabilities, capability) {
+				out.Capabilities = append(out.Capabilities, capability)
+			}
 			if bundle := w.ClientConfig.CABundle; !seen[string(bundle)] {
 				seen[string(bundle)] = true
 				out.Bundles = append(out.Bundles, slices.Clone(bundle))

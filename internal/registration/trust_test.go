@@ -70,9 +70,9 @@ func TestEpochIsWritten(t *testing.T) {
 func TestEpochWithoutPolicies(t *testing.T) {
 	const namespace = "ostiary-system"
 	for name, config := range map[string]Configuration{
-		"review":          NewReview(testService, []byte("a"), 7, testOwner),
-		"mutate canary":   Canary(PhaseMutate, testService, []byte("a"), 7, namespace),
-		"validate canary": Canary(PhaseValidate, testService, []byte("a"), 7, namespace),
+		"review":          NewReview(testService, "", []byte("a"), 7, testOwner),
+		"mutate canary":   Canary(PhaseMutate, testService, "", []byte("a"), 7, namespace),
+		"validate canary": Canary(PhaseValidate, testService, "", []byte("a"), 7, namespace),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 7}, TrustIn([]Configuration{config}, testService)); diff != "" {
@@ -83,7 +83,7 @@ func TestEpochWithoutPolicies(t *testing.T) {
 }
 
 func TestBehind(t *testing.T) {
-	of := func(epoch int64) Configuration { return NewReview(testService, []byte("a"), epoch, testOwner) }
+	of := func(epoch int64) Configuration { return NewReview(testService, "", []byte("a"), epoch, testOwner) }
 	for name, tc := range map[string]struct {
 		want, have Configuration
 		wantErr    string

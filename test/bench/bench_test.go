@@ -92,6 +92,7 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 	o := webhooks.Options{
 		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("no certificate") },
+		Accepts:        func(string) bool { return true }, // paths have no capability here
 		Evaluator:      evaluator{policy.NewSnapshot(members), policy.Host{Now: time.Now, Observe: counts.Observe}},
 		Registerer:     registry,
 		Log:            logr.Discard(),

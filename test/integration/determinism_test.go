@@ -60,7 +60,8 @@ func normal(configs []configuration) []configuration {
 			config.OwnerReferences[j].UID = ""
 		}
 		for j := range config.Webhooks {
-			config.Webhooks[j].ClientConfig.CABundle = nil
+			call := &config.Webhooks[j].ClientConfig
+			call.CABundle, call.URL = nil, new(registration.Conceal(*call.URL))
 		}
 		out[i] = *config
 	}

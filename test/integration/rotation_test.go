@@ -37,7 +37,7 @@ type fleet struct {
 	flags   []string
 
 	mu   sync.Mutex
-	keys map[string]bool // lines of every private key that there was
+	keys map[string]bool // lines of every private key, and every secret path, that there was
 }
 
 // newFleet starts replicas whose certificates may be rotated every few seconds.
@@ -89,6 +89,11 @@ func (f *fleet) remember(s *corev1.Secret) {
 	for line := range strings.Lines(string(s.Data["tls.key"])) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "-----") {
 			f.keys[line] = true
+		}
+	}
+	for _, field := range []string{"path", "paths"} {
+		for path := range strings.FieldsSeq(string(s.Data[field])) {
+			f.keys[path] = true
 		}
 	}
 }
@@ -250,8 +255,10 @@ func TestRotationFailsNoRequest(t *testing.T) {
 	for range 3 {
 		serving, err := f.secret(t, servingSecret)
 		must(t, err)
-		before := serving.Data["ca.crt"]
+		before, called := serving.Data["ca.crt"], *c.carrier(t, "rotated").Webhooks[0].ClientConfig.URL
 		f.rotate(t)
+		await(t).Eventually(func() string { return *c.carrier(t, "rotated").Webhooks[0].ClientConfig.URL }).ShouldNot(Equal(called))
+		f.awaitRefused(t, called)
 		for _, m := range f.members {
 			must(t, f.dial(m, before))
 			must(t, f.dial(m, c.carrier(t, "rotated").Webhooks[0].ClientConfig.CABundle))
@@ -396,7 +403,7 @@ func TestSecretsLostUnderLoad(t *testing.T) {
 	f.wantNoKeys(t)
 }
 
-// wantNoKeys looks for private keys everywhere but in the Secrets.
+// wantNoKeys looks for private keys and secret paths everywhere but in the Secrets.
 func (f *fleet) wantNoKeys(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()
@@ -407,7 +414,7 @@ func (f *fleet) wantNoKeys(t *testing.T) {
 	for where, text := range f.everythingSaid(t) {
 		for line := range f.keys {
 			if strings.Contains(text, line) {
-				t.Errorf("%s holds a line of a private key", where)
+				t.Errorf("%s holds a line of a private key or a secret path", where)
 			}
 		}
 	}

@@ -351,6 +351,7 @@ func (w *walk) wantPlanned(t *testing.T) {
 		}
 		for _, config := range observed {
 			in.CABundle = registration.Webhooks(config)[0].ClientConfig.CABundle
+			in.Capability = registration.TrustIn(observed, in.Endpoint).Capabilities[0]
 		}
 		if changes := registration.Diff(registration.Build(in), observed); !changes.Empty() {
 			return fmt.Errorf("seed %d: %d configurations to apply, %d to delete", *walkSeed, len(changes.Apply), len(changes.Delete))

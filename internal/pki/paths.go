@@ -1,0 +1,130 @@
+package pki
+
+import (
+	"crypto/subtle"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+const (
+	// pathBytes is the randomness of a path: 160 bits, 32 characters in base32.
+	pathBytes = 20
+	// maxPaths bounds the accepted paths: the registered one, the one before it,
+	// the next one, and one more in case the CA is lost during a rotation.
+	maxPaths = 4
+)
+
+// pathEncoding uses only characters that a segment of a webhook path may have.
+var pathEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// newPath returns a random path: the capability that only API servers know, as
+// the first segment of the paths that they call.
+func newPath(random io.Reader) (string, error) {
+	secret := make([]byte, pathBytes)
+	if _, err := io.ReadFull(random, secret); err != nil {
+		return "", fmt.Errorf("reading random bytes: %w", err)
+	}
+	return pathEncoding.EncodeToString(secret), nil
+}
+
+// CheckPath returns an error, which does not quote the text, if the text is not
+// a path of the form that Ostiary makes.
+func CheckPath(text string) error {
+	if secret, err := pathEncoding.DecodeString(text); err != nil || len(secret) != pathBytes {
+		return reject(ReasonEncoding, errors.New("not a path"))
+	}
+	return nil
+}
+
+// ParsePaths reads the paths of a Serving, one on each line.
+func ParsePaths(text string) ([]string, error) {
+	paths := strings.Fields(text)
+	if len(paths) == 0 || len(paths) > maxPaths {
+		return nil, reject(ReasonEncoding, fmt.Errorf("%d paths: expected 1 to %d", len(paths), maxPaths))
+	}
+	for _, path := range paths {
+		if err := CheckPath(path); err != nil {
+			return nil, err
+		}
+	}
+	return paths, nil
+}
+
+// Path is the path that configurations carry; empty while there is none.
+func (s Serving) Path() string {
+	if len(s.Paths) == 0 {
+		return ""
+	}
+	return s.Paths[0]
+}
+
+// Accepts reports whether a caller that knows the path is an API server. How
+// long it takes does not depend on the path.
+func (s Serving) Accepts(path string) bool {
+	accepted := 0
+	for _, known := range s.Paths {
+		accepted |= subtle.ConstantTimeCompare([]byte(known), []byte(path))
+	}
+	return accepted == 1
+}
+
+// paths are those that the Serving has to hold, the registered one first. The
+// path of a new CA is accepted first, registered when every replica accepts it,
+// and the one before is dropped when no API server can be behind any more.
+func (s State) paths(o Observed, c Config) []string {
+	own, known := s.CA.Path, s.knownPaths(o)
+	switch {
+	case own == "":
+		return known
+	case len(known) == 0:
+		return []string{own}
+	case known[0] == own && s.CA.Previous == nil && o.Published.Current && o.Published.For >= c.Overlap:
+		return known[:1]
+	case known[0] == own:
+		return known
+	case !slices.Contains(known, own) && len(known) < maxPaths:
+		return append(slices.Clone(known), own)
+	case !slices.Contains(known, own):
+		return append([]string{known[0]}, append(slices.Clone(known[2:]), own)...)
+	case s.pathKnown(o):
+		return []string{own, known[0]}
+	}
+	return known
+}
+
+// pathKnown reports whether every replica has read a Serving with the path of
+// the CA, and nothing is left of the rotation that brought it.
+func (s State) pathKnown(o Observed) bool {
+	return s.CA.Previous == nil && s.Serving.Epoch == s.CA.Epoch && s.Serving.TrustEpoch == s.CA.Epoch &&
+		slices.Contains(s.Serving.Paths, s.CA.Path) && o.allServe(s.CA.Epoch)
+}
+
+// knownPaths are the paths that replicas accept, as far as it is known: the
+// stored ones, or those that this process serves where the stored ones are lost
+// or were restored from a copy, or else those that configurations carry.
+func (s State) knownPaths(o Observed) []string {
+	known := s.Serving.Paths
+	if own := o.Memory.Serving; len(known) == 0 || len(own.Paths) > 0 && own.TrustEpoch > s.Serving.TrustEpoch {
+		known = own.Paths
+	}
+	published := o.Published.Paths[:min(len(o.Published.Paths), maxPaths-1)]
+	stale := len(published) > 0 && !slices.ContainsFunc(published, func(path string) bool { return slices.Contains(known, path) })
+	if len(known) == 0 || stale {
+		return published
+	}
+	return known
+}
+
+// nextPath is the path of the next CA. A path that was never registered is used
+// for the next CA, so that their number stays bounded.
+func (s State) nextPath(random io.Reader) (string, error) {
+	pending := s.CA.Path != "" && s.CA.Epoch == s.Serving.TrustEpoch && s.Serving.Path() != s.CA.Path && slices.Contains(s.Serving.Paths, s.CA.Path)
+	if pending {
+		return s.CA.Path, nil
+	}
+	return newPath(random)
+}
