@@ -89,10 +89,12 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 	h.bodies.hurry(w)
 	timeout, err := checkRequest(r, phase)
 	if err != nil {
+		h.bodies.skip(w)
 		return nil, err
 	}
 	c := connOf(r)
 	if c.tooMany() {
+		h.bodies.skip(w)
 		return nil, shed(shedConnections, "too many connections", timeout)
 	}
 	// The caller has been waiting since it sent the header.

@@ -146,7 +146,7 @@ func (s *Server) gauges() []prometheus.Collector {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_large_body_bytes",
 			Help: "Memory held by bodies of more than 32 KiB.",
-		}, func() float64 { return float64(bodies.held.Load()) }),
+		}, func() float64 { return float64(bodies.memory.held.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_connections",
 			Help: "Open connections.",

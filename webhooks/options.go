@@ -85,8 +85,8 @@ type Options struct {
 	// MaxInFlight is the number of requests that are evaluated or wait for it, beyond which they are answered with 503.
 	// Default 1,000, and at least MaxEvaluations.
 	MaxInFlight int
-	// MaxInFlightBytes bounds the bodies above 32 KiB that are held at a time; beyond it they wait, and are answered
-	// with 503 if that takes too long. Smaller ones are bounded by MaxConnections, so that large bodies cannot keep
+	// MaxInFlightBytes bounds the bodies above 32 KiB that are held at a time. Beyond it slow ones are dropped, and
+	// others wait, and are answered with 503 if that takes too long. Smaller ones are bounded by MaxConnections, so that large bodies cannot keep
 	// them out. Default 32 MiB.
 	MaxInFlightBytes int64
 	// Clock says how old connections are. Default: the real one.

@@ -1,0 +1,83 @@
+package webhooks
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// hold opens n connections from the local address, sends each the same beginning of a request, and goes on as trickle
+// says, until the test ends.
+func hold(tb testing.TB, s *running, n int, from, beginning string, trickle time.Duration) {
+	tb.Helper()
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}, Config: &tls.Config{RootCAs: s.pool}}
+	var sent sync.WaitGroup
+	for range n {
+		c, err := dialer.DialContext(tb.Context(), "tcp", s.address)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { c.Close() })
+		sent.Go(func() { _, _ = io.WriteString(c, beginning) }) // which waits where the server does not read
+		go func() {
+			sent.Wait()
+			for trickle > 0 && tb.Context().Err() == nil {
+				time.Sleep(trickle)
+				if _, err := io.WriteString(c, " "); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	time.Sleep(200 * time.Millisecond) // most of them have arrived, as far as they will
+}
+
+// header is that of a review, up to what says how long the body is.
+const header = "POST /validate/group?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+// TestLargeBodyBesideHostileConnections checks that connections that announce much and send little do not keep a large
+// review from being answered, wherever they come from.
+func TestLargeBodyBesideHostileConnections(t *testing.T) {
+	const limit = 7 << 20
+	announced := fmt.Sprintf("%sContent-Length: %d\r\n\r\n", header, limit)
+	cases := map[string]struct {
+		n         int
+		from      string
+		beginning string
+		trickle   time.Duration
+	}{
+		"12 send nothing":                             {n: 12, from: "127.0.0.1", beginning: announced},
+		"12 send nothing, from another network":       {n: 12, from: "127.0.9.1", beginning: announced},
+		"12 trickle after 1 MiB":                      {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 1<<20), trickle: 10 * time.Millisecond},
+		"12 stop after 4 MiB":                         {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 4<<20)},
+		"12 stop after 4 MiB, from another network":   {n: 12, from: "127.0.9.1", beginning: announced + strings.Repeat(" ", 4<<20)},
+		"100 stop after 600 KiB":                      {n: 100, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 600<<10)},
+		"12 chunked ones send nothing":                {n: 12, from: "127.0.0.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n"},
+		"12 chunked ones stop after 1 MiB":            {n: 12, from: "127.0.9.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n200000\r\n" + strings.Repeat(" ", 1<<20)},
+		"100 small ones, and nothing of their bodies": {n: 100, from: "127.0.0.1", beginning: header + "Content-Length: 32768\r\n\r\n"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			s := start(t, Options{Registerer: registry, MaxBodyBytes: limit, MaxInFlightBytes: 16 << 20}, func(s *Server) { s.handler.bodies.timeout = time.Minute })
+			hold(t, s, tc.n, tc.from, tc.beginning, tc.trickle)
+			for _, size := range []int{100 << 10, 6 << 20} {
+				body := validReview() + strings.Repeat(" ", size)
+				if got := post(t, s.client(t), s.url("/validate/group?timeout=30s"), body); got.code != http.StatusOK {
+					t.Errorf("a review of %d bytes was answered with %d %s, want 200", len(body), got.code, got.body)
+				}
+			}
+			if got := gather(t, registry)["ostiary_webhook_large_body_bytes"]; got > 16<<20 {
+				t.Errorf("%v bytes are held, want at most %d", got, 16<<20)
+			}
+		})
+	}
+}
