@@ -40,8 +40,8 @@ const (
 )
 
 // Repeats tells of policies whose mutations change their own result again, and
-// of those whose evaluation panics. Any replica may
-// find one in the requests that it answers, so each tells of its own finds: in a
+// of those whose evaluation panics. Any replica may find one in the requests
+// that it answers, so each tells of its own finds: in a
 // condition for each that has a field manager to itself, which the leader's
 // reports leave alone, and in an event by the replica that was first.
 type Repeats struct {

@@ -3,6 +3,7 @@ package plugins_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -154,7 +155,8 @@ func FuzzPlugins(f *testing.F) {
 		for _, group := range all {
 			for _, phase := range []func(context.Context, *admissionv1.AdmissionRequest, policy.Host) (*admissionv1.AdmissionResponse, error){group.Mutate, group.Validate} {
 				response, err := phase(t.Context(), raw, host)
-				if _, malformed := err.(*policy.MalformedError); (response == nil) != malformed { //nolint:errorlint // it is not wrapped
+				var malformed *policy.MalformedError
+				if (response == nil) != errors.As(err, &malformed) {
 					t.Errorf("the answer is %+v, %v", response, err)
 				}
 			}
