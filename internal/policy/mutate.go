@@ -49,7 +49,10 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	if err != nil {
 		return nil, err
 	}
-	if len(matched) == 0 || r.versioned.VersionedObject.Object() == nil {
+	switch {
+	case len(matched) > 0 && r.unreadable != nil:
+		return g.mutateUnread(ctx, r, matched, host), nil
+	case len(matched) == 0 || r.versioned.VersionedObject.Object() == nil:
 		return allowed(raw), nil
 	}
 	before := r.versioned.VersionedObject.Object()
@@ -92,7 +95,7 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 	if host.Observe != nil {
 		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
 	}
-	if outcome == DecisionMutate && host.Recheck.due(s.policy) {
+	if outcome == DecisionMutate && !r.large && host.Recheck.due(s.policy) {
 		s.result = r.versioned.VersionedObject.Object()
 	}
 }
