@@ -54,6 +54,7 @@ type Account struct {
 	memory  *Memory
 	covered int64 // may be spent: what memory has been told of, and freeBytes
 	spent   int64
+	objects int64 // that were decoded
 }
 
 // Take takes bytes, or fails with ErrTooLarge or a *BusyError.
@@ -83,7 +84,7 @@ func (a *Account) cover() error {
 // Close gives everything back.
 func (a *Account) Close() {
 	a.memory.held.Add(freeBytes - a.covered)
-	a.covered, a.spent = freeBytes, 0
+	a.covered, a.spent, a.objects = freeBytes, 0, 0
 }
 
 // Spent is how many bytes have been taken.
@@ -92,6 +93,14 @@ func (a *Account) Spent() int64 {
 		return 0
 	}
 	return a.spent
+}
+
+// Objects is how many JSON objects have been decoded.
+func (a *Account) Objects() int64 {
+	if a == nil {
+		return 0
+	}
+	return a.objects
 }
 
 type accountKey struct{}

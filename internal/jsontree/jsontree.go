@@ -170,7 +170,7 @@ func (d *decoder) object() (map[string]any, error) {
 	if _, err := d.tokens.ReadToken(); err != nil {
 		return nil, err
 	}
-	if err := d.account.Take(objectCost); err != nil {
+	if err := d.account.takeObject(); err != nil {
 		return nil, err
 	}
 	depth := d.tokens.StackDepth()
@@ -214,6 +214,13 @@ func (d *decoder) member(depth int, name string) (any, error) {
 		return nil, d.tokens.SkipValue()
 	}
 	return d.value()
+}
+
+func (a *Account) takeObject() error {
+	if a != nil {
+		a.objects++
+	}
+	return a.Take(objectCost)
 }
 
 func costOfMember(before int) int64 {

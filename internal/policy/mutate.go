@@ -45,7 +45,9 @@ type step struct {
 // object as it is then, and an error of a mutation does not stop the others:
 // it follows the policy's failurePolicy.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true}) // all of the object, for the patch
+	// All of the object, for the patch. Where its kind has a Go type, what mutations make of it has to fit.
+	values := host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(schema.GroupVersionKind(raw.Kind))
+	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true, copies: true, values: values})
 	if err != nil {
 		return nil, err
 	}

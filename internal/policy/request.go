@@ -46,6 +46,14 @@ type request struct {
 // the answer, when its memory is not counted any more.
 const maxRechecked = 1 << 20
 
+// What evaluations take: how often mutations copy an object at a time, and the
+// bytes of the largest Go value of an element, which is a container.
+const (
+	copies     = 2
+	valueCost  = 1 << 10
+	fewObjects = 1000 // that nobody counts
+)
+
 func newRequest(raw *admissionv1.AdmissionRequest) *request {
 	attrs := func(kind metav1.GroupVersionKind, resource metav1.GroupVersionResource, subresource string) admission.Attributes {
 		return newAttributes(raw, nil, nil, nil, kind, resource, subresource)
@@ -106,12 +114,16 @@ func (r *request) prepare(ctx context.Context, reads inputs) error {
 	if err != nil {
 		return err
 	}
+	copied := account.Spent()
 	oldObject, err := decode("oldObject", r.raw.OldObject, reads.oldObject)
 	if err != nil {
 		return err
 	}
 	options, err := decode("options", r.raw.Options, reads.options)
 	if err != nil {
+		return err
+	}
+	if err := r.reserve(account, copied, reads); err != nil {
 		return err
 	}
 	if r.unreadable != nil {
@@ -124,6 +136,27 @@ func (r *request) prepare(ctx context.Context, reads inputs) error {
 		VersionedObject:    admission.NewLazyObject(object),
 		VersionedOldObject: admission.NewLazyObject(oldObject),
 		VersionedKind:      schema.GroupVersionKind(r.raw.Kind),
+	}
+	return nil
+}
+
+// reserve takes the memory that evaluating takes beyond what was decoded: for
+// the copies that mutations make, and for the Go values that plugins make.
+func (r *request) reserve(account *jsontree.Account, copied int64, reads inputs) error {
+	var more int64
+	if reads.copies {
+		more += copies * copied
+	}
+	if reads.values && account.Objects() > fewObjects {
+		more += account.Objects() * valueCost
+	}
+	err := account.Take(more)
+	var busy *jsontree.BusyError
+	switch {
+	case errors.As(err, &busy):
+		return err
+	case err != nil && r.unreadable == nil:
+		r.unreadable = &UnreadableError{What: "request.object", Err: err}
 	}
 	return nil
 }
