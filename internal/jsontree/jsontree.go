@@ -272,17 +272,21 @@ func (d *decoder) string() (string, error) {
 	if bytes.IndexByte(raw, '\\') < 0 && (d.valid || utf8.Valid(raw)) {
 		return text[1 : len(text)-1], d.account.Take(stringCost)
 	}
-	unquoted, err := jsontext.AppendUnquote(nil, raw)
-	text = string(unquoted)
-	if err != nil {
-		// Broken text is replaced as the API server's decoder does it.
-		text = ""
-		err = json.Unmarshal(raw, &text)
-	}
-	if err != nil {
+	if text, err = unquote(raw); err != nil {
 		return "", err
 	}
 	return text, d.account.Take(int64(stringCost + 2*len(text)))
+}
+
+// unquote replaces broken text as the API server's decoder does it.
+func unquote(raw []byte) (string, error) {
+	unquoted, err := jsontext.AppendUnquote(nil, raw)
+	if err == nil {
+		return string(unquoted), nil
+	}
+	var text string
+	err = json.Unmarshal(raw, &text)
+	return text, err
 }
 
 func (d *decoder) number() (any, error) {
