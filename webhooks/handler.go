@@ -18,6 +18,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/ostiary/ostiary/internal/jsontree"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -39,6 +40,7 @@ type handler struct {
 	metrics   *metrics
 	clock     clock.PassiveClock
 	bodies    *bodyReader
+	decoded   *jsontree.Memory
 	lines     lines
 	draining  *atomic.Bool
 	callers   gate
@@ -52,6 +54,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		metrics:   m,
 		clock:     o.Clock,
 		bodies:    newBodyReader(o.MaxBodyBytes, o.MaxInFlightBytes),
+		decoded:   jsontree.NewMemory(o.MaxDecodedBytes),
 		lines:     newLines(o),
 		draining:  draining,
 		callers:   newGate(o, m),
@@ -116,11 +119,13 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 
 func (h *handler) review(ctx context.Context, phase Phase, group string, body []byte, timeout time.Duration) ([]byte, error) {
 	began := time.Now()
-	request, version, err := decodeReview(body)
+	account := h.decoded.Open()
+	defer account.Close()
+	request, version, err := decodeReview(body, account)
 	if err != nil {
-		return nil, &failure{code: http.StatusBadRequest, message: err.Error()}
+		return nil, decodingFailed(err, timeout)
 	}
-	response, err := h.evaluate(ctx, phase, group, request)
+	response, err := h.evaluate(jsontree.WithAccount(ctx, account), phase, group, request)
 	if err == nil && response == nil {
 		err = errors.New("the evaluator returned no response")
 	}
@@ -145,7 +150,10 @@ func (h *handler) evaluate(ctx context.Context, phase Phase, group string, reque
 func (h *handler) evaluationFailed(err error, phase Phase, group string, request *admissionv1.AdmissionRequest, timeout time.Duration) error {
 	var retry interface{ RetryAfter() time.Duration }
 	var bad interface{ BadRequest() bool }
+	var busy *jsontree.BusyError
 	switch {
+	case errors.As(err, &busy):
+		return decodingFailed(busy, timeout)
 	case errors.As(err, &retry):
 		return &failure{code: http.StatusServiceUnavailable, message: err.Error(), retryAfter: retryAfter(retry.RetryAfter())}
 	case errors.As(err, &bad) && bad.BadRequest():

@@ -104,8 +104,8 @@ func badCalls() map[string]badInput {
 		"no content type":           {contentType: "-", body: validReview(), wantCode: 415, wantMessage: "the content type must be application/json\n"},
 		"malformed content type":    {contentType: "application/json; =", body: validReview(), wantCode: 415, wantMessage: "the content type must be application/json\n"},
 		"YAML":                      {contentType: "application/yaml", body: validReview(), wantCode: 415, wantMessage: "the content type must be application/json\n"},
-		"10 MB body":                {body: strings.Repeat(" ", 10<<20), wantCode: 413, wantMessage: "the body has more than 7340032 bytes\n"},
-		"10 MB body, not announced": {body: strings.Repeat(" ", 10<<20), chunked: true, wantCode: 413, wantMessage: "the body has more than 7340032 bytes\n"},
+		"30 MB body":                {body: strings.Repeat(" ", 30<<20), wantCode: 413, wantMessage: "the body has more than 29360128 bytes\n"},
+		"30 MB body, not announced": {body: strings.Repeat(" ", 30<<20), chunked: true, wantCode: 413, wantMessage: "the body has more than 29360128 bytes\n"},
 		"timeout is garbage":        {path: "/validate/group?timeout=soon", body: validReview(), wantCode: 400, wantMessage: "the query's timeout must be a positive duration such as 5s\n"},
 		"timeout is negative":       {path: "/validate/group?timeout=-1s", body: validReview(), wantCode: 400, wantMessage: "the query's timeout must be a positive duration such as 5s\n"},
 		"query is malformed":        {path: "/validate/group?timeout=%zz", body: validReview(), wantCode: 400, wantMessage: "the query is malformed\n"},
@@ -124,36 +124,47 @@ func badCalls() map[string]badInput {
 // badReviews returns what is wrong with the review.
 func badReviews() map[string]badInput {
 	return map[string]badInput{
-		"empty body":                  {wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
-		"white space":                 {body: " \n", wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
-		"not JSON":                    {body: "kind: AdmissionReview", wantCode: 400, wantMessage: "invalid JSON: invalid character 'k' at start of value (offset 0)\n"},
-		"null":                        {body: "null", wantCode: 400, wantMessage: "kind must be AdmissionReview\n"},
-		"array":                       {body: "[]", wantCode: 400, wantMessage: "invalid JSON: unexpected array (offset 0)\n"},
-		"truncated JSON":              {body: validReview()[:150], wantCode: 400, wantMessage: `invalid JSON: unexpected end at "/request/resource" (offset 150)` + "\n"},
-		"two documents":               {body: validReview() + validReview(), wantCode: 400, wantMessage: fmt.Sprintf("invalid JSON: invalid character '{' after top-level value (offset %d)\n", len(validReview()))},
-		"duplicate keys":              {body: `{"kind":"AdmissionReview","kind":"AdmissionReview"}`, wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/kind" (offset 26)` + "\n"},
-		"duplicate keys in an object": {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":{"spec":{"a":[{"b":1,"b":2}]}}`), wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request/object/spec/a/0/b" (offset 240)` + "\n"},
-		"duplicate unknown keys":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"x":{"y":1,"y":1}`), wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request/x/y" (offset 221)` + "\n"},
-		"two requests":                {body: `{"request":{},"request":{}}`, wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request" (offset 14)` + "\n"},
-		"invalid UTF-8 in an object":  {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, "\"object\":{\"a\":\"\xff\"}"), wantCode: 400, wantMessage: `invalid JSON: invalid UTF-8 at "/request/object/a" (offset 225)` + "\n"},
-		"10,000-deep nesting":         {body: reviewOf(uidMember, `"object":{"a":`+strings.Repeat("[", 10000)+strings.Repeat("]", 10000)+`}`), wantCode: 400, wantMessage: "exceeded max depth"},
-		"endless nesting":             {body: strings.Repeat(`{"a":`, 1<<20), wantCode: 400, wantMessage: "exceeded max depth"},
-		"wrong kind":                  {body: `{"kind":"Pod","apiVersion":"v1"}`, wantCode: 400, wantMessage: "kind must be AdmissionReview\n"},
-		"wrong version":               {body: strings.Replace(validReview(), "admission.k8s.io/v1", "admission.k8s.io/v2", 1), wantCode: 400, wantMessage: "apiVersion must be admission.k8s.io/v1 or admission.k8s.io/v1beta1\n"},
-		"no request":                  {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, wantCode: 400, wantMessage: "request is missing\n"},
-		"null request":                {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}`, wantCode: 400, wantMessage: "request is missing\n"},
-		"Request":                     {body: strings.Replace(validReview(), `"request"`, `"Request"`, 1), wantCode: 400, wantMessage: "request is missing\n"},
-		"request is a string":         {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":"x"}`, wantCode: 400, wantMessage: `invalid JSON: unexpected string at "/request" (offset 71)` + "\n"},
-		"no uid":                      {body: reviewOf(kindMember, resourceMember, operationMember, objectMember), wantCode: 400, wantMessage: "request.uid is missing\n"},
-		"UID":                         {body: reviewOf(`"UID":"u-1"`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.uid is missing\n"},
-		"uid is a number":             {body: reviewOf(`"uid":1`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: `invalid JSON: unexpected number at "/request/uid" (offset 78)` + "\n"},
-		"long uid":                    {body: reviewOf(`"uid":"`+strings.Repeat("u", 254)+`"`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.uid has 254 bytes, more than 253\n"},
-		"no kind":                     {body: reviewOf(uidMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.kind.version is missing\n"},
-		"no resource":                 {body: reviewOf(uidMember, kindMember, operationMember), wantCode: 400, wantMessage: "request.resource.version is missing\n"},
-		"no operation":                {body: reviewOf(uidMember, kindMember, resourceMember), wantCode: 400, wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n"},
-		"operation in small letters":  {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"create"`), wantCode: 400, wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n"},
-		"object is an array":          {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":[]`), wantCode: 400, wantMessage: "request.object must be a JSON object; found: array\n"},
-		"old object is a string":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"oldObject":"x"`), wantCode: 400, wantMessage: "request.oldObject must be a JSON object; found: string\n"},
+		"empty body":                 {wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
+		"white space":                {body: " \n", wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
+		"not JSON":                   {body: "kind: AdmissionReview", wantCode: 400, wantMessage: "invalid JSON: invalid character 'k' at start of value (offset 0)\n"},
+		"null":                       {body: "null", wantCode: 400, wantMessage: "the body must be an AdmissionReview in JSON\n"},
+		"array":                      {body: "[]", wantCode: 400, wantMessage: "invalid JSON: unexpected array (offset 0)\n"},
+		"truncated JSON":             {body: validReview()[:150], wantCode: 400, wantMessage: `invalid JSON: unexpected end at "/request/resource" (offset 150)` + "\n"},
+		"two documents":              {body: validReview() + validReview(), wantCode: 400, wantMessage: fmt.Sprintf("invalid JSON: invalid character '{' after top-level value (offset %d)\n", len(validReview()))},
+		"duplicate keys":             {body: `{"kind":"AdmissionReview","kind":"AdmissionReview"}`, wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/kind" (offset 26)` + "\n"},
+		"two requests":               {body: `{"request":{},"request":{}}`, wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request" (offset 14)` + "\n"},
+		"endless nesting":            {body: strings.Repeat(`{"a":`, 1<<20), wantCode: 400, wantMessage: "exceeded max depth"},
+		"escaped names":              {body: strings.Replace(validReview(), `"request"`, `"re\u0071uest"`, 1), wantCode: 400, wantMessage: "request is missing\n"},
+		"a million groups":           {body: reviewOf(uidMember, `"userInfo":{"groups":[`+strings.Repeat(`"",`, 1_000_000)+`""]}`), wantCode: 400, wantMessage: "the review has more than 1048576 bytes beside its objects\n"},
+		"CREATE without object":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":null`), wantCode: 400, wantMessage: "request.object is missing: CREATE needs it\n"},
+		"CREATE with oldObject":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember, `"oldObject":{}`), wantCode: 400, wantMessage: "request.oldObject must not be set: CREATE has none\n"},
+		"UPDATE without object":      {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","name":"a","oldObject":{}`), wantCode: 400, wantMessage: "request.object is missing: UPDATE needs it\n"},
+		"UPDATE without oldObject":   {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","name":"a","object":{}`), wantCode: 400, wantMessage: "request.oldObject is missing: UPDATE needs it\n"},
+		"UPDATE without name":        {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","object":{},"oldObject":{}`), wantCode: 400, wantMessage: "request.name is missing: UPDATE needs it\n"},
+		"DELETE with object":         {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","object":{},"oldObject":{}`), wantCode: 400, wantMessage: "request.object must not be set: DELETE has an oldObject only\n"},
+		"DELETE without oldObject":   {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE"`), wantCode: 400, wantMessage: "request.oldObject is missing: DELETE needs it\n"},
+		"CONNECT with oldObject":     {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"CONNECT","oldObject":{}`), wantCode: 400, wantMessage: "request.oldObject must not be set: CONNECT has none\n"},
+		"kind of another group":      {body: reviewOf(uidMember, `"kind":{"group":"apps","version":"v1","kind":"Pod"}`, resourceMember, operationMember, objectMember), wantCode: 400, wantMessage: "request.kind contradicts request.resource: without a subresource, group and version are the same\n"},
+		"two subresources":           {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember, `"requestResource":{"version":"v1","resource":"pods"},"requestSubResource":"status"`), wantCode: 400, wantMessage: "request.requestSubResource contradicts request.subResource\n"},
+		"namespace of another name":  {body: reviewOf(uidMember, kindMember, `"resource":{"version":"v1","resource":"namespaces"}`, operationMember, objectMember, `"name":"a","namespace":"b"`), wantCode: 400, wantMessage: "request.namespace contradicts request.name: that of a Namespace is its name\n"},
+		"wrong brackets":             {body: reviewOf(uidMember, `"object":{"a":]}`), wantCode: 400, wantMessage: `invalid JSON: invalid character ']' after object value (expecting ',' or '}') at "/request/object" (offset 98)` + "\n"},
+		"two objects":                {body: reviewOf(objectMember, objectMember), wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request/object" (offset 107)` + "\n"},
+		"wrong kind":                 {body: `{"kind":"Pod","apiVersion":"v1"}`, wantCode: 400, wantMessage: "kind must be AdmissionReview\n"},
+		"wrong version":              {body: strings.Replace(validReview(), "admission.k8s.io/v1", "admission.k8s.io/v2", 1), wantCode: 400, wantMessage: "apiVersion must be admission.k8s.io/v1 or admission.k8s.io/v1beta1\n"},
+		"no request":                 {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, wantCode: 400, wantMessage: "request is missing\n"},
+		"null request":               {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}`, wantCode: 400, wantMessage: "request is missing\n"},
+		"Request":                    {body: strings.Replace(validReview(), `"request"`, `"Request"`, 1), wantCode: 400, wantMessage: "request is missing\n"},
+		"request is a string":        {body: `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":"x"}`, wantCode: 400, wantMessage: `invalid JSON: unexpected string at "/request" (offset 71)` + "\n"},
+		"no uid":                     {body: reviewOf(kindMember, resourceMember, operationMember, objectMember), wantCode: 400, wantMessage: "request.uid is missing\n"},
+		"UID":                        {body: reviewOf(`"UID":"u-1"`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.uid is missing\n"},
+		"uid is a number":            {body: reviewOf(`"uid":1`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: `invalid JSON: unexpected number at "/request/uid" (offset 78)` + "\n"},
+		"long uid":                   {body: reviewOf(`"uid":"`+strings.Repeat("u", 254)+`"`, kindMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.uid has 254 bytes, more than 253\n"},
+		"no kind":                    {body: reviewOf(uidMember, resourceMember, operationMember), wantCode: 400, wantMessage: "request.kind.version is missing\n"},
+		"no resource":                {body: reviewOf(uidMember, kindMember, operationMember), wantCode: 400, wantMessage: "request.resource.version is missing\n"},
+		"no operation":               {body: reviewOf(uidMember, kindMember, resourceMember), wantCode: 400, wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n"},
+		"operation in small letters": {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"create"`), wantCode: 400, wantMessage: "request.operation must be CREATE, UPDATE, DELETE or CONNECT\n"},
+		"object is an array":         {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":[]`), wantCode: 400, wantMessage: "request.object must be a JSON object; found: array\n"},
+		"old object is a string":     {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"oldObject":"x"`), wantCode: 400, wantMessage: "request.oldObject must be a JSON object; found: string\n"},
 	}
 }
 
@@ -358,7 +369,10 @@ func TestRequest(t *testing.T) {
 	}
 	del := admissionv1.AdmissionRequest{
 		UID: "u-1", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Operation: admissionv1.Delete,
+		OldObject: runtime.RawExtension{Raw: []byte(`{"a":1}`)},
 	}
+	const oldObject = `"oldObject":{"a":1}`
+	deep := strings.Repeat(`{"a":`, 9_999) + `{}` + strings.Repeat(`}`, 9_999)
 	cases := map[string]struct {
 		body string
 		want admissionv1.AdmissionRequest
@@ -366,10 +380,13 @@ func TestRequest(t *testing.T) {
 		"every field":             {string(encoded), full},
 		"white space":             {indented(t, encoded), withRaw(full, "{\n      \"a\": \"é\\n\"\n    }", "{\n      \"a\": 1.50\n    }", "{\n      \"kind\": \"UpdateOptions\"\n    }")},
 		"members of later API":    {strings.Replace(string(encoded), `"uid"`, `"later":{"x":[1]},"uid"`, 1), full},
-		"nil objects on DELETE":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","object":null,"oldObject":null,"options":null`), del},
-		"absent objects":          {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE"`), del},
-		"names in another case":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","Object":{"a":1},"dryrun":true`), del},
-		"null where a string was": {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","name":null,"dryRun":null`), del},
+		"nil objects on DELETE":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","object":null,"options":null`, oldObject), del},
+		"absent objects":          {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE"`, oldObject), del},
+		"10,000 deep":             {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","oldObject":`+deep), withRaw(del, "", deep, "")},
+		"duplicates within":       {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","later":{"a":1,"a":2},"oldObject":{"a":1,"a":2}`), withRaw(del, "", `{"a":1,"a":2}`, "")},
+		"strings that end late":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","oldObject":{"\\\"}":"\"\\"}`), withRaw(del, "", `{"\\\"}":"\"\\"}`, "")},
+		"names in another case":   {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","Object":{"a":1},"dryrun":true`, oldObject), del},
+		"null where a string was": {reviewOf(uidMember, kindMember, resourceMember, `"operation":"DELETE","name":null,"dryRun":null`, oldObject), del},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -425,7 +442,11 @@ func indented(t *testing.T, raw []byte) string {
 }
 
 func withRaw(r admissionv1.AdmissionRequest, object, oldObject, options string) admissionv1.AdmissionRequest {
-	r.Object.Raw, r.OldObject.Raw, r.Options.Raw = []byte(object), []byte(oldObject), []byte(options)
+	for to, raw := range map[*runtime.RawExtension]string{&r.Object: object, &r.OldObject: oldObject, &r.Options: options} {
+		if raw != "" {
+			to.Raw = []byte(raw)
+		}
+	}
 	return r
 }
 
@@ -517,11 +538,11 @@ func TestDecisionLog(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	_, err := New(Options{MaxBodyBytes: -1, MaxConnections: -1, MaxEvaluations: -1, MaxInFlight: -2, MaxInFlightBytes: -2, Drain: Drain{Min: time.Minute, Quiet: -1, Max: time.Second}})
+	_, err := New(Options{MaxBodyBytes: -1, MaxConnections: -1, MaxEvaluations: -1, MaxInFlight: -2, MaxInFlightBytes: -2, MaxDecodedBytes: -1, Drain: Drain{Min: time.Minute, Quiet: -1, Max: time.Second}})
 	want := strings.Join([]string{
 		"configuring the webhook server: set Address or Listener", "set GetCertificate", "set Evaluator", "MaxBodyBytes must be positive",
 		"MaxConnections must be positive", "MaxEvaluations must be positive", "MaxInFlight must be at least MaxEvaluations", "MaxInFlightBytes must be at least MaxBodyBytes",
-		"Drain.Min and Drain.Quiet must be positive", "Drain.Max must be at least Drain.Min",
+		"MaxDecodedBytes must be positive", "Drain.Min and Drain.Quiet must be positive", "Drain.Max must be at least Drain.Min",
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)

@@ -53,5 +53,6 @@ func callV1(client *rest.RESTClient, uid types.UID, into *admissionv1.AdmissionR
 	question := &admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{UID: uid, Name: "shop", Operation: admissionv1.Create}}
 	question.Request.Kind.Version, question.Request.Kind.Kind = "v1", "Pod"
 	question.Request.Resource.Version, question.Request.Resource.Resource = "v1", "pods"
+	question.Request.Object.Raw = []byte(`{"apiVersion":"v1","kind":"Pod"}`)
 	return client.Post().Body(question).Timeout(30 * time.Second).Do(context.Background()).Into(into)
 }

@@ -35,9 +35,9 @@ const (
 // Evaluator answers one admission request: with the policies of one call group, or, in the phase Review, about the
 // policy that it is for. The group is then empty.
 //
-// The request is the evaluator's to keep: no memory of it is used again. Object, OldObject and Options hold the JSON
-// as it was sent, well-formed, in UTF-8 and without duplicate members, or nothing. The context ends when the API
-// server stops waiting. The response's UID is set by the caller of Evaluate.
+// The request is the evaluator's to keep: no memory of it is used again. Object, OldObject and Options hold what was
+// sent, which is not checked to be JSON, or nothing. The context ends when the API server stops waiting, and carries the
+// account from which decoding takes memory: see jsontree.AccountOf. The response's UID is set by the caller of Evaluate.
 //
 // An error means that there is no decision; it never lets a request pass by itself. Errors are told apart by what
 // stands in their chain:
@@ -73,8 +73,9 @@ type Options struct {
 	// Log takes failures, and at verbosity 1 decisions and connection errors. It never gets request bodies.
 	Log logr.Logger
 
-	// MaxBodyBytes is the largest body that is read. Default 7 MiB: two objects of the largest size that an API
-	// server stores, with room for escaping.
+	// MaxBodyBytes is the largest body that is read. Default 28 MiB: the largest review that an API server sends. It
+	// takes requests of up to 3 MiB and stores objects of up to 1.5 MiB; an UPDATE has one of each. It escapes <, >, &
+	// and control characters with six bytes: 18 MiB and 9 MiB. The rest of a review is bounded by maxEnvelope, 1 MiB.
 	MaxBodyBytes int64
 	// MaxConnections is the number of connections beyond which room is made by closing silent ones, and, where there
 	// are none, requests on further ones are answered with 503. Default 2,000.
@@ -86,9 +87,12 @@ type Options struct {
 	// Default 1,000, and at least MaxEvaluations.
 	MaxInFlight int
 	// MaxInFlightBytes bounds the bodies above 32 KiB that are held at a time. Beyond it slow ones are dropped, and
-	// others wait, and are answered with 503 if that takes too long. Smaller ones are bounded by MaxConnections, so that large bodies cannot keep
-	// them out. Default 32 MiB.
+	// others wait, and are answered with 503 if that takes too long. Smaller ones are bounded by MaxConnections, so that
+	// large bodies cannot keep them out. Default 64 MiB.
 	MaxInFlightBytes int64
+	// MaxDecodedBytes bounds what reviews take once they are decoded, beyond 256 KiB of each; beyond it they are answered
+	// with 503. One of them may take 96 MiB. Default 160 MiB: see docs/adr/0016-decoding.md.
+	MaxDecodedBytes int64
 	// Clock says how old connections are. Default: the real one.
 	Clock clock.PassiveClock
 	// Random returns a number from 0 up to n, without n, by which the ages differ at which connections are closed.
@@ -111,11 +115,12 @@ type Drain struct {
 }
 
 func (o *Options) complete() {
-	setDefault(&o.MaxBodyBytes, 7<<20)
+	setDefault(&o.MaxBodyBytes, 28<<20)
 	setDefault(&o.MaxConnections, 2000)
 	setDefault(&o.MaxEvaluations, 4*runtime.GOMAXPROCS(0))
 	setDefault(&o.MaxInFlight, max(1000, o.MaxEvaluations))
-	setDefault(&o.MaxInFlightBytes, 32<<20)
+	setDefault(&o.MaxInFlightBytes, 64<<20)
+	setDefault(&o.MaxDecodedBytes, 160<<20)
 	setDefault(&o.Drain.Min, 15*time.Second)
 	setDefault(&o.Drain.Quiet, 2*time.Second)
 	setDefault(&o.Drain.Max, 110*time.Second)
@@ -152,6 +157,7 @@ func (o *Options) validate() error {
 	require(o.MaxEvaluations > 0, "MaxEvaluations must be positive")
 	require(o.MaxInFlight >= o.MaxEvaluations, "MaxInFlight must be at least MaxEvaluations")
 	require(o.MaxInFlightBytes >= o.MaxBodyBytes, "MaxInFlightBytes must be at least MaxBodyBytes")
+	require(o.MaxDecodedBytes > 0, "MaxDecodedBytes must be positive")
 	require(o.Drain.Min > 0 && o.Drain.Quiet > 0, "Drain.Min and Drain.Quiet must be positive")
 	require(o.Drain.Max >= o.Drain.Min, "Drain.Max must be at least Drain.Min")
 	return errors.Join(errs...)

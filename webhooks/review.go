@@ -26,9 +26,17 @@ const (
 	maxLong = 4096
 )
 
+// maxEnvelope bounds what a review holds beside its objects. API servers take headers of up to 1 MiB, in which a user
+// may be named.
+const maxEnvelope = 1 << 20
+
+// envelopeCost is how much memory the envelope takes, for each of its bytes: names of users' groups, each of them a few
+// bytes, are decoded, copied and shown to policies.
+const envelopeCost = 32
+
 // review is the envelope. Versions v1 and v1beta1 differ in nothing but apiVersion. Names are matched case by case,
-// duplicates and broken UTF-8 are refused at every depth, and members that are not listed are left alone: a later API
-// server may send more.
+// duplicates and broken UTF-8 are refused, and members that are not listed are left alone: a later API server may send
+// more.
 type review struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -47,27 +55,16 @@ type request struct {
 	Namespace          string                       `json:"namespace"`
 	Operation          admissionv1.Operation        `json:"operation"`
 	UserInfo           authenticationv1.UserInfo    `json:"userInfo"`
-	Object             span                         `json:"object"`
-	OldObject          span                         `json:"oldObject"`
+	Object             span                         `json:"-"`
+	OldObject          span                         `json:"-"`
 	DryRun             *bool                        `json:"dryRun"`
-	Options            span                         `json:"options"`
+	Options            span                         `json:"-"`
 }
 
-// span is where in the body an object stands: it is checked, but neither decoded nor copied.
+// span is where in the body an object stands. It is neither checked, decoded nor copied: who reads it decodes it.
 type span struct {
-	start, end int64
+	start, end int
 	kind       jsontext.Kind
-}
-
-// UnmarshalJSONFrom notes the place of the next value.
-func (s *span) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	value, err := d.ReadValue()
-	if err != nil {
-		return err
-	}
-	end := d.InputOffset()
-	*s = span{start: end - int64(len(value)), end: end, kind: value.Kind()}
-	return nil
 }
 
 // raw returns the object as part of the body, and nothing for null.
@@ -78,11 +75,22 @@ func (s span) raw(body []byte) runtime.RawExtension {
 	return runtime.RawExtension{Raw: body[s.start:s.end:s.end]}
 }
 
-// decodeReview returns the request in body, of which its objects are parts, and the version to answer in.
-func decodeReview(body []byte) (*admissionv1.AdmissionRequest, string, error) {
+// decodeReview returns the request in body, of which its objects are parts, and the version to answer in. It takes what
+// the request holds without its objects from the account.
+func decodeReview(body []byte, account *jsontree.Account) (*admissionv1.AdmissionRequest, string, error) {
+	e, err := openEnvelope(body)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := account.Take(int64(len(e.text)) * envelopeCost); err != nil {
+		return nil, "", err
+	}
 	var r review
-	if err := json.Unmarshal(body, &r); err != nil {
+	if err := json.Unmarshal(e.text, &r, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, "", explain(err, body)
+	}
+	if r.Request != nil {
+		r.Request.Object, r.Request.OldObject, r.Request.Options = e.object, e.oldObject, e.options
 	}
 	if err := r.check(); err != nil {
 		return nil, "", err
@@ -107,8 +115,13 @@ func decodeReview(body []byte) (*admissionv1.AdmissionRequest, string, error) {
 	}, r.APIVersion, nil
 }
 
-// explain says what is wrong with the body, and where, without repeating it.
-func explain(err error, body []byte) error {
+// explain says what is wrong with the body, and where, without repeating it. Offsets are those of the body, so it is
+// read once more.
+func explain(cause error, body []byte) error {
+	err := json.Unmarshal(body, new(review), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if err == nil {
+		err = cause
+	}
 	var mismatch *json.SemanticError
 	switch {
 	case len(bytes.TrimSpace(body)) == 0:
@@ -163,7 +176,10 @@ func (r *request) check() error {
 	default:
 		return errors.New("request.operation must be CREATE, UPDATE, DELETE or CONNECT")
 	}
-	return r.checkObjects()
+	if err := r.checkObjects(); err != nil {
+		return err
+	}
+	return r.checkSent()
 }
 
 func (r *request) checkObjects() error {
@@ -176,6 +192,32 @@ func (r *request) checkObjects() error {
 		default:
 			return fmt.Errorf("request.%s must be a JSON object; found: %s", field.name, jsontree.KindName(field.kind))
 		}
+	}
+	return nil
+}
+
+// checkSent refuses what no API server sends: see k8s.io/apiserver/pkg/endpoints/handlers. What the objects say is
+// checked where they are decoded.
+func (r *request) checkSent() error {
+	object, oldObject := r.Object.kind == jsontext.KindBeginObject, r.OldObject.kind == jsontext.KindBeginObject
+	creates, updates, deletes := r.Operation == admissionv1.Create, r.Operation == admissionv1.Update, r.Operation == admissionv1.Delete
+	switch {
+	case !object && (creates || updates):
+		return fmt.Errorf("request.object is missing: %s needs it", r.Operation)
+	case object && deletes:
+		return errors.New("request.object must not be set: DELETE has an oldObject only")
+	case !oldObject && (updates || deletes):
+		return fmt.Errorf("request.oldObject is missing: %s needs it", r.Operation)
+	case oldObject && !updates && !deletes:
+		return fmt.Errorf("request.oldObject must not be set: %s has none", r.Operation)
+	case r.Name == "" && updates:
+		return errors.New("request.name is missing: UPDATE needs it")
+	case r.SubResource == "" && (r.Kind.Group != r.Resource.Group || r.Kind.Version != r.Resource.Version):
+		return errors.New("request.kind contradicts request.resource: without a subresource, group and version are the same")
+	case r.RequestResource != nil && r.RequestSubResource != r.SubResource:
+		return errors.New("request.requestSubResource contradicts request.subResource")
+	case r.Resource.Group == "" && r.Resource.Resource == "namespaces" && r.Name != "" && r.Namespace != "" && r.Name != r.Namespace:
+		return errors.New("request.namespace contradicts request.name: that of a Namespace is its name")
 	}
 	return nil
 }

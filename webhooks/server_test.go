@@ -562,6 +562,7 @@ func TestKubernetesClient(t *testing.T) {
 		t.Errorf("v1: response %+v", v1.Response)
 	}
 	question := &admissionv1beta1.AdmissionReview{Request: &admissionv1beta1.AdmissionRequest{UID: "u-2", Operation: admissionv1beta1.Delete}}
+	question.Request.OldObject.Raw = []byte(`{"apiVersion":"v1","kind":"Pod"}`)
 	question.Request.Kind.Version, question.Request.Kind.Kind = "v1", "Pod"
 	question.Request.Resource.Version, question.Request.Resource.Resource = "v1", "pods"
 	v1beta1 := new(admissionv1beta1.AdmissionReview)

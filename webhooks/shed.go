@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/ostiary/ostiary/internal/jsontree"
 	"github.com/ostiary/ostiary/internal/turns"
 )
 
@@ -73,6 +74,15 @@ func shed(reason, message string, timeout time.Duration) *failure {
 		pause = 0
 	}
 	return &failure{code: http.StatusServiceUnavailable, message: message, retryAfter: retryAfter(pause), shed: reason}
+}
+
+// decodingFailed is the failure for a review that could not be decoded.
+func decodingFailed(err error, timeout time.Duration) *failure {
+	var busy *jsontree.BusyError
+	if errors.As(err, &busy) {
+		return shed(shedMemory, busy.Error(), timeout)
+	}
+	return &failure{code: http.StatusBadRequest, message: err.Error()}
 }
 
 // waitFailed is the failure for a request that could not be read, or did not get a turn.

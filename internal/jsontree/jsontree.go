@@ -1,24 +1,39 @@
 // Package jsontree decodes JSON into the tree that Kubernetes uses for unstructured objects: map[string]any,
 // []any, string, bool, nil, int64 for integers that fit and float64 for every other number.
 //
-// The trees equal those of k8s.io/apimachinery/pkg/util/json. What that package lets pass and two readers could
-// understand differently is refused here: members of one name, text that is not UTF-8, and anything after the object.
-// Objects and arrays may be nested 10,000 deep, which is the limit of the API server's own decoder as well.
+// The trees equal those of k8s.io/apimachinery/pkg/util/json, with which the API server decodes, and so do the limits:
+// of members of one name the last counts, what is not UTF-8 becomes U+FFFD, and objects and arrays may be nested 10,000
+// deep. An API server passes on what it stores as it came, so whoever is stricter can be evaded.
 package jsontree
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 // maxPooled is the number of members and elements up to which a decoder's scratch space is kept for reuse.
 const maxPooled = 4096
+
+// What nodes take, in bytes, with the space in which they are gathered. TestEstimate compares it with what the heap holds.
+const (
+	objectCost      = 64
+	firstMemberCost = 320 // a map has room for eight members from the first on
+	memberCost      = 32
+	moreMembersCost = 112 // for each beyond eight
+	groupMembers    = 8
+	arrayCost       = 24
+	elementCost     = 56
+	stringCost      = 16
+	numberCost      = 8
+)
 
 // Decode returns the tree of the one JSON object that raw holds. An error is an *Error.
 //
@@ -30,9 +45,19 @@ func Decode(raw []byte) (map[string]any, error) { return DecodeWithout(raw, "", 
 // "managedFields", which often make up half of an object, as if they were not there. What is left out is checked to be
 // JSON, and no more than that.
 func DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
+	return (*Account)(nil).DecodeWithout(raw, parent, name)
+}
+
+// DecodeWithout is the function of that name, but takes what the tree holds from the account. An error is then also
+// ErrTooLarge or a *BusyError: decoding ends where the memory does.
+func (a *Account) DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
+	if err := a.Take(int64(len(raw))); err != nil {
+		return nil, err
+	}
 	d := decoders.Get().(*decoder)
 	defer d.release()
 	d.reset(raw)
+	d.account = a
 	d.parent, d.without, d.within = parent, name, false
 	tree, err := d.document()
 	if err != nil {
@@ -44,8 +69,10 @@ func DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
 // decoders holds idle decoders: their state machine and scratch space are most of what a small decode would allocate.
 var decoders = sync.Pool{New: func() any { return &decoder{tokens: new(jsontext.Decoder)} }} //nolint:gochecknoglobals // a pool serves all callers or it saves nothing; it holds no state between them
 
-// tokenOptions leaves names to this package, which finds duplicates as it fills the maps, at a fraction of the cost.
-func tokenOptions() jsontext.Options { return jsontext.AllowDuplicateNames(true) }
+// tokenOptions are as lenient as the API server's decoder.
+func tokenOptions() (duplicates, invalid jsontext.Options) {
+	return jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)
+}
 
 type member struct {
 	name  string
@@ -58,6 +85,8 @@ type decoder struct {
 	input    bytes.Buffer
 	tokens   *jsontext.Decoder
 	text     string // the input as a string, of which the tree's strings are parts
+	valid    bool   // the input is UTF-8
+	account  *Account
 	members  []member
 	elements []any
 
@@ -67,8 +96,9 @@ type decoder struct {
 
 func (d *decoder) reset(raw []byte) {
 	d.input = *bytes.NewBuffer(raw)
-	d.tokens.Reset(&d.input, tokenOptions())
-	d.text = string(raw)
+	duplicates, invalid := tokenOptions()
+	d.tokens.Reset(&d.input, duplicates, invalid)
+	d.text, d.valid = string(raw), utf8.Valid(raw)
 }
 
 // release forgets the input and the tree before the decoder waits for its next use.
@@ -78,9 +108,10 @@ func (d *decoder) release() {
 	}
 	clear(d.members) // a complete document has left both empty
 	clear(d.elements)
-	d.members, d.elements, d.text = d.members[:0], d.elements[:0], ""
+	d.members, d.elements, d.text, d.account = d.members[:0], d.elements[:0], "", nil
 	d.input = bytes.Buffer{}
-	d.tokens.Reset(&d.input, tokenOptions())
+	duplicates, invalid := tokenOptions()
+	d.tokens.Reset(&d.input, duplicates, invalid)
 	decoders.Put(d)
 }
 
@@ -139,6 +170,9 @@ func (d *decoder) object() (map[string]any, error) {
 	if _, err := d.tokens.ReadToken(); err != nil {
 		return nil, err
 	}
+	if err := d.account.takeObject(); err != nil {
+		return nil, err
+	}
 	depth := d.tokens.StackDepth()
 	base := len(d.members)
 	for d.tokens.PeekKind() == jsontext.KindString {
@@ -153,6 +187,9 @@ func (d *decoder) object() (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := d.account.Take(costOfMember(len(d.members) - base)); err != nil {
+			return nil, err
+		}
 		d.members = append(d.members, member{name, value})
 	}
 	if _, err := d.tokens.ReadToken(); err != nil {
@@ -163,9 +200,6 @@ func (d *decoder) object() (map[string]any, error) {
 	object := make(map[string]any, len(members))
 	for i := range members {
 		object[members[i].name] = members[i].value
-	}
-	if len(object) != len(members) {
-		return nil, d.duplicate(members)
 	}
 	clear(members)
 	if depth == 2 && d.within && d.without != "" {
@@ -182,21 +216,28 @@ func (d *decoder) member(depth int, name string) (any, error) {
 	return d.value()
 }
 
-// duplicate returns the error for an object of which two members have the same name.
-func (d *decoder) duplicate(members []member) error {
-	seen := make(map[string]bool, len(members))
-	for _, m := range members {
-		if seen[m.name] {
-			pointer := d.tokens.StackPointer().AppendToken(m.name)
-			return &Error{Pointer: string(pointer), Offset: d.tokens.InputOffset(), Reason: "duplicate member"}
-		}
-		seen[m.name] = true
+func (a *Account) takeObject() error {
+	if a != nil {
+		a.objects++
 	}
-	return nil
+	return a.Take(objectCost)
+}
+
+func costOfMember(before int) int64 {
+	switch {
+	case before == 0:
+		return firstMemberCost
+	case before < groupMembers:
+		return memberCost
+	}
+	return moreMembersCost
 }
 
 func (d *decoder) array() ([]any, error) {
 	if _, err := d.tokens.ReadToken(); err != nil {
+		return nil, err
+	}
+	if err := d.account.Take(arrayCost); err != nil {
 		return nil, err
 	}
 	base := len(d.elements)
@@ -207,6 +248,9 @@ func (d *decoder) array() ([]any, error) {
 		}
 		value, err := d.value()
 		if err != nil {
+			return nil, err
+		}
+		if err := d.account.Take(elementCost); err != nil {
 			return nil, err
 		}
 		d.elements = append(d.elements, value)
@@ -225,16 +269,32 @@ func (d *decoder) string() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return text[1 : len(text)-1], nil
+	if bytes.IndexByte(raw, '\\') < 0 && (d.valid || utf8.Valid(raw)) {
+		return text[1 : len(text)-1], d.account.Take(stringCost)
 	}
+	if text, err = unquote(raw); err != nil {
+		return "", err
+	}
+	return text, d.account.Take(int64(stringCost + 2*len(text)))
+}
+
+// unquote replaces broken text as the API server's decoder does it.
+func unquote(raw []byte) (string, error) {
 	unquoted, err := jsontext.AppendUnquote(nil, raw)
-	return string(unquoted), err
+	if err == nil {
+		return string(unquoted), nil
+	}
+	var text string
+	err = json.Unmarshal(raw, &text)
+	return text, err
 }
 
 func (d *decoder) number() (any, error) {
 	_, text, err := d.literal()
 	if err != nil {
+		return nil, err
+	}
+	if err := d.account.Take(numberCost); err != nil {
 		return nil, err
 	}
 	if !strings.Contains(text, ".") {

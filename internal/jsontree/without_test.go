@@ -20,7 +20,8 @@ func TestDecodeWithout(t *testing.T) {
 		"further down":      {in: `{"spec":{"metadata":{"managedFields":1}}}`, want: map[string]any{"spec": map[string]any{"metadata": map[string]any{"managedFields": int64(1)}}}},
 		"within the parent": {in: `{"metadata":{"a":{"managedFields":1}}}`, want: map[string]any{"metadata": map[string]any{"a": map[string]any{"managedFields": int64(1)}}}},
 		"in a list":         {in: `{"metadata":[{"managedFields":1}]}`, want: map[string]any{"metadata": []any{map[string]any{"managedFields": int64(1)}}}},
-		"twice":             {in: `{"metadata":{"managedFields":1,"managedFields":1}}`, wantErr: true},
+		"twice":             {in: `{"metadata":{"managedFields":1,"managedFields":1}}`, want: map[string]any{"metadata": map[string]any{}}},
+		"of two parents":    {in: `{"metadata":{"managedFields":1,"x":1},"metadata":{"y":1,"managedFields":1}}`, want: map[string]any{"metadata": map[string]any{"y": int64(1)}}},
 		"malformed":         {in: `{"metadata":{"managedFields":[}}`, wantErr: true},
 	}
 	for name, tc := range tests {

@@ -19,14 +19,14 @@ const (
 	maxCount = 100_000
 	// leastBodyMemory is one body of the largest size, and mostBodyMemory more
 	// than is of any use.
-	leastBodyMemory, mostBodyMemory = 7 << 20, 4 << 30
+	leastBodyMemory, mostBodyMemory = 28 << 20, 4 << 30
 )
 
 func (o *Options) bindLoad(f *pflag.FlagSet) {
 	f.IntVar(&o.Load.Evaluations, "max-evaluations", 0, "how many requests are evaluated at a time; 0: 4 for each processor")
 	f.IntVar(&o.Load.InFlight, "max-in-flight", 0, "how many requests are evaluated or wait for it, beyond which they are answered with 503; 0: 1000")
 	f.IntVar(&o.Load.Connections, "max-connections", 0, "how many connections are kept, beyond which silent ones are closed; 0: 2000")
-	f.Var(&o.Load.BodyMemory, "max-body-memory", "how much memory bodies of more than 32Ki may hold at a time; 0: 32Mi")
+	f.Var(&o.Load.BodyMemory, "max-body-memory", "how much memory bodies of more than 32Ki may hold at a time; 0: 64Mi")
 }
 
 func (o *Options) validateLoad() field.ErrorList {
@@ -40,7 +40,7 @@ func (o *Options) validateLoad() field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("--max-in-flight"), o.Load.InFlight, "give at least --max-evaluations"))
 	}
 	if m := o.Load.BodyMemory; !m.IsZero() && (m.Value() < leastBodyMemory || m.Value() > mostBodyMemory) {
-		errs = append(errs, field.Invalid(field.NewPath("--max-body-memory"), m.String(), "give from 7Mi, the size of the largest body, to 4Gi, or 0 for the default"))
+		errs = append(errs, field.Invalid(field.NewPath("--max-body-memory"), m.String(), "give from 28Mi, the size of the largest body, to 4Gi, or 0 for the default"))
 	}
 	return errs
 }

@@ -85,7 +85,7 @@ func (b *batch) turns(ctx context.Context, r *request) []turn {
 }
 
 func (b *batch) evaluate(ctx context.Context, r *request) (results []celplugin.EvaluationResult) {
-	if b.evaluator == nil || ctx.Err() != nil {
+	if b.evaluator == nil || ctx.Err() != nil || r.unreadable != nil {
 		return nil
 	}
 	defer func() {

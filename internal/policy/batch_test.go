@@ -102,7 +102,7 @@ func TestBatchBeyondTheBudgetDecidesNothing(t *testing.T) {
 	}
 	group := groupFrom(t, specs)
 	r := newRequest(podInput(t, admission.Create).review(t))
-	if err := r.prepare(inputs{}); err != nil {
+	if err := r.prepare(t.Context(), inputs{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, turn := range inOrder(t.Context(), r, group.index.candidates("pods")) {

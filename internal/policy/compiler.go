@@ -56,7 +56,7 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs 
 	out := b.build()
 	out.plugin = plugin
 	if p.Spec.Plugin != nil {
-		out.reads.oldObject = true
+		out.reads.oldObject, out.reads.values = true, true
 		out.plain = nil
 	}
 	return out, b.errs

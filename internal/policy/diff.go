@@ -23,25 +23,47 @@ type operation struct {
 // comparison by way of float64 does not.
 func difference(before, after map[string]any) []operation {
 	var d differ
-	d.objects("", before, after)
+	d.objects(nil, before, after)
 	return d.operations
 }
 
 type differ struct{ operations []operation }
 
-func (d *differ) add(path string, value any) {
-	d.operations = append(d.operations, operation{Op: "add", Path: path, Value: &value})
+// place is where a value stands. It becomes a text only where an operation names
+// it: the texts of all places of a deep object would take its depth times its
+// size.
+type place struct {
+	in   *place
+	name string
 }
 
-func (d *differ) replace(path string, value any) {
-	d.operations = append(d.operations, operation{Op: "replace", Path: path, Value: &value})
+func (p *place) member(name string) *place { return &place{in: p, name: name} }
+
+func (p *place) element(index int) *place { return &place{in: p, name: strconv.Itoa(index)} }
+
+// String is the JSON Pointer of the place.
+func (p *place) String() string {
+	var names []string
+	for ; p != nil; p = p.in {
+		names = append(names, pointerEscape.Replace(p.name), "/")
+	}
+	slices.Reverse(names)
+	return strings.Join(names, "")
 }
 
-func (d *differ) remove(path string) {
-	d.operations = append(d.operations, operation{Op: "remove", Path: path})
+func (d *differ) add(path *place, value any) {
+	d.operations = append(d.operations, operation{Op: "add", Path: path.String(), Value: &value})
 }
 
-func (d *differ) values(path string, before, after any) {
+func (d *differ) replace(path *place, value any) {
+	d.operations = append(d.operations, operation{Op: "replace", Path: path.String(), Value: &value})
+}
+
+func (d *differ) remove(path *place) {
+	d.operations = append(d.operations, operation{Op: "remove", Path: path.String()})
+}
+
+func (d *differ) values(path *place, before, after any) {
 	switch a := after.(type) {
 	case map[string]any:
 		if b, ok := before.(map[string]any); ok {
@@ -61,14 +83,14 @@ func (d *differ) values(path string, before, after any) {
 
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1") //nolint:gochecknoglobals // a constant in all but name; it is safe for concurrent use
 
-func (d *differ) objects(path string, before, after map[string]any) {
+func (d *differ) objects(path *place, before, after map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if _, ok := after[key]; !ok {
-			d.remove(path + "/" + pointerEscape.Replace(key))
+			d.remove(path.member(key))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(after)) {
-		at := path + "/" + pointerEscape.Replace(key)
+		at := path.member(key)
 		if old, ok := before[key]; ok {
 			d.values(at, old, after[key])
 		} else {
@@ -79,7 +101,7 @@ func (d *differ) objects(path string, before, after map[string]any) {
 
 // lists keeps the elements that both have in the same order. What is between
 // them is changed in place as far as both have something there.
-func (d *differ) lists(path string, before, after []any) {
+func (d *differ) lists(path *place, before, after []any) {
 	start := 0
 	for start < len(before) && start < len(after) && equal(before[start], after[start]) {
 		start++
@@ -98,16 +120,16 @@ func (d *differ) lists(path string, before, after []any) {
 }
 
 // gap changes the elements of a list that begin at a position.
-func (d *differ) gap(path string, at int, before, after []any) {
+func (d *differ) gap(path *place, at int, before, after []any) {
 	pairs := min(len(before), len(after))
 	for i := range pairs {
-		d.values(path+"/"+strconv.Itoa(at+i), before[i], after[i])
+		d.values(path.element(at+i), before[i], after[i])
 	}
 	for range before[pairs:] {
-		d.remove(path + "/" + strconv.Itoa(at+pairs))
+		d.remove(path.element(at + pairs))
 	}
 	for i, value := range after[pairs:] {
-		d.add(path+"/"+strconv.Itoa(at+pairs+i), value)
+		d.add(path.element(at+pairs+i), value)
 	}
 }
 

@@ -63,7 +63,7 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 		return r, nil, nil
 	}
 	r.authorizer = newQuestions(ctx, raw, host)
-	err := r.prepare(reads.with(also))
+	err := r.prepare(ctx, reads.with(also))
 	return r, matched, err
 }
 
@@ -107,6 +107,9 @@ func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
 func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
 	_ = r.authorizer.failed() // of a policy before this one that panicked
 	defer c.recovered(host, func() { results = c.failed() })
+	if r.unreadable != nil {
+		return c.unread(r, host)
+	}
 	invocations := c.invocations(ctx, r, host)
 	var made map[runtime.Object]judgement // several bindings may be for one param, or for none
 	if len(invocations) > 1 {

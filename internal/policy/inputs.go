@@ -11,6 +11,8 @@ import (
 // some expression may read.
 type inputs struct {
 	oldObject, namespace, options, managedFields bool
+
+	copies, values bool // they copy the object, or make Go values of it
 }
 
 func (in inputs) with(other inputs) inputs {
@@ -19,6 +21,8 @@ func (in inputs) with(other inputs) inputs {
 		namespace:     in.namespace || other.namespace,
 		options:       in.options || other.options,
 		managedFields: in.managedFields || other.managedFields,
+		copies:        in.copies || other.copies,
+		values:        in.values || other.values,
 	}
 }
 

@@ -150,7 +150,7 @@ func TestIndexKeepsTheOrderOfNames(t *testing.T) {
 		var got []string
 		r := newRequest(req(t, text))
 		matched, reads := group.match(r, Host{})
-		if err := r.prepare(reads); err != nil {
+		if err := r.prepare(t.Context(), reads); err != nil {
 			t.Fatal(err)
 		}
 		for _, turn := range inOrder(t.Context(), r, matched) {

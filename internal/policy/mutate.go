@@ -45,11 +45,16 @@ type step struct {
 // object as it is then, and an error of a mutation does not stop the others:
 // it follows the policy's failurePolicy.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true}) // all of the object, for the patch
+	// All of the object, for the patch. Where its kind has a Go type, what mutations make of it has to fit.
+	values := host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(schema.GroupVersionKind(raw.Kind))
+	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true, copies: true, values: values})
 	if err != nil {
 		return nil, err
 	}
-	if len(matched) == 0 || r.versioned.VersionedObject.Object() == nil {
+	switch {
+	case len(matched) > 0 && r.unreadable != nil:
+		return g.mutateUnread(ctx, r, matched, host), nil
+	case len(matched) == 0 || r.versioned.VersionedObject.Object() == nil:
 		return allowed(raw), nil
 	}
 	before := r.versioned.VersionedObject.Object()
@@ -94,7 +99,7 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 	if host.Observe != nil {
 		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
 	}
-	if outcome == DecisionMutate && host.Recheck.due(s.policy) {
+	if outcome == DecisionMutate && !r.large && host.Recheck.due(s.policy) {
 		s.result = r.versioned.VersionedObject.Object()
 	}
 }

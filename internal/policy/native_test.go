@@ -654,6 +654,7 @@ func TestMissingNamespaceDiffers(t *testing.T) {
 	}
 	in := podInput(t, admission.Create)
 	in.namespace = "gone"
+	in.object = typed(t, strings.Replace(podYAML, "namespace: shop", "namespace: gone", 1))
 	for name, tc := range policies {
 		t.Run(name, func(t *testing.T) {
 			p := []*v1alpha1.WebhookPolicy{policyFrom(t, "p", tc.spec)}

@@ -37,7 +37,22 @@ type request struct {
 
 	typeConverter  managedfields.TypeConverter
 	converterKnown bool
+
+	unreadable *UnreadableError // nil: everything that is read could be decoded
+	large      bool             // too large to be kept once it is answered
 }
+
+// maxRechecked is what a request may take for its changes to be checked after
+// the answer, when its memory is not counted any more.
+const maxRechecked = 1 << 20
+
+// What evaluations take: how often mutations copy an object at a time, and the
+// bytes of the largest Go value of an element, which is a container.
+const (
+	copies     = 2
+	valueCost  = 1 << 10
+	fewObjects = 1000 // that nobody counts
+)
 
 func newRequest(raw *admissionv1.AdmissionRequest) *request {
 	attrs := func(kind metav1.GroupVersionKind, resource metav1.GroupVersionResource, subresource string) admission.Attributes {
@@ -81,23 +96,40 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 	return info
 }
 
-// prepare decodes what the policies that match will read.
-func (r *request) prepare(reads inputs) error {
-	object, err := decode("object", r.raw.Object, reads)
+// prepare decodes what the policies that match will read. What cannot be
+// decoded leaves the request without objects, and unreadable.
+func (r *request) prepare(ctx context.Context, reads inputs) error {
+	account := jsontree.AccountOf(ctx)
+	decode := func(what string, raw runtime.RawExtension, wanted bool) (runtime.Object, error) {
+		if !wanted || r.unreadable != nil {
+			return nil, nil
+		}
+		object, err := r.decode(account, what, raw, reads)
+		if errors.As(err, &r.unreadable) {
+			return nil, nil
+		}
+		return object, err
+	}
+	object, err := decode("object", r.raw.Object, true)
 	if err != nil {
 		return err
 	}
-	var oldObject, options runtime.Object
-	if reads.oldObject {
-		if oldObject, err = decode("oldObject", r.raw.OldObject, reads); err != nil {
-			return err
-		}
+	copied := account.Spent()
+	oldObject, err := decode("oldObject", r.raw.OldObject, reads.oldObject)
+	if err != nil {
+		return err
 	}
-	if reads.options {
-		if options, err = decode("options", r.raw.Options, reads); err != nil {
-			return err
-		}
+	options, err := decode("options", r.raw.Options, reads.options)
+	if err != nil {
+		return err
 	}
+	if err := r.reserve(account, copied, reads); err != nil {
+		return err
+	}
+	if r.unreadable != nil {
+		object, oldObject, options = nil, nil, nil
+	}
+	r.large = account.Spent() > maxRechecked
 	kind, resource, sub := requested(r.raw)
 	r.versioned = &admission.VersionedAttributes{
 		Attributes:         newAttributes(r.raw, object, oldObject, options, kind, resource, sub),
@@ -108,9 +140,31 @@ func (r *request) prepare(reads inputs) error {
 	return nil
 }
 
+// reserve takes the memory that evaluating takes beyond what was decoded: for
+// the copies that mutations make, and for the Go values that plugins make.
+func (r *request) reserve(account *jsontree.Account, copied int64, reads inputs) error {
+	var more int64
+	if reads.copies {
+		more += copies * copied
+	}
+	if reads.values && account.Objects() > fewObjects {
+		more += account.Objects() * valueCost
+	}
+	err := account.Take(more)
+	var busy *jsontree.BusyError
+	switch {
+	case errors.As(err, &busy):
+		return err
+	case err != nil && r.unreadable == nil:
+		r.unreadable = &UnreadableError{What: "request.object", Err: err}
+	}
+	return nil
+}
+
 // decode gives nil, not a typed nil, for what is absent: `object != null` in
-// CEL depends on it.
-func decode(what string, raw runtime.RawExtension, reads inputs) (runtime.Object, error) {
+// CEL depends on it. An error is an *UnreadableError; a *MalformedError for what
+// no API server sends; or a *jsontree.BusyError.
+func (r *request) decode(account *jsontree.Account, what string, raw runtime.RawExtension, reads inputs) (runtime.Object, error) {
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
 	}
@@ -118,11 +172,51 @@ func decode(what string, raw runtime.RawExtension, reads inputs) (runtime.Object
 	if reads.managedFields {
 		without = ""
 	}
-	tree, err := jsontree.DecodeWithout(raw.Raw, "metadata", without)
-	if err != nil {
-		return nil, &MalformedError{What: "request." + what, Err: err}
+	tree, err := account.DecodeWithout(raw.Raw, "metadata", without)
+	var busy *jsontree.BusyError
+	switch {
+	case errors.As(err, &busy):
+		return nil, err
+	case err != nil:
+		return nil, &UnreadableError{What: "request." + what, Err: err}
+	}
+	if what != "options" {
+		if err := r.contradiction(what, tree); err != nil {
+			return nil, err
+		}
 	}
 	return &unstructured.Unstructured{Object: tree}, nil
+}
+
+// contradiction is that an object is not what the request says it is, which no
+// API server sends: it converts objects to the kind of the request, gives them
+// the namespace of the request before admission, and refuses an update of
+// another name. On CREATE a mutating webhook may have changed the name.
+func (r *request) contradiction(what string, tree map[string]any) error {
+	metadata, _ := tree["metadata"].(map[string]any) // none will do
+	kind := schema.GroupVersionKind(r.raw.Kind)
+	apiVersion, kindName := kind.ToAPIVersionAndKind()
+	name := r.raw.Name
+	if r.raw.Operation != admissionv1.Update && r.raw.Operation != admissionv1.Delete {
+		name = ""
+	}
+	for _, field := range []struct {
+		tree              map[string]any
+		path, name, wants string
+		of                string
+	}{
+		{tree, "apiVersion", "apiVersion", apiVersion, "kind"},
+		{tree, "kind", "kind", kindName, "kind"},
+		{metadata, "metadata.namespace", "namespace", r.raw.Namespace, "namespace"},
+		{metadata, "metadata.name", "name", name, "name"},
+	} {
+		value, present := field.tree[field.name]
+		if !present || value == nil || value == "" || value == field.wants || (field.name == "name" && field.wants == "") {
+			continue
+		}
+		return &MalformedError{What: "request." + what, Err: fmt.Errorf("%s contradicts request.%s", field.path, field.of)}
+	}
+	return nil
 }
 
 // namespaceObject looks the namespace up once, for the first policy that reads

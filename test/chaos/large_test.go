@@ -31,7 +31,7 @@ const (
 )
 
 // largeObjects sends updates of 3 MiB, 50 at a time, while there is load: with
-// the object as it was, API servers ask about more than 4 MiB. A body of 8 MiB,
+// the object as it was, API servers ask about more than 4 MiB. A body of 30 MiB,
 // which none of them sends, is refused.
 func largeObjects(r *run) {
 	r.limits.quiet = true
@@ -140,7 +140,7 @@ func (r *run) refusesTooLarge(m *member) {
 	configs, err := r.configs(r.Context())
 	must(r.T, err)
 	path := *registration.Webhooks(configs[0])[0].ClientConfig.Service.Path
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "https://"+m.webhook+path, bytes.NewReader(make([]byte, 8<<20)))
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "https://"+m.webhook+path, bytes.NewReader(make([]byte, 30<<20)))
 	must(r.T, err)
 	req.Header.Set("Content-Type", "application/json")
 	transport := &http.Transport{TLSClientConfig: &tls.Config{
@@ -151,6 +151,6 @@ func (r *run) refusesTooLarge(m *member) {
 	must(r.T, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusRequestEntityTooLarge {
-		r.problem("a body of 8 MiB is answered with %s", resp.Status)
+		r.problem("a body of 30 MiB is answered with %s", resp.Status)
 	}
 }
