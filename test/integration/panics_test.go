@@ -123,7 +123,7 @@ func TestReviewWithoutObjectChangesNoOtherAnswer(t *testing.T) {
 // object whose data.list has null in it, and which labels any other.
 const testsList = `[JSONPatch{op: "test", path: "/data/list", value: ["a", "b"]}, JSONPatch{op: "add", path: "/metadata/labels", value: {"seen": "yes"}}]`
 
-func revision(namespace, data string) *appsv1.ControllerRevision {
+func controllerRevision(namespace, data string) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: namespace}, Revision: 1, Data: runtime.RawExtension{Raw: []byte(data)},
 	}
@@ -142,14 +142,14 @@ func TestPanicChangesNoOtherAnswer(t *testing.T) {
 				p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("apps", "controllerrevisions", admissionregistrationv1.Create)}
 			}))
 			mutated := func() (string, error) {
-				object := revision(namespace, `{"list": ["a", "b"]}`)
+				object := controllerRevision(namespace, `{"list": ["a", "b"]}`)
 				err := c.Create(t.Context(), object, client.DryRunAll)
 				return object.Labels["seen"], err
 			}
 			await(t).Eventually(mutated).Should(Equal("yes"))
 			a := c.asker(t)
 			for range attempts {
-				got := a.ask(t, revision(namespace, `{"list": [null, "b"]}`))
+				got := a.ask(t, controllerRevision(namespace, `{"list": [null, "b"]}`))
 				if (got.Code != 0) != wantDenied {
 					t.Errorf("the answer is %+v, want it denied: %t", got, wantDenied)
 				}
