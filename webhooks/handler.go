@@ -42,6 +42,7 @@ type handler struct {
 	lines     lines
 	draining  *atomic.Bool
 	callers   gate
+	expired   func() bool
 }
 
 func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
@@ -54,6 +55,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		lines:     newLines(o),
 		draining:  draining,
 		callers:   newGate(o, m),
+		expired:   o.Expired,
 	}
 }
 
@@ -89,6 +91,9 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 	if err != nil {
 		return nil, err
 	}
+	if h.expired() {
+		return nil, leaseExpired(w, timeout)
+	}
 	c := connOf(r)
 	if c.tooMany() {
 		return nil, shed(shedConnections, "too many connections", timeout)
@@ -107,7 +112,18 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 		return nil, h.waitFailed(err, timeout)
 	}
 	defer turn.Done()
-	return h.review(turn.Context(ctx), phase, group, body, timeout)
+	answer, err = h.review(turn.Context(ctx), phase, group, body, timeout)
+	if h.expired() { // this process may have been paused meanwhile
+		return nil, leaseExpired(w, timeout)
+	}
+	return answer, err
+}
+
+// leaseExpired is the failure for a request to a replica that may answer from old policies. Nothing more of the body is
+// read, neither before the answer nor after it.
+func leaseExpired(w http.ResponseWriter, timeout time.Duration) error {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+	return shed(shedLease, "the replica's Lease has expired, so its policies may be old", timeout)
 }
 
 func (h *handler) review(ctx context.Context, phase Phase, group string, body []byte, timeout time.Duration) ([]byte, error) {
