@@ -244,6 +244,7 @@ func (r *replica) addReplicas() error {
 			}
 		},
 		Loaded:  r.store.Loaded,
+		Current: func(ctx context.Context) error { return r.loader.Current(ctx, r.manager.GetAPIReader()) },
 		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, func(context.Context) <-chan struct{} { return r.watcher.Subscribe() }},
 		Log:     r.log.WithName("replicas"),
 	})
@@ -291,6 +292,7 @@ func (r *replica) addServer() error {
 			r.watcher.Distrusted()
 		},
 		Evaluator:  evaluator{store: r.store, reviewer: r.reviewer},
+		Expired:    r.reporter.Expired,
 		Registerer: ctrlmetrics.Registry,
 		Log:        r.log.WithName("webhooks"),
 		Drain:      webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},

@@ -45,6 +45,7 @@ type handler struct {
 	draining  *atomic.Bool
 	callers   gate
 	accepts   func(capability string) bool
+	expired   func() bool
 }
 
 func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
@@ -59,6 +60,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		draining:  draining,
 		callers:   newGate(o, m),
 		accepts:   o.Accepts,
+		expired:   o.Expired,
 	}
 }
 
@@ -95,6 +97,10 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 		h.bodies.skip(w)
 		return nil, err
 	}
+	if h.expired() {
+		h.bodies.skip(w)
+		return nil, leaseExpired(timeout)
+	}
 	c := connOf(r)
 	if c.tooMany() {
 		h.bodies.skip(w)
@@ -114,7 +120,16 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 		return nil, h.waitFailed(err, timeout)
 	}
 	defer turn.Done()
-	return h.review(turn.Context(ctx), phase, group, body, timeout)
+	answer, err = h.review(turn.Context(ctx), phase, group, body, timeout)
+	if h.expired() { // this process may have been paused meanwhile
+		return nil, leaseExpired(timeout)
+	}
+	return answer, err
+}
+
+// leaseExpired is the failure for a request to a replica that may answer from old policies.
+func leaseExpired(timeout time.Duration) error {
+	return shed(shedLease, "the replica's Lease has expired, so its policies may be old", timeout)
 }
 
 func (h *handler) review(ctx context.Context, phase Phase, group string, body []byte, timeout time.Duration) ([]byte, error) {

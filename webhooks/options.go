@@ -68,6 +68,10 @@ type Options struct {
 	Evaluator Evaluator
 	// Authenticator decides who may call. Without one, everybody may.
 	Authenticator Authenticator
+	// Expired reports whether this replica may answer from old policies, because nobody waits for it any more. It is
+	// asked twice for every request, so it must take no lock. While it is true, every request is answered with 503.
+	// Without it, that is never so.
+	Expired func() bool
 	// Registerer takes the metrics. Without one they are not published.
 	Registerer prometheus.Registerer
 	// Log takes failures, and at verbosity 1 decisions and connection errors. It never gets request bodies.
@@ -126,6 +130,9 @@ func (o *Options) complete() {
 	setDefault(&o.Drain.Max, 110*time.Second)
 	if o.Distrusted == nil {
 		o.Distrusted = func() {}
+	}
+	if o.Expired == nil {
+		o.Expired = func() bool { return false }
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

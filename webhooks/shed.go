@@ -56,10 +56,11 @@ func maxWait(ctx context.Context) time.Duration {
 const (
 	shedMemory      = "memory"
 	shedConnections = "connections"
+	shedLease       = "lease"
 )
 
 func shedReasons() []string {
-	reasons := []string{shedMemory, shedConnections}
+	reasons := []string{shedMemory, shedConnections, shedLease}
 	for _, reason := range turns.Reasons() {
 		reasons = append(reasons, string(reason))
 	}

@@ -32,6 +32,28 @@ type Gate struct {
 	listeners single.Listeners
 	mu        sync.Mutex
 	waiting   map[string]string // by policy: what it waits for
+	settling  map[string]bool   // by policy: API servers may still call as before
+}
+
+// Settling reports whether API servers may not yet call by a configuration of a
+// policy as it was written last.
+func (g *Gate) Settling(policy string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.settling[policy]
+}
+
+func (g *Gate) settle(policies map[string]bool) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	changed := !maps.Equal(g.settling, policies)
+	g.settling = policies
+	g.mu.Unlock()
+	if changed {
+		g.listeners.Tell()
+	}
 }
 
 // Waiting says what the registration of a policy waits for, empty where it

@@ -49,6 +49,10 @@ func (r *Reconciler) announce(ctx context.Context, p *pass) error {
 			return err
 		}
 		delete(r.overtaken, k)
+		if u, ok := r.settling[k]; ok {
+			u.since = now
+			r.settling[k] = u
+		}
 	}
 	return nil
 }
@@ -70,4 +74,49 @@ func (r *Reconciler) sendAgain(ctx context.Context, k key, announced registratio
 	r.written[k] = got
 	logr.FromContextOrDiscard(ctx).Info("announced configuration once more", "configuration", k.name)
 	return nil
+}
+
+// unsettled is a configuration that API servers may not call by yet.
+type unsettled struct {
+	members []string
+	since   time.Time // the last event that they have to hear of
+}
+
+// unsettle notes what is about to be written and changes who is called or how. A
+// policy that joins a configuration and leaves its webhooks as they are waits for nothing.
+func (r *Reconciler) unsettle(p *pass, wants []registration.Configuration) {
+	for _, want := range wants {
+		k := keyOf(want)
+		had := p.observed[k]
+		if had == nil || r.again(want) || registration.Misleads(had, want) {
+			r.settling[k] = unsettled{members: registration.Members(want), since: r.Clock.Now()}
+		}
+	}
+	r.tellSettling()
+}
+
+// settled drops what API servers have had time to take up since the last event.
+func (r *Reconciler) settled(p *pass) {
+	now := r.Clock.Now()
+	for k, u := range r.settling {
+		if _, due := r.overtaken[k]; due {
+			continue // its announcement is the last event
+		}
+		if wait := u.since.Add(calm).Sub(now); wait > 0 {
+			p.later(wait)
+			continue
+		}
+		delete(r.settling, k)
+	}
+	r.tellSettling()
+}
+
+func (r *Reconciler) tellSettling() {
+	policies := map[string]bool{}
+	for _, u := range r.settling {
+		for _, name := range u.members {
+			policies[name] = true
+		}
+	}
+	r.Gate.settle(policies)
 }

@@ -61,6 +61,8 @@ type Reconciler struct {
 	applied map[key]registration.Configuration
 	// overtaken is what API servers may still call otherwise, and when it was written.
 	overtaken map[key]time.Time
+	// settling is what API servers may not have taken up yet, and since when.
+	settling map[key]unsettled
 	// asked are conditions that the API server is known to take.
 	asked map[string]struct{}
 }
@@ -142,6 +144,7 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 // begin forgets what was before a term of leadership.
 func (r *Reconciler) begin() {
 	r.written, r.applied = map[key]registration.Configuration{}, map[key]registration.Configuration{}
+	r.settling = map[key]unsettled{}
 	r.overtaken, r.asked = map[key]time.Time{}, map[string]struct{}{}
 }
 
@@ -182,7 +185,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.reconcileOwn(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.announce(ctx, p); err != nil {
+	err = r.announce(ctx, p)
+	r.settled(p)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: r.settle(p)}, nil

@@ -33,6 +33,8 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 			ready = append(ready, want)
 		}
 	}
+	// Before anyone can see that it is written.
+	r.unsettle(p, ready)
 	got, errs := make([]registration.Configuration, len(ready)), make([]error, len(ready))
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writers, len(ready), func(i int) {
 		got[i], errs[i] = r.apply(ctx, ready[i])
@@ -58,6 +60,10 @@ func (r *Reconciler) remember(had, want, got registration.Configuration) {
 	k := keyOf(want)
 	if r.again(want) || registration.Misleads(had, want) {
 		r.overtaken[k] = r.Clock.Now()
+	}
+	if u, ok := r.settling[k]; ok {
+		u.since = r.Clock.Now()
+		r.settling[k] = u
 	}
 	r.applied[k], r.written[k] = want, got
 }
@@ -150,4 +156,5 @@ func (r *Reconciler) forget(k key) {
 	delete(r.written, k)
 	delete(r.applied, k)
 	delete(r.overtaken, k)
+	delete(r.settling, k)
 }

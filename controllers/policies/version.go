@@ -2,7 +2,11 @@ package policies
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,4 +59,39 @@ func (l *Loader) Version(ctx context.Context) string {
 		}
 	}
 	return latest(state.Version, policies.Items)
+}
+
+// Current is an error while this replica has not loaded the policies that the API
+// server holds now. It reads past the cache, whose watch may not have noticed yet
+// that its connection is dead.
+func (l *Loader) Current(ctx context.Context, live client.Reader) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
+	if err := live.List(ctx, list); err != nil {
+		return fmt.Errorf("listing policies past the cache: %w", err)
+	}
+	state := l.Store.State()
+	if state == nil {
+		return errors.New("no policies have been loaded yet")
+	}
+	return state.holds(list)
+}
+
+// holds is an error where the state lacks a generation in the list, or has a policy
+// that was deleted before the list was made.
+func (s *State) holds(list *metav1.PartialObjectMetadataList) error {
+	listed := make(map[types.UID]struct{}, len(list.Items))
+	for i := range list.Items {
+		p := &list.Items[i]
+		listed[p.UID] = struct{}{}
+		if e := s.Entries[p.UID]; e == nil || e.Policy.Generation < p.Generation {
+			return fmt.Errorf("generation %d of policy %s has not been loaded yet", p.Generation, p.Name)
+		}
+	}
+	for uid, e := range s.Entries {
+		if _, ok := listed[uid]; !ok && Reached(list.ResourceVersion, e.Policy.ResourceVersion) {
+			return fmt.Errorf("policy %s was deleted and is still loaded", e.Policy.Name)
+		}
+	}
+	return nil
 }

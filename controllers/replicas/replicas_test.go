@@ -172,12 +172,12 @@ func TestReadyOnlyWithALease(t *testing.T) {
 	if r.Ready() == nil {
 		t.Error("ready without a Lease")
 	}
-	now := time.Now()
+	now := r.now()
 	r.renewed.Store(&now)
 	if err := r.Ready(); err != nil {
 		t.Error(err)
 	}
-	past := now.Add(-r.timing.unready - time.Second)
+	past := now - r.timing.unready - time.Second
 	r.renewed.Store(&past)
 	if r.Ready() == nil {
 		t.Error("ready with a Lease that was not renewed")

@@ -32,6 +32,10 @@ const (
 // and the endpoints that follow them may take.
 type timing struct {
 	duration, unready, renew time.Duration
+	// expired is the age from which the replica itself takes its Lease for one that
+	// others no longer wait for. It is less than duration, because the clocks of two
+	// machines differ in speed and an answer takes time to arrive.
+	expired time.Duration
 	// gap is the least time between two renewals for the sake of a new report.
 	gap time.Duration
 	// attempt bounds one call, and retry is the pause after one that failed.
@@ -40,7 +44,7 @@ type timing struct {
 
 func defaultTiming() timing {
 	return timing{
-		duration: 30 * time.Second, unready: 12 * time.Second, renew: 4 * time.Second,
+		duration: 30 * time.Second, expired: 29 * time.Second, unready: 12 * time.Second, renew: 4 * time.Second,
 		gap: 200 * time.Millisecond, attempt: 4 * time.Second, retry: time.Second,
 	}
 }
@@ -65,6 +69,9 @@ type Options struct {
 	// Loaded is an error while there is nothing to report: no Lease is made
 	// before, since nobody has to wait for a replica that is not called.
 	Loaded func() error
+	// Current is an error while the replica has not loaded what the API server holds
+	// now. It is asked where others may not have waited for this replica. It may be nil.
+	Current func(context.Context) error
 	// Changes tell that a report may have changed.
 	Changes []func(context.Context) <-chan struct{}
 	Log     logr.Logger
@@ -75,14 +82,24 @@ type Options struct {
 type Reporter struct {
 	options Options
 	timing  timing
+	now     func() time.Duration
 
 	written Report
 	uid     types.UID
-	renewed atomic.Pointer[time.Time] // with its monotonic part
+	// renewed is when the write began with which others last began to wait for this
+	// replica, by now. It is nil before the first one.
+	renewed atomic.Pointer[time.Duration]
 }
 
 // NewReporter returns a Reporter that has not started.
-func NewReporter(o Options) *Reporter { return &Reporter{options: o, timing: defaultTiming()} }
+func NewReporter(o Options) *Reporter {
+	return &Reporter{options: o, timing: defaultTiming(), now: newClock()}
+}
+
+func newMonotonicClock() func() time.Duration {
+	start := time.Now()
+	return func() time.Duration { return time.Since(start) }
+}
 
 // LeaseName is the name of the Lease of the replica with an identity.
 func LeaseName(identity string) string {
@@ -149,19 +166,68 @@ func (r *Reporter) changes(ctx context.Context) <-chan struct{} {
 
 // renew writes the Lease and returns when to do so next.
 func (r *Reporter) renew(ctx context.Context) time.Duration {
-	began := time.Now()
+	began, start := r.now(), time.Now()
 	report := r.options.Report(ctx)
-	if err := r.write(ctx, report, began); err != nil {
-		if ctx.Err() == nil {
-			r.options.Log.Error(err, "cannot renew the replica's Lease, trying again")
+	err := r.write(ctx, report, start)
+	full := err != nil && strings.Contains(err.Error(), noSpace)
+	if err == nil || full {
+		if outdated := r.catchUp(ctx, full); outdated != nil {
+			err = outdated
+		} else {
+			r.renewedAt(began)
 		}
-		return r.timing.retry
 	}
-	if r.renewed.Swap(&began) == nil {
+	switch {
+	case err == nil:
+		r.written = report
+		return r.timing.renew
+	case ctx.Err() == nil:
+		r.options.Log.Error(err, "cannot renew the replica's Lease, trying again")
+	}
+	switch {
+	case full:
+		return r.timing.renew // reading all policies each second would be more load than help
+	case r.Expired():
+		return r.timing.gap // every request fails until then
+	}
+	return r.timing.retry
+}
+
+// noSpace is what etcd says when its quota is used up. It then takes no write from
+// anyone, so that no policy changes and no status becomes Ready: a replica that has
+// loaded what can be read still answers right, and deletions, which make room, need
+// answers.
+const noSpace = "etcdserver: mvcc: database space exceeded"
+
+// catchUp is an error where others may have stopped waiting for this replica
+// before the present write, and it has not loaded what changed meanwhile. The
+// limit leaves time for watches of others that are late.
+func (r *Reporter) catchUp(ctx context.Context, always bool) error {
+	renewed := r.renewed.Load()
+	if r.options.Current == nil || !always && renewed != nil && r.now()-*renewed <= r.timing.unready {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timing.attempt)
+	defer cancel()
+	return r.options.Current(ctx)
+}
+
+func (r *Reporter) renewedAt(began time.Duration) {
+	before := r.renewed.Swap(&began)
+	switch {
+	case before == nil:
 		r.options.Log.Info("keeping the replica's Lease", "lease", LeaseName(r.options.Identity))
+	case r.now()-*before >= r.timing.expired:
+		r.options.Log.Info("renewed the replica's Lease, which had expired: answering again", "lease", LeaseName(r.options.Identity))
 	}
-	r.written = report
-	return r.timing.renew
+}
+
+// Expired reports whether other replicas may no longer wait for this one before
+// they report a policy as Ready, so that it may answer from old policies. That is
+// also so before the first renewal. It takes no lock and may be called for every request.
+func (r *Reporter) Expired() bool {
+	renewed := r.renewed.Load()
+	return renewed == nil || r.now()-*renewed >= r.timing.expired
 }
 
 func (r *Reporter) write(ctx context.Context, report Report, now time.Time) error {
@@ -219,7 +285,7 @@ func (r *Reporter) Ready() error {
 	switch {
 	case renewed == nil:
 		return errors.New("the replica's Lease has not been written yet")
-	case time.Since(*renewed) > r.timing.unready:
+	case r.now()-*renewed > r.timing.unready:
 		return fmt.Errorf("the replica's Lease has not been renewed for more than %s", r.timing.unready)
 	}
 	return nil

@@ -60,6 +60,8 @@ type Contests interface {
 type Gate interface {
 	// Waiting says what the registration of a policy waits for.
 	Waiting(policy string) string
+	// Settling reports whether API servers may not yet call by what was written last.
+	Settling(policy string) bool
 	Changes(ctx context.Context) <-chan struct{}
 	// Lags says which replica has not loaded a policy's resource version.
 	Lags(ctx context.Context, version string) string
@@ -91,6 +93,8 @@ type beside struct {
 	lack lack
 	// kept says which replica the registration waits for.
 	kept string
+	// settling says that API servers may still call as before.
+	settling bool
 	// lags says which replica has not loaded a resource version. It may be nil.
 	lags func(version string) string
 	// blocked says why there is no certificate to register webhooks with.
@@ -136,6 +140,7 @@ func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) besi
 	b := beside{lack: r.lacks(p), contests: r.Contests}
 	if r.Gate != nil {
 		b.kept = r.Gate.Waiting(p.Name)
+		b.settling = r.Gate.Settling(p.Name)
 		b.lags = func(version string) string { return r.Gate.Lags(ctx, version) }
 	}
 	if r.Types != nil {

@@ -28,6 +28,8 @@ const (
 	ReasonPending = "Pending"
 	// ReasonWaitingForReplicas means that a replica has yet to load the policy.
 	ReasonWaitingForReplicas = "WaitingForReplicas"
+	// ReasonTakingEffect means that API servers may not have taken up a webhook configuration yet.
+	ReasonTakingEffect = "TakingEffect"
 	// ReasonNoCertificate means that there is no certificate to register with yet.
 	ReasonNoCertificate = "NoCertificate"
 	// ReasonParamsNotReady means that the objects that bindings name, or that a plugin
@@ -69,6 +71,7 @@ type facts struct {
 	inForce    int64  // the generation that is registered, or to be
 	contested  string // who keeps changing what is registered
 	kept       string // which replica has not loaded it
+	settling   bool   // registered, and API servers may still call as before
 	blocked    string // why there is no certificate
 	proof      *canary.Verdict
 	held       bool // at failurePolicy Ignore
@@ -104,6 +107,7 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) (fa
 	f, refs := look(p, state)
 	f.lack, f.kept, f.proof = beside.lack, beside.kept, beside.proof
 	f.blocked = beside.blocked
+	f.settling = f.registered && beside.settling
 	if state != nil {
 		f.contested = beside.contested(p.Name, state.Plan)
 	}
@@ -235,6 +239,8 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 		c.Message = awaitingBundle + "; " + meanwhile(p, f)
 	case f.registered && f.lags != "" && !told(p):
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.lags
+	case f.settling && !told(p):
+		c.Reason, c.Message = ReasonTakingEffect, "waiting 4 seconds at most for API servers to call by the new webhook configuration"
 	case f.registered:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, carried(p, f, refs)
 	case f.waiting:

@@ -264,11 +264,12 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 	}
 }
 
-// restless reports whether a policy waits for replicas, as after any change, or
+// restless reports whether a policy waits for replicas or API servers, as after any change, or
 // is contested: each change, and each repair of it, would be an event.
 func restless(before, after v1alpha1.WebhookPolicyStatus) bool {
 	contested := find(after, v1alpha1.ConditionContested).Status == metav1.ConditionTrue
-	return ready(after).Reason == ReasonWaitingForReplicas || contested && before.ObservedGeneration == after.ObservedGeneration
+	reason := ready(after).Reason
+	return reason == ReasonWaitingForReplicas || reason == ReasonTakingEffect || contested && before.ObservedGeneration == after.ObservedGeneration
 }
 
 func (r *Reconciler) tellContest(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {

@@ -338,6 +338,19 @@ func (l *load) excuse(times [][2]time.Time) int {
 	return n
 }
 
+// wrongSince counts the wrong answers to requests that were sent after a time.
+func (l *load) wrongSince(from time.Time) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, r := range l.done {
+		if r.wrong && r.sent.After(from) {
+			n++
+		}
+	}
+	return n
+}
+
 // p99 is that of all requests.
 func (l *load) p99() time.Duration { return l.p99Since(time.Time{}) }
 

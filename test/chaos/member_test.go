@@ -88,11 +88,10 @@ func (m *member) start(t *testing.T, flags ...string) {
 			return slices.Concat([]string{
 				"--kubeconfig=" + m.kubeconfig(),
 				"--namespace=" + systemNamespace,
-				m.world.serviceFlag(),
 				"--webhook-address=" + m.webhook,
 				"--metrics-address=" + m.metrics,
 				"--health-address=" + m.health,
-			}, m.world.flags, flags)
+			}, m.world.endpointFlags(m.world.flags), flags)
 		},
 		Env: []string{"POD_NAME=" + m.name, "GOMEMLIMIT=450MiB", "WRONG_CLOCK=" + m.clock()},
 	})

@@ -75,6 +75,7 @@ func (r *run) outage(breakIt, mend func()) {
 	pids := r.pids()
 	r.disturbed.Store(true)
 	r.frozen.Store(true)
+	broken := time.Now()
 	breakIt()
 	mend()
 	r.frozen.Store(false)
@@ -88,6 +89,11 @@ func (r *run) outage(breakIt, mend func()) {
 		return nil
 	})
 	pause(r.T, time.Until(mended.Add(5*time.Second)))
+	// Replicas cannot tell an outage from a partition: when their Leases have
+	// expired they answer 503 until they have renewed them.
+	fenced := r.load.failedBetween(broken.Add(20*time.Second), mended.Add(5*time.Second))
+	r.limits.failed += fenced
+	r.note("%d failed for want of a Lease", fenced)
 	r.disturbed.Store(false)
 	r.awaitAll(r.T)
 	r.within("the readiness of all replicas", took, 5*time.Second)

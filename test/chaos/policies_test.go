@@ -11,6 +11,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -140,7 +141,7 @@ func policiesChanged(r *run) {
 		r.concern(admissionregistrationv1.Update)
 		pause(r.T, time.Second) // API servers go by it
 		r.concern(all...)
-		pause(r.T, 4*time.Second) // it is announced meanwhile
+		r.awaitReady()
 		loose = append(loose, [2]time.Time{began, time.Now()})
 		pause(r.T, 3*time.Second)
 	}
@@ -171,5 +172,34 @@ func (r *run) concern(operations ...admissionregistrationv1.OperationType) {
 			}
 		}
 		return err
+	})
+}
+
+// awaitReady waits until the status of every policy says that its latest
+// generation is Ready: from then on no answer may follow an earlier one.
+func (r *run) awaitReady() time.Duration {
+	return await(r.T, "all policies to be Ready", func() error {
+		var list v1alpha1.WebhookPolicyList
+		if err := r.admin().List(r.Context(), &list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
+			if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != p.Generation {
+				return fmt.Errorf("policy %s, generation %d: %+v", p.Name, p.Generation, c)
+			}
+		}
+		return nil
+	})
+}
+
+// demand sets the validation of all policies.
+func (r *run) demand(expression string) {
+	patch := fmt.Appendf(nil, `{"spec":{"validations":[{"expression":%q,"message":"bad is not good"}]}}`, expression)
+	workqueue.ParallelizeUntil(r.Context(), 8, places, func(i int) {
+		if err := r.admin().Patch(r.Context(), policy(i), client.RawPatch(types.MergePatchType, patch)); err != nil {
+			r.Error(err)
+		}
 	})
 }

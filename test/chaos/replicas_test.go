@@ -114,6 +114,39 @@ func replicaPartitioned(r *run) {
 		}
 		r.note("dropped after %s, %d failed until then", took.Round(100*time.Millisecond), failed)
 	}
+	replicaOutdated(r)
+}
+
+// replicaOutdated takes the API servers away from a replica that they go on
+// calling, and changes all policies meanwhile: the Service does not drop the
+// replica, as where endpoints lag or callers use a URL. When the policies are
+// Ready, no answer may follow the earlier generation: not while the replica is
+// partitioned, and not when it is back.
+func replicaOutdated(r *run) {
+	for i := range r.size.of(1, 3) {
+		m := r.all()[i]
+		began := time.Now()
+		r.demand(`request.name != ""`) // which allows what is bad
+		r.awaitReady()
+		r.frozen.Store(true)
+		m.gateway.relay.hold()
+		r.demand(`!request.name.startsWith("bad")`)
+		took := r.awaitReady()
+		ready := time.Now()
+		r.load.excuse([][2]time.Time{{began, ready}}) // what has been answered by now
+		pause(r.T, time.Duration(r.size.of(20, 30))*time.Second)
+		m.gateway.relay.release()
+		released := time.Now()
+		await(r.T, m.name+" to be ready", func() error { return m.ready(r.Context()) })
+		back := time.Now()
+		r.frozen.Store(false)
+		pause(r.T, 5*time.Second)
+		r.load.excuse([][2]time.Time{{began, ready}})
+		wrong, failed := r.load.wrongSince(ready), r.load.failedBetween(began, back.Add(time.Second))
+		r.limits.failed += failed // a replica that knows that it is outdated answers 503
+		r.note("Ready %s after a change that %s did not hear of, %d wrong after that, %d failed meanwhile, back after %s",
+			took.Round(100*time.Millisecond), m.name, wrong, failed, back.Sub(released).Round(100*time.Millisecond))
+	}
 }
 
 // burst is how long after a kill requests may come whose connection ends: those

@@ -28,6 +28,7 @@ func scenarios() []scenario {
 		{name: "scaled", points: "17", run: scaled},
 		{name: "replicas-killed", points: "18", run: replicasKilled},
 		{name: "replica-partitioned", points: "19", run: replicaPartitioned},
+		{name: "replica-outdated", points: "19", flags: byURL, run: replicaOutdated},
 		{name: "connections-reset", points: "19", run: connectionsReset},
 		{name: "slow-backend", points: "20", run: slowBackend},
 		{name: "throttled", points: "21", run: throttled},
@@ -45,5 +46,8 @@ func scenarios() []scenario {
 func quickRenewal(size) []string { return []string{"--certificate-renew-after=5s"} }
 
 func realOverlap(s size) []string { return []string{"--trust-overlap=" + s.overlap().String()} }
+
+// byURL has API servers call replicas by a URL, for which nobody watches readiness.
+func byURL(size) []string { return []string{urlFlag} }
 
 func openMetrics(size) []string { return []string{"--metrics-auth=false"} }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -223,6 +224,18 @@ func (w *world) makeService(ctx context.Context) error {
 			Spec:       corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: int32(port)}}},
 		})
 	}
+}
+
+// urlFlag stands for the flag that has API servers call by a URL, whose port is
+// known when the world is made.
+const urlFlag = "--webhook-url"
+
+// endpointFlags are flags of a manager, with those of where it is called.
+func (w *world) endpointFlags(flags []string) []string {
+	if i := slices.Index(flags, urlFlag); i >= 0 {
+		return slices.Replace(slices.Clone(flags), i, i+1, urlFlag+"=https://"+w.service.Address())
+	}
+	return append([]string{w.serviceFlag()}, flags...)
 }
 
 func (w *world) serviceFlag() string {

@@ -1,0 +1,47 @@
+package policies
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+func TestStateHolds(t *testing.T) {
+	loaded := func(uid types.UID, generation int64, version string) *Entry {
+		return &Entry{Policy: &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{
+			Name: string(uid), UID: uid, Generation: generation, ResourceVersion: version,
+		}}}
+	}
+	tests := map[string]struct {
+		entries map[types.UID]*Entry
+		want    string
+	}{
+		"all of them":                      {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8")}},
+		"a generation that is newer":       {entries: map[types.UID]*Entry{"a": loaded("a", 3, "11")}},
+		"an older generation":              {entries: map[types.UID]*Entry{"a": loaded("a", 1, "8")}, want: "generation 2 of policy a has not been loaded yet"},
+		"nothing":                          {want: "generation 2 of policy a has not been loaded yet"},
+		"one that was deleted":             {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "9")}, want: "policy b was deleted and is still loaded"},
+		"one that was created since":       {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "11")}},
+		"another one with the same name":   {entries: map[types.UID]*Entry{"z": loaded("z", 2, "8")}, want: "generation 2 of policy a has not been loaded yet"},
+		"one that has come with the list":  {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "10")}, want: "policy b was deleted and is still loaded"},
+		"one whose version is not decimal": {entries: map[types.UID]*Entry{"a": loaded("a", 2, "8"), "b": loaded("b", 1, "x")}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			list := &metav1.PartialObjectMetadataList{
+				ListMeta: metav1.ListMeta{ResourceVersion: "10"},
+				Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", Generation: 2}}},
+			}
+			got := ""
+			if err := (&State{Entries: tt.entries}).holds(list); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
