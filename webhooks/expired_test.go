@@ -15,15 +15,15 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// unread is a body that nobody may read.
-type unread struct{ read atomic.Bool }
+// untouchedBody is a body that nobody may read.
+type untouchedBody struct{ read atomic.Bool }
 
-func (u *unread) Read([]byte) (int, error) {
+func (u *untouchedBody) Read([]byte) (int, error) {
 	u.read.Store(true)
 	return 0, errors.New("read")
 }
 
-func (u *unread) Close() error { return nil }
+func (u *untouchedBody) Close() error { return nil }
 
 func newExpiring(t *testing.T, expired *atomic.Bool, e Evaluator) http.Handler {
 	t.Helper()
@@ -50,7 +50,7 @@ func TestExpiredLease(t *testing.T) {
 			var expired atomic.Bool
 			expired.Store(true)
 			h := newExpiring(t, &expired, allowAll())
-			body := &unread{}
+			body := &untouchedBody{}
 			r := httptest.NewRequest(http.MethodPost, path, body)
 			r.Header.Set("Content-Type", contentType)
 			w := httptest.NewRecorder()
