@@ -34,7 +34,7 @@ func newPath(random io.Reader) (string, error) {
 // CheckPath returns an error, which does not quote the text, if the text is not
 // a path of the form that Ostiary makes.
 func CheckPath(text string) error {
-	if secret, err := pathEncoding.DecodeString(text); err != nil || len(secret) != pathBytes {
+	if _, err := pathEncoding.DecodeString(text); err != nil || len(text) != pathEncoding.EncodedLen(pathBytes) {
 		return reject(ReasonEncoding, errors.New("not a path"))
 	}
 	return nil
