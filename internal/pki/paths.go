@@ -89,7 +89,9 @@ func (s State) paths(o Observed, c Config) []string {
 	case !slices.Contains(known, own) && len(known) < maxPaths:
 		return append(slices.Clone(known), own)
 	case !slices.Contains(known, own):
-		return append([]string{known[0]}, append(slices.Clone(known[2:]), own)...)
+		// Configurations may still carry the first two. The third belongs to a CA
+		// that was lost before its path was registered.
+		return append(slices.Delete(slices.Clone(known), 2, 3), own)
 	case s.pathKnown(o):
 		return []string{own, known[0]}
 	}
