@@ -121,11 +121,11 @@ func (s State) knownPaths(o Observed) []string {
 	return known
 }
 
-// nextPath is the path of the next CA. A path that was never registered is used
-// for the next CA, so that their number stays bounded.
+// nextPath is the path of the next CA. While replicas accept another path too, it
+// is that of the present CA: API servers may be behind by one change, not by two,
+// and a CA can be lost, or replaced by whoever issues it, at any time.
 func (s State) nextPath(random io.Reader) (string, error) {
-	pending := s.CA.Path != "" && s.CA.Epoch == s.Serving.TrustEpoch && s.Serving.Path() != s.CA.Path && slices.Contains(s.Serving.Paths, s.CA.Path)
-	if pending {
+	if s.CA.Epoch == s.Serving.TrustEpoch && len(s.Serving.Paths) > 1 && slices.Contains(s.Serving.Paths, s.CA.Path) {
 		return s.CA.Path, nil
 	}
 	return newPath(random)
