@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/ostiary/ostiary/internal/options"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 func newLogger(o options.Options) (logr.Logger, error) {
@@ -27,11 +30,34 @@ func newLogger(o options.Options) (logr.Logger, error) {
 	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	config.Level = zap.NewAtomicLevelAt(level)
 	config.DisableStacktrace = true
-	zapLog, err := config.Build(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return withoutProbes{core} }))
+	zapLog, err := config.Build(zap.WrapCore(func(zapcore.Core) zapcore.Core { return withoutProbes{newCore(config, zapcore.Lock(os.Stderr))} }))
 	if err != nil {
 		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
 	}
 	return zapr.NewLogger(zapLog), nil
+}
+
+// newCore writes to out what the configuration asks for. Capabilities are
+// concealed in every line: any request that Ostiary sends to an API server can
+// fail with an error that quotes the URL of a webhook.
+func newCore(config zap.Config, out zapcore.WriteSyncer) zapcore.Core {
+	encoder := zapcore.NewJSONEncoder(config.EncoderConfig)
+	if config.Encoding == "console" {
+		encoder = zapcore.NewConsoleEncoder(config.EncoderConfig)
+	}
+	core := zapcore.NewCore(encoder, concealing{out}, config.Level)
+	return zapcore.NewSamplerWithOptions(core, time.Second, config.Sampling.Initial, config.Sampling.Thereafter)
+}
+
+// concealing writes lines without capabilities.
+type concealing struct{ zapcore.WriteSyncer }
+
+// Write implements io.Writer.
+func (c concealing) Write(line []byte) (int, error) {
+	if _, err := c.WriteSyncer.Write([]byte(registration.Conceal(string(line)))); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }
 
 // withoutProbes leaves out a line that controller-runtime writes for each probe

@@ -16,11 +16,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/ostiary/ostiary/internal/options"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 func main() {
 	if err := command(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "ostiary: "+err.Error())
+		fmt.Fprintln(os.Stderr, "ostiary: "+registration.Conceal(err.Error()))
 		os.Exit(1)
 	}
 }

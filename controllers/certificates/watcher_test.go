@@ -66,7 +66,7 @@ func TestRefusals(t *testing.T) {
 		"a leaf as bundle":     {with(bundleField, good.Pair.CertificatePEM()), pki.ReasonUsage},
 		"key of another":       {with(keyField, dataOf(t, stranger)[keyField]), pki.ReasonKey},
 		"other names":          {dataOf(t, elsewhere), pki.ReasonNames},
-		"a CA":                 {dataOf(t, pki.Serving{Pair: authority.Pair, Bundle: good.Bundle}), pki.ReasonUsage},
+		"a CA":                 {dataOf(t, pki.Serving{Pair: authority.Pair, Bundle: good.Bundle, Paths: good.Paths}), pki.ReasonUsage},
 		"expired":              {dataOf(t, expired), pki.ReasonValidity},
 		"bundle of another CA": {with(bundleField, stranger.Bundle.PEM()), pki.ReasonChain},
 	}

@@ -77,10 +77,11 @@ func (h Held) Accept(stored Serving, live []Bundle, names Names, clocks Clocks, 
 	if err == nil {
 		next = h.swap(stored, clocks, now)
 	}
-	if len(stored.Paths) > 0 && stored.TrustEpoch >= h.Serving.TrustEpoch {
+	publish := next.mayPublish(stored, clocks)
+	if len(stored.Paths) > 0 && (publish || err == nil && stored.TrustEpoch >= h.Serving.TrustEpoch) {
 		next.Serving.Paths = stored.Paths
 	}
-	if next.mayPublish(stored, clocks) {
+	if publish {
 		next.Serving.Bundle, next.Serving.TrustEpoch = stored.Bundle, stored.TrustEpoch
 	}
 	return next, err

@@ -41,7 +41,7 @@ func TestNext(t *testing.T) {
 		"clock behind":              {fresh, names, epoch0.Add(-30 * time.Minute), nil},
 		"all clocks far behind":     {fresh, names, epoch0.Add(-2 * time.Hour), rotated},
 		"half of CA life":           {fresh, names, epoch0.Add(defaultCALifetime / 2), append([]Kind{IssueLeaf}, rotated...)},
-		"CA expired":                {fresh, names, epoch0.Add(defaultCALifetime + time.Second), []Kind{CreateCA, IssueLeaf}},
+		"CA expired":                {fresh, names, epoch0.Add(defaultCALifetime + time.Second), []Kind{CreateCA, IssueLeaf, PublishBundle}},
 		"leaf missing":              {with(func(s *State) { s.Serving.Pair = Pair{} }), names, epoch0, []Kind{IssueLeaf}},
 		"serving missing":           {with(func(s *State) { s.Serving = Serving{} }), names, epoch0, []Kind{IssueLeaf}},
 		"bundle missing":            {with(func(s *State) { s.Serving.Bundle = Bundle{} }), names, epoch0, []Kind{PublishBundle}},

@@ -34,7 +34,7 @@ func newPath(random io.Reader) (string, error) {
 // CheckPath returns an error, which does not quote the text, if the text is not
 // a path of the form that Ostiary makes.
 func CheckPath(text string) error {
-	if secret, err := pathEncoding.DecodeString(text); err != nil || len(secret) != pathBytes {
+	if _, err := pathEncoding.DecodeString(text); err != nil || len(text) != pathEncoding.EncodedLen(pathBytes) {
 		return reject(ReasonEncoding, errors.New("not a path"))
 	}
 	return nil
@@ -89,7 +89,9 @@ func (s State) paths(o Observed, c Config) []string {
 	case !slices.Contains(known, own) && len(known) < maxPaths:
 		return append(slices.Clone(known), own)
 	case !slices.Contains(known, own):
-		return append([]string{known[0]}, append(slices.Clone(known[2:]), own)...)
+		// Configurations may still carry the first two. The third belongs to a CA
+		// that was lost before its path was registered.
+		return append(slices.Delete(slices.Clone(known), 2, 3), own)
 	case s.pathKnown(o):
 		return []string{own, known[0]}
 	}
@@ -119,11 +121,11 @@ func (s State) knownPaths(o Observed) []string {
 	return known
 }
 
-// nextPath is the path of the next CA. A path that was never registered is used
-// for the next CA, so that their number stays bounded.
+// nextPath is the path of the next CA. While replicas accept another path too, it
+// is that of the present CA: API servers may be behind by one change, not by two,
+// and a CA can be lost, or replaced by whoever issues it, at any time.
 func (s State) nextPath(random io.Reader) (string, error) {
-	pending := s.CA.Path != "" && s.CA.Epoch == s.Serving.TrustEpoch && s.Serving.Path() != s.CA.Path && slices.Contains(s.Serving.Paths, s.CA.Path)
-	if pending {
+	if s.CA.Epoch == s.Serving.TrustEpoch && len(s.Serving.Paths) > 1 && slices.Contains(s.Serving.Paths, s.CA.Path) {
 		return s.CA.Path, nil
 	}
 	return newPath(random)

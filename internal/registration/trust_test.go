@@ -45,6 +45,9 @@ func TestTrustIn(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := TrustIn(tc.configurations, tc.endpoint)
+			if len(tc.want.Bundles) > 0 {
+				tc.want.Capabilities = []string{""}
+			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -75,7 +78,7 @@ func TestEpochWithoutPolicies(t *testing.T) {
 		"validate canary": Canary(PhaseValidate, testService, "", []byte("a"), 7, namespace),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 7}, TrustIn([]Configuration{config}, testService)); diff != "" {
+			if diff := cmp.Diff(Trust{Bundles: [][]byte{[]byte("a")}, Capabilities: []string{""}, Epoch: 7}, TrustIn([]Configuration{config}, testService)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -1,0 +1,77 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPaths(t *testing.T) {
+	path := func(b byte) string {
+		p, err := newPath(bytes.NewReader(bytes.Repeat([]byte{b}, pathBytes)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	a, b, c, d, e := path(1), path(2), path(3), path(4), path(5)
+	all := []Replica{{Name: "a", Epoch: 2}, {Name: "b", Epoch: 2}}
+	settled := Publication{Current: true, For: config().Overlap}
+	state := func(own string, stored ...string) State {
+		return State{CA: Authority{Path: own, Epoch: 2}, Serving: Serving{Paths: stored, Epoch: 2, TrustEpoch: 2}}
+	}
+	rotating := state(b, a, b)
+	rotating.CA.Previous = mustCA(t, names, epoch0).Certificate()
+	for name, tc := range map[string]struct {
+		state    State
+		observed Observed
+		want     []string
+	}{
+		"the first":                           {state(a), Observed{}, []string{a}},
+		"steady":                              {state(a, a), Observed{Replicas: all, Published: settled}, []string{a}},
+		"the next is accepted first":          {state(b, a), Observed{Replicas: all, Published: settled}, []string{a, b}},
+		"not registered during a rotation":    {rotating, Observed{Replicas: all, Published: settled}, []string{a, b}},
+		"not known to a replica":              {state(b, a, b), Observed{Replicas: append([]Replica{{Epoch: 1}}, all...)}, []string{a, b}},
+		"no replica is known":                 {state(b, a, b), Observed{}, []string{a, b}},
+		"registered":                          {state(b, a, b), Observed{Replicas: all}, []string{b, a}},
+		"the one before is kept":              {state(b, b, a), Observed{Replicas: all, Published: Publication{Current: true, For: config().Overlap - time.Second}}, []string{b, a}},
+		"not every configuration has it":      {state(b, b, a), Observed{Replicas: all, Published: Publication{For: time.Hour}}, []string{b, a}},
+		"the one before is dropped":           {state(b, b, a), Observed{Replicas: all, Published: settled}, []string{b}},
+		"the Secret is lost":                  {state(b), Observed{Memory: State{Serving: Serving{Paths: []string{b, a}}}}, []string{b, a}},
+		"the Secret and the memory are lost":  {state(b), Observed{Published: Publication{Paths: []string{a}}}, []string{a, b}},
+		"everything is lost, two are in use":  {state(c), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a, b, c}},
+		"the Secret is restored from a copy":  {state(c, a), Observed{Published: Publication{Paths: []string{c}}}, []string{c}},
+		"the CA was lost again and again":     {state(e, a, b, c, d), Observed{}, []string{a, b, d, e}},
+		"somebody edits one of several paths": {state(a, a), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.state.paths(tc.observed, config())); diff != "" {
+				t.Errorf("paths (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAccepts(t *testing.T) {
+	p, err := newPath(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p) != 32 || CheckPath(p) != nil {
+		t.Errorf("path of %d characters: %v, want 32 and no error", len(p), CheckPath(p))
+	}
+	for _, wrong := range []string{"", p[1:], p + "a", "A" + p[1:], " " + p[1:]} {
+		if CheckPath(wrong) == nil {
+			t.Errorf("%q counts as a path", wrong)
+		}
+		if (Serving{Paths: []string{p}}).Accepts(wrong) {
+			t.Errorf("%q is accepted", wrong)
+		}
+	}
+	if !(Serving{Paths: []string{"other", p}}).Accepts(p) || (Serving{}).Accepts("") {
+		t.Error("the second path is not accepted, or nothing is")
+	}
+}
