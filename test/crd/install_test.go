@@ -3,6 +3,7 @@ package crd
 import (
 	"bytes"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,7 +205,7 @@ func testParamsPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 // may do.
 func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	const group, resource = "admission.ostiary.dev", "webhookpolicies"
-	for _, role := range []string{"webhookpolicy-viewer", "webhookpolicy-editor"} {
+	for _, role := range []string{"webhookpolicy-viewer", "webhookpolicy-author", "webhookpolicy-admin"} {
 		if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", role, "--clusterrole="+role, "--group="+role); err != nil {
 			t.Fatalf("binding %s: %v %s", role, err, stderr)
 		}
@@ -215,9 +216,12 @@ func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	writeStatus := []permission{{"patch", group, resource, "status", "p", ""}}
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, read, true)
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, write, false)
-	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, append(read, write...), true)
-	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, breakGlass, false)
-	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, writeStatus, false)
+	use := []permission{{"use", group, resource, "backend", "", ""}, {"use", group, resource, "mutations", "", ""}, {"use", group, resource, "plugins", "PodSecurity", ""}}
+	for _, role := range []string{"webhookpolicy-author", "webhookpolicy-admin"} {
+		testAccess(t, cp, "writer", []string{role}, slices.Concat(read, write), true)
+		testAccess(t, cp, "writer", []string{role}, slices.Concat(breakGlass, writeStatus), false)
+		testAccess(t, cp, "writer", []string{role}, use, role == "webhookpolicy-admin")
+	}
 	if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", "readers", "--clusterrole=view", "--group=readers"); err != nil {
 		t.Fatalf("binding view: %v %s", err, stderr)
 	}
