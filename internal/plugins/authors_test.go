@@ -21,7 +21,7 @@ import (
 // withCredentials are the fields and methods of policy.Call behind which Ostiary
 // reads objects or asks others with its own credentials. Namespaces are not among
 // them: every author sees those, as namespaceObject.
-var withCredentials = map[string]bool{"List": true, "Params": true, "Authorizer": true, "Images": true, "Pods": true}
+var withCredentials = map[string]bool{"List": true, "Listed": true, "Authorizer": true, "Images": true, "Pods": true}
 
 // TestPluginsForAuthors: authors without further permissions may use exactly the
 // plugins that neither change objects nor use Ostiary's credentials.

@@ -25,7 +25,7 @@ const (
 	ownServer    = "validations: null\nbackend: {type: Validating, url: 'https://author.example.com/collect', admissionReviewVersions: [v1], sideEffects: None}"
 	ownCommand   = "validations: null\nmutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"replace\", path: \"/spec/containers/0/command\", value: [\"sh\"]}]'}}]"
 	secretRules  = "\nmatchConstraints: {resourceRules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [secrets], operations: [CREATE, UPDATE]}]}"
-	quotaPlugin  = "validations: null\nmatchConstraints: null\nplugin: {name: ResourceQuota, config: {limitedResources: [{resource: services.loadbalancers}]}}"
+	quotaPlugin  = "validations: null\nmatchConstraints: null\nplugin: {name: ResourceQuota, config: {limitedResources: [{resource: persistentvolumeclaims, matchContains: [gold]}]}}"
 	denyPlugin   = "validations: null\nplugin: {name: AlwaysDeny}"
 	quotaParams  = "paramKind: {apiVersion: v1, kind: ResourceQuota}\nbindings: "
 	quotasOfTeam = quotaParams + "[{name: a, paramRef: {name: q, namespace: team, parameterNotFoundAction: Allow}}, {name: b, paramRef: {selector: {}, namespace: team, parameterNotFoundAction: Allow}}]"

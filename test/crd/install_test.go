@@ -145,6 +145,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"list", "", "secrets", "", "ostiary-serving", namespace},
 		{"update", "", "secrets", "", "ostiary-serving", namespace},
 		{"update", "", "secrets", "", "ostiary-backend-ca", namespace},
+		{"impersonate", "", "serviceaccounts", "", "ostiary-params", namespace},
 	}
 	denied := []permission{
 		{"patch", ours, "webhookpolicies", "", "p", ""},
@@ -174,6 +175,10 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"list", "discovery.k8s.io", "endpointslices", "", "", "default"},
 		{"create", "", "serviceaccounts", "token", "ostiary", namespace},
 		{"update", "", "namespaces", "", "default", ""},
+		{"impersonate", "", "serviceaccounts", "", "default", namespace},
+		{"impersonate", "", "serviceaccounts", "", "ostiary-params", "default"},
+		{"impersonate", "", "users", "", "admin", ""},
+		{"impersonate", "", "groups", "", "system:masters", ""},
 		{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", "ostiary", ""},
 	}
 	testAccess(t, cp, account, nil, allowed, true)
@@ -182,6 +187,9 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 
 // account is the manager's user.
 const account = "system:serviceaccount:" + namespace + ":ostiary"
+
+// paramsAccount is the user whose permissions hold for params.
+const paramsAccount = account + "-params"
 
 // testParamsPermissions asks what the manager may do with the sample for params
 // applied, before and after an upgrade.
@@ -195,10 +203,11 @@ func testParamsPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"update", "", "configmaps", "", "allowed-teams", "default"},
 		{"list", "", "secrets", "", "", ""},
 	}
-	testAccess(t, cp, account, nil, allowed, true)
+	testAccess(t, cp, paramsAccount, nil, allowed, true)
 	install(t, cp)
-	testAccess(t, cp, account, nil, allowed, true)
-	testAccess(t, cp, account, nil, denied, false)
+	testAccess(t, cp, paramsAccount, nil, allowed, true)
+	testAccess(t, cp, paramsAccount, nil, denied, false)
+	testAccess(t, cp, account, nil, allowed, false) // but by impersonation
 }
 
 // testUserPermissions binds the roles for people to groups and asks what those
