@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -55,7 +56,8 @@ const (
 
 // surroundings are what evaluations read beside the request.
 type surroundings struct {
-	params    *params.Store
+	params    *params.Store // of policies
+	listed    *params.Store // of plugins
 	images    *images.Store
 	resources *resources.Resources
 	schemas   *schemas.Converters
@@ -63,17 +65,15 @@ type surroundings struct {
 }
 
 func (r *replica) addSurroundings() error {
-	objects, err := dynamic.NewForConfig(r.config)
-	if err != nil {
-		return fmt.Errorf("making a client for params: %w", err)
-	}
 	known, err := discovery.NewDiscoveryClientForConfig(r.config)
 	if err != nil {
 		return fmt.Errorf("making a client for discovery: %w", err)
 	}
 	known.UseLegacyDiscovery = true // only that tells which resources are the same
 	s := &r.around
-	s.params = params.New(params.Options{Client: objects, Discovery: known, Log: r.log.WithName("params"), Registerer: ctrlmetrics.Registry})
+	if err := r.addObjects(known); err != nil {
+		return err
+	}
 	s.images = images.New(r.client, r.options.Namespace, r.log.WithName("images"))
 	s.resources = resources.New(known, r.log.WithName("resources"))
 	s.schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.resources, r.log.WithName("schemas"))
@@ -81,7 +81,7 @@ func (r *replica) addSurroundings() error {
 		SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: known},
 		RestMapper:     r.manager.GetRESTMapper(),
 	}, r.log.WithName("typechecking"))
-	for _, runnable := range []manager.Runnable{s.params, s.images, s.resources, s.schemas} {
+	for _, runnable := range []manager.Runnable{s.params, s.listed, s.images, s.resources, s.schemas} {
 		if err := r.manager.Add(runnable); err != nil {
 			return fmt.Errorf("adding to the manager: %w", err)
 		}
@@ -93,21 +93,45 @@ func (r *replica) addSurroundings() error {
 	return nil
 }
 
+// addObjects adds what policies read as params, and what plugins list. The former
+// is read with the permissions of an account of its own, so that authors of
+// policies read no more than is granted for params.
+func (r *replica) addObjects(known params.Discovery) error {
+	own, err := dynamic.NewForConfig(r.config)
+	if err != nil {
+		return fmt.Errorf("making a client for plugins: %w", err)
+	}
+	ownAccount := r.options.Namespace + "/ostiary"
+	r.around.listed = params.New(params.Options{Client: own, Account: ownAccount, Discovery: known, Log: r.log.WithName("objects")})
+	o := params.Options{Client: own, Account: ownAccount, Discovery: known, Log: r.log.WithName("params"), Registerer: ctrlmetrics.Registry}
+	if name := r.options.Authors.ParamsAccount; name != "" {
+		config := rest.CopyConfig(r.config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: serviceaccount.MakeUsername(r.options.Namespace, name)}
+		if o.Client, err = dynamic.NewForConfig(config); err != nil {
+			return fmt.Errorf("making a client for params: %w", err)
+		}
+		o.Account, o.Aggregated = r.options.Namespace+"/"+name, true
+	}
+	r.around.params = params.New(o)
+	return nil
+}
+
 // prepare is told which policies may be asked.
 func (s *surroundings) prepare(policies []*v1alpha1.WebhookPolicy) {
-	var kinds []admissionregistrationv1.ParamKind
+	var kinds, listed []admissionregistrationv1.ParamKind
 	var backends []policy.SecretKey
 	for _, p := range policies {
 		if p.Spec.ReadsParams() {
 			kinds = append(kinds, *p.Spec.ParamKind)
 		}
-		kinds = append(kinds, plugins.KindsOf(p)...)
+		listed = append(listed, plugins.KindsOf(p)...)
 		if at, asks := plugins.BackendOf(p); asks {
 			backends = append(backends, at)
 		}
 	}
 	s.images.Want(backends)
 	s.params.Want(kinds)
+	s.listed.Want(listed)
 	s.resources.Need(slices.ContainsFunc(policies, needsResources))
 	s.schemas.Want(policies)
 	s.types.Want(policies)
@@ -148,6 +172,7 @@ func (r *replica) host(counts *metrics.Policies) (policy.Host, error) {
 		Kinds:          r.around.resources,
 		Pods:           newPods(r.client.CoreV1()),
 		Params:         r.around.params,
+		Listed:         r.around.listed,
 		Images:         r.around.images,
 		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(namespaceLister{found}, client), Resources: r.around.resources},
 		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),

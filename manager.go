@@ -199,6 +199,7 @@ func (r *replica) addPolicies() error {
 	r.hosted = backends.New(backends.Options{
 		Client:     r.client,
 		Namespace:  r.options.Namespace,
+		Rule:       r.options.Authors.Backends(),
 		Log:        r.log.WithName("backends"),
 		Registerer: ctrlmetrics.Registry,
 	})
@@ -211,6 +212,7 @@ func (r *replica) addPolicies() error {
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
 		Prepare:          r.around.prepare,
 		Backends:         r.hosted,
+		BackendRule:      r.options.Authors.Backends(),
 		Refusals:         &r.refusals,
 		Bundle:           r.watcher.Bundle,
 		Capability:       r.watcher.Path,
@@ -380,7 +382,7 @@ func (r *replica) addLeader() error {
 		Events: recorder,
 		Clock:  clock.RealClock{},
 
-		Params: r.around.params, Images: r.around.images, Schemas: r.around.schemas, Types: r.around.types,
+		Params: r.around.params, Listed: r.around.listed, Images: r.around.images, Schemas: r.around.schemas, Types: r.around.types,
 		Contests: r.register.Contests, Backends: r.hosted,
 		Warnings: r.warnings,
 		Gate:     gate,
@@ -426,7 +428,7 @@ func (r *replica) addChecks() error {
 	}
 	for name, check := range map[string]healthz.Checker{
 		"policies":     func(*http.Request) error { return r.store.Loaded() },
-		"params":       func(*http.Request) error { return r.around.params.Ready() },
+		"params":       func(*http.Request) error { return errors.Join(r.around.params.Ready(), r.around.listed.Ready()) },
 		"resources":    func(*http.Request) error { return r.around.resources.Ready() },
 		"schemas":      func(*http.Request) error { return r.around.schemas.Ready() },
 		"certificates": func(*http.Request) error { return r.watcher.Ready() },

@@ -20,7 +20,7 @@ import (
 // so that what has been compiled for one need not be for the other.
 func (r *replica) addReview() error {
 	r.compiler = policy.NewCompiler()
-	r.reviewer = review.New(r.compiler, r.around.resources, r.alive, r.log.WithName("review"))
+	r.reviewer = review.New(r.compiler, r.around.resources, r.alive, r.options.Authors.Backends(), r.log.WithName("review"))
 	return nil
 }
 

@@ -8,7 +8,7 @@ to=charts/ostiary/files
 rm -rf "$to"
 mkdir -p "$to"
 cp config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml "$to/crd.yaml"
-cp config/rbac/*_role.yaml config/rbac/role.yaml config/rbac/user_roles.yaml config/rbac/service_account.yaml "$to"
+cp config/rbac/*_role.yaml config/rbac/role.yaml config/rbac/user_roles.yaml config/rbac/service_account.yaml config/rbac/author_policy.yaml "$to"
 cp config/components/certmanager/role.yaml "$to/certmanager_role.yaml"
 cp config/webhook/service.yaml "$to/webhook_service.yaml"
 cp config/components/prometheus/service.yaml "$to/metrics_service.yaml"

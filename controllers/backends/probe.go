@@ -13,13 +13,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/egress"
 )
 
 const (
@@ -40,8 +39,12 @@ const (
 const (
 	// ReasonHandshake means that a TLS handshake succeeded.
 	ReasonHandshake = "Handshake"
-	// ReasonUnreachable means that it failed.
+	// ReasonUnreachable means that no connection was made, or no answer came.
 	ReasonUnreachable = "Unreachable"
+	// ReasonNotTrusted means that the CA bundle does not verify the certificate.
+	ReasonNotTrusted = "CertificateNotTrusted"
+	// ReasonUnexpectedAnswer means that what answers does not complete the handshake.
+	ReasonUnexpectedAnswer = "UnexpectedAnswer"
 	// ReasonProbing means that none has ended yet.
 	ReasonProbing = "Probing"
 )
@@ -49,7 +52,7 @@ const (
 // reach is what is known of a backend's being reachable.
 type reach struct {
 	known, ok bool
-	message   string
+	reason    string
 	failures  int
 	due       time.Time // zero is at once
 	busy      bool
@@ -64,21 +67,20 @@ func (r *reach) again() {
 }
 
 // ended takes note of a handshake, and reports whether that is news.
-func (r *reach) ended(target string, err error, now time.Time) bool {
+func (r *reach) ended(reason string, now time.Time) bool {
 	before := *r
 	r.busy = false
-	if err == nil {
+	if reason == ReasonHandshake {
 		r.known, r.ok, r.failures, r.due = true, true, 0, now.Add(probeEvery)
-		r.message = "TLS handshake with " + target + " succeeded"
+		r.reason = reason
 	} else {
 		r.failures++
 		r.due = now.Add(probeAgain)
 		if !r.known || !r.ok || r.failures >= maxFailures {
-			r.known, r.ok = true, false
-			r.message = fmt.Sprintf("TLS handshake with %s failed: %s", target, excerpt.Of(err.Error(), maxProblem))
+			r.known, r.ok, r.reason = true, false, reason
 		}
 	}
-	return before.known != r.known || before.ok != r.ok || before.message != r.message
+	return before.known != r.known || before.ok != r.ok || before.reason != r.reason
 }
 
 // probe is one handshake to be made.
@@ -108,14 +110,11 @@ func (s *Store) due() []probe {
 }
 
 func (s *Store) probe(ctx context.Context, p probe) {
-	target, err := s.probes.handshake(ctx, p.backend, p.bundle)
-	if ctx.Err() != nil {
-		err = nil // it is the term of leadership that has ended
-	}
+	reason := s.probes.handshake(ctx, p.backend, p.bundle)
 	s.mu.Lock()
 	s.probes.busy--
 	b := s.backends[p.uid]
-	news := ctx.Err() == nil && b != nil && b.reach.epoch == p.epoch && b.reach.ended(target, err, s.options.Clock.Now())
+	news := ctx.Err() == nil && b != nil && b.reach.epoch == p.epoch && b.reach.ended(reason, s.options.Clock.Now())
 	s.mu.Unlock()
 	if news {
 		s.listeners.Tell()
@@ -129,10 +128,13 @@ type prober struct {
 	busy     int // under the store's lock
 }
 
-func newProber(services corev1client.ServicesGetter) *prober { return &prober{services: services} }
+func newProber(services corev1client.ServicesGetter, rule egress.Rule) *prober {
+	return &prober{services: services, dialer: net.Dialer{Control: rule.Control}}
+}
 
-// handshake reports what it was made with, as far as that was found.
-func (p *prober) handshake(ctx context.Context, b *v1alpha1.Backend, bundle []byte) (target string, err error) {
+// handshake returns a reason, which is all that is reported. Anything more, as
+// addresses or errors of the network, would let authors of policies explore it.
+func (p *prober) handshake(ctx context.Context, b *v1alpha1.Backend, bundle []byte) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
@@ -140,52 +142,55 @@ func (p *prober) handshake(ctx context.Context, b *v1alpha1.Backend, bundle []by
 		config.RootCAs = x509.NewCertPool()
 		config.RootCAs.AppendCertsFromPEM(bundle)
 	}
-	target, address, err := p.resolve(ctx, b)
+	address, err := p.resolve(ctx, b)
 	if err != nil {
-		return target, err
+		return ReasonUnreachable
 	}
 	if b.Service != nil {
 		config.ServerName = b.Service.ServerName()
 	} else {
 		config.ServerName, _, _ = net.SplitHostPort(address) // resolve has put it together
 	}
-	conn, err := (&tls.Dialer{NetDialer: &p.dialer, Config: config}).DialContext(ctx, "tcp", address)
+	conn, err := p.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return target, explain(ctx, err)
+		return ReasonUnreachable
 	}
-	_ = conn.Close() // all that was wanted has been seen
-	return target, nil
+	defer conn.Close() // all that was wanted has been seen
+	var unverified *tls.CertificateVerificationError
+	switch err := tls.Client(conn, config).HandshakeContext(ctx); {
+	case err == nil:
+		return ReasonHandshake
+	case ctx.Err() != nil:
+		return ReasonUnreachable
+	case errors.As(err, &unverified):
+		return ReasonNotTrusted
+	}
+	return ReasonUnexpectedAnswer
 }
 
 // resolve finds the address by the API server's own rules.
-func (p *prober) resolve(ctx context.Context, b *v1alpha1.Backend) (target, address string, err error) {
+func (p *prober) resolve(ctx context.Context, b *v1alpha1.Backend) (string, error) {
 	if b.Service == nil {
 		u, err := url.Parse(b.URL)
 		if err != nil {
-			return "the backend", "", errors.New("spec.backend.url is none")
+			return "", errors.New("spec.backend.url is none")
 		}
 		port := u.Port()
 		if port == "" {
 			port = "443"
 		}
-		address = net.JoinHostPort(u.Hostname(), port)
-		return address, address, nil
+		return net.JoinHostPort(u.Hostname(), port), nil
 	}
 	s := b.Service
-	target = "Service " + s.Namespace + "/" + s.Name
 	service, err := p.services.Services(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return target, "", errors.New("there is no such Service")
-	case err != nil:
-		return target, "", fmt.Errorf("finding the Service: %w", err)
+	if err != nil {
+		return "", fmt.Errorf("finding the Service: %w", err)
 	}
 	host, err := hostOf(service, s.EffectivePort())
 	if err != nil {
-		return target, "", err
+		return "", err
 	}
-	address = net.JoinHostPort(host, strconv.Itoa(int(s.EffectivePort())))
-	return target + " (" + address + ")", address, nil
+	return net.JoinHostPort(host, strconv.Itoa(int(s.EffectivePort()))), nil
 }
 
 // hostOf follows ResolveCluster in k8s.io/apiserver/pkg/util/proxy, which is
@@ -201,22 +206,4 @@ func hostOf(s *corev1.Service, port int32) (string, error) {
 		return "", fmt.Errorf("the Service has no port %d", port)
 	}
 	return s.Spec.ClusterIP, nil
-}
-
-// explain leaves out what differs from one handshake to the next.
-func explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("no answer within %s", probeTimeout)
-	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		same := *op
-		same.Source = nil
-		return &same
-	}
-	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) {
-		return errors.New("its certificate is not signed by a CA of the bundle: x509: certificate signed by unknown authority")
-	}
-	return err
 }

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/lint"
 )
 
 // Report is what is known of a policy's backend.
@@ -18,11 +19,15 @@ type Report struct {
 	Passing bool
 }
 
-// Report reports on a policy with a backend.
+// Report reports on a policy with a backend. Of one that the rule refuses there is
+// nothing to report.
 func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.backends[p.UID]
+	if b == nil && len(lint.CheckBackend(p.Spec.Backend, s.options.Rule)) > 0 {
+		return Report{}
+	}
 	if b == nil {
 		b = &backend{now: trust{reason: ReasonCAReading, message: "the backend has yet to be looked at"}}
 	}
@@ -54,12 +59,23 @@ func (b *backend) reachable(spec *v1alpha1.WebhookPolicySpec) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionUnknown, Reason: ReasonProbing, Message: "no TLS handshake with the backend has been made yet"}
 	switch {
 	case b.reach.known && b.reach.ok:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonHandshake, b.reach.message
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonHandshake, "a TLS handshake with the backend succeeded"
 	case b.reach.known:
-		c.Status, c.Reason = metav1.ConditionFalse, ReasonUnreachable
-		c.Message = b.reach.message + "; " + consequence(spec.EffectiveFailurePolicy())
+		c.Status, c.Reason = metav1.ConditionFalse, b.reach.reason
+		c.Message = failureOf(b.reach.reason) + "; " + consequence(spec.EffectiveFailurePolicy())
 	}
 	return c
+}
+
+// failureOf holds nothing of what was found: see reasonOf.
+func failureOf(reason string) string {
+	switch reason {
+	case ReasonNotTrusted:
+		return "the CA bundle does not verify the certificate of the backend: correct the bundle, or the names in the certificate"
+	case ReasonUnexpectedAnswer:
+		return "the backend does not complete a TLS handshake: correct its port, or have it serve TLS"
+	}
+	return "the backend is not reachable: see that its Service or its host exists, has the port, and listens"
 }
 
 func consequence(policy admissionregistrationv1.FailurePolicyType) string {

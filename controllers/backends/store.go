@@ -24,6 +24,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	Account string
 	// Lifetimes say how long issued certificates live; zero fields have defaults.
 	Lifetimes pki.Config
+	// Rule says which addresses are connected to.
+	Rule egress.Rule
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 	Log   logr.Logger
@@ -82,7 +85,7 @@ func New(o Options) *Store {
 	o.Lifetimes = o.Lifetimes.WithDefaults()
 	o.Account = cmp.Or(o.Account, o.Namespace+"/ostiary")
 	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[object]*watch{}, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
-	s.probes = newProber(o.Client.CoreV1())
+	s.probes = newProber(o.Client.CoreV1(), o.Rule)
 	s.register()
 	return s
 }

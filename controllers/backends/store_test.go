@@ -2,9 +2,12 @@ package backends
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
-	"fmt"
 	"net"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/egress"
 )
 
 // newStore makes one for an API server that nobody asks in these tests.
@@ -28,7 +32,7 @@ func newStore(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Client: client, Namespace: "ostiary-system"})
+	return New(Options{Client: client, Namespace: "ostiary-system", Rule: egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
 }
 
 func policyWith(name string, b v1alpha1.Backend) *v1alpha1.WebhookPolicy {
@@ -102,31 +106,79 @@ func TestReach(t *testing.T) {
 	now := time.Unix(0, 0)
 	var r reach
 	steps := []struct {
-		err      error
+		reason   string
 		wantNews bool
 		wantOK   bool
 	}{
-		{errors.New("refused"), true, false},
-		{errors.New("refused"), false, false},
-		{errors.New("reset"), true, false},
-		{nil, true, true},
-		{nil, false, true},
-		{errors.New("reset"), false, true}, // once is no time
-		{nil, false, true},
-		{errors.New("reset"), false, true},
-		{errors.New("reset"), true, false},
+		{ReasonUnreachable, true, false},
+		{ReasonUnreachable, false, false},
+		{ReasonNotTrusted, true, false},
+		{ReasonHandshake, true, true},
+		{ReasonHandshake, false, true},
+		{ReasonUnreachable, false, true}, // once is no time
+		{ReasonHandshake, false, true},
+		{ReasonUnreachable, false, true},
+		{ReasonUnexpectedAnswer, true, false},
 	}
 	for i, step := range steps {
-		if news := r.ended("it", step.err, now); news != step.wantNews || r.ok != step.wantOK || !r.known {
+		if news := r.ended(step.reason, now); news != step.wantNews || r.ok != step.wantOK || !r.known {
 			t.Errorf("step %d: news %t, ok %t, want %t, %t", i, news, r.ok, step.wantNews, step.wantOK)
 		}
 	}
-	if r.message != "TLS handshake with it failed: reset" || !r.due.Equal(now.Add(probeAgain)) {
-		t.Errorf("message %q, due %s", r.message, r.due)
+	if r.reason != ReasonUnexpectedAnswer || !r.due.Equal(now.Add(probeAgain)) {
+		t.Errorf("reason %q, due %s", r.reason, r.due)
 	}
 	epoch := r.epoch
 	if r.again(); !r.due.IsZero() || !r.known || r.epoch == epoch {
 		t.Errorf("%+v is not to be tried at once", r)
+	}
+}
+
+// An author of policies learns one of three reasons of what listens somewhere, and
+// no address, error or certificate.
+func TestConditionIsNoPortScanner(t *testing.T) {
+	tlsServer := httptest.NewTLSServer(nil)
+	defer tlsServer.Close()
+	plain := httptest.NewServer(nil)
+	defer plain.Close()
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := silent.Addr().String()
+	silent.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: tlsServer.Certificate().Raw})
+	other := []byte("nothing")
+	loopback := egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
+	for name, tt := range map[string]struct {
+		rule       egress.Rule
+		address    string
+		bundle     []byte
+		wantReason string
+	}{
+		"a backend":                          {loopback, tlsServer.Listener.Addr().String(), ca, ReasonHandshake},
+		"a backend of another CA":            {loopback, tlsServer.Listener.Addr().String(), other, ReasonNotTrusted},
+		"a server without TLS":               {loopback, plain.Listener.Addr().String(), ca, ReasonUnexpectedAnswer},
+		"a closed port":                      {loopback, closed, ca, ReasonUnreachable},
+		"no such name":                       {loopback, "no.such.name.invalid:443", ca, ReasonUnreachable},
+		"a backend at a refused address":     {egress.Rule{}, tlsServer.Listener.Addr().String(), ca, ReasonUnreachable},
+		"a closed port at a refused address": {egress.Rule{}, closed, ca, ReasonUnreachable},
+		"a name of a refused address":        {egress.Rule{}, strings.Replace(plain.Listener.Addr().String(), "127.0.0.1", "localhost", 1), ca, ReasonUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reason := newProber(nil, tt.rule).handshake(t.Context(), &v1alpha1.Backend{URL: "https://" + tt.address}, tt.bundle)
+			if reason != tt.wantReason {
+				t.Errorf("reason %s, want %s", reason, tt.wantReason)
+			}
+			b := backend{policy: policyWith("p", v1alpha1.Backend{})}
+			b.reach.ended(reason, time.Now())
+			host, port, _ := net.SplitHostPort(tt.address)
+			for _, detail := range []string{host, port, "dial", "tcp", "connection refused", "x509", "tls:", "lookup"} {
+				if got := b.reachable(&b.policy.Spec).Message; strings.Contains(got, detail) {
+					t.Errorf("message %q holds %q", got, detail)
+				}
+			}
+		})
 	}
 }
 
@@ -146,21 +198,6 @@ func TestHostOf(t *testing.T) {
 		if got != tt.want || (err == nil) != (tt.wantError == "") || err != nil && err.Error() != tt.wantError {
 			t.Errorf("%s: %q, %v, want %q, %q", name, got, err, tt.want, tt.wantError)
 		}
-	}
-}
-
-// Messages do not change from one handshake to the next, which would be a write
-// of the status each time.
-func TestExplainLeavesOutWhatChanges(t *testing.T) {
-	address := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
-	err := fmt.Errorf("handshake: %w", &net.OpError{Op: "read", Net: "tcp", Source: address(54321), Addr: address(443), Err: errors.New("connection reset by peer")})
-	if got, want := explain(t.Context(), err).Error(), "read tcp 127.0.0.1:443: connection reset by peer"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if got, want := explain(gone, err).Error(), "no answer within 5s"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -3,10 +3,12 @@ package images
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -101,7 +103,7 @@ func (b *backend) Review(ctx context.Context, review *imagepolicyv1alpha1.ImageR
 	request.Header.Set("Accept", "application/json")
 	response, err := b.client.Do(request)
 	if err != nil {
-		return status, err // it says who was asked
+		return status, &unansweredError{err}
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
@@ -112,10 +114,30 @@ func (b *backend) Review(ctx context.Context, review *imagepolicyv1alpha1.ImageR
 		return status, fmt.Errorf("the answer of the image policy backend is longer than %d KiB", maxAnswer>>10)
 	case response.StatusCode < 200 || response.StatusCode > 299:
 		after, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-		return status, apierrors.NewGenericServerResponse(response.StatusCode, http.MethodPost, schema.GroupResource{}, "", excerpt.Of(string(answer), maxComplaint), max(after, 0), true)
+		return status, apierrors.NewGenericServerResponse(response.StatusCode, http.MethodPost, schema.GroupResource{}, "", "unexpected answer of the image policy backend", max(after, 0), true)
 	}
 	return statusOf(answer)
 }
+
+// unansweredError holds no address and no error of the network in its message,
+// which users and authors of policies see.
+type unansweredError struct{ err error }
+
+// Error implements error.
+func (e *unansweredError) Error() string {
+	var unverified *tls.CertificateVerificationError
+	var op *net.OpError
+	switch {
+	case errors.As(e.err, &unverified):
+		return "the certificate of the image policy backend is not trusted"
+	case errors.As(e.err, &op) && op.Op == "remote error": // an alert of TLS
+		return "unexpected answer of the image policy backend"
+	}
+	return "the image policy backend is not reachable"
+}
+
+// Unwrap tells whoever asks again what went wrong.
+func (e *unansweredError) Unwrap() error { return e.err }
 
 // statusOf reads an answer. One of another kind is no answer.
 func statusOf(answer []byte) (imagepolicyv1alpha1.ImageReviewStatus, error) {

@@ -128,8 +128,8 @@ func TestNativeTLS(t *testing.T) {
 		"TLS setup between client and server":                         {clients: trusted, shown: true},
 		"server does not require client auth":                         {},
 		"server does not require client auth, client provides it":     {shown: true},
-		"client does not trust server":                                {shown: true, untrusted: true, want: "certificate signed by unknown authority"},
-		"server does not trust client":                                {clients: stranger, shown: true, want: "remote error: tls: "},
+		"client does not trust server":                                {shown: true, untrusted: true, want: "the certificate of the image policy backend is not trusted"},
+		"server does not trust client":                                {clients: stranger, shown: true, want: "unexpected answer of the image policy backend"},
 		"server is using insecure connection, which is not supported": {plain: true, want: "server: write the URL of the backend"},
 	}
 	for name, tc := range tests {

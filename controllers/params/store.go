@@ -45,10 +45,15 @@ const (
 
 // Options say where the objects are.
 type Options struct {
-	Client    dynamic.Interface
-	Discovery Discovery
-	Log       logr.Logger
-	// Registerer takes the metric of this package.
+	// Client reads the objects, with the permissions of Account.
+	Client dynamic.Interface
+	// Account is the ServiceAccount, namespace/name, that messages name.
+	Account string
+	// Aggregated says that the account is granted kinds by the aggregation label.
+	Aggregated bool
+	Discovery  Discovery
+	Log        logr.Logger
+	// Registerer takes the metric of this package; nil means no metric.
 	Registerer prometheus.Registerer
 }
 
@@ -73,6 +78,9 @@ func New(o Options) *Store {
 	s := &Store{options: o}
 	s.end, s.stop = context.WithCancel(context.Background())
 	s.watches.Store(&map[schema.GroupVersionKind]*watch{})
+	if o.Registerer == nil {
+		return s
+	}
 	o.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ostiary_params_informers",
 		Help: "Kinds of params that this replica watches, whether or not the API server lets it.",

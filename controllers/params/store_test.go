@@ -54,6 +54,8 @@ func newStore(t *testing.T, user string) *Store {
 	}
 	s := New(Options{
 		Client:     dynamic.NewForConfigOrDie(config),
+		Account:    "ostiary-system/ostiary-params",
+		Aggregated: true,
 		Discovery:  discovery.NewDiscoveryClientForConfigOrDie(config),
 		Log:        funcr.New(func(prefix, args string) { fmt.Fprintln(t.Output(), prefix, args) }, funcr.Options{}),
 		Registerer: prometheus.NewRegistry(),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/backends"
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -33,7 +34,7 @@ func hosted(name string, generation int64) v1alpha1.WebhookPolicy {
 	p := newPolicy(name, generation, "true")
 	p.Spec.Validations = nil
 	p.Spec.Backend = &v1alpha1.Backend{
-		Type: v1alpha1.BackendValidating, URL: "https://127.0.0.1:1", SideEffects: admissionregistrationv1.SideEffectClassNone,
+		Type: v1alpha1.BackendValidating, URL: "https://checks.example.com", SideEffects: admissionregistrationv1.SideEffectClassNone,
 		AdmissionReviewVersions: []string{"v1"},
 		CAFrom:                  &v1alpha1.CASource{Secret: &v1alpha1.ObjectKey{Namespace: "shop", Name: "ca", Key: "ca.crt"}},
 	}
@@ -90,6 +91,39 @@ func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 			got, err := l.Store.Evaluate(t.Context(), groupOf(state, policy.PhaseValidate, "moves"), podCreation())
 			if err != nil || got.Allowed != (tc.wantDenied == "") || !got.Allowed && !strings.Contains(got.Result.Message, tc.wantDenied) {
 				t.Errorf("answer %+v, %v; want a denial with %q", got, err, tc.wantDenied)
+			}
+		})
+	}
+}
+
+// A backend that is refused is neither registered nor looked at, although the
+// review of policies was not there to reject it.
+func TestRefusedBackend(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rule      egress.Rule
+		url       string
+		wantError string // "" is that it is registered
+	}{
+		"a name":               {url: "https://checks.example.com"},
+		"backends disabled":    {rule: egress.Rule{DisableBackends: true}, url: "https://checks.example.com", wantError: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"},
+		"metadata of a cloud":  {url: "https://169.254.169.254/latest", wantError: "spec.backend.url: Forbidden: 169.254.169.254 is an address of the metadata of a cloud"},
+		"loopback in disguise": {url: "https://[::ffff:7f00:1]/", wantError: "spec.backend.url: Forbidden: ::ffff:127.0.0.1 is a loopback address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := hosting(t)
+			l.BackendRule = tt.rule
+			p := hosted("p", 1)
+			p.Spec.Backend.URL, p.Spec.Backend.CAFrom = tt.url, nil
+			state := load(l, nil, p)
+			e := state.Entries["uid-p"]
+			if registered := e.Planned && len(state.Plan.Groups) == 1; registered != (tt.wantError == "") {
+				t.Errorf("planned %t, in %d groups", e.Planned, len(state.Plan.Groups))
+			}
+			if tt.wantError != "" && (len(e.Errors) != 1 || !strings.HasPrefix(e.Errors[0].Error(), tt.wantError)) {
+				t.Errorf("errors %v, want %q", e.Errors, tt.wantError)
+			}
+			if _, known := l.Backends.Bundle(&p); known != (tt.wantError == "") {
+				t.Errorf("the backend is looked at: %t", known)
 			}
 		})
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -44,6 +45,8 @@ type Loader struct {
 	Prepare func([]*v1alpha1.WebhookPolicy)
 	// Backends may be nil: then policies with a backend are not registered.
 	Backends Backends
+	// BackendRule says which backends are registered.
+	BackendRule egress.Rule
 	// Refusals are left out of the plan. Nil means that there are none.
 	Refusals *Refusals
 	// Existing gives the UIDs of all policies in the API server, by name. By
@@ -258,7 +261,7 @@ func (l *Loader) before(p *v1alpha1.WebhookPolicy) *Entry {
 
 func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	log = log.WithValues("policy", p.Name, "generation", p.Generation)
-	verdict := lint.Judge(l.Compiler, p)
+	verdict := lint.Judge(l.Compiler, p, l.BackendRule)
 	if verdict.Compiles {
 		log.V(1).Info("compiled policy")
 	} else {

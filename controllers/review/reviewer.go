@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -40,6 +41,7 @@ type Reviewer struct {
 	compiler  *policy.Compiler
 	resources Resources
 	replicas  func() int
+	backends  egress.Rule
 	log       logr.Logger
 
 	accepted  chan struct{} // those that compile, and those that wait for it
@@ -48,19 +50,19 @@ type Reviewer struct {
 
 // New makes a reviewer. Replicas says how many replicas answer calls, 0 where
 // that is not known.
-func New(compiler *policy.Compiler, resources Resources, replicas func() int, log logr.Logger) *Reviewer {
+func New(compiler *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger) *Reviewer {
 	// Compiling takes a processor for itself. At the most half of them are taken
 	// from those who wait for the answer of a policy.
 	parallel := max(1, runtime.GOMAXPROCS(0)/2)
 	return &Reviewer{
-		compiler: compiler, resources: resources, replicas: replicas, log: log,
+		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log,
 		accepted: make(chan struct{}, parallel+waiting), compiling: make(chan struct{}, parallel),
 	}
 }
 
 // Facts are what is known of the cluster without asking.
 func (r *Reviewer) Facts() lint.Facts {
-	return lint.Facts{Replicas: r.replicas(), Resources: r.resources.Served()}
+	return lint.Facts{Replicas: r.replicas(), Resources: r.resources.Served(), Backends: r.backends}
 }
 
 // Review answers one call. An error means that there is no answer.

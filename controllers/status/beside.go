@@ -148,7 +148,9 @@ func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) besi
 	}
 	if r.Backends != nil && p.Spec.Backend != nil {
 		report := r.Backends.Report(p)
-		b.backend = &report
+		if len(report.Conditions) > 0 {
+			b.backend = &report
+		}
 		if c := report.Lack; c != nil {
 			b.lack = lack{reason: c.Reason, message: c.Message, passing: report.Passing}
 		}
@@ -190,11 +192,15 @@ func (r *Reconciler) verdict(spec *v1alpha1.WebhookPolicySpec) *canary.Verdict {
 }
 
 func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
+	known := r.Params
+	if p.Spec.Plugin != nil {
+		known = r.Listed
+	}
 	for _, kind := range kindsOf(p) {
-		if r.Params == nil {
+		if known == nil {
 			break
 		}
-		switch synced, problem := r.Params.State(&kind); {
+		switch synced, problem := known.State(&kind); {
 		case problem != "":
 			return lack{reason: ReasonParamsNotReady, message: problem}
 		case !synced:
@@ -241,6 +247,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 		}
 	}
 	go follow(r.Store.Subscribe(ctx))
+	if r.Listed != nil {
+		go follow(r.Listed.Subscribe(ctx))
+	}
 	if r.Params != nil {
 		go follow(r.Params.Subscribe(ctx))
 	}

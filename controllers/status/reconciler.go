@@ -55,6 +55,7 @@ type Reconciler struct {
 	// Params, Images, Schemas and Types know what policies need besides being registered.
 	// Nil is allowed: then nothing is lacking.
 	Params  Params
+	Listed  Params // of plugins
 	Images  Images
 	Schemas Schemas
 	Types   Types

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/excerpt"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -31,6 +33,8 @@ type Facts struct {
 	// Resources are what the API server serves, subresources included. Nil is
 	// not known, and so is a version without a list.
 	Resources map[schema.GroupVersion][]metav1.APIResource
+	// Backends is the rule for backends.
+	Backends egress.Rule
 }
 
 // Verdict is what is wrong with a policy.
@@ -49,10 +53,11 @@ type Verdict struct {
 }
 
 // Judge says what is wrong with a policy. It takes as long as compiling it.
-func Judge(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) Verdict {
+func Judge(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, backends egress.Rule) Verdict {
 	resolved := plugins.Resolve(p)
 	compiled, errs := compiler.CompilePlugin(resolved.Policy, resolved.Plugin, resolved.Errors)
 	refused := append(registration.Check(p), registration.CheckPlugin(resolved.Policy)...)
+	refused = append(refused, CheckBackend(p.Spec.Backend, backends)...)
 	return Verdict{
 		Policy:      resolved.Policy,
 		Compiled:    compiled,
@@ -65,10 +70,32 @@ func Judge(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) Verdict {
 // Review says why a policy cannot be in force and, where nothing keeps it from
 // that, what is risky about it.
 func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts Facts) (errs field.ErrorList, warnings []string) {
-	if v := Judge(compiler, p); len(v.Errors) > 0 {
+	if v := Judge(compiler, p, facts.Backends); len(v.Errors) > 0 {
 		return v.Errors, nil
 	}
 	return nil, Warnings(p, facts)
+}
+
+// CheckBackend says why the rule refuses a backend; nil is none. What is wrong
+// with its URL otherwise is not said here.
+func CheckBackend(b *v1alpha1.Backend, rule egress.Rule) field.ErrorList {
+	at := field.NewPath("spec", "backend")
+	switch {
+	case b == nil:
+		return nil
+	case rule.DisableBackends:
+		return field.ErrorList{field.Forbidden(at, "remove backend: Ostiary runs with --disable-backends")}
+	case b.URL == "":
+		return nil
+	}
+	u, err := url.Parse(b.URL)
+	if err != nil {
+		return nil
+	}
+	if err := rule.CheckHost(u.Hostname()); err != nil {
+		return field.ErrorList{field.Forbidden(at.Child("url"), err.Error())}
+	}
+	return nil
 }
 
 // Warnings say what is risky about a policy, each with its field. They are

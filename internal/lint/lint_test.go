@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -243,6 +244,34 @@ func TestReview(t *testing.T) {
 	}
 }
 
+// A backend that is refused is rejected when the policy is applied.
+func TestReviewOfBackends(t *testing.T) {
+	const backend = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n" +
+		"backend: {type: Validating, url: 'https://%s/a', admissionReviewVersions: [v1], sideEffects: None}"
+	for name, tt := range map[string]struct {
+		rule egress.Rule
+		host string
+		want string
+	}{
+		"a name":            {host: "a.example.com"},
+		"backends disabled": {rule: egress.Rule{DisableBackends: true}, host: "a.example.com", want: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"},
+		"loopback":          {host: "127.0.0.1:8443", want: "spec.backend.url: Forbidden: 127.0.0.1 is a loopback address: name another server, or permit the address with --permitted-backend-addresses"},
+		"another form":      {host: "0x7f.1:8443", want: `spec.backend.url: Forbidden: "0x7f.1" is an unusual form of an IP address: write four decimal numbers, as 192.0.2.1`},
+		"metadata":          {host: "metadata.google.internal", want: `spec.backend.url: Forbidden: "metadata.google.internal" serves the metadata of a cloud: name a server of your own`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs, _ := Review(policy.NewCompiler(), parse(t, fmt.Sprintf(backend, tt.host)), Facts{Backends: tt.rule})
+			got := ""
+			if len(errs) > 0 {
+				got = errs[0].Error()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestJudge(t *testing.T) {
 	tests := map[string]struct {
 		operation, expression         string
@@ -258,7 +287,7 @@ func TestJudge(t *testing.T) {
 			p := parse(t, matching(`{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`, ""))
 			p.Spec.MatchConstraints.ResourceRules[0].Operations[0] = admissionregistrationv1.OperationType(tt.operation)
 			p.Spec.Validations[0].Expression = tt.expression
-			v := Judge(policy.NewCompiler(), p)
+			v := Judge(policy.NewCompiler(), p, egress.Rule{})
 			if v.Compiled == nil || v.Registrable != tt.wantRegistrable || v.Compiles != tt.wantCompiles || (len(v.Errors) == 0) != (tt.wantRegistrable && tt.wantCompiles) {
 				t.Errorf("got %+v", v)
 			}

@@ -62,6 +62,8 @@ type Options struct {
 	ClientNames       []string
 	CallerTokenSecret string
 	CallerBasicSecret string
+	// Authors limit what authors of policies get through Ostiary.
+	Authors Authors
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -80,6 +82,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.BreakGlass, "break-glass", false, "let users skip any policy that RBAC allows them the verb breakglass on, as if each had breakGlass: true")
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
+	o.bindAuthors(f)
 	o.bindLoad(f)
 	o.bindCertificates(f)
 	f.StringVar(&o.ClientCA, "client-ca", "", "file with the CA, in PEM, of the client certificates that API servers call with: who shows none, and no other accepted credential, gets 401; needs --client-names")
@@ -121,6 +124,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.validateCertificates()...)
 	errs = append(errs, o.validateSource()...)
 	errs = append(errs, o.validateCallers()...)
+	errs = append(errs, o.validateAuthors()...)
 	return errs.ToAggregate()
 }
 

@@ -76,6 +76,10 @@ func TestValidate(t *testing.T) {
 		"a path for a Secret":         {args: []string{"--caller-token-secret=/token"}, wantErr: `--caller-token-secret: Invalid value: "/token": give the name of a Secret`},
 		"the CA's Secret":             {args: []string{"--caller-basic-secret=ostiary-ca"}, wantErr: `--caller-basic-secret: Invalid value: "ostiary-ca": give a Secret of its own`},
 		"one Secret for both":         {args: []string{"--caller-token-secret=a", "--caller-basic-secret=a"}, wantErr: "--caller-basic-secret: Invalid value: \"a\": give another Secret than --caller-token-secret"},
+		"addresses of backends":       {args: []string{"--permitted-backend-addresses=127.0.0.0/8,::1"}},
+		"a name for an address":       {args: []string{"--permitted-backend-addresses=localhost"}, wantErr: `--permitted-backend-addresses: Invalid value: "localhost": give an IP address or a CIDR, as 127.0.0.1 or 127.0.0.0/8`},
+		"no account for params":       {args: []string{"--params-account="}},
+		"an account elsewhere":        {args: []string{"--params-account=a/b"}, wantErr: `--params-account: Invalid value: "a/b": give the name of a ServiceAccount`},
 		"bad exempt namespace":        {args: []string{"--exempt-namespaces=a,*"}, wantErr: `--exempt-namespaces: Invalid value: "*"`},
 	}
 	for name, tc := range tests {

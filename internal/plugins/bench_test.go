@@ -154,7 +154,7 @@ func baselineAsExpressions() string {
 // API server, in both phases, beside expressions that do the same.
 func BenchmarkPlugins(b *testing.B) {
 	host := policy.Host{Images: allowing{}, Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme), TypeConverters: converters{applyconfigurations.NewTypeConverter(scheme.Scheme)}, Namespaces: plugintest.Namespaces{Annotations: map[string]string{nodeSelectorAnnotation: "zone=a"}}, Now: time.Now,
-		Params: plugintest.Known(b, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: a, namespace: shop}, status: {hard: {pods: 9, requests.cpu: 9}, used: {pods: 1, requests.cpu: 1}}}")}
+		Listed: plugintest.Known(b, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: a, namespace: shop}, status: {hard: {pods: 9, requests.cpu: 9}, used: {pods: 1, requests.cpu: 1}}}")}
 	for _, c := range comparisons() {
 		b.Run(c.name+"/plugin", func(b *testing.B) { benchmarkPolicy(b, c.plugin, c.request, host) })
 		b.Run(c.name+"/expressions", func(b *testing.B) {

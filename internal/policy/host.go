@@ -20,7 +20,10 @@ import (
 // out is an error of the policies that need it.
 type Host struct {
 	Namespaces Namespaces
-	Params     Params
+	// Params finds what policies read as params.
+	Params Params
+	// Listed finds what plugins list. It may find more than Params.
+	Listed Params
 	// Matcher matches the matchResources of bindings; *matching.Matcher is one.
 	Matcher Matcher
 	// Authorizer answers for the CEL variable authorizer, within the request's

@@ -74,8 +74,8 @@ type Call struct {
 	Resource schema.GroupVersionResource
 	// Namespaces finds namespaces. Namespace is that of the request.
 	Namespaces Namespaces
-	// Params list the objects of the kinds that the plugin needs.
-	Params Params
+	// Listed finds the objects of the kinds that the plugin needs.
+	Listed Params
 	// Authorizer says what users may do.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Kinds knows the resources of kinds.
@@ -150,10 +150,10 @@ func (c *Call) Namespace(ctx context.Context) (*corev1.Namespace, error) {
 // List gives all objects of a kind that the plugin needs, in a namespace if one
 // is given. As long as they are not known, that is an error.
 func (c *Call) List(ctx context.Context, kind admissionregistrationv1.ParamKind, namespace string) ([]*unstructured.Unstructured, error) {
-	if c.Params == nil {
+	if c.Listed == nil {
 		return nil, errNoParams
 	}
-	found, err := c.Params.Params(ctx, &kind, &admissionregistrationv1.ParamRef{
+	found, err := c.Listed.Params(ctx, &kind, &admissionregistrationv1.ParamRef{
 		Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction),
 	}, namespace)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Compiled) call(r *request, host Host) *Call {
 	}
 	return &Call{
 		Attributes: current{r.versioned}, Resource: schema.GroupVersionResource(r.raw.Resource),
-		Namespaces: host.Namespaces, Params: host.Params, Authorizer: r.authorizer, Kinds: host.Kinds, Images: host.Images, Pods: host.Pods, Now: host.Now,
+		Namespaces: host.Namespaces, Listed: host.Listed, Authorizer: r.authorizer, Kinds: host.Kinds, Images: host.Images, Pods: host.Pods, Now: host.Now,
 		typed: r.typed,
 	}
 }

@@ -41,6 +41,7 @@ func TestCRD(t *testing.T) {
 	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
 	t.Run("is explained", func(t *testing.T) { testExplain(t, cp) })
 	t.Run("grants what users need and no more", func(t *testing.T) { testUserPermissions(t, cp) })
+	t.Run("limits authors of policies", func(t *testing.T) { testAuthors(t, cp) })
 	t.Run("makes pods that the namespace admits", func(t *testing.T) { testPod(t, cp) })
 }
 

@@ -3,6 +3,7 @@ package crd
 import (
 	"bytes"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"list", "", "secrets", "", "ostiary-serving", namespace},
 		{"update", "", "secrets", "", "ostiary-serving", namespace},
 		{"update", "", "secrets", "", "ostiary-backend-ca", namespace},
+		{"impersonate", "", "serviceaccounts", "", "ostiary-params", namespace},
 	}
 	denied := []permission{
 		{"patch", ours, "webhookpolicies", "", "p", ""},
@@ -173,6 +175,10 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"list", "discovery.k8s.io", "endpointslices", "", "", "default"},
 		{"create", "", "serviceaccounts", "token", "ostiary", namespace},
 		{"update", "", "namespaces", "", "default", ""},
+		{"impersonate", "", "serviceaccounts", "", "default", namespace},
+		{"impersonate", "", "serviceaccounts", "", "ostiary-params", "default"},
+		{"impersonate", "", "users", "", "admin", ""},
+		{"impersonate", "", "groups", "", "system:masters", ""},
 		{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", "ostiary", ""},
 	}
 	testAccess(t, cp, account, nil, allowed, true)
@@ -181,6 +187,9 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 
 // account is the manager's user.
 const account = "system:serviceaccount:" + namespace + ":ostiary"
+
+// paramsAccount is the user whose permissions hold for params.
+const paramsAccount = account + "-params"
 
 // testParamsPermissions asks what the manager may do with the sample for params
 // applied, before and after an upgrade.
@@ -194,17 +203,18 @@ func testParamsPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"update", "", "configmaps", "", "allowed-teams", "default"},
 		{"list", "", "secrets", "", "", ""},
 	}
-	testAccess(t, cp, account, nil, allowed, true)
+	testAccess(t, cp, paramsAccount, nil, allowed, true)
 	install(t, cp)
-	testAccess(t, cp, account, nil, allowed, true)
-	testAccess(t, cp, account, nil, denied, false)
+	testAccess(t, cp, paramsAccount, nil, allowed, true)
+	testAccess(t, cp, paramsAccount, nil, denied, false)
+	testAccess(t, cp, account, nil, allowed, false) // but by impersonation
 }
 
 // testUserPermissions binds the roles for people to groups and asks what those
 // may do.
 func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	const group, resource = "admission.ostiary.dev", "webhookpolicies"
-	for _, role := range []string{"webhookpolicy-viewer", "webhookpolicy-editor"} {
+	for _, role := range []string{"webhookpolicy-viewer", "webhookpolicy-author", "webhookpolicy-admin"} {
 		if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", role, "--clusterrole="+role, "--group="+role); err != nil {
 			t.Fatalf("binding %s: %v %s", role, err, stderr)
 		}
@@ -215,9 +225,12 @@ func testUserPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	writeStatus := []permission{{"patch", group, resource, "status", "p", ""}}
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, read, true)
 	testAccess(t, cp, "viewer", []string{"webhookpolicy-viewer"}, write, false)
-	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, append(read, write...), true)
-	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, breakGlass, false)
-	testAccess(t, cp, "editor", []string{"webhookpolicy-editor"}, writeStatus, false)
+	use := []permission{{"use", group, resource, "backend", "", ""}, {"use", group, resource, "mutations", "", ""}, {"use", group, resource, "plugins", "PodSecurity", ""}}
+	for _, role := range []string{"webhookpolicy-author", "webhookpolicy-admin"} {
+		testAccess(t, cp, "writer", []string{role}, slices.Concat(read, write), true)
+		testAccess(t, cp, "writer", []string{role}, slices.Concat(breakGlass, writeStatus), false)
+		testAccess(t, cp, "writer", []string{role}, use, role == "webhookpolicy-admin")
+	}
 	if _, stderr, err := kubectl(t, cp, "create", "clusterrolebinding", "readers", "--clusterrole=view", "--group=readers"); err != nil {
 		t.Fatalf("binding view: %v %s", err, stderr)
 	}

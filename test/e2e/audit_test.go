@@ -15,9 +15,11 @@ import (
 
 // auditEvent is what the tests read of a line of the audit log.
 type auditEvent struct {
-	Verb      string
-	User      struct{ Username string }
-	ObjectRef struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+	Verb string
+	User struct{ Username string }
+	// ImpersonatedUser has a name where a request was made with the permissions of another.
+	ImpersonatedUser struct{ Username string }
+	ObjectRef        struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 	// Annotations say whether the request was allowed, and what policies noted.
 	Annotations    map[string]string
 	StageTimestamp time.Time
@@ -76,7 +78,7 @@ func newTally(account string, leaving spans) *tally {
 
 // see counts a request.
 func (y *tally) see(e auditEvent) {
-	if e.User.Username != y.account {
+	if e.User.Username != y.account || e.ImpersonatedUser.Username != "" {
 		return
 	}
 	y.asked++

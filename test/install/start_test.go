@@ -24,6 +24,7 @@ func (w *world) flags(t *testing.T, more ...string) []string {
 	return append([]string{
 		"--kubeconfig=" + plane.Kubeconfig(), "--webhook-url=https://" + w.webhook, "--webhook-address=" + freeAddress(t),
 		"--metrics-address=" + freeAddress(t), "--health-address=" + freeAddress(t), "--drain-min=100ms", "--drain-max=200ms",
+		"--permitted-backend-addresses=127.0.0.0/8",
 	}, more...)
 }
 

@@ -62,6 +62,42 @@ func TestForeignWebhook(t *testing.T) {
 	c.awaitAllowed(t, namespace)
 }
 
+// What the condition Reachable says of a backend, whatever was found.
+const (
+	notReachable = "the backend is not reachable: see that its Service or its host exists, has the port, and listens; "
+	notTrusted   = "the CA bundle does not verify the certificate of the backend: correct the bundle, or the names in the certificate; "
+)
+
+// Authors cannot have API servers call what only those reach, nor use backends at
+// all where they are disabled.
+func TestRefusedBackends(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	ca := newAuthority(t, nextYear())
+	refused := func(url, want string) {
+		t.Helper()
+		p := newPolicy("refused", namespace, hostedBy(&foreign{version: "v1"}, ca.pem, func(b *v1alpha1.Backend) { b.URL = url }))
+		await(t).Eventually(func() error { return c.Create(t.Context(), p.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring(want)))
+	}
+	refused("https://169.254.169.254/latest/meta-data", "spec.backend.url: Forbidden: 169.254.169.254 is an address of the metadata of a cloud: name another server")
+	refused("https://[::ffff:a9fe:a9fe]/", "is an address of the metadata of a cloud")
+	refused("https://0xa9fea9fe/", "is an unusual form of an IP address")
+
+	f := startForeign(t, "", ca.leaf(t))
+	c.enforce(t, newPolicy("was-allowed", namespace, hostedBy(f, ca.pem)))
+	config := c.carrier(t, "was-allowed")
+	c.restarted(t, "--disable-backends")
+	defer c.restarted(t)
+	p := c.awaitCondition(t, "was-allowed", v1alpha1.ConditionAccepted, metav1.ConditionFalse)
+	const disabled = "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"
+	if got := condition(p, v1alpha1.ConditionAccepted).Message; !strings.Contains(got, disabled) {
+		t.Errorf("message %q, want %q", got, disabled)
+	}
+	c.awaitGone(t, config)
+	refused("https://checks.example.com", disabled)
+}
+
 // A backend that is asked for everything, fail-closed, and never answers, keeps
 // nobody out of what the cluster lives of.
 func TestForeignWebhookIsGuarded(t *testing.T) {
@@ -77,7 +113,7 @@ func TestForeignWebhookIsGuarded(t *testing.T) {
 	c.apply(t, p)
 	c.awaitCondition(t, "nastiest", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
 	got := c.awaitCondition(t, "nastiest", v1alpha1.ConditionReachable, metav1.ConditionFalse)
-	want := "TLS handshake with " + f.address + " failed: dial tcp " + f.address + ": connect: connection refused; " +
+	want := notReachable +
 		"while the API server cannot reach it either, the requests that it matches are refused (failurePolicy Fail)"
 	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionReady} {
 		if c := condition(got, kind); c.Status != metav1.ConditionFalse || c.Reason != "Unreachable" || c.Message != want {
@@ -357,24 +393,23 @@ func TestForeignWebhookOfAService(t *testing.T) {
 	ca := newAuthority(t, nextYear())
 	backend := func(b *v1alpha1.Backend) { b.URL, b.Service = "", service }
 	c.apply(t, newPolicy("of-a-service", namespace, hostedBy(&foreign{version: "v1"}, ca.pem, backend)))
-	prefix := "TLS handshake with Service " + namespace + "/checks (" + address + ") "
-	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, prefix+"failed: dial tcp "+address+": connect: connection refused; ")
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, notReachable)
 
 	f := startForeign(t, address, ca.leaf(t, "other.example.com"))
-	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, prefix+"failed: tls: failed to verify certificate: x509: certificate is valid for other.example.com, not checks."+namespace+".svc; ")
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, notTrusted)
 	f.serving.Store(newAuthority(t, nextYear()).leaf(t, service.ServerName()))
-	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, prefix+"failed: its certificate is not signed by a CA of the bundle: ")
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, notTrusted)
 	if calls := f.seen(); len(calls) != 0 {
 		t.Errorf("the probe has sent %v, want a handshake only", calls)
 	}
 	f.serving.Store(ca.leaf(t, service.ServerName()))
-	c.awaitReachable(t, "of-a-service", metav1.ConditionTrue, prefix+"succeeded")
+	c.awaitReachable(t, "of-a-service", metav1.ConditionTrue, "a TLS handshake with the backend succeeded")
 	c.awaitForeign(t, namespace)
 
 	c.change(t, "of-a-service", func(p *v1alpha1.WebhookPolicy) { p.Spec.Backend.Service.Port = new(int32(1)) })
-	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, "TLS handshake with Service "+namespace+"/checks failed: the Service has no port 1; ")
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, notReachable)
 	c.change(t, "of-a-service", func(p *v1alpha1.WebhookPolicy) { p.Spec.Backend.Service.Name = "nobody" })
-	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, "TLS handshake with Service "+namespace+"/nobody failed: there is no such Service; ")
+	c.awaitReachable(t, "of-a-service", metav1.ConditionFalse, notReachable)
 }
 
 func (c *cluster) awaitReachable(t *testing.T, policy string, status metav1.ConditionStatus, message string) {

@@ -127,6 +127,7 @@ func (c *cluster) startAs(t *testing.T, replica, address string, flags ...string
 		"--metrics-address=" + m.metrics, "--metrics-auth=false",
 		"--health-address=" + m.health,
 		"--drain-min=100ms",
+		"--permitted-backend-addresses=127.0.0.0/8",
 	}, flags...)...)
 	m.cmd.Env = append(os.Environ(), "POD_NAME="+m.replica)
 	m.cmd.Stdout, m.cmd.Stderr = out, out

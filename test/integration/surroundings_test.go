@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,6 +87,42 @@ func TestParamsFromPermissionToEffect(t *testing.T) {
 	if p = c.awaitReady(t, "with-params"); len(p.Status.Webhooks) != 1 || p.Status.Webhooks[0] != before[0] {
 		t.Errorf("the policy was registered anew: %v, before %v", p.Status.Webhooks, before)
 	}
+}
+
+// TestParamsOfWhatOstiaryReads: authors read as params what is granted for params,
+// and not what Ostiary reads for plugins or for itself.
+func TestParamsOfWhatOstiaryReads(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.create(t, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "q", Labels: map[string]string{"verdict": "good"}}})
+	c.apply(t, newPolicy("lists-quotas", namespace, func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.Validations, p.Spec.MatchConstraints = nil, nil
+		p.Spec.Plugin = &v1alpha1.Plugin{Name: v1alpha1.PluginResourceQuota, Config: &runtime.RawExtension{Raw: []byte(`{"limitedResources":[{"resource":"persistentvolumeclaims","matchContains":["gold.storageclass.storage.k8s.io/requests.storage"]}]}`)}}
+	}))
+	c.awaitReady(t, "lists-quotas")
+	reading := func(apiVersion, kind, resource string) {
+		name := "reads-" + resource
+		c.apply(t, newPolicy(name, namespace, readingParams(namespace, "q"), func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: apiVersion, Kind: kind}
+		}))
+		await(t).Eventually(func() string {
+			return condition(c.awaitCondition(t, name, v1alpha1.ConditionReady, metav1.ConditionFalse), v1alpha1.ConditionReady).Message
+		}).Should(HavePrefix("Ostiary may not read objects of kind " + kind + " in " + apiVersion + ": create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params"))
+	}
+	reading("v1", "ResourceQuota", "resourcequotas")
+	reading("v1", "Namespace", "namespaces")
+	reading("v1", "Pod", "pods")
+	reading("v1", "Secret", "secrets")
+	reading("storage.k8s.io/v1", "StorageClass", "storageclasses")
+	reading("admission.ostiary.dev/v1alpha1", "WebhookPolicy", "webhookpolicies")
+	for _, name := range []string{"namespaces", "pods", "secrets", "storageclasses", "webhookpolicies"} {
+		c.remove(t, "reads-"+name)
+	}
+	c.mayRead(t, "", "resourcequotas")
+	c.awaitReady(t, "reads-resourcequotas")
+	await(t).Eventually(func() error { return c.probe(t.Context(), namespace, good) }).Should(Succeed())
+	c.awaitDenied(t, namespace, "reads-resourcequotas")
 }
 
 func TestKindOfParamsThatIsMissing(t *testing.T) {

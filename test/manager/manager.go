@@ -47,6 +47,7 @@ func (o Options) flags(kubeconfig string, ports []int) []string {
 		"--webhook-address=" + webhook, "--webhook-url=https://" + webhook,
 		"--health-address=" + loopback(ports[1]), "--metrics-address=0",
 		"--drain-min=100ms", // no other replica takes over
+		"--params-account=", // nobody has been granted kinds of params
 	}
 }
 

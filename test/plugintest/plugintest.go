@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -74,7 +75,7 @@ func Policy(tb testing.TB, spec string) *v1alpha1.WebhookPolicy {
 // Judge compiles a policy with the given spec, which has to be right.
 func Judge(tb testing.TB, spec string) lint.Verdict {
 	tb.Helper()
-	verdict := lint.Judge(policy.NewCompiler(), Policy(tb, spec))
+	verdict := lint.Judge(policy.NewCompiler(), Policy(tb, spec), egress.Rule{})
 	if len(verdict.Errors) > 0 {
 		tb.Fatalf("the policy is refused: %v", verdict.Errors.ToAggregate())
 	}

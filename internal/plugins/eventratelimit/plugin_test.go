@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/plugins/eventratelimit"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -178,7 +179,7 @@ func TestAskedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := plugintest.Policy(t, tc.spec)
 			got := ""
-			if errs := lint.Judge(policy.NewCompiler(), p).Errors; len(errs) > 0 {
+			if errs := lint.Judge(policy.NewCompiler(), p, egress.Rule{}).Errors; len(errs) > 0 {
 				got = errs.ToAggregate().Error()
 			}
 			if got != tc.want {
@@ -191,7 +192,7 @@ func TestAskedFor(t *testing.T) {
 // TestWrongUpdate: a policy in force whose configuration becomes wrong stays
 // registered for events.
 func TestWrongUpdate(t *testing.T) {
-	v := lint.Judge(policy.NewCompiler(), plugintest.Policy(t, "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: []}}"))
+	v := lint.Judge(policy.NewCompiler(), plugintest.Policy(t, "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: []}}"), egress.Rule{})
 	if !v.Registrable || v.Compiles || len(v.Policy.Spec.MatchConstraints.ResourceRules) != 2 {
 		t.Errorf("registrable: %t, compiles: %t, rules: %v", v.Registrable, v.Compiles, v.Policy.Spec.MatchConstraints)
 	}
