@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // manyOf is the JSON of a policy with a list of so many entries.
@@ -65,5 +67,24 @@ func TestBeyondTheLimitsAsBefore(t *testing.T) {
 	req.OldObject.Raw = req.Object.Raw
 	if got, err := newReviewer(resources{ago: unknown}, 0).Review(t.Context(), req); err != nil || !got.Allowed {
 		t.Errorf("Review() = %+v, %v; want it allowed", got, err)
+	}
+}
+
+// A policy that is brought within the limits is compiled, as a new one is.
+func TestBackWithinTheLimits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		edits       []func(*v1alpha1.WebhookPolicy)
+		wantAllowed bool
+	}{
+		"good":   {wantAllowed: true},
+		"broken": {edits: []func(*v1alpha1.WebhookPolicy){broken}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := request(t, admissionv1.Update, newPolicy(tt.edits...), newPolicy())
+			req.OldObject.Raw = manyOf("variables", oneVariable, 12_000)
+			if got, err := newReviewer(resources{ago: unknown}, 0).Review(t.Context(), req); err != nil || got.Allowed != tt.wantAllowed {
+				t.Errorf("Review() = %+v, %v; want allowed %t", got, err, tt.wantAllowed)
+			}
+		})
 	}
 }

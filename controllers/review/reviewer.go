@@ -69,12 +69,21 @@ func (r *Reviewer) Facts() lint.Facts {
 
 // Review answers one call. An error means that there is no answer.
 func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	if err := r.limits.check(request.Object.Raw); err != nil && r.limits.check(request.OldObject.Raw) == nil {
-		return &admissionv1.AdmissionResponse{Result: refusal(&v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}, field.ErrorList{err})}, nil
-	} else if err != nil {
+	beyond, before := r.limits.check(request.Object.Raw), r.limits.check(request.OldObject.Raw)
+	switch {
+	case beyond != nil && before != nil:
 		// A policy that was stored under other limits can still be labelled and
-		// deleted. The loader compiles it or does not.
+		// deleted. The loader judges it.
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil
+	case beyond != nil:
+		named := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}
+		return &admissionv1.AdmissionResponse{Result: refusal(named, field.ErrorList{beyond})}, nil
+	case before != nil:
+		// The two differ, since one of them is within the limits. The old one is
+		// not worth decoding.
+		created := *request
+		created.Operation = admissionv1.Create
+		request = &created
 	}
 	p, err := changed(request)
 	if err != nil {
