@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/egress"
@@ -43,6 +43,7 @@ type Reviewer struct {
 	replicas  func() int
 	backends  egress.Rule
 	log       logr.Logger
+	limits    *limits
 
 	accepted  chan struct{} // those that compile, and those that wait for it
 	compiling chan struct{}
@@ -51,12 +52,15 @@ type Reviewer struct {
 // New makes a reviewer. Replicas says how many replicas answer calls, 0 where
 // that is not known.
 func New(compiler *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger) *Reviewer {
-	// Compiling takes a processor for itself. At the most half of them are taken
-	// from those who wait for the answer of a policy.
-	parallel := max(1, runtime.GOMAXPROCS(0)/2)
+	limits, err := readLimits()
+	if err != nil {
+		panic(err) // it depends on this program alone
+	}
 	return &Reviewer{
-		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log,
-		accepted: make(chan struct{}, parallel+waiting), compiling: make(chan struct{}, parallel),
+		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits,
+		// One at a time: compiling takes a processor and memory from those who wait
+		// for the answer of a policy.
+		accepted: make(chan struct{}, 1+waiting), compiling: make(chan struct{}, 1),
 	}
 }
 
@@ -67,6 +71,22 @@ func (r *Reviewer) Facts() lint.Facts {
 
 // Review answers one call. An error means that there is no answer.
 func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	beyond, before := r.limits.check(request.Object.Raw), r.limits.check(request.OldObject.Raw)
+	switch {
+	case beyond != nil && before != nil:
+		// A policy that was stored under other limits can still be labelled and
+		// deleted. The loader judges it.
+		return &admissionv1.AdmissionResponse{Allowed: true}, nil
+	case beyond != nil:
+		named := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}
+		return &admissionv1.AdmissionResponse{Result: refusal(named, field.ErrorList{beyond})}, nil
+	case before != nil:
+		// The two differ, since one of them is within the limits. The old one is
+		// not worth decoding.
+		created := *request
+		created.Operation = admissionv1.Create
+		request = &created
+	}
 	p, err := changed(request)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,8 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"fmt"
-	"maps"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -84,18 +84,21 @@ func (c *Compiler) variable(known knownVariables, expression string, decls celpl
 // knownVariables are the names and types of the variables that a policy has
 // declared so far.
 type knownVariables struct {
-	fields    map[string]*apiservercel.DeclField
+	fields map[string]*apiservercel.DeclField
+	// signature is a hash of the names and types, in order. It has one length,
+	// however many there are.
 	signature string
 }
 
 func (k knownVariables) none() bool { return len(k.fields) == 0 }
 
-// with declares one more.
+// with declares one more. It adds to the fields that it is given, since copies
+// of all of them for each variable would grow with the square of their number.
 func (k knownVariables) with(name string, p *program) knownVariables {
-	fields := maps.Clone(k.fields)
-	if fields == nil {
-		fields = map[string]*apiservercel.DeclField{}
+	if k.fields == nil {
+		k.fields = map[string]*apiservercel.DeclField{}
 	}
-	fields[name] = apiservercel.NewDeclField(name, p.variable, true, nil, nil)
-	return knownVariables{fields: fields, signature: k.signature + name + " " + p.variable.CelType().String() + "\n"}
+	k.fields[name] = apiservercel.NewDeclField(name, p.variable, true, nil, nil)
+	sum := sha256.Sum256([]byte(k.signature + name + " " + p.variable.CelType().String()))
+	return knownVariables{fields: k.fields, signature: string(sum[:])}
 }
