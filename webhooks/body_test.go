@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,16 +18,14 @@ import (
 func hold(tb testing.TB, s *running, n int, from, beginning string, trickle time.Duration) {
 	tb.Helper()
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}, Config: &tls.Config{RootCAs: s.pool}}
-	var sent sync.WaitGroup
 	for range n {
 		c, err := dialer.DialContext(tb.Context(), "tcp", s.address)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		tb.Cleanup(func() { c.Close() })
-		sent.Go(func() { _, _ = io.WriteString(c, beginning) }) // which waits where the server does not read
 		go func() {
-			sent.Wait()
+			_, _ = io.WriteString(c, beginning) // it waits where the server does not read
 			for trickle > 0 && tb.Context().Err() == nil {
 				time.Sleep(trickle)
 				if _, err := io.WriteString(c, " "); err != nil {

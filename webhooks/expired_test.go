@@ -27,7 +27,7 @@ func (u *untouchedBody) Close() error { return nil }
 
 func newExpiring(t *testing.T, expired *atomic.Bool, e Evaluator) http.Handler {
 	t.Helper()
-	s, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Evaluator: e, Expired: expired.Load})
+	s, err := New(Options{Address: ":0", Accepts: acceptsAll, GetCertificate: newPair(t).get, Evaluator: e, Expired: expired.Load})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -540,7 +540,7 @@ func TestDecisionLog(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	_, err := New(Options{MaxBodyBytes: -1, MaxConnections: -1, MaxEvaluations: -1, MaxInFlight: -2, MaxInFlightBytes: -2, MaxDecodedBytes: -1, Drain: Drain{Min: time.Minute, Quiet: -1, Max: time.Second}})
 	want := strings.Join([]string{
-		"configuring the webhook server: set Address or Listener", "set GetCertificate", "set Evaluator", "MaxBodyBytes must be positive",
+		"configuring the webhook server: set Address or Listener", "set GetCertificate", "set Accepts", "set Evaluator", "MaxBodyBytes must be positive",
 		"MaxConnections must be positive", "MaxEvaluations must be positive", "MaxInFlight must be at least MaxEvaluations", "MaxInFlightBytes must be at least MaxBodyBytes",
 		"MaxDecodedBytes must be positive", "Drain.Min and Drain.Quiet must be positive", "Drain.Max must be at least Drain.Min",
 	}, "\n")
