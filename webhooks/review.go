@@ -199,6 +199,24 @@ func (r *request) checkObjects() error {
 // checkSent refuses what no API server sends: see k8s.io/apiserver/pkg/endpoints/handlers. What the objects say is
 // checked where they are decoded.
 func (r *request) checkSent() error {
+	if err := r.checkPresence(); err != nil {
+		return err
+	}
+	switch {
+	case r.Name == "" && r.Operation == admissionv1.Update:
+		return errors.New("request.name is missing: UPDATE needs it")
+	case r.SubResource == "" && (r.Kind.Group != r.Resource.Group || r.Kind.Version != r.Resource.Version):
+		return errors.New("request.kind contradicts request.resource: without a subresource, group and version are the same")
+	case r.RequestResource != nil && r.RequestSubResource != r.SubResource:
+		return errors.New("request.requestSubResource contradicts request.subResource")
+	case r.Resource.Group == "" && r.Resource.Resource == "namespaces" && r.Name != "" && r.Namespace != "" && r.Name != r.Namespace:
+		return errors.New("request.namespace contradicts request.name: that of a Namespace is its name")
+	}
+	return nil
+}
+
+// checkPresence refuses objects that the operation does not have, and the absence of those that it has.
+func (r *request) checkPresence() error {
 	object, oldObject := r.Object.kind == jsontext.KindBeginObject, r.OldObject.kind == jsontext.KindBeginObject
 	creates, updates, deletes := r.Operation == admissionv1.Create, r.Operation == admissionv1.Update, r.Operation == admissionv1.Delete
 	switch {
@@ -210,14 +228,6 @@ func (r *request) checkSent() error {
 		return fmt.Errorf("request.oldObject is missing: %s needs it", r.Operation)
 	case oldObject && !updates && !deletes:
 		return fmt.Errorf("request.oldObject must not be set: %s has none", r.Operation)
-	case r.Name == "" && updates:
-		return errors.New("request.name is missing: UPDATE needs it")
-	case r.SubResource == "" && (r.Kind.Group != r.Resource.Group || r.Kind.Version != r.Resource.Version):
-		return errors.New("request.kind contradicts request.resource: without a subresource, group and version are the same")
-	case r.RequestResource != nil && r.RequestSubResource != r.SubResource:
-		return errors.New("request.requestSubResource contradicts request.subResource")
-	case r.Resource.Group == "" && r.Resource.Resource == "namespaces" && r.Name != "" && r.Namespace != "" && r.Name != r.Namespace:
-		return errors.New("request.namespace contradicts request.name: that of a Namespace is its name")
 	}
 	return nil
 }

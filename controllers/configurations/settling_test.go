@@ -49,7 +49,7 @@ func TestSettling(t *testing.T) {
 				}
 				r.settled(p)
 				if r.Gate.Settling("z") != (p.next > 0) {
-					t.Errorf("after %s: settling %t, and the next pass is in %s", took, !(p.next > 0), p.next)
+					t.Errorf("after %s: settling %t, and the next pass is in %s", took, p.next <= 0, p.next)
 				}
 				if !r.Gate.Settling("z") {
 					break

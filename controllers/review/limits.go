@@ -66,7 +66,7 @@ func (l *limits) check(raw []byte) *field.Error {
 func (l *limits) value(decoder *json.Decoder, at *field.Path) *field.Error {
 	token, err := decoder.Token()
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // what is no JSON is refused where it is decoded
 	}
 	switch token := token.(type) {
 	case string:
@@ -103,7 +103,7 @@ func (l *limits) object(decoder *json.Decoder, at *field.Path) *field.Error {
 		token, err := decoder.Token()
 		name, ok := token.(string)
 		if err != nil || !ok {
-			return nil
+			return nil //nolint:nilerr // likewise
 		}
 		next, path := l.Properties[name], at.Child(name)
 		if at == nil {

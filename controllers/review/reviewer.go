@@ -76,7 +76,7 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 	case beyond != nil && before != nil:
 		// A policy that was stored under other limits can still be labelled and
 		// deleted. The loader judges it.
-		return &admissionv1.AdmissionResponse{Allowed: true}, nil
+		return &admissionv1.AdmissionResponse{Allowed: true}, nil //nolint:nilerr // the answer is in the response
 	case beyond != nil:
 		named := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}
 		return &admissionv1.AdmissionResponse{Result: refusal(named, field.ErrorList{beyond})}, nil

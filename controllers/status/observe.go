@@ -237,9 +237,9 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
 	case f.registered && f.inForce != 0 && f.inForce != p.Generation:
 		c.Message = awaitingBundle + "; " + meanwhile(p, f)
-	case f.registered && f.lags != "" && !told(p):
+	case f.awaitsReplicas(p):
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.lags
-	case f.settling && !told(p):
+	case f.takesEffect(p):
 		c.Reason, c.Message = ReasonTakingEffect, "waiting 4 seconds at most for API servers to call by the new webhook configuration"
 	case f.registered:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, carried(p, f, refs)
@@ -250,6 +250,14 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 	}
 	return c
 }
+
+// awaitsReplicas reports whether a replica that is alive has not loaded the policy yet.
+func (f facts) awaitsReplicas(p *v1alpha1.WebhookPolicy) bool {
+	return f.registered && f.lags != "" && !told(p)
+}
+
+// takesEffect reports whether API servers may not call by the new configuration yet.
+func (f facts) takesEffect(p *v1alpha1.WebhookPolicy) bool { return f.settling && !told(p) }
 
 func noCertificate(f facts) string {
 	const waiting = "waiting for the certificate that the API server is to trust"

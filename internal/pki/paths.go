@@ -19,7 +19,9 @@ const (
 )
 
 // pathEncoding uses only characters that a segment of a webhook path may have.
-var pathEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+func pathEncoding() *base32.Encoding {
+	return base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+}
 
 // newPath returns a random path: the capability that only API servers know, as
 // the first segment of the paths that they call.
@@ -28,13 +30,13 @@ func newPath(random io.Reader) (string, error) {
 	if _, err := io.ReadFull(random, secret); err != nil {
 		return "", fmt.Errorf("reading random bytes: %w", err)
 	}
-	return pathEncoding.EncodeToString(secret), nil
+	return pathEncoding().EncodeToString(secret), nil
 }
 
 // CheckPath returns an error, which does not quote the text, if the text is not
 // a path of the form that Ostiary makes.
 func CheckPath(text string) error {
-	if _, err := pathEncoding.DecodeString(text); err != nil || len(text) != pathEncoding.EncodedLen(pathBytes) {
+	if _, err := pathEncoding().DecodeString(text); err != nil || len(text) != pathEncoding().EncodedLen(pathBytes) {
 		return reject(ReasonEncoding, errors.New("not a path"))
 	}
 	return nil

@@ -106,7 +106,7 @@ func (r *request) prepare(ctx context.Context, reads inputs) error {
 		}
 		object, err := r.decode(account, what, raw, reads)
 		if errors.As(err, &r.unreadable) {
-			return nil, nil
+			return nil, nil //nolint:nilerr // it is kept
 		}
 		return object, err
 	}

@@ -7,12 +7,11 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
 )
 
 // capabilityLength is the number of characters of a capability: the secret first
-// segment of every path that API servers call Ostiary at. Who does not know it is
-// no API server.
+// segment of every path that API servers call Ostiary at. A caller that does not
+// know it is no API server.
 const capabilityLength = 32
 
 // SplitPath divides a path into the capability, which is not verified, and the
@@ -26,9 +25,12 @@ func SplitPath(path string) (capability, rest string) {
 
 // capabilityOf is the capability in what an API server is told to call.
 func (e Endpoint) capabilityOf(config admissionregistrationv1.WebhookClientConfig) string {
-	path := strings.TrimPrefix(ptr.Deref(config.URL, ""), strings.TrimRight(e.URL, "/"))
-	if config.Service != nil {
-		path = ptr.Deref(config.Service.Path, "")
+	var path string
+	switch {
+	case config.Service != nil && config.Service.Path != nil:
+		path = *config.Service.Path
+	case config.URL != nil:
+		path = strings.TrimPrefix(*config.URL, strings.TrimRight(e.URL, "/"))
 	}
 	capability, _ := SplitPath(path)
 	return capability

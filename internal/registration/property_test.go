@@ -239,11 +239,12 @@ func allRequests() []admission.Attributes {
 				for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect} {
 					for _, ns := range testNamespaces {
 						namespace, name, objectLabels := ns.Name, "thing", map[string]string{"app": ns.Name}
-						if r.resource == "namespaces" && r.group != "" {
+						switch {
+						case r.resource == "namespaces" && r.group != "":
 							objectLabels = borrowedLabels
-						} else if r.resource == "namespaces" {
+						case r.resource == "namespaces":
 							name, objectLabels = ns.Name, ns.Labels
-						} else if !r.namespaced {
+						case !r.namespaced:
 							namespace = ""
 						}
 						out = append(out, r.attributes(version, sub, namespace, name, op, objectLabels, nil))
