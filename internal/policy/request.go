@@ -102,11 +102,11 @@ func (r *request) prepare(ctx context.Context, reads inputs) error {
 	account := jsontree.AccountOf(ctx)
 	decode := func(what string, raw runtime.RawExtension, wanted bool) (runtime.Object, error) {
 		if !wanted || r.unreadable != nil {
-			return nil, nil
+			return nil, nil //nolint:nilerr // unreadable is an answer, not a failure
 		}
 		object, err := r.decode(account, what, raw, reads)
 		if errors.As(err, &r.unreadable) {
-			return nil, nil //nolint:nilerr // it is kept
+			return nil, nil
 		}
 		return object, err
 	}
