@@ -30,6 +30,14 @@ func calm(s State, now time.Time) Observed {
 	}
 }
 
+// calmFor is calm, where all configurations have carried what is published for
+// some time.
+func calmFor(s State, now time.Time, published time.Duration) Observed {
+	o := calm(s, now)
+	o.Published.For = published
+	return o
+}
+
 func mustCA(t *testing.T, n Names, now time.Time) Pair {
 	t.Helper()
 	ca, err := newCA(n, config(), at(now), rand.Reader)
