@@ -119,7 +119,7 @@ test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with the race detect
 	@$(gotestsum) -timeout 30m $(random)
 	@$(race) -run 'Concurrently$$' ./internal/policy
 	@# The package that takes longest begins first, beside all others.
-	@$(race) -timeout 30m ./test/integration $$(go list ./... | grep -vxF "$$(go list $(random))")
+	@$(race) -timeout 60m ./test/integration $$(go list ./... | grep -vxF "$$(go list $(random))")
 
 .PHONY: conformance
 conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run

@@ -44,7 +44,7 @@ var errorPathTests = map[string][]string{
 	"Ostiary does not answer":                           {"test/integration TestManagerKilled", "test/integration TestBothPhasesFailClosed"},
 	"the namespace cannot be read":                      {"internal/policy TestMissingNamespaceDiffers"},
 	"the call group is not known to the replica":        {"test/integration TestBadReviews"},
-	"the request cannot be decoded":                     {"internal/policy TestMalformedParts", "test/integration TestBadReviews"},
+	"the request cannot be decoded":                     {"internal/policy TestUnreadableParts", "test/integration TestBadReviews"},
 }
 
 // TestEveryErrorPathHasItsTest keeps the table from naming what is not there.
