@@ -54,13 +54,13 @@ type bodyShare struct {
 // largeBody is a body of more than 32 KiB. Its goroutine alone calls grow, finish and release.
 type largeBody struct {
 	from     netip.Addr
-	stop     func()        // makes the pending read end
-	waitLeft time.Duration // time that is left for waiting
+	stop     func() // makes the pending read end
 	received atomic.Int64
 	dropped  atomic.Bool
 
 	// Written under the lock of bodyMemory.
-	began         time.Time // moved on by the time of each wait
+	waitLeft      time.Duration // time that is left for waiting
+	began         time.Time     // moved on by the time of each wait
 	held, need    int64
 	waitingSince  time.Time
 	granted       chan struct{} // closed when the wait ends
@@ -88,17 +88,19 @@ func (m *bodyMemory) grow(ctx context.Context, l *largeBody, size int64) error {
 	} else {
 		m.settle(now)
 	}
+	left := l.waitLeft
 	m.mu.Unlock()
-	return m.wait(ctx, l)
+	return m.wait(ctx, l, left)
 }
 
-func (m *bodyMemory) wait(ctx context.Context, l *largeBody) error {
+// wait waits for memory, up to left.
+func (m *bodyMemory) wait(ctx context.Context, l *largeBody, left time.Duration) error {
 	select {
 	case <-l.granted:
 		return m.granted(l)
 	default:
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.waitLeft)
+	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	tick := time.NewTicker(settleInterval)
 	defer tick.Stop()
