@@ -27,76 +27,90 @@ var (
 // openEnvelope finds the objects and copies the other members that are known. What is not known is left alone.
 func openEnvelope(body []byte) (*envelope, error) {
 	e := &envelope{text: make([]byte, 0, 2<<10)}
-	err := e.members(body, 0, len(body), "", reviewNames, func(name string, value span) error {
-		if name != "request" || value.kind != jsontext.KindBeginObject {
-			return e.add(name, body[value.start:value.end])
+	end, err := e.members(body, 0, "", reviewNames, func(name string, start int) (int, error) {
+		if name != "request" || body[start] != '{' {
+			return e.add(name, body, start)
 		}
-		if err := e.add(name, nil); err != nil {
-			return err
-		}
-		return e.members(body, value.start, value.end, "/request", requestNames, func(name string, value span) error {
+		e.name(name)
+		end, err := e.members(body, start, "/request", requestNames, func(name string, start int) (int, error) {
 			switch name {
 			case "object":
-				e.object = value
+				return e.object.find(body, start)
 			case "oldObject":
-				e.oldObject = value
+				return e.oldObject.find(body, start)
 			case "options":
-				e.options = value
-			default:
-				return e.add(name, body[value.start:value.end])
+				return e.options.find(body, start)
 			}
-			return nil
+			return e.add(name, body, start)
 		})
+		e.text = append(e.text, ',')
+		return end, err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoReview), err == nil && !blank(body[end:]):
+		return nil, explain(errNoReview, body)
+	case err != nil:
 		return nil, err
 	}
 	return e, nil
 }
 
-// members reads the object that is all of body between two positions, and writes what take adds as members of one.
-func (e *envelope) members(body []byte, start, end int, path string, names []string, take func(name string, value span) error) (err error) {
+// members reads the object that begins in body at a position, and writes what take adds as members of one.
+func (e *envelope) members(body []byte, at int, path string, names []string, take func(name string, start int) (end int, err error)) (end int, err error) {
 	e.text = append(e.text, '{')
 	var seen uint
-	ended, ok := jsontree.Members(body, start, func(name []byte, at, start, end int) bool {
+	end, ok := jsontree.Members(body, at, func(name []byte, nameAt, start int) (end int) {
 		i := slices.Index(names, string(name))
-		if i < 0 {
-			return true
+		if i < 0 || start == len(body) {
+			return jsontree.EndOfValue(body, start)
 		}
 		if seen&(1<<i) != 0 {
-			err = &jsontree.Error{Pointer: path + "/" + names[i], Offset: int64(at), Reason: "duplicate member"}
-			return false
+			err = &jsontree.Error{Pointer: path + "/" + names[i], Offset: int64(nameAt), Reason: "duplicate member"}
+			return 0
 		}
 		seen |= 1 << i
-		err = take(names[i], span{start: start, end: end, kind: jsontext.Value(body[start:end]).Kind()})
-		return err == nil
+		end, err = take(names[i], start)
+		return end
 	})
-	if err == nil && (!ok || ended > end || !blank(body[ended:end])) {
-		return explain(errNoReview, body)
+	if err == nil && !ok {
+		err = errNoReview
 	}
 	if last := len(e.text) - 1; e.text[last] == ',' {
 		e.text = e.text[:last]
 	}
-	e.text = append(e.text, '}', ',')
-	if path == "" {
-		e.text = e.text[:len(e.text)-1]
-	}
-	return err
+	e.text = append(e.text, '}')
+	return end, err
 }
 
-// add writes a member; one without a value is to be written next.
-func (e *envelope) add(name string, value []byte) error {
-	if len(e.text)+len(value) > maxEnvelope {
-		return fmt.Errorf("the review has more than %d bytes beside its objects", maxEnvelope)
+// find sets the span to the value that begins in body at a position, and returns its end.
+func (s *span) find(body []byte, start int) (end int, err error) {
+	if end = jsontree.EndOfValue(body, start); end == start || end > len(body) {
+		return 0, errNoReview
 	}
+	*s = span{start: start, end: end, kind: jsontext.Value(body[start:end]).Kind()}
+	return end, nil
+}
+
+// name writes the name of a member whose value is written next.
+func (e *envelope) name(name string) {
 	e.text = append(e.text, '"')
 	e.text = append(e.text, name...)
 	e.text = append(e.text, '"', ':')
-	if value != nil {
-		e.text = append(e.text, value...)
-		e.text = append(e.text, ',')
+}
+
+// add copies the member whose value begins in body at a position, and returns its end.
+func (e *envelope) add(name string, body []byte, start int) (end int, err error) {
+	var value span
+	if end, err = value.find(body, start); err != nil {
+		return 0, err
 	}
-	return nil
+	if len(e.text)+end-start > maxEnvelope {
+		return 0, fmt.Errorf("the review has more than %d bytes beside its objects", maxEnvelope)
+	}
+	e.name(name)
+	e.text = append(e.text, body[start:end]...)
+	e.text = append(e.text, ',')
+	return end, nil
 }
 
 func blank(text []byte) bool {

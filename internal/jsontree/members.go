@@ -2,10 +2,10 @@ package jsontree
 
 import "bytes"
 
-// Members calls visit for each member of the object that begins in raw at a position: with where its name begins, and
-// with its value's place. It returns where the object ends, and false for what is no object. It looks at quotes and
-// brackets only, so that values may be nested as deep as they like: whether they are JSON their decoder finds out.
-func Members(raw []byte, at int, visit func(name []byte, nameAt, start, end int) bool) (end int, ok bool) {
+// Members calls visit for each member of the object that begins in raw at a position: with the positions of its name and
+// of its value. Visit returns where the value ends, as EndOfValue does, or 0 to stop. Members returns where the object
+// ends, and false if raw has no object there or visit stopped.
+func Members(raw []byte, at int, visit func(name []byte, nameAt, start int) (end int)) (end int, ok bool) {
 	at = skipSpace(raw, at)
 	if !stands(raw, at, '{') {
 		return at, false
@@ -21,8 +21,8 @@ func Members(raw []byte, at int, visit func(name []byte, nameAt, start, end int)
 			return colon, false
 		}
 		start := skipSpace(raw, colon+1)
-		end := endOfValue(raw, start)
-		if end == start || end > len(raw) || !visit(raw[at+1:nameEnd-1], at, start, end) {
+		end := visit(raw[at+1:nameEnd-1], at, start)
+		if end <= start || end > len(raw) {
 			return start, false
 		}
 		at = skipSpace(raw, end)
@@ -64,9 +64,10 @@ func endOfString(raw []byte, at int) int {
 	}
 }
 
-// endOfValue returns where the value that begins at a position ends: at the same position if there is none, beyond raw
-// if it does not end.
-func endOfValue(raw []byte, at int) int {
+// EndOfValue returns where the value that begins at a position ends: at the same position if there is none, beyond raw
+// if it does not end. It looks at quotes and brackets only, so that values may be nested to any depth. Their decoder
+// checks that they are JSON.
+func EndOfValue(raw []byte, at int) int {
 	depth := 0
 	for at < len(raw) {
 		switch raw[at] {
