@@ -34,7 +34,16 @@ func hold(tb testing.TB, s *running, n int, from, beginning string, trickle time
 			}
 		}()
 	}
-	time.Sleep(200 * time.Millisecond) // most of them have arrived, as far as they will
+	waitUntilIdle(s)
+}
+
+// waitUntilIdle waits until no body has grown for longer than a body may lag: those that send little are slow then.
+func waitUntilIdle(s *running) {
+	held, deadline := int64(-1), time.Now().Add(time.Minute)
+	for now := s.handler.bodies.memory.held.Load(); held != now && time.Now().Before(deadline); now = s.handler.bodies.memory.held.Load() {
+		held = now
+		time.Sleep(2 * maxLag)
+	}
 }
 
 // header is that of a review, up to what says how long the body is.
