@@ -204,7 +204,7 @@ func (w *world) awaitGone(t *testing.T) {
 		return gone(err)
 	})
 	eventually(t, func() error {
-		r := w.try(t, "", "get", "crd,clusterrole,clusterrolebinding,role,rolebinding,deployment,validatingwebhookconfiguration,mutatingwebhookconfiguration", "-A", "-o", "name")
+		r := w.try(t, "", "get", "crd,clusterrole,clusterrolebinding,role,rolebinding,deployment,validatingadmissionpolicy,validatingadmissionpolicybinding,validatingwebhookconfiguration,mutatingwebhookconfiguration", "-A", "-o", "name")
 		if r.err != nil {
 			return r.err
 		}

@@ -173,7 +173,7 @@ func (w *world) letParamsBeRead(t *testing.T) {
 	w.do(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: `+paramsRole+`, labels: {admission.ostiary.dev/aggregate-to-params: "true"}},
 rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`, "apply", "-f", "-")
 	eventually(t, func() error {
-		return w.try(t, "", "auth", "can-i", "list", "configmaps", "-A", "--as="+account).err
+		return w.try(t, "", "auth", "can-i", "list", "configmaps", "-A", "--as="+account+"-params").err
 	})
 }
 
