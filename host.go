@@ -39,7 +39,7 @@ import (
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 // liveRead bounds the reads past a cache that a request may wait for, where
@@ -205,7 +205,7 @@ type namespaces struct {
 func (n namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := n.get(ctx, name)
 	if apierrors.IsNotFound(err) {
-		turns.Away(ctx, func() { err = n.live.Get(ctx, client.ObjectKey{Name: name}, ns) })
+		queue.Yield(ctx, func() { err = n.live.Get(ctx, client.ObjectKey{Name: name}, ns) })
 	}
 	return ns, err
 }

@@ -34,15 +34,15 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/authentication"
 	"github.com/ostiary/ostiary/controllers/backends"
-	"github.com/ostiary/ostiary/controllers/callers"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/configurations"
 	"github.com/ostiary/ostiary/controllers/leadership"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/controllers/replicas"
-	"github.com/ostiary/ostiary/controllers/review"
 	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
@@ -62,7 +62,7 @@ type replica struct {
 	endpoint registration.Endpoint
 	around   surroundings
 	compiler *policy.Compiler
-	reviewer *review.Reviewer
+	reviewer *policyvalidator.Reviewer
 	store    *policies.Store
 	loader   *policies.Loader
 	replicas *replicas.Registry
@@ -72,7 +72,7 @@ type replica struct {
 	watcher  *certificates.Watcher
 	keeper   *certificates.Keeper
 	server   *webhooks.Server
-	callers  *callers.Gate // nil: everybody may call
+	callers  *authentication.Authenticator // nil: everybody may call
 	hosted   *backends.Store
 	prober   *canary.Prober
 	register *configurations.Reconciler
@@ -316,7 +316,7 @@ func (r *replica) addCallers() error {
 		return nil
 	}
 	var err error
-	if r.callers, err = callers.New(callers.Options{
+	if r.callers, err = authentication.New(authentication.Options{
 		Client:      r.client,
 		Namespace:   r.options.Namespace,
 		CAFile:      r.options.ClientCA,
@@ -446,7 +446,7 @@ func (r *replica) addChecks() error {
 // evaluator lets the server ask the store, and the reviewer about policies.
 type evaluator struct {
 	store    *policies.Store
-	reviewer *review.Reviewer
+	reviewer *policyvalidator.Reviewer
 }
 
 // Evaluate implements webhooks.Evaluator.

@@ -9,7 +9,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 // Bounds on the Pods that are read for one request: as many as the API server's
@@ -32,7 +32,7 @@ func newPods(client corev1client.PodsGetter) pods {
 
 // PodsIn implements policy.Pods.
 func (p pods) PodsIn(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
-	turns.Away(ctx, func() {
+	queue.Yield(ctx, func() {
 		select {
 		case p.turn <- struct{}{}:
 			out, more, err = p.list(ctx, namespace)

@@ -10,17 +10,17 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/configurations"
-	"github.com/ostiary/ostiary/controllers/review"
-	"github.com/ostiary/ostiary/internal/lint"
+	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // addReview adds what reviews policies. It shares its compiler with the loader,
 // so that what has been compiled for one need not be for the other.
 func (r *replica) addReview() error {
 	r.compiler = policy.NewCompiler()
-	r.reviewer = review.New(r.compiler, r.around.resources, r.alive, r.options.Authors.Backends(), r.log.WithName("review"))
+	r.reviewer = policyvalidator.New(r.compiler, r.around.resources, r.alive, r.options.Authors.Backends(), r.log.WithName("review"))
 	return nil
 }
 
@@ -38,7 +38,7 @@ func (r *replica) alive() int {
 func (r *replica) warnings(p *v1alpha1.WebhookPolicy) []string {
 	facts := r.reviewer.Facts()
 	facts.Replicas = 0
-	return lint.Warnings(p, facts)
+	return validation.Warnings(p, facts)
 }
 
 // own is the configuration of the webhook that reviews policies.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/selftest"
-	"github.com/ostiary/ostiary/controllers/withdrawal"
+	"github.com/ostiary/ostiary/controllers/uninstall"
 	"github.com/ostiary/ostiary/internal/options"
 )
 
@@ -64,7 +64,7 @@ func selfTest(ctx context.Context, args []string) error {
 // withdraw takes back everything that is registered with API servers.
 func withdraw(ctx context.Context, args []string) error {
 	flags := newTaskFlags("withdraw")
-	o := withdrawal.Options{}
+	o := uninstall.Options{}
 	flags.StringVar(&o.Namespace, "namespace", options.DefaultNamespace, "Ostiary's own namespace")
 	flags.StringVar(&o.Deployment, "deployment", "ostiary", "Deployment of the manager, which is scaled to 0")
 	timeout := flags.Duration("timeout", 2*time.Minute, "how long to wait for the manager to end")
@@ -77,7 +77,7 @@ func withdraw(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	removed, err := withdrawal.Run(ctx, o)
+	removed, err := uninstall.Run(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 
-	"github.com/ostiary/ostiary/internal/callers"
+	"github.com/ostiary/ostiary/internal/authentication"
 )
 
 // Authenticator decides who may call.
@@ -45,7 +45,7 @@ func (g gate) check(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
-	var rejected *callers.RejectedError
+	var rejected *authentication.RejectedError
 	if !errors.As(err, &rejected) {
 		return err
 	}
@@ -53,7 +53,7 @@ func (g gate) check(w http.ResponseWriter, r *http.Request) error {
 	if g.limit.Allow() {
 		g.log.Info("Refused a caller", "address", r.RemoteAddr, "reason", rejected.Reason, "detail", rejected.Text)
 	}
-	if rejected.Reason == callers.ReasonNotLoaded { // which is not the caller's fault
+	if rejected.Reason == authentication.ReasonNotLoaded { // which is not the caller's fault
 		return &failure{code: http.StatusServiceUnavailable, message: rejected.Text, retryAfter: retryAfter(time.Second)}
 	}
 	return &failure{code: http.StatusUnauthorized, message: rejected.Text}

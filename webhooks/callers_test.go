@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/ostiary/ostiary/internal/callers"
+	"github.com/ostiary/ostiary/internal/authentication"
 )
 
 // tokenOnly accepts one token, or the certificate with which it is called.
@@ -36,22 +36,22 @@ func (a tokenOnly) Authenticate(r *http.Request) error {
 }
 
 func TestCallers(t *testing.T) {
-	rejected := &callers.RejectedError{Reason: callers.ReasonToken, Text: "the bearer token is not accepted"}
-	notLoaded := &callers.RejectedError{Reason: callers.ReasonNotLoaded, Text: "not loaded"}
+	rejected := &authentication.RejectedError{Reason: authentication.ReasonToken, Text: "the bearer token is not accepted"}
+	notLoaded := &authentication.RejectedError{Reason: authentication.ReasonNotLoaded, Text: "not loaded"}
 	cases := map[string]struct {
 		err             error
 		token, path     string
 		wantCode        int
 		wantBody        string
 		wantHeader      string // name: value
-		wantReason      callers.Reason
+		wantReason      authentication.Reason
 		wantEvaluations int
 	}{
 		"accepted":                 {rejected, "right", "/validate/group", http.StatusOK, "", "", "", 1},
-		"rejected":                 {rejected, "wrong", "/validate/group", http.StatusUnauthorized, "the bearer token is not accepted\n", `Www-Authenticate: Bearer, Basic realm="ostiary"`, callers.ReasonToken, 0},
-		"rejected in the review":   {rejected, "wrong", reviewPath, http.StatusUnauthorized, "the bearer token is not accepted\n", "", callers.ReasonToken, 0},
-		"rejected where no path":   {rejected, "wrong", "/secret", http.StatusUnauthorized, "the bearer token is not accepted\n", "", callers.ReasonToken, 0},
-		"not loaded":               {notLoaded, "wrong", "/validate/group", http.StatusServiceUnavailable, "not loaded\n", "Retry-After: 1", callers.ReasonNotLoaded, 0},
+		"rejected":                 {rejected, "wrong", "/validate/group", http.StatusUnauthorized, "the bearer token is not accepted\n", `Www-Authenticate: Bearer, Basic realm="ostiary"`, authentication.ReasonToken, 0},
+		"rejected in the review":   {rejected, "wrong", reviewPath, http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
+		"rejected where no path":   {rejected, "wrong", "/secret", http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
+		"not loaded":               {notLoaded, "wrong", "/validate/group", http.StatusServiceUnavailable, "not loaded\n", "Retry-After: 1", authentication.ReasonNotLoaded, 0},
 		"a mistake never lets one": {errors.New("secret detail"), "wrong", "/validate/group", http.StatusInternalServerError, internalMessage + "\n", "", "", 0},
 	}
 	for name, tc := range cases {
@@ -86,7 +86,7 @@ func TestCallers(t *testing.T) {
 			if evaluations != tc.wantEvaluations || response.Close != (tc.wantCode != http.StatusOK) {
 				t.Errorf("%d evaluations, closed %t; want %d, closed after a failure alone", evaluations, response.Close, tc.wantEvaluations)
 			}
-			for _, reason := range callers.Reasons() {
+			for _, reason := range authentication.Reasons() {
 				want := 0.0
 				if reason == tc.wantReason {
 					want = 1
@@ -102,7 +102,7 @@ func TestCallers(t *testing.T) {
 // TestRejectedBodyIsNotRead announces bodies and never sends them to their end: the answer, and the end of the
 // connection, do not wait for them.
 func TestRejectedBodyIsNotRead(t *testing.T) {
-	rejected := &callers.RejectedError{Reason: callers.ReasonNothing, Text: "show a token"}
+	rejected := &authentication.RejectedError{Reason: authentication.ReasonNone, Text: "show a token"}
 	for _, size := range []int{100, 200 << 10, 6 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			s := start(t, Options{Authenticator: tokenOnly{token: "right", err: rejected}}, func(s *Server) {
@@ -133,7 +133,7 @@ func TestClientCertificateIsAskedFor(t *testing.T) {
 		}
 		return post(t, client, s.url("/validate/group"), validReview()).code, asked
 	}
-	rejected := &callers.RejectedError{Reason: callers.ReasonCertificate, Text: "no"}
+	rejected := &authentication.RejectedError{Reason: authentication.ReasonCertificate, Text: "no"}
 	cases := map[string]struct {
 		authenticator Authenticator
 		wantCode      int

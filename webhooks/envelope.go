@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // envelope is what a body holds beside the objects, as a JSON text of its own, and where the objects are. They may be
@@ -59,13 +59,13 @@ func openEnvelope(body []byte) (*envelope, error) {
 func (e *envelope) members(body []byte, at int, path string, names []string, take func(name string, start int) (end int, err error)) (end int, err error) {
 	e.text = append(e.text, '{')
 	var seen uint
-	end, ok := jsontree.Members(body, at, func(name []byte, nameAt, start int) (end int) {
+	end, ok := unstructuredjson.Members(body, at, func(name []byte, nameAt, start int) (end int) {
 		i := slices.Index(names, string(name))
 		if i < 0 || start == len(body) {
-			return jsontree.EndOfValue(body, start)
+			return unstructuredjson.EndOfValue(body, start)
 		}
 		if seen&(1<<i) != 0 {
-			err = &jsontree.Error{Pointer: path + "/" + names[i], Offset: int64(nameAt), Reason: "duplicate member"}
+			err = &unstructuredjson.Error{Pointer: path + "/" + names[i], Offset: int64(nameAt), Reason: "duplicate member"}
 			return 0
 		}
 		seen |= 1 << i
@@ -84,7 +84,7 @@ func (e *envelope) members(body []byte, at int, path string, names []string, tak
 
 // find sets the span to the value that begins in body at a position, and returns its end.
 func (s *span) find(body []byte, start int) (end int, err error) {
-	if end = jsontree.EndOfValue(body, start); end == start || end > len(body) {
+	if end = unstructuredjson.EndOfValue(body, start); end == start || end > len(body) {
 		return 0, errNoReview
 	}
 	*s = span{start: start, end: end, kind: jsontext.Value(body[start:end]).Kind()}

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -66,5 +66,5 @@ func oneLine(text string) string {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(excerpt.Of(text, maxMessage), "\uFFFD"))
+	}, strings.ToValidUTF8(truncate.String(text, maxMessage), "\uFFFD"))
 }

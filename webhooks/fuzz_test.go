@@ -12,7 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // FuzzReview feeds the handler, with an evaluator that decodes the objects and allows everything. Whatever comes in,
@@ -66,7 +66,7 @@ func decodeAll(panicked *bool) Evaluator {
 			if raw == nil {
 				continue
 			}
-			_, _ = jsontree.Decode(raw) // nobody has checked that it is JSON
+			_, _ = unstructuredjson.Decode(raw) // nobody has checked that it is JSON
 		}
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil
 	})

@@ -18,8 +18,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 const (
@@ -40,7 +40,7 @@ type handler struct {
 	metrics   *metrics
 	clock     clock.PassiveClock
 	bodies    *bodyReader
-	decoded   *jsontree.Memory
+	decoded   *unstructuredjson.Memory
 	lines     lines
 	draining  *atomic.Bool
 	callers   gate
@@ -55,7 +55,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		metrics:   m,
 		clock:     o.Clock,
 		bodies:    newBodyReader(o.MaxBodyBytes, o.MaxInFlightBytes),
-		decoded:   jsontree.NewMemory(o.MaxDecodedBytes),
+		decoded:   unstructuredjson.NewMemory(o.MaxDecodedBytes),
 		lines:     newLines(o),
 		draining:  draining,
 		callers:   newGate(o, m),
@@ -115,11 +115,11 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 	}
 	defer done()
 	c.prove()
-	turn, err := h.lines.of(phase).Take(ctx, maxWait(ctx))
+	turn, err := h.lines.of(phase).Acquire(ctx, maxWait(ctx))
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
 	}
-	defer turn.Done()
+	defer turn.Release()
 	answer, err = h.review(turn.Context(ctx), phase, group, body, timeout)
 	if h.expired() { // this process may have been paused meanwhile
 		return nil, leaseExpired(timeout)
@@ -140,7 +140,7 @@ func (h *handler) review(ctx context.Context, phase Phase, group string, body []
 	if err != nil {
 		return nil, decodingFailed(err, timeout)
 	}
-	response, err := h.evaluate(jsontree.WithAccount(ctx, account), phase, group, request)
+	response, err := h.evaluate(unstructuredjson.WithAccount(ctx, account), phase, group, request)
 	if err == nil && response == nil {
 		err = errors.New("the evaluator returned no response")
 	}
@@ -165,7 +165,7 @@ func (h *handler) evaluate(ctx context.Context, phase Phase, group string, reque
 func (h *handler) evaluationFailed(err error, phase Phase, group string, request *admissionv1.AdmissionRequest, timeout time.Duration) error {
 	var retry interface{ RetryAfter() time.Duration }
 	var bad interface{ BadRequest() bool }
-	var busy *jsontree.BusyError
+	var busy *unstructuredjson.BusyError
 	switch {
 	case errors.As(err, &busy):
 		return decodingFailed(busy, timeout)

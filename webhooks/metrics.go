@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ostiary/ostiary/internal/callers"
+	"github.com/ostiary/ostiary/internal/authentication"
 )
 
 // answerCodes are the status codes that the handler answers with.
@@ -27,7 +27,7 @@ type metrics struct {
 	inFlight        prometheus.Gauge
 	panics          prometheus.Counter
 	handshakeErrors map[string]prometheus.Counter
-	rejected        map[callers.Reason]prometheus.Counter
+	rejected        map[authentication.Reason]prometheus.Counter
 	shed            map[string]prometheus.Counter
 	evicted         map[string]prometheus.Counter
 
@@ -75,7 +75,7 @@ func newMetrics() *metrics {
 		inFlight:        inFlight,
 		panics:          panics,
 		handshakeErrors: map[string]prometheus.Counter{},
-		rejected:        map[callers.Reason]prometheus.Counter{},
+		rejected:        map[authentication.Reason]prometheus.Counter{},
 		shed:            map[string]prometheus.Counter{},
 		evicted:         map[string]prometheus.Counter{},
 		collectors:      []prometheus.Collector{requests, duration, inFlight, panics, handshakes, rejected, shed, evicted},
@@ -90,7 +90,7 @@ func newMetrics() *metrics {
 	for _, reason := range handshakeReasons() {
 		m.handshakeErrors[reason] = handshakes.WithLabelValues(reason)
 	}
-	for _, reason := range callers.Reasons() {
+	for _, reason := range authentication.Reasons() {
 		m.rejected[reason] = rejected.WithLabelValues(string(reason))
 	}
 	for _, reason := range shedReasons() {
@@ -138,7 +138,7 @@ func (s *Server) gauges() []prometheus.Collector {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_evaluations_in_flight",
 			Help: "Requests that are being evaluated, without those that wait for the API server meanwhile.",
-		}, func() float64 { return float64(policies.Computing()) }),
+		}, func() float64 { return float64(policies.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_queued_requests",
 			Help: "Requests that wait for their turn to be evaluated.",

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 const (
@@ -77,7 +77,7 @@ func (s span) raw(body []byte) runtime.RawExtension {
 
 // decodeReview returns the request in body, of which its objects are parts, and the version to answer in. It takes what
 // the request holds without its objects from the account.
-func decodeReview(body []byte, account *jsontree.Account) (*admissionv1.AdmissionRequest, string, error) {
+func decodeReview(body []byte, account *unstructuredjson.Account) (*admissionv1.AdmissionRequest, string, error) {
 	e, err := openEnvelope(body)
 	if err != nil {
 		return nil, "", err
@@ -127,10 +127,10 @@ func explain(cause error, body []byte) error {
 	case len(bytes.TrimSpace(body)) == 0:
 		return errors.New("invalid JSON: the body is empty")
 	case errors.As(err, &mismatch):
-		reason := "unexpected " + jsontree.KindName(mismatch.JSONKind)
-		return &jsontree.Error{Pointer: string(mismatch.JSONPointer), Offset: mismatch.ByteOffset, Reason: reason}
+		reason := "unexpected " + unstructuredjson.KindName(mismatch.JSONKind)
+		return &unstructuredjson.Error{Pointer: string(mismatch.JSONPointer), Offset: mismatch.ByteOffset, Reason: reason}
 	}
-	return jsontree.Locate(err)
+	return unstructuredjson.Locate(err)
 }
 
 func (r *review) check() error {
@@ -190,7 +190,7 @@ func (r *request) checkObjects() error {
 		switch field.kind {
 		case jsontext.KindBeginObject, jsontext.KindNull, jsontext.KindInvalid: // invalid: not in the body
 		default:
-			return fmt.Errorf("request.%s must be a JSON object; found: %s", field.name, jsontree.KindName(field.kind))
+			return fmt.Errorf("request.%s must be a JSON object; found: %s", field.name, unstructuredjson.KindName(field.kind))
 		}
 	}
 	return nil

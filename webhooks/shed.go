@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 const (
@@ -21,18 +21,18 @@ const (
 
 // lines are who computes, and who waits for that.
 type lines struct {
-	policies, review, canary *turns.Line
+	policies, review, canary *queue.Limiter
 }
 
 func newLines(o Options) lines {
 	return lines{
-		policies: turns.New(o.MaxEvaluations, o.MaxInFlight),
-		review:   turns.New(reviewTurns, reviewTurns),
-		canary:   turns.New(canaryTurns, canaryTurns+canaryWaiting),
+		policies: queue.New(o.MaxEvaluations, o.MaxInFlight),
+		review:   queue.New(reviewTurns, reviewTurns),
+		canary:   queue.New(canaryTurns, canaryTurns+canaryWaiting),
 	}
 }
 
-func (l lines) of(phase Phase) *turns.Line {
+func (l lines) of(phase Phase) *queue.Limiter {
 	switch phase {
 	case Review:
 		return l.review
@@ -61,7 +61,7 @@ const (
 
 func shedReasons() []string {
 	reasons := []string{shedMemory, shedConnections, shedLease}
-	for _, reason := range turns.Reasons() {
+	for _, reason := range queue.Reasons() {
 		reasons = append(reasons, string(reason))
 	}
 	return reasons
@@ -79,7 +79,7 @@ func shed(reason, message string, timeout time.Duration) *failure {
 
 // decodingFailed is the failure for a review that could not be decoded.
 func decodingFailed(err error, timeout time.Duration) *failure {
-	var busy *jsontree.BusyError
+	var busy *unstructuredjson.BusyError
 	if errors.As(err, &busy) {
 		return shed(shedMemory, busy.Error(), timeout)
 	}
@@ -88,7 +88,7 @@ func decodingFailed(err error, timeout time.Duration) *failure {
 
 // waitFailed is the failure for a request that could not be read, or did not get a turn.
 func (h *handler) waitFailed(err error, timeout time.Duration) error {
-	var busy *turns.BusyError
+	var busy *queue.BusyError
 	switch {
 	case errors.Is(err, errMemory):
 		return shed(shedMemory, err.Error(), timeout)

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 // holding is an evaluator that keeps requests for the group "held" for a time, and counts who is in it.
@@ -24,7 +24,7 @@ func holding(d time.Duration) Evaluator {
 			time.Sleep(d)
 		}
 		if group == "away" {
-			turns.Away(ctx, func() { time.Sleep(d) })
+			queue.Yield(ctx, func() { time.Sleep(d) })
 		}
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil
 	})

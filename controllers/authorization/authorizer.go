@@ -16,7 +16,7 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 const (
@@ -59,7 +59,7 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attrib
 	start := time.Now()
 	var status authorizationv1.SubjectAccessReviewStatus
 	var err error
-	turns.Away(ctx, func() { status, err = a.ask(ctx, attributes) })
+	queue.Yield(ctx, func() { status, err = a.ask(ctx, attributes) })
 	if err != nil {
 		a.duration.WithLabelValues("error").Observe(time.Since(start).Seconds())
 		return authorizer.DecisionNoOpinion, "", &policy.UnansweredError{Err: err}

@@ -117,7 +117,7 @@ func (s *Store) probe(ctx context.Context, p probe) {
 	news := ctx.Err() == nil && b != nil && b.reach.epoch == p.epoch && b.reach.ended(reason, s.options.Clock.Now())
 	s.mu.Unlock()
 	if news {
-		s.listeners.Tell()
+		s.listeners.Notify()
 	}
 }
 

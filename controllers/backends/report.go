@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/lint"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // Report is what is known of a policy's backend.
@@ -25,7 +25,7 @@ func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.backends[p.UID]
-	if b == nil && len(lint.CheckBackend(p.Spec.Backend, s.options.Rule)) > 0 {
+	if b == nil && len(validation.CheckBackend(p.Spec.Backend, s.options.Rule)) > 0 {
 		return Report{}
 	}
 	if b == nil {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/pki"
 )
@@ -52,7 +52,7 @@ type Options struct {
 // Store knows the backends of all policies.
 type Store struct {
 	options   Options
-	listeners single.Listeners
+	listeners events.Broadcaster
 	probes    *prober
 	wake      chan struct{} // something may have changed
 	changed   chan struct{} // the same, for those who issue
@@ -283,7 +283,7 @@ func (s *Store) begin(lead context.Context, running *sync.WaitGroup) {
 	defer s.mu.Unlock()
 	s.lead, s.running = lead, running
 	s.follow()
-	defer s.listeners.Tell() // so that what is registered is adopted
+	defer s.listeners.Notify() // so that what is registered is adopted
 	if lead != nil {
 		return
 	}
@@ -301,7 +301,7 @@ func (s *Store) look(ctx context.Context, running *sync.WaitGroup) {
 	due := s.due()
 	s.mu.Unlock()
 	if changed {
-		s.listeners.Tell()
+		s.listeners.Notify()
 	}
 	for _, p := range due {
 		running.Go(func() { s.probe(ctx, p) })

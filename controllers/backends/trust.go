@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/excerpt"
 	"github.com/ostiary/ostiary/internal/pki"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // Reasons of the condition CAReady, which are those of events too.
@@ -114,7 +114,7 @@ func refusal(err error, o object, account, what, verbs string) trust {
 		return trust{reason: ReasonCARefused, message: fmt.Sprintf("%s: %v", o, err)}
 	}
 	if !apierrors.IsForbidden(err) {
-		return trust{reason: ReasonCAFailed, message: fmt.Sprintf("%s: %s", o, excerpt.Of(err.Error(), maxProblem))}
+		return trust{reason: ReasonCAFailed, message: fmt.Sprintf("%s: %s", o, truncate.String(err.Error(), maxProblem))}
 	}
 	return trust{reason: ReasonCAForbidden, message: fmt.Sprintf(
 		`Ostiary may not %s %s: grant its account %s, by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [%s], resourceNames: [%s], verbs: [%s]}`,

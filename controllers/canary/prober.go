@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
+	clientevents "k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/ostiary/ostiary/controllers/single"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -59,7 +59,7 @@ type Options struct {
 	Capability func() string
 	// BundleChanged receives after each change of the bundle.
 	BundleChanged <-chan struct{}
-	Events        events.EventRecorder
+	Events        clientevents.EventRecorder
 	Log           logr.Logger
 	Registerer    prometheus.Registerer
 }
@@ -68,7 +68,7 @@ type Options struct {
 type Prober struct {
 	options   Options
 	gauge     *prometheus.GaugeVec
-	listeners single.Listeners
+	listeners events.Broadcaster
 
 	mu     sync.Mutex
 	phases map[registration.Phase]*finding
@@ -166,7 +166,7 @@ func (p *Prober) Run(ctx context.Context) error {
 func (p *Prober) watchConfigurations(ctx context.Context) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
 	for _, phase := range phases() {
-		source := single.Events(p.options.Cache, registration.NewConfiguration(phase), func(_ single.Queue, obj client.Object) {
+		source := events.InformerSource(p.options.Cache, registration.NewConfiguration(phase), func(_ events.Queue, obj client.Object) {
 			if obj.GetName() != phase.CanaryConfiguration() {
 				return
 			}
@@ -356,7 +356,7 @@ func (p *Prober) find(phase registration.Phase, v Verdict, bundle []byte) time.D
 	after := *f
 	p.mu.Unlock()
 	if !after.verdict.same(before.verdict) || !bytes.Equal(after.bundle, before.bundle) {
-		p.listeners.Tell()
+		p.listeners.Notify()
 	}
 	if !after.verdict.same(before.verdict) {
 		p.tell(phase, before.verdict, after.verdict)
@@ -377,5 +377,5 @@ func (p *Prober) tell(phase registration.Phase, before, v Verdict) {
 	}
 	config := registration.NewConfiguration(phase)
 	config.SetName(phase.CanaryConfiguration())
-	p.options.Events.Eventf(config, nil, kind, v.Reason, "Prove", "%s", excerpt.Of(v.Message, excerpt.EventMessage))
+	p.options.Events.Eventf(config, nil, kind, v.Reason, "Prove", "%s", truncate.String(v.Message, truncate.EventMessage))
 }

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
 	"github.com/ostiary/ostiary/internal/pki"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -234,5 +234,5 @@ func ownedBy(o metav1.Object, uid types.UID) bool {
 
 // short puts what somebody else wrote on one line of a bounded length.
 func short(text string) string {
-	return excerpt.Of(strings.Join(strings.Fields(text), " "), maxForeignText)
+	return truncate.String(strings.Join(strings.Fields(text), " "), maxForeignText)
 }

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
@@ -132,7 +132,7 @@ func readOffer(s *corev1.Secret) pki.Offer {
 type sourceState struct {
 	said      string
 	blocked   atomic.Pointer[string]
-	listeners single.Listeners
+	listeners events.Broadcaster
 }
 
 // judge tells what is amiss with the leaf that somebody else issues, once, and
@@ -214,7 +214,7 @@ func (k *Keeper) Subscribe(ctx context.Context) <-chan struct{} {
 func (s *sourceState) block(text string) {
 	old := s.blocked.Swap(&text)
 	if old == nil && text != "" || old != nil && *old != text {
-		s.listeners.Tell()
+		s.listeners.Notify()
 	}
 }
 

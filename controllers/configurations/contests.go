@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -39,7 +39,7 @@ const (
 // always put right again, but ever later where it does not last.
 type Contests struct {
 	gauge     *prometheus.GaugeVec
-	listeners single.Listeners
+	listeners events.Broadcaster
 	// shorten makes waits unequal. Who changes something each second, whatever
 	// happens to it, would else come just after a repair every time.
 	shorten func(time.Duration) time.Duration
@@ -170,7 +170,7 @@ func (c *Contests) name(k key, rival string) bool {
 	}
 	found.rival = rival
 	c.gauge.WithLabelValues(k.name).Set(1)
-	c.listeners.Tell()
+	c.listeners.Notify()
 	return true
 }
 
@@ -189,7 +189,7 @@ func (c *Contests) settle(now time.Time) time.Duration {
 		delete(c.byKey, k)
 		if found.rival != "" {
 			c.gauge.DeleteLabelValues(k.name)
-			c.listeners.Tell()
+			c.listeners.Notify()
 		}
 	}
 	return next

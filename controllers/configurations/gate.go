@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/replicas"
-	"github.com/ostiary/ostiary/controllers/single"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -29,7 +29,7 @@ type Gate struct {
 	// does not wait for itself.
 	Self string
 
-	listeners single.Listeners
+	listeners events.Broadcaster
 	mu        sync.Mutex
 	waiting   map[string]string // by policy: what it waits for
 	settling  map[string]bool   // by policy: API servers may still call as before
@@ -52,7 +52,7 @@ func (g *Gate) settle(policies map[string]bool) {
 	g.settling = policies
 	g.mu.Unlock()
 	if changed {
-		g.listeners.Tell()
+		g.listeners.Notify()
 	}
 }
 
@@ -162,7 +162,7 @@ func (g *Gate) close(o *opening) time.Duration {
 	g.waiting = o.waiting
 	g.mu.Unlock()
 	if changed {
-		g.listeners.Tell()
+		g.listeners.Notify()
 	}
 	if len(o.waiting) > 0 {
 		return recheck

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -52,8 +52,8 @@ func (r *Reconciler) leave(ctx context.Context) error {
 }
 
 // ownNamespace enqueues events of Ostiary's own namespace while it is deleted.
-func (r *Reconciler) ownNamespace(q single.Queue, object client.Object) {
+func (r *Reconciler) ownNamespace(q events.Queue, object client.Object) {
 	if object.GetName() == r.Namespace && object.GetDeletionTimestamp() != nil {
-		single.Enqueue(q)
+		events.EnqueueSingleton(q)
 	}
 }

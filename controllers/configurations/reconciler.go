@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
-	"github.com/ostiary/ostiary/controllers/single"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -112,26 +112,26 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	c, err := controller.NewUnmanaged("configurations", controller.Options{
 		Reconciler:         &term,
 		Logger:             log,
-		LogConstructor:     single.Log(log),
+		LogConstructor:     events.Log(log),
 		SkipNameValidation: ptr.To(true), // the name is taken again in each term
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the configuration controller: %w", err)
 	}
-	enqueue := func(q single.Queue, _ client.Object) { single.Enqueue(q) }
+	enqueue := func(q events.Queue, _ client.Object) { events.EnqueueSingleton(q) }
 	sources := []source.Source{
-		single.Signals(r.Store.Subscribe, single.Enqueue),
-		single.Events(cache, registration.NewConfiguration(registration.PhaseMutate), enqueue),
-		single.Events(cache, registration.NewConfiguration(registration.PhaseValidate), enqueue),
+		events.ChannelSource(r.Store.Subscribe, events.EnqueueSingleton),
+		events.InformerSource(cache, registration.NewConfiguration(registration.PhaseMutate), enqueue),
+		events.InformerSource(cache, registration.NewConfiguration(registration.PhaseValidate), enqueue),
 	}
 	if r.Namespace != "" {
-		sources = append(sources, single.Events(cache, &corev1.Namespace{}, r.ownNamespace))
+		sources = append(sources, events.InformerSource(cache, &corev1.Namespace{}, r.ownNamespace))
 	}
 	if r.Gate != nil {
-		sources = append(sources, single.Signals(r.Gate.Subscribe, single.Enqueue))
+		sources = append(sources, events.ChannelSource(r.Gate.Subscribe, events.EnqueueSingleton))
 	}
 	if r.Proof != nil {
-		sources = append(sources, single.Signals(r.Proof.Subscribe, single.Enqueue))
+		sources = append(sources, events.ChannelSource(r.Proof.Subscribe, events.EnqueueSingleton))
 	}
 	for _, s := range sources {
 		if err := c.Watch(s); err != nil {

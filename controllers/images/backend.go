@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -148,7 +148,7 @@ func statusOf(answer []byte) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	version := imagepolicyv1alpha1.SchemeGroupVersion.String()
 	if review.Kind != "" && review.Kind != "ImageReview" || review.APIVersion != "" && review.APIVersion != version {
 		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("the answer of the image policy backend is of kind %q in version %q instead of ImageReview in %s",
-			excerpt.Of(review.Kind, maxComplaint), excerpt.Of(review.APIVersion, maxComplaint), version)
+			truncate.String(review.Kind, maxComplaint), truncate.String(review.APIVersion, maxComplaint), version)
 	}
 	return review.Status, nil
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ostiary/ostiary/controllers/certificates"
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -25,7 +25,7 @@ type Store struct {
 	client    kubernetes.Interface
 	namespace string
 	log       logr.Logger
-	listeners single.Listeners
+	listeners events.Broadcaster
 	end       context.Context
 	stop      context.CancelFunc
 
@@ -112,7 +112,7 @@ func (s *Store) watch(name string) *watch {
 			case <-ctx.Done():
 				return
 			case <-wake:
-				s.listeners.Tell()
+				s.listeners.Notify()
 			}
 		}
 	})

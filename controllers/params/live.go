@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 // live is the client with which the API server's code reads a param that is
@@ -56,7 +56,7 @@ func (l live) get(from dynamic.ResourceInterface, name string, o metav1.GetOptio
 	defer cancel()
 	var u *unstructured.Unstructured
 	var err error
-	turns.Away(l.ctx, func() { u, err = from.Get(ctx, name, o, sub...) })
+	queue.Yield(l.ctx, func() { u, err = from.Get(ctx, name, o, sub...) })
 	switch {
 	case err == nil:
 		u.SetManagedFields(nil)

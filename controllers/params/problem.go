@@ -9,7 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // AggregationLabel is the label, with the value "true", of ClusterRoles whose
@@ -99,6 +99,6 @@ func (w *watch) explain(s step, err error) string {
 		return fmt.Sprintf(`Ostiary may not read %s: create a ClusterRole with the label %s: "true" and the rule {apiGroups: [%q], resources: [%q], verbs: [get, list, watch]}`,
 			describe(w.gvk), AggregationLabel, w.gvk.Group, w.resource)
 	default:
-		return fmt.Sprintf("%s %s: %s", s, describe(w.gvk), excerpt.Of(err.Error(), maxProblem))
+		return fmt.Sprintf("%s %s: %s", s, describe(w.gvk), truncate.String(err.Error(), maxProblem))
 	}
 }

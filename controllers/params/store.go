@@ -28,7 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 )
 
 const (
@@ -61,7 +61,7 @@ type Options struct {
 // policy.Params and manager.Runnable.
 type Store struct {
 	options   Options
-	listeners single.Listeners
+	listeners events.Broadcaster
 	end       context.Context
 	stop      context.CancelFunc
 	running   sync.WaitGroup
@@ -135,7 +135,7 @@ func (s *Store) Want(kinds []admissionregistrationv1.ParamKind) {
 
 func (s *Store) watch(gvk schema.GroupVersionKind) *watch {
 	ctx, stop := context.WithCancel(s.end)
-	w := newWatch(gvk, s.options, s.listeners.Tell, stop)
+	w := newWatch(gvk, s.options, s.listeners.Notify, stop)
 	if s.end.Err() == nil { // the end waits for those that run
 		s.running.Go(func() { w.run(ctx) })
 	}

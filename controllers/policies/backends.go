@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // Backends know the CA bundles of the webhooks that somebody else hosts.
@@ -39,7 +39,7 @@ func (l *Loader) wantBackends(policies []v1alpha1.WebhookPolicy) {
 	var wanted []*v1alpha1.WebhookPolicy
 	for i := range policies {
 		// Of a backend that is refused nothing is read, and nobody connects to it.
-		if b := policies[i].Spec.Backend; b != nil && len(lint.CheckBackend(b, l.BackendRule)) == 0 {
+		if b := policies[i].Spec.Backend; b != nil && len(validation.CheckBackend(b, l.BackendRule)) == 0 {
 			own := policies[i] // so that the list is not kept
 			wanted = append(wanted, &own)
 		}

@@ -18,12 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/egress"
-	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // settle is how long the loader waits after a change for more of them, so that
@@ -68,7 +68,7 @@ type Loader struct {
 func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 	c, err := controller.New("policies", mgr, controller.Options{
 		Reconciler:         l,
-		LogConstructor:     single.Log(mgr.GetLogger().WithName("policies")),
+		LogConstructor:     events.Log(mgr.GetLogger().WithName("policies")),
 		NeedLeaderElection: ptr.To(false),
 	})
 	if err != nil {
@@ -78,12 +78,12 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 		l.Existing = func(ctx context.Context) (map[string]types.UID, error) { return existing(ctx, mgr.GetAPIReader()) }
 	}
 	for _, s := range []source.Source{
-		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, single.Handler{After: settle}, relevant()),
-		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), single.Handler{After: settle}),
-		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), single.Handler{After: settle}),
-		single.Signals(func(context.Context) <-chan struct{} { return l.BundleChanged }, single.Enqueue),
-		single.Signals(l.refused, single.Enqueue),
-		single.Signals(l.backendsChanged, single.Enqueue),
+		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, events.SingletonHandler{After: settle}, relevant()),
+		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), events.SingletonHandler{After: settle}),
+		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), events.SingletonHandler{After: settle}),
+		events.ChannelSource(func(context.Context) <-chan struct{} { return l.BundleChanged }, events.EnqueueSingleton),
+		events.ChannelSource(l.refused, events.EnqueueSingleton),
+		events.ChannelSource(l.backendsChanged, events.EnqueueSingleton),
 	} {
 		if err := c.Watch(s); err != nil {
 			return fmt.Errorf("watching for the policy loader: %w", err)
@@ -261,7 +261,7 @@ func (l *Loader) before(p *v1alpha1.WebhookPolicy) *Entry {
 
 func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	log = log.WithValues("policy", p.Name, "generation", p.Generation)
-	verdict := lint.Judge(l.Compiler, p, l.BackendRule)
+	verdict := validation.Validate(l.Compiler, p, l.BackendRule)
 	if verdict.Compiles {
 		log.V(1).Info("compiled policy")
 	} else {

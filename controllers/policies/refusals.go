@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -24,7 +24,7 @@ const ReasonRefused = "Refused"
 // writes the configurations finds them; the loader leaves them out, or goes
 // back to the generation before. The zero value holds none.
 type Refusals struct {
-	listeners single.Listeners
+	listeners events.Broadcaster
 
 	mu      sync.Mutex
 	texts   map[version]string
@@ -49,7 +49,7 @@ func (r *Refusals) Add(e *Entry, text string) {
 	}
 	r.texts[versionOf(e.stand().Policy)] = text
 	r.mu.Unlock()
-	r.listeners.Tell()
+	r.listeners.Notify()
 }
 
 // AddCondition remembers what the API server said of a condition that it does not
@@ -67,7 +67,7 @@ func (r *Refusals) AddCondition(condition, text string) (n int, added bool) {
 	n = len(r.refused)
 	r.mu.Unlock()
 	if added {
-		r.listeners.Tell()
+		r.listeners.Notify()
 	}
 	return n, added
 }

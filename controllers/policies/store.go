@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -99,7 +99,7 @@ type Store struct {
 
 	state     atomic.Pointer[State]
 	waiting   atomic.Int64 // requests, for what is not loaded
-	listeners single.Listeners
+	listeners events.Broadcaster
 }
 
 // Registered reports whether the configurations in the API server carry the
@@ -131,7 +131,7 @@ func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listen
 // publish makes a state the current one.
 func (s *Store) publish(state *State) {
 	s.state.Store(state)
-	s.listeners.Tell()
+	s.listeners.Notify()
 }
 
 // Evaluate answers a request with the policies of a call group.

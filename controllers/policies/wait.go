@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 const (
@@ -38,7 +38,7 @@ func (s *Store) group(ctx context.Context, key policy.GroupKey) (*policy.Group, 
 			return g, nil
 		}
 		var late bool
-		turns.Away(ctx, func() {
+		queue.Yield(ctx, func() {
 			select {
 			case <-changed:
 			case <-waiting.Done():

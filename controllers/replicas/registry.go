@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 )
 
 const (
@@ -44,7 +44,7 @@ type Registry struct {
 	client    kubernetes.Interface
 	namespace string
 	log       logr.Logger
-	listeners single.Listeners
+	listeners events.Broadcaster
 	now       func() time.Time // with its monotonic part
 
 	mu     sync.Mutex
@@ -122,7 +122,7 @@ func (g *Registry) observe(obj any) {
 	g.seen[lease.Name] = now
 	g.mu.Unlock()
 	if !known || before.replica != now.replica || before.expired(now.at) > 0 {
-		g.listeners.Tell()
+		g.listeners.Notify()
 	}
 }
 
@@ -134,7 +134,7 @@ func (g *Registry) forget(obj any) {
 		g.mu.Lock()
 		delete(g.seen, lease.Name)
 		g.mu.Unlock()
-		g.listeners.Tell()
+		g.listeners.Notify()
 	}
 }
 

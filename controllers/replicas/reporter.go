@@ -15,7 +15,7 @@ import (
 	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -146,7 +146,7 @@ func (r *Reporter) Start(ctx context.Context) error {
 
 // changes gives a channel that receives when anything has changed.
 func (r *Reporter) changes(ctx context.Context) <-chan struct{} {
-	var all single.Listeners
+	var all events.Broadcaster
 	out := all.Subscribe(ctx)
 	for _, subscribe := range r.options.Changes {
 		in := subscribe(ctx)
@@ -156,7 +156,7 @@ func (r *Reporter) changes(ctx context.Context) <-chan struct{} {
 				case <-ctx.Done():
 					return
 				case <-in:
-					all.Tell()
+					all.Notify()
 				}
 			}
 		}()

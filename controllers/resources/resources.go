@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 )
 
 const (
@@ -39,7 +39,7 @@ type Discovery interface {
 type Resources struct {
 	discovery Discovery
 	log       logr.Logger
-	listeners single.Listeners
+	listeners events.Broadcaster
 	current   atomic.Pointer[snapshot] // nil until they have been read once
 	needed    atomic.Bool
 	wake      chan struct{}
@@ -215,7 +215,7 @@ func (r *Resources) read(ctx context.Context) error {
 	}
 	if before == nil || !reflect.DeepEqual(before.lists, lists) {
 		r.current.Store(newSnapshot(lists))
-		r.listeners.Tell()
+		r.listeners.Notify()
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/resources"
-	"github.com/ostiary/ostiary/controllers/single"
 )
 
 const (
@@ -96,7 +96,7 @@ type Converters struct {
 	manager   patch.TypeConverterManager
 	resources Resources
 	log       logr.Logger
-	listeners single.Listeners
+	listeners events.Broadcaster
 	wake      chan struct{}
 	lasting   int // how many policies lacked something for long, at the last read
 
@@ -150,7 +150,7 @@ func (c *Converters) Start(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-changed:
-			c.listeners.Tell()
+			c.listeners.Notify()
 		case <-c.wake:
 			pause = soon
 		}
@@ -288,7 +288,7 @@ func (c *Converters) read() (complete bool) {
 	}
 	if changed || lasting != c.lasting {
 		c.lasting = lasting
-		c.listeners.Tell()
+		c.listeners.Notify()
 	}
 	return complete
 }

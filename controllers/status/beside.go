@@ -13,7 +13,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/canary"
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -234,7 +234,7 @@ func kindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 // changes gives a channel that receives when anything changes that a status is
 // made of.
 func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
-	var all single.Listeners
+	var all events.Broadcaster
 	out := all.Subscribe(ctx)
 	follow := func(in <-chan struct{}) {
 		for {
@@ -242,7 +242,7 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 			case <-ctx.Done():
 				return
 			case <-in:
-				all.Tell()
+				all.Notify()
 			}
 		}
 	}

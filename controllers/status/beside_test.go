@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
-	"github.com/ostiary/ostiary/controllers/single"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // world is what is known beside a policy, as a test says.
 type world struct {
-	listeners single.Listeners
+	listeners events.Broadcaster
 	synced    bool
 	problem   string
 	missing   string
@@ -119,7 +119,7 @@ func TestChangesBesideAreHeard(t *testing.T) {
 	r := &Reconciler{Store: &policies.Store{}, Params: params, Schemas: schemas, Types: found}
 	heard := r.changes(t.Context())
 	for _, w := range []*world{params, schemas, found} {
-		w.listeners.Tell()
+		w.listeners.Notify()
 		NewWithT(t).Eventually(heard).WithTimeout(time.Minute).Should(Receive())
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/backends"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
-	"github.com/ostiary/ostiary/controllers/single"
 )
 
 // news remembers what was known of every policy, so that a change of one among
@@ -49,10 +49,10 @@ func (n *news) of(state *policies.State, beside func(*v1alpha1.WebhookPolicy) be
 
 // enqueueNews enqueues the policies of which something new is known, the first
 // time all of them.
-func (r *Reconciler) enqueueNews() func(single.Queue) {
+func (r *Reconciler) enqueueNews() func(events.Queue) {
 	var n news
 	look := func(p *v1alpha1.WebhookPolicy) beside { return r.beside(context.Background(), p) } // what is asked is in memory
-	return func(q single.Queue) {
+	return func(q events.Queue) {
 		state := r.Store.State()
 		if state == nil {
 			return

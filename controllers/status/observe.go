@@ -11,7 +11,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/policies"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // Reasons of conditions, which are those of events too.
@@ -198,7 +198,7 @@ func contestedCondition(f facts) metav1.Condition {
 
 // refused says what the API server said, and what is in force instead.
 func refused(p *v1alpha1.WebhookPolicy, f facts) string {
-	message := "the API server refuses to register it: " + excerpt.Of(f.refusal, maxMessage/2)
+	message := "the API server refuses to register it: " + truncate.String(f.refusal, maxMessage/2)
 	if f.inForce != 0 && f.inForce != p.Generation {
 		message += fmt.Sprintf("; generation %d, which it carried before, stays in force", f.inForce)
 	}
@@ -281,7 +281,7 @@ func meanwhile(p *v1alpha1.WebhookPolicy, f facts) string {
 func carried(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) string {
 	out := "carried by " + names(refs)
 	if f.unpushed != "" {
-		out += "; the API server does not take its conditions, which Ostiary evaluates alone: " + excerpt.Of(f.unpushed, maxMessage/2)
+		out += "; the API server does not take its conditions, which Ostiary evaluates alone: " + truncate.String(f.unpushed, maxMessage/2)
 	}
 	if !f.accepted {
 		out += "; its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " until it is mended"
@@ -338,7 +338,7 @@ func set(list *[]metav1.Condition, c metav1.Condition, generation int64, now met
 		return
 	}
 	c.ObservedGeneration = generation
-	c.Message = excerpt.Of(c.Message, maxMessage)
+	c.Message = truncate.String(c.Message, maxMessage)
 	c.LastTransitionTime = now // kept from before where the status stays
 	meta.SetStatusCondition(list, c)
 }
@@ -356,4 +356,4 @@ func find(s v1alpha1.WebhookPolicyStatus, kind string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
 }
 
-func short(s string) string { return excerpt.Of(s, excerpt.EventMessage) }
+func short(s string) string { return truncate.String(s, truncate.EventMessage) }

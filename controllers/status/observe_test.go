@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 var (
@@ -281,7 +281,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	if got := len(list[0].Message); got > 32<<10 {
 		t.Errorf("a message of %d bytes, which the API server refuses", got)
 	}
-	if got := short(strings.Repeat("é", excerpt.EventMessage)); len(got) > 1<<10 || !strings.HasSuffix(got, "é...") {
+	if got := short(strings.Repeat("é", truncate.EventMessage)); len(got) > 1<<10 || !strings.HasSuffix(got, "é...") {
 		t.Errorf("an event of %d bytes that ends with %q", len(got), got[len(got)-8:])
 	}
 }

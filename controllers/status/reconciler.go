@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/tools/events"
+	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,8 +31,8 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/canary"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
-	"github.com/ostiary/ostiary/controllers/single"
 )
 
 const (
@@ -50,7 +50,7 @@ const (
 type Reconciler struct {
 	Client client.Client
 	Store  *policies.Store
-	Events events.EventRecorder
+	Events clientevents.EventRecorder
 	Clock  clock.PassiveClock
 	// Params, Images, Schemas and Types know what policies need besides being registered.
 	// Nil is allowed: then nothing is lacking.
@@ -94,8 +94,8 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 		return nil, fmt.Errorf("making the status controller: %w", err)
 	}
 	for _, s := range []source.Source{
-		single.Events(cache, &v1alpha1.WebhookPolicy{}, func(q single.Queue, obj client.Object) { q.Add(request(obj.GetName())) }),
-		single.Signals(r.changes, r.enqueueNews()),
+		events.InformerSource(cache, &v1alpha1.WebhookPolicy{}, func(q events.Queue, obj client.Object) { q.Add(request(obj.GetName())) }),
+		events.ChannelSource(r.changes, r.enqueueNews()),
 	} {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the status controller: %w", err)

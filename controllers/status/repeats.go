@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
+	clientevents "k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/single"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -46,12 +46,12 @@ const (
 // reports leave alone, and in an event by the replica that was first.
 type Repeats struct {
 	Client client.Client
-	Events events.EventRecorder
+	Events clientevents.EventRecorder
 	Clock  clock.PassiveClock
 	// Replica is this replica's name.
 	Replica string
 
-	listeners single.Listeners
+	listeners events.Broadcaster
 	checking  atomic.Bool
 
 	mu    sync.Mutex
@@ -79,7 +79,7 @@ func (r *Repeats) SetupWithManager(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("making the controller of repeats: %w", err)
 	}
-	if err := c.Watch(single.Signals(r.listeners.Subscribe, r.enqueueAll)); err != nil {
+	if err := c.Watch(events.ChannelSource(r.listeners.Subscribe, r.enqueueAll)); err != nil {
 		return fmt.Errorf("watching for the controller of repeats: %w", err)
 	}
 	return nil
@@ -123,10 +123,10 @@ func (r *Repeats) add(f finding) {
 	}
 	r.found[f.key()] = f
 	r.mu.Unlock()
-	r.listeners.Tell()
+	r.listeners.Notify()
 }
 
-func (r *Repeats) enqueueAll(q single.Queue) {
+func (r *Repeats) enqueueAll(q events.Queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key := range r.found {

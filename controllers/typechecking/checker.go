@@ -18,8 +18,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/single"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 type Checker struct {
 	types     validating.TypeChecker
 	log       logr.Logger
-	listeners single.Listeners
+	listeners events.Broadcaster
 	wake      chan struct{}
 
 	mu       sync.Mutex
@@ -95,7 +95,7 @@ func (c *Checker) result(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Typ
 func (c *Checker) Run(ctx context.Context) error {
 	for {
 		if c.checkAll(ctx) {
-			c.listeners.Tell()
+			c.listeners.Notify()
 		}
 		select {
 		case <-ctx.Done():
@@ -116,7 +116,7 @@ func (c *Checker) checkAll(ctx context.Context) bool {
 		}
 		if n%shareFor == 0 {
 			schemas = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
-			c.listeners.Tell()
+			c.listeners.Notify()
 		}
 		found := c.check(p, schemas)
 		c.mu.Lock()
@@ -163,7 +163,7 @@ func (c *Checker) check(p *v1alpha1.WebhookPolicy, schemas resolver.SchemaResolv
 		if i == maxWarnings {
 			break
 		}
-		w.Warning = excerpt.Of(w.Warning, maxWarning)
+		w.Warning = truncate.String(w.Warning, maxWarning)
 		found.ExpressionWarnings = append(found.ExpressionWarnings, w)
 	}
 	return found

@@ -10,9 +10,9 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/egress"
-	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // TestSamples: the page of every plugin shows a policy with it, which is
@@ -36,7 +36,7 @@ func TestSamples(t *testing.T) {
 			continue
 		}
 		shown[p.Spec.Plugin.Name] = true
-		if verdict := lint.Judge(policy.NewCompiler(), &p, egress.Rule{}); len(verdict.Errors) > 0 {
+		if verdict := validation.Validate(policy.NewCompiler(), &p, egress.Rule{}); len(verdict.Errors) > 0 {
 			t.Errorf("%s: %v", page, verdict.Errors)
 		}
 	}

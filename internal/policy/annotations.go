@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -31,7 +31,7 @@ func (a *answer) annotate(into annotationCollector, r result) (failed bool) {
 			a.collect(into, x)
 		case validating.AuditAnnotationActionError:
 			failed = true
-			a.deny(denial{message: r.binding.subject + " denied request: " + excerpt.Of(x.Error, maxOneMessage)})
+			a.deny(denial{message: r.binding.subject + " denied request: " + truncate.String(x.Error, maxOneMessage)})
 		}
 	}
 	return failed

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // Bounds on one answer. What goes beyond is counted, not sent.
@@ -87,7 +87,7 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 // the binding's actions are, failurePolicy alone decides, as in the API server.
 func (a *answer) refuse(p *Compiled, b *binding, message string, reason metav1.StatusReason) {
 	if p.failurePolicy != admissionregistrationv1.Ignore {
-		a.deny(denial{message: b.subject + " denied request: " + excerpt.Of(message, maxOneMessage), reason: reason})
+		a.deny(denial{message: b.subject + " denied request: " + truncate.String(message, maxOneMessage), reason: reason})
 	}
 }
 
@@ -114,7 +114,7 @@ func errored(d validating.PolicyDecision) bool {
 func (a *answer) act(p *Compiled, r result, index int, d validating.PolicyDecision) actions {
 	var acted actions
 	b := r.binding
-	message := excerpt.Of(d.Message, maxOneMessage)
+	message := truncate.String(d.Message, maxOneMessage)
 	for _, action := range b.actions {
 		switch action {
 		case admissionregistrationv1.Deny:

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -67,7 +67,7 @@ func (a *answer) maySkip(p *Compiled, r *request, host Host) (may bool) {
 	})
 	_ = r.authorizer.failed() // it is no error of an expression
 	if err != nil {
-		a.warn(fmt.Sprintf("WebhookPolicy '%s' was not skipped: whether you may skip it is not known: %s", p.name, excerpt.Of(err.Error(), maxOneMessage)))
+		a.warn(fmt.Sprintf("WebhookPolicy '%s' was not skipped: whether you may skip it is not known: %s", p.name, truncate.String(err.Error(), maxOneMessage)))
 		return false
 	}
 	if decision != authorizer.DecisionAllow {

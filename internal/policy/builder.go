@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // builder gathers the parts and the errors of one policy while it is compiled.
@@ -70,7 +70,7 @@ func errorOf(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(excerpt.Of(err.Error(), maxErrorDetail))
+	return errors.New(truncate.String(err.Error(), maxErrorDetail))
 }
 
 // The optional variables that kinds of expressions may read. As in the API
@@ -212,7 +212,7 @@ func (b *builder) check(path *field.Path, expression string, result celplugin.Co
 	if result.Error == nil {
 		return
 	}
-	b.errs = append(b.errs, field.Invalid(path, excerpt.Of(expression, maxErrorDetail), excerpt.Of(result.Error.Detail, maxErrorDetail)))
+	b.errs = append(b.errs, field.Invalid(path, truncate.String(expression, maxErrorDetail), truncate.String(result.Error.Detail, maxErrorDetail)))
 }
 
 func copyOf[T any](p *T) *T {

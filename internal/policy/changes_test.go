@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 func TestChanges(t *testing.T) {
@@ -59,7 +59,7 @@ func TestChanges(t *testing.T) {
 // checking all of the object does.
 func TestFitOfChangesIsFitOfAll(t *testing.T) {
 	review, interfaces := loadReview(t, "ok"), admission.NewObjectInterfacesFromScheme(scheme.Scheme)
-	pod, err := jsontree.DecodeWithout(review.Object.Raw, "metadata", "")
+	pod, err := unstructuredjson.DecodeWithout(review.Object.Raw, "metadata", "")
 	if err != nil {
 		t.Fatal(err)
 	}

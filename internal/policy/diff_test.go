@@ -9,7 +9,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 func TestDifference(t *testing.T) {
@@ -53,7 +53,7 @@ func TestDifference(t *testing.T) {
 
 func tree(tb testing.TB, text string) map[string]any {
 	tb.Helper()
-	out, err := jsontree.Decode([]byte(text))
+	out, err := unstructuredjson.Decode([]byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // mutator is what a policy has of the mutating phase.
@@ -231,7 +231,7 @@ func (a *answer) refuseMutation(s *step) {
 // refuseObject denies with what a plugin has refused the object with.
 func (a *answer) refuseObject(s *step) {
 	for _, r := range s.refusals {
-		a.deny(denial{message: s.binding.subject + " denied request: " + excerpt.Of(r.Message, maxOneMessage), reason: r.Reason, code: r.Code})
+		a.deny(denial{message: s.binding.subject + " denied request: " + truncate.String(r.Message, maxOneMessage), reason: r.Reason, code: r.Code})
 	}
 }
 

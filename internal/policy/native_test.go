@@ -34,7 +34,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // The oracle: the API server's own engine for ValidatingAdmissionPolicy, run in
@@ -701,7 +701,7 @@ func TestLongMessagesDiffer(t *testing.T) {
 	in := podInput(t, admission.Create)
 	native, ours := newOracle(policies, testWorld).decide(t, in), decideOurs(t, groupOf(t, policies), in, testWorld)
 	const subject = "WebhookPolicy 'p' with binding 'b' denied request: "
-	if got, want := ours.Message, subject+excerpt.Of(strings.TrimPrefix(native.Message, subject), maxOneMessage); got != want || len(native.Message) <= maxOneMessage+len(subject) {
+	if got, want := ours.Message, subject+truncate.String(strings.TrimPrefix(native.Message, subject), maxOneMessage); got != want || len(native.Message) <= maxOneMessage+len(subject) {
 		t.Errorf("message = %q, want %q", got, want)
 	}
 	if len(ours.Warnings[0]) >= len(native.Warnings[0]) || len(ours.Annotations[auditFailureKey]) >= len(native.Annotations[auditFailureKey]) {

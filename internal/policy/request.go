@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // request is an admission request while policies are evaluated on it: decoded
@@ -99,7 +99,7 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 // prepare decodes what the policies that match will read. What cannot be
 // decoded leaves the request without objects, and unreadable.
 func (r *request) prepare(ctx context.Context, reads inputs) error {
-	account := jsontree.AccountOf(ctx)
+	account := unstructuredjson.AccountOf(ctx)
 	decode := func(what string, raw runtime.RawExtension, wanted bool) (runtime.Object, error) {
 		if !wanted || r.unreadable != nil {
 			return nil, nil //nolint:nilerr // unreadable is an answer, not a failure
@@ -142,7 +142,7 @@ func (r *request) prepare(ctx context.Context, reads inputs) error {
 
 // reserve takes the memory that evaluating takes beyond what was decoded: for
 // the copies that mutations make, and for the Go values that plugins make.
-func (r *request) reserve(account *jsontree.Account, copied int64, reads inputs) error {
+func (r *request) reserve(account *unstructuredjson.Account, copied int64, reads inputs) error {
 	var more int64
 	if reads.copies {
 		more += copies * copied
@@ -151,7 +151,7 @@ func (r *request) reserve(account *jsontree.Account, copied int64, reads inputs)
 		more += account.Objects() * valueCost
 	}
 	err := account.Take(more)
-	var busy *jsontree.BusyError
+	var busy *unstructuredjson.BusyError
 	switch {
 	case errors.As(err, &busy):
 		return err
@@ -164,7 +164,7 @@ func (r *request) reserve(account *jsontree.Account, copied int64, reads inputs)
 // decode gives nil, not a typed nil, for what is absent: `object != null` in
 // CEL depends on it. An error is an *UnreadableError; a *MalformedError for what
 // no API server sends; or a *jsontree.BusyError.
-func (r *request) decode(account *jsontree.Account, what string, raw runtime.RawExtension, reads inputs) (runtime.Object, error) {
+func (r *request) decode(account *unstructuredjson.Account, what string, raw runtime.RawExtension, reads inputs) (runtime.Object, error) {
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
 	}
@@ -173,7 +173,7 @@ func (r *request) decode(account *jsontree.Account, what string, raw runtime.Raw
 		without = ""
 	}
 	tree, err := account.DecodeWithout(raw.Raw, "metadata", without)
-	var busy *jsontree.BusyError
+	var busy *unstructuredjson.BusyError
 	switch {
 	case errors.As(err, &busy):
 		return nil, err

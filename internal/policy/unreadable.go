@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 const (
@@ -28,7 +28,7 @@ type UnreadableError struct {
 // Error implements error.
 func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("unreadable object at %s: %s: remove the value, make the object smaller, or delete it and create it again",
-		e.What, excerpt.Of(e.Err.Error(), maxUnreadable))
+		e.What, truncate.String(e.Err.Error(), maxUnreadable))
 }
 
 // Unwrap implements errors.Unwrap.

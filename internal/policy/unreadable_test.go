@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/ostiary/ostiary/internal/jsontree"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 const notRead = "unreadable object at request."
@@ -77,10 +77,10 @@ func TestMemoryOfAllRequestsIsNoDecision(t *testing.T) {
 	group := groupFrom(t, map[string]string{"p": "validations: [{expression: 'true'}]\nfailurePolicy: Ignore"})
 	raw := podInput(t, admission.Create).review(t)
 	raw.Object.Raw = []byte(`{"a":[` + strings.Repeat("{},", 1<<20) + `{}]}`)
-	account := jsontree.NewMemory(1 << 20).Open()
+	account := unstructuredjson.NewMemory(1 << 20).Open()
 	defer account.Close()
-	_, err := group.Validate(jsontree.WithAccount(t.Context(), account), raw, hostOf())
-	var busy *jsontree.BusyError
+	_, err := group.Validate(unstructuredjson.WithAccount(t.Context(), account), raw, hostOf())
+	var busy *unstructuredjson.BusyError
 	if !errors.As(err, &busy) {
 		t.Errorf("error %v, want a *jsontree.BusyError", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/pushdown"
+	"github.com/ostiary/ostiary/internal/registration/matchconditions"
 )
 
 // Entry is what a plan needs to know of one policy. It shares nothing with the
@@ -81,7 +81,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	if policy.Spec.Validates() {
 		m := newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate))
 		if !slices.Contains(m.settings.Critical, coreEvents) { // API servers do not show conditions the converted one
-			m.push(pushdown.Condition(&policy.Spec))
+			m.push(matchconditions.Condition(&policy.Spec))
 		}
 		e.memberships = append(e.memberships, m)
 	}

@@ -23,8 +23,8 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/egress"
-	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // Name is that of the policy.
@@ -73,9 +73,9 @@ func Policy(tb testing.TB, spec string) *v1alpha1.WebhookPolicy {
 }
 
 // Judge compiles a policy with the given spec, which has to be right.
-func Judge(tb testing.TB, spec string) lint.Verdict {
+func Judge(tb testing.TB, spec string) validation.Result {
 	tb.Helper()
-	verdict := lint.Judge(policy.NewCompiler(), Policy(tb, spec), egress.Rule{})
+	verdict := validation.Validate(policy.NewCompiler(), Policy(tb, spec), egress.Rule{})
 	if len(verdict.Errors) > 0 {
 		tb.Fatalf("the policy is refused: %v", verdict.Errors.ToAggregate())
 	}

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/internal/egress"
-	"github.com/ostiary/ostiary/internal/lint"
 	"github.com/ostiary/ostiary/internal/plugins/eventratelimit"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/validation"
 	"github.com/ostiary/ostiary/test/plugintest"
 )
 
@@ -179,7 +179,7 @@ func TestAskedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := plugintest.Policy(t, tc.spec)
 			got := ""
-			if errs := lint.Judge(policy.NewCompiler(), p, egress.Rule{}).Errors; len(errs) > 0 {
+			if errs := validation.Validate(policy.NewCompiler(), p, egress.Rule{}).Errors; len(errs) > 0 {
 				got = errs.ToAggregate().Error()
 			}
 			if got != tc.want {
@@ -192,7 +192,7 @@ func TestAskedFor(t *testing.T) {
 // TestWrongUpdate: a policy in force whose configuration becomes wrong stays
 // registered for events.
 func TestWrongUpdate(t *testing.T) {
-	v := lint.Judge(policy.NewCompiler(), plugintest.Policy(t, "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: []}}"), egress.Rule{})
+	v := validation.Validate(policy.NewCompiler(), plugintest.Policy(t, "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: []}}"), egress.Rule{})
 	if !v.Registrable || v.Compiles || len(v.Policy.Spec.MatchConstraints.ResourceRules) != 2 {
 		t.Errorf("registrable: %t, compiles: %t, rules: %v", v.Registrable, v.Compiles, v.Policy.Spec.MatchConstraints)
 	}
@@ -217,7 +217,7 @@ func TestContinue(t *testing.T) {
 			host := policy.Host{Now: func() time.Time { return now }}
 			first := plugintest.Judge(t, start+limit+"]}}")
 			next := plugintest.Judge(t, start+tc.after)
-			ask := func(v lint.Verdict) int32 {
+			ask := func(v validation.Result) int32 {
 				return plugintest.Put(t, plugintest.GroupOf(v.Compiled), v.Policy, event{}.request(""), host).Code
 			}
 			if code := ask(first); code != 0 {

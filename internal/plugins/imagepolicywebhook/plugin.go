@@ -22,7 +22,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/plugins/define"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/turns"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 const (
@@ -164,7 +164,7 @@ func (p *Plugin) ask(ctx context.Context, now time.Time, backend policy.ImageBac
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	turns.Away(ctx, func() {
+	queue.Yield(ctx, func() {
 		err = webhook.WithExponentialBackoff(ctx, webhook.DefaultRetryBackoffWithInitialDelay(p.settings.retryBackoff), func() error {
 			status, err = backend.Review(ctx, review)
 			return err

@@ -1,0 +1,287 @@
+package authentication
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/ostiary/ostiary/internal/authentication"
+)
+
+// issued is a CA and a client certificate of it for the name "caller".
+type issued struct {
+	pem  []byte
+	leaf *x509.Certificate
+}
+
+func issue(t *testing.T) issued {
+	t.Helper()
+	make := func(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if signer == nil {
+			parent, signer = template, key
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, key
+	}
+	from, to := time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
+	ca, key := make(&x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: to, IsCA: true, BasicConstraintsValid: true,
+		Subject: pkix.Name{CommonName: "ca"}, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
+	leaf, _ := make(&x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: from, NotAfter: to, Subject: pkix.Name{CommonName: "caller"},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, key)
+	return issued{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}), leaf}
+}
+
+// request is one of a caller that shows what is given.
+func request(leaf *x509.Certificate, authorization string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.TLS = &tls.ConnectionState{}
+	if leaf != nil {
+		r.TLS.PeerCertificates = []*x509.Certificate{leaf}
+	}
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	return r
+}
+
+func reasonOf(err error) authentication.Reason {
+	var rejected *authentication.RejectedError
+	if errors.As(err, &rejected) {
+		return rejected.Reason
+	}
+	return ""
+}
+
+// lines collects a log.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (l *lines) logger() logr.Logger {
+	return funcr.New(func(_, line string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.text = append(l.text, line)
+	}, funcr.Options{})
+}
+
+func (l *lines) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.text, "\n")
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantProblem(t *testing.T, g *Authenticator, source string, want float64) {
+	t.Helper()
+	if got := testutil.ToFloat64(g.problem.WithLabelValues(source)); got != want {
+		t.Errorf("ostiary_webhook_caller_source_problem{source=%q} is %v, want %v", source, got, want)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	garbage := filepath.Join(t.TempDir(), "ca.crt")
+	write(t, garbage, []byte("garbage"))
+	for name, tc := range map[string]struct {
+		options Options
+		want    string
+	}{
+		"nothing is given": {Options{}, "deciding who may call: give a CA or a Secret"},
+		"no file":          {Options{CAFile: "/nonexistent/ca.crt", Names: []string{"a"}}, "--client-ca /nonexistent/ca.crt: no such file or directory"},
+		"no certificate":   {Options{CAFile: garbage, Names: []string{"a"}}, "--client-ca " + garbage + ": "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.options.Clock, tc.options.Log = clock.RealClock{}, logr.Discard()
+			if _, err := New(tc.options); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+				t.Errorf("New() = %v, want an error that begins with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestCAFile changes the file in steps. What was read of it holds until something better can be read.
+func TestCAFile(t *testing.T) {
+	first, second := issue(t), issue(t)
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	write(t, path, first.pem)
+	log := &lines{}
+	registry := prometheus.NewRegistry()
+	g, err := New(Options{CAFile: path, Names: []string{"caller"}, Clock: clock.RealClock{}, Log: log.logger(), Registerer: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []struct {
+		name        string
+		change      func()
+		accepted    *x509.Certificate
+		rejected    *x509.Certificate
+		wantProblem float64
+		wantLog     string // "" is none
+	}{
+		{"as it was at the start", func() {}, first.leaf, second.leaf, 0, ""},
+		{"half written", func() { write(t, path, second.pem[:40]) }, first.leaf, second.leaf, 1, "keeping what was read before"},
+		{"still half written", func() {}, first.leaf, second.leaf, 1, ""},
+		{"gone", func() { _ = os.Remove(path) }, first.leaf, second.leaf, 1, "no such file or directory"},
+		{"too large", func() { write(t, path, append(second.pem, make([]byte, maxFile)...)) }, first.leaf, second.leaf, 1, "keeping what was read before"},
+		{"another CA", func() { write(t, path, second.pem) }, second.leaf, first.leaf, 0, "who may call has been read"},
+		{"both", func() { write(t, path, append(second.pem, first.pem...)) }, first.leaf, nil, 0, ""},
+	}
+	for _, step := range steps {
+		t.Run(step.name, func(t *testing.T) {
+			before := len(log.text)
+			step.change()
+			g.look()
+			if err := g.Authenticate(request(step.accepted, "")); err != nil {
+				t.Errorf("rejected: %v", err)
+			}
+			if step.rejected != nil {
+				if got := reasonOf(g.Authenticate(request(step.rejected, ""))); got != authentication.ReasonCertificate {
+					t.Errorf("the other one is rejected for %q, want %q", got, authentication.ReasonCertificate)
+				}
+			}
+			wantProblem(t, g, "client_ca", step.wantProblem)
+			if err := g.Ready(); err != nil {
+				t.Errorf("Ready() = %v", err)
+			}
+			news := strings.Join(log.text[before:], "\n")
+			if step.wantLog == "" && news != "" || !strings.Contains(news, step.wantLog) {
+				t.Errorf("logged %q, want %q", news, step.wantLog)
+			}
+		})
+	}
+	if n, err := testutil.GatherAndCount(registry, "ostiary_webhook_caller_source_problem"); n != 1 || err != nil {
+		t.Errorf("%d series are published: %v; want 1", n, err)
+	}
+}
+
+// TestSecret has a Secret that is not there at first, comes, is spoilt, goes, and comes back. How it is read from an API
+// server is for the integration tests.
+func TestSecret(t *testing.T) {
+	const secret = "a-token-that-nobody-may-see"
+	log := &lines{}
+	g, err := New(Options{TokenSecret: "tokens", BasicSecret: "users", Namespace: "ns", Clock: clock.RealClock{}, Log: log.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.sources[1].read = func() (authentication.Method, error) { // in the order of New: basic is second, and well all the time
+		return authentication.NewPasswords(map[string][]byte{"username": []byte("ann"), "password": []byte("another-secret-that-is-long")})
+	}
+	holds := func(data map[string][]byte) func() (authentication.Method, error) {
+		return func() (authentication.Method, error) { return authentication.NewTokens(data) }
+	}
+	missing := func() (authentication.Method, error) { return nil, errNoSecret }
+	for _, step := range []struct {
+		name        string
+		read        func() (authentication.Method, error)
+		want        authentication.Reason // of a caller with the token
+		wantProblem float64
+		wantReady   string
+	}{
+		{"not there yet", missing, authentication.ReasonNotLoaded, 1, "who may call is not known yet: Secret ns/tokens: it does not exist or has not been read yet"},
+		{"without a token", holds(nil), authentication.ReasonNotLoaded, 1, "who may call is not known yet: Secret ns/tokens: "},
+		{"there", holds(map[string][]byte{"token": []byte(secret)}), "", 0, ""},
+		{"spoilt", holds(map[string][]byte{"token": []byte("x")}), "", 1, ""},
+		{"gone", missing, "", 1, ""},
+		{"with another token", holds(map[string][]byte{"token": []byte("quite-another-token-of-some-length")}), authentication.ReasonToken, 0, ""},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			g.sources[0].read = step.read
+			g.look()
+			if got := reasonOf(g.Authenticate(request(nil, "bearer "+secret))); got != step.want {
+				t.Errorf("rejected for %q, want %q", got, step.want)
+			}
+			r := request(nil, "")
+			r.SetBasicAuth("ann", "another-secret-that-is-long")
+			if err := g.Authenticate(r); err != nil {
+				t.Errorf("a user of the other Secret is rejected: %v", err)
+			}
+			wantProblem(t, g, "token", step.wantProblem)
+			wantProblem(t, g, "basic", 0)
+			err := g.Ready()
+			if step.wantReady == "" && err != nil || step.wantReady != "" && (err == nil || !strings.HasPrefix(err.Error(), step.wantReady)) {
+				t.Errorf("Ready() = %v, want %q", err, step.wantReady)
+			}
+		})
+	}
+	if text := log.all(); strings.Contains(text, secret) || strings.Contains(text, "another") {
+		t.Errorf("a secret was logged:\n%s", text)
+	}
+}
+
+// TestFileIsFollowed checks that the file is read again from time to time.
+func TestFileIsFollowed(t *testing.T) {
+	first, second := issue(t), issue(t)
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	write(t, path, first.pem)
+	fake := testclock.NewFakeClock(time.Now())
+	g, err := New(Options{CAFile: path, Names: []string{"caller"}, Clock: fake, Log: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Start(ctx) }()
+	write(t, path, second.pem)
+	if err := g.Authenticate(request(second.leaf, "")); err == nil {
+		t.Error("the new CA is known before the file was read again")
+	}
+	for end := time.Now().Add(time.Minute); g.Authenticate(request(second.leaf, "")) != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the file was not read again")
+		}
+		if fake.HasWaiters() {
+			fake.Step(rest)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Start() = %v", err)
+	}
+}
+
+// TestNobodyIsAsked checks the readiness of a replica that everybody may call.
+func TestNobodyIsAsked(t *testing.T) {
+	if err := (*Authenticator)(nil).Ready(); err != nil {
+		t.Errorf("Ready() = %v, want nil", err)
+	}
+}

@@ -1,0 +1,99 @@
+// Package events serves reconcilers whose every event means the same request:
+// look at the whole world again.
+package events
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// Queue is the queue of a controller.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// SingletonHandler enqueues the one request for any event, once for all events within After.
+type SingletonHandler struct {
+	After time.Duration
+}
+
+// Create implements handler.EventHandler.
+func (h SingletonHandler) Create(_ context.Context, _ event.CreateEvent, q Queue) { h.add(q) }
+
+// Update implements handler.EventHandler.
+func (h SingletonHandler) Update(_ context.Context, _ event.UpdateEvent, q Queue) { h.add(q) }
+
+// Delete implements handler.EventHandler.
+func (h SingletonHandler) Delete(_ context.Context, _ event.DeleteEvent, q Queue) { h.add(q) }
+
+// Generic implements handler.EventHandler.
+func (h SingletonHandler) Generic(_ context.Context, _ event.GenericEvent, q Queue) { h.add(q) }
+
+func (h SingletonHandler) add(q Queue) { q.AddAfter(reconcile.Request{}, h.After) }
+
+// ChannelSource is a source of what enqueue makes of each receive from the channel
+// that subscribe gives, and of one at the start, so that an empty world is
+// looked at too.
+func ChannelSource(subscribe func(context.Context) <-chan struct{}, enqueue func(Queue)) source.Source {
+	return source.Func(func(ctx context.Context, q Queue) error {
+		signals := subscribe(ctx)
+		enqueue(q)
+		go func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-signals:
+					enqueue(q)
+				}
+			}
+		}()
+		return nil
+	})
+}
+
+// EnqueueSingleton adds the one request.
+func EnqueueSingleton(q Queue) { q.Add(reconcile.Request{}) }
+
+// InformerSource is a source of what enqueue makes of each event of a kind. Unlike
+// source.Kind it lets go of the informer when its controller ends, so that a
+// controller can be started for each term of leadership.
+func InformerSource(c ctrlcache.Cache, kind client.Object, enqueue func(q Queue, obj client.Object)) source.Source {
+	return source.Func(func(ctx context.Context, q Queue) error {
+		informer, err := c.GetInformer(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+		handle := func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if o, ok := obj.(client.Object); ok {
+				enqueue(q, o)
+			}
+		}
+		registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    handle,
+			UpdateFunc: func(_, obj any) { handle(obj) },
+			DeleteFunc: handle,
+		})
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+		context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registered) }) // an informer that has stopped has none to remove
+		return nil
+	})
+}
+
+// Log gives a controller's log, without the name of a request that has none.
+func Log(log logr.Logger) func(*reconcile.Request) logr.Logger {
+	return func(*reconcile.Request) logr.Logger { return log }
+}

@@ -1,0 +1,128 @@
+package authentication
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// userField is the field of the user in a Secret of users and passwords, as
+	// in Kubernetes' own Secrets for basic authentication.
+	userField = "username"
+	// minSecret keeps out what can be guessed.
+	minSecret = 16
+	// maxSecret bounds what a caller can have hashed.
+	maxSecret = 4096
+	// maxSecrets is enough to replace one after the other.
+	maxSecrets = 8
+)
+
+// secrets are what is accepted, hashed: hashes are of one length, so comparing
+// them takes the same time whatever was shown.
+type secrets [][sha256.Size]byte
+
+func (s secrets) hold(shown string) bool {
+	got, found := sha256.Sum256([]byte(shown)), 0
+	for i := range s { // all of them: which one it is shall not show either
+		found |= subtle.ConstantTimeCompare(got[:], s[i][:])
+	}
+	return found == 1
+}
+
+// Tokens accept callers with a bearer token.
+type Tokens struct{ accepted secrets }
+
+// NewTokens returns what accepts every token in a Secret, whatever its field.
+func NewTokens(data map[string][]byte) (*Tokens, error) {
+	accepted, err := read(data, "token", func(token string) string { return token }, func(r rune) bool { return r <= ' ' || r > '~' })
+	return &Tokens{accepted}, err
+}
+
+func (t *Tokens) String() string { return "a bearer token" }
+
+// Check implements [Way].
+func (t *Tokens) Check(shown Credentials, _ time.Time) *RejectedError {
+	switch {
+	case shown.Token == "":
+		return nothing()
+	case len(shown.Token) > maxSecret || !t.accepted.hold(shown.Token):
+		return &RejectedError{ReasonToken, "the bearer token is not accepted"}
+	}
+	return nil
+}
+
+// Passwords accept callers with a user and a password.
+type Passwords struct{ accepted secrets }
+
+// NewPasswords returns what accepts the user in the field username of a Secret,
+// with the password in any other field.
+func NewPasswords(data map[string][]byte) (*Passwords, error) {
+	user := string(bytes.TrimSpace(data[userField]))
+	switch {
+	case user == "":
+		return &Passwords{}, fmt.Errorf("no user: write one to the field %s", userField)
+	case len(user) > maxSecret || strings.Contains(user, ":") || strings.ContainsFunc(user, unicode.IsControl):
+		return &Passwords{}, fmt.Errorf("field %s: a user is one line without colons", userField)
+	}
+	data = maps.Clone(data)
+	delete(data, userField)
+	accepted, err := read(data, "password", func(password string) string { return pair(user, password) }, unicode.IsControl)
+	return &Passwords{accepted}, err
+}
+
+// pair is unique: a user has no colon.
+func pair(user, password string) string { return user + ":" + password }
+
+func (p *Passwords) String() string { return "a user and a password" }
+
+// Check implements [Way].
+func (p *Passwords) Check(shown Credentials, _ time.Time) *RejectedError {
+	switch {
+	case shown.User == "" && shown.Password == "":
+		return nothing()
+	case len(shown.User)+len(shown.Password) > 2*maxSecret || strings.Contains(shown.User, ":") || !p.accepted.hold(pair(shown.User, shown.Password)):
+		return &RejectedError{ReasonPassword, "the user and the password are not accepted"}
+	}
+	return nil
+}
+
+// read hashes every field of a Secret. White space around a value is not part of
+// it: files often end with a line break.
+func read(data map[string][]byte, what string, form func(string) string, strange func(rune) bool) (secrets, error) {
+	if len(data) == 0 {
+		return nil, fmt.Errorf("no %s: write one of at least %d bytes to the field %s", what, minSecret, what)
+	}
+	if len(data) > maxSecrets {
+		return nil, fmt.Errorf("%d fields with a %s: at most %d are read", len(data), what, maxSecrets)
+	}
+	var out secrets
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		value := bytes.TrimSpace(data[name])
+		if err := check(value, what, strange); err != nil {
+			return nil, fmt.Errorf("field %s: %w", name, err)
+		}
+		out = append(out, sha256.Sum256([]byte(form(string(value)))))
+	}
+	return out, nil
+}
+
+func check(value []byte, what string, strange func(rune) bool) error {
+	switch {
+	case len(value) < minSecret:
+		return fmt.Errorf("the %s has fewer than %d bytes: a short one can be guessed", what, minSecret)
+	case len(value) > maxSecret:
+		return fmt.Errorf("the %s has more than %d bytes", what, maxSecret)
+	case !utf8.Valid(value) || bytes.ContainsFunc(value, strange):
+		return errors.New("the " + what + " has characters that cannot be sent")
+	}
+	return nil
+}

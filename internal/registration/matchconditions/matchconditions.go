@@ -1,0 +1,171 @@
+// Package matchconditions finds out which part of a policy's matching the API server
+// can do by itself, before it calls anybody: as a match condition of a webhook.
+//
+// What is handed down is evaluated again where the call is answered, and may
+// only ever leave out requests that the policy does not match. So it never
+// fails: an error would decide a request, with another message than the
+// policy's own, and without asking the policy. See total.
+//
+// A policy's matchConditions are handed down all or none, and not at all with a
+// paramKind: a param that is missing is an error whatever the conditions say.
+package matchconditions
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// maxSize bounds what is handed down for one policy, in bytes.
+const maxSize = 4 << 10
+
+// Condition is a CEL expression, without errors, that is false for requests
+// only that the policy does not match. It is empty where there is nothing to
+// hand down.
+func Condition(spec *v1alpha1.WebhookPolicySpec) string {
+	var parts []string
+	if match := spec.MatchConstraints; match != nil {
+		parts = append(parts, names(match.ResourceRules), exclusions(match.ExcludeResourceRules))
+	}
+	if spec.ParamKind == nil {
+		parts = append(parts, conditions(spec.MatchConditions))
+	}
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	out := strings.Join(parts, " && ")
+	if len(out) > maxSize {
+		return ""
+	}
+	return out
+}
+
+func conditions(list []admissionregistrationv1.MatchCondition) string {
+	parts := make([]string, len(list))
+	for i := range list {
+		part, ok := total(list[i].Expression)
+		if !ok {
+			return ""
+		}
+		parts[i] = part
+	}
+	slices.Sort(parts)
+	return strings.Join(slices.Compact(parts), " && ")
+}
+
+// names is false for requests whose object no rule names, unless a rule without
+// names is for the resource, under the name that it is sent or was asked with.
+func names(rules []admissionregistrationv1.NamedRuleWithOperations) string {
+	var named, others []string
+	for i := range rules {
+		named = append(named, rules[i].ResourceNames...)
+		if len(rules[i].ResourceNames) > 0 {
+			continue
+		}
+		for _, entry := range rules[i].Resources {
+			resource, _, _ := strings.Cut(entry, "/")
+			if resource == "*" {
+				return ""
+			}
+			others = append(others, resource)
+		}
+	}
+	if len(named) == 0 {
+		return ""
+	}
+	out := "has(request.name) && request.name in " + list(named)
+	if len(others) == 0 {
+		return "(" + out + ")"
+	}
+	return "(" + out + " || request.resource.resource in " + list(others) +
+		" || has(request.requestResource) && request.requestResource.resource in " + list(others) + ")"
+}
+
+// exclusions is false for requests that a rule excludes as the client made them.
+func exclusions(rules []admissionregistrationv1.NamedRuleWithOperations) string {
+	if len(rules) == 0 {
+		return ""
+	}
+	parts := make([]string, len(rules))
+	for i := range rules {
+		parts[i] = "(" + matching(&rules[i]) + ")"
+	}
+	slices.Sort(parts)
+	return "!(has(request.requestResource) && (" + strings.Join(slices.Compact(parts), " || ") + "))"
+}
+
+// matching says in CEL what a rule says.
+func matching(rule *admissionregistrationv1.NamedRuleWithOperations) string {
+	parts := []string{resources(rule.Resources)}
+	for _, in := range []struct {
+		field  string
+		values []string
+	}{
+		{"request.requestResource.group", rule.APIGroups},
+		{"request.requestResource.version", rule.APIVersions},
+		{"request.operation", texts(rule.Operations)},
+	} {
+		if !slices.Contains(in.values, "*") {
+			parts = append(parts, in.field+" in "+list(in.values))
+		}
+	}
+	if len(rule.ResourceNames) > 0 {
+		parts = append(parts, "has(request.name) && request.name in "+list(rule.ResourceNames))
+	}
+	if rule.Scope != nil && *rule.Scope != admissionregistrationv1.AllScopes {
+		const namespaced = `has(request.namespace) && !(request.requestResource.group == "" && request.requestResource.version == "v1" && request.requestResource.resource == "namespaces")`
+		if *rule.Scope == admissionregistrationv1.NamespacedScope {
+			parts = append(parts, namespaced)
+		} else {
+			parts = append(parts, "!("+namespaced+")")
+		}
+	}
+	return strings.Join(parts, " && ")
+}
+
+// resources reads entries as the API server does: "pods/*" is for pods too, and
+// "*" for no subresource.
+func resources(entries []string) string {
+	parts := make([]string, len(entries))
+	for i, entry := range entries {
+		resource, sub, _ := strings.Cut(entry, "/")
+		var both []string
+		if resource != "*" {
+			both = append(both, "request.requestResource.resource == "+strconv.Quote(resource))
+		}
+		switch sub {
+		case "*":
+		case "":
+			both = append(both, "!has(request.requestSubResource)")
+		default:
+			both = append(both, "has(request.requestSubResource) && request.requestSubResource == "+strconv.Quote(sub))
+		}
+		if len(both) == 0 {
+			both = []string{"true"}
+		}
+		parts[i] = strings.Join(both, " && ")
+	}
+	slices.Sort(parts)
+	return "(" + strings.Join(parts, " || ") + ")"
+}
+
+func texts[S ~string](items []S) []string {
+	out := make([]string, len(items))
+	for i, item := range items {
+		out[i] = string(item)
+	}
+	return out
+}
+
+// list is a CEL list of what is in items, sorted and once each.
+func list(items []string) string {
+	sorted := slices.Clone(items)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
+	for i := range sorted {
+		sorted[i] = strconv.Quote(sorted[i])
+	}
+	return "[" + strings.Join(sorted, ", ") + "]"
+}

@@ -1,0 +1,107 @@
+package unstructuredjson
+
+import "bytes"
+
+// Members calls visit for each member of the object that begins in raw at a position: with the positions of its name and
+// of its value. Visit returns where the value ends, as EndOfValue does, or 0 to stop. Members returns where the object
+// ends, and false if raw has no object there or visit stopped.
+func Members(raw []byte, at int, visit func(name []byte, nameAt, start int) (end int)) (end int, ok bool) {
+	at = skipSpace(raw, at)
+	if !stands(raw, at, '{') {
+		return at, false
+	}
+	at = skipSpace(raw, at+1)
+	if stands(raw, at, '}') {
+		return at + 1, true
+	}
+	for stands(raw, at, '"') {
+		nameEnd := endOfString(raw, at)
+		colon := skipSpace(raw, nameEnd)
+		if !stands(raw, colon, ':') {
+			return colon, false
+		}
+		start := skipSpace(raw, colon+1)
+		end := visit(raw[at+1:nameEnd-1], at, start)
+		if end <= start || end > len(raw) {
+			return start, false
+		}
+		at = skipSpace(raw, end)
+		if stands(raw, at, '}') {
+			return at + 1, true
+		}
+		if !stands(raw, at, ',') {
+			return at, false
+		}
+		at = skipSpace(raw, at+1)
+	}
+	return at, false
+}
+
+func stands(raw []byte, at int, what byte) bool { return at < len(raw) && raw[at] == what }
+
+func skipSpace(raw []byte, at int) int {
+	for at < len(raw) && (raw[at] == ' ' || raw[at] == '\n' || raw[at] == '\t' || raw[at] == '\r') {
+		at++
+	}
+	return at
+}
+
+// endOfString returns where the string that begins at a position ends: beyond raw, if it does not.
+func endOfString(raw []byte, at int) int {
+	for from := at + 1; ; {
+		quote := bytes.IndexByte(raw[min(from, len(raw)):], '"')
+		if quote < 0 {
+			return len(raw) + 1
+		}
+		quote += from
+		escapes := 0
+		for raw[quote-1-escapes] == '\\' {
+			escapes++
+		}
+		if from = quote + 1; escapes%2 == 0 {
+			return from
+		}
+	}
+}
+
+// EndOfValue returns where the value that begins at a position ends: at the same position if there is none, beyond raw
+// if it does not end. It looks at quotes and brackets only, so that values may be nested to any depth. Their decoder
+// checks that they are JSON.
+func EndOfValue(raw []byte, at int) int {
+	depth := 0
+	for at < len(raw) {
+		switch raw[at] {
+		case '"':
+			at = endOfString(raw, at)
+		case '{', '[':
+			depth++
+			at++
+			continue
+		case '}', ']':
+			if depth == 0 {
+				return at
+			}
+			depth--
+			at++
+		case ',', ' ', '\n', '\t', '\r', ':':
+			if depth == 0 {
+				return at
+			}
+			at++
+			continue
+		default:
+			if depth == 0 {
+				for at < len(raw) && bytes.IndexByte([]byte(",}] \n\t\r"), raw[at]) < 0 {
+					at++
+				}
+				return at
+			}
+			at++
+			continue
+		}
+		if depth == 0 {
+			return at
+		}
+	}
+	return len(raw) + 1
+}

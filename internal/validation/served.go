@@ -1,0 +1,133 @@
+package validation
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// unstable is how Kubernetes names versions that may be taken away.
+var unstable = regexp.MustCompile(`^v[0-9]+(alpha|beta)[0-9]+$`)
+
+// served warns of rules that name what the API server does not serve, or may
+// soon not serve any more.
+func (w *warner) served(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at *field.Path) {
+	if spec.MatchConstraints == nil {
+		return
+	}
+	for i := range spec.MatchConstraints.ResourceRules {
+		rule := &spec.MatchConstraints.ResourceRules[i].Rule
+		here := at.Child("matchConstraints", "resourceRules").Index(i)
+		if facts.Resources != nil {
+			w.unknown(rule, facts, here)
+		}
+		w.unstable(rule, facts, here.Child("apiVersions"))
+	}
+}
+
+// Unserved reports whether a rule of the policy names what the API server does
+// not serve, as far as it is known. What is known may be older than a
+// CustomResourceDefinition that was installed with the policy.
+func Unserved(p *v1alpha1.WebhookPolicy, facts ClusterInfo) bool {
+	if p.Spec.MatchConstraints == nil || facts.Resources == nil {
+		return false
+	}
+	var w warner
+	for i := range p.Spec.MatchConstraints.ResourceRules {
+		w.unknown(&p.Spec.MatchConstraints.ResourceRules[i].Rule, facts, nil)
+	}
+	return len(w.warnings) > 0
+}
+
+// unknown says what of a rule the API server does not have: a group, else a
+// version of all of them, else a resource in all of these. A rule for several
+// groups need not make sense for each pair of a group and a resource.
+func (w *warner) unknown(rule *admissionregistrationv1.Rule, facts ClusterInfo, at *field.Path) {
+	found := facts.matching(rule.APIGroups, []string{wildcard})
+	for i, group := range rule.APIGroups {
+		if group != wildcard && len(facts.matching([]string{group}, []string{wildcard})) == 0 {
+			w.warn(at.Child("apiGroups").Index(i), "the API server has no group %q: correct it, unless it is still to be installed", group)
+		}
+	}
+	if len(found) == 0 {
+		return
+	}
+	for i, version := range rule.APIVersions {
+		if version != wildcard && len(facts.matching(rule.APIGroups, []string{version})) == 0 {
+			w.warn(at.Child("apiVersions").Index(i), "the API server does not serve the version %q of these groups", version)
+		}
+	}
+	found = facts.matching(rule.APIGroups, rule.APIVersions)
+	if len(found) == 0 || slices.ContainsFunc(found, facts.silent) {
+		return
+	}
+	for i, entry := range rule.Resources {
+		if !slices.ContainsFunc(found, func(gv schema.GroupVersion) bool { return facts.has(gv, entry) }) {
+			w.warn(at.Child("resources").Index(i), "the API server does not serve %q in these groups and versions: resources have plural names in small letters", entry)
+		}
+	}
+}
+
+// unstable warns of a version that a later release may no longer serve. Where
+// a group has no other its users know, and need no warning.
+func (w *warner) unstable(rule *admissionregistrationv1.Rule, facts ClusterInfo, at *field.Path) {
+	for i, version := range rule.APIVersions {
+		if !unstable.MatchString(version) || slices.Contains(rule.APIVersions, wildcard) {
+			continue
+		}
+		switch stable := facts.stable(rule); {
+		case stable != "" && !slices.Contains(rule.APIVersions, stable):
+			w.warn(at.Index(i), "%q is not stable, and a later release may not serve it: name %q", version, stable)
+		case stable == "" && slices.ContainsFunc(rule.APIGroups, ofKubernetes):
+			w.warn(at.Index(i), "%q is not stable, and a later release of Kubernetes may not serve it", version)
+		}
+	}
+}
+
+// ofKubernetes reports whether a group is one of Kubernetes itself.
+func ofKubernetes(group string) bool {
+	return group != wildcard && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io"))
+}
+
+// stable finds a stable version in which a resource of the rule is served.
+func (f ClusterInfo) stable(rule *admissionregistrationv1.Rule) string {
+	var versions []string
+	for _, gv := range f.matching(rule.APIGroups, []string{wildcard}) {
+		if !unstable.MatchString(gv.Version) && slices.ContainsFunc(rule.Resources, func(entry string) bool { return f.has(gv, entry) }) {
+			versions = append(versions, gv.Version)
+		}
+	}
+	if len(versions) == 0 {
+		return ""
+	}
+	return slices.Min(versions)
+}
+
+// matching are the versions served that a rule's groups and versions name.
+func (f ClusterInfo) matching(groups, versions []string) []schema.GroupVersion {
+	var out []schema.GroupVersion
+	for gv := range f.Resources {
+		if anyOf(groups, gv.Group) && anyOf(versions, gv.Version) {
+			out = append(out, gv)
+		}
+	}
+	return out
+}
+
+func anyOf(list []string, value string) bool {
+	return slices.Contains(list, wildcard) || slices.Contains(list, value)
+}
+
+// silent reports whether nobody knows what a version holds.
+func (f ClusterInfo) silent(gv schema.GroupVersion) bool { return f.Resources[gv] == nil }
+
+func (f ClusterInfo) has(gv schema.GroupVersion, entry string) bool {
+	return slices.ContainsFunc(f.Resources[gv], func(r metav1.APIResource) bool { return reaches(entry, r.Name) })
+}

@@ -1,0 +1,159 @@
+package validation
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+const wildcard = "*"
+
+// longTimeout is, in seconds, from when a request that waits in vain is one
+// that its client has given up on.
+const longTimeout = 10
+
+// failsClosed reports whether requests are refused while Ostiary does not
+// answer, in one of the phases at least.
+func failsClosed(spec *v1alpha1.WebhookPolicySpec) bool {
+	return dependsOnOstiary(spec) || (spec.Backend != nil && spec.EffectiveFailurePolicy() == admissionregistrationv1.Fail)
+}
+
+// dependsOnOstiary is failsClosed for policies that Ostiary itself answers for.
+func dependsOnOstiary(spec *v1alpha1.WebhookPolicySpec) bool {
+	return (spec.Mutates() && spec.EffectiveFailurePolicy() == admissionregistrationv1.Fail) ||
+		(spec.Validates() && spec.WebhookFailurePolicy() == admissionregistrationv1.Fail)
+}
+
+// answerer is who answers the calls.
+func answerer(spec *v1alpha1.WebhookPolicySpec) string {
+	if spec.Backend != nil {
+		return "the backend"
+	}
+	return "Ostiary"
+}
+
+// mutates reports whether objects are changed, by whomever.
+func mutates(spec *v1alpha1.WebhookPolicySpec) bool {
+	return spec.Mutates() || (spec.Backend != nil && spec.Backend.Type == v1alpha1.BackendMutating)
+}
+
+func (w *warner) timeout(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
+	if t := spec.EffectiveTimeoutSeconds(); t > longTimeout {
+		w.warn(at.Child("timeoutSeconds"), "requests wait up to %d seconds while %s does not answer, longer than many clients do; choose %d or less", t, answerer(spec), longTimeout)
+	}
+}
+
+func (w *warner) replicas(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at *field.Path) {
+	if facts.Replicas == 1 && dependsOnOstiary(spec) {
+		w.warn(at.Child("failurePolicy"), "Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more")
+	}
+}
+
+// selectors warns of objectSelectors where somebody may want to escape.
+func (w *warner) selectors(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
+	if !spec.Refuses() {
+		return
+	}
+	const text = "whoever writes an object chooses its labels, and can choose them to escape Deny; use namespaceSelector, or look at every object"
+	if spec.Denies() && spec.MatchConstraints != nil && selects(spec.MatchConstraints.ObjectSelector) {
+		w.warn(at.Child("matchConstraints", "objectSelector"), text)
+	}
+	for i, b := range spec.EffectiveBindings() {
+		if b.MatchResources != nil && selects(b.MatchResources.ObjectSelector) && slices.Contains(b.ValidationActions, admissionregistrationv1.Deny) {
+			w.warn(at.Child("bindings").Index(i).Child("matchResources", "objectSelector"), text)
+		}
+	}
+}
+
+func selects(s *metav1.LabelSelector) bool {
+	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
+}
+
+// rules warns of rules that reach what keeps the cluster going.
+func (w *warner) rules(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
+	if spec.MatchConstraints == nil {
+		return
+	}
+	for i := range spec.MatchConstraints.ResourceRules {
+		rule := &spec.MatchConstraints.ResourceRules[i]
+		if len(rule.ResourceNames) > 0 {
+			continue // for some objects that the author knows
+		}
+		here := at.Child("matchConstraints", "resourceRules").Index(i).Child("resources")
+		for j, entry := range rule.Resources {
+			if entry == wildcard || entry == "*/*" {
+				w.wide(spec, entry, here.Index(j))
+			} else {
+				w.vital(spec, vitalOf(rule.APIGroups, entry), here.Index(j))
+			}
+		}
+	}
+}
+
+func (w *warner) wide(spec *v1alpha1.WebhookPolicySpec, entry string, at *field.Path) {
+	if failsClosed(spec) {
+		w.warn(at, "%q with failurePolicy Fail: while %s does not answer, writes to all these resources are refused; name the resources, or set Ignore", entry, answerer(spec))
+	}
+	if mutates(spec) {
+		w.warn(at, "%q with mutations: they reach what controllers write, and write again when it is changed; name the resources", entry)
+	}
+}
+
+func (w *warner) vital(spec *v1alpha1.WebhookPolicySpec, resource string, at *field.Path) {
+	if resource == "" {
+		return
+	}
+	if failsClosed(spec) {
+		w.warn(at, "the control plane writes %s, and is refused while %s does not answer: set failurePolicy: Ignore", resource, answerer(spec))
+	}
+	if mutates(spec) {
+		w.warn(at, "the control plane writes %s, and writes again what a mutation changes", resource)
+	}
+}
+
+// reviews warns of policies for what tells who somebody is and what they may do.
+func (w *warner) reviews(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
+	if !spec.AllowCriticalResources || !failsClosed(spec) || spec.MatchConstraints == nil {
+		return
+	}
+	for i, rule := range spec.MatchConstraints.ResourceRules {
+		for j, group := range rule.APIGroups {
+			if group == authenticationv1.GroupName || group == authorizationv1.GroupName {
+				w.warn(at.Child("matchConstraints", "resourceRules").Index(i).Child("apiGroups").Index(j),
+					"kubelets and other API servers ask these reviews who a caller is and what they may do, and turn callers away while %s does not answer: set failurePolicy: Ignore", answerer(spec))
+			}
+		}
+	}
+}
+
+// vitalOf finds a resource that the control plane itself writes all the time:
+// without it nodes are taken for dead, nothing is scheduled, and Services lead
+// nowhere. It is empty where there is none.
+func vitalOf(groups []string, entry string) string {
+	for _, v := range []struct{ group, resource string }{
+		{"", "nodes"}, {"", "nodes/status"}, {"", "pods/status"}, {"", "pods/binding"},
+		{"", "endpoints"}, {"", "events"}, {"", "namespaces/status"}, {"", "namespaces/finalize"},
+		{"apps", "controllerrevisions"}, {"coordination.k8s.io", "leases"}, {"discovery.k8s.io", "endpointslices"},
+		{"events.k8s.io", "events"}, {"storage.k8s.io", "volumeattachments"}, {"storage.k8s.io", "csinodes"},
+	} {
+		if (slices.Contains(groups, v.group) || slices.Contains(groups, wildcard)) && reaches(entry, v.resource) {
+			return v.resource
+		}
+	}
+	return ""
+}
+
+// reaches reports whether an entry of a rule is for a resource or subresource.
+// As in the API server, "pods/*" is for pods too.
+func reaches(entry, resource string) bool {
+	entryName, entrySub, _ := strings.Cut(entry, "/")
+	name, sub, _ := strings.Cut(resource, "/")
+	return (entryName == wildcard || entryName == name) && (entrySub == wildcard || entrySub == sub)
+}
