@@ -65,7 +65,14 @@ func TestWarnings(t *testing.T) {
 		escape   = "whoever writes an object chooses its labels, and can choose them to escape Deny; use namespaceSelector, or look at every object"
 		wideFail = ` with failurePolicy Fail: while Ostiary does not answer, writes to all these resources are refused; name the resources, or set Ignore`
 		resource = "spec.matchConstraints.resourceRules[0].resources[0]: "
+		names    = "spec.matchConstraints.resourceRules[0].resourceNames: "
+
+		collection = names + "a DELETE of a collection has no name and does not match; remove resourceNames and compare oldObject.metadata.name in an expression"
+		generated  = names + "an object with generateName has no name in mutations and a random suffix in validations, and does not match; compare object.metadata.generateName in an expression if it matters"
 	)
+	named := func(operations string) string {
+		return fmt.Sprintf(`{apiGroups: [""], apiVersions: [v1], resources: [secrets], operations: [%s], resourceNames: [x]}`, operations)
+	}
 	rule := func(group, version, resource string) string {
 		return fmt.Sprintf(`{apiGroups: [%q], apiVersions: [%q], resources: [%q], operations: [CREATE]}`, group, version, resource)
 	}
@@ -98,7 +105,11 @@ func TestWarnings(t *testing.T) {
 			facts: cluster(),
 			want:  []string{resource + `"*" with mutations: they reach what controllers write, and write again when it is changed; name the resources`},
 		},
-		"wildcard for some names": {spec: matching(`{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: [CREATE], resourceNames: [x]}`, "")},
+		"wildcard for some names": {spec: matching(`{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: [UPDATE], resourceNames: [x]}`, "")},
+
+		"DELETE of some names":          {spec: matching(named("DELETE"), ""), want: []string{collection}},
+		"CREATE of some names":          {spec: matching(named("CREATE, UPDATE"), ""), want: []string{generated}},
+		"every operation on some names": {spec: matching(named("'*'"), ""), want: []string{collection, generated}},
 
 		"reviews": {
 			spec: matching(`{apiGroups: [apps, authentication.k8s.io], apiVersions: [v1], resources: [tokenreviews], operations: [CREATE]}`, "allowCriticalResources: true"),

@@ -83,10 +83,12 @@ func (w *warner) rules(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	}
 	for i := range spec.MatchConstraints.ResourceRules {
 		rule := &spec.MatchConstraints.ResourceRules[i]
-		if len(rule.ResourceNames) > 0 {
-			continue // for some objects that the author knows
+		at := at.Child("matchConstraints", "resourceRules").Index(i)
+		if len(rule.ResourceNames) > 0 { // the author knows these objects
+			w.names(rule, at.Child("resourceNames"))
+			continue
 		}
-		here := at.Child("matchConstraints", "resourceRules").Index(i).Child("resources")
+		here := at.Child("resources")
 		for j, entry := range rule.Resources {
 			if entry == wildcard || entry == "*/*" {
 				w.wide(spec, entry, here.Index(j))
@@ -94,6 +96,20 @@ func (w *warner) rules(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 				w.vital(spec, vitalOf(rule.APIGroups, entry), here.Index(j))
 			}
 		}
+	}
+}
+
+// names warns of requests that resourceNames does not match, as in native policies. A DELETE of a collection has no name.
+// With generateName an object has no name when mutations run, and one with a random suffix when validations do.
+func (w *warner) names(rule *admissionregistrationv1.NamedRuleWithOperations, at *field.Path) {
+	has := func(operation admissionregistrationv1.OperationType) bool {
+		return slices.Contains(rule.Operations, operation) || slices.Contains(rule.Operations, admissionregistrationv1.OperationAll)
+	}
+	if has(admissionregistrationv1.Delete) {
+		w.warn(at, "a DELETE of a collection has no name and does not match; remove resourceNames and compare oldObject.metadata.name in an expression")
+	}
+	if has(admissionregistrationv1.Create) {
+		w.warn(at, "an object with generateName has no name in mutations and a random suffix in validations, and does not match; compare object.metadata.generateName in an expression if it matters")
 	}
 }
 
