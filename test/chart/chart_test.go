@@ -163,7 +163,7 @@ func TestEqualToKustomize(t *testing.T) {
 replicas: 3
 topologySpread: {hostname: DoNotSchedule}
 podDisruptionBudget: {minAvailable: 2}
-networkPolicy: {enabled: true}
+networkPolicy: {egressPorts: [443, 6443, 8443, 9443, 10250]}
 metrics:
   serviceMonitor: {enabled: true}
   prometheusRule: {enabled: true}
@@ -213,7 +213,7 @@ func TestGolden(t *testing.T) {
 manager: {webhookAddress: ":10260", metricsAuth: false, exemptNamespaces: [a, b], drainMin: 20s, logLevel: debug}
 metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {release: p}}}
 `,
-		"off":         "manager: {metricsAddress: \"0\", healthAddress: \"0\"}\nnetworkPolicy: {enabled: true}\n",
+		"off":         "manager: {metricsAddress: \"0\", healthAddress: \"0\"}\n",
 		"digest":      "image: {digest: sha256:" + strings.Repeat("0", 64) + ", pullPolicy: Never, pullSecrets: [{name: s}]}\n",
 		"one-replica": "replicas: 1\n",
 		"pods": `
@@ -235,7 +235,8 @@ volumeMounts: [{name: ca, mountPath: /ca}]
 		"params":       "paramKinds: [{resources: [configmaps]}, {apiGroups: [example.com], resources: [limits]}]\n",
 		"crds":         "crds: {keep: false}\nserviceAccount: {annotations: {a: b}}\nservice: {annotations: {c: d}}\n",
 		"no-crds":      "crds: {install: false}\npodDisruptionBudget: {enabled: false}\n",
-		"calls":        "networkPolicy: {enabled: true, webhookFrom: [{ipBlock: {cidr: 10.0.0.0/28}}], metricsFrom: [], egressPorts: [6443]}\n",
+		"open":         "networkPolicy: {enabled: false}\n",
+		"calls":        "networkPolicy: {webhookFrom: [{ipBlock: {cidr: 10.0.0.0/28}}], metricsFrom: [], egressPorts: [6443]}\n",
 	}
 	before, hooksBefore := objects(t, namespace, "")
 	for name, values := range cases {
@@ -422,7 +423,7 @@ func TestFlags(t *testing.T) {
 // What is registered with API servers and the certificates behind it are the
 // manager's: rendered, they would be empty, and an upgrade would empty them.
 func TestRendersNoRegistration(t *testing.T) {
-	plain, hooks := objects(t, namespace, "{networkPolicy: {enabled: true}, metrics: {serviceMonitor: {enabled: true}, dashboard: {enabled: true}, prometheusRule: {enabled: true}}}")
+	plain, hooks := objects(t, namespace, "{metrics: {serviceMonitor: {enabled: true}, dashboard: {enabled: true}, prometheusRule: {enabled: true}}}")
 	for _, all := range []map[string]object{plain, hooks} {
 		for name, o := range all {
 			switch kind := o["kind"].(string); kind {
