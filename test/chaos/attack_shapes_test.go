@@ -75,7 +75,8 @@ func objectBombs() map[string]costly {
 	out := map[string]costly{
 		"regexp/long":     custom("attacked-regexp", requests, `"spec":[`, shapes()["letters"], `]`),
 		"regexp/many":     custom("attacked-regexp", requests, `"spec":`, list(`"`+strings.Repeat("a", 200)+`!"`), ``),
-		"cidr":            custom("attacked-cidr", requests, `"spec":`, list(`"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/127"`), ``),
+		"cidr/v4":         custom("attacked-cidr", requests, `"spec":`, list(`"255.255.255.255/31"`), ``),
+		"cidr/v6":         custom("attacked-cidr", requests, `"spec":`, list(`"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/127"`), ``),
 		"quantity/many":   custom("attacked-quantity", requests, `"spec":`, list(`"1e999999999","-9999999999999999999999Ei","1e-999999999"`), ``),
 		"quantity/digits": custom("attacked-quantity", requests, `"spec":[`, func(size int) string { return `"` + strings.Repeat("9", size) + `"` }, `]`),
 		"jsonpatch/copy":  custom("attacked-patch", requests, `"spec":{"a":`, shapes()["small"], `}`),
