@@ -1,16 +1,20 @@
 package webhooks
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/utils/ptr"
 )
 
 // hold opens n connections from the local address, sends each the same beginning of a request, and goes on as trickle
@@ -86,4 +90,69 @@ func TestLargeBodyBesideHostileConnections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestThousandAnnouncements has 1,000 connections announce the largest body and send nothing of it, or one byte. They
+// hold a small buffer each, nothing of what large bodies share, and a large review is answered.
+func TestThousandAnnouncements(t *testing.T) {
+	const n = 1000
+	announced := header + "Content-Length: 29360128\r\n\r\n"
+	for name, beginning := range map[string]string{"nothing": announced, "one byte": announced + "{"} {
+		t.Run(name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			s := start(t, Options{Registerer: registry}, func(s *Server) { s.handler.bodies.timeout = time.Minute })
+			before := liveHeap()
+			hold(t, s, n, "127.0.9.1", beginning, 0)
+			eventually(t, "all announcements have arrived", func() bool {
+				return gather(t, registry)["ostiary_webhook_http_requests_in_flight"] >= n
+			})
+			if got := gather(t, registry)["ostiary_webhook_large_body_bytes"]; got != 0 {
+				t.Errorf("announcements hold %v bytes of what large bodies share, want none", got)
+			}
+			// A small buffer, and what TLS and net/http need at both ends, which are in this process.
+			if grown, most := liveHeap()-before, int64(n*(smallBody+96<<10)); grown > most {
+				t.Errorf("%d announcements take %d bytes, want at most %d", n, grown, most)
+			}
+			body := validReview() + strings.Repeat(" ", 1<<20)
+			if got := post(t, s.client(t), s.url("/validate/group?timeout=30s"), body); got.code != http.StatusOK {
+				t.Errorf("a review of 1 MiB was answered with %d %s, want 200", got.code, got.body)
+			}
+		})
+	}
+}
+
+func liveHeap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // the second empties pools
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestAnswerThatNobodyReads asks for answers that fill every buffer and reads none of them. Meanwhile they hold nothing
+// of what large bodies and evaluations share, and soon their connections are closed.
+func TestAnswerThatNobodyReads(t *testing.T) {
+	const limit, n = 2 << 20, 4
+	registry := prometheus.NewRegistry()
+	patch := []byte(`"` + strings.Repeat("x", 32<<20) + `"`)
+	evaluator := evaluatorFunc(func(_ context.Context, _ Phase, group string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		response := &admissionv1.AdmissionResponse{Allowed: true}
+		if group == "large" {
+			response.Patch, response.PatchType = patch, ptr.To(admissionv1.PatchTypeJSONPatch)
+		}
+		return response, nil
+	})
+	s := start(t, Options{Registerer: registry, Evaluator: evaluator, MaxBodyBytes: limit, MaxInFlightBytes: limit, MaxEvaluations: 1, MaxInFlight: 2},
+		func(s *Server) { s.handler.answerTimeout = 2 * time.Second })
+	body := validReview() + strings.Repeat(" ", limit-4<<10)
+	for range n {
+		c := dialTLS(t, s)
+		fmt.Fprintf(c, "POST /mutate/large?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		if got := post(t, s.client(t), s.url("/validate/group?timeout=30s"), body); got.code != http.StatusOK {
+			t.Errorf("another large review was answered with %d %s, want 200", got.code, got.body)
+		}
+	}
+	eventually(t, "no request is under way", func() bool {
+		return gather(t, registry)["ostiary_webhook_http_requests_in_flight"] == 0
+	})
 }

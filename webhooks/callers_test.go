@@ -100,24 +100,41 @@ func TestCallers(t *testing.T) {
 }
 
 // TestRejectedBodyIsNotRead announces bodies and never sends them to their end: the answer, and the end of the
-// connection, do not wait for them.
+// connection, do not wait for them, and nobody is asked to go on.
 func TestRejectedBodyIsNotRead(t *testing.T) {
 	rejected := &authentication.RejectedError{Reason: authentication.ReasonNone, Text: "show a token"}
-	for _, size := range []int{100, 200 << 10, 6 << 20} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			s := start(t, Options{Authenticator: tokenOnly{token: "right", err: rejected}}, func(s *Server) {
-				s.headerTimeout, s.handler.bodies.timeout = time.Hour, time.Hour
+	options := map[string]struct {
+		Options
+		path, want string
+	}{
+		"no credential":      {Options{Authenticator: tokenOnly{token: "right", err: rejected}}, "/validate/group", "HTTP/1.1 401 Unauthorized"},
+		"an unknown path":    {Options{}, "/unknown", "HTTP/1.1 404 Not Found"},
+		"a wrong capability": {Options{Accepts: func(c string) bool { return c == "right" }}, "/validate/group", "HTTP/1.1 404 Not Found"},
+	}
+	for name, tc := range options {
+		for body, beginning := range map[string]string{
+			"100 bytes":         "Content-Length: 100\r\n\r\n{",
+			"200 KiB":           "Content-Length: 204800\r\n\r\n{",
+			"6 MiB":             "Content-Length: 6291456\r\n\r\n{",
+			"28 MiB, not begun": "Content-Length: 29360128\r\n\r\n",
+			"chunked":           "Transfer-Encoding: chunked\r\n\r\n100\r\n{",
+			"chunked, no chunk": "Transfer-Encoding: chunked\r\n\r\n",
+			"expected":          "Expect: 100-continue\r\nContent-Length: 6291456\r\n\r\n",
+			"expected, chunked": "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
+		} {
+			t.Run(name+", "+body, func(t *testing.T) {
+				s := start(t, tc.Options, func(s *Server) { s.headerTimeout, s.handler.bodies.timeout = time.Hour, time.Hour })
+				c := dialTLS(t, s)
+				fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s", tc.path, beginning)
+				got, err := io.ReadAll(c)
+				if err != nil {
+					t.Fatalf("reading: %v", err)
+				}
+				if !strings.HasPrefix(string(got), tc.want) {
+					t.Errorf("answer %q, want %s", got, tc.want)
+				}
 			})
-			c := dialTLS(t, s)
-			fmt.Fprintf(c, "POST /validate/group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", size)
-			got, err := io.ReadAll(c)
-			if err != nil {
-				t.Fatalf("reading: %v", err)
-			}
-			if !strings.HasPrefix(string(got), "HTTP/1.1 401 Unauthorized") {
-				t.Errorf("answer %q, want 401", got)
-			}
-		})
+		}
 	}
 }
 

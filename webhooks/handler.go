@@ -27,6 +27,10 @@ const (
 	// its default.
 	minTimeout, defaultTimeout, maxTimeout = time.Second, 10 * time.Second, 30 * time.Second
 
+	// answerTimeout is how long a caller may take to read its answer. API servers read at once; whoever does not read
+	// holds the answer in memory, which nothing else bounds but the number of connections.
+	answerTimeout = 10 * time.Second
+
 	contentType = "application/json"
 
 	// reviewPath is what registration registers for policies themselves.
@@ -46,6 +50,8 @@ type handler struct {
 	callers   gate
 	accepts   func(capability string) bool
 	expired   func() bool
+
+	answerTimeout time.Duration
 }
 
 func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
@@ -61,6 +67,8 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		callers:   newGate(o, m),
 		accepts:   o.Accepts,
 		expired:   o.Expired,
+
+		answerTimeout: answerTimeout,
 	}
 }
 
@@ -205,6 +213,7 @@ func (h *handler) write(w http.ResponseWriter, c *conn, answer []byte, err error
 		h.metrics.failed(err)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(answer)))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.answerTimeout)) // net/http sets it anew for the next request
 	w.WriteHeader(code)
 	_, _ = w.Write(answer) // a client that is gone needs no answer
 	return code

@@ -21,8 +21,9 @@ const (
 	// idleTimeout is longer than the 90 s after which API servers close idle connections: if both ends closed at the
 	// same time, a request could meet a closing connection, and API servers do not send it again.
 	idleTimeout = 180 * time.Second
-	// writeTimeout covers evaluation too, which may take as long as the longest timeout of a webhook.
-	writeTimeout   = maxTimeout + 10*time.Second
+	// writeTimeout covers evaluation too, which may take as long as the longest timeout of a webhook. The handler
+	// shortens it when it has an answer.
+	writeTimeout   = maxTimeout + answerTimeout
 	maxHeaderBytes = 64 << 10
 	// shutdownTimeout is what requests that outlive the drain get to finish.
 	shutdownTimeout = 5 * time.Second

@@ -17,14 +17,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// bombs is how many of each kind of bomb the replicas have to answer: at least one of
+// each of the senders, which send the same kind at a time.
+func (r *run) bombs() int { return r.size.of(1, 5) * attackers }
+
 // attackBombs sends what costs most for its size: objects to be decoded and
-// evaluated, directly and through API servers, and policies to be compiled.
+// evaluated, directly and through API servers, and policies to be compiled. It
+// ends when enough of each kind are answered.
 func attackBombs(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
-	over := time.Duration(r.size.of(15, 120)) * time.Second
-	stop := r.sendBombs()
-	r.under(attack{Kind: "objects", Over: over}, attack{Kind: "compilations", Over: over})
+	over := time.Duration(r.size.of(5, 20)) * time.Minute
+	stop := r.sendBombs(r.size.of(26, 130))
+	r.under(attack{Kind: "objects", Count: r.bombs(), Over: over}, attack{Kind: "compilations", Count: r.bombs(), Over: over})
 	stop()
 }
 
@@ -33,106 +38,25 @@ func attackBombs(r *run) {
 func attackConnections(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
-	over := time.Duration(r.size.of(15, 120)) * time.Second
+	over := time.Duration(r.size.of(30, 120)) * time.Second
 	flood := r.startFlood(over / 2)
 	defer func() { r.note("%s", flood()) }()
-	stop := r.sendBombs()
-	r.under(attack{Kind: "announced", Over: over})
+	stop := r.sendBombs(r.size.of(26, 130))
+	r.under(attack{Kind: "announced", Count: announcedConnections / len(announcements()), Over: over})
 	stop()
 }
 
-// shapes make JSON values of about so many bytes that take most to decode,
-// compare, copy or match.
-func shapes() map[string]func(size int) string {
-	list := func(element string) func(int) string {
-		return func(size int) string {
-			return "[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]"
-		}
-	}
-	text := func(part string) func(int) string {
-		return func(size int) string { return `"` + strings.Repeat(part, size/len(part)) + `!"` }
-	}
-	const deepest = 9_000
-	return map[string]func(int) string{
-		"objects":   list("{}"),
-		"arrays":    list("[]"),
-		"small":     list(`{"":0}`),
-		"numbers":   list("1000"),
-		"strings":   list(`"a"`),
-		"addresses": list(`"255.255.255.255/33"`),
-		"decimals":  list("1e-9"),
-		"escapes":   text(`\u003c`),
-		"letters":   text("a"),
-		"commas":    text(","),
-		"depth": func(int) string {
-			return strings.Repeat(`{"a":`, deepest) + "0" + strings.Repeat("}", deepest)
-		},
-		"exponent": func(int) string { return `"1e999999999"` },
-		"members": func(size int) string {
-			var b strings.Builder
-			for i := 0; b.Len() < size; i++ {
-				fmt.Fprintf(&b, `"%x":0,`, i)
-			}
-			return "{" + b.String() + `"":0}`
-		},
-	}
-}
+// announcedConnections are held at a time.
+const announcedConnections = 999
 
-// sendObjects sends reviews of the largest objects of each shape.
-func sendObjects(ctx context.Context, a attack, report *report) {
-	all := shapes()
-	names := slices.Sorted(maps.Keys(all))
-	sendAll(ctx, a, report, func(ctx context.Context, w *attacker) {
-		shape := all[anyOf(w.random, names)](anyOf(w.random, []int{3 << 20, 7 << 20, 18 << 20}))
-		member := anyOf(w.random, []string{"spec", "data"})
-		object := `{"apiVersion":"attack.example.com/v1","kind":"Bomb","metadata":{"name":"bad-bomb","namespace":"` + attackedPlace + `"},"` + member + `":` + shape + `}`
-		review := string(marshal(reviewOf("CREATE", "attack.example.com", "Bomb", "bombs", "bad-bomb", "OBJECT", nil)))
-		path := w.Witness
-		if w.random.IntN(2) == 0 {
-			path = anyOf(w.random, w.Attacked)
-		}
-		code, answer := w.post(ctx, path, []byte(strings.Replace(review, `"OBJECT"`, object, 1)))
-		if path != w.Witness {
-			return
-		}
-		report.witness()
-		if code == http.StatusOK && !strings.Contains(string(answer), `"allowed":false`) {
-			report.wrong("a bad bomb is answered with %.300s", answer)
-		}
-	})
-}
+// announcements are the kinds of connections that announce a body.
+func announcements() []string { return []string{"nothing", "little", "chunked"} }
 
-// sendCompilations asks for the review of policies that take long to compile.
-func sendCompilations(ctx context.Context, a attack, report *report) {
-	repeat := func(element string, n int) string { return strings.TrimSuffix(strings.Repeat(element+",", n), ",") }
-	var variables strings.Builder
-	for i := range 12_000 {
-		fmt.Fprintf(&variables, `{"name":"v%d","expression":"1"},`, i)
-	}
-	constraints := `"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["pods"],"operations":["CREATE"]}]},`
-	specs := []string{
-		`"validations":[` + repeat(`{"expression":"true"}`, 40_000) + `]`,
-		`"variables":[` + strings.TrimSuffix(variables.String(), ",") + `],"validations":[{"expression":"true"}]`,
-		`"validations":[` + repeat(`{"expression":"`+strings.Repeat("(", 200)+"1 == 1"+strings.Repeat(")", 200)+`"}`, 64) + `]`,
-		`"validations":[` + repeat(`{"expression":"[`+repeat("[1,2,3].all(x, x > 0)", 500)+`].all(y, y)"}`, 64) + `]`,
-		`"validations":[{"expression":"'a'.matches('` + strings.Repeat("(a{1,50}){1,20}", 50) + `')"}]`,
-		`"validations":[{"expression":"object.a` + strings.Repeat(".a", 5_000) + ` == 1"}]`,
-		`"validations":[{"expression":"` + strings.Repeat("true && ", 8_000) + `true"}]`,
-	}
-	sendAll(ctx, a, report, func(ctx context.Context, w *attacker) {
-		object := `{"apiVersion":"admission.ostiary.dev/v1alpha1","kind":"WebhookPolicy","metadata":{"name":"p"},"spec":{` + constraints + anyOf(w.random, specs) + `}}`
-		text := string(marshal(reviewOf("CREATE", "admission.ostiary.dev", "WebhookPolicy", "webhookpolicies", "p", "OBJECT", nil)))
-		text = strings.Replace(text, `"OBJECT"`, object, 1)
-		text = strings.ReplaceAll(text, `"version":"v1"`, `"version":"v1alpha1"`)
-		w.post(ctx, w.Review, []byte(strings.Replace(text, `"namespace":"`+attackedPlace+`",`, "", 1)))
-	})
-}
-
-// holdAnnounced keeps 1,000 connections, of 50 addresses, that announce bodies of
-// 7 MiB: a third of them sends nothing, the others a little every second.
+// holdAnnounced keeps connections, of 50 addresses, that announce bodies of 28 MiB: a
+// third of them sends nothing, the others a little every second.
 func holdAnnounced(ctx context.Context, a attack, report *report) {
 	var group sync.WaitGroup
-	for i := range 1_000 {
+	for i := range announcedConnections {
 		group.Go(func() {
 			source := &net.TCPAddr{IP: net.IPv4(127, 102, byte(i%5), byte(1+i%50))}
 			dialer := tls.Dialer{
@@ -140,7 +64,8 @@ func holdAnnounced(ctx context.Context, a attack, report *report) {
 				Config:    &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}, // nothing secret is sent
 			}
 			for ctx.Err() == nil {
-				report.count(announce(ctx, &dialer, a.Addresses[i%len(a.Addresses)], a.Witness, i%3))
+				code := announce(ctx, &dialer, a.Addresses[i%len(a.Addresses)], a.Witness, i%3, report)
+				report.count(code)
 				time.Sleep(100 * time.Millisecond)
 			}
 		})
@@ -149,14 +74,14 @@ func holdAnnounced(ctx context.Context, a attack, report *report) {
 }
 
 // announce holds one connection and returns the code that ended it.
-func announce(ctx context.Context, dialer *tls.Dialer, address, path string, kind int) string {
+func announce(ctx context.Context, dialer *tls.Dialer, address, path string, kind int, report *report) string {
 	c, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return "broken"
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	length := "Content-Length: 7340032\r\n"
+	length := "Content-Length: 29360128\r\n"
 	if kind == 2 {
 		length = "Transfer-Encoding: chunked\r\n"
 	}
@@ -164,6 +89,7 @@ func announce(ctx context.Context, dialer *tls.Dialer, address, path string, kin
 	if _, err := io.WriteString(c, head); err != nil {
 		return "broken"
 	}
+	report.answered(announcements()[kind])
 	answer := make(chan string, 1)
 	go func() {
 		line := make([]byte, len("HTTP/1.1 200"))
@@ -187,15 +113,16 @@ func announce(ctx context.Context, dialer *tls.Dialer, address, path string, kin
 }
 
 // sendBombs has six tenants create custom resources of every shape through the
-// API servers, of 2 MiB each, until stop, which weighs the answers: what is called
-// bad is denied, and the rest allowed, or denied as unreadable.
-func (r *run) sendBombs() (stop func()) {
+// API servers, of 2 MiB each, until stop, which waits until there were enough, and
+// weighs the answers: what is called bad is denied, and the rest allowed, or denied
+// as unreadable.
+func (r *run) sendBombs(least int) (stop func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	var names, bodies []string
-	for name, shape := range shapes() {
-		names, bodies = append(names, name), append(bodies, shape(2<<20))
+	for _, name := range slices.Sorted(maps.Keys(shapes())) {
+		names, bodies = append(names, name), append(bodies, shapes()[name](2<<20))
 	}
-	var sent, refused, failedToAnswer atomic.Int64
+	var next, sent, refused, failedToAnswer atomic.Int64
 	var mu sync.Mutex
 	var wrong []string
 	note := func(format string, args ...any) {
@@ -210,7 +137,8 @@ func (r *run) sendBombs() (stop func()) {
 		raw, err := rest.HTTPClientFor(config)
 		must(r.T, err)
 		group.Go(func() {
-			for n := i; ctx.Err() == nil; n++ {
+			for ctx.Err() == nil {
+				n := int(next.Add(1) - 1)
 				name := fmt.Sprintf("bad-%d", n)
 				if n%2 == 0 {
 					name = fmt.Sprintf("good-%d", n)
@@ -236,8 +164,14 @@ func (r *run) sendBombs() (stop func()) {
 		})
 	}
 	return func() {
+		for deadline := time.Now().Add(2 * time.Minute); sent.Load() < int64(least) && time.Now().Before(deadline); {
+			pause(r.T, time.Second)
+		}
 		cancel()
 		group.Wait()
+		if n := sent.Load(); n < int64(least) {
+			r.problem("tenants sent only %d objects, want %d", n, least)
+		}
 		if len(wrong) > 0 {
 			r.problem("%d bombs were answered wrongly", len(wrong))
 			r.evidence = append(r.evidence, wrong...)

@@ -23,7 +23,7 @@ import (
 func attackReviews(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
-	r.under(attack{Kind: "reviews", Count: r.size.of(20_000, 1_000_000)})
+	r.under(attack{Kind: "reviews", Count: r.size.of(20_000, 1_000_000), Over: time.Duration(r.size.of(4, 60)) * time.Minute})
 }
 
 // report counts what attackers see. Its methods may be used concurrently.
@@ -32,7 +32,7 @@ type report struct {
 	t  tally
 }
 
-func newReport() *report { return &report{t: tally{Codes: map[string]int{}}} }
+func newReport() *report { return &report{t: tally{Codes: map[string]int{}, Kinds: map[string]int{}}} }
 
 func (r *report) count(code string) {
 	r.mu.Lock()
@@ -55,21 +55,35 @@ func (r *report) witness() {
 	r.t.Witnesses++
 }
 
+// answered counts an attempt of a kind that a replica had to work for.
+func (r *report) answered(kind string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.t.Kinds[kind]++
+}
+
 func (r *report) tally() tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.t
-	out.Codes = maps.Clone(r.t.Codes)
+	out.Codes, out.Kinds = maps.Clone(r.t.Codes), maps.Clone(r.t.Kinds)
 	return out
 }
 
-// assaults are what processes of attackers can do, by kind.
-func assaults() map[string]func(context.Context, attack, *report) {
-	return map[string]func(context.Context, attack, *report){
-		"reviews":      sendReviews,
-		"objects":      sendObjects,
-		"compilations": sendCompilations,
-		"announced":    holdAnnounced,
+// assault is what a process of attackers can do. Each of its kinds must have as many
+// answers as the attack says.
+type assault struct {
+	send  func(context.Context, attack, *report)
+	kinds []string
+}
+
+// assaults are those that there are.
+func assaults() map[string]assault {
+	return map[string]assault{
+		"reviews":      {sendReviews, []string{"reviews"}},
+		"objects":      {sendObjects, slices.Sorted(maps.Keys(objectBombs()))},
+		"compilations": {sendCompilations, slices.Sorted(maps.Keys(policyBombs()))},
+		"announced":    {holdAnnounced, announcements()},
 	}
 }
 
@@ -93,14 +107,14 @@ func newAttacker(a attack, serial int, report *report) *attacker {
 }
 
 // sendAll has all attackers send until the attack is over or Count is reached.
-func sendAll(ctx context.Context, a attack, report *report, send func(context.Context, *attacker)) {
+func sendAll(ctx context.Context, a attack, report *report, send func(ctx context.Context, w *attacker, n int)) {
 	var group sync.WaitGroup
 	for i := range attackers {
 		group.Go(func() {
 			w := newAttacker(a, i, report)
 			defer w.client.CloseIdleConnections()
 			for n := i; ctx.Err() == nil && (a.Count == 0 || n < a.Count); n += attackers {
-				send(ctx, w)
+				send(ctx, w, n)
 			}
 		})
 	}
@@ -137,7 +151,8 @@ func (w *attacker) post(ctx context.Context, path string, body []byte) (int, []b
 
 // sendReviews sends reviews that were valid before they were changed at random.
 func sendReviews(ctx context.Context, a attack, report *report) {
-	sendAll(ctx, a, report, func(ctx context.Context, w *attacker) {
+	sendAll(ctx, a, report, func(ctx context.Context, w *attacker, _ int) {
+		defer report.answered("reviews")
 		switch w.random.IntN(10) {
 		case 0, 1, 2:
 			w.sendBad(ctx)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -31,31 +32,36 @@ const (
 
 // attack is what a process of attackers is told, as JSON in the environment.
 type attack struct {
-	Kind      string   // a key of assaults
-	Addresses []string // of replicas
-	Paths     []string // that are registered, of every webhook of Ostiary
-	Attacked  []string // those of them that the attacked policies have
-	Review    string   // the path of the review of policies
-	Witness   string   // the path of a policy that denies what begins with "bad" in attackedPlace
+	Kind      string            // a key of assaults
+	Addresses []string          // of replicas
+	Paths     []string          // that are registered, of every webhook of Ostiary
+	Attacked  []string          // those of them that the attacked policies have
+	Review    string            // the path of the review of policies
+	Witness   string            // the path of a policy that denies what begins with "bad" in attackedPlace
+	Aims      map[string]string // the paths of those by the names of the policies
 	Seed      uint64
-	Count     int           // requests; 0: until Over
-	Over      time.Duration // how long
+	Count     int           // of answers of each kind that the attack must have
+	Over      time.Duration // the longest that it takes
 }
 
 // tally is what a process of attackers reports, as JSON on its standard output.
 type tally struct {
 	Attempts  int
 	Codes     map[string]int // HTTP status codes, and "broken" for connections that ended
+	Kinds     map[string]int // what replicas had to work for, by kind
 	Witnesses int            // requests among them whose answer is known
 	Wrong     []string       // answers that must not be given
 }
 
 const attackVariable = "OSTIARY_CHAOS_ATTACK"
 
-// startAttack starts this program anew with the lowest priority: attackers have
-// processors of their own, which here they can only have when nobody else wants
-// them. The result waits for the end of the attack and returns its report.
-func (r *run) startAttack(a attack) (wait func() tally) {
+// niceness of attackers. They have processors of their own, which they do not have
+// here: they get a third of what anybody else gets who wants as much.
+const niceness = "5"
+
+// startAttack starts this program anew with a lower priority. The result waits for
+// the end of the attack and returns its report, and the processor time it took.
+func (r *run) startAttack(a attack) (wait func() (tally, time.Duration)) {
 	for _, m := range r.all() {
 		a.Addresses = append(a.Addresses, m.webhook)
 	}
@@ -65,19 +71,20 @@ func (r *run) startAttack(a attack) (wait func() tally) {
 	own, err := os.Executable()
 	must(r.T, err)
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(r.Context(), "nice", "-n", "19", own)
+	cmd := exec.CommandContext(r.Context(), "nice", "-n", niceness, own)
 	cmd.Env = append(os.Environ(), attackVariable+"="+string(what))
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	must(r.T, cmd.Start())
-	return func() (t tally) {
+	return func() (t tally, cpu time.Duration) {
 		if err := cmd.Wait(); err != nil {
 			r.problem("the attackers of kind %s: %v: %s", a.Kind, err, &errs)
-			return t
+			return t, 0
 		}
+		cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		if err := json.Unmarshal(out.Bytes(), &t); err != nil {
 			r.problem("the attackers of kind %s reported %q: %v", a.Kind, out.String(), err)
 		}
-		return t
+		return t, cpu
 	}
 }
 
@@ -86,6 +93,7 @@ func (r *run) startAttack(a attack) (wait func() tally) {
 func (r *run) addPaths(a *attack) {
 	configs, err := r.configs(r.Context())
 	must(r.T, err)
+	a.Aims = map[string]string{}
 	for _, c := range configs {
 		path := *registration.Webhooks(c)[0].ClientConfig.Service.Path
 		a.Paths = append(a.Paths, path)
@@ -93,10 +101,11 @@ func (r *run) addPaths(a *attack) {
 		if strings.Contains(members, "attacked-") {
 			a.Attacked = append(a.Attacked, path)
 		}
-		if strings.Contains(members, "attacked-names") {
-			a.Witness = path
+		for name := range strings.SplitSeq(members, ",") {
+			a.Aims[name] = path
 		}
 	}
+	a.Witness = a.Aims["attacked-names"]
 	review := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	must(r.T, r.admin().Get(r.Context(), client.ObjectKey{Name: registration.ReviewConfiguration}, review))
 	a.Review = *review.Webhooks[0].ClientConfig.Service.Path
@@ -178,7 +187,8 @@ func (r *run) under(attacks ...attack) {
 	pause(r.T, period)
 	before := r.load.p99Since(mark)
 	mark = time.Now()
-	var waits []func() tally
+	replicas, theirs := r.cpu(), time.Duration(0)
+	var waits []func() (tally, time.Duration)
 	for _, a := range attacks {
 		a.Seed = uint64(time.Now().UnixNano())
 		if *seed != 0 {
@@ -188,14 +198,18 @@ func (r *run) under(attacks ...attack) {
 		waits = append(waits, r.startAttack(a))
 	}
 	for i, wait := range waits {
-		r.weighTally(attacks[i].Kind, wait())
+		t, cpu := wait()
+		theirs += cpu
+		r.weighTally(attacks[i], t)
 	}
 	during := r.load.p99Since(mark)
-	r.note("p99 %s before and %s meanwhile", before.Round(time.Millisecond), during.Round(time.Millisecond))
+	r.note("p99 %s before and %s meanwhile, %s of CPU for the attackers and %s for the replicas in %s", before.Round(time.Millisecond), during.Round(time.Millisecond),
+		theirs.Round(time.Second), (r.cpu() - replicas).Round(time.Second), time.Since(mark).Round(time.Second))
 	r.weighReplicas()
 }
 
-func (r *run) weighTally(kind string, t tally) {
+func (r *run) weighTally(a attack, t tally) {
+	kind := a.Kind
 	var codes []string
 	rejected := 0
 	for code, n := range t.Codes {
@@ -213,8 +227,39 @@ func (r *run) weighTally(kind string, t tally) {
 		r.problem("%d answers to requests of kind %s were wrong", len(t.Wrong), kind)
 		r.evidence = append(r.evidence, t.Wrong...)
 	}
-	if t.Attempts == 0 {
-		r.problem("nothing of kind %s was sent", kind)
+	kinds := assaults()[kind].kinds
+	r.note("%d kinds of %s, %d answers of each demanded", len(kinds), kind, a.Count)
+	for _, missing := range tooFew(kinds, a.Count, t) {
+		r.problem("%s", missing)
+	}
+}
+
+// tooFew says of which kinds fewer than least were answered.
+func tooFew(kinds []string, least int, t tally) (out []string) {
+	for _, kind := range kinds {
+		if n := t.Kinds[kind]; n < least {
+			out = append(out, fmt.Sprintf("%d answers of kind %s, want %d", n, kind, least))
+		}
+	}
+	return out
+}
+
+// TestTooFewAttempts checks that an attack that reaches too little is no proof.
+func TestTooFewAttempts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tally tally
+		want  int
+	}{
+		"nothing":           {tally{}, 2},
+		"none of one kind":  {tally{Attempts: 100, Kinds: map[string]int{"a": 10}}, 1},
+		"too few of a kind": {tally{Kinds: map[string]int{"a": 10, "b": 9}}, 1},
+		"enough":            {tally{Kinds: map[string]int{"a": 10, "b": 11}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tooFew([]string{"a", "b"}, 10, tc.tally); len(got) != tc.want {
+				t.Errorf("got %q, want %d", got, tc.want)
+			}
+		})
 	}
 }
 
@@ -265,8 +310,8 @@ func attackMain(text string) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	assault := assaults()[a.Kind]
-	if assault == nil {
+	assault, ok := assaults()[a.Kind]
+	if !ok {
 		fmt.Fprintf(os.Stderr, "no attack of kind %q\n", a.Kind)
 		return 1
 	}
@@ -277,7 +322,7 @@ func attackMain(text string) (code int) {
 		defer cancel()
 	}
 	report := newReport()
-	assault(ctx, a, report)
+	assault.send(ctx, a, report)
 	if err := json.NewEncoder(os.Stdout).Encode(report.tally()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
