@@ -15,6 +15,11 @@ import (
 // are smaller.
 const smallBody = 32 << 10
 
+// maxReviewedBody is the largest review of a policy. A stored policy has at most 1.5 MiB: one that is larger is not worth
+// reading. An UPDATE carries two. Of what an API server escapes with six bytes, policies hold some (<, >, & of
+// expressions), and hardly ever more than half: 2 x 1.5 MiB x 3, with the envelope, is 10 MiB.
+const maxReviewedBody = 10 << 20
+
 // bodyReader reads bodies into memory, bounded one by one and together, and in time.
 //
 // A body gets memory of its own rather than of a pool: the request's objects are parts of it, evaluators may hold on
@@ -31,10 +36,7 @@ func newBodyReader(limit, total int64) *bodyReader {
 
 // read returns the whole body. The caller calls done when it has no more use for it.
 func (b *bodyReader) read(ctx context.Context, w http.ResponseWriter, r *http.Request, phase Phase) (body []byte, done func(), err error) {
-	limit := b.limit
-	if phase == canaryPhase {
-		limit = min(limit, smallBody) // so that nothing can keep it from being read
-	}
+	limit := b.limitOf(phase)
 	switch size := r.ContentLength; {
 	case size > limit:
 		b.skip(w)
@@ -48,6 +50,17 @@ func (b *bodyReader) read(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	b.setDeadline(w, time.Time{})
 	return body, func() {}, nil
+}
+
+func (b *bodyReader) limitOf(phase Phase) int64 {
+	switch phase {
+	case canaryPhase:
+		return min(b.limit, smallBody) // so that nothing can keep it from being read
+	case Review:
+		return min(b.limit, maxReviewedBody)
+	default:
+		return b.limit
+	}
 }
 
 // readLarge reads a body that is large, or may become so. A body holds at most twice what has arrived of it: whoever

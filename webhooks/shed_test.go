@@ -68,6 +68,9 @@ func TestLimits(t *testing.T) {
 		"small beside large": {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", want: allowed(0)},
 		"a large canary": {options: memory, path: "/canary/validate", body: large,
 			want: want{code: 413, message: "the body has more than 32768 bytes\n"}},
+		"a large policy": {path: reviewPath, body: strings.Repeat(" ", maxReviewedBody+1),
+			want: want{code: 413, message: "the body has more than 10485760 bytes\n"}},
+		"the largest policy": {path: reviewPath, body: validReview() + strings.Repeat(" ", maxReviewedBody-len(validReview())), want: allowed(0)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -24,9 +24,11 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// waiting bounds the calls that wait for their turn to compile. Together with
-// those that compile they must leave most of the server to other calls.
-const waiting = 32
+// waiting bounds the calls that wait for their turn to compile. Each holds its
+// body, of up to 10 MiB, and the decoded policy, so they are few: policies are
+// applied one by one, or by a handful of clients. Others are told to try again,
+// which API servers do within the timeout.
+const waiting = 4
 
 // Resources know what the API server serves. Nil is allowed as an answer.
 type Resources interface {

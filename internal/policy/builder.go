@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -97,6 +98,11 @@ func (b *builder) declareVariables() {
 	for i, v := range b.policy.Spec.Variables {
 		p := b.compiler.variable(b.known, v.Expression, b.declarations())
 		b.check(path.Index(i).Child("expression"), v.Expression, p.result)
+		if typesIn(p.variable, maxVariableType) > maxVariableType {
+			detail := fmt.Sprintf("the type of the variable consists of more than %d types; use fewer lists and maps within each other", maxVariableType)
+			b.errs = append(b.errs, field.Invalid(path.Index(i).Child("expression"), excerpt.Of(v.Expression, maxErrorDetail), detail))
+			return // what follows would be checked with this type
+		}
 		b.variables = append(b.variables, variable{name: v.Name, program: p})
 		b.known = b.known.with(v.Name, p)
 	}

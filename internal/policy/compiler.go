@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
@@ -24,6 +25,7 @@ type Compiler struct {
 	plain     celplugin.Compiler // for expressions that read no variables
 	variables *variablesCompiler
 	programs  *programCache
+	env       *cel.Env // parses expressions to weigh them
 }
 
 // NewCompiler returns a compiler for the CEL environment of the API server
@@ -34,7 +36,7 @@ func NewCompiler() *Compiler {
 	if err != nil {
 		panic(err) // as the environments themselves, it depends on this program alone
 	}
-	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newProgramCache()}
+	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newProgramCache(), env: env.StoredExpressionsEnv()}
 }
 
 // Compile compiles a policy. It always returns a result: where an expression
@@ -52,6 +54,10 @@ func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorLis
 func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs field.ErrorList) (*Compiled, field.ErrorList) {
 	b := newBuilder(p, c)
 	b.errs = errs
+	if err := c.weigh(p); err != nil {
+		b.errs = append(b.errs, err)
+		b.policy = withoutExpressions(p)
+	}
 	b.declareVariables()
 	out := b.build()
 	out.plugin = plugin

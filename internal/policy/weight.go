@@ -1,0 +1,198 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"regexp/syntax"
+	"slices"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/excerpt"
+)
+
+// Bounds on one policy, within those of the CustomResourceDefinition. A
+// compilation cannot be broken off, so what takes long is refused before. The
+// test of these bounds says what the worst policy within them takes.
+const (
+	// maxText is in bytes, of all expressions together.
+	maxText = 64 << 10
+	// maxCalls are calls of functions and operators other than logical ones, in
+	// one expression and in all together: as with open types, the time grows with
+	// the square of their number in one expression.
+	maxCalls, maxCallsOfOne = 4096, 512
+	// maxOpenTypes are comprehensions and empty lists and maps, in all
+	// expressions together. CEL finds the types of their elements, in a time that
+	// grows with the square of their number in one expression, or faster.
+	maxOpenTypes = 512
+	// maxComputedKeys are keys of map literals that are no constants, in one
+	// expression. {x: x} has a type twice as large as that of x, and the next
+	// one twice as large as that.
+	maxComputedKeys = 4
+	// maxVariableType bounds the type of a variable, in types that it consists of.
+	maxVariableType = 32
+	// maxPattern bounds the instructions of all regular expressions together.
+	// One takes 40 bytes, at least twice.
+	maxPattern = 100_000
+)
+
+// weights are what the expressions of a policy hold of what is costly to compile.
+type weights struct {
+	text, calls, openTypes, pattern int
+}
+
+// weigh says which bound a policy exceeds, and where. It parses the expressions
+// and does not check them.
+func (c *Compiler) weigh(p *v1alpha1.WebhookPolicy) *field.Error {
+	var w weights
+	for path, expression := range expressions(&p.Spec) {
+		if err := w.add(c.env, expression); err != nil {
+			return field.Invalid(path, excerpt.Of(expression, maxErrorDetail), err.Error())
+		}
+	}
+	return nil
+}
+
+// expressions are all that a policy has, with their fields.
+func expressions(spec *v1alpha1.WebhookPolicySpec) iter.Seq2[*field.Path, string] {
+	return func(yield func(*field.Path, string) bool) {
+		at := field.NewPath("spec")
+		more := true
+		give := func(path *field.Path, text string) {
+			more = more && (text == "" || yield(path, text))
+		}
+		for i, v := range spec.Variables {
+			give(at.Child("variables").Index(i).Child("expression"), v.Expression)
+		}
+		for i, m := range spec.MatchConditions {
+			give(at.Child("matchConditions").Index(i).Child("expression"), m.Expression)
+		}
+		for i, v := range spec.Validations {
+			give(at.Child("validations").Index(i).Child("expression"), v.Expression)
+			give(at.Child("validations").Index(i).Child("messageExpression"), v.MessageExpression)
+		}
+		for i, a := range spec.AuditAnnotations {
+			give(at.Child("auditAnnotations").Index(i).Child("valueExpression"), a.ValueExpression)
+		}
+		for i, m := range spec.Mutations {
+			if m.ApplyConfiguration != nil {
+				give(at.Child("mutations").Index(i).Child("applyConfiguration", "expression"), m.ApplyConfiguration.Expression)
+			}
+			if m.JSONPatch != nil {
+				give(at.Child("mutations").Index(i).Child("jsonPatch", "expression"), m.JSONPatch.Expression)
+			}
+		}
+	}
+}
+
+// withoutExpressions is a policy of which nothing is to be compiled.
+func withoutExpressions(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
+	out := *p
+	out.Spec.Variables, out.Spec.MatchConditions, out.Spec.Validations = nil, nil, nil
+	out.Spec.AuditAnnotations, out.Spec.Mutations = nil, nil
+	return &out
+}
+
+// add takes one expression in, and says which bound is exceeded. One that does
+// not parse is left to the compiler: nothing of it is checked.
+func (w *weights) add(env *cel.Env, expression string) error {
+	if w.text += len(expression); w.text > maxText {
+		return fmt.Errorf("the expressions of this policy have more than %d bytes together; split the policy", maxText)
+	}
+	parsed, issues := env.Parse(expression)
+	if issues.Err() != nil {
+		return nil //nolint:nilerr // the compiler says it
+	}
+	computed, before := 0, w.calls
+	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		switch e.Kind() {
+		case ast.ComprehensionKind:
+			w.openTypes++
+		case ast.ListKind:
+			if e.AsList().Size() == 0 {
+				w.openTypes++
+			}
+		case ast.MapKind:
+			if e.AsMap().Size() == 0 {
+				w.openTypes++
+			}
+			computed += computedKeys(e.AsMap())
+		case ast.CallKind:
+			w.addCall(e.AsCall())
+		}
+	}))
+	switch {
+	case w.calls > maxCalls || w.calls-before > maxCallsOfOne:
+		return fmt.Errorf("an expression has more than %d calls of functions and operators, or those of this policy have more than %d together; split the expression into variables, or the policy", maxCallsOfOne, maxCalls)
+	case w.openTypes > maxOpenTypes:
+		return fmt.Errorf("the expressions of this policy have more than %d macros such as all() and map() and empty lists and maps together; split the policy", maxOpenTypes)
+	case computed > maxComputedKeys:
+		return fmt.Errorf("more than %d keys of map literals are not constants; split the expression into variables", maxComputedKeys)
+	case w.pattern > maxPattern:
+		return errors.New("the regular expressions of this policy are too large, with their repetitions; shorten them, or split the policy")
+	}
+	return nil
+}
+
+func computedKeys(m ast.MapExpr) (n int) {
+	for _, entry := range m.Entries() {
+		if entry.AsMapEntry().Key().Kind() != ast.LiteralKind {
+			n++
+		}
+	}
+	return n
+}
+
+// addCall adds a call, and the regular expressions that are compiled with it.
+func (w *weights) addCall(call ast.CallExpr) {
+	if !slices.Contains([]string{operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot}, call.FunctionName()) {
+		w.calls++
+	}
+	if !slices.Contains([]string{"matches", "find", "findAll"}, call.FunctionName()) {
+		return
+	}
+	for _, arg := range call.Args() {
+		if arg.Kind() != ast.LiteralKind {
+			continue
+		}
+		if text, ok := arg.AsLiteral().(types.String); ok {
+			if pattern, err := syntax.Parse(string(text), syntax.Perl); err == nil {
+				w.pattern += instructions(pattern)
+			}
+		}
+	}
+}
+
+// instructions are those that a regular expression compiles to, about. Package
+// syntax bounds the depth, and repetitions by 1,000.
+func instructions(re *syntax.Regexp) int {
+	n := 1 + len(re.Rune)
+	for _, sub := range re.Sub {
+		n += instructions(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(1, re.Min, re.Max)
+	}
+	return n
+}
+
+// typesIn counts the types that a type consists of, up to the bound and one more.
+func typesIn(t *apiservercel.DeclType, bound int) int {
+	if t == nil || bound <= 0 {
+		return 1
+	}
+	n := 1
+	for _, part := range []*apiservercel.DeclType{t.KeyType, t.ElemType} {
+		if part != nil && n <= bound {
+			n += typesIn(part, bound-n)
+		}
+	}
+	return n
+}
