@@ -100,7 +100,7 @@ func (b *builder) declareVariables() {
 		b.check(path.Index(i).Child("expression"), v.Expression, p.result)
 		if typesIn(p.variable, maxVariableType) > maxVariableType {
 			detail := fmt.Sprintf("the type of the variable consists of more than %d types; use fewer lists and maps within each other", maxVariableType)
-			b.errs = append(b.errs, field.Invalid(path.Index(i).Child("expression"), excerpt.Of(v.Expression, maxErrorDetail), detail))
+			b.errs = append(b.errs, field.Invalid(path.Index(i).Child("expression"), truncate.String(v.Expression, maxErrorDetail), detail))
 			return // what follows would be checked with this type
 		}
 		b.variables = append(b.variables, variable{name: v.Name, program: p})

@@ -15,7 +15,7 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/excerpt"
+	"github.com/ostiary/ostiary/internal/truncate"
 )
 
 // Bounds on one policy, within those of the CustomResourceDefinition. A
@@ -54,7 +54,7 @@ func (c *Compiler) weigh(p *v1alpha1.WebhookPolicy) *field.Error {
 	var w weights
 	for path, expression := range expressions(&p.Spec) {
 		if err := w.add(c.env, expression); err != nil {
-			return field.Invalid(path, excerpt.Of(expression, maxErrorDetail), err.Error())
+			return field.Invalid(path, truncate.String(expression, maxErrorDetail), err.Error())
 		}
 	}
 	return nil
