@@ -31,10 +31,13 @@ type Compiler struct {
 // NewCompiler returns a compiler for the CEL environment of the API server
 // release that this program was built with.
 func NewCompiler() *Compiler {
-	env := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	variables, err := newVariablesCompiler(env)
+	env, err := withBoundedFunctions(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		panic(err) // as the environments themselves, it depends on this program alone
+	}
+	variables, err := newVariablesCompiler(env)
+	if err != nil {
+		panic(err)
 	}
 	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newProgramCache(), env: env.StoredExpressionsEnv()}
 }

@@ -35,7 +35,7 @@ const (
 	// maxComputedKeys are keys of map literals that are no constants, in one
 	// expression. {x: x} has a type twice as large as that of x, and the next
 	// one twice as large as that.
-	maxComputedKeys = 4
+	maxComputedKeys = 8
 	// maxVariableType bounds the type of a variable, in types that it consists of.
 	maxVariableType = 32
 	// maxPattern bounds the instructions of all regular expressions together.
