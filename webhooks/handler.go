@@ -123,7 +123,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 	}
 	defer done()
 	c.prove()
-	turn, err := h.lines.of(phase).Acquire(ctx, maxWait(ctx))
+	turn, err := h.lines.of(phase, len(body)).Acquire(ctx, maxWait(ctx))
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
 	}

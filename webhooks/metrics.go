@@ -133,16 +133,16 @@ func (m *metrics) failed(err error) {
 
 // gauges show what is bounded. They are read when somebody asks, and cost requests nothing.
 func (s *Server) gauges() []prometheus.Collector {
-	policies, bodies := s.handler.lines.policies, s.handler.bodies
+	policies, large, bodies := s.handler.lines.policies, s.handler.lines.large, s.handler.bodies
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_evaluations_in_flight",
 			Help: "Requests that are being evaluated, without those that wait for the API server meanwhile.",
-		}, func() float64 { return float64(policies.InUse()) }),
+		}, func() float64 { return float64(policies.InUse() + large.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_queued_requests",
 			Help: "Requests that wait for their turn to be evaluated.",
-		}, func() float64 { return float64(policies.Waiting()) }),
+		}, func() float64 { return float64(policies.Waiting() + large.Waiting()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_large_body_bytes",
 			Help: "Memory held by bodies of more than 32 KiB.",

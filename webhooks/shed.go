@@ -17,27 +17,38 @@ const (
 	reviewTurns   = 64
 	canaryTurns   = 4
 	canaryWaiting = 60
+
+	// largeReview is the size of a body from which a request counts as large. One part in largeShare of the evaluations
+	// is for large requests, by default half of the processors. Other requests never wait for them: a large object can
+	// take a second.
+	largeReview  = 512 << 10
+	largeShare   = 8
+	largeWaiting = 60
 )
 
-// lines are who computes, and who waits for that.
+// lines bound the requests that are evaluated at a time.
 type lines struct {
-	policies, review, canary *queue.Limiter
+	policies, large, review, canary *queue.Limiter
 }
 
 func newLines(o Options) lines {
+	slots := max(1, o.MaxEvaluations/largeShare)
 	return lines{
 		policies: queue.New(o.MaxEvaluations, o.MaxInFlight),
+		large:    queue.New(slots, slots+largeWaiting),
 		review:   queue.New(reviewTurns, reviewTurns),
 		canary:   queue.New(canaryTurns, canaryTurns+canaryWaiting),
 	}
 }
 
-func (l lines) of(phase Phase) *queue.Limiter {
-	switch phase {
-	case Review:
+func (l lines) of(phase Phase, size int) *queue.Limiter {
+	switch {
+	case phase == Review:
 		return l.review
-	case canaryPhase:
+	case phase == canaryPhase:
 		return l.canary
+	case size > largeReview:
+		return l.large
 	}
 	return l.policies
 }

@@ -33,6 +33,7 @@ func holding(d time.Duration) Evaluator {
 // TestLimits holds one request, and checks what becomes of another one meanwhile, and when.
 func TestLimits(t *testing.T) {
 	large := validReview() + strings.Repeat(" ", smallBody)
+	veryLarge := validReview() + strings.Repeat(" ", largeReview)
 	one := Options{MaxEvaluations: 1, MaxInFlight: 9}
 	memory := Options{MaxEvaluations: 9, MaxInFlight: 9, MaxBodyBytes: 40 << 10, MaxInFlightBytes: 40 << 10}
 	type want struct {
@@ -65,7 +66,10 @@ func TestLimits(t *testing.T) {
 		"waits for memory":                  {options: memory, held: 2 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", body: large, want: allowed(2 * time.Second)},
 		"memory comes too late": {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", body: large,
 			want: want{503, "too many large bodies\n", "1", 2500 * time.Millisecond, "memory"}},
-		"small beside large": {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", want: allowed(0)},
+		"small beside large":                 {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", want: allowed(0)},
+		"usual beside what takes long":       {options: one, held: 9 * time.Second, heldBody: veryLarge, path: "/validate/other?timeout=5s", want: allowed(0)},
+		"what takes long beside another":     {options: Options{MaxEvaluations: 15}, held: 2 * time.Second, heldBody: veryLarge, path: "/validate/other?timeout=5s", body: veryLarge, want: allowed(2 * time.Second)},
+		"what takes long, beside one of two": {options: Options{MaxEvaluations: 16}, held: 2 * time.Second, heldBody: veryLarge, path: "/validate/other?timeout=5s", body: veryLarge, want: allowed(0)},
 		"a large canary": {options: memory, path: "/canary/validate", body: large,
 			want: want{code: 413, message: "the body has more than 32768 bytes\n"}},
 		"a large policy": {path: reviewPath, body: strings.Repeat(" ", maxReviewedBody+1),

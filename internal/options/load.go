@@ -23,7 +23,7 @@ const (
 )
 
 func (o *Options) bindLoad(f *pflag.FlagSet) {
-	f.IntVar(&o.Load.Evaluations, "max-evaluations", 0, "how many requests are evaluated at a time; 0: 4 for each processor")
+	f.IntVar(&o.Load.Evaluations, "max-evaluations", 0, "number of requests that are evaluated at a time; 0 means 4 per processor. An eighth of it, at least 1, is for reviews larger than 512 KiB")
 	f.IntVar(&o.Load.InFlight, "max-in-flight", 0, "how many requests are evaluated or wait for it, beyond which they are answered with 503; 0: 1000")
 	f.IntVar(&o.Load.Connections, "max-connections", 0, "how many connections are kept, beyond which silent ones are closed; 0: 2000")
 	f.Var(&o.Load.BodyMemory, "max-body-memory", "how much memory bodies of more than 32Ki may hold at a time; 0: 64Mi")
