@@ -20,7 +20,9 @@ func protecting(p *v1alpha1.WebhookPolicy) {
 }
 
 func onlyNamed(name string) func(*v1alpha1.WebhookPolicy) {
-	return func(p *v1alpha1.WebhookPolicy) { p.Spec.MatchConstraints.ResourceRules[0].ResourceNames = []string{name} }
+	return func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.MatchConstraints.ResourceRules[0].ResourceNames = []string{name}
+	}
 }
 
 // A DELETE of a collection has no name: resourceNames does not match it, a
