@@ -96,7 +96,10 @@ func (h Held) refuse(stored Serving, live []Bundle, names Names, clocks Clocks) 
 	if !good(own, h.Serving.Bundle) {
 		return nil // anything is better
 	}
-	if stored.Epoch < h.Serving.Epoch {
+	// A later bundle without the own root means that the CA was replaced and this leaf was not known to the leader: no copy
+	// that is restored has a later bundle.
+	replaced := stored.TrustEpoch > h.Serving.TrustEpoch && !good(own, stored.Bundle)
+	if stored.Epoch < h.Serving.Epoch && !replaced {
 		return reject(ReasonEpoch, fmt.Errorf("the certificate is of epoch %d, which is older than %d: it was restored from a copy", stored.Epoch, h.Serving.Epoch))
 	}
 	for _, bundle := range live {

@@ -33,16 +33,18 @@ func TestHeld(t *testing.T) {
 		wantEpoch  int64  // that is presented
 		wantTrust  int64
 	}{
-		"the first":                              {Held{}, first.Serving, nil, epoch0, "", 1, 1},
-		"the first, untrusted: better than none": {Held{}, stranger.Serving, live, epoch0, "", 1, 1},
-		"a bridge":                               {holding(first.Serving), bridged.Serving, live, epoch0, "", 2, 2},
-		"a CA that nobody knows":                 {holding(first.Serving), unbridged, live, epoch0, ReasonChain, 1, 2},
-		"a CA that all know":                     {holding(first.Serving), unbridged, []Bundle{unbridged.Bundle}, epoch0, "", 2, 2},
-		"a bundle alone":                         {holding(first.Serving), onlyBundle, live, epoch0, ReasonEncoding, 1, 2},
-		"a bundle that ends what is served":      {holding(first.Serving), stranger.Serving, live, epoch0, ReasonChain, 1, 1},
-		"an older copy":                          {holding(bridged.Serving), first.Serving, nil, epoch0, ReasonEpoch, 2, 2},
-		"an older copy, but own has expired":     {holding(bridged.Serving), Serving{Pair: mustLeaf(t, first.CA.Pair, names, epoch0.Add(99*day)), Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 1}, nil, epoch0.Add(100 * day), "", 1, 2},
-		"nothing":                                {holding(first.Serving), Serving{}, live, epoch0, ReasonEncoding, 1, 1},
+		"the first":                                {Held{}, first.Serving, nil, epoch0, "", 1, 1},
+		"the first, untrusted: better than none":   {Held{}, stranger.Serving, live, epoch0, "", 1, 1},
+		"a bridge":                                 {holding(first.Serving), bridged.Serving, live, epoch0, "", 2, 2},
+		"a CA that nobody knows":                   {holding(first.Serving), unbridged, live, epoch0, ReasonChain, 1, 2},
+		"a CA that all know":                       {holding(first.Serving), unbridged, []Bundle{unbridged.Bundle}, epoch0, "", 2, 2},
+		"a bundle alone":                           {holding(first.Serving), onlyBundle, live, epoch0, ReasonEncoding, 1, 2},
+		"a bundle that ends what is served":        {holding(first.Serving), stranger.Serving, live, epoch0, ReasonChain, 1, 1},
+		"an older copy":                            {holding(bridged.Serving), first.Serving, nil, epoch0, ReasonEpoch, 2, 2},
+		"an older copy, but own has expired":       {holding(bridged.Serving), Serving{Pair: mustLeaf(t, first.CA.Pair, names, epoch0.Add(99*day)), Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 1}, nil, epoch0.Add(100 * day), "", 1, 2},
+		"an older leaf, the own root was given up": {holding(unbridged), Serving{Pair: first.Serving.Pair, Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 3}, nil, epoch0, "", 1, 3},
+		"an older leaf, the own root is trusted":   {holding(unbridged), Serving{Pair: first.Serving.Pair, Bundle: unbridged.Bundle, Epoch: 1, TrustEpoch: 3}, nil, epoch0, ReasonEpoch, 2, 3},
+		"nothing":                                  {holding(first.Serving), Serving{}, live, epoch0, ReasonEncoding, 1, 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 
 // bombs is how many of each kind of bomb the replicas have to answer: at least one of
 // each of the senders, which send the same kind at a time.
-func (r *run) bombs() int { return r.size.of(1, 5) * attackers }
+func (r *run) bombs() int { return r.size.of(1, 3) * attackers }
 
 // attackBombs sends what costs most for its size: objects to be decoded and
 // evaluated, directly and through API servers, and policies to be compiled. It
@@ -27,7 +27,7 @@ func (r *run) bombs() int { return r.size.of(1, 5) * attackers }
 func attackBombs(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
-	over := time.Duration(r.size.of(5, 20)) * time.Minute
+	over := time.Duration(r.size.of(12, 60)) * time.Minute
 	stop := r.sendBombs(r.size.of(26, 130))
 	r.under(attack{Kind: "objects", Count: r.bombs(), Over: over}, attack{Kind: "compilations", Count: r.bombs(), Over: over})
 	stop()
@@ -113,8 +113,8 @@ func announce(ctx context.Context, dialer *tls.Dialer, address, path string, kin
 }
 
 // sendBombs has six tenants create custom resources of every shape through the
-// API servers, of 2 MiB each, until stop, which waits until there were enough, and
-// weighs the answers: what is called bad is denied, and the rest allowed, or denied
+// API servers, of 2 MiB each, twice as many as there have to be at least, until stop,
+// which waits until there were enough, and weighs the answers: what is called bad is denied, and the rest allowed, or denied
 // as unreadable.
 func (r *run) sendBombs(least int) (stop func()) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -139,6 +139,9 @@ func (r *run) sendBombs(least int) (stop func()) {
 		group.Go(func() {
 			for ctx.Err() == nil {
 				n := int(next.Add(1) - 1)
+				if n >= 2*least {
+					return
+				}
 				name := fmt.Sprintf("bad-%d", n)
 				if n%2 == 0 {
 					name = fmt.Sprintf("good-%d", n)
