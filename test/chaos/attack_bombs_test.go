@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// bombs is how many of each kind of bomb the replicas have to answer: at least one of
-// each of the senders, which send the same kind at a time.
-func (r *run) bombs() int { return r.size.of(1, 3) * attackers }
+// bombs is how many of each kind of bomb the replicas have to answer. The senders send
+// the same kind at a time.
+func (r *run) bombs() int { return r.size.of(attackers/3, 3*attackers) }
 
 // attackBombs sends what costs most for its size: objects to be decoded and
 // evaluated, directly and through API servers, and policies to be compiled. It
