@@ -22,8 +22,9 @@ import (
 // compilation cannot be broken off, so what takes long is refused before. The
 // test of these bounds says what the worst policy within them takes.
 const (
-	// maxText is in bytes, of all expressions together.
-	maxText = 64 << 10
+	// maxNodes are constants, names, selections, calls and the like, in all
+	// expressions together. Long string constants are one, as they cost little.
+	maxNodes = 32 << 10
 	// maxCalls are calls of functions and operators other than logical ones, in
 	// one expression and in all together: as with open types, the time grows with
 	// the square of their number in one expression.
@@ -45,7 +46,7 @@ const (
 
 // weights are what the expressions of a policy hold of what is costly to compile.
 type weights struct {
-	text, calls, openTypes, pattern int
+	nodes, calls, openTypes, pattern int
 }
 
 // weigh says which bound a policy exceeds, and where. It parses the expressions
@@ -100,18 +101,22 @@ func withoutExpressions(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	return &out
 }
 
+var errTooManyNodes = fmt.Errorf("the expressions of this policy have more than %d constants, names, selections and calls together; split the policy", maxNodes)
+
 // add takes one expression in, and says which bound is exceeded. One that does
 // not parse is left to the compiler: nothing of it is checked.
 func (w *weights) add(env *cel.Env, expression string) error {
-	if w.text += len(expression); w.text > maxText {
-		return fmt.Errorf("the expressions of this policy have more than %d bytes together; split the policy", maxText)
-	}
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
+		// Such as "a.b.c.": a node for two bytes, at most.
+		if w.nodes += len(expression) / 2; w.nodes > maxNodes {
+			return errTooManyNodes
+		}
 		return nil //nolint:nilerr // the compiler says it
 	}
 	computed, before := 0, w.calls
 	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		w.nodes++
 		switch e.Kind() {
 		case ast.ComprehensionKind:
 			w.openTypes++
@@ -129,6 +134,8 @@ func (w *weights) add(env *cel.Env, expression string) error {
 		}
 	}))
 	switch {
+	case w.nodes > maxNodes:
+		return errTooManyNodes
 	case w.calls > maxCalls || w.calls-before > maxCallsOfOne:
 		return fmt.Errorf("an expression has more than %d calls of functions and operators, or those of this policy have more than %d together; split the expression into variables, or the policy", maxCallsOfOne, maxCalls)
 	case w.openTypes > maxOpenTypes:

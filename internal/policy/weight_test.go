@@ -58,13 +58,13 @@ func TestPoliciesTooCostlyToCompile(t *testing.T) {
 		policy *v1alpha1.WebhookPolicy
 		want   string
 	}{
-		"text":             {filled("", "true", "&&", "", 30_000, all), "more than 65536 bytes"},
+		"nodes":            {filled("", "true", "&&", "", 40_000, all), "more than 32768 constants"},
 		"calls":            {filled("", "1==1", "&&", "", 600, all), "more than 512 calls"},
 		"calls together":   {filled("", "1==1", "&&", "", 5000, 100), "more than 4096 together"},
 		"empty lists":      {filled("[", "[]", ",", "].size() > 0", 5000, all), "more than 512 macros"},
 		"empty maps":       {filled("[", "{}", ",", "].size() > 0", 5000, all), "more than 512 macros"},
 		"macros":           {filled("", "[1].all(x, true)", "&&", "", 900, 5), "more than 512 macros"},
-		"keys":             {filled("[1]", ".map(x, {x: x})", "", ".size() > 0", 40, all), "more than 4 keys"},
+		"keys":             {filled("[1]", ".map(x, {x: x})", "", ".size() > 0", 40, all), "more than 8 keys"},
 		"types":            {doubling(40), "spec.variables[5].expression: Invalid value: "},
 		"one pattern":      {filled(`"".matches("`, `(abcdefgh){1000}`, "", `")`, 20, all), "regular expressions of this policy are too large"},
 		"many patterns":    {filled("", `"".matches("a{1000}")`, "&&", "", 700, 50), "regular expressions of this policy are too large"},
@@ -92,9 +92,10 @@ func TestPoliciesTooCostlyToCompile(t *testing.T) {
 
 // The worst policies that are compiled take a bounded amount of memory.
 func TestWorstPoliciesThatCompile(t *testing.T) {
-	const text = maxText - 400
+	const text = 2*maxNodes - 400
 	for name, p := range map[string]*v1alpha1.WebhookPolicy{
 		"numbers":           filled("[", "1", ",", "].size() > 0", text/2, all),
+		"string constants":  filled("[", "'"+strings.Repeat("a", 1000)+"'", ",", "].size() > 0", 1500, all),
 		"conjunctions":      filled("", "true", "&&", "", text/6, all),
 		"comparisons":       filled("", "1==1", "&&", "", maxCalls, maxCallsOfOne),
 		"quantities":        filled("", "quantity('1')==quantity('1')", "&&", "", maxCalls/3, maxCallsOfOne/3),
@@ -148,10 +149,10 @@ func TestRealPoliciesAreFarFromTooCostly(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			most = weights{max(most.text, w.text), max(most.calls, w.calls), max(most.openTypes, w.openTypes), max(most.pattern, w.pattern)}
+			most = weights{max(most.nodes, w.nodes), max(most.calls, w.calls), max(most.openTypes, w.openTypes), max(most.pattern, w.pattern)}
 		}
 	}
-	if most.text > maxText/8 || most.calls > maxCalls/8 || most.openTypes > maxOpenTypes/8 || most.pattern > maxPattern/8 {
+	if most.nodes > maxNodes/8 || most.calls > maxCalls/8 || most.openTypes > maxOpenTypes/8 || most.pattern > maxPattern/8 {
 		t.Errorf("the most is %+v, want an eighth of the bounds at most", most)
 	}
 	t.Logf("%+v", most)
