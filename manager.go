@@ -359,13 +359,13 @@ func (r *replica) addLeader() error {
 		Log:           r.log.WithName("canary"),
 		Registerer:    ctrlmetrics.Registry,
 	})
-	gate := &configurations.Gate{Live: r.replicas.Live, Subscribe: r.replicas.Subscribe, Self: r.identity}
+	gate := &configurations.ReplicaGate{Live: r.replicas.Live, Subscribe: r.replicas.Subscribe, Self: r.identity}
 	r.register = &configurations.Reconciler{
 		Client:     r.manager.GetClient(),
 		Live:       r.manager.GetAPIReader(),
 		Store:      r.store,
 		Refusals:   &r.refusals,
-		Contests:   configurations.NewContests(ctrlmetrics.Registry),
+		Conflicts:  configurations.NewConflictTracker(ctrlmetrics.Registry),
 		Clock:      clock.RealClock{},
 		Own:        own,
 		Proof:      r.prober,
@@ -383,7 +383,7 @@ func (r *replica) addLeader() error {
 		Clock:  clock.RealClock{},
 
 		Params: r.around.params, Listed: r.around.listed, Images: r.around.images, Schemas: r.around.schemas, Types: r.around.types,
-		Contests: r.register.Contests, Backends: r.hosted,
+		Contests: r.register.Conflicts, Backends: r.hosted,
 		Warnings: r.warnings,
 		Gate:     gate,
 		Proof:    r.prober,

@@ -14,8 +14,8 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// observe lists the configurations as they are known to be: as the cache shows
-// them, or as they were when this replica wrote them, where that is later.
+// observe lists the configurations: from the cache, or as this replica wrote
+// them if that is newer.
 func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration, error) {
 	observed, err := policies.Configurations(ctx, r.Client)
 	if err != nil {
@@ -25,7 +25,7 @@ func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration,
 	for i, item := range observed {
 		k := keyOf(item)
 		seen[k] = true
-		if w := r.written[k]; w != nil && newer(w.GetResourceVersion(), item.GetResourceVersion()) {
+		if w := r.written[k]; w != nil && isNewer(w.GetResourceVersion(), item.GetResourceVersion()) {
 			observed[i] = w
 		} else {
 			delete(r.written, k)
@@ -35,8 +35,8 @@ func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration,
 		if seen[k] {
 			continue
 		}
-		// Created and not in the cache yet, or deleted since: only the API server knows.
-		live, err := r.live(ctx, k)
+		// Created and not cached yet, or deleted since: ask the API server.
+		live, err := r.getLive(ctx, k)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration,
 	return observed, nil
 }
 
-func (r *Reconciler) live(ctx context.Context, k key) (registration.Configuration, error) {
+func (r *Reconciler) getLive(ctx context.Context, k key) (registration.Configuration, error) {
 	config := registration.NewConfiguration(k.phase)
 	err := r.Live.Get(ctx, client.ObjectKey{Name: k.name}, config)
 	switch {
@@ -62,23 +62,23 @@ func (r *Reconciler) live(ctx context.Context, k key) (registration.Configuratio
 	}
 }
 
-// newer reports whether version a is later than b. Versions that cannot be
-// compared count as no later: the cache is right in the end.
-func newer(a, b string) bool {
+// isNewer reports whether resource version a is newer than b. Versions that
+// cannot be compared are not newer: the cache catches up.
+func isNewer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
 }
 
-// maxOwners is how many owners of a configuration are looked up before it is
-// taken for an orphan: for now, since it is looked at again.
+// maxOwners bounds the owners that isOrphan looks up. Beyond it a configuration
+// counts as an orphan until the next reconcile.
 const maxOwners = 10
 
-// orphan reports whether the policies that a configuration is for are gone. It
-// is asked before one is created: garbage collection deletes configurations with
-// their policies, and this replica may learn of that before it learns that the
-// policies are gone. Made anew, the configuration would have API servers ask
-// about policies that nobody answers for any more.
-func (r *Reconciler) orphan(ctx context.Context, want registration.Configuration) (bool, error) {
+// isOrphan reports whether all policies that own a configuration are deleted. It
+// is checked before a configuration is created: garbage collection deletes
+// configurations together with their policies, and this replica may see the
+// former deletion first. A configuration that is created again would call
+// Ostiary for policies that no longer exist.
+func (r *Reconciler) isOrphan(ctx context.Context, want registration.Configuration) (bool, error) {
 	owners := want.GetOwnerReferences()
 	for _, owner := range owners[:min(len(owners), maxOwners)] {
 		policy := &metav1.PartialObjectMetadata{}
@@ -88,7 +88,7 @@ func (r *Reconciler) orphan(ctx context.Context, want registration.Configuration
 		case err == nil && policy.UID == owner.UID:
 			return false, nil
 		case client.IgnoreNotFound(err) != nil:
-			return false, fmt.Errorf("looking for policy %s, which configuration %s is for: %w", owner.Name, want.GetName(), err)
+			return false, fmt.Errorf("getting policy %s, an owner of configuration %s: %w", owner.Name, want.GetName(), err)
 		}
 	}
 	return len(owners) > 0, nil

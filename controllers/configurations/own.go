@@ -6,12 +6,12 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// Own says what is to be registered for Ostiary itself, beside the plan of the
-// policies; nil is nothing.
+// Own returns the configuration for Ostiary's own webhook, which is not part of
+// the plan. Nil means that there is none.
 type Own func(ctx context.Context) (registration.Configuration, error)
 
-// reconcileOwn makes the configuration of Ostiary itself as it is wanted. Like
-// those of policies it is repaired, and not touched where it is right.
+// reconcileOwn creates, repairs or deletes the configuration for Ostiary's own
+// webhook. It does not write an equal one.
 func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 	if r.Own == nil {
 		return nil
@@ -32,12 +32,12 @@ func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 		return nil
 	case have != nil && registration.Behind(want, have) != nil:
 		return registration.Behind(want, have)
-	case r.held(p, want):
-		return nil // it is tried again
+	case r.isBlocked(p, want):
+		return nil // a later reconcile writes it
 	}
 	got, err := r.apply(ctx, want)
 	if err == nil {
-		r.remember(have, want, got)
+		r.recordWrite(have, want, got)
 	}
 	return err
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// pass is one execution of changes. Changes are ordered so that a policy which
-// moves between configurations is added to one before it is taken out of the
-// other; where the first cannot be done, the second is not done either.
+// pass is the state of one reconcile. A policy that moves between configurations
+// is added to the new one before it is removed from the old one. If the addition
+// is postponed, so is the removal.
 type pass struct {
-	observed map[key]registration.Configuration
-	waiting  map[member]struct{} // policies that are not yet where they are planned
-	gate     *opening
-	refused  []refused
-	next     time.Duration // when to try again what was left undone; 0 is when asked to
+	observed     map[key]registration.Configuration
+	postponed    map[member]struct{} // policies that are not yet in their planned configuration
+	gate         *ReplicaSnapshot
+	rejections   []rejection
+	requeueAfter time.Duration // until postponed work is tried again; 0 waits for an event
 }
 
 // member is a policy in a phase.
@@ -24,77 +24,77 @@ type member struct {
 	policy string
 }
 
-// refused is a configuration that the API server does not take.
-type refused struct {
+// rejection is a configuration that the API server rejects, with its error.
+type rejection struct {
 	want registration.Configuration
 	err  error
 }
 
 func newPass(observed []registration.Configuration) *pass {
-	p := &pass{observed: make(map[key]registration.Configuration, len(observed)), waiting: map[member]struct{}{}}
+	p := &pass{observed: make(map[key]registration.Configuration, len(observed)), postponed: map[member]struct{}{}}
 	for _, config := range observed {
 		p.observed[keyOf(config)] = config
 	}
 	return p
 }
 
-// leave notes that a configuration is not written. Its members stay in force
-// where they are.
-func (p *pass) leave(want registration.Configuration) {
+// postpone records that a configuration is not written in this pass. Its members
+// stay in their present configuration.
+func (p *pass) postpone(want registration.Configuration) {
 	for _, name := range registration.Members(want) {
-		p.waiting[member{registration.PhaseOf(want), name}] = struct{}{}
+		p.postponed[member{registration.PhaseOf(want), name}] = struct{}{}
 	}
 }
 
-func (p *pass) refuse(want registration.Configuration, err error) {
-	p.leave(want)
-	p.refused = append(p.refused, refused{want, err})
+func (p *pass) reject(want registration.Configuration, err error) {
+	p.postpone(want)
+	p.rejections = append(p.rejections, rejection{want, err})
 }
 
-// later has the pass repeated after some time at the latest.
-func (p *pass) later(after time.Duration) {
-	if p.next == 0 || after < p.next {
-		p.next = after
+// requeueWithin repeats the reconcile after at most this time.
+func (p *pass) requeueWithin(after time.Duration) {
+	if p.requeueAfter == 0 || after < p.requeueAfter {
+		p.requeueAfter = after
 	}
 }
 
-// split tells configurations that keep every policy that they have from those
-// that one is taken out of, which may have to wait for others.
-func (p *pass) split(wants []registration.Configuration) (keeping, taking []registration.Configuration) {
+// split separates configurations that keep all of their members from those that
+// lose some. The latter may have to wait for the former.
+func (p *pass) split(wants []registration.Configuration) (additive, removing []registration.Configuration) {
 	for _, want := range wants {
-		if len(p.lost(want)) == 0 {
-			keeping = append(keeping, want)
+		if len(p.removedMembers(want)) == 0 {
+			additive = append(additive, want)
 		} else {
-			taking = append(taking, want)
+			removing = append(removing, want)
 		}
 	}
-	return keeping, taking
+	return additive, removing
 }
 
-// lost are the policies that writing a configuration takes out of it.
-func (p *pass) lost(want registration.Configuration) []string {
+// removedMembers returns the members that writing a configuration would remove.
+func (p *pass) removedMembers(want registration.Configuration) []string {
 	have := p.observed[keyOf(want)]
 	if have == nil {
 		return nil
 	}
-	stay := registration.Members(want)
-	return slices.DeleteFunc(registration.Members(have), func(name string) bool { return slices.Contains(stay, name) })
+	wanted := registration.Members(want)
+	return slices.DeleteFunc(registration.Members(have), func(name string) bool { return slices.Contains(wanted, name) })
 }
 
-// frees reports whether writing a configuration would take a policy out of it
-// that is not yet where it belongs.
-func (p *pass) frees(want registration.Configuration) bool {
-	return slices.ContainsFunc(p.lost(want), func(name string) bool {
-		_, waits := p.waiting[member{registration.PhaseOf(want), name}]
-		return waits
+// wouldDrop reports whether writing a configuration would remove a policy that
+// is not yet in its planned configuration.
+func (p *pass) wouldDrop(want registration.Configuration) bool {
+	return slices.ContainsFunc(p.removedMembers(want), func(name string) bool {
+		_, postponed := p.postponed[member{registration.PhaseOf(want), name}]
+		return postponed
 	})
 }
 
-// freesAll is frees for a configuration that is to be deleted.
-func (p *pass) freesAll(ref registration.Ref) bool {
+// wouldDropAny is wouldDrop for the deletion of a configuration.
+func (p *pass) wouldDropAny(ref registration.Ref) bool {
 	have := p.observed[key{ref.Phase, ref.Name}]
 	return have != nil && slices.ContainsFunc(registration.Members(have), func(name string) bool {
-		_, waits := p.waiting[member{ref.Phase, name}]
-		return waits
+		_, postponed := p.postponed[member{ref.Phase, name}]
+		return postponed
 	})
 }

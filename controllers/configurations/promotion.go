@@ -6,14 +6,14 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// Proof tells whether API servers reach Ostiary.
+// Proof reports whether API servers reach Ostiary.
 type Proof interface {
 	Proven(phase registration.Phase) bool
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// promoted is the plan as far as it may be carried out: what fails closed is
-// promoted to that by the proof that API servers reach Ostiary.
+// promoted returns the plan with webhooks held at failurePolicy Ignore in the
+// phases in which it is not proven that API servers reach Ostiary.
 func (r *Reconciler) promoted(plan registration.Plan, observed []registration.Configuration) registration.Plan {
 	if r.Proof == nil {
 		return plan

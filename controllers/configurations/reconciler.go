@@ -25,49 +25,48 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// Reconciler makes the configurations in the API server equal to the plan of
-// the loaded policies. It writes what differs and nothing else.
+// Reconciler writes the planned configurations to the API server. It writes only
+// those that differ.
 type Reconciler struct {
 	Client client.Client
-	// Live reads from the API server, past the cache.
+	// Live reads from the API server instead of the cache.
 	Live  client.Reader
 	Store *policies.Store
-	// Refusals is told of policies that the API server does not register.
+	// Refusals records the policies that the API server rejects.
 	Refusals *policies.Refusals
-	// Contests knows who else writes the configurations.
-	Contests *Contests
-	Clock    clock.PassiveClock
-	// Own is what is registered for Ostiary itself. Nil is allowed.
+	// Conflicts tracks other clients that write the configurations.
+	Conflicts *ConflictTracker
+	Clock     clock.PassiveClock
+	// Own returns the configuration for Ostiary's own webhook. It may be nil.
 	Own Own
-	// Proof tells whether API servers reach Ostiary: until they do, nothing fails
-	// closed. Nil takes it for granted.
+	// Proof reports whether API servers reach Ostiary. Until they do, webhooks are
+	// held at failurePolicy Ignore. Nil counts as proven.
 	Proof Proof
-	// Namespace is Ostiary's own: what is registered goes with it. Empty leaves that
-	// to others.
+	// Namespace is Ostiary's own. The configurations are deleted when it is. If it
+	// is empty, they are not.
 	Namespace string
-	// Gate keeps back what replicas cannot serve yet. Nil keeps nothing back.
-	Gate *Gate
-	// Registered counts the configurations in the API server, by phase.
+	// Gate blocks configurations that a replica cannot serve yet. Nil blocks none.
+	Gate *ReplicaGate
+	// Registered counts the planned configurations by phase.
 	Registered *prometheus.GaugeVec
-	// FailClosed counts those of them whose requests are refused while Ostiary does
-	// not answer. Nil counts nothing.
+	// FailClosed counts those with a webhook of failurePolicy Fail. It may be nil.
 	FailClosed *prometheus.GaugeVec
-	// RefusedConditions counts the conditions that the API server refuses.
+	// RefusedConditions counts the match conditions that the API server rejects.
 	RefusedConditions prometheus.Gauge
 
-	// written is what this replica wrote last and the cache may not show yet.
+	// written is the result of this replica's last write, while the cache may be older.
 	written map[key]registration.Configuration
-	// applied is what this replica asked for last.
+	// applied is the content of this replica's last write.
 	applied map[key]registration.Configuration
-	// overtaken is what API servers may still call otherwise, and when it was written.
-	overtaken map[key]time.Time
-	// settling is what API servers may not have taken up yet, and since when.
-	settling map[key]unsettled
-	// asked are conditions that the API server is known to take.
-	asked map[string]struct{}
+	// staleCompiled is the time of writes that API servers may have missed; see touch.
+	staleCompiled map[key]time.Time
+	// propagating are recent writes that API servers may not call by yet.
+	propagating map[key]propagation
+	// probedConditions are match conditions that the API server accepts.
+	probedConditions map[string]struct{}
 }
 
-// key tells configurations apart: the two kinds may share a name.
+// key identifies a configuration. Both kinds may have one of the same name.
 type key struct {
 	phase registration.Phase
 	name  string
@@ -75,7 +74,7 @@ type key struct {
 
 func keyOf(c registration.Configuration) key { return key{registration.PhaseOf(c), c.GetName()} }
 
-// NewGauge makes and registers the metric for Registered.
+// NewGauge returns the metric for Registered, and registers it.
 func NewGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_registered_configurations",
@@ -85,35 +84,35 @@ func NewGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	return gauge
 }
 
-// NewFailClosed makes and registers the metric for FailClosed.
+// NewFailClosed returns the metric for FailClosed, and registers it.
 func NewFailClosed(registry prometheus.Registerer) *prometheus.GaugeVec {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_fail_closed_configurations",
-		Help: "Generated webhook configurations whose requests are refused while Ostiary does not answer, by phase: mutate or validate. Reported by the leader.",
+		Help: "Generated webhook configurations whose requests are denied while Ostiary does not answer, by phase: mutate or validate. Reported by the leader.",
 	}, []string{"phase"})
 	registry.MustRegister(gauge)
 	return gauge
 }
 
-// NewRefusedConditions makes and registers the metric for RefusedConditions.
+// NewRefusedConditions returns the metric for RefusedConditions, and registers it.
 func NewRefusedConditions(registry prometheus.Registerer) prometheus.Gauge {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "ostiary_refused_conditions",
-		Help: "Match conditions that the API server does not take and Ostiary evaluates alone. Reported by the leader.",
+		Help: "Match conditions that the API server rejects and only Ostiary evaluates. Reported by the leader.",
 	})
 	registry.MustRegister(gauge)
 	return gauge
 }
 
-// Controller makes a controller for one term of leadership.
+// Controller returns a controller for one term of leadership.
 func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (controller.Controller, error) {
 	term := *r
-	term.begin()
+	term.reset()
 	c, err := controller.NewUnmanaged("configurations", controller.Options{
 		Reconciler:         &term,
 		Logger:             log,
 		LogConstructor:     events.Log(log),
-		SkipNameValidation: ptr.To(true), // the name is taken again in each term
+		SkipNameValidation: ptr.To(true), // each term uses the name again
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the configuration controller: %w", err)
@@ -125,7 +124,7 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 		events.InformerSource(cache, registration.NewConfiguration(registration.PhaseValidate), enqueue),
 	}
 	if r.Namespace != "" {
-		sources = append(sources, events.InformerSource(cache, &corev1.Namespace{}, r.ownNamespace))
+		sources = append(sources, events.InformerSource(cache, &corev1.Namespace{}, r.enqueueNamespaceDeletion))
 	}
 	if r.Gate != nil {
 		sources = append(sources, events.ChannelSource(r.Gate.Subscribe, events.EnqueueSingleton))
@@ -141,67 +140,67 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	return c, nil
 }
 
-// begin forgets what was before a term of leadership.
-func (r *Reconciler) begin() {
+// reset drops the state of an earlier term of leadership.
+func (r *Reconciler) reset() {
 	r.written, r.applied = map[key]registration.Configuration{}, map[key]registration.Configuration{}
-	r.settling = map[key]unsettled{}
-	r.overtaken, r.asked = map[key]time.Time{}, map[string]struct{}{}
+	r.propagating = map[key]propagation{}
+	r.staleCompiled, r.probedConditions = map[key]time.Time{}, map[string]struct{}{}
 }
 
 // Reconcile applies the plan.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if leaving, err := r.leaving(ctx); err != nil || leaving {
+	if deleting, err := r.isNamespaceDeleting(ctx); err != nil || deleting {
 		if err == nil {
-			err = r.leave(ctx)
+			err = r.deleteAll(ctx)
 		}
 		return ctrl.Result{}, err
 	}
 	state := r.Store.State()
 	if state == nil || !state.Registrable {
-		return ctrl.Result{}, nil // each new state asks again
+		return ctrl.Result{}, nil // each new state enqueues the request
 	}
 	observed, err := r.observe(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := behind(state.Plan, observed); err != nil {
+	if err := checkEpochs(state.Plan, observed); err != nil {
 		return ctrl.Result{}, err
 	}
 	p := newPass(observed)
-	p.gate = r.Gate.open(ctx, state)
+	p.gate = r.Gate.Snapshot(ctx, state)
 	plan := r.promoted(state.Plan, observed)
 	changes := registration.Diff(plan, observed)
 	if err := r.write(ctx, p, changes); err != nil {
 		return ctrl.Result{}, err
 	}
-	if wait := r.Gate.close(p.gate); wait > 0 {
-		p.later(wait)
+	if wait := r.Gate.Publish(p.gate); wait > 0 {
+		p.requeueWithin(wait)
 	}
-	if err := r.judge(ctx, state, p.refused); err != nil {
+	if err := r.resolveRejections(ctx, state, p.rejections); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.count(plan)
+	r.updateGauges(plan)
 	// Last, so that no policy waits for it.
 	if err := r.reconcileOwn(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
-	err = r.announce(ctx, p)
-	r.settled(p)
+	err = r.touch(ctx, p)
+	r.finishPropagation(p)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: r.settle(p)}, nil
+	return ctrl.Result{RequeueAfter: r.requeueAfterPass(p)}, nil
 }
 
-// write carries out changes. What is held back or refused does not keep others
-// from being written, but for what has to wait for it.
+// write applies changes. A blocked or rejected configuration delays only the
+// removals that depend on it.
 func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Changes) error {
-	keeping, taking := p.split(changes.Apply)
-	if err := r.applyAll(ctx, p, keeping); err != nil {
+	additive, removing := p.split(changes.Apply)
+	if err := r.applyAll(ctx, p, additive); err != nil {
 		return err
 	}
-	for _, want := range taking {
-		if p.frees(want) {
+	for _, want := range removing {
+		if p.wouldDrop(want) {
 			continue
 		}
 		if err := r.applyAll(ctx, p, []registration.Configuration{want}); err != nil {
@@ -209,7 +208,7 @@ func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Ch
 		}
 	}
 	for _, ref := range changes.Delete {
-		if p.freesAll(ref) {
+		if p.wouldDropAny(ref) {
 			continue
 		}
 		if err := r.remove(ctx, ref); err != nil {
@@ -219,58 +218,57 @@ func (r *Reconciler) write(ctx context.Context, p *pass, changes registration.Ch
 	return nil
 }
 
-// prepare reports whether a configuration is to be written now.
+// prepare reports whether to write a configuration now.
 func (r *Reconciler) prepare(ctx context.Context, p *pass, want registration.Configuration) (bool, error) {
-	waits, err := r.waits(ctx, p, want)
+	waits, err := r.mustWait(ctx, p, want)
 	switch {
 	case err != nil:
 		return false, err
 	case waits:
-		p.leave(want)
+		p.postpone(want)
 		return false, nil
 	}
-	err = r.ask(ctx, want)
-	if isRefusal(err) {
-		p.refuse(want, err)
+	err = r.probeCondition(ctx, want)
+	if isRejection(err) {
+		p.reject(want, err)
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// waits reports whether a configuration is not to be written now.
-func (r *Reconciler) waits(ctx context.Context, p *pass, want registration.Configuration) (bool, error) {
-	if r.held(p, want) {
+// mustWait reports whether a configuration must not be written yet.
+func (r *Reconciler) mustWait(ctx context.Context, p *pass, want registration.Configuration) (bool, error) {
+	if r.isBlocked(p, want) {
 		return true, nil
 	}
 	if p.observed[keyOf(want)] != nil {
 		return false, nil
 	}
-	orphan, err := r.orphan(ctx, want)
+	orphan, err := r.isOrphan(ctx, want)
 	if orphan {
-		p.later(time.Second)
+		p.requeueWithin(time.Second)
 	}
 	return orphan, err
 }
 
-// held reports whether a configuration has to wait.
-func (r *Reconciler) held(p *pass, want registration.Configuration) bool {
-	return p.gate.keeps(want) || r.contested(p, want)
+// isBlocked reports whether replicas or a conflict delay the write.
+func (r *Reconciler) isBlocked(p *pass, want registration.Configuration) bool {
+	return p.gate.Blocks(want) || r.isBackingOff(p, want)
 }
 
-// settle says when to look again without being asked to.
-func (r *Reconciler) settle(p *pass) time.Duration {
-	next := p.next
-	if after := r.Contests.settle(r.Clock.Now()); after > 0 && (next == 0 || after < next) {
+// requeueAfterPass returns the time until the next reconcile without an event.
+func (r *Reconciler) requeueAfterPass(p *pass) time.Duration {
+	next := p.requeueAfter
+	if after := r.Conflicts.expire(r.Clock.Now()); after > 0 && (next == 0 || after < next) {
 		next = after
 	}
 	return next
 }
 
-// behind is an error where another process has published a trust bundle for the
-// policies that this one has yet to learn of. All of a plan is of one epoch.
-// Ostiary's own configurations are written as soon as this process knows of a
-// bundle, which may be a moment before the plan does.
-func behind(plan registration.Plan, observed []registration.Configuration) error {
+// checkEpochs returns an error if another process has published a newer trust
+// bundle than the one in the plan. All groups of a plan have one epoch. Ostiary's
+// own configurations may have a newer one than the plan for a moment.
+func checkEpochs(plan registration.Plan, observed []registration.Configuration) error {
 	if len(plan.Groups) == 0 {
 		return nil
 	}
@@ -285,7 +283,7 @@ func behind(plan registration.Plan, observed []registration.Configuration) error
 	return nil
 }
 
-func (r *Reconciler) count(plan registration.Plan) {
+func (r *Reconciler) updateGauges(plan registration.Plan) {
 	all, closed := map[registration.Phase]int{}, map[registration.Phase]int{}
 	for i := range plan.Groups {
 		group := &plan.Groups[i]

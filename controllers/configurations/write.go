@@ -15,12 +15,12 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// writers is how many configurations are written at a time. API servers take
-// no longer for several than for one, and each one that is wrong fails requests.
+// writers is the number of configurations that are written in parallel. API
+// servers take no longer for several than for one.
 const writers = 8
 
-// applyAll writes configurations of which none waits for another. One that
-// cannot be written keeps none of the others from it.
+// applyAll writes independent configurations in parallel. A failed write does not
+// prevent the others.
 func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration.Configuration) error {
 	var failures []error
 	var ready []registration.Configuration
@@ -33,8 +33,8 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 			ready = append(ready, want)
 		}
 	}
-	// Before anyone can see that it is written.
-	r.unsettle(p, ready)
+	// Before the first write is visible.
+	r.startPropagation(p, ready)
 	got, errs := make([]registration.Configuration, len(ready)), make([]error, len(ready))
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writers, len(ready), func(i int) {
 		got[i], errs[i] = r.apply(ctx, ready[i])
@@ -42,44 +42,44 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 	for i, want := range ready {
 		switch {
 		case errs[i] == nil:
-			r.remember(p.observed[keyOf(want)], want, got[i])
-		case isRefusal(errs[i]):
-			p.refuse(want, errs[i])
+			r.recordWrite(p.observed[keyOf(want)], want, got[i])
+		case isRejection(errs[i]):
+			p.reject(want, errs[i])
 		default:
 			failures = append(failures, errs[i])
 		}
 	}
 	if len(failures) > 0 {
-		return failures[0] // the others say the same, or are tried again with it
+		return failures[0] // the next reconcile retries all of them
 	}
 	return nil
 }
 
-// remember notes what there was, what was asked for and what has become of it.
-func (r *Reconciler) remember(had, want, got registration.Configuration) {
+// recordWrite records a successful write: the previous object, the applied and the resulting one.
+func (r *Reconciler) recordWrite(had, want, got registration.Configuration) {
 	k := keyOf(want)
-	if r.again(want) || registration.Misleads(had, want) {
-		r.overtaken[k] = r.Clock.Now()
+	if r.isRepair(want) || registration.Misleads(had, want) {
+		r.staleCompiled[k] = r.Clock.Now()
 	}
-	if u, ok := r.settling[k]; ok {
+	if u, ok := r.propagating[k]; ok {
 		u.since = r.Clock.Now()
-		r.settling[k] = u
+		r.propagating[k] = u
 	}
 	r.applied[k], r.written[k] = want, got
 }
 
-// apply writes one configuration by server-side apply, as the owner of every
-// field in it. It changes nothing in r: several are written at a time.
+// apply writes one configuration by server-side apply and owns every field in it.
+// It does not change r, because several run in parallel.
 func (r *Reconciler) apply(ctx context.Context, want registration.Configuration) (registration.Configuration, error) {
-	repair, now := r.again(want), r.Clock.Now()
+	repair, now := r.isRepair(want), r.Clock.Now()
 	if repair {
-		r.identify(ctx, keyOf(want), now)
+		r.identifyManager(ctx, keyOf(want), now)
 	}
 	u, err := r.send(ctx, want)
 	if err != nil {
 		return nil, err
 	}
-	got, err := typed(u, registration.PhaseOf(want))
+	got, err := toTyped(u, registration.PhaseOf(want))
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +90,12 @@ func (r *Reconciler) apply(ctx context.Context, want registration.Configuration)
 		}
 	}
 	if repair {
-		r.Contests.repaired(keyOf(want), now)
+		r.Conflicts.recordRepair(keyOf(want), now)
 	}
 	return got, nil
 }
 
-func typed(u *unstructured.Unstructured, phase registration.Phase) (registration.Configuration, error) {
+func toTyped(u *unstructured.Unstructured, phase registration.Phase) (registration.Configuration, error) {
 	got := registration.NewConfiguration(phase)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, got); err != nil {
 		return nil, fmt.Errorf("reading back configuration %s: %w", u.GetName(), err)
@@ -103,7 +103,7 @@ func typed(u *unstructured.Unstructured, phase registration.Phase) (registration
 	return got, nil
 }
 
-// send applies a configuration, and gives what the API server made of it.
+// send applies a configuration and returns the result.
 func (r *Reconciler) send(ctx context.Context, want registration.Configuration, options ...client.ApplyOption) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 	if err != nil {
@@ -117,9 +117,9 @@ func (r *Reconciler) send(ctx context.Context, want registration.Configuration, 
 	return u, nil
 }
 
-// overwrite removes what another field manager added to the webhooks, which an
-// apply cannot: a webhook or a condition of its own. A merge patch replaces the
-// whole list, if the configuration is still as it was read.
+// overwrite removes webhooks and match conditions that another field manager
+// added, which server-side apply keeps. A merge patch replaces the whole list,
+// unless the configuration has changed since it was read.
 func (r *Reconciler) overwrite(ctx context.Context, have, want registration.Configuration) (registration.Configuration, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": have.GetResourceVersion()},
@@ -133,12 +133,12 @@ func (r *Reconciler) overwrite(ctx context.Context, have, want registration.Conf
 	if err := r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(registration.FieldManager)); err != nil {
 		return nil, fmt.Errorf("overwriting configuration %s: %w", want.GetName(), registration.ConcealError(err))
 	}
-	logr.FromContextOrDiscard(ctx).Info("removed foreign fields from configuration", "configuration", want.GetName())
+	logr.FromContextOrDiscard(ctx).Info("removed other managers' fields from configuration", "configuration", want.GetName())
 	return changed, nil
 }
 
-// remove deletes a configuration that carries nothing, if it is still the one
-// that was looked at.
+// remove deletes a configuration without members, if its version is still the
+// observed one.
 func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
 	config := registration.NewConfiguration(ref.Phase)
 	config.SetName(ref.Name)
@@ -151,10 +151,10 @@ func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
 	return nil
 }
 
-// forget drops what is remembered of a configuration that is no more.
+// forget drops the state of a deleted configuration.
 func (r *Reconciler) forget(k key) {
 	delete(r.written, k)
 	delete(r.applied, k)
-	delete(r.overtaken, k)
-	delete(r.settling, k)
+	delete(r.staleCompiled, k)
+	delete(r.propagating, k)
 }

@@ -16,40 +16,40 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// writing is a client that can do nothing but apply.
-type writing struct {
+// applyClient is a client that can only apply.
+type applyClient struct {
 	client.Client
 	apply func(name string) error
 }
 
-func (w writing) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+func (w applyClient) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	return w.apply(config.(interface{ GetName() string }).GetName())
 }
 
-// each has n configurations written, of a policy each, that exist already.
-func each(t *testing.T, n int, apply func(name string) error) (*Reconciler, func() error) {
+// newWriteFixture returns a function that writes n existing configurations with one policy each.
+func newWriteFixture(t *testing.T, n int, apply func(name string) error) (*Reconciler, func() error) {
 	t.Helper()
 	r := &Reconciler{
-		Client: writing{apply: apply}, Contests: NewContests(prometheus.NewRegistry()), Clock: clock.RealClock{},
+		Client: applyClient{apply: apply}, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock.RealClock{},
 	}
-	r.begin()
+	r.reset()
 	var changes registration.Changes
 	for i := range n {
 		name := fmt.Sprintf("c-%d", i)
-		changes.Apply = append(changes.Apply, carrying(name, name))
+		changes.Apply = append(changes.Apply, newConfiguration(name, name))
 	}
 	return r, func() error {
 		p := newPass(changes.Apply)
-		p.gate = &opening{}
+		p.gate = &ReplicaSnapshot{}
 		return r.write(t.Context(), p, changes)
 	}
 }
 
-// What is wrong in many configurations is not put right in one after the other.
-func TestSeveralAreWrittenAtATime(t *testing.T) {
+// Drifted configurations are repaired in parallel.
+func TestParallelWrites(t *testing.T) {
 	var under atomic.Int32
 	all := make(chan struct{})
-	r, write := each(t, 3*writers, func(name string) error {
+	r, write := newWriteFixture(t, 3*writers, func(name string) error {
 		if under.Add(1) == writers {
 			close(all)
 		}
@@ -68,12 +68,11 @@ func TestSeveralAreWrittenAtATime(t *testing.T) {
 	}
 }
 
-// A configuration that cannot be written keeps no other from it, and is not
-// contested by anybody.
+// A failed write does not prevent the others, and is not a conflict.
 func TestFailedWrites(t *testing.T) {
 	failing := errors.New("storage is full")
 	broken := false
-	r, write := each(t, 3, func(name string) error {
+	r, write := newWriteFixture(t, 3, func(name string) error {
 		if broken && name == "c-0" {
 			return failing
 		}
@@ -83,7 +82,7 @@ func TestFailedWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken = true
-	for range 2 * patience {
+	for range 2 * conflictThreshold {
 		clear(r.written)
 		if err := write(); !errors.Is(err, failing) {
 			t.Fatalf("error %v, want that of the write", err)
@@ -91,11 +90,11 @@ func TestFailedWrites(t *testing.T) {
 		if len(r.written) != 2 {
 			t.Fatalf("%d of the other two are written", len(r.written))
 		}
-		// Nobody changes the others.
+		// No other client changes these two.
 		delete(r.applied, key{registration.PhaseValidate, "c-1"})
 		delete(r.applied, key{registration.PhaseValidate, "c-2"})
 	}
-	if got := r.Contests.Contested(); len(got) > 0 {
+	if got := r.Conflicts.OtherManagers(); len(got) > 0 {
 		t.Errorf("contested: %v", got)
 	}
 	broken = false

@@ -50,21 +50,20 @@ type Types interface {
 
 // Contests know who else writes the generated configurations.
 type Contests interface {
-	// Contested says, in words and by the names of configurations, who keeps
-	// changing them.
-	Contested() map[string]string
+	// OtherManagers describes, by configuration, the clients that keep changing it.
+	OtherManagers() map[string]string
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
 // Gate knows which registrations wait for replicas.
 type Gate interface {
-	// Waiting says what the registration of a policy waits for.
-	Waiting(policy string) string
-	// Settling reports whether API servers may not yet call by what was written last.
-	Settling(policy string) bool
+	// WaitReason returns why the registration of a policy waits.
+	WaitReason(policy string) string
+	// IsPropagating reports whether API servers may not yet use the last write.
+	IsPropagating(policy string) bool
 	Changes(ctx context.Context) <-chan struct{}
-	// Lags says which replica has not loaded a policy's resource version.
-	Lags(ctx context.Context, version string) string
+	// NotReady names a replica that has not loaded a policy's resource version.
+	NotReady(ctx context.Context, version string) string
 	Reports(ctx context.Context) <-chan struct{}
 }
 
@@ -114,7 +113,7 @@ func (b beside) contested(policy string, plan registration.Plan) string {
 	if b.contests == nil {
 		return ""
 	}
-	rivals := b.contests.Contested()
+	rivals := b.contests.OtherManagers()
 	if len(rivals) == 0 {
 		return ""
 	}
@@ -139,9 +138,9 @@ type lack struct {
 func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) beside {
 	b := beside{lack: r.lacks(p), contests: r.Contests}
 	if r.Gate != nil {
-		b.kept = r.Gate.Waiting(p.Name)
-		b.settling = r.Gate.Settling(p.Name)
-		b.lags = func(version string) string { return r.Gate.Lags(ctx, version) }
+		b.kept = r.Gate.WaitReason(p.Name)
+		b.settling = r.Gate.IsPropagating(p.Name)
+		b.lags = func(version string) string { return r.Gate.NotReady(ctx, version) }
 	}
 	if r.Types != nil {
 		b.types = r.Types.Found(p)

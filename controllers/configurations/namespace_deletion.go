@@ -13,10 +13,10 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// leaving reports whether Ostiary's own namespace is being deleted, and Ostiary
-// with it. Policies stay, and what is registered for them would refuse requests
-// that nobody answers any more.
-func (r *Reconciler) leaving(ctx context.Context) (bool, error) {
+// isNamespaceDeleting reports whether Ostiary's own namespace is being deleted.
+// Policies survive it, and their configurations would deny requests that no
+// replica answers any more.
+func (r *Reconciler) isNamespaceDeleting(ctx context.Context) (bool, error) {
 	if r.Namespace == "" {
 		return false, nil
 	}
@@ -24,16 +24,16 @@ func (r *Reconciler) leaving(ctx context.Context) (bool, error) {
 	err := r.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
-		return false, nil // it may have yet to be created, and is where nothing is written
+		return false, nil // it is created later, or Ostiary runs outside of the cluster
 	case err != nil:
 		return false, fmt.Errorf("getting namespace %s: %w", r.Namespace, err)
 	}
 	return namespace.DeletionTimestamp != nil, nil
 }
 
-// leave deletes what is registered. The namespace takes its content with it
-// seconds later, the permission to do this too.
-func (r *Reconciler) leave(ctx context.Context) error {
+// deleteAll deletes the generated configurations. It has seconds: the deletion
+// of the namespace also removes the permission to do so.
+func (r *Reconciler) deleteAll(ctx context.Context) error {
 	observed, err := r.observe(ctx)
 	if err != nil {
 		return err
@@ -47,12 +47,12 @@ func (r *Reconciler) leave(ctx context.Context) error {
 			return err
 		}
 	}
-	logr.FromContextOrDiscard(ctx).Info("the namespace is being deleted: nothing is registered any more", "namespace", r.Namespace)
+	logr.FromContextOrDiscard(ctx).Info("deleted all configurations, because the namespace is being deleted", "namespace", r.Namespace)
 	return nil
 }
 
-// ownNamespace enqueues events of Ostiary's own namespace while it is deleted.
-func (r *Reconciler) ownNamespace(q events.Queue, object client.Object) {
+// enqueueNamespaceDeletion enqueues the request when Ostiary's namespace is being deleted.
+func (r *Reconciler) enqueueNamespaceDeletion(q events.Queue, object client.Object) {
 	if object.GetName() == r.Namespace && object.GetDeletionTimestamp() != nil {
 		events.EnqueueSingleton(q)
 	}

@@ -23,13 +23,13 @@ func stateOf(versions map[string]string) *policies.State {
 	return s
 }
 
-func naming(members string) registration.Configuration {
+func withMembers(members string) registration.Configuration {
 	c := registration.NewConfiguration(registration.PhaseValidate)
 	c.SetAnnotations(map[string]string{registration.AnnotationMembers: members})
 	return c
 }
 
-func TestGate(t *testing.T) {
+func TestReplicaGate(t *testing.T) {
 	loaded := func(name, version string) replicas.Replica {
 		return replicas.Replica{Name: name, Report: replicas.Report{Policies: version}}
 	}
@@ -48,54 +48,54 @@ func TestGate(t *testing.T) {
 		"one has loaded nothing":       {live: []replicas.Replica{loaded("y", "")}, members: "a", wantWaiting: map[string]string{"a": "waiting for replica y, which has not loaded it yet"}},
 		"one that reports nonsense":    {live: []replicas.Replica{loaded("y", "many")}, members: "a", wantWaiting: map[string]string{"a": "waiting for replica y, which has not loaded it yet"}},
 		"a member that was deleted":    {live: []replicas.Replica{loaded("y", "")}, members: "gone"},
-		"nobody knows who is alive":    {err: errors.New("not read yet"), members: "a", wantWaiting: map[string]string{"a": "not read yet"}},
+		"replicas cannot be listed":    {err: errors.New("not read yet"), members: "a", wantWaiting: map[string]string{"a": "not read yet"}},
 		"nothing is to be loaded":      {live: []replicas.Replica{loaded("y", "")}},
 		"versions are no decimal text": {live: []replicas.Replica{loaded("y", "9")}, members: "b", wantWaiting: map[string]string{"b": "waiting for replica y, which has not loaded it yet"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			g := &Gate{Self: "self", Live: func(context.Context) ([]replicas.Replica, error) { return tt.live, tt.err }}
-			heard := g.Changes(t.Context())
-			o := g.open(t.Context(), stateOf(versions))
-			if got := o.keeps(naming(tt.members)); got != (len(tt.wantWaiting) > 0) {
-				t.Errorf("kept back: %t", got)
+			g := &ReplicaGate{Self: "self", Live: func(context.Context) ([]replicas.Replica, error) { return tt.live, tt.err }}
+			changes := g.Changes(t.Context())
+			s := g.Snapshot(t.Context(), stateOf(versions))
+			if got := s.Blocks(withMembers(tt.members)); got != (len(tt.wantWaiting) > 0) {
+				t.Errorf("blocked: %t", got)
 			}
-			again := g.close(o)
+			again := g.Publish(s)
 			got := map[string]string{}
 			for _, name := range []string{"a", "b", "gone"} {
-				if why := g.Waiting(name); why != "" {
+				if why := g.WaitReason(name); why != "" {
 					got[name] = why
 				}
 			}
 			if diff := cmp.Diff(tt.wantWaiting, got); diff != "" && len(got)+len(tt.wantWaiting) > 0 {
 				t.Errorf("waiting (-want +got):\n%s", diff)
 			}
-			if told := len(heard) > 0; told != (len(got) > 0) || (again > 0) != told {
-				t.Errorf("told %t, looks again after %s", told, again)
+			if notified := len(changes) > 0; notified != (len(got) > 0) || (again > 0) != notified {
+				t.Errorf("notified %t, checks again after %s", notified, again)
 			}
 		})
 	}
 }
 
-func TestWithoutAGate(t *testing.T) {
-	var g *Gate
-	o := g.open(t.Context(), stateOf(map[string]string{"a": "9"}))
-	if o.keeps(naming("a")) || g.close(o) != 0 {
-		t.Error("kept back by no gate")
+func TestNilReplicaGate(t *testing.T) {
+	var g *ReplicaGate
+	s := g.Snapshot(t.Context(), stateOf(map[string]string{"a": "9"}))
+	if s.Blocks(withMembers("a")) || g.Publish(s) != 0 {
+		t.Error("blocked by a nil gate")
 	}
 }
 
-func TestGateTellsWhoLags(t *testing.T) {
-	g := &Gate{Self: "self", Live: func(context.Context) ([]replicas.Replica, error) {
+func TestNotReady(t *testing.T) {
+	g := &ReplicaGate{Self: "self", Live: func(context.Context) ([]replicas.Replica, error) {
 		return []replicas.Replica{{Name: "self"}, {Name: "x", Report: replicas.Report{Policies: "11"}}, {Name: "y", Report: replicas.Report{Policies: "10"}}}, nil
 	}}
 	for version, want := range map[string]string{"9": "", "10": "", "11": "waiting for replica y, which has not loaded it yet"} {
-		if got := g.Lags(t.Context(), version); got != want {
+		if got := g.NotReady(t.Context(), version); got != want {
 			t.Errorf("version %s: %q, want %q", version, got, want)
 		}
 	}
 	g.Live = func(context.Context) ([]replicas.Replica, error) { return nil, errors.New("not read yet") }
-	if got := g.Lags(t.Context(), "1"); got != "not read yet" {
-		t.Errorf("nobody knows who is alive: %q", got)
+	if got := g.NotReady(t.Context(), "1"); got != "not read yet" {
+		t.Errorf("replicas cannot be listed: %q", got)
 	}
 }

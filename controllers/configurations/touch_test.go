@@ -1,0 +1,162 @@
+package configurations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// touchClient is a client that records touches with their resource version.
+type touchClient struct {
+	client.Client
+	err  error
+	sent []string
+}
+
+func (c *touchClient) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+	object := config.(interface {
+		GetName() string
+		GetResourceVersion() string
+		GetAnnotations() map[string]string
+	})
+	if version := object.GetAnnotations()[registration.AnnotationAnnounced]; version != "" && version == object.GetResourceVersion() {
+		c.sent = append(c.sent, object.GetName()+" "+version)
+	}
+	return c.err
+}
+
+// withBundle adds a webhook with a CA bundle to a configuration.
+func withBundle(c registration.Configuration, bundle string) registration.Configuration {
+	config, _ := c.(*admissionregistrationv1.ValidatingWebhookConfiguration)
+	config.Webhooks = []admissionregistrationv1.ValidatingWebhook{{Name: "w", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: []byte(bundle)}}}
+	return config
+}
+
+// Configurations whose compiled form may be stale are touched after the debounce,
+// and no others.
+func TestTouch(t *testing.T) {
+	gone := errors.New("the API server is away")
+	changed := apierrors.NewConflict(schema.GroupResource{}, "a", nil)
+	type event struct {
+		after  time.Duration // since the previous event
+		write  string        // members that are written
+		bundle string        // previous bundle
+		edited bool          // the observed configuration has another client's edit
+		err    error         // of a touch
+	}
+	tests := map[string]struct {
+		events []event
+		want   []string
+	}{
+		"written once": {
+			events: []event{{write: "x"}, {after: time.Minute}}},
+		"written again long after": {
+			events: []event{{write: "x"}, {after: time.Minute, write: "x,y"}, {after: debounce}}},
+		"with changed calls": {
+			events: []event{{write: "x", bundle: "another"}, {after: debounce}, {after: time.Minute}}, want: []string{"a 7"}},
+		"with changed calls, then unchanged": {
+			events: []event{{write: "x", bundle: "another"}, {after: time.Second, write: "x,y"}, {after: debounce - time.Second}}, want: []string{"a 7"}},
+		"not yet": {
+			events: []event{{write: "x", bundle: "another"}, {after: debounce - time.Millisecond}}},
+		"repaired": {
+			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce}}, want: []string{"a 7"}},
+		"repaired each second": {
+			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: time.Second, write: "x"}, {after: time.Second, write: "x"}, {after: debounce}}, want: []string{"a 7"}},
+		"edited since, and not repaired yet": {
+			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, edited: true}, {after: time.Minute}}},
+		"written by another client just now": {
+			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, err: changed}, {after: time.Minute}}, want: []string{"a 7"}},
+		"tried again": {
+			events: []event{{write: "x"}, {after: time.Minute, write: "x"}, {after: debounce, err: gone}, {after: time.Second}, {after: time.Minute}}, want: []string{"a 7", "a 7"}},
+		"changed once more": {
+			events: []event{{write: "x", bundle: "another"}, {after: debounce}, {after: time.Second, write: "x,y", bundle: "a third"}, {after: debounce}}, want: []string{"a 7", "a 7"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+			api := &touchClient{}
+			r := &Reconciler{Client: api, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock}
+			r.reset()
+			var now registration.Configuration
+			for i, e := range tt.events {
+				clock.SetTime(clock.Now().Add(e.after))
+				if e.write != "" {
+					now = withBundle(newConfiguration("a", e.write), "")
+					now.SetResourceVersion("7")
+					var had registration.Configuration
+					if e.bundle != "" {
+						had = withBundle(newConfiguration("a", e.write), e.bundle)
+					}
+					r.recordWrite(had, withBundle(newConfiguration("a", e.write), ""), now)
+				}
+				observed := now
+				if e.edited {
+					observed = newConfiguration("a", "none of them")
+				}
+				p := newPass([]registration.Configuration{observed})
+				api.err = e.err
+				if err := r.touch(t.Context(), p); errors.Is(err, gone) != errors.Is(e.err, gone) {
+					t.Fatalf("event %d: error %v", i, err)
+				}
+				if due := len(r.staleCompiled) > 0 && e.err == nil; due != (p.requeueAfter > 0) {
+					t.Errorf("event %d: the next pass is in %s, although it is due: %t", i, p.requeueAfter, due)
+				}
+			}
+			if diff := cmp.Diff(tt.want, api.sent); diff != "" {
+				t.Errorf("touched (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A deleted configuration is not touched.
+func TestDeletedIsNotTouched(t *testing.T) {
+	r := &Reconciler{Client: &touchClient{}, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clocktesting.NewFakePassiveClock(time.Now())}
+	r.reset()
+	c := newConfiguration("a", "x")
+	r.recordWrite(nil, c, c)
+	r.recordWrite(nil, c, c)
+	r.forget(keyOf(c))
+	if err := r.touch(t.Context(), newPass(nil)); err != nil || len(r.staleCompiled) > 0 {
+		t.Errorf("error %v, %d to touch", err, len(r.staleCompiled))
+	}
+}
+
+// Touches are spread over several passes, so that they do not delay repairs.
+func TestTouchesAreLimitedPerPass(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	api := &touchClient{}
+	r := &Reconciler{Client: api, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock}
+	r.reset()
+	var all []registration.Configuration
+	for i := range 2*writers + 1 {
+		c := newConfiguration(fmt.Sprintf("c-%d", i), "x")
+		c.SetResourceVersion("7")
+		r.recordWrite(nil, c, c)
+		r.recordWrite(nil, c, c)
+		all = append(all, c)
+	}
+	clock.SetTime(clock.Now().Add(debounce))
+	for pass, want := range []int{writers, 2 * writers, 2*writers + 1} {
+		p := newPass(all)
+		if err := r.touch(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if len(api.sent) != want || len(r.staleCompiled) > 0 != (p.requeueAfter > 0) {
+			t.Errorf("pass %d: %d are touched, want %d; the next is in %s", pass, len(api.sent), want, p.requeueAfter)
+		}
+	}
+}
