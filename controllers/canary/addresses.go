@@ -20,26 +20,25 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// maxAddresses bounds how many API servers are asked.
+// maxAddresses bounds the number of API servers that are probed.
 const maxAddresses = 32
 
-// apiServers names the EndpointSlice that API servers list themselves in.
+// apiServers names the EndpointSlice in which API servers publish their addresses.
 const apiServersNamespace, apiServersName = metav1.NamespaceDefault, "kubernetes"
 
-// firstList bounds the wait for the addresses. They come from an API server, as
-// does all that can be proven, so they are late only where they may not be read.
-const firstList = 30 * time.Second
+// listTimeout bounds the wait for the addresses. It expires only where they
+// cannot be read.
+const listTimeout = 30 * time.Second
 
-// list is the addresses of the API servers, as they change.
-type list struct {
+// addressList holds the addresses of the API servers.
+type addressList struct {
 	store   cache.Store
 	changed chan struct{}
 }
 
-// watchAddresses watches the addresses until ctx ends. It returns when it has
-// them: what one API server proves before the others are known of would have
-// policies fail closed that those do not reach Ostiary for.
-func watchAddresses(ctx context.Context, config *rest.Config, log logr.Logger) (*list, error) {
+// watchAddresses watches the addresses until ctx ends, and returns when it has
+// listed them. A proof for one API server must not count for all of them.
+func watchAddresses(ctx context.Context, config *rest.Config, log logr.Logger) (*addressList, error) {
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the API servers' addresses: %w", err)
@@ -47,7 +46,7 @@ func watchAddresses(ctx context.Context, config *rest.Config, log logr.Logger) (
 	informer := discoveryinformers.NewFilteredEndpointSliceInformer(c, apiServersNamespace, 0, nil, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, apiServersName).String()
 	})
-	l := &list{store: informer.GetStore(), changed: make(chan struct{}, 1)}
+	l := &addressList{store: informer.GetStore(), changed: make(chan struct{}, 1)}
 	poke := func() {
 		select {
 		case l.changed <- struct{}{}:
@@ -62,16 +61,16 @@ func watchAddresses(ctx context.Context, config *rest.Config, log logr.Logger) (
 		return nil, fmt.Errorf("watching the API servers' addresses: %w", err)
 	}
 	go informer.RunWithContext(ctx)
-	wait, cancel := context.WithTimeout(ctx, firstList)
+	wait, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	if !cache.WaitForCacheSync(wait.Done(), informer.HasSynced) && ctx.Err() == nil {
-		log.Error(wait.Err(), "cannot list the addresses of API servers, canaries go to one of them only",
+		log.Error(wait.Err(), "cannot list the addresses of API servers, probing one of them only",
 			"namespace", apiServersNamespace, "endpointSlice", apiServersName)
 	}
 	return l, nil
 }
 
-func (l *list) addresses() []string {
+func (l *addressList) addresses() []string {
 	var out []string
 	for _, obj := range l.store.List() {
 		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
@@ -81,7 +80,7 @@ func (l *list) addresses() []string {
 	return out
 }
 
-// addressesOf are host:port of each API server, sorted.
+// addressesOf returns host:port of each API server, sorted.
 func addressesOf(slice *discoveryv1.EndpointSlice) []string {
 	var out []string
 	for _, port := range slice.Ports {
@@ -99,9 +98,9 @@ func addressesOf(slice *discoveryv1.EndpointSlice) []string {
 	return out[:min(len(out), maxAddresses)]
 }
 
-// at is the configuration of a client for one API server. Its certificate is
-// expected to be for the name that the replica itself calls it by.
-func at(config *rest.Config, address string) *rest.Config {
+// configFor returns a client configuration for one API server. It verifies the
+// server certificate for the host name in the replica's own configuration.
+func configFor(config *rest.Config, address string) *rest.Config {
 	out := rest.CopyConfig(config)
 	if address == "" {
 		return out

@@ -15,9 +15,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The first canary goes to every API server: one that is slow to say who the
-// others are must not prove for them.
-func TestAddressesAreKnownFirst(t *testing.T) {
+// watchAddresses returns only after the first list, also if that is slow: the
+// first canary has to go to every API server.
+func TestWatchAddressesWaits(t *testing.T) {
 	slices := discoveryv1.EndpointSliceList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSliceList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: "1"},

@@ -27,35 +27,35 @@ import (
 )
 
 const (
-	// restful is the pause while all is well, unwell while it is not, and hasty
-	// while API servers may not have seen the configuration yet.
-	restful, unwell, hasty = 30 * time.Second, 3 * time.Second, 250 * time.Millisecond
-	// askTimeout is longer than the webhook's own timeout, which the API server
-	// shall tell of.
-	askTimeout = 8 * time.Second
-	// doubts is how many times in a row what was proven has to fail before it is
-	// called so, and strangeness how many times an API server may not know the
-	// configuration: ten thousand statuses are written for it.
-	doubts, strangeness = 3, 20
-	// mendPause is the least time between two repairs of a configuration.
-	mendPause = time.Second
+	// The intervals between two probes: while all API servers reach Ostiary, while
+	// one does not, and while one may not have received the configuration yet.
+	healthyInterval, unhealthyInterval, pendingInterval = 30 * time.Second, 3 * time.Second, 250 * time.Millisecond
+	// requestTimeout is longer than the webhook's own, which the API server reports.
+	requestTimeout = 8 * time.Second
+	// failureThreshold is the number of consecutive failures after which a proven
+	// phase is reported as failed; notFoundThreshold is that of requests for which
+	// the API server does not call the canary. Each report may write the status of
+	// thousands of policies.
+	failureThreshold, notFoundThreshold = 3, 20
+	// repairInterval is the least time between two repairs of a configuration.
+	repairInterval = time.Second
 )
 
-// Options say what to prove, and with what.
+// Options configure a Prober.
 type Options struct {
 	Client    client.Client // reads from the manager's cache
 	Cache     cache.Cache
 	Config    *rest.Config
 	Namespace string
 	Endpoint  registration.Endpoint
-	// Owner is the definition of policies: canaries go with it, whether Ostiary
-	// runs and may still delete them or not.
+	// Owner returns the CustomResourceDefinition of policies, which owns the
+	// canary configurations, so that they are deleted with it.
 	Owner func(context.Context) (metav1.OwnerReference, error)
-	// Bundle is the current trust bundle, nil while there is none.
+	// Bundle returns the current trust bundle, nil if there is none.
 	Bundle func() []byte
-	// Epoch is that of the bundle.
+	// Epoch returns the epoch of the bundle.
 	Epoch func() int64
-	// Capability is the secret first segment of the paths that API servers call.
+	// Capability returns the secret first segment of webhook paths.
 	Capability func() string
 	// BundleChanged receives after each change of the bundle.
 	BundleChanged <-chan struct{}
@@ -64,33 +64,33 @@ type Options struct {
 	Registerer    prometheus.Registerer
 }
 
-// Prober sends canaries and knows what came of them.
+// Prober sends canary requests to API servers and records the results.
 type Prober struct {
-	options   Options
-	gauge     *prometheus.GaugeVec
-	listeners events.Broadcaster
+	options     Options
+	gauge       *prometheus.GaugeVec
+	broadcaster events.Broadcaster
 
-	mu     sync.Mutex
-	phases map[registration.Phase]*finding
-	asks   map[string]kubernetes.Interface // by address
+	mu      sync.Mutex
+	phases  map[registration.Phase]*phaseState
+	clients map[string]kubernetes.Interface // by address
 }
 
-// finding is what is known in one phase.
-type finding struct {
-	verdict Verdict
-	bundle  []byte // with which it was proven
-	fails   int    // in a row
+// phaseState is the result for one phase.
+type phaseState struct {
+	verdict  Verdict
+	bundle   []byte // used for the last success
+	failures int    // consecutive
 }
 
 func phases() []registration.Phase {
 	return []registration.Phase{registration.PhaseMutate, registration.PhaseValidate}
 }
 
-// NewProber makes a Prober that has tried nothing, and its metric.
+// NewProber returns a Prober without results, and registers its metric.
 func NewProber(o Options) *Prober {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_effective",
-		Help: "1 where an API server reaches Ostiary, 0 where it does not, by phase and address, which is empty where the addresses of API servers are not known; absent where it cannot be asked. Reported by the leader.",
+		Help: "1 if an API server reaches Ostiary, 0 if it does not, by phase and address. The address is empty if the addresses of API servers are unknown. Absent if no request reaches the API server. Reported by the leader.",
 	}, []string{"phase", "address"})
 	o.Registerer.MustRegister(gauge)
 	p := &Prober{options: o, gauge: gauge}
@@ -101,21 +101,20 @@ func NewProber(o Options) *Prober {
 func (p *Prober) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.phases, p.asks = map[registration.Phase]*finding{}, map[string]kubernetes.Interface{}
+	p.phases, p.clients = map[registration.Phase]*phaseState{}, map[string]kubernetes.Interface{}
 	for _, phase := range phases() {
-		p.phases[phase] = &finding{verdict: unproven()}
+		p.phases[phase] = &phaseState{verdict: notProven()}
 	}
 }
 
-// Verdict is what is known of a phase.
+// Verdict returns the result for a phase.
 func (p *Prober) Verdict(phase registration.Phase) Verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.phases[phase].verdict
 }
 
-// Proven reports whether API servers reach Ostiary, as far as is known, over the
-// bundle that configurations are given now.
+// Proven reports whether API servers reach Ostiary with the current trust bundle.
 func (p *Prober) Proven(phase registration.Phase) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,10 +122,10 @@ func (p *Prober) Proven(phase registration.Phase) bool {
 	return f.verdict.Status == metav1.ConditionTrue && bytes.Equal(f.bundle, p.options.Bundle())
 }
 
-// Subscribe gives a channel that receives after each change, until ctx ends.
-func (p *Prober) Subscribe(ctx context.Context) <-chan struct{} { return p.listeners.Subscribe(ctx) }
+// Subscribe returns a channel that receives after each change, until ctx ends.
+func (p *Prober) Subscribe(ctx context.Context) <-chan struct{} { return p.broadcaster.Subscribe(ctx) }
 
-// Run sends canaries until ctx ends, for one term of leadership.
+// Run probes until ctx ends, for one term of leadership.
 func (p *Prober) Run(ctx context.Context) error {
 	p.reset()
 	defer p.gauge.Reset()
@@ -138,31 +137,31 @@ func (p *Prober) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	timer, mend := time.NewTimer(0), time.NewTimer(restful)
+	timer, repair := time.NewTimer(0), time.NewTimer(healthyInterval)
 	defer timer.Stop()
-	defer mend.Stop()
-	var mended time.Time
+	defer repair.Stop()
+	var repaired time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-edits:
-			mend.Reset(time.Until(mended.Add(mendPause))) // of who keeps editing, nobody makes a hot loop
+			repair.Reset(time.Until(repaired.Add(repairInterval))) // limits the rate if another client keeps editing
 			continue
-		case <-mend.C:
-			mended = time.Now()
-			p.registerAll(ctx)
+		case <-repair.C:
+			repaired = time.Now()
+			p.applyConfigurations(ctx)
 			continue
 		case <-p.options.BundleChanged:
 		case <-list.changed:
 		case <-timer.C:
 		}
-		timer.Reset(p.round(ctx, list.addresses()))
+		timer.Reset(p.probeAll(ctx, list.addresses()))
 	}
 }
 
-// watchConfigurations gives a channel that receives after each change of a
-// canary's configuration, until ctx ends.
+// watchConfigurations returns a channel that receives after each change of a
+// canary configuration, until ctx ends.
 func (p *Prober) watchConfigurations(ctx context.Context) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
 	for _, phase := range phases() {
@@ -182,18 +181,17 @@ func (p *Prober) watchConfigurations(ctx context.Context) (<-chan struct{}, erro
 	return changed, nil
 }
 
-// registerAll makes the configurations of all canaries as they should be. It
-// gives the bundle that they have then, and is not ok where that failed or there
-// is no bundle yet.
-func (p *Prober) registerAll(ctx context.Context) (bundle []byte, ok bool) {
-	epoch := p.options.Epoch() // first, so that it is never ahead of the bundle
+// applyConfigurations applies the canary configurations that differ. It returns
+// the bundle in them. ok is false after an error or without a bundle.
+func (p *Prober) applyConfigurations(ctx context.Context) (bundle []byte, ok bool) {
+	epoch := p.options.Epoch() // first, so that it is not newer than the bundle
 	if bundle = p.options.Bundle(); len(bundle) == 0 {
 		return nil, false
 	}
 	for _, phase := range phases() {
-		if err := p.register(ctx, phase, bundle, epoch); err != nil {
-			if ctx.Err() == nil && !errors.Is(err, errLeaving) {
-				p.options.Log.Error(err, "cannot register the canary, trying again")
+		if err := p.applyConfiguration(ctx, phase, bundle, epoch); err != nil {
+			if ctx.Err() == nil && !errors.Is(err, errNamespaceDeleting) {
+				p.options.Log.Error(err, "cannot apply the canary configuration, trying again")
 			}
 			return bundle, false
 		}
@@ -201,33 +199,33 @@ func (p *Prober) registerAll(ctx context.Context) (bundle []byte, ok bool) {
 	return bundle, true
 }
 
-// round sends a canary of each phase through each API server, and returns when
-// to do so again.
-func (p *Prober) round(ctx context.Context, addresses []string) time.Duration {
-	bundle, ok := p.registerAll(ctx)
+// probeAll sends a canary of each phase to each API server, and returns the time
+// until the next probe.
+func (p *Prober) probeAll(ctx context.Context, addresses []string) time.Duration {
+	bundle, ok := p.applyConfigurations(ctx)
 	switch {
 	case len(bundle) == 0:
-		return hasty
+		return pendingInterval
 	case !ok:
-		return unwell
+		return unhealthyInterval
 	}
-	next, found := restful, map[registration.Phase][]answer{}
+	next, found := healthyInterval, map[registration.Phase][]result{}
 	for _, phase := range phases() {
-		answers := p.askAll(ctx, phase, addresses)
+		results := p.sendAll(ctx, phase, addresses)
 		if ctx.Err() != nil {
-			return restful
+			return healthyInterval
 		}
-		found[phase] = answers
-		next = min(next, p.find(phase, sum(answers), bundle))
+		found[phase] = results
+		next = min(next, p.record(phase, combine(results), bundle))
 	}
-	p.measure(found)
+	p.updateGauge(found)
 	return next
 }
 
-func (p *Prober) measure(found map[registration.Phase][]answer) {
+func (p *Prober) updateGauge(found map[registration.Phase][]result) {
 	p.gauge.Reset()
-	for phase, answers := range found {
-		for _, a := range answers {
+	for phase, results := range found {
+		for _, a := range results {
 			switch a.verdict.Status {
 			case metav1.ConditionTrue:
 				p.gauge.WithLabelValues(string(phase), a.address).Set(1)
@@ -238,18 +236,18 @@ func (p *Prober) measure(found map[registration.Phase][]answer) {
 	}
 }
 
-// errLeaving is why nothing is registered while Ostiary goes: its namespace is
-// being deleted, and what was made now might find nobody left to remove it.
-var errLeaving = errors.New("the namespace of Ostiary is being deleted")
+// errNamespaceDeleting prevents writes while Ostiary's namespace is being deleted:
+// no replica might be left to delete a new configuration.
+var errNamespaceDeleting = errors.New("the namespace of Ostiary is being deleted")
 
-// register makes the configuration of a canary as it should be, if it is not.
-func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle []byte, epoch int64) error {
+// applyConfiguration applies the configuration of a phase's canary if it differs.
+func (p *Prober) applyConfiguration(ctx context.Context, phase registration.Phase, bundle []byte, epoch int64) error {
 	namespace := &corev1.Namespace{}
 	if err := p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.Namespace}, namespace); err != nil {
 		return fmt.Errorf("getting namespace %s: %w", p.options.Namespace, err)
 	}
 	if namespace.DeletionTimestamp != nil {
-		return errLeaving
+		return errNamespaceDeleting
 	}
 	want, have := registration.Canary(phase, p.options.Endpoint, p.options.Capability(), bundle, epoch, p.options.Namespace), registration.NewConfiguration(phase)
 	err := p.options.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, have)
@@ -278,95 +276,95 @@ func (p *Prober) register(ctx context.Context, phase registration.Phase, bundle 
 	return nil
 }
 
-// askAll asks every API server; where none of them answers, the way that this
-// replica itself takes to them.
-func (p *Prober) askAll(ctx context.Context, phase registration.Phase, addresses []string) []answer {
-	answers := make([]answer, len(addresses))
+// sendAll sends a canary to every API server. If the result is unknown for all of
+// them, it sends one to the address in the replica's own configuration.
+func (p *Prober) sendAll(ctx context.Context, phase registration.Phase, addresses []string) []result {
+	results := make([]result, len(addresses))
 	var group sync.WaitGroup
 	for i, address := range addresses {
-		group.Go(func() { answers[i] = answer{address, p.ask(ctx, phase, address)} })
+		group.Go(func() { results[i] = result{address, p.send(ctx, phase, address)} })
 	}
 	group.Wait()
-	if s := sum(answers).Status; s == metav1.ConditionUnknown {
-		answers = []answer{{"", p.ask(ctx, phase, "")}}
+	if s := combine(results).Status; s == metav1.ConditionUnknown {
+		results = []result{{"", p.send(ctx, phase, "")}}
 	}
-	return answers
+	return results
 }
 
-func (p *Prober) ask(ctx context.Context, phase registration.Phase, address string) Verdict {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func (p *Prober) send(ctx context.Context, phase registration.Phase, address string) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	through, err := p.through(address)
+	apiServer, err := p.clientFor(address)
 	if err != nil {
-		return judge(phase, "", err)
+		return verdictOf(phase, "", err)
 	}
 	nonce := string(uuid.NewUUID())
-	_, err = through.CoreV1().ConfigMaps(p.options.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+	_, err = apiServer.CoreV1().ConfigMaps(p.options.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name:        phase.CanaryConfiguration(),
 		Labels:      map[string]string{registration.CanaryLabel: string(phase)},
 		Annotations: map[string]string{registration.CanaryNonce: nonce},
 	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	return judge(phase, nonce, err)
+	return verdictOf(phase, nonce, err)
 }
 
-// through is a client of the API server at an address.
-func (p *Prober) through(address string) (kubernetes.Interface, error) {
+// clientFor returns a client for the API server at an address.
+func (p *Prober) clientFor(address string) (kubernetes.Interface, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.asks[address]; c != nil {
+	if c := p.clients[address]; c != nil {
 		return c, nil
 	}
-	c, err := kubernetes.NewForConfig(at(p.options.Config, address))
+	c, err := kubernetes.NewForConfig(configFor(p.options.Config, address))
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", address, err)
 	}
-	if len(p.asks) > maxAddresses {
-		clear(p.asks)
+	if len(p.clients) > maxAddresses {
+		clear(p.clients)
 	}
-	p.asks[address] = c
+	p.clients[address] = c
 	return c, nil
 }
 
-// find takes a verdict into what is known, and returns when to look again.
-func (p *Prober) find(phase registration.Phase, v Verdict, bundle []byte) time.Duration {
+// record adds a verdict to the state, and returns the time until the next probe.
+func (p *Prober) record(phase registration.Phase, v Verdict, bundle []byte) time.Duration {
 	p.mu.Lock()
 	f := p.phases[phase]
-	before, again := *f, restful
+	before, next := *f, healthyInterval
 	if v.Status == metav1.ConditionTrue {
-		f.fails, f.bundle = 0, bundle
+		f.failures, f.bundle = 0, bundle
 	} else {
-		f.fails++
-		again = unwell
-		if v.Reason == ReasonNotCalled && f.fails < strangeness {
-			again = hasty
+		f.failures++
+		next = unhealthyInterval
+		if v.Reason == ReasonNotCalled && f.failures < notFoundThreshold {
+			next = pendingInterval
 		}
 	}
-	wait := doubts
+	threshold := failureThreshold
 	switch {
 	case v.Reason == ReasonNotCalled:
-		wait = strangeness
+		threshold = notFoundThreshold
 	case before.verdict.Status != metav1.ConditionTrue:
-		wait = 1
+		threshold = 1
 	}
-	if v.Status == metav1.ConditionTrue || f.fails >= wait {
-		if !v.same(f.verdict) {
+	if v.Status == metav1.ConditionTrue || f.failures >= threshold {
+		if !v.sameReason(f.verdict) {
 			f.verdict = v
 		}
 	}
 	after := *f
 	p.mu.Unlock()
-	if !after.verdict.same(before.verdict) || !bytes.Equal(after.bundle, before.bundle) {
-		p.listeners.Notify()
+	if !after.verdict.sameReason(before.verdict) || !bytes.Equal(after.bundle, before.bundle) {
+		p.broadcaster.Notify()
 	}
-	if !after.verdict.same(before.verdict) {
-		p.tell(phase, before.verdict, after.verdict)
+	if !after.verdict.sameReason(before.verdict) {
+		p.recordEvent(phase, before.verdict, after.verdict)
 	}
-	return again
+	return next
 }
 
-// tell writes an event, but not of a leader's first proof: as a rule it worked for
-// the leader before too, and nothing is to be written because another leads.
-func (p *Prober) tell(phase registration.Phase, before, v Verdict) {
+// recordEvent writes an event, except for the first success of a term: it is no
+// change if only the leader has changed.
+func (p *Prober) recordEvent(phase registration.Phase, before, v Verdict) {
 	p.options.Log.Info("effective", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
 	if before.Reason == ReasonNotProven && v.Status == metav1.ConditionTrue {
 		return

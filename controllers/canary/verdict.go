@@ -1,6 +1,6 @@
-// Package canary proves that API servers reach Ostiary: API server, Service,
-// replica and TLS, all of it, which no other observation does. Only the leader
-// runs it.
+// Package canary proves that API servers reach Ostiary: it sends dry-run requests
+// that a canary webhook denies. Such a request passes through API server, Service,
+// TLS and a replica. Only the leader runs it.
 package canary
 
 import (
@@ -19,13 +19,13 @@ import (
 const (
 	// ReasonProven means that API servers reach Ostiary.
 	ReasonProven = "Proven"
-	// ReasonNotProven means that it has not been tried yet.
+	// ReasonNotProven means that no probe has finished yet.
 	ReasonNotProven = "NotProven"
-	// ReasonCannotAsk means that no API server could be asked.
+	// ReasonCannotAsk means that no API server has processed a canary request.
 	ReasonCannotAsk = "CannotAsk"
 	// ReasonNotCalled means that an API server does not call Ostiary.
 	ReasonNotCalled = "NotCalled"
-	// ReasonConnectionRefused and the others mean that the call fails.
+	// ReasonConnectionRefused and the following mean that the call fails.
 	ReasonConnectionRefused = "ConnectionRefused"
 	ReasonTimedOut          = "TimedOut"
 	ReasonNotTrusted        = "CertificateNotTrusted"
@@ -36,38 +36,38 @@ const (
 	ReasonCallFailed        = "CallFailed"
 )
 
-// Verdict is whether API servers reach Ostiary, in one phase of admission.
+// Verdict is the result for one phase: whether API servers reach Ostiary.
 type Verdict struct {
 	Status  metav1.ConditionStatus
 	Reason  string
 	Message string
 }
 
-// same reports whether two verdicts differ in their words alone: what an API
-// server says of a failure holds ports and times, and is not written again for them.
-func (v Verdict) same(other Verdict) bool {
+// sameReason reports whether two verdicts have the same status and reason.
+// Messages of API servers contain ports and times; a change of them is no news.
+func (v Verdict) sameReason(other Verdict) bool {
 	return v.Status == other.Status && v.Reason == other.Reason
 }
 
-func unproven() Verdict {
-	return Verdict{metav1.ConditionUnknown, ReasonNotProven, "whether API servers reach Ostiary has yet to be tried"}
+func notProven() Verdict {
+	return Verdict{metav1.ConditionUnknown, ReasonNotProven, "no probe has tested yet whether API servers reach Ostiary"}
 }
 
-// answer is what came of one canary, through one API server.
-type answer struct {
+// result is the verdict of one canary request to one API server.
+type result struct {
 	address string
 	verdict Verdict
 }
 
-// judge reads the outcome of a canary's request.
-func judge(phase registration.Phase, nonce string, err error) Verdict {
+// verdictOf returns the verdict for the outcome of a canary request.
+func verdictOf(phase registration.Phase, nonce string, err error) Verdict {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
-		return Verdict{metav1.ConditionFalse, ReasonNotCalled, "the API server does not call the canary: it has not seen its configuration yet, " +
+		return Verdict{metav1.ConditionFalse, ReasonNotCalled, "the API server does not call the canary: it has not received its configuration yet, " +
 			"or runs without the admission plugin " + plugin(phase)}
 	case !errors.As(err, &status):
-		return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server cannot be asked: " + registration.Conceal(err.Error())}
+		return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server does not answer the canary's request: " + registration.Conceal(err.Error())}
 	}
 	message := registration.Conceal(status.Status().Message)
 	switch {
@@ -77,8 +77,10 @@ func judge(phase registration.Phase, nonce string, err error) Verdict {
 		reason, advice := cause(message)
 		return Verdict{metav1.ConditionFalse, reason, fmt.Sprintf("the API server does not reach Ostiary: %s: %s", message, advice)}
 	}
-	return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server refuses the canary's request before it calls Ostiary: " + message}
+	return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server rejects the canary's request before it calls Ostiary: " + message}
 }
+
+const timedOutAdvice = "a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"
 
 func plugin(phase registration.Phase) string {
 	if phase == registration.PhaseMutate {
@@ -87,33 +89,33 @@ func plugin(phase registration.Phase) string {
 	return "ValidatingAdmissionWebhook"
 }
 
-// cause tells what usually is behind an API server's words, and what to do. They
-// come from another program, so there is nothing but their text to go by.
+// cause returns the usual cause of an API server's message, and advice. The
+// message is another program's text and has no structure.
 func cause(text string) (reason, advice string) {
 	for _, known := range []struct{ sign, reason, advice string }{
-		{"connection refused", ReasonConnectionRefused, "nothing listens where the call arrives: compare the Service's port with --webhook-address, and see whether the Pods run"},
-		{"no endpoints available", ReasonNoEndpoints, "no replica is ready: see the Pods' /readyz"},
-		{"x509: ", ReasonNotTrusted, "something else answers, or a proxy stands in between: the certificate is not the one that Ostiary serves"},
-		{"tls: ", ReasonNotTrusted, "something else than Ostiary answers, or a proxy stands in between"},
+		{"connection refused", ReasonConnectionRefused, "no process listens on the called address: compare the Service's port with --webhook-address, and check that the Pods run"},
+		{"no endpoints available", ReasonNoEndpoints, "no replica is ready: check the Pods' /readyz"},
+		{"x509: ", ReasonNotTrusted, "the certificate is not the one that Ostiary serves: check whether the Service selects other Pods or a proxy terminates TLS"},
+		{"tls: ", ReasonNotTrusted, "the TLS handshake fails: check whether the Service selects other Pods or a proxy terminates TLS"},
 		{"no such host", ReasonNameNotFound, "the API server cannot resolve the name: correct --webhook-url"},
-		{"no route to host", ReasonNoRoute, "a firewall refuses the way from the API server to Ostiary's Pods: open the port of --webhook-address, or run Ostiary with hostNetwork"},
-		{"deadline exceeded", ReasonTimedOut, "a firewall or a NetworkPolicy drops what the API server sends to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"},
-		{"Client.Timeout", ReasonTimedOut, "a firewall or a NetworkPolicy drops what the API server sends to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"},
-		{"i/o timeout", ReasonTimedOut, "a firewall or a NetworkPolicy drops what the API server sends to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"},
+		{"no route to host", ReasonNoRoute, "a firewall rejects connections from the API server to Ostiary's Pods: open the port of --webhook-address, or run Ostiary with hostNetwork"},
+		{"deadline exceeded", ReasonTimedOut, timedOutAdvice},
+		{"Client.Timeout", ReasonTimedOut, timedOutAdvice},
+		{"i/o timeout", ReasonTimedOut, timedOutAdvice},
 		{"not found", ReasonServiceNotFound, "create the Service, or correct --webhook-service"},
 	} {
 		if strings.Contains(text, known.sign) {
 			return known.reason, known.advice
 		}
 	}
-	return ReasonCallFailed, "see the log of Ostiary's replicas and of the API server"
+	return ReasonCallFailed, "check the logs of Ostiary's replicas and of the API server"
 }
 
-// sum is the verdict of all answers: one API server that does not reach Ostiary
-// is enough for False, and one that cannot be asked is no reason against True.
-func sum(answers []answer) Verdict {
-	out := unproven()
-	for _, a := range answers {
+// combine returns the verdict of all results: False if one API server does not
+// reach Ostiary, otherwise True if one does, otherwise Unknown.
+func combine(results []result) Verdict {
+	out := notProven()
+	for _, a := range results {
 		v := a.verdict
 		if a.address != "" && v.Status == metav1.ConditionFalse {
 			v.Message = a.address + ": " + v.Message
