@@ -1,7 +1,6 @@
-// Package leadership decides which replica writes. Losing the lease ends the
-// work of a leader and nothing else: the process lives on, keeps answering
-// admission calls, and contends again. (controller-runtime's own election ends
-// the process instead.)
+// Package leadership elects the replica that writes. A replica that loses the
+// lease stops writing, but its process keeps answering admission requests and
+// competes for the lease again. (controller-runtime's election ends the process.)
 package leadership
 
 import (
@@ -16,19 +15,19 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LeaseName is the name of the Lease that the replicas contend for.
+// LeaseName is the name of the Lease for which the replicas compete.
 const LeaseName = "ostiary-leader"
 
-// Timing of the election: a leader that cannot renew stops writing after
-// renewDeadline, before another may begin at leaseDuration.
+// Timing of the election: a leader that cannot renew its lease stops writing after
+// renewDeadline. Another replica can lead after leaseDuration.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// Lead is the work of a leader. It runs until ctx ends and may be called again
-// for a later term.
+// Lead is the work of a leader. It runs until ctx ends, and again for each later
+// term.
 type Lead func(ctx context.Context) error
 
 // Elector runs Lead while this replica holds the lease.
@@ -36,16 +35,16 @@ type Elector struct {
 	Client    kubernetes.Interface
 	Namespace string
 	Identity  string
-	Disabled  bool // lead at once, without a lease
+	Disabled  bool // run Lead at once, without a lease
 	Lead      Lead
 	Log       logr.Logger
-	// Until ends the contending for good; nil never does.
+	// Until ends the election when it is closed. It may be nil.
 	Until <-chan struct{}
-	// Leading is told when a term begins and ends; nil is allowed.
-	Leading func(bool)
+	// OnChange is called with true when a term begins and with false when it ends. It may be nil.
+	OnChange func(bool)
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica contends.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica competes.
 func (e *Elector) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable. It returns when ctx or Until ends.
@@ -61,29 +60,29 @@ func (e *Elector) Start(ctx context.Context) error {
 	}()
 	for ctx.Err() == nil {
 		if err := e.term(ctx); err != nil && ctx.Err() == nil {
-			e.Log.Error(err, "ended a term of leadership")
+			e.Log.Error(err, "term of leadership ended with an error")
 			wait(ctx, retryPeriod)
 		}
 	}
 	return nil
 }
 
-// term contends for the lease and leads until it is lost. It returns when the
-// work of the term has ended too.
+// term competes for the lease and runs Lead until the lease is lost. It returns
+// after Lead has returned.
 func (e *Elector) term(ctx context.Context) error {
 	if e.Disabled {
-		return e.lead(ctx)
+		return e.runLead(ctx)
 	}
-	ctx, cancel := context.WithCancel(ctx) // ends the term when Lead gives up
+	ctx, cancel := context.WithCancel(ctx) // ends the term when Lead returns
 	defer cancel()
-	held := &lock{LeaseLock: resourcelock.LeaseLock{
+	lease := &lock{LeaseLock: resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: LeaseName},
 		Client:     e.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
 	}}
 	result := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            held,
+		Lock:            lease,
 		LeaseDuration:   leaseDuration,
 		RenewDeadline:   renewDeadline,
 		RetryPeriod:     retryPeriod,
@@ -92,7 +91,7 @@ func (e *Elector) term(ctx context.Context) error {
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				defer cancel()
-				result <- e.lead(ctx)
+				result <- e.runLead(ctx)
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -101,27 +100,26 @@ func (e *Elector) term(ctx context.Context) error {
 		return fmt.Errorf("preparing leader election: %w", err)
 	}
 	elector.Run(ctx)
-	if !held.acquired {
+	if !lease.acquired {
 		return nil
 	}
 	return <-result
 }
 
-// lock is a LeaseLock that remembers whether the lease was ever held: the
-// elector starts the work of a term in a goroutine of its own and does not say
-// whether there is any to wait for.
+// lock is a LeaseLock that records whether it was ever acquired: the elector runs
+// OnStartedLeading in a goroutine, and does not report whether it has done so.
 type lock struct {
 	resourcelock.LeaseLock
 	acquired bool
 }
 
-// RecordEvent is called, first of all, when the lease has been acquired.
+// RecordEvent is called first when the lease is acquired.
 func (l *lock) RecordEvent(string) { l.acquired = true }
 
-func (e *Elector) lead(ctx context.Context) error {
-	if e.Leading != nil {
-		e.Leading(true)
-		defer e.Leading(false)
+func (e *Elector) runLead(ctx context.Context) error {
+	if e.OnChange != nil {
+		e.OnChange(true)
+		defer e.OnChange(false)
 	}
 	e.Log.Info("leading", "identity", e.Identity)
 	defer e.Log.Info("no longer leading", "identity", e.Identity)

@@ -6,32 +6,33 @@ import (
 	"sync"
 )
 
-// Broadcaster are told of changes. The zero value has none.
+// Broadcaster notifies subscribers of changes. The zero value has none. It is safe
+// for concurrent use.
 type Broadcaster struct {
 	mu          sync.Mutex
 	subscribers []chan struct{}
 }
 
-// Subscribe gives a channel that receives after each change, until ctx ends. A
-// receiver that is busy misses nothing but repetitions.
-func (l *Broadcaster) Subscribe(ctx context.Context) <-chan struct{} {
+// Subscribe returns a channel that receives after each change, until ctx ends.
+// Several changes before a receive count as one.
+func (b *Broadcaster) Subscribe(ctx context.Context) <-chan struct{} {
 	c := make(chan struct{}, 1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.subscribers = append(l.subscribers, c)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.subscribers = append(b.subscribers, c)
 	context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.subscribers = slices.DeleteFunc(l.subscribers, func(other chan struct{}) bool { return other == c })
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.subscribers = slices.DeleteFunc(b.subscribers, func(other chan struct{}) bool { return other == c })
 	})
 	return c
 }
 
-// Notify tells every listener of a change.
-func (l *Broadcaster) Notify() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.subscribers {
+// Notify notifies every subscriber of a change.
+func (b *Broadcaster) Notify() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.subscribers {
 		select {
 		case c <- struct{}{}:
 		default:

@@ -8,21 +8,21 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestListenersHearOfChangesUntilTheyEnd(t *testing.T) {
-	var l Broadcaster
-	l.Notify() // nobody listens
+func TestBroadcaster(t *testing.T) {
+	var b Broadcaster
+	b.Notify() // no subscribers
 	ctx, end := context.WithCancel(t.Context())
-	busy, other := l.Subscribe(ctx), l.Subscribe(t.Context())
-	l.Notify()
-	l.Notify()
+	busy, other := b.Subscribe(ctx), b.Subscribe(t.Context())
+	b.Notify()
+	b.Notify()
 	g := NewWithT(t)
 	g.Expect(busy).To(Receive())
-	g.Expect(busy).NotTo(Receive(), "two changes that nobody waited for were told twice")
+	g.Expect(busy).NotTo(Receive(), "two changes before a receive are notified twice")
 	g.Expect(other).To(Receive())
 	end()
 	g.Eventually(func() int {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.subscribers)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.subscribers)
 	}).WithTimeout(time.Minute).Should(Equal(1))
 }

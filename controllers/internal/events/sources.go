@@ -1,5 +1,5 @@
-// Package events serves reconcilers whose every event means the same request:
-// look at the whole world again.
+// Package events has event sources for reconcilers with a single request, which
+// reconciles everything.
 package events
 
 import (
@@ -20,7 +20,7 @@ import (
 // Queue is the queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// SingletonHandler enqueues the one request for any event, once for all events within After.
+// SingletonHandler enqueues the single request for each event, once for all events within After.
 type SingletonHandler struct {
 	After time.Duration
 }
@@ -39,9 +39,8 @@ func (h SingletonHandler) Generic(_ context.Context, _ event.GenericEvent, q Que
 
 func (h SingletonHandler) add(q Queue) { q.AddAfter(reconcile.Request{}, h.After) }
 
-// ChannelSource is a source of what enqueue makes of each receive from the channel
-// that subscribe gives, and of one at the start, so that an empty world is
-// looked at too.
+// ChannelSource calls enqueue at the start and after each receive from the channel
+// that subscribe returns. The first call reconciles an empty state, too.
 func ChannelSource(subscribe func(context.Context) <-chan struct{}, enqueue func(Queue)) source.Source {
 	return source.Func(func(ctx context.Context, q Queue) error {
 		signals := subscribe(ctx)
@@ -60,12 +59,12 @@ func ChannelSource(subscribe func(context.Context) <-chan struct{}, enqueue func
 	})
 }
 
-// EnqueueSingleton adds the one request.
+// EnqueueSingleton adds the single request.
 func EnqueueSingleton(q Queue) { q.Add(reconcile.Request{}) }
 
-// InformerSource is a source of what enqueue makes of each event of a kind. Unlike
-// source.Kind it lets go of the informer when its controller ends, so that a
-// controller can be started for each term of leadership.
+// InformerSource calls enqueue for each event of a kind. Unlike source.Kind it
+// removes its event handler when the controller ends, so that a controller can be
+// started for each term of leadership.
 func InformerSource(c ctrlcache.Cache, kind client.Object, enqueue func(q Queue, obj client.Object)) source.Source {
 	return source.Func(func(ctx context.Context, q Queue) error {
 		informer, err := c.GetInformer(ctx, kind)
@@ -88,12 +87,12 @@ func InformerSource(c ctrlcache.Cache, kind client.Object, enqueue func(q Queue,
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", kind, err)
 		}
-		context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registered) }) // an informer that has stopped has none to remove
+		context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(registered) }) // fails only if the informer has stopped
 		return nil
 	})
 }
 
-// Log gives a controller's log, without the name of a request that has none.
+// Log returns a controller's log without the name of the request, which is empty.
 func Log(log logr.Logger) func(*reconcile.Request) logr.Logger {
 	return func(*reconcile.Request) logr.Logger { return log }
 }
