@@ -254,10 +254,10 @@ func (p *Prober) applyConfiguration(ctx context.Context, phase registration.Phas
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting configuration %s: %w", want.GetName(), err)
 	}
-	if err == nil && registration.Carries(have, want) {
+	if err == nil && registration.Matches(have, want) {
 		return nil
 	}
-	if err := registration.Behind(want, have); err != nil {
+	if err := registration.CheckEpoch(want, have); err != nil {
 		return err
 	}
 	owner, err := p.options.Owner(ctx)

@@ -28,10 +28,10 @@ func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 		return r.remove(ctx, registration.Ref{
 			Phase: registration.PhaseOf(have), Name: have.GetName(), UID: have.GetUID(), ResourceVersion: have.GetResourceVersion(),
 		})
-	case have != nil && registration.Carries(have, want) && registration.Owned(have, want):
+	case have != nil && registration.Matches(have, want) && registration.Owned(have, want):
 		return nil
-	case have != nil && registration.Behind(want, have) != nil:
-		return registration.Behind(want, have)
+	case have != nil && registration.CheckEpoch(want, have) != nil:
+		return registration.CheckEpoch(want, have)
 	case r.isBlocked(p, want):
 		return nil // a later reconcile writes it
 	}

@@ -18,5 +18,5 @@ func (r *Reconciler) promoted(plan registration.Plan, observed []registration.Co
 	if r.Proof == nil {
 		return plan
 	}
-	return plan.Held(observed, r.Proof.Proven)
+	return plan.HoldAtIgnore(observed, r.Proof.Proven)
 }

@@ -276,7 +276,7 @@ func checkEpochs(plan registration.Plan, observed []registration.Configuration) 
 		if _, ok := registration.GroupOf(have); !ok {
 			continue
 		}
-		if err := registration.Behind(plan.Groups[0].Configuration, have); err != nil {
+		if err := registration.CheckEpoch(plan.Groups[0].Configuration, have); err != nil {
 			return err
 		}
 	}

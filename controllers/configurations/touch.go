@@ -36,7 +36,7 @@ func (r *Reconciler) touch(ctx context.Context, p *pass) error {
 			continue
 		}
 		have, want := p.observed[k], r.applied[k]
-		if have == nil || want == nil || !registration.Carries(have, want) {
+		if have == nil || want == nil || !registration.Matches(have, want) {
 			delete(r.staleCompiled, k) // the repair records it again
 			continue
 		}
@@ -45,7 +45,7 @@ func (r *Reconciler) touch(ctx context.Context, p *pass) error {
 			return nil
 		}
 		left--
-		if err := r.sendTouch(ctx, k, registration.Announced(want, have.GetResourceVersion())); err != nil {
+		if err := r.sendTouch(ctx, k, registration.Touched(want, have.GetResourceVersion())); err != nil {
 			return err
 		}
 		delete(r.staleCompiled, k)
@@ -88,7 +88,7 @@ func (r *Reconciler) startPropagation(p *pass, wants []registration.Configuratio
 	for _, want := range wants {
 		k := keyOf(want)
 		had := p.observed[k]
-		if had == nil || r.isRepair(want) || registration.Misleads(had, want) {
+		if had == nil || r.isRepair(want) || registration.NeedsTouch(had, want) {
 			r.propagating[k] = propagation{members: registration.Members(want), since: r.Clock.Now()}
 		}
 	}

@@ -32,7 +32,7 @@ func (c *touchClient) Apply(_ context.Context, config runtime.ApplyConfiguration
 		GetResourceVersion() string
 		GetAnnotations() map[string]string
 	})
-	if version := object.GetAnnotations()[registration.AnnotationAnnounced]; version != "" && version == object.GetResourceVersion() {
+	if version := object.GetAnnotations()[registration.AnnotationTouched]; version != "" && version == object.GetResourceVersion() {
 		c.sent = append(c.sent, object.GetName()+" "+version)
 	}
 	return c.err

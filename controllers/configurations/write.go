@@ -58,7 +58,7 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 // recordWrite records a successful write: the previous object, the applied and the resulting one.
 func (r *Reconciler) recordWrite(had, want, got registration.Configuration) {
 	k := keyOf(want)
-	if r.isRepair(want) || registration.Misleads(had, want) {
+	if r.isRepair(want) || registration.NeedsTouch(had, want) {
 		r.staleCompiled[k] = r.Clock.Now()
 	}
 	if u, ok := r.propagating[k]; ok {
@@ -84,7 +84,7 @@ func (r *Reconciler) apply(ctx context.Context, want registration.Configuration)
 		return nil, err
 	}
 	logr.FromContextOrDiscard(ctx).Info("applied configuration", "configuration", want.GetName(), "members", len(registration.Members(want)))
-	if !registration.Carries(got, want) {
+	if !registration.Matches(got, want) {
 		if got, err = r.overwrite(ctx, got, want); err != nil {
 			return nil, err
 		}

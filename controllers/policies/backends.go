@@ -83,7 +83,7 @@ func (l *Loader) closed(p *v1alpha1.WebhookPolicy) *Entry {
 	compiled, _ := l.Compiler.CompilePlugin(own, nil, field.ErrorList{
 		field.Required(field.NewPath("spec", "backend"), "the CA bundle of the backend is not known yet"),
 	})
-	return &Entry{Policy: own, Compiled: compiled, registrable: true, closed: true, prepared: registration.Prepare(own).Local()}
+	return &Entry{Policy: own, Compiled: compiled, registrable: true, closed: true, prepared: registration.Prepare(own).WithoutCondition()}
 }
 
 // Closed reports whether the requests of a policy are answered by its

@@ -270,7 +270,7 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	}
 	prepared := registration.Prepare(verdict.Policy)
 	if !verdict.Compiles {
-		prepared = prepared.Local() // the error is the answer to every request
+		prepared = prepared.WithoutCondition() // the error is the answer to every request
 	}
 	own := *verdict.Policy // so that the entry does not keep the list, with all other policies, for as long as it lives
 	return &Entry{

@@ -110,7 +110,7 @@ func (s *State) Registered(e *Entry) (refs []v1alpha1.WebhookReference, ok bool,
 
 // Held reports whether the policy is registered, and not yet with the
 // failurePolicy Fail that it asks for.
-func (s *State) Held(e *Entry) bool { return s.View.Held(e.stand().prepared) }
+func (s *State) Held(e *Entry) bool { return s.View.HeldAtIgnore(e.stand().prepared) }
 
 // State is what is loaded, nil before the first load.
 func (s *Store) State() *State { return s.state.Load() }

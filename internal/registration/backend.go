@@ -27,11 +27,11 @@ const (
 	breakGlassName = "may-not-break-glass"
 )
 
-// foreign is what a webhook is called with that Ostiary does not host.
-type foreign struct {
-	client     admissionregistrationv1.WebhookClientConfig
-	versions   []string
-	conditions []admissionregistrationv1.MatchCondition
+// externalWebhook is what a webhook is called with that Ostiary does not host.
+type externalWebhook struct {
+	clientConfig admissionregistrationv1.WebhookClientConfig
+	versions     []string
+	conditions   []admissionregistrationv1.MatchCondition
 }
 
 // BackendPhase is the phase in which a backend is called.
@@ -47,20 +47,20 @@ func BackendPhase(b *v1alpha1.Backend) Phase {
 func (e Entry) WithBundle(caBundle []byte) Entry {
 	e.memberships = slices.Clone(e.memberships)
 	for i := range e.memberships {
-		if f := e.memberships[i].foreign; f != nil {
+		if f := e.memberships[i].external; f != nil {
 			trusting := *f
-			trusting.client.CABundle = bytes.Clone(caBundle)
-			e.memberships[i].foreign = &trusting
+			trusting.clientConfig.CABundle = bytes.Clone(caBundle)
+			e.memberships[i].external = &trusting
 		}
 	}
 	return e
 }
 
-// newForeign is a policy's part in the phase of its backend. Its settings hold
+// newExternalMembership is a policy's part in the phase of its backend. Its settings hold
 // the policy's name, so it shares its group with none, and the group is named
 // after the policy alone, so that every change is made in place. DELETE is not
 // left out in the mutating phase: the backend may refuse it, as natively.
-func newForeign(policy *v1alpha1.WebhookPolicy) membership {
+func newExternalMembership(policy *v1alpha1.WebhookPolicy) membership {
 	b := policy.Spec.Backend
 	phase := BackendPhase(b)
 	m := newMembership(policy, phase, plainRules(matchOf(&policy.Spec).ResourceRules, PhaseValidate))
@@ -72,18 +72,18 @@ func newForeign(policy *v1alpha1.WebhookPolicy) membership {
 	if phase == PhaseMutate {
 		m.groupName = fmt.Sprintf("%04d-%s", *m.settings.Order, m.groupName)
 	}
-	m.foreign = &foreign{
-		client:     backendClient(b),
-		versions:   slices.Clone(b.AdmissionReviewVersions),
-		conditions: foreignConditions(policy),
+	m.external = &externalWebhook{
+		clientConfig: backendClient(b),
+		versions:     slices.Clone(b.AdmissionReviewVersions),
+		conditions:   externalConditions(policy),
 	}
 	return m
 }
 
-// foreignConditions are those of the policy. Ostiary is not asked about the
+// externalConditions are those of the policy. Ostiary is not asked about the
 // requests, so the API server itself has to ask whether their users may skip
 // the policy; where it gets no answer, they may not.
-func foreignConditions(policy *v1alpha1.WebhookPolicy) []admissionregistrationv1.MatchCondition {
+func externalConditions(policy *v1alpha1.WebhookPolicy) []admissionregistrationv1.MatchCondition {
 	conditions := slices.Clone(policy.Spec.MatchConditions)
 	if !policy.Spec.BreakGlass {
 		return conditions
@@ -121,15 +121,15 @@ func backendClient(b *v1alpha1.Backend) admissionregistrationv1.WebhookClientCon
 	return client
 }
 
-// amend makes a webhook of Ostiary's the foreign one. The guards stay.
+// applyTo makes a webhook of Ostiary's the foreign one. The guards stay.
 //
 // API servers evaluate all conditions, and refuse the request where they cost too
 // much together. What the author wrote is therefore not evaluated in namespaces
 // that a condition exempts. It may end with a comment.
-func (f *foreign) amend(w *webhook, g *guards) {
-	f.client.DeepCopyInto(&w.ClientConfig)
+func (f *externalWebhook) applyTo(w *webhook, g *guards) {
+	f.clientConfig.DeepCopyInto(&w.ClientConfig)
 	w.AdmissionReviewVersions = slices.Clone(f.versions)
-	guarded := slices.ContainsFunc(w.Rules, borrowable)
+	guarded := slices.ContainsFunc(w.Rules, labelsUntrusted)
 	for _, c := range f.conditions {
 		if guarded {
 			c.Expression = "!(" + g.exemptExpression() + ") || (" + c.Expression + "\n)"
@@ -155,7 +155,7 @@ func ObservedBundles(observed []Configuration) Bundles {
 // Of is the bundle of the backend of an entry's policy, nil where there is none.
 func (b Bundles) Of(e Entry) []byte {
 	for i := range e.memberships {
-		if m := &e.memberships[i]; m.foreign != nil {
+		if m := &e.memberships[i]; m.external != nil {
 			return b[m.groupName+m.settings.Phase.webhookDomain()]
 		}
 	}
@@ -169,7 +169,7 @@ func checkBackend(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorL
 	if b == nil {
 		return nil
 	}
-	errs := append(checkBackendAlone(spec, at), checkConditions(spec, at.Child("matchConditions"))...)
+	errs := append(checkBackendFields(spec, at), checkConditions(spec, at.Child("matchConditions"))...)
 	at = at.Child("backend")
 	switch {
 	case (b.Service == nil) == (b.URL == ""):
@@ -180,8 +180,8 @@ func checkBackend(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorL
 	return errs
 }
 
-func checkBackendAlone(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	errs := checkAlone(at, "the backend alone decides", []beside{
+func checkBackendFields(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
+	errs := forbidFields(at, "the backend alone decides", []fieldUse{
 		{"mutations", len(spec.Mutations) > 0},
 		{"validations", len(spec.Validations) > 0},
 		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
@@ -202,13 +202,13 @@ func checkBackendAlone(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.E
 	return errs
 }
 
-// beside is a field that may be used beside what decides.
-type beside struct {
+// fieldUse is a field that may be used beside what decides.
+type fieldUse struct {
 	name string
 	used bool
 }
 
-func checkAlone(at *field.Path, why string, fields []beside) field.ErrorList {
+func forbidFields(at *field.Path, why string, fields []fieldUse) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range fields {
 		if f.used {
@@ -223,7 +223,7 @@ func checkPlugin(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorLi
 	if spec.Plugin == nil {
 		return nil
 	}
-	return checkAlone(at, "the plugin alone decides", []beside{
+	return forbidFields(at, "the plugin alone decides", []fieldUse{
 		{"mutations", len(spec.Mutations) > 0},
 		{"validations", len(spec.Validations) > 0},
 		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
@@ -240,7 +240,7 @@ func checkConditions(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.Err
 			errs = append(errs, field.Invalid(at.Index(i).Child("name"), c.Name, "choose another name: Ostiary has a condition of this name"))
 		}
 	}
-	added := len((&guards{critical: letThrough(spec)}).conditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate)))
+	added := len((&guards{critical: allowedCritical(spec)}).conditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate)))
 	if spec.BreakGlass {
 		added++
 	}

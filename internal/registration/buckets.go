@@ -19,28 +19,28 @@ const (
 
 	resourceBits = 16
 	nameBits     = 48
-	addressBits  = resourceBits + nameBits
+	hashBits     = resourceBits + nameBits
 
-	// maxCuts is how often a group can be divided between names. After
+	// maxSplits is how often a group can be divided between names. After
 	// chanceCuts each further one halves it, so that 65,536 policies fit
 	// wherever the cuts before have fallen.
-	maxCuts    = 30
-	chanceCuts = 14
+	maxSplits  = 30
+	hashSplits = 14
 )
 
-// address is a fixed string of bits that says where a policy goes when its
+// hash is a fixed string of bits that says where a policy goes when its
 // group has to be divided: a hash of the resources that it names, then a hash
 // of its name.
-type address [addressBits / 8]byte
+type bucketHash [hashBits / 8]byte
 
-func newAddress(resources, name string) address {
+func newBucketHash(resources, name string) bucketHash {
 	r, n := sha256.Sum256([]byte(resources)), sha256.Sum256([]byte(name))
-	var a address
+	var a bucketHash
 	copy(a[copy(a[:], r[:resourceBits/8]):], n[:])
 	return a
 }
 
-func (a address) bit(i int) byte { return a[i/8] >> (7 - i%8) & 1 }
+func (a bucketHash) bit(i int) byte { return a[i/8] >> (7 - i%8) & 1 }
 
 // resourceSignature names the resources of rules, without API groups and
 // subresources. Policies for any resource have a signature of their own, so
@@ -60,25 +60,25 @@ func resourceSignature(rules []admissionregistrationv1.RuleWithOperations) strin
 }
 
 // nameHash is the part of an address that depends on the policy's name.
-func (a address) nameHash() []byte { return a[resourceBits/8:] }
+func (a bucketHash) nameHash() []byte { return a[resourceBits/8:] }
 
-// bucket is a call group in the making: policies with equal settings. prefix
+// memberSet is a call group in the making: policies with equal settings. prefix
 // says, in binary digits, which of those that share the settings.
-type bucket struct {
+type memberSet struct {
 	prefix  string
 	members []*membership
 }
 
 // divide splits policies with equal settings, sorted by name, into buckets that
 // are small enough.
-func divide(members []*membership) []bucket {
+func divide(members []*membership) []memberSet {
 	if members[0].settings.Phase == PhaseMutate {
-		return bucket{members: members}.divideByName(nil)
+		return memberSet{members: members}.divideByName(nil)
 	}
-	return bucket{members: members}.divideByAddress(nil)
+	return memberSet{members: members}.divideByHash(nil)
 }
 
-// divideByAddress divides a bucket that is too large by the next bit of its
+// divideByHash divides a bucket that is too large by the next bit of its
 // policies' addresses, so policies for the same resources stay together as long
 // as they can, and a request meets few groups.
 //
@@ -87,18 +87,18 @@ func divide(members []*membership) []bucket {
 // renames others only where a bucket crosses the limit and becomes two, or two
 // become one again. The new ones are then in force before the old ones go (see
 // Diff).
-func (b bucket) divideByAddress(out []bucket) []bucket {
-	if b.fits() || len(b.prefix) == addressBits {
+func (b memberSet) divideByHash(out []memberSet) []memberSet {
+	if b.fits() || len(b.prefix) == hashBits {
 		return append(out, b)
 	}
-	halves := [2]bucket{{prefix: b.prefix + "0"}, {prefix: b.prefix + "1"}}
+	halves := [2]memberSet{{prefix: b.prefix + "0"}, {prefix: b.prefix + "1"}}
 	for _, m := range b.members {
-		half := &halves[m.address.bit(len(b.prefix))]
+		half := &halves[m.hash.bit(len(b.prefix))]
 		half.members = append(half.members, m)
 	}
 	for _, half := range halves {
 		if len(half.members) > 0 {
-			out = half.divideByAddress(out)
+			out = half.divideByHash(out)
 		}
 	}
 	return out
@@ -113,30 +113,30 @@ func (b bucket) divideByAddress(out []bucket) []bucket {
 // one that is does not change with most policies that are added or removed: as
 // with divideByAddress they change one bucket. Only the one in so many that is
 // such a beginning, or becomes one, has what it divides divided anew.
-func (b bucket) divideByName(out []bucket) []bucket {
-	if b.fits() || len(b.prefix) == maxCuts {
+func (b memberSet) divideByName(out []memberSet) []memberSet {
+	if b.fits() || len(b.prefix) == maxSplits {
 		return append(out, b)
 	}
-	at := b.cut()
-	out = bucket{prefix: b.prefix + "0", members: b.members[:at]}.divideByName(out)
-	return bucket{prefix: b.prefix + "1", members: b.members[at:]}.divideByName(out)
+	at := b.splitIndex()
+	out = memberSet{prefix: b.prefix + "0", members: b.members[:at]}.divideByName(out)
+	return memberSet{prefix: b.prefix + "1", members: b.members[at:]}.divideByName(out)
 }
 
-// cut is where the second part begins. Neither part is empty.
-func (b bucket) cut() int {
-	if len(b.prefix) >= chanceCuts {
+// splitIndex is where the second part begins. Neither part is empty.
+func (b memberSet) splitIndex() int {
+	if len(b.prefix) >= hashSplits {
 		return len(b.members) / 2
 	}
 	at := 1
 	for i := 2; i < len(b.members); i++ {
-		if bytes.Compare(b.members[i].address.nameHash(), b.members[at].address.nameHash()) < 0 {
+		if bytes.Compare(b.members[i].hash.nameHash(), b.members[at].hash.nameHash()) < 0 {
 			at = i
 		}
 	}
 	return at
 }
 
-func (b bucket) fits() bool {
+func (b memberSet) fits() bool {
 	size := 0
 	for _, m := range b.members {
 		size += m.size
@@ -149,7 +149,7 @@ func (b bucket) fits() bool {
 // hexadecimal, with a 1 in front that keeps leading zeros apart. The longest
 // forms, 1000-ignore-30s-<16 digits>-<30 digits> and
 // ignore-30s-<16 digits>-<17 digits>, are DNS labels.
-func (b bucket) name() string {
+func (b memberSet) name() string {
 	name := b.members[0].groupName
 	switch {
 	case b.prefix == "":
@@ -161,7 +161,7 @@ func (b bucket) name() string {
 	return name + "-" + bits.Text(16)
 }
 
-func (b bucket) rules() []admissionregistrationv1.RuleWithOperations {
+func (b memberSet) rules() []admissionregistrationv1.RuleWithOperations {
 	if ordered := b.members[0].ordered; ordered != nil {
 		out := make([]admissionregistrationv1.RuleWithOperations, len(ordered))
 		for i := range ordered {
@@ -169,9 +169,9 @@ func (b bucket) rules() []admissionregistrationv1.RuleWithOperations {
 		}
 		return out
 	}
-	lists := make([][]atom, len(b.members))
+	lists := make([][]ruleUnit, len(b.members))
 	for i, m := range b.members {
-		lists[i] = m.atoms
+		lists[i] = m.units
 	}
 	return union(lists...)
 }

@@ -144,7 +144,7 @@ func TestLargeRulesDivideAGroup(t *testing.T) {
 }
 
 func TestLongestNameIsALabel(t *testing.T) {
-	long := strings.Repeat("1", addressBits)
+	long := strings.Repeat("1", hashBits)
 	tests := map[string]struct {
 		phase        Phase
 		prefix, name string
@@ -154,13 +154,13 @@ func TestLongestNameIsALabel(t *testing.T) {
 		"long":           {phase: PhaseValidate, prefix: long, name: "ignore-30s-0123456789abcdef", want: "ignore-30s-0123456789abcdef-1ffffffffffffffff"},
 		"short, mutates": {phase: PhaseMutate, prefix: "001", name: "1000-ignore-30s-0123456789abcdef", want: "1000-ignore-30s-0123456789abcdef-001"},
 		"long, mutates": {
-			phase: PhaseMutate, prefix: long[:maxCuts], name: "1000-ignore-30s-0123456789abcdef",
+			phase: PhaseMutate, prefix: long[:maxSplits], name: "1000-ignore-30s-0123456789abcdef",
 			want: "1000-ignore-30s-0123456789abcdef-111111111111111111111111111111",
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := bucket{prefix: tc.prefix, members: []*membership{{groupName: tc.name, settings: settings{Phase: tc.phase}}}}
+			b := memberSet{prefix: tc.prefix, members: []*membership{{groupName: tc.name, settings: settings{Phase: tc.phase}}}}
 			if got := b.name(); got != tc.want {
 				t.Errorf("name = %s, want %s", got, tc.want)
 			}
@@ -260,20 +260,20 @@ func TestAddingToDividedMutations(t *testing.T) {
 func TestUnluckyNamesFit(t *testing.T) {
 	policies := namedPolicies(rand.New(rand.NewPCG(4, 9)), 20_000)
 	members := make([]*membership, len(policies))
-	hashes := make([]address, len(policies))
+	hashes := make([]bucketHash, len(policies))
 	for i, p := range policies {
 		members[i] = &Prepare(p).memberships[0]
-		hashes[i] = members[i].address
+		hashes[i] = members[i].hash
 	}
 	slices.SortFunc(members, func(a, b *membership) int { return strings.Compare(a.policy, b.policy) })
-	slices.SortFunc(hashes, func(a, b address) int { return bytes.Compare(a.nameHash(), b.nameHash()) })
+	slices.SortFunc(hashes, func(a, b bucketHash) int { return bytes.Compare(a.nameHash(), b.nameHash()) })
 	for i, m := range members {
-		m.address = hashes[i]
+		m.hash = hashes[i]
 	}
 	var got []string
 	last := ""
 	for _, b := range divide(members) {
-		if len(b.members) > MaxMembers || len(b.prefix) > maxCuts {
+		if len(b.members) > MaxMembers || len(b.prefix) > maxSplits {
 			t.Errorf("part %s has %d policies", b.prefix, len(b.members))
 		}
 		if b.name() <= last {

@@ -22,7 +22,7 @@ const maxPairs = 1000
 // maxOrder keeps orders to four digits, so that names sort as the numbers do.
 const maxOrder = 1000
 
-const whyGuarded = "so that a broken one cannot lock the cluster"
+const guardReason = "so that a broken one cannot lock the cluster"
 
 // Check says why a policy can never be registered. What it accepts, the API
 // server accepts in a webhook configuration.
@@ -42,7 +42,7 @@ func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	for i := range match.ResourceRules {
 		errs = append(errs, checkGuards(&match.ResourceRules[i].Rule, policy.Spec.AllowCriticalResources, at.Child("resourceRules").Index(i))...)
 	}
-	errs = append(errs, checkAsked(&policy.Spec, spec)...)
+	errs = append(errs, checkCriticalResources(&policy.Spec, spec)...)
 	if len(policy.Spec.Mutations) > 0 && !slices.ContainsFunc(match.ResourceRules, mayMutate) {
 		errs = append(errs, field.Required(at.Child("resourceRules"), "add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE"))
 	}
@@ -120,7 +120,7 @@ func checkExempt(selected []string, at *field.Path) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(at, fmt.Sprintf(
-		"select other namespaces too: no policy is called for %s, %s", strings.Join(exempt, " and "), whyGuarded))}
+		"select other namespaces too: no policy is called for %s, %s", strings.Join(exempt, " and "), guardReason))}
 }
 
 func checkRules(rules []admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {
@@ -236,18 +236,18 @@ func checkGuards(rule *admissionregistrationv1.Rule, asked bool, at *field.Path)
 	for i, group := range rule.APIGroups {
 		switch {
 		case neverCalled(group):
-			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf("remove %q: no policy is called for it, %s", group, whyGuarded)))
+			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf("remove %q: no policy is called for it, %s", group, guardReason)))
 		case guardedGroup(group) && slices.ContainsFunc(rule.Resources, anyResource):
 			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf(
-				"remove %q, or name its resources instead of \"*\": no policy is called for it by a wildcard, %s", group, whyGuarded)))
+				"remove %q, or name its resources instead of \"*\": no policy is called for it by a wildcard, %s", group, guardReason)))
 		}
 	}
 	if len(errs) > 0 {
 		return errs
 	}
 	for i, entry := range rule.Resources {
-		if problem := guardedEntry(rule.APIGroups, entry, asked); problem != "" {
-			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), problem+", "+whyGuarded))
+		if problem := guardedEntryError(rule.APIGroups, entry, asked); problem != "" {
+			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), problem+", "+guardReason))
 		}
 	}
 	return errs
@@ -258,9 +258,9 @@ func anyResource(entry string) bool {
 	return resource == wildcard
 }
 
-// guardedEntry says what is wrong with one entry of a rule's resources, if
+// guardedEntryError says what is wrong with one entry of a rule's resources, if
 // anything is; asked is whether the policy allows critical resources.
-func guardedEntry(groups []string, entry string, asked bool) string {
+func guardedEntryError(groups []string, entry string, asked bool) string {
 	resource, _, _ := strings.Cut(entry, "/")
 	for _, group := range groups {
 		switch {
@@ -277,13 +277,13 @@ func guardedEntry(groups []string, entry string, asked bool) string {
 	return ""
 }
 
-// checkAsked refuses a policy that asks to be called for critical resources and
+// checkCriticalResources refuses a policy that asks to be called for critical resources and
 // names none: its author may take wildcards to reach them.
-func checkAsked(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	if !spec.AllowCriticalResources || spec.Plugin != nil || len(letThrough(spec)) > 0 {
+func checkCriticalResources(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
+	if !spec.AllowCriticalResources || spec.Plugin != nil || len(allowedCritical(spec)) > 0 {
 		return nil // what the rules of a plugin name is for CheckPlugin
 	}
-	return asksInVain(at)
+	return uselessAllowCritical(at)
 }
 
 // CheckPlugin is Check for what is known only with the rules of a policy's
@@ -296,15 +296,15 @@ func CheckPlugin(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	named := criticalOf(matchOf(spec).ResourceRules)
 	switch {
 	case spec.AllowCriticalResources && len(named) == 0:
-		return asksInVain(field.NewPath("spec"))
+		return uselessAllowCritical(field.NewPath("spec"))
 	case !spec.AllowCriticalResources && len(named) > 0:
 		return field.ErrorList{field.Required(field.NewPath("spec", "allowCriticalResources"), fmt.Sprintf(
-			"set it to true: the plugin %s is for %s, for which no policy is called without that, %s", spec.Plugin.Name, strings.TrimPrefix(named[0], "/"), whyGuarded))}
+			"set it to true: the plugin %s is for %s, for which no policy is called without that, %s", spec.Plugin.Name, strings.TrimPrefix(named[0], "/"), guardReason))}
 	}
 	return nil
 }
 
-func asksInVain(at *field.Path) field.ErrorList {
+func uselessAllowCritical(at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Forbidden(at.Child("allowCriticalResources"),
 		"remove it, or name in matchConstraints.resourceRules the critical resource it is for, with its API group: wildcards reach none")}
 }

@@ -11,21 +11,21 @@ import (
 const (
 	conditionName = "matches-policy"
 
-	// maxPushed is how many groups are made for the sake of conditions that
+	// maxDelegated is how many groups are made for the sake of conditions that
 	// the API server evaluates. Every group is a client of the API server's own,
 	// of which it keeps 200. Policies beyond that are called without.
-	maxPushed = 64
+	maxDelegated = 64
 )
 
-// push has the API server evaluate a condition, if there is one. Mutations get
+// delegate has the API server evaluate a condition, if there is one. Mutations get
 // none: groups of equal order are called in an order that nobody chooses, and a
 // webhook that is left out at first is not invoked again.
-func (m *membership) push(condition string) {
+func (m *membership) delegate(condition string) {
 	if condition == "" {
 		return
 	}
 	local := *m
-	m.local = &local
+	m.undelegated = &local
 	m.settings.Condition = condition
 	m.setKey()
 }
@@ -41,34 +41,34 @@ func (e Entry) Condition() string {
 	return ""
 }
 
-// Local is the entry without conditions that the API server evaluates: for a
+// WithoutCondition is the entry without conditions that the API server evaluates: for a
 // policy that answers requests whatever they say, because it is broken.
-func (e Entry) Local() Entry {
+func (e Entry) WithoutCondition() Entry {
 	out := Entry{name: e.name, memberships: slices.Clone(e.memberships)}
 	for i := range out.memberships {
-		if local := out.memberships[i].local; local != nil {
+		if local := out.memberships[i].undelegated; local != nil {
 			out.memberships[i] = *local
 		}
 	}
 	return out
 }
 
-// pushed are the keys of the groups that are made for their conditions. Where
+// delegatedKeys are the keys of the groups that are made for their conditions. Where
 // there are too many, those stay that come first by their hash, so that a policy
 // which comes or goes changes one of them at most.
-func pushed(entries []Entry, refused []string) set {
+func delegatedKeys(entries []Entry, refused []string) set {
 	byHash := map[string]string{}
 	for i := range entries {
 		for j := range entries[i].memberships {
 			m := &entries[i].memberships[j]
-			if m.local != nil && !slices.Contains(refused, m.settings.Condition) {
+			if m.undelegated != nil && !slices.Contains(refused, m.settings.Condition) {
 				byHash[m.groupName[strings.LastIndexByte(m.groupName, '-')+1:]] = m.key
 			}
 		}
 	}
 	keys := set{}
 	for _, hash := range slices.Sorted(maps.Keys(byHash)) {
-		if len(keys) == maxPushed {
+		if len(keys) == maxDelegated {
 			break
 		}
 		keys[byHash[hash]] = struct{}{}
@@ -76,10 +76,10 @@ func pushed(entries []Entry, refused []string) set {
 	return keys
 }
 
-// in is the membership as it stands in a plan with these conditions.
-func (m *membership) in(pushed set) *membership {
-	if m.local != nil && !pushed.has(m.key) {
-		return m.local
+// variant is the membership as it stands in a plan with these conditions.
+func (m *membership) variant(pushed set) *membership {
+	if m.undelegated != nil && !pushed.has(m.key) {
+		return m.undelegated
 	}
 	return m
 }

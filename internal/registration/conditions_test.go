@@ -28,8 +28,8 @@ func TestConditionsMakeFewGroups(t *testing.T) {
 		policies = append(policies, policyFor(fmt.Sprintf("p%05d", i), fmt.Sprintf("things%d", i%50), notNamed(i%700)))
 	}
 	plan := planOf(policies...)
-	if n := len(plan.Groups); n > 150 || n <= maxPushed {
-		t.Errorf("%d groups, want at most 150, and more than %d", n, maxPushed)
+	if n := len(plan.Groups); n > 150 || n <= maxDelegated {
+		t.Errorf("%d groups, want at most 150, and more than %d", n, maxDelegated)
 	}
 	with := 0
 	for _, group := range plan.Groups {
@@ -37,8 +37,8 @@ func TestConditionsMakeFewGroups(t *testing.T) {
 			with++
 		}
 	}
-	if with != maxPushed {
-		t.Errorf("%d groups have a condition, want %d", with, maxPushed)
+	if with != maxDelegated {
+		t.Errorf("%d groups have a condition, want %d", with, maxDelegated)
 	}
 	few := policies[:200]
 	before := planOf(few...)
@@ -95,7 +95,7 @@ func TestRefusedConditionsStayLocal(t *testing.T) {
 }
 
 func TestBrokenPoliciesHandNothingDown(t *testing.T) {
-	plan := Build(Input{Entries: []Entry{Prepare(policyFor("a", "pods", notNamed(1))).Local()}, Endpoint: testService})
+	plan := Build(Input{Entries: []Entry{Prepare(policyFor("a", "pods", notNamed(1))).WithoutCondition()}, Endpoint: testService})
 	if got := ConditionOf(plan.Groups[0].Configuration); got != "" {
 		t.Errorf("condition %q, want none", got)
 	}

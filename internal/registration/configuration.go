@@ -168,27 +168,27 @@ func clone(c Configuration) Configuration {
 	return out
 }
 
-// AnnotationAnnounced is in a configuration that was written once more as it was,
+// AnnotationTouched is in a configuration that was written once more as it was,
 // for API servers to hear of it: the resourceVersion that it had before.
-const AnnotationAnnounced = "admission.ostiary.dev/announced"
+const AnnotationTouched = "admission.ostiary.dev/announced"
 
-// Announced is a configuration that differs from c in an annotation alone. It can
+// Touched is a configuration that differs from c in an annotation alone. It can
 // be written over what is of a resourceVersion, and over nothing else.
-func Announced(c Configuration, resourceVersion string) Configuration {
+func Touched(c Configuration, resourceVersion string) Configuration {
 	out := clone(c)
 	annotations := out.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[AnnotationAnnounced] = resourceVersion
+	annotations[AnnotationTouched] = resourceVersion
 	out.SetAnnotations(annotations)
 	out.SetResourceVersion(resourceVersion)
 	return out
 }
 
-// Carries reports whether an observed configuration is as planned: our labels,
+// Matches reports whether an observed configuration is as planned: our labels,
 // annotations and owner references are in it, and its webhooks are the planned
 // ones and no others.
-func Carries(have, want Configuration) bool {
-	return inForce(want, have)
+func Matches(have, want Configuration) bool {
+	return isApplied(want, have)
 }

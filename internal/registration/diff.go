@@ -67,12 +67,12 @@ func Diff(plan Plan, observed []Configuration) Changes {
 		have, exists := unplanned[keyOf(want)]
 		delete(unplanned, keyOf(want))
 		switch {
-		case exists && inForce(want, have):
-		case !exists, len(lost(group, have)) == 0:
+		case exists && isApplied(want, have):
+		case !exists, len(lostMembers(group, have)) == 0:
 			changes.Apply = append(changes.Apply, want)
-		case !gains(group, have):
+		case !gainsMembers(group, have):
 			removals = append(removals, want)
-		case !slices.ContainsFunc(lost(group, have), planned[group.Phase].has):
+		case !slices.ContainsFunc(lostMembers(group, have), planned[group.Phase].has):
 			changes.Apply = append(changes.Apply, want)
 		default:
 			changes.Apply = append(changes.Apply, widened(group, have))
@@ -105,7 +105,7 @@ func generated(config Configuration) bool {
 		config.GetDeletionTimestamp().IsZero()
 }
 
-func inForce(want, have Configuration) bool {
+func isApplied(want, have Configuration) bool {
 	return includes(have.GetLabels(), want.GetLabels()) &&
 		includes(have.GetAnnotations(), want.GetAnnotations()) &&
 		equality.Semantic.DeepEqual(policyOwners(want), policyOwners(have)) &&
@@ -147,23 +147,23 @@ func (p Plan) members() map[Phase]set {
 	return members
 }
 
-// lost are the observed members that the planned group does not have.
-func lost(group *Group, have Configuration) []string {
+// lostMembers are the observed members that the planned group does not have.
+func lostMembers(group *Group, have Configuration) []string {
 	return slices.DeleteFunc(Members(have), func(name string) bool {
 		_, stays := slices.BinarySearch(group.Members, name)
 		return stays
 	})
 }
 
-// gains reports whether the planned group has members, or requests of theirs,
+// gainsMembers reports whether the planned group has members, or requests of theirs,
 // that the observed one lacks.
-func gains(group *Group, have Configuration) bool {
+func gainsMembers(group *Group, have Configuration) bool {
 	members := Members(have)
 	if slices.ContainsFunc(group.Members, func(name string) bool { return !slices.Contains(members, name) }) {
 		return true
 	}
 	found := findWebhook(have, group.webhook.Name)
-	return found == nil || !covers(found.Rules, atomsOf(group.webhook.Rules))
+	return found == nil || !covers(found.Rules, unitsOf(group.webhook.Rules))
 }
 
 // widened is the planned configuration together with the members and rules of
@@ -182,7 +182,7 @@ func widened(group *Group, have Configuration) Configuration {
 	if found := findWebhook(have, group.webhook.Name); found != nil {
 		wide := Webhooks(out)
 		for i := range found.Rules {
-			if !covers(wide[0].Rules, atomsOf(found.Rules[i:i+1])) {
+			if !covers(wide[0].Rules, unitsOf(found.Rules[i:i+1])) {
 				wide[0].Rules = append(wide[0].Rules, *found.Rules[i].DeepCopy())
 			}
 		}

@@ -424,16 +424,16 @@ func changed(r *rand.Rand, before []*v1alpha1.WebhookPolicy) []*v1alpha1.Webhook
 
 // staying are the parts of policies that keep their rules.
 func staying(before, after []*v1alpha1.WebhookPolicy) []membership {
-	was := map[member][]atom{}
+	was := map[member][]ruleUnit{}
 	for _, policy := range before {
 		for _, m := range Prepare(policy).memberships {
-			was[member{m.settings.Phase, m.policy}] = m.atoms
+			was[member{m.settings.Phase, m.policy}] = m.units
 		}
 	}
 	var out []membership
 	for _, policy := range after {
 		for _, m := range Prepare(policy).memberships {
-			if atoms, ok := was[member{m.settings.Phase, m.policy}]; ok && slices.Equal(atoms, m.atoms) {
+			if atoms, ok := was[member{m.settings.Phase, m.policy}]; ok && slices.Equal(atoms, m.units) {
 				out = append(out, m)
 			}
 		}
@@ -462,7 +462,7 @@ func checkEnforced(t *testing.T, seed uint64, staying []membership, state map[ob
 	t.Helper()
 	carried := func(m membership) bool {
 		for key, c := range state {
-			if key.phase == m.settings.Phase && strings.Contains(","+c.GetAnnotations()[AnnotationMembers]+",", ","+m.policy+",") && covers(Webhooks(c)[0].Rules, m.atoms) &&
+			if key.phase == m.settings.Phase && strings.Contains(","+c.GetAnnotations()[AnnotationMembers]+",", ","+m.policy+",") && covers(Webhooks(c)[0].Rules, m.units) &&
 				slices.ContainsFunc(c.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == m.uid }) {
 				return true
 			}

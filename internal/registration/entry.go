@@ -36,15 +36,15 @@ type membership struct {
 	// key is the canonical form of settings; groupName is derived from it.
 	key       string
 	groupName string
-	atoms     []atom
+	units     []ruleUnit
 	// ordered holds the rules as the author ordered them, where order matters.
 	ordered []admissionregistrationv1.RuleWithOperations
-	address address
+	hash    bucketHash
 	size    int
-	// foreign is set where Ostiary is not the one that is called.
-	foreign *foreign
-	// local is the same without a condition, nil where there is none.
-	local *membership
+	// external is set where Ostiary is not the one that is called.
+	external *externalWebhook
+	// undelegated is the same without a condition, nil where there is none.
+	undelegated *membership
 }
 
 // settings are what all members of a call group have in common. Backend is the
@@ -71,7 +71,7 @@ type settings struct {
 func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	e := Entry{name: policy.Name}
 	if policy.Spec.Backend != nil {
-		e.memberships = append(e.memberships, newForeign(policy))
+		e.memberships = append(e.memberships, newExternalMembership(policy))
 		return e
 	}
 	match := matchOf(&policy.Spec)
@@ -81,7 +81,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	if policy.Spec.Validates() {
 		m := newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate))
 		if !slices.Contains(m.settings.Critical, coreEvents) { // API servers do not show conditions the converted one
-			m.push(matchconditions.Condition(&policy.Spec))
+			m.delegate(matchconditions.Condition(&policy.Spec))
 		}
 		e.memberships = append(e.memberships, m)
 	}
@@ -91,7 +91,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissionregistrationv1.RuleWithOperations) membership {
 	spec := &policy.Spec
 	match := matchOf(spec)
-	through := letThrough(spec)
+	through := allowedCritical(spec)
 	versions, ordered := versionSignature(rules, through)
 	m := membership{
 		policy: policy.Name,
@@ -105,8 +105,8 @@ func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissio
 			Versions:       versions,
 			Critical:       through,
 		},
-		atoms:   atomsOf(rules),
-		address: newAddress(resourceSignature(rules), policy.Name),
+		units: unitsOf(rules),
+		hash:  newBucketHash(resourceSignature(rules), policy.Name),
 	}
 	m.settings.NamespaceSelector, m.settings.ObjectSelector = selectors(spec, match, rules, phase)
 	if phase == PhaseMutate {
@@ -117,7 +117,7 @@ func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissio
 	if ordered {
 		m.ordered = rules
 	}
-	m.size = len(m.policy) + sizeOf(m.atoms)
+	m.size = len(m.policy) + sizeOf(m.units)
 	m.setKey()
 	return m
 }

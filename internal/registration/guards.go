@@ -81,9 +81,9 @@ func critical(group, resource string) []string {
 
 const coreEvents, namedEvents = "/events", "events.k8s.io/events"
 
-// letThrough are the guarded resources that a policy is called for after all,
+// allowedCritical are the guarded resources that a policy is called for after all,
 // sorted: it says so, and its rules name them. Wildcards never reach one.
-func letThrough(spec *v1alpha1.WebhookPolicySpec) []string {
+func allowedCritical(spec *v1alpha1.WebhookPolicySpec) []string {
 	if !spec.AllowCriticalResources {
 		return nil
 	}
@@ -119,7 +119,7 @@ type guards struct {
 func (g *guards) conditions(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.MatchCondition {
 	out := guardConditions(rules, g.critical)
 	switch {
-	case !slices.ContainsFunc(rules, borrowable):
+	case !slices.ContainsFunc(rules, labelsUntrusted):
 	case len(out) == 0:
 		out = []admissionregistrationv1.MatchCondition{{Name: exemptName, Expression: g.exemptExpression()}}
 	default:
@@ -132,7 +132,7 @@ func (g *guards) conditions(rules []admissionregistrationv1.RuleWithOperations) 
 // conditions leaves these out.
 func (g *guards) namespaceSelector(rules []admissionregistrationv1.RuleWithOperations) *metav1.LabelSelector {
 	out := g.selector.DeepCopy()
-	if !slices.ContainsFunc(rules, borrowable) {
+	if !slices.ContainsFunc(rules, labelsUntrusted) {
 		out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
 			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: slices.Clone(g.exempt),
 		})
@@ -147,10 +147,10 @@ func (g *guards) exemptExpression() string { // names of namespaces, in which no
 	return `!has(request.namespace) || !(request.namespace in ['` + strings.Join(g.exempt, "', '") + `'])`
 }
 
-// borrowable reports whether API servers may match a namespaceSelector with labels
+// labelsUntrusted reports whether API servers may match a namespaceSelector with labels
 // that the sender of a request chooses: those of an object whose resource is called
 // namespaces, in whatever API group. No custom resource is in a group without a dot.
-func borrowable(rule admissionregistrationv1.RuleWithOperations) bool {
+func labelsUntrusted(rule admissionregistrationv1.RuleWithOperations) bool {
 	return reachesNamespaces(rule) && slices.ContainsFunc(rule.APIGroups, func(group string) bool {
 		return group == corev1.GroupName || group == wildcard || strings.Contains(group, ".")
 	})

@@ -55,7 +55,7 @@ func TestReviewCarries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			have := clone(want)
 			tt.edit(have)
-			if got := Carries(have, want) && Owned(have, want); got != tt.want {
+			if got := Matches(have, want) && Owned(have, want); got != tt.want {
 				t.Errorf("carried and owned: %t, want %t", got, tt.want)
 			}
 		})

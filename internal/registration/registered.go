@@ -24,7 +24,7 @@ func Registered(policy *v1alpha1.WebhookPolicy, plan Plan, observed []Configurat
 // View answers, for any number of policies, whether what is observed carries
 // them.
 type View struct {
-	carriers map[member]*carrier
+	states map[member]*webhookState
 }
 
 // member is a policy in a phase.
@@ -33,52 +33,52 @@ type member struct {
 	policy string
 }
 
-// carrier is a group with what is observed of it.
-type carrier struct {
+// webhookState is a group with what is observed of it.
+type webhookState struct {
 	group string
 	ref   v1alpha1.WebhookReference
 	// problem says why it carries nobody.
 	problem string
-	// held says that it does not fail closed yet, though it is to.
-	held    bool
-	rules   []admissionregistrationv1.RuleWithOperations
-	members set
-	owners  map[types.UID]struct{}
+	// heldAtIgnore says that it does not fail closed yet, though it is to.
+	heldAtIgnore bool
+	rules        []admissionregistrationv1.RuleWithOperations
+	members      set
+	owners       map[types.UID]struct{}
 }
 
 // NewView compares a plan with what is observed. It changes neither, and
 // neither may change while the view is in use.
 func NewView(plan Plan, observed []Configuration) View {
 	have := byKey(observed)
-	view := View{carriers: map[member]*carrier{}}
+	view := View{states: map[member]*webhookState{}}
 	for i := range plan.Groups {
 		group := &plan.Groups[i]
-		c := newCarrier(group, have[keyOf(group.Configuration)])
+		c := newWebhookState(group, have[keyOf(group.Configuration)])
 		for _, name := range group.Members {
-			view.carriers[member{group.Phase, name}] = c
+			view.states[member{group.Phase, name}] = c
 		}
 	}
 	return view
 }
 
-func newCarrier(group *Group, have Configuration) *carrier {
+func newWebhookState(group *Group, have Configuration) *webhookState {
 	want := &group.webhook
-	c := &carrier{
+	c := &webhookState{
 		group: group.Name,
 		ref:   v1alpha1.WebhookReference{Kind: group.Phase.kind(), Configuration: group.Configuration.GetName(), Webhook: want.Name},
 	}
 	if have == nil {
-		c.problem = c.where() + " does not exist yet"
+		c.problem = c.name() + " does not exist yet"
 		return c
 	}
 	found := findWebhook(have, want.Name)
 	if found == nil {
-		c.problem = fmt.Sprintf("%s has no webhook %s yet", c.where(), want.Name)
+		c.problem = fmt.Sprintf("%s has no webhook %s yet", c.name(), want.Name)
 		return c
 	}
-	c.held = !group.foreign() && held(want, found)
-	if fields := differences(group, found, c.held); len(fields) > 0 {
-		c.problem = fmt.Sprintf("webhook %s in %s has yet to be updated: %s", want.Name, c.where(), strings.Join(fields, ", "))
+	c.heldAtIgnore = !group.isExternal() && isHeldAtIgnore(want, found)
+	if fields := differences(group, found, c.heldAtIgnore); len(fields) > 0 {
+		c.problem = fmt.Sprintf("webhook %s in %s has yet to be updated: %s", want.Name, c.name(), strings.Join(fields, ", "))
 		return c
 	}
 	c.rules = found.Rules
@@ -90,7 +90,7 @@ func newCarrier(group *Group, have Configuration) *carrier {
 	return c
 }
 
-func (c *carrier) where() string { return c.ref.Kind + " " + c.ref.Configuration }
+func (c *webhookState) name() string { return c.ref.Kind + " " + c.ref.Configuration }
 
 // differences names the fields, other than rules, that are not as planned. The
 // guards are to be those for the observed rules: a configuration that still
@@ -131,8 +131,8 @@ func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok boo
 	}
 	for i := range policy.memberships {
 		m := &policy.memberships[i]
-		c := v.carriers[member{m.settings.Phase, m.policy}]
-		if problem := c.lacks(m); problem != "" {
+		c := v.states[member{m.settings.Phase, m.policy}]
+		if problem := c.missing(m); problem != "" {
 			why = cmp.Or(why, problem)
 			continue
 		}
@@ -141,28 +141,28 @@ func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok boo
 	return refs, why == "", why
 }
 
-// lacks says what keeps the carrier, if there is one, from carrying the policy.
-func (c *carrier) lacks(m *membership) string {
+// missing says what keeps the carrier, if there is one, from carrying the policy.
+func (c *webhookState) missing(m *membership) string {
 	switch {
 	case c == nil:
 		return "no " + m.settings.Phase.adjective() + " webhook is planned for it yet"
-	case !m.belongs(c.group):
+	case !m.mayBeIn(c.group):
 		return "the " + m.settings.Phase.adjective() + " webhook for its latest change has yet to be planned"
 	case c.problem != "":
 		return c.problem
 	case !c.members.has(m.policy):
-		return c.where() + " does not list it as a member yet"
+		return c.name() + " does not list it as a member yet"
 	}
 	if _, ok := c.owners[m.uid]; !ok {
-		return c.where() + " has no owner reference to it yet"
+		return c.name() + " has no owner reference to it yet"
 	}
-	if !covers(c.rules, m.atoms) {
-		return c.where() + " does not cover all of its resourceRules yet"
+	if !covers(c.rules, m.units) {
+		return c.name() + " does not cover all of its resourceRules yet"
 	}
 	return ""
 }
 
-// belongs reports whether a group is one of those that the policy may be in.
-func (m *membership) belongs(group string) bool {
-	return group == m.groupName || strings.HasPrefix(group, m.groupName+"-") || m.local != nil && m.local.belongs(group)
+// mayBeIn reports whether a group is one of those that the policy may be in.
+func (m *membership) mayBeIn(group string) bool {
+	return group == m.groupName || strings.HasPrefix(group, m.groupName+"-") || m.undelegated != nil && m.undelegated.mayBeIn(group)
 }

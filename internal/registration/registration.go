@@ -109,15 +109,15 @@ func Build(in Input) Plan {
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.name, b.name) })
 
-	conditions := pushed(entries, in.RefusedConditions)
+	conditions := delegatedKeys(entries, in.RefusedConditions)
 	bySettings := map[string][]*membership{}
 	for i := range entries {
 		for j := range entries[i].memberships {
-			m := entries[i].memberships[j].in(conditions)
+			m := entries[i].memberships[j].variant(conditions)
 			bySettings[m.key] = append(bySettings[m.key], m)
 		}
 	}
-	frame := newFrame(in)
+	frame := newGroupBuilder(in)
 	var plan Plan
 	for _, sharing := range bySettings {
 		for _, b := range divide(sharing) {
@@ -130,8 +130,8 @@ func Build(in Input) Plan {
 	return plan
 }
 
-// frame is what all groups of a plan have in common.
-type frame struct {
+// groupBuilder is what all groups of a plan have in common.
+type groupBuilder struct {
 	endpoint   Endpoint
 	caBundle   []byte
 	capability string
@@ -139,15 +139,15 @@ type frame struct {
 	exempt     []string
 }
 
-func newFrame(in Input) frame {
-	return frame{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), capability: in.Capability, epoch: in.Epoch, exempt: exemptNamespaces(in.ExemptNamespaces)}
+func newGroupBuilder(in Input) groupBuilder {
+	return groupBuilder{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), capability: in.Capability, epoch: in.Epoch, exempt: exemptNamespaces(in.ExemptNamespaces)}
 }
 
-func (f frame) group(b bucket) Group {
+func (f groupBuilder) group(b memberSet) Group {
 	s := &b.members[0].settings
 	g := Group{Phase: s.Phase, Name: b.name(), Members: make([]string, len(b.members)),
 		guards: guards{critical: s.Critical, exempt: f.exempt, selector: s.NamespaceSelector}}
-	if b.members[0].foreign == nil {
+	if b.members[0].external == nil {
 		g.Path = g.Phase.PathPrefix() + g.Name
 	}
 	owners := make([]metav1.OwnerReference, len(b.members))
@@ -171,7 +171,7 @@ func (f frame) group(b bucket) Group {
 
 // webhook sets every field that the API server would otherwise fill with a
 // default, so that what is read back equals what was written.
-func (f frame) webhook(b bucket, g *Group) webhook {
+func (f groupBuilder) webhook(b memberSet, g *Group) webhook {
 	s := b.members[0].settings
 	rules := b.rules()
 	w := webhook{
@@ -190,8 +190,8 @@ func (f frame) webhook(b bucket, g *Group) webhook {
 	if g.Phase == PhaseMutate {
 		w.ReinvocationPolicy = new(s.ReinvocationPolicy)
 	}
-	if f := b.members[0].foreign; f != nil {
-		f.amend(&w, &g.guards)
+	if f := b.members[0].external; f != nil {
+		f.applyTo(&w, &g.guards)
 	}
 	return w
 }

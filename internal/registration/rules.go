@@ -30,15 +30,15 @@ const (
 	opMutable = opConnect | opCreate | opUpdate
 )
 
-// atom is a part of a rule: one API group, one resource, one scope. Unlike
+// ruleUnit is a part of a rule: one API group, one resource, one scope. Unlike
 // rules, atoms can be merged without matching more than they did.
-type atom struct {
-	place
+type ruleUnit struct {
+	target
 	ops operations
 }
 
-// place is what an atom is about. versions is a sorted list joined by commas.
-type place struct {
+// target is what an atom is about. versions is a sorted list joined by commas.
+type target struct {
 	group, resource, versions string
 	scope                     admissionregistrationv1.ScopeType
 }
@@ -114,15 +114,15 @@ func scopeOf(scope *admissionregistrationv1.ScopeType) admissionregistrationv1.S
 	return *scope
 }
 
-func atomsOf(rules []admissionregistrationv1.RuleWithOperations) []atom {
-	var out []atom
+func unitsOf(rules []admissionregistrationv1.RuleWithOperations) []ruleUnit {
+	var out []ruleUnit
 	for i := range rules {
 		r := &rules[i]
-		p := place{versions: strings.Join(r.APIVersions, ","), scope: scopeOf(r.Scope)}
+		p := target{versions: strings.Join(r.APIVersions, ","), scope: scopeOf(r.Scope)}
 		ops := operationsOf(r.Operations)
 		for _, p.group = range r.APIGroups {
 			for _, p.resource = range r.Resources {
-				out = append(out, atom{place: p, ops: ops})
+				out = append(out, ruleUnit{target: p, ops: ops})
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func atomsOf(rules []admissionregistrationv1.RuleWithOperations) []atom {
 }
 
 // sizeOf is about what atoms cost as JSON, before any merging.
-func sizeOf(atoms []atom) int {
+func sizeOf(atoms []ruleUnit) int {
 	size := 0
 	for _, a := range atoms {
 		size += len(a.group) + len(a.resource) + len(a.versions) + 16
@@ -138,22 +138,22 @@ func sizeOf(atoms []atom) int {
 	return size
 }
 
-// shape is what atoms must have in common to stand in one rule.
-type shape struct {
+// ruleShape is what atoms must have in common to stand in one rule.
+type ruleShape struct {
 	versions string
 	scope    admissionregistrationv1.ScopeType
 	ops      operations
 }
 
 // union merges atoms into few rules that match exactly what the atoms match.
-func union(lists ...[]atom) []admissionregistrationv1.RuleWithOperations {
-	ops := map[place]operations{}
+func union(lists ...[]ruleUnit) []admissionregistrationv1.RuleWithOperations {
+	ops := map[target]operations{}
 	for _, atoms := range lists {
 		for _, a := range atoms {
-			ops[a.place] |= a.ops
+			ops[a.target] |= a.ops
 		}
 	}
-	byShape := map[shape]map[string][]string{}
+	byShape := map[ruleShape]map[string][]string{}
 	for p, set := range ops {
 		if p.scope != admissionregistrationv1.AllScopes {
 			wide := p
@@ -162,7 +162,7 @@ func union(lists ...[]atom) []admissionregistrationv1.RuleWithOperations {
 				continue
 			}
 		}
-		s := shape{versions: p.versions, scope: p.scope, ops: set}
+		s := ruleShape{versions: p.versions, scope: p.scope, ops: set}
 		if byShape[s] == nil {
 			byShape[s] = map[string][]string{}
 		}
@@ -194,7 +194,7 @@ func dropCovered(rules []admissionregistrationv1.RuleWithOperations) []admission
 		if at := slices.Index(wideAt, i); at >= 0 {
 			others = slices.Delete(slices.Clone(wide), at, at+1)
 		}
-		if !covers(others, atomsOf(rules[i:i+1])) {
+		if !covers(others, unitsOf(rules[i:i+1])) {
 			kept = append(kept, rules[i])
 		}
 	}
@@ -208,7 +208,7 @@ func isWide(rule *admissionregistrationv1.Rule) bool {
 
 // rules puts API groups with the same resources into one rule, except for the
 // group "*", which has to stand alone.
-func (s shape) rules(resources map[string][]string) []admissionregistrationv1.RuleWithOperations {
+func (s ruleShape) rules(resources map[string][]string) []admissionregistrationv1.RuleWithOperations {
 	everywhere := newSet(resources[wildcard])
 	type row struct{ groups, resources []string }
 	rows := map[string]*row{}
@@ -267,11 +267,11 @@ func (s set) has(item string) bool {
 	return ok
 }
 
-// wider lists the entries of a rule's resources (a resource, or
+// widerEntries lists the entries of a rule's resources (a resource, or
 // resource/subresource, either of them possibly "*") that match all that an
 // entry matches, itself included. As in the API server, "pods/*" matches pods
 // too.
-func wider(entry string) []string {
+func widerEntries(entry string) []string {
 	resource, subresource, found := strings.Cut(entry, "/")
 	anyResource := wildcard
 	if found {
@@ -281,7 +281,7 @@ func wider(entry string) []string {
 }
 
 func (s set) covers(entry string) bool {
-	return slices.ContainsFunc(wider(entry), s.has)
+	return slices.ContainsFunc(widerEntries(entry), s.has)
 }
 
 // compactResources drops what another entry of the list matches anyway. The
@@ -289,17 +289,17 @@ func (s set) covers(entry string) bool {
 func compactResources(list []string) []string {
 	s := newSet(list)
 	return slices.DeleteFunc(list, func(entry string) bool {
-		return slices.ContainsFunc(wider(entry), func(w string) bool { return w != entry && s.has(w) })
+		return slices.ContainsFunc(widerEntries(entry), func(w string) bool { return w != entry && s.has(w) })
 	})
 }
 
 // covers reports whether rules match whatever the atoms match.
-func covers(rules []admissionregistrationv1.RuleWithOperations, atoms []atom) bool {
+func covers(rules []admissionregistrationv1.RuleWithOperations, atoms []ruleUnit) bool {
 	for _, a := range atoms {
 		for version := range strings.SplitSeq(a.versions, ",") {
 			var matched operations
 			for i := range rules {
-				if ruleReaches(&rules[i], a.place, version) {
+				if ruleCovers(&rules[i], a.target, version) {
 					matched |= operationsOf(rules[i].Operations)
 				}
 			}
@@ -311,10 +311,10 @@ func covers(rules []admissionregistrationv1.RuleWithOperations, atoms []atom) bo
 	return true
 }
 
-func ruleReaches(rule *admissionregistrationv1.RuleWithOperations, p place, version string) bool {
+func ruleCovers(rule *admissionregistrationv1.RuleWithOperations, p target, version string) bool {
 	scope := scopeOf(rule.Scope)
 	return (scope == admissionregistrationv1.AllScopes || scope == p.scope) &&
 		(slices.Contains(rule.APIGroups, p.group) || slices.Contains(rule.APIGroups, wildcard)) &&
 		(slices.Contains(rule.APIVersions, version) || slices.Contains(rule.APIVersions, wildcard)) &&
-		slices.ContainsFunc(wider(p.resource), func(w string) bool { return slices.Contains(rule.Resources, w) })
+		slices.ContainsFunc(widerEntries(p.resource), func(w string) bool { return slices.Contains(rule.Resources, w) })
 }

@@ -39,7 +39,7 @@ func selectors(spec *v1alpha1.WebhookPolicySpec, match *admissionregistrationv1.
 	}
 	binding := spec.Bindings[0].MatchResources
 	if phase == PhaseValidate || !slices.ContainsFunc(rules, reachesNamespaces) {
-		namespaces = both(namespaces, canonicalSelector(binding.NamespaceSelector))
+		namespaces = intersectSelectors(namespaces, canonicalSelector(binding.NamespaceSelector))
 	}
 	if phase == PhaseValidate && len(objects.MatchLabels) == 0 && len(objects.MatchExpressions) == 0 {
 		objects = canonicalSelector(binding.ObjectSelector)
@@ -56,8 +56,8 @@ func reachesNamespaces(rule admissionregistrationv1.RuleWithOperations) bool {
 	})
 }
 
-// both demands what two canonical selectors demand.
-func both(a, b metav1.LabelSelector) metav1.LabelSelector {
+// intersectSelectors demands what two canonical selectors demand.
+func intersectSelectors(a, b metav1.LabelSelector) metav1.LabelSelector {
 	out := metav1.LabelSelector{
 		MatchLabels:      map[string]string{},
 		MatchExpressions: slices.Concat(a.MatchExpressions, b.MatchExpressions),

@@ -165,7 +165,7 @@ func TestBoth(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, b := tc.a.DeepCopy(), tc.b.DeepCopy()
-			if diff := cmp.Diff(tc.want, both(tc.a, tc.b)); diff != "" {
+			if diff := cmp.Diff(tc.want, intersectSelectors(tc.a, tc.b)); diff != "" {
 				t.Errorf("both (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff([]*metav1.LabelSelector{a, b}, []*metav1.LabelSelector{&tc.a, &tc.b}); diff != "" {

@@ -7,12 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tolerated reports whether a requirement, which somebody else has added to a
+// isTolerated reports whether a requirement, which somebody else has added to a
 // namespaceSelector, is left alone: it leaves out the namespaces that a cloud
 // runs its own control plane in. AKS adds these to every webhook, and adds them
 // again whenever they are taken out. Nothing else may narrow a selector: it
 // would switch policies off.
-func tolerated(r metav1.LabelSelectorRequirement) bool {
+func isTolerated(r metav1.LabelSelectorRequirement) bool {
 	switch r.Key {
 	case "control-plane":
 		return r.Operator == metav1.LabelSelectorOpDoesNotExist || r.Operator == metav1.LabelSelectorOpNotIn
@@ -30,7 +30,7 @@ func sameNamespaces(want, have *metav1.LabelSelector) bool {
 	}
 	planned, observed := canonicalSelector(want), canonicalSelector(have)
 	observed.MatchExpressions = slices.DeleteFunc(observed.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
-		return tolerated(r) && !slices.ContainsFunc(planned.MatchExpressions, func(p metav1.LabelSelectorRequirement) bool {
+		return isTolerated(r) && !slices.ContainsFunc(planned.MatchExpressions, func(p metav1.LabelSelectorRequirement) bool {
 			return compareRequirements(p, r) == 0
 		})
 	})

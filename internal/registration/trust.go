@@ -27,10 +27,10 @@ func Epoch(c Configuration) int64 {
 	return epoch
 }
 
-// Behind is an error where what is wanted is of an older epoch than what there
+// CheckEpoch is an error where what is wanted is of an older epoch than what there
 // is: who wants it has yet to learn of a trust bundle that somebody else has
 // published, and would write what nobody serves for any more.
-func Behind(want, have Configuration) error {
+func CheckEpoch(want, have Configuration) error {
 	if own, epoch := Epoch(want), Epoch(have); epoch > own {
 		return fmt.Errorf("the trust bundle of configuration %s is of epoch %d: this replica knows %d", have.GetName(), epoch, own)
 	}
@@ -85,10 +85,10 @@ func TrustIn(configurations []Configuration, endpoint Endpoint) Trust {
 	return out
 }
 
-// Misleads reports whether an API server that goes on by what there is calls
+// NeedsTouch reports whether an API server that goes on by what there is calls
 // others than it is to, or otherwise: webhooks differ in more than bundles, or in
 // bundles that share no certificate. Where they share one, it accepts what is served.
-func Misleads(have, want Configuration) bool {
+func NeedsTouch(have, want Configuration) bool {
 	if have == nil {
 		return false
 	}

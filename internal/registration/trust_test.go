@@ -98,7 +98,7 @@ func TestBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if err := Behind(tc.want, tc.have); err != nil {
+			if err := CheckEpoch(tc.want, tc.have); err != nil {
 				got = err.Error()
 			}
 			if got != tc.wantErr {
@@ -150,7 +150,7 @@ func TestMisleads(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := Misleads(tt.have, tt.want); got != tt.misleads {
+			if got := NeedsTouch(tt.have, tt.want); got != tt.misleads {
 				t.Errorf("got %t, want %t", got, tt.misleads)
 			}
 		})
@@ -158,7 +158,7 @@ func TestMisleads(t *testing.T) {
 	have, want := NewConfiguration(PhaseMutate), NewConfiguration(PhaseMutate)
 	setWebhooks(have, []webhook{{Name: "a", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: one}}})
 	setWebhooks(want, []webhook{{Name: "a", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: both}}})
-	if Misleads(have, want) || !bytes.Equal(Webhooks(want)[0].ClientConfig.CABundle, both) {
+	if NeedsTouch(have, want) || !bytes.Equal(Webhooks(want)[0].ClientConfig.CABundle, both) {
 		t.Error("one root more misleads, or the argument was changed")
 	}
 }

@@ -51,7 +51,7 @@ func versionSignature(rules []admissionregistrationv1.RuleWithOperations, throug
 
 func versionsByResource(rules []admissionregistrationv1.RuleWithOperations) []string {
 	var out []string
-	for _, a := range atomsOf(rules) {
+	for _, a := range unitsOf(rules) {
 		out = append(out, a.group+"/"+a.resource+"="+a.versions)
 	}
 	return sortedSet(out)

@@ -42,7 +42,7 @@ func TestVersionSignature(t *testing.T) {
 			next.APIGroups, next.Resources, next.APIVersions = []string{group}, []string{resource}, strings.Split(versions, "+")
 			list = append(list, next)
 		}
-		s, _ := versionSignature(plainRules(list, PhaseValidate), letThrough(&v1alpha1.WebhookPolicySpec{
+		s, _ := versionSignature(plainRules(list, PhaseValidate), allowedCritical(&v1alpha1.WebhookPolicySpec{
 			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: list}, AllowCriticalResources: true,
 		}))
 		return s

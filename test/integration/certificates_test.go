@@ -62,7 +62,7 @@ func TestConfigurationEditedByHand(t *testing.T) {
 	c.enforce(t, newPolicy("edited", namespace))
 	c.awaitDenied(t, namespace, "edited")
 	original := c.carrier(t, "edited")
-	delete(original.Annotations, registration.AnnotationAnnounced)
+	delete(original.Annotations, registration.AnnotationTouched)
 	ca, err := c.secret(t, "ostiary-ca")
 	must(t, err)
 	tests := map[string]func(*configuration){
@@ -91,7 +91,7 @@ func TestConfigurationEditedByHand(t *testing.T) {
 				got := &configuration{}
 				g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(original), got)).To(Succeed())
 				g.Expect(got.Webhooks).To(Equal(original.Webhooks))
-				delete(got.Annotations, registration.AnnotationAnnounced)
+				delete(got.Annotations, registration.AnnotationTouched)
 				g.Expect(got.Annotations).To(Equal(original.Annotations))
 				g.Expect(got.Labels).To(Equal(original.Labels))
 				g.Expect(got.OwnerReferences).To(Equal(original.OwnerReferences))
@@ -101,7 +101,7 @@ func TestConfigurationEditedByHand(t *testing.T) {
 		})
 	}
 	t.Run("API servers are told once more", func(t *testing.T) {
-		await(t).Eventually(func() map[string]string { return c.carrier(t, "edited").Annotations }).Should(HaveKey(registration.AnnotationAnnounced))
+		await(t).Eventually(func() map[string]string { return c.carrier(t, "edited").Annotations }).Should(HaveKey(registration.AnnotationTouched))
 		since := c.rest(t)
 		got := c.carrier(t, "edited")
 		if diff := cmp.Diff(original.Webhooks, got.Webhooks); diff != "" {

@@ -55,7 +55,7 @@ func normal(configs []configuration) []configuration {
 		config := configs[i].DeepCopy()
 		config.UID, config.ResourceVersion, config.Generation = "", "", 0
 		config.CreationTimestamp, config.ManagedFields = metav1.Time{}, nil
-		delete(config.Annotations, registration.AnnotationAnnounced)
+		delete(config.Annotations, registration.AnnotationTouched)
 		for j := range config.OwnerReferences {
 			config.OwnerReferences[j].UID = ""
 		}

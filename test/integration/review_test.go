@@ -283,7 +283,7 @@ func TestReviewConfigurationIsKept(t *testing.T) {
 			}).Should(Succeed())
 			await(t).Eventually(func() error {
 				config, err := get()
-				if err == nil && (!registration.Carries(config, wanted) || !registration.Owned(config, wanted)) {
+				if err == nil && (!registration.Matches(config, wanted) || !registration.Owned(config, wanted)) {
 					err = fmt.Errorf("it is not repaired: %+v", config)
 				}
 				return err

@@ -14,11 +14,11 @@ import (
 	"github.com/google/cel-go/parser"
 )
 
-// maxText bounds, in bytes, texts of the request that are searched, so that no
+// maxSearchedBytes bounds, in bytes, texts of the request that are searched, so that no
 // search exceeds what the API server lets an expression cost.
-const maxText = "4096"
+const maxSearchedBytes = "4096"
 
-// total rewrites an expression, of a policy that compiles, so that it has no
+// errorFree rewrites an expression, of a policy that compiles, so that it has no
 // errors: where the expression is true or fails, the result is true; it is false
 // only where the expression is false. ok is false for an expression that says
 // something this does not know.
@@ -27,7 +27,7 @@ const maxText = "4096"
 // So each comparison that may is put together with the conditions under which
 // it cannot, and taken for true, or beneath a negation for false, where they do
 // not hold. In CEL "false && error" and "true || error" have no error.
-func total(expression string) (text string, ok bool) {
+func errorFree(expression string) (text string, ok bool) {
 	p, err := parser.NewParser(parser.Macros(parser.HasMacro))
 	if err != nil {
 		return "", false
@@ -36,84 +36,84 @@ func total(expression string) (text string, ok bool) {
 	if len(errs.GetErrors()) > 0 {
 		return "", false
 	}
-	b, ok := boolean(parsed.Expr())
-	return b.most, ok && len(b.most) <= maxSize
+	b, ok := approximate(parsed.Expr())
+	return b.upper, ok && len(b.upper) <= maxSize
 }
 
-// bounds are an expression without errors, twice: true wherever the original is
+// approximations are an expression without errors, twice: true wherever the original is
 // true or fails, and false wherever it is false or fails.
-type bounds struct{ most, least string }
+type approximations struct{ upper, lower string }
 
-func boolean(e ast.Expr) (bounds, bool) {
+func approximate(e ast.Expr) (approximations, bool) {
 	if e.Kind() == ast.CallKind {
 		call := e.AsCall()
 		switch call.FunctionName() {
 		case operators.LogicalAnd, operators.LogicalOr:
-			a, okA := boolean(call.Args()[0])
-			b, okB := boolean(call.Args()[1])
+			a, okA := approximate(call.Args()[0])
+			b, okB := approximate(call.Args()[1])
 			sign := " && "
 			if call.FunctionName() == operators.LogicalOr {
 				sign = " || "
 			}
-			out := bounds{"(" + a.most + sign + b.most + ")", "(" + a.least + sign + b.least + ")"}
-			return out, okA && okB && len(out.most)+len(out.least) <= 4*maxSize
+			out := approximations{"(" + a.upper + sign + b.upper + ")", "(" + a.lower + sign + b.lower + ")"}
+			return out, okA && okB && len(out.upper)+len(out.lower) <= 4*maxSize
 		case operators.LogicalNot:
-			a, ok := boolean(call.Args()[0])
-			return bounds{"!" + a.least, "!" + a.most}, ok
+			a, ok := approximate(call.Args()[0])
+			return approximations{"!" + a.lower, "!" + a.upper}, ok
 		}
 	}
-	t, ok := atom(e)
+	t, ok := booleanTerm(e)
 	if !ok || len(t.text) > maxSize {
-		return bounds{}, false
+		return approximations{}, false
 	}
-	if len(t.safe) == 0 {
-		return bounds{"(" + t.text + ")", "(" + t.text + ")"}, true
+	if len(t.preconditions) == 0 {
+		return approximations{"(" + t.text + ")", "(" + t.text + ")"}, true
 	}
-	safe := strings.Join(t.safe, " && ")
-	return bounds{"(!(" + safe + ") || " + t.text + ")", "(" + safe + " && " + t.text + ")"}, true
+	safe := strings.Join(t.preconditions, " && ")
+	return approximations{"(!(" + safe + ") || " + t.text + ")", "(" + safe + " && " + t.text + ")"}, true
 }
 
-// kind is what is known of a term's type.
-type kind int
+// termType is what is known of a term's type.
+type termType int
 
 const (
-	ofText kind = iota
-	ofInt
-	ofBool
-	ofNull
-	ofTexts   // a list of texts
-	ofObject  // object or oldObject itself
-	ofAnybody // something within an object
+	typeString termType = iota
+	typeInt
+	typeBool
+	typeNull
+	typeStrings // a list of texts
+	typeObject  // object or oldObject itself
+	typeDyn     // something within an object
 )
 
 // term is a part of an expression. It does not fail where all of safe hold; to
 // ask them in their order does not fail either.
 type term struct {
-	text string
-	kind kind
-	safe []string
+	text          string
+	typ           termType
+	preconditions []string
 }
 
 func (t term) with(conditions ...string) term {
-	t.safe = slices.Concat(t.safe, conditions)
+	t.preconditions = slices.Concat(t.preconditions, conditions)
 	return t
 }
 
 // as is a term of which nothing is known, taken for a type.
-func (t term) as(want kind) (term, bool) {
-	if t.kind == want {
+func (t term) as(want termType) (term, bool) {
+	if t.typ == want {
 		return t, true
 	}
-	name := map[kind]string{ofText: "string", ofInt: "int", ofBool: "bool"}[want]
-	if t.kind != ofAnybody || name == "" {
+	name := map[termType]string{typeString: "string", typeInt: "int", typeBool: "bool"}[want]
+	if t.typ != typeDyn || name == "" {
 		return t, false
 	}
-	t.kind = want
+	t.typ = want
 	return t.with("type(" + t.text + ") == " + name), true
 }
 
-// atom is a term that is true or false.
-func atom(e ast.Expr) (term, bool) {
+// booleanTerm is a term that is true or false.
+func booleanTerm(e ast.Expr) (term, bool) {
 	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
 		return presence(e.AsSelect())
 	}
@@ -122,14 +122,14 @@ func atom(e ast.Expr) (term, bool) {
 		if !ok {
 			return term{}, false
 		}
-		return t.as(ofBool)
+		return t.as(typeBool)
 	}
 	call := e.AsCall()
 	switch name := call.FunctionName(); {
 	case call.IsMemberFunction() && name == "allowed" && len(call.Args()) == 0:
-		t, ok := question(call.Target())
+		t, ok := authorizerCheck(call.Target())
 		t.text += ".allowed()"
-		t.kind = ofBool
+		t.typ = typeBool
 		return t, ok
 	case call.IsMemberFunction():
 		return search(call)
@@ -142,25 +142,25 @@ func atom(e ast.Expr) (term, bool) {
 
 // presence is has().
 func presence(s ast.SelectExpr) (term, bool) {
-	t, ok := holder(s.Operand())
+	t, ok := container(s.Operand())
 	t.text = "has(" + t.text + "." + s.FieldName() + ")"
-	t.kind = ofBool
+	t.typ = typeBool
 	return t, ok
 }
 
-// holder is what has fields: a part of the request, or an object and whatever is
+// container is what has fields: a part of the request, or an object and whatever is
 // a map in it.
-func holder(e ast.Expr) (term, bool) {
+func container(e ast.Expr) (term, bool) {
 	if path, ok := requestPath(e); ok {
-		return requested(path)
+		return requestField(path)
 	}
 	t, ok := value(e)
 	switch {
 	case !ok:
 		return t, false
-	case t.kind == ofObject:
+	case t.typ == typeObject:
 		return t.with(t.text + " != null"), true
-	case t.kind == ofAnybody:
+	case t.typ == typeDyn:
 		return t.with("type(" + t.text + ") == map"), true
 	}
 	return t, false
@@ -173,26 +173,26 @@ func value(e ast.Expr) (term, bool) {
 		return literal(e)
 	case ast.IdentKind:
 		name := e.AsIdent()
-		return term{text: name, kind: ofObject}, name == "object" || name == "oldObject"
+		return term{text: name, typ: typeObject}, name == "object" || name == "oldObject"
 	case ast.SelectKind:
 		s := e.AsSelect()
 		if path, ok := requestPath(e); ok {
-			return requested(path)
+			return requestField(path)
 		}
-		t, ok := holder(s.Operand())
+		t, ok := container(s.Operand())
 		if !ok || s.IsTestOnly() {
 			return t, false
 		}
 		text := t.text + "." + s.FieldName()
-		return term{text: text, kind: ofAnybody, safe: t.safe}.with("has(" + text + ")"), true
+		return term{text: text, typ: typeDyn, preconditions: t.preconditions}.with("has(" + text + ")"), true
 	case ast.CallKind:
 		if call := e.AsCall(); call.FunctionName() == operators.Index {
-			t, ok := holder(call.Args()[0])
+			t, ok := container(call.Args()[0])
 			key, isKey := literal(call.Args()[1])
-			if !ok || !isKey || key.kind != ofText || strings.HasPrefix(t.text, "request") {
+			if !ok || !isKey || key.typ != typeString || strings.HasPrefix(t.text, "request") {
 				return t, false
 			}
-			return term{text: t.text + "[" + key.text + "]", kind: ofAnybody, safe: t.safe}.with(key.text + " in " + t.text), true
+			return term{text: t.text + "[" + key.text + "]", typ: typeDyn, preconditions: t.preconditions}.with(key.text + " in " + t.text), true
 		}
 	}
 	return term{}, false
@@ -204,13 +204,13 @@ func literal(e ast.Expr) (term, bool) {
 	}
 	switch v := e.AsLiteral().(type) {
 	case types.String:
-		return term{text: strconv.Quote(string(v)), kind: ofText}, true
+		return term{text: strconv.Quote(string(v)), typ: typeString}, true
 	case types.Int:
-		return term{text: fmt.Sprint(int64(v)), kind: ofInt}, true
+		return term{text: fmt.Sprint(int64(v)), typ: typeInt}, true
 	case types.Bool:
-		return term{text: fmt.Sprint(bool(v)), kind: ofBool}, true
+		return term{text: fmt.Sprint(bool(v)), typ: typeBool}, true
 	case types.Null:
-		return term{text: "null", kind: ofNull}, true
+		return term{text: "null", typ: typeNull}, true
 	}
 	return term{}, false
 }
@@ -229,27 +229,27 @@ func requestPath(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// requested is a field of the request. Those that may be absent are asked for.
-func requested(path string) (term, bool) {
-	t := term{text: strings.TrimSuffix("request."+path, "."), kind: ofText}
+// requestField is a field of the request. Those that may be absent are asked for.
+func requestField(path string) (term, bool) {
+	t := term{text: strings.TrimSuffix("request."+path, "."), typ: typeString}
 	switch path {
 	case "", "kind", "resource", "userInfo":
-		t.kind = ofObject // has fields, and is always there
+		t.typ = typeObject // has fields, and is always there
 	case "operation", "kind.group", "kind.version", "kind.kind", "resource.group", "resource.version", "resource.resource":
 	case "name", "namespace", "subResource", "requestSubResource", "userInfo.username":
 		t = t.with("has(" + t.text + ")")
 	case "requestKind", "requestResource":
-		t.kind = ofObject
+		t.typ = typeObject
 		t = t.with("has(" + t.text + ")")
 	case "requestKind.group", "requestKind.version", "requestKind.kind":
 		t = t.with("has(request.requestKind)")
 	case "requestResource.group", "requestResource.version", "requestResource.resource":
 		t = t.with("has(request.requestResource)")
 	case "dryRun":
-		t.kind = ofBool
+		t.typ = typeBool
 		t = t.with("has(request.dryRun)")
 	case "userInfo.groups":
-		t.kind = ofTexts
+		t.typ = typeStrings
 		t = t.with("has(request.userInfo.groups)")
 	default:
 		return t, false
@@ -273,44 +273,44 @@ func comparison(call ast.CallExpr) (term, bool) {
 		return term{}, false
 	}
 	equality := sign == "==" || sign == "!="
-	if a.kind == ofNull || b.kind == ofNull {
-		out := term{text: a.text + " " + sign + " " + b.text, kind: ofBool}
+	if a.typ == typeNull || b.typ == typeNull {
+		out := term{text: a.text + " " + sign + " " + b.text, typ: typeBool}
 		return out, equality && comparesObject(a, b) && !strings.Contains(out.text, "request")
 	}
-	switch min(a.kind, b.kind) {
-	case ofInt:
-	case ofText, ofBool:
+	switch min(a.typ, b.typ) {
+	case typeInt:
+	case typeString, typeBool:
 		if !equality {
 			return term{}, false
 		}
 	default:
 		return term{}, false
 	}
-	a, b, ok := unified(a, b)
-	return term{text: a.text + " " + sign + " " + b.text, kind: ofBool}.with(a.safe...).with(b.safe...), ok
+	a, b, ok := unifyTypes(a, b)
+	return term{text: a.text + " " + sign + " " + b.text, typ: typeBool}.with(a.preconditions...).with(b.preconditions...), ok
 }
 
 // comparesObject reports whether one of the two, of which the other is null, is
 // an object that may be null.
 func comparesObject(a, b term) bool {
-	return a.kind == ofObject && a.text != "request" || b.kind == ofObject
+	return a.typ == typeObject && a.text != "request" || b.typ == typeObject
 }
 
-// unified gives one of the values the type of the other. Two that are unknown
+// unifyTypes gives one of the values the type of the other. Two that are unknown
 // are not compared.
-func unified(a, b term) (term, term, bool) {
-	if typed, ok := a.as(b.kind); ok {
-		return typed, b, typed.kind != ofAnybody
+func unifyTypes(a, b term) (term, term, bool) {
+	if typed, ok := a.as(b.typ); ok {
+		return typed, b, typed.typ != typeDyn
 	}
-	typed, ok := b.as(a.kind)
-	return a, typed, ok && typed.kind != ofAnybody
+	typed, ok := b.as(a.typ)
+	return a, typed, ok && typed.typ != typeDyn
 }
 
 // membership is "in".
 func membership(element, in ast.Expr) (term, bool) {
 	e, ok := value(element)
 	if ok {
-		e, ok = e.as(ofText)
+		e, ok = e.as(typeString)
 	}
 	if !ok {
 		return term{}, false
@@ -319,23 +319,23 @@ func membership(element, in ast.Expr) (term, bool) {
 		items := make([]string, 0, in.AsList().Size())
 		for _, item := range in.AsList().Elements() {
 			t, ok := literal(item)
-			if !ok || t.kind != ofText {
+			if !ok || t.typ != typeString {
 				return term{}, false
 			}
 			items = append(items, t.text)
 		}
 		slices.Sort(items)
-		return term{text: e.text + " in [" + strings.Join(items, ", ") + "]", kind: ofBool, safe: e.safe}, len(items) > 0
+		return term{text: e.text + " in [" + strings.Join(items, ", ") + "]", typ: typeBool, preconditions: e.preconditions}, len(items) > 0
 	}
 	whole, ok := value(in)
 	if !ok {
 		return term{}, false
 	}
-	out := term{text: e.text + " in " + whole.text, kind: ofBool, safe: e.safe}.with(whole.safe...)
-	switch whole.kind {
-	case ofTexts:
+	out := term{text: e.text + " in " + whole.text, typ: typeBool, preconditions: e.preconditions}.with(whole.preconditions...)
+	switch whole.typ {
+	case typeStrings:
 		return out, true
-	case ofAnybody:
+	case typeDyn:
 		return out.with("(type(" + whole.text + ") == map || type(" + whole.text + ") == list)"), true
 	}
 	return out, false
@@ -350,9 +350,9 @@ func search(call ast.CallExpr) (term, bool) {
 	what, okWhat := literal(call.Args()[0])
 	where, okWhere := value(call.Target())
 	if okWhere {
-		where, okWhere = where.as(ofText)
+		where, okWhere = where.as(typeString)
 	}
-	if !okWhat || !okWhere || what.kind != ofText || len(what.text) > 256 {
+	if !okWhat || !okWhere || what.typ != typeString || len(what.text) > 256 {
 		return term{}, false
 	}
 	if call.FunctionName() == "matches" {
@@ -361,12 +361,12 @@ func search(call ast.CallExpr) (term, bool) {
 			return term{}, false
 		}
 	}
-	out := term{text: where.text + "." + call.FunctionName() + "(" + what.text + ")", kind: ofBool, safe: where.safe}
-	return out.with("size(" + where.text + ") <= " + maxText), true
+	out := term{text: where.text + "." + call.FunctionName() + "(" + what.text + ")", typ: typeBool, preconditions: where.preconditions}
+	return out.with("size(" + where.text + ") <= " + maxSearchedBytes), true
 }
 
-// question is what the authorizer is asked.
-func question(e ast.Expr) (term, bool) {
+// authorizerCheck is what the authorizer is asked.
+func authorizerCheck(e ast.Expr) (term, bool) {
 	if e.Kind() == ast.IdentKind {
 		return term{text: "authorizer"}, e.AsIdent() == "authorizer"
 	}
@@ -377,11 +377,11 @@ func question(e ast.Expr) (term, bool) {
 	if !slices.Contains([]string{"group", "resource", "subresource", "namespace", "name", "check"}, call.FunctionName()) {
 		return term{}, false
 	}
-	t, ok := question(call.Target())
+	t, ok := authorizerCheck(call.Target())
 	argument, okArgument := value(call.Args()[0])
-	if !ok || !okArgument || argument.kind != ofText {
+	if !ok || !okArgument || argument.typ != typeString {
 		return term{}, false
 	}
 	t.text += "." + call.FunctionName() + "(" + argument.text + ")"
-	return t.with(argument.safe...), true
+	return t.with(argument.preconditions...), true
 }

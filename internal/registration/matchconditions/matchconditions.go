@@ -45,7 +45,7 @@ func Condition(spec *v1alpha1.WebhookPolicySpec) string {
 func conditions(list []admissionregistrationv1.MatchCondition) string {
 	parts := make([]string, len(list))
 	for i := range list {
-		part, ok := total(list[i].Expression)
+		part, ok := errorFree(list[i].Expression)
 		if !ok {
 			return ""
 		}
@@ -75,12 +75,12 @@ func names(rules []admissionregistrationv1.NamedRuleWithOperations) string {
 	if len(named) == 0 {
 		return ""
 	}
-	out := "has(request.name) && request.name in " + list(named)
+	out := "has(request.name) && request.name in " + celList(named)
 	if len(others) == 0 {
 		return "(" + out + ")"
 	}
-	return "(" + out + " || request.resource.resource in " + list(others) +
-		" || has(request.requestResource) && request.requestResource.resource in " + list(others) + ")"
+	return "(" + out + " || request.resource.resource in " + celList(others) +
+		" || has(request.requestResource) && request.requestResource.resource in " + celList(others) + ")"
 }
 
 // exclusions is false for requests that a rule excludes as the client made them.
@@ -105,14 +105,14 @@ func matching(rule *admissionregistrationv1.NamedRuleWithOperations) string {
 	}{
 		{"request.requestResource.group", rule.APIGroups},
 		{"request.requestResource.version", rule.APIVersions},
-		{"request.operation", texts(rule.Operations)},
+		{"request.operation", toStrings(rule.Operations)},
 	} {
 		if !slices.Contains(in.values, "*") {
-			parts = append(parts, in.field+" in "+list(in.values))
+			parts = append(parts, in.field+" in "+celList(in.values))
 		}
 	}
 	if len(rule.ResourceNames) > 0 {
-		parts = append(parts, "has(request.name) && request.name in "+list(rule.ResourceNames))
+		parts = append(parts, "has(request.name) && request.name in "+celList(rule.ResourceNames))
 	}
 	if rule.Scope != nil && *rule.Scope != admissionregistrationv1.AllScopes {
 		const namespaced = `has(request.namespace) && !(request.requestResource.group == "" && request.requestResource.version == "v1" && request.requestResource.resource == "namespaces")`
@@ -151,7 +151,7 @@ func resources(entries []string) string {
 	return "(" + strings.Join(parts, " || ") + ")"
 }
 
-func texts[S ~string](items []S) []string {
+func toStrings[S ~string](items []S) []string {
 	out := make([]string, len(items))
 	for i, item := range items {
 		out[i] = string(item)
@@ -159,8 +159,8 @@ func texts[S ~string](items []S) []string {
 	return out
 }
 
-// list is a CEL list of what is in items, sorted and once each.
-func list(items []string) string {
+// celList is a CEL list of what is in items, sorted and once each.
+func celList(items []string) string {
 	sorted := slices.Clone(items)
 	slices.Sort(sorted)
 	sorted = slices.Compact(sorted)

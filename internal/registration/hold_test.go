@@ -52,8 +52,8 @@ func TestHeld(t *testing.T) {
 	}{
 		"not proven":                       {plan(a), nil, never, ignore},
 		"proven":                           {plan(a), nil, always, fail},
-		"held before, now proven":          {plan(a), observed(plan(a).Held(nil, never)), always, fail},
-		"held before, still not proven":    {plan(a), observed(plan(a).Held(nil, never)), never, ignore},
+		"held before, now proven":          {plan(a), observed(plan(a).HoldAtIgnore(nil, never)), always, fail},
+		"held before, still not proven":    {plan(a), observed(plan(a).HoldAtIgnore(nil, never)), never, ignore},
 		"closed before":                    {plan(a), observed(plan(a)), never, fail},
 		"closed before, and it moves":      {plan(moved), observed(plan(a)), never, fail},
 		"closed before, with a new member": {plan(a, heldPolicy("b", 5, fail)), observed(plan(a)), never, fail},
@@ -65,7 +65,7 @@ func TestHeld(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := *Webhooks(tt.plan.Groups[0].Configuration)[0].FailurePolicy
-			got := tt.plan.Held(tt.observed, tt.proven)
+			got := tt.plan.HoldAtIgnore(tt.observed, tt.proven)
 			if have := *Webhooks(got.Groups[0].Configuration)[0].FailurePolicy; have != tt.want {
 				t.Errorf("failurePolicy %s, want %s", have, tt.want)
 			}
@@ -76,11 +76,11 @@ func TestHeld(t *testing.T) {
 	}
 	// A policy that is held is registered; that it is held can be told.
 	p := plan(a)
-	view := NewView(p, observed(p.Held(nil, never)))
-	if _, ok, why := view.Registered(Prepare(a)); !ok || !view.Held(Prepare(a)) {
-		t.Errorf("registered %t (%s), held %t; want both", ok, why, view.Held(Prepare(a)))
+	view := NewView(p, observed(p.HoldAtIgnore(nil, never)))
+	if _, ok, why := view.Registered(Prepare(a)); !ok || !view.HeldAtIgnore(Prepare(a)) {
+		t.Errorf("registered %t (%s), held %t; want both", ok, why, view.HeldAtIgnore(Prepare(a)))
 	}
-	if view = NewView(p, observed(p)); view.Held(Prepare(a)) {
+	if view = NewView(p, observed(p)); view.HeldAtIgnore(Prepare(a)) {
 		t.Error("held although it fails closed")
 	}
 }

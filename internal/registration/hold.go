@@ -6,14 +6,14 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// Held is the plan with the groups that fail closed held at Ignore, in the
+// HoldAtIgnore is the plan with the groups that fail closed held at Ignore, in the
 // phases in which it has not been proven that API servers reach Ostiary: a new
 // installation, or a firewall, must not refuse what no policy has seen.
 //
 // What fails closed in the API server already stays so, and so do the policies
 // in it, to whatever group they move: only their author takes that back. The
 // proof says nothing about backends, which are not held.
-func (p Plan) Held(observed []Configuration, proven func(Phase) bool) Plan {
+func (p Plan) HoldAtIgnore(observed []Configuration, proven func(Phase) bool) Plan {
 	closed := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
 	for _, have := range observed {
 		if group, ok := GroupOf(have); ok && failsClosed(Webhooks(have)) {
@@ -25,7 +25,7 @@ func (p Plan) Held(observed []Configuration, proven func(Phase) bool) Plan {
 	out := Plan{Groups: slices.Clone(p.Groups)}
 	for i := range out.Groups {
 		g := &out.Groups[i]
-		if *g.webhook.FailurePolicy != admissionregistrationv1.Fail || g.foreign() || proven(g.Phase) || slices.ContainsFunc(g.Members, closed[g.Phase].has) {
+		if *g.webhook.FailurePolicy != admissionregistrationv1.Fail || g.isExternal() || proven(g.Phase) || slices.ContainsFunc(g.Members, closed[g.Phase].has) {
 			continue
 		}
 		g.webhook.FailurePolicy = new(admissionregistrationv1.Ignore)
@@ -35,8 +35,8 @@ func (p Plan) Held(observed []Configuration, proven func(Phase) bool) Plan {
 	return out
 }
 
-// foreign reports whether somebody else hosts what the group calls.
-func (g *Group) foreign() bool { return g.Path == "" }
+// externalWebhook reports whether somebody else hosts what the group calls.
+func (g *Group) isExternal() bool { return g.Path == "" }
 
 func failsClosed(webhooks []webhook) bool {
 	return slices.ContainsFunc(webhooks, func(w webhook) bool {
@@ -44,18 +44,18 @@ func failsClosed(webhooks []webhook) bool {
 	})
 }
 
-// held reports whether a webhook that is to fail closed does not yet, and
+// heldAtIgnore reports whether a webhook that is to fail closed does not yet, and
 // differs in nothing else about failures.
-func held(want, have *webhook) bool {
+func isHeldAtIgnore(want, have *webhook) bool {
 	return *want.FailurePolicy == admissionregistrationv1.Fail &&
 		have.FailurePolicy != nil && *have.FailurePolicy == admissionregistrationv1.Ignore
 }
 
-// Held reports whether a policy that is to fail closed is carried by a webhook
+// HoldAtIgnore reports whether a policy that is to fail closed is carried by a webhook
 // that is held at Ignore.
-func (v View) Held(policy Entry) bool {
+func (v View) HeldAtIgnore(policy Entry) bool {
 	return slices.ContainsFunc(policy.memberships, func(m membership) bool {
-		c := v.carriers[member{m.settings.Phase, m.policy}]
-		return c != nil && c.held
+		c := v.states[member{m.settings.Phase, m.policy}]
+		return c != nil && c.heldAtIgnore
 	})
 }
