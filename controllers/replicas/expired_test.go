@@ -31,6 +31,7 @@ func newRenewing() *renewing {
 		return true, &coordinationv1.Lease{}, r.write
 	})
 	r.Reporter = NewReporter(Options{
+		Lease:  NewLease(),
 		Client: client, Namespace: "ns", Identity: "a", Log: logr.Discard(),
 		Report: func(context.Context) Report { return Report{} },
 		Current: func(context.Context) error {

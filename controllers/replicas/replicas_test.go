@@ -168,7 +168,7 @@ func TestOnlyNewsAreTold(t *testing.T) {
 }
 
 func TestReadyOnlyWithALease(t *testing.T) {
-	r := NewReporter(Options{Report: func(context.Context) Report { return Report{} }})
+	r := NewReporter(Options{Lease: NewLease(), Report: func(context.Context) Report { return Report{} }})
 	if r.Ready() == nil {
 		t.Error("ready without a Lease")
 	}

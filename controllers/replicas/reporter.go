@@ -2,10 +2,8 @@ package replicas
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,28 +25,6 @@ const (
 	maxLeaseName   = 253
 )
 
-// timing is when a Lease is renewed. Every replica that is counted as gone has
-// been unready for a while before: duration-unready is what readiness probes
-// and the endpoints that follow them may take.
-type timing struct {
-	duration, unready, renew time.Duration
-	// expired is the age from which the replica itself takes its Lease for one that
-	// others no longer wait for. It is less than duration, because the clocks of two
-	// machines differ in speed and an answer takes time to arrive.
-	expired time.Duration
-	// gap is the least time between two renewals for the sake of a new report.
-	gap time.Duration
-	// attempt bounds one call, and retry is the pause after one that failed.
-	attempt, retry time.Duration
-}
-
-func defaultTiming() timing {
-	return timing{
-		duration: 30 * time.Second, expired: 29 * time.Second, unready: 12 * time.Second, renew: 4 * time.Second,
-		gap: 200 * time.Millisecond, attempt: 4 * time.Second, retry: time.Second,
-	}
-}
-
 // Pod is the Pod that a replica runs in. The zero value is none.
 type Pod struct {
 	Name string
@@ -59,6 +35,8 @@ type Pod struct {
 type Options struct {
 	Client    kubernetes.Interface
 	Namespace string
+	// Lease is what the Reporter renews.
+	Lease *Lease
 	// Identity tells the replica from others. A process that comes after
 	// another one with the same identity takes over its Lease.
 	Identity string
@@ -80,25 +58,16 @@ type Options struct {
 // Reporter keeps the Lease of this replica, from the time when it can serve
 // until it has drained: a replica that is being stopped still serves.
 type Reporter struct {
-	options Options
-	timing  timing
-	now     func() time.Duration
+	*Lease
 
+	options Options
 	written Report
 	uid     types.UID
-	// renewed is when the write began with which others last began to wait for this
-	// replica, by now. It is nil before the first one.
-	renewed atomic.Pointer[time.Duration]
 }
 
 // NewReporter returns a Reporter that has not started.
 func NewReporter(o Options) *Reporter {
-	return &Reporter{options: o, timing: defaultTiming(), now: newClock()}
-}
-
-func newMonotonicClock() func() time.Duration {
-	start := time.Now()
-	return func() time.Duration { return time.Since(start) }
+	return &Reporter{Lease: o.Lease, options: o}
 }
 
 // LeaseName is the name of the Lease of the replica with an identity.
@@ -222,14 +191,6 @@ func (r *Reporter) renewedAt(began time.Duration) {
 	}
 }
 
-// Expired reports whether other replicas may no longer wait for this one before
-// they report a policy as Ready, so that it may answer from old policies. That is
-// also so before the first renewal. It takes no lock and may be called for every request.
-func (r *Reporter) Expired() bool {
-	renewed := r.renewed.Load()
-	return renewed == nil || r.now()-*renewed >= r.timing.expired
-}
-
 func (r *Reporter) write(ctx context.Context, report Report, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timing.attempt)
 	defer cancel()
@@ -274,19 +235,6 @@ func (r *Reporter) leave(ctx context.Context) error {
 	if err != nil {
 		// The Lease runs out by itself; the others wait for it until then.
 		r.options.Log.Error(err, "cannot delete the replica's Lease", "lease", name)
-	}
-	return nil
-}
-
-// Ready is an error where the others may count this replica as gone soon: API
-// servers must not call one that nobody waits for.
-func (r *Reporter) Ready() error {
-	renewed := r.renewed.Load()
-	switch {
-	case renewed == nil:
-		return errors.New("the replica's Lease has not been written yet")
-	case r.now()-*renewed > r.timing.unready:
-		return fmt.Errorf("the replica's Lease has not been renewed for more than %s", r.timing.unready)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package uninstall takes back what Ostiary has registered with API servers
-// before Ostiary is removed, so that policies which are kept refuse nothing.
+// Package uninstall stops Ostiary and deletes its webhook configurations, so that
+// API servers do not call webhooks that are gone. WebhookPolicies are kept.
 package uninstall
 
 import (
@@ -19,34 +19,34 @@ import (
 )
 
 const (
-	every = 500 * time.Millisecond
-	// quiet is how long nothing has to come back after the Deployment has no
-	// replicas: a kubelet may be a moment behind with telling its Pod.
-	quiet = 5 * time.Second
+	pollInterval = 500 * time.Millisecond
+	// quietPeriod is how long no configuration may reappear after the Deployment has
+	// no replicas. A kubelet may send the signal to its Pod later.
+	quietPeriod = 5 * time.Second
 )
 
-// Options say what to withdraw.
+// Options name what to stop.
 type Options struct {
 	Client                kubernetes.Interface
 	Namespace, Deployment string
 }
 
-// Run scales the Deployment to 0, takes the lead, so that no replica writes any
-// more, and deletes every generated configuration. It returns how many there
-// were. Replicas drain meanwhile, and nothing is refused that they answer.
+// Run scales the Deployment to 0, becomes the leader, so that no replica writes
+// configurations, and deletes every generated configuration. It returns their
+// number. Replicas answer requests until they have drained.
 func Run(ctx context.Context, o Options) (removed int, err error) {
 	if err := o.stop(ctx); err != nil {
 		return 0, err
 	}
-	leaderless, err := o.gone(ctx)
+	leaderless, err := o.namespaceMissing(ctx)
 	if err != nil {
 		return 0, err
 	}
 	leading, done := context.WithCancel(ctx)
 	defer done()
 	elector := &leadership.Elector{
-		Client: o.Client, Namespace: o.Namespace, Identity: "withdrawal_" + uuid.NewString(), Log: logr.Discard(),
-		// Without a namespace there is no Lease, and no Pod that could lead.
+		Client: o.Client, Namespace: o.Namespace, Identity: "uninstall_" + uuid.NewString(), Log: logr.Discard(),
+		// Without a namespace there is neither a Lease nor a Pod.
 		Disabled: leaderless,
 		Lead: func(ctx context.Context) error {
 			defer done()
@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options) (removed int, err error) {
 			return nil
 		},
 	}
-	err = fmt.Errorf("no replica has let go of the Lease %s in time", leadership.LeaseName)
+	err = fmt.Errorf("acquiring the Lease %s/%s: the leader did not release it in time", o.Namespace, leadership.LeaseName)
 	_ = elector.Start(leading)
 	return removed, err
 }
@@ -68,8 +68,8 @@ func (o Options) stop(ctx context.Context) error {
 	return nil
 }
 
-// gone reports whether Ostiary's namespace does not exist.
-func (o Options) gone(ctx context.Context) (bool, error) {
+// namespaceMissing reports whether Ostiary's namespace does not exist.
+func (o Options) namespaceMissing(ctx context.Context) (bool, error) {
 	_, err := o.Client.CoreV1().Namespaces().Get(ctx, o.Namespace, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("getting namespace %s: %w", o.Namespace, err)
@@ -77,10 +77,10 @@ func (o Options) gone(ctx context.Context) (bool, error) {
 	return err != nil, nil
 }
 
-// removeAll deletes configurations until there are none and nobody is left who
-// could make more.
+// removeAll deletes configurations until none is left and no replica can create
+// one.
 func (o Options) removeAll(ctx context.Context) (removed int, err error) {
-	var since time.Time // when there was nothing left to do
+	var since time.Time // when nothing was left to delete
 	for {
 		n, err := o.remove(ctx)
 		removed += n
@@ -95,18 +95,18 @@ func (o Options) removeAll(ctx context.Context) (removed int, err error) {
 			since = time.Time{}
 		case since.IsZero():
 			since = time.Now()
-		case time.Since(since) >= quiet:
+		case time.Since(since) >= quietPeriod:
 			return removed, nil
 		}
 		select {
 		case <-ctx.Done():
 			return removed, fmt.Errorf("waiting for Deployment %s to have no replicas: %w", o.Deployment, context.Cause(ctx))
-		case <-time.After(every):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// stopped reports whether every Pod has at least been told to end.
+// stopped reports whether the Deployment has no Pods, or only terminating ones.
 func (o Options) stopped(ctx context.Context) (bool, error) {
 	d, err := o.Client.AppsV1().Deployments(o.Namespace).Get(ctx, o.Deployment, metav1.GetOptions{})
 	switch {

@@ -185,7 +185,7 @@ metrics:
 		})
 	}
 	_, hooks := objects(t, namespace, image)
-	for _, folder := range []string{"self-test", "withdraw"} {
+	for _, folder := range []string{"self-test", "uninstall"} {
 		for name, want := range kustomized(t, folder) {
 			if job := "Job ostiary-self-test"; name == job {
 				name, want = "Pod ostiary-self-test", podOf(want)

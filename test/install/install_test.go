@@ -36,7 +36,7 @@ func TestInstallation(t *testing.T) {
 		{"the self-test proves a denial", testSelfTest},
 		{"the first policy of the README", testFirstPolicy},
 		{"monitoring", testMonitoring},
-		{"withdrawal", testWithdrawal},
+		{"uninstall", testUninstall},
 		{"the namespace is deleted first", testNamespaceFirst},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.test(t, w) }) {
@@ -100,7 +100,7 @@ func testManifests(t *testing.T, _ *world) {
 	if err != nil {
 		t.Fatal(err, stderr)
 	}
-	for _, folder := range []string{"self-test", "withdraw"} {
+	for _, folder := range []string{"self-test", "uninstall"} {
 		more, stderr, err := kubectl(t, "kustomize", root+"/config/"+folder)
 		if err != nil {
 			t.Fatal(err, stderr)
@@ -239,7 +239,7 @@ func (w *world) registered(ctx context.Context) (names []string, err error) {
 }
 
 // With policies kept, nothing stays registered and nothing is refused.
-func testWithdrawal(t *testing.T, w *world) {
+func testUninstall(t *testing.T, w *world) {
 	w.enforce(t, "kept")
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
@@ -249,7 +249,7 @@ func testWithdrawal(t *testing.T, w *world) {
 	}
 	done := make(chan result)
 	go func() {
-		stdout, stderr, err := w.task(ctx, "withdraw")
+		stdout, stderr, err := w.task(ctx, "uninstall")
 		done <- result{stdout, stderr, err}
 	}()
 	// The kubelet's part: what is scaled to 0 is told to end.
@@ -259,13 +259,13 @@ func testWithdrawal(t *testing.T, w *world) {
 	}).Should(Equal("0"))
 	w.stop(t)
 	r := <-done
-	want := regexp.MustCompile(`^Ostiary is withdrawn: its Deployment is scaled to 0, and \d+ webhook configurations are deleted. Policies are kept and not in force\n$`)
+	want := regexp.MustCompile(`^Deployment ostiary-system/ostiary is scaled to 0 and \d+ webhook configurations are deleted. WebhookPolicies are kept but not enforced\n$`)
 	if r.err != nil || !want.MatchString(r.stdout) {
 		t.Fatalf("got %v, %q, %q", r.err, r.stdout, r.stderr)
 	}
 	w.wantNothingRegistered(t, "kept")
 	// It is done again without an error, and Ostiary can be started again.
-	if _, stderr, err := w.task(t.Context(), "withdraw"); err != nil {
+	if _, stderr, err := w.task(t.Context(), "uninstall"); err != nil {
 		t.Error(err, stderr)
 	}
 	w.start(t, 1)

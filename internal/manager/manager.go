@@ -1,7 +1,8 @@
-package main
+// Package manager connects the controllers, the webhook server and what they
+// share, and runs them as one replica.
+package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -36,14 +36,12 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/authentication"
 	"github.com/ostiary/ostiary/controllers/backends"
-	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/certificates"
-	"github.com/ostiary/ostiary/controllers/configurations"
 	"github.com/ostiary/ostiary/controllers/leadership"
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/controllers/replicas"
-	"github.com/ostiary/ostiary/controllers/status"
+	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -51,41 +49,41 @@ import (
 	"github.com/ostiary/ostiary/webhooks"
 )
 
-// replica is one process of Ostiary, put together and not yet started.
+// replica is one process of Ostiary. Its fields are set in this order: each is
+// built from those above it.
 type replica struct {
 	options  options.Options
-	config   *rest.Config
 	log      logr.Logger
-	manager  manager.Manager
-	client   kubernetes.Interface
 	clock    *certificates.ServerClock
+	config   *rest.Config
+	client   kubernetes.Interface
 	endpoint registration.Endpoint
-	around   surroundings
+	identity string // among the replicas
+	manager  manager.Manager
+
+	lease    *replicas.Lease
+	replicas *replicas.Registry
+	provider *certificates.Watcher
+	rotator  *certificates.Keeper
+	sources  *sources.Sources
 	compiler *policy.Compiler
 	reviewer *policyvalidator.Reviewer
+	backends *backends.Store
 	store    *policies.Store
-	loader   *policies.Loader
-	replicas *replicas.Registry
-	reporter *replicas.Reporter
 	refusals policies.Refusals
-	identity string // among the replicas
-	watcher  *certificates.Watcher
-	keeper   *certificates.Keeper
+	loader   *policies.Loader
+	callers  *authentication.Authenticator // nil: callers are not authenticated
 	server   *webhooks.Server
-	callers  *authentication.Authenticator // nil: everybody may call
-	hosted   *backends.Store
-	prober   *canary.Prober
-	register *configurations.Reconciler
-	report   *status.Reconciler
 	elector  *leadership.Elector
 
-	// distrusted counts handshakes in which what is served was not trusted.
+	// distrusted counts handshakes in which the client did not trust the serving
+	// certificate.
 	distrusted atomic.Uint64
 }
 
-// run serves until ctx ends and the server has drained.
-func run(ctx context.Context, o options.Options, log logr.Logger) error {
-	config, err := restConfig(o.Kubeconfig)
+// Run serves until ctx ends and the server has drained.
+func Run(ctx context.Context, o options.Options, version string, log logr.Logger) error {
+	config, err := RESTConfig(o.Kubeconfig, version)
 	if err != nil {
 		return err
 	}
@@ -93,11 +91,11 @@ func run(ctx context.Context, o options.Options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := r.keeper.Permitted(ctx); err != nil {
+	if err := r.rotator.Permitted(ctx); err != nil {
 		return err
 	}
-	// The server drains first; until it has, everything that it answers from
-	// goes on. But another replica may lead at once.
+	// The server drains first and needs everything else until it has. Another
+	// replica may become the leader meanwhile.
 	r.elector.Until = ctx.Done()
 	managing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -109,22 +107,23 @@ func run(ctx context.Context, o options.Options, log logr.Logger) error {
 	group.Go(func() error {
 		err := r.manager.Start(managing)
 		if err == nil && serving.Err() == nil {
-			err = errors.New("the manager ended by itself")
+			err = errors.New("the manager stopped before the webhook server")
 		}
 		return err
 	})
 	return group.Wait()
 }
 
-func restConfig(kubeconfig string) (*rest.Config, error) {
+// RESTConfig returns the configuration of clients of the API server: from the
+// file, or else from $KUBECONFIG, or else from the Pod's ServiceAccount.
+func RESTConfig(kubeconfig, version string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server: %w", err)
 	}
-	// The API server's own fairness decides who waits, not a limit of the client's.
-	config.QPS = -1
+	config.QPS = -1 // the API server's priority and fairness limits requests
 	config.UserAgent = "ostiary/" + version
 	return config, nil
 }
@@ -136,26 +135,37 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	if r.endpoint, err = endpointOf(o); err != nil {
 		return nil, err
 	}
+	if r.identity, err = identityOf(podOf(o.Namespace)); err != nil {
+		return nil, err
+	}
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	if r.manager, err = newManager(config, o, log, r.metricsOptions()); err != nil {
+	if r.manager, err = newManager(config, o, log); err != nil {
 		return nil, err
 	}
-	if err := r.manager.Add(manager.RunnableFunc(tuneCollector)); err != nil {
-		return nil, fmt.Errorf("adding the tuning of the collector: %w", err)
-	}
-	for _, build := range []func() error{
-		r.addCertificates, r.addSurroundings, r.addReview, r.addPolicies, r.addReplicas, r.addServer, r.addLeader, r.addChecks,
+	r.lease = replicas.NewLease()
+	r.replicas = replicas.NewRegistry(r.client, o.Namespace, log.WithName("replicas"))
+	for _, add := range []func() error{
+		r.addCertificates, r.addMetrics, r.addSources, r.addPolicies, r.addReporter, r.addServer, r.addLeader, r.addChecks,
 	} {
-		if err := build(); err != nil {
+		if err := add(); err != nil {
 			return nil, err
 		}
 	}
-	return r, nil
+	return r, r.add(r.replicas, manager.RunnableFunc(tuneCollector))
 }
 
-func newManager(config *rest.Config, o options.Options, log logr.Logger, metrics metricsserver.Options) (manager.Manager, error) {
+func (r *replica) add(runnables ...manager.Runnable) error {
+	for _, runnable := range runnables {
+		if err := r.manager.Add(runnable); err != nil {
+			return fmt.Errorf("adding to the manager: %w", err)
+		}
+	}
+	return nil
+}
+
+func newManager(config *rest.Config, o options.Options, log logr.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme, certmanager.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -166,10 +176,10 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger, metrics
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Logger:                 log,
-		Metrics:                metrics,
+		Metrics:                metricsserver.Options{BindAddress: "0"}, // see addMetrics
 		HealthProbeBindAddress: o.HealthAddress,
 		Cache: cache.Options{
-			// A read of what is not watched is a mistake, not a reason to watch it.
+			// A read of an object that is not watched is a defect and must not start a watch.
 			ReaderFailOnMissingInformer: true,
 			DefaultTransform:            cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
@@ -189,14 +199,39 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger, metrics
 	return mgr, nil
 }
 
-func (r *replica) addPolicies() error {
-	counts := metrics.NewPolicies(ctrlmetrics.Registry)
-	host, err := r.host(counts)
+// addSources adds the objects that evaluations read.
+func (r *replica) addSources() (err error) {
+	r.sources, err = sources.New(sources.Options{
+		Config:        r.config,
+		Client:        r.client,
+		Mapper:        r.manager.GetRESTMapper(),
+		Namespace:     r.options.Namespace,
+		ParamsAccount: r.options.Authors.ParamsAccount,
+		Log:           r.log,
+		Registerer:    ctrlmetrics.Registry,
+	})
 	if err != nil {
 		return err
 	}
-	r.store = &policies.Store{Host: host}
-	r.hosted = backends.New(backends.Options{
+	// Namespaces are read on the admission path, so they are watched from the start.
+	if _, err := r.manager.GetCache().GetInformer(context.Background(), &corev1.Namespace{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching namespaces: %w", err)
+	}
+	return r.add(r.sources.Runnables()...)
+}
+
+// addPolicies adds what compiles policies. The reviewer and the loader share a
+// compiler, so that they do not compile the same policy twice.
+func (r *replica) addPolicies() error {
+	r.compiler = policy.NewCompiler()
+	r.reviewer = policyvalidator.New(r.compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"))
+	counts := metrics.NewPolicies(ctrlmetrics.Registry)
+	environment, err := r.environment(counts)
+	if err != nil {
+		return err
+	}
+	r.store = &policies.Store{Host: environment}
+	r.backends = backends.New(backends.Options{
 		Client:     r.client,
 		Namespace:  r.options.Namespace,
 		Rule:       r.options.Authors.Backends(),
@@ -210,56 +245,65 @@ func (r *replica) addPolicies() error {
 		Metrics:          counts,
 		Endpoint:         r.endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
-		Prepare:          r.around.prepare,
-		Backends:         r.hosted,
+		Prepare:          r.sources.Prepare,
+		Backends:         r.backends,
 		BackendRule:      r.options.Authors.Backends(),
 		Refusals:         &r.refusals,
-		Bundle:           r.watcher.Bundle,
-		Capability:       r.watcher.Path,
-		Epoch:            r.watcher.TrustEpoch,
-		BundleChanged:    r.watcher.Subscribe(),
+		Bundle:           r.provider.Bundle,
+		Capability:       r.provider.Path,
+		Epoch:            r.provider.TrustEpoch,
+		BundleChanged:    r.provider.Subscribe(),
 	}
 	return r.loader.SetupWithManager(r.manager)
 }
 
-// addReplicas adds what tells the replicas of each other.
-func (r *replica) addReplicas() error {
-	host, err := os.Hostname()
+// liveCount is the number of live replicas, 0 while it is unknown.
+func (r *replica) liveCount() int {
+	live, err := r.replicas.Live(context.Background())
 	if err != nil {
-		return fmt.Errorf("finding the host's name: %w", err)
+		return 0
 	}
-	pod := podOf(r.options.Namespace)
-	// A container that is started again in its Pod is the same replica.
-	r.identity = cmp.Or(pod.Name, host+"-"+uuid.NewString()[:8])
-	r.replicas = replicas.NewRegistry(r.client, r.options.Namespace, r.log.WithName("replicas"))
-	r.reporter = replicas.NewReporter(replicas.Options{
+	return len(live)
+}
+
+// addReporter adds what reports the state of this replica in its Lease.
+func (r *replica) addReporter() error {
+	return r.add(replicas.NewReporter(replicas.Options{
 		Client:    r.client,
 		Namespace: r.options.Namespace,
+		Lease:     r.lease,
 		Identity:  r.identity,
-		Pod:       pod,
+		Pod:       podOf(r.options.Namespace),
 		Report: func(ctx context.Context) replicas.Report {
 			return replicas.Report{
 				Policies:        r.loader.Version(ctx),
-				Epoch:           r.watcher.Committed(),
-				Fingerprint:     r.watcher.Fingerprint(),
+				Epoch:           r.provider.Committed(),
+				Fingerprint:     r.provider.Fingerprint(),
 				BadCertificates: r.distrusted.Load(),
 			}
 		},
 		Loaded:  r.store.Loaded,
 		Current: func(ctx context.Context) error { return r.loader.Current(ctx, r.manager.GetAPIReader()) },
-		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, func(context.Context) <-chan struct{} { return r.watcher.Subscribe() }},
+		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, func(context.Context) <-chan struct{} { return r.provider.Subscribe() }},
 		Log:     r.log.WithName("replicas"),
-	})
-	for _, runnable := range []manager.Runnable{r.replicas, r.reporter} {
-		if err := r.manager.Add(runnable); err != nil {
-			return fmt.Errorf("adding to the manager: %w", err)
-		}
-	}
-	return nil
+	}))
 }
 
-// podOf is the Pod that this process runs in, as the downward API tells it. A
-// Pod of another namespace cannot own anything here.
+// identityOf identifies this replica among the others. A container that restarts in
+// its Pod is the same replica.
+func identityOf(pod replicas.Pod) (string, error) {
+	if pod.Name != "" {
+		return pod.Name, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("finding the host's name: %w", err)
+	}
+	return host + "-" + uuid.NewString()[:8], nil
+}
+
+// podOf is the Pod that this process runs in, according to the downward API. A Pod
+// of another namespace cannot own objects in this one.
 func podOf(namespace string) replicas.Pod {
 	pod := replicas.Pod{Name: os.Getenv("POD_NAME"), UID: types.UID(os.Getenv("POD_UID"))}
 	if in := os.Getenv("POD_NAMESPACE"); in != "" && in != namespace {
@@ -282,19 +326,19 @@ func endpointOf(o options.Options) (registration.Endpoint, error) {
 }
 
 func (r *replica) addServer() error {
-	if err := r.addCallers(); err != nil {
+	if err := r.addAuthenticator(); err != nil {
 		return err
 	}
 	o := webhooks.Options{
 		Address:        r.options.WebhookAddress,
-		GetCertificate: r.watcher.GetCertificate,
-		Accepts:        r.watcher.Accepts,
+		GetCertificate: r.provider.GetCertificate,
+		Accepts:        r.provider.Accepts,
 		Distrusted: func() {
 			r.distrusted.Add(1)
-			r.watcher.Distrusted()
+			r.provider.Distrusted()
 		},
 		Evaluator:  evaluator{store: r.store, reviewer: r.reviewer},
-		Expired:    r.reporter.Expired,
+		Expired:    r.lease.Expired,
 		Registerer: ctrlmetrics.Registry,
 		Log:        r.log.WithName("webhooks"),
 		Drain:      webhooks.Drain{Min: r.options.DrainMin, Max: r.options.DrainMax},
@@ -310,8 +354,8 @@ func (r *replica) addServer() error {
 	return err
 }
 
-// addCallers adds what decides who may call, if it matters.
-func (r *replica) addCallers() error {
+// addAuthenticator adds what authenticates callers, if the options ask for it.
+func (r *replica) addAuthenticator() error {
 	if !r.options.AuthenticatesCallers() {
 		return nil
 	}
@@ -329,97 +373,7 @@ func (r *replica) addCallers() error {
 	}); err != nil {
 		return err
 	}
-	return r.manager.Add(r.callers)
-}
-
-// addLeader adds what only one replica does at a time: certificates,
-// configurations and statuses.
-func (r *replica) addLeader() error {
-	own, err := r.own()
-	if err != nil {
-		return err
-	}
-	endpoint, err := endpointOf(r.options)
-	if err != nil {
-		return err
-	}
-	recorder := r.manager.GetEventRecorder("ostiary")
-	r.prober = canary.NewProber(canary.Options{
-		Client:        r.manager.GetClient(),
-		Cache:         r.manager.GetCache(),
-		Config:        r.config,
-		Namespace:     r.options.Namespace,
-		Endpoint:      endpoint,
-		Owner:         r.definition,
-		Bundle:        r.watcher.Bundle,
-		Capability:    r.watcher.Path,
-		Epoch:         r.watcher.TrustEpoch,
-		BundleChanged: r.watcher.Subscribe(),
-		Events:        recorder,
-		Log:           r.log.WithName("canary"),
-		Registerer:    ctrlmetrics.Registry,
-	})
-	gate := &configurations.ReplicaGate{Live: r.replicas.Live, Subscribe: r.replicas.Subscribe, Self: r.identity}
-	r.register = &configurations.Reconciler{
-		Client:     r.manager.GetClient(),
-		Live:       r.manager.GetAPIReader(),
-		Store:      r.store,
-		Refusals:   &r.refusals,
-		Conflicts:  configurations.NewConflictTracker(ctrlmetrics.Registry),
-		Clock:      clock.RealClock{},
-		Own:        own,
-		Proof:      r.prober,
-		Namespace:  r.options.Namespace,
-		Gate:       gate,
-		Registered: configurations.NewGauge(ctrlmetrics.Registry),
-		FailClosed: configurations.NewFailClosed(ctrlmetrics.Registry),
-
-		RefusedConditions: configurations.NewRefusedConditions(ctrlmetrics.Registry),
-	}
-	r.report = &status.Reconciler{
-		Client: r.manager.GetClient(),
-		Store:  r.store,
-		Events: recorder,
-		Clock:  clock.RealClock{},
-
-		Params: r.around.params, Listed: r.around.listed, Images: r.around.images, Schemas: r.around.schemas, Types: r.around.types,
-		Contests: r.register.Conflicts, Backends: r.hosted,
-		Warnings: r.warnings,
-		Gate:     gate,
-		Proof:    r.prober,
-
-		Certificate: r.keeper,
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("finding the host's name: %w", err)
-	}
-	r.elector = &leadership.Elector{
-		Client:    r.client,
-		Namespace: r.options.Namespace,
-		Identity:  host + "_" + uuid.NewString(),
-		Disabled:  !r.options.LeaderElect,
-		Lead:      r.lead,
-		Log:       r.log.WithName("leadership"),
-	}
-	return r.manager.Add(r.elector)
-}
-
-func (r *replica) lead(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return r.keeper.Run(ctx) })
-	group.Go(func() error { return r.around.types.Run(ctx) })
-	group.Go(func() error { return r.hosted.Run(ctx) })
-	group.Go(func() error { return r.replicas.Sweep(ctx) })
-	group.Go(func() error { return r.prober.Run(ctx) })
-	for _, build := range []func(cache.Cache, logr.Logger) (controller.Controller, error){r.register.Controller, r.report.Controller} {
-		c, err := build(r.manager.GetCache(), r.log.WithName("leader"))
-		if err != nil {
-			return err
-		}
-		group.Go(func() error { return c.Start(ctx) })
-	}
-	return group.Wait()
+	return r.add(r.callers)
 }
 
 func (r *replica) addChecks() error {
@@ -427,12 +381,14 @@ func (r *replica) addChecks() error {
 		return fmt.Errorf("adding a health check: %w", err)
 	}
 	for name, check := range map[string]healthz.Checker{
-		"policies":     func(*http.Request) error { return r.store.Loaded() },
-		"params":       func(*http.Request) error { return errors.Join(r.around.params.Ready(), r.around.listed.Ready()) },
-		"resources":    func(*http.Request) error { return r.around.resources.Ready() },
-		"schemas":      func(*http.Request) error { return r.around.schemas.Ready() },
-		"certificates": func(*http.Request) error { return r.watcher.Ready() },
-		"lease":        func(*http.Request) error { return r.reporter.Ready() },
+		"policies": func(*http.Request) error { return r.store.Loaded() },
+		"params": func(*http.Request) error {
+			return errors.Join(r.sources.Params.Ready(), r.sources.PluginObjects.Ready())
+		},
+		"resources":    func(*http.Request) error { return r.sources.Resources.Ready() },
+		"schemas":      func(*http.Request) error { return r.sources.Schemas.Ready() },
+		"certificates": func(*http.Request) error { return r.provider.Ready() },
+		"lease":        func(*http.Request) error { return r.lease.Ready() },
 		"server":       r.server.Ready,
 		"callers":      func(*http.Request) error { return r.callers.Ready() },
 	} {
@@ -443,7 +399,7 @@ func (r *replica) addChecks() error {
 	return nil
 }
 
-// evaluator lets the server ask the store, and the reviewer about policies.
+// evaluator passes requests to the store, and those for policies to the reviewer.
 type evaluator struct {
 	store    *policies.Store
 	reviewer *policyvalidator.Reviewer

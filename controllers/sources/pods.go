@@ -1,4 +1,6 @@
-package main
+// Package sources gives evaluations the objects of the cluster that they read
+// besides the request.
+package sources
 
 import (
 	"context"
@@ -12,31 +14,32 @@ import (
 	"github.com/ostiary/ostiary/internal/queue"
 )
 
-// Bounds on the Pods that are read for one request: as many as the API server's
-// own plugin looks at.
+// Bounds on the Pods that are read for one request, as in the API server's own
+// PodSecurity plugin.
 const (
 	maxPods  = 3000
 	podsPage = 500
 )
 
-// pods asks the API server for Pods, one namespace at a time: watching all of
-// them would cost more than their namespaces' labels change.
-type pods struct {
+// Pods lists the Pods of a namespace from the API server. They are read only when
+// a label of their namespace changes, so a watch of all Pods would cost more.
+type Pods struct {
 	client corev1client.PodsGetter
-	turn   chan struct{}
+	token  chan struct{} // one namespace is listed at a time
 }
 
-func newPods(client corev1client.PodsGetter) pods {
-	return pods{client: client, turn: make(chan struct{}, 1)}
+// NewPods returns Pods that uses client.
+func NewPods(client corev1client.PodsGetter) Pods {
+	return Pods{client: client, token: make(chan struct{}, 1)}
 }
 
 // PodsIn implements policy.Pods.
-func (p pods) PodsIn(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
+func (p Pods) PodsIn(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
 	queue.Yield(ctx, func() {
 		select {
-		case p.turn <- struct{}{}:
+		case p.token <- struct{}{}:
 			out, more, err = p.list(ctx, namespace)
-			<-p.turn
+			<-p.token
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -44,7 +47,7 @@ func (p pods) PodsIn(ctx context.Context, namespace string) (out []*corev1.Pod, 
 	return out, more, err
 }
 
-func (p pods) list(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
+func (p Pods) list(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
 	options := metav1.ListOptions{Limit: podsPage}
 	for {
 		page, err := p.client.Pods(namespace).List(ctx, options)
@@ -53,7 +56,7 @@ func (p pods) list(ctx context.Context, namespace string) (out []*corev1.Pod, mo
 		}
 		for i := range page.Items {
 			pod := &page.Items[i]
-			pod.Status, pod.ManagedFields = corev1.PodStatus{}, nil // nobody looks at them
+			pod.Status, pod.ManagedFields = corev1.PodStatus{}, nil // not read
 			out = append(out, pod)
 		}
 		if options.Continue = page.Continue; page.Continue == "" {

@@ -1,4 +1,4 @@
-package main
+package manager
 
 import (
 	"context"
@@ -29,11 +29,11 @@ const (
 // is for stacks, the program itself, and what the runtime does not count.
 const ofLimit = 0.88
 
-// limitMemory has the garbage collector work harder near the limit of the
+// LimitMemory has the garbage collector work harder near the limit of the
 // container's memory, before the kernel ends the process. It follows the limit,
 // whatever that is; GOMEMLIMIT, where it is set, counts instead. Without either
 // there is no limit.
-func limitMemory(container memlimit.Provider, log logr.Logger) {
+func LimitMemory(container memlimit.Provider, log logr.Logger) {
 	limit, err := memlimit.Set(memlimit.WithProvider(container), memlimit.WithRatio(ofLimit))
 	if err != nil {
 		log.Info("the container's limit of memory is not known", "reason", err.Error())

@@ -1,4 +1,4 @@
-package main
+package sources
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestPodsAreBounded: Pods are read page by page, up to a bound, and without
-// what nobody looks at.
+// TestPodsAreBounded: Pods are read page by page, up to a bound, without their
+// status and managed fields.
 func TestPodsAreBounded(t *testing.T) {
 	for stored, want := range map[int]struct{ listed, more int }{0: {}, 3: {3, 0}, podsPage + 1: {podsPage + 1, 0}, maxPods: {maxPods, 0}, maxPods + 7: {maxPods, 7}} {
 		t.Run(fmt.Sprint(stored), func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestPodsAreBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, more, err := newPods(client.CoreV1()).PodsIn(t.Context(), "shop")
+			got, more, err := NewPods(client.CoreV1()).PodsIn(t.Context(), "shop")
 			if err != nil || len(got) != want.listed || more != int64(want.more) {
 				t.Errorf("%d Pods and %d more, %v, want %d and %d", len(got), more, err, want.listed, want.more)
 			}
@@ -41,8 +41,8 @@ func TestPodsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPodsWaitNoLonger: one namespace is read at a time, and who waits for that
-// gives up when the request's time is over.
+// TestPodsWaitNoLonger: one namespace is read at a time, and a waiting request
+// gives up at its deadline.
 func TestPodsWaitNoLonger(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	pages := podPages(t, 1)
@@ -56,7 +56,7 @@ func TestPodsWaitNoLonger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPods(client.CoreV1())
+	p := NewPods(client.CoreV1())
 	first := make(chan error)
 	go func() {
 		_, _, err := p.PodsIn(t.Context(), "shop")
@@ -66,7 +66,7 @@ func TestPodsWaitNoLonger(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := p.PodsIn(ctx, "shop"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that its time is over", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 	close(release)
 	if err := <-first; err != nil {
@@ -78,7 +78,7 @@ func TestPodsWaitNoLonger(t *testing.T) {
 func podPages(t *testing.T, stored int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/namespaces/shop/pods" {
-			t.Errorf("asked for %s", r.URL.Path)
+			t.Errorf("unexpected path %s", r.URL.Path)
 		}
 		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))

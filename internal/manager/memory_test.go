@@ -1,4 +1,4 @@
-package main
+package manager
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ func TestLimitMemory(t *testing.T) {
 			// As the runtime has it, which reads the environment at the start.
 			before := debug.SetMemoryLimit(123 << 20)
 			defer debug.SetMemoryLimit(before)
-			limitMemory(tc.container, logr.Discard())
+			LimitMemory(tc.container, logr.Discard())
 			if got := debug.SetMemoryLimit(-1); got != tc.want {
 				t.Errorf("the limit is %d, want %d", got, tc.want)
 			}

@@ -1,4 +1,4 @@
-package main
+package manager
 
 import (
 	"context"
@@ -26,8 +26,8 @@ func (r *replica) addCertificates() error {
 		ServerTime:  r.clock.Now,
 		Published:   r.published,
 		Replicas:    r.serving,
-		Announced:   func() error { return r.reporter.Ready() },
-		Changes:     []func(context.Context) <-chan struct{}{func(ctx context.Context) <-chan struct{} { return r.replicas.Subscribe(ctx) }},
+		Announced:   r.lease.Ready,
+		Changes:     []func(context.Context) <-chan struct{}{r.replicas.Subscribe},
 		Events:      r.manager.GetEventRecorder("ostiary"),
 		Log:         r.log.WithName("certificates"),
 		Registerer:  ctrlmetrics.Registry,
@@ -35,12 +35,13 @@ func (r *replica) addCertificates() error {
 	if o.Source, err = r.certificateSource(o); err != nil {
 		return err
 	}
-	r.watcher = certificates.NewWatcher(r.client, o)
-	r.keeper = certificates.NewKeeper(r.client, r.watcher, o)
-	return r.manager.Add(r.watcher)
+	r.provider = certificates.NewWatcher(r.client, o)
+	r.rotator = certificates.NewKeeper(r.client, r.provider, o)
+	return r.add(r.provider)
 }
 
-// certificateSource is who issues the serving certificate; nil is Ostiary.
+// certificateSource returns the issuer of the serving certificate; nil means that
+// Ostiary issues it.
 func (r *replica) certificateSource(o certificates.Options) (*certificates.Source, error) {
 	issuer, ok, err := r.options.Issuer()
 	switch {
@@ -58,7 +59,7 @@ func (r *replica) certificateSource(o certificates.Options) (*certificates.Sourc
 	return nil, nil
 }
 
-// published is what the configurations say to API servers about Ostiary.
+// published returns what the webhook configurations tell API servers.
 func (r *replica) published(ctx context.Context) (certificates.Published, error) {
 	configs, err := policies.Configurations(ctx, r.manager.GetClient())
 	if err != nil {
@@ -68,7 +69,7 @@ func (r *replica) published(ctx context.Context) (certificates.Published, error)
 	return certificates.Published{Bundles: trust.Bundles, Paths: trust.Capabilities, Epoch: trust.Epoch}, nil
 }
 
-// serving is who may be called, and what they serve.
+// serving returns the replicas that API servers may call.
 func (r *replica) serving(ctx context.Context) ([]pki.Replica, error) {
 	alive, err := r.replicas.Live(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package manager
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-func newLogger(o options.Options) (logr.Logger, error) {
+func NewLogger(o options.Options) (logr.Logger, error) {
 	level, err := zapcore.ParseLevel(o.LogLevel)
 	if err != nil {
 		return logr.Logger{}, fmt.Errorf("parsing --log-level: %w", err)

@@ -1,0 +1,134 @@
+package sources
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/images"
+	"github.com/ostiary/ostiary/controllers/params"
+	"github.com/ostiary/ostiary/controllers/resources"
+	"github.com/ostiary/ostiary/controllers/schemas"
+	"github.com/ostiary/ostiary/controllers/typechecking"
+	"github.com/ostiary/ostiary/internal/plugins"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Options configure Sources.
+type Options struct {
+	Config *rest.Config
+	Client kubernetes.Interface
+	Mapper meta.RESTMapper
+	// Namespace is that of Ostiary.
+	Namespace string
+	// ParamsAccount is the ServiceAccount in Namespace with whose permissions params
+	// are read, so that authors of policies read no more than is granted to it.
+	// Empty means Ostiary's own account.
+	ParamsAccount string
+	Log           logr.Logger
+	Registerer    prometheus.Registerer
+}
+
+// Sources are the objects that evaluations read besides the request.
+type Sources struct {
+	Params        *params.Store // of policies
+	PluginObjects *params.Store // listed by plugins
+	Images        *images.Store
+	Resources     *resources.Resources
+	Schemas       *schemas.Converters
+	Types         *typechecking.Checker
+}
+
+// New returns Sources. Its Runnables must be started.
+func New(o Options) (*Sources, error) {
+	known, err := discovery.NewDiscoveryClientForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for discovery: %w", err)
+	}
+	known.UseLegacyDiscovery = true // aggregated discovery does not name equivalent resources
+	s := &Sources{
+		Images:    images.New(o.Client, o.Namespace, o.Log.WithName("images")),
+		Resources: resources.New(known, o.Log.WithName("resources")),
+		Types: typechecking.New(validating.TypeChecker{
+			SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: known},
+			RestMapper:     o.Mapper,
+		}, o.Log.WithName("typechecking")),
+	}
+	s.Schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.Resources, o.Log.WithName("schemas"))
+	return s, s.addStores(o, known)
+}
+
+func (s *Sources) addStores(o Options, known params.Discovery) error {
+	own, err := dynamic.NewForConfig(o.Config)
+	if err != nil {
+		return fmt.Errorf("making a client for plugins: %w", err)
+	}
+	ownAccount := o.Namespace + "/ostiary"
+	s.PluginObjects = params.New(params.Options{Client: own, Account: ownAccount, Discovery: known, Log: o.Log.WithName("objects")})
+	p := params.Options{Client: own, Account: ownAccount, Discovery: known, Log: o.Log.WithName("params"), Registerer: o.Registerer}
+	if o.ParamsAccount != "" {
+		config := rest.CopyConfig(o.Config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: serviceaccount.MakeUsername(o.Namespace, o.ParamsAccount)}
+		if p.Client, err = dynamic.NewForConfig(config); err != nil {
+			return fmt.Errorf("making a client for params: %w", err)
+		}
+		p.Account, p.Aggregated = o.Namespace+"/"+o.ParamsAccount, true
+	}
+	s.Params = params.New(p)
+	return nil
+}
+
+// Runnables are what every replica runs. Types is run by the leader.
+func (s *Sources) Runnables() []manager.Runnable {
+	return []manager.Runnable{s.Params, s.PluginObjects, s.Images, s.Resources, s.Schemas}
+}
+
+// Prepare starts to read what the policies need, and stops to read the rest.
+func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy) {
+	var kinds, listed []admissionregistrationv1.ParamKind
+	var backends []policy.SecretKey
+	for _, p := range policies {
+		if p.Spec.ReadsParams() {
+			kinds = append(kinds, *p.Spec.ParamKind)
+		}
+		listed = append(listed, plugins.KindsOf(p)...)
+		if key, ok := plugins.BackendOf(p); ok {
+			backends = append(backends, key)
+		}
+	}
+	s.Images.Want(backends)
+	s.Params.Want(kinds)
+	s.PluginObjects.Want(listed)
+	s.Resources.Need(slices.ContainsFunc(policies, needsResources))
+	s.Schemas.Want(policies)
+	s.Types.Want(policies)
+}
+
+// needsResources reports whether a policy depends on equivalent resources or on
+// the kinds of resources.
+func needsResources(p *v1alpha1.WebhookPolicy) bool {
+	constraints := p.Spec.MatchConstraints
+	return len(p.Spec.Mutations) > 0 || plugins.AsksForKinds(p) ||
+		(constraints != nil && (len(constraints.ExcludeResourceRules) > 0 || slices.ContainsFunc(constraints.ResourceRules, hasResourceNames))) ||
+		slices.ContainsFunc(p.Spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
+}
+
+// hasResourceNames reports whether a rule is limited to some names. If such a rule
+// does not match, one for an equivalent resource may.
+func hasResourceNames(r admissionregistrationv1.NamedRuleWithOperations) bool {
+	return len(r.ResourceNames) > 0
+}

@@ -1,0 +1,74 @@
+package manager
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/ostiary/ostiary/controllers/authorization"
+	"github.com/ostiary/ostiary/controllers/resources"
+	"github.com/ostiary/ostiary/controllers/sources"
+	"github.com/ostiary/ostiary/controllers/status"
+	"github.com/ostiary/ostiary/internal/metrics"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// The first mutations of each policy are applied a second time, to their own
+// result, to check that they are idempotent; then one in recheckEvery. Each check
+// costs one evaluation in the background.
+const (
+	recheckFirst = 10
+	recheckEvery = 1000
+)
+
+// environment is what evaluations need of this process.
+func (r *replica) environment(counts *metrics.Policies) (policy.Host, error) {
+	bounded := rest.CopyConfig(r.config)
+	bounded.Timeout = sources.LiveReadTimeout
+	client, err := kubernetes.NewForConfig(bounded)
+	if err != nil {
+		return policy.Host{}, fmt.Errorf("making a client for matching: %w", err)
+	}
+	namespaces := sources.Namespaces{Cached: r.manager.GetCache(), Live: r.manager.GetAPIReader()}
+	log := r.log.WithName("policies")
+	name, err := os.Hostname()
+	if err != nil {
+		return policy.Host{}, fmt.Errorf("finding the host's name: %w", err)
+	}
+	reporter := &status.Repeats{Client: r.manager.GetClient(), Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: name}
+	if err := reporter.SetupWithManager(r.manager); err != nil {
+		return policy.Host{}, err
+	}
+	return policy.Host{
+		Namespaces:     namespaces,
+		Kinds:          r.sources.Resources,
+		Pods:           sources.NewPods(r.client.CoreV1()),
+		Params:         r.sources.Params,
+		Listed:         r.sources.PluginObjects,
+		Images:         r.sources.Images,
+		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(sources.NamespaceLister{Namespaces: namespaces}, client), Resources: r.sources.Resources},
+		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),
+		BreakGlass:     r.options.BreakGlass,
+		TypeConverters: r.sources.Schemas,
+		Objects:        r.sources.Resources.Interfaces(scheme.Scheme),
+		Now:            clock.RealClock{}.Now,
+		Observe:        counts.Observe,
+		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: reporter.Later, Found: func(found policy.Repeat) {
+			counts.NotIdempotent(found.Policy)
+			reporter.Found(found)
+		}},
+		Panicked: func(found policy.PanicReport) {
+			counts.Panicked(found.Policy)
+			if found.Stack != nil { // at most every few seconds, whatever callers send
+				log.Error(found.Err, "evaluation panicked", "policy", found.Policy, "generation", found.Generation, "stack", string(found.Stack))
+				reporter.Panicked(found)
+			}
+		},
+	}, nil
+}
