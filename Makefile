@@ -105,21 +105,14 @@ e2e-here: kubernetes install-yaml $(HELM) ## The same on the cluster of KUBECONF
 
 ##@ Check
 
-random := ./internal/pki ./internal/policy ./internal/registration
-gotestsum = $(GOTESTSUM) --format pkgname --format-hide-empty-pkg --
-race = CGO_ENABLED=1 $(gotestsum) -race
-
 .PHONY: test
-test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with the race detector and a real API server
+test: kubernetes prometheus $(GOTESTSUM) ## Run every test, with real API servers
 	@echo "Testing every package (the first run compiles for some minutes)"
-	@for module in hack/kubernetes hack/image test/chart; do (cd $$module && $(CURDIR)/$(GOTESTSUM) --format pkgname) || exit 1; done
-	@# What the manager depends on changes what this module does: its go.mod follows.
-	@cd test/certmanager && $(CURDIR)/$(GOTESTSUM) --format pkgname -- -mod=mod
-	@# The race detector makes these ten times slower, and they draw thousands of cases of what shares nothing: it gets the tests that end in Concurrently.
-	@$(gotestsum) -timeout 30m $(random)
-	@$(race) -run 'Concurrently$$' ./internal/policy
-	@# The package that takes longest begins first, beside all others.
-	@$(race) -timeout 60m ./test/integration $$(go list ./... | grep -vxF "$$(go list $(random))")
+	@GOTESTSUM=$(CURDIR)/$(GOTESTSUM) hack/test.sh
+
+.PHONY: test-integration
+test-integration: kubernetes prometheus $(GOTESTSUM) ## Run the integration tests alone; OSTIARY_RACE=1: with the race detector in the manager
+	@GOTESTSUM=$(CURDIR)/$(GOTESTSUM) hack/test.sh integration
 
 .PHONY: conformance
 conformance: kubernetes ## Compare N (2000) random cases with the native policies of Kubernetes; SEED repeats a run

@@ -35,8 +35,8 @@ func newBodyReader(limit, total int64) *bodyReader {
 }
 
 // read returns the whole body. The caller calls done when it has no more use for it.
-func (b *bodyReader) read(ctx context.Context, w http.ResponseWriter, r *http.Request, phase Phase) (body []byte, done func(), err error) {
-	limit := b.limitOf(phase)
+func (b *bodyReader) read(ctx context.Context, w http.ResponseWriter, r *http.Request, to endpoint) (body []byte, done func(), err error) {
+	limit := b.limitOf(to)
 	switch size := r.ContentLength; {
 	case size > limit:
 		b.skip(w)
@@ -52,11 +52,11 @@ func (b *bodyReader) read(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return body, func() {}, nil
 }
 
-func (b *bodyReader) limitOf(phase Phase) int64 {
-	switch phase {
-	case canaryPhase:
+func (b *bodyReader) limitOf(to endpoint) int64 {
+	switch to {
+	case canaryEndpoint:
 		return min(b.limit, smallBody) // so that nothing can keep it from being read
-	case Review:
+	case reviewEndpoint:
 		return min(b.limit, maxReviewedBody)
 	default:
 		return b.limit

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // hold opens n connections from the local address, sends each the same beginning of a request, and goes on as trickle
@@ -129,30 +131,37 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestAnswerThatNobodyReads asks for answers that fill every buffer and reads none of them. Meanwhile they hold nothing
-// of what large bodies and evaluations share, and soon their connections are closed.
-func TestAnswerThatNobodyReads(t *testing.T) {
+// TestUnreadAnswers asks for answers that fill every buffer and reads none of them. While they are unread they hold
+// nothing of what large bodies and evaluations share, and after the timeout their connections are closed.
+func TestUnreadAnswers(t *testing.T) {
 	const limit, n = 2 << 20, 4
-	registry := prometheus.NewRegistry()
 	patch := []byte(`"` + strings.Repeat("x", 32<<20) + `"`)
-	evaluator := evaluatorFunc(func(_ context.Context, _ Phase, group string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	evaluator := evaluatorFunc(func(_ context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		response := &admissionv1.AdmissionResponse{Allowed: true}
-		if group == "large" {
+		if key.Name == "large" {
 			response.Patch, response.PatchType = patch, ptr.To(admissionv1.PatchTypeJSONPatch)
 		}
 		return response, nil
 	})
-	s := start(t, Options{Registerer: registry, Evaluator: evaluator, MaxBodyBytes: limit, MaxInFlightBytes: limit, MaxEvaluations: 1, MaxInFlight: 2},
-		func(s *Server) { s.handler.answerTimeout = 2 * time.Second })
 	body := validReview() + strings.Repeat(" ", limit-4<<10)
-	for range n {
-		c := dialTLS(t, s)
-		fmt.Fprintf(c, "POST /mutate/large?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		if got := post(t, s.client(t), s.url("/validate/group?timeout=30s"), body); got.code != http.StatusOK {
-			t.Errorf("another large review was answered with %d %s, want 200", got.code, got.body)
+	unread := func(t *testing.T, timeout time.Duration) (*running, *prometheus.Registry) {
+		registry := prometheus.NewRegistry()
+		s := start(t, Options{Registerer: registry, Evaluator: evaluator, MaxBodyBytes: limit, MaxInFlightBytes: limit, MaxEvaluations: 1, MaxInFlight: 2},
+			func(s *Server) { s.handler.answerTimeout = timeout })
+		for range n {
+			c := dialTLS(t, s)
+			fmt.Fprintf(c, "POST /mutate/large?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			eventually(t, "another large review is answered", func() bool {
+				return post(t, s.client(t), s.url("/validate/group?timeout=30s"), body).code == http.StatusOK
+			})
 		}
+		return s, registry
 	}
-	eventually(t, "no request is under way", func() bool {
-		return gather(t, registry)["ostiary_webhook_http_requests_in_flight"] == 0
+	t.Run("hold nothing", func(t *testing.T) { unread(t, time.Hour) })
+	t.Run("are given up", func(t *testing.T) {
+		_, registry := unread(t, time.Second)
+		eventually(t, "no request is under way", func() bool {
+			return gather(t, registry)["ostiary_webhook_http_requests_in_flight"] == 0
+		})
 	})
 }

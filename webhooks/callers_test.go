@@ -16,6 +16,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/internal/authentication"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // tokenOnly accepts one token, or the certificate with which it is called.
@@ -59,7 +60,7 @@ func TestCallers(t *testing.T) {
 			registry, evaluations := prometheus.NewRegistry(), 0
 			s := start(t, Options{
 				Registerer: registry, Authenticator: tokenOnly{token: "right", err: tc.err},
-				Evaluator: evaluatorFunc(func(context.Context, Phase, string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+				Evaluator: evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 					evaluations++
 					return &admissionv1.AdmissionResponse{Allowed: true}, nil
 				}),

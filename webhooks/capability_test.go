@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // unread is a body that must not be read.
@@ -27,7 +29,7 @@ func TestCapability(t *testing.T) {
 	evaluated := 0
 	h := handlerOf(t, Options{
 		Accepts: func(c string) bool { return c == right }, Log: logs.logger(10), Registerer: registry,
-		Evaluator: evaluatorFunc(func(context.Context, Phase, string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		Evaluator: evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 			evaluated++
 			return &admissionv1.AdmissionResponse{Allowed: true}, nil
 		}),

@@ -77,7 +77,7 @@ func TestLeaseExpiresMeanwhile(t *testing.T) {
 	for name, fails := range map[string]error{"an answer": nil, "an error": errors.New("secret of the evaluator")} {
 		t.Run(name, func(t *testing.T) {
 			var expired atomic.Bool
-			h := newExpiring(t, &expired, evaluatorFunc(func(context.Context, Phase, string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			h := newExpiring(t, &expired, evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 				expired.Store(true)
 				return &admissionv1.AdmissionResponse{Allowed: true}, fails
 			}))

@@ -12,6 +12,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -55,7 +56,7 @@ func FuzzReview(f *testing.F) {
 }
 
 func decodeAll(panicked *bool) Evaluator {
-	return evaluatorFunc(func(_ context.Context, _ Phase, _ string, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return evaluatorFunc(func(_ context.Context, _ registration.GroupKey, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		defer func() {
 			if cause := recover(); cause != nil {
 				*panicked = true

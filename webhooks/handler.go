@@ -81,18 +81,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.begin()
 	defer func() { c.end(h.clock.Now()) }()
 
-	phase, group := h.route(r.URL)
-	answer, err := h.answer(w, r, phase, group)
+	to, group := h.route(r.URL)
+	answer, err := h.answer(w, r, to, group)
 	code := h.write(w, c, answer, err)
-	h.metrics.answered(phase, code, time.Since(began))
+	h.metrics.answered(to, code, time.Since(began))
 }
 
 // answer returns the review to answer with, or a *failure. A panic becomes one.
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, group string) (answer []byte, err error) {
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, group string) (answer []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			h.metrics.panics.Inc()
-			h.log.Error(panicError(cause), "Recovered from a panic", "phase", phase, "group", group, "stack", string(debug.Stack()))
+			h.log.Error(panicError(cause), "Recovered from a panic", "phase", to, "group", group, "stack", string(debug.Stack()))
 			answer, err = nil, &failure{code: http.StatusInternalServerError, message: internalMessage}
 		}
 	}()
@@ -100,7 +100,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 		return nil, err
 	}
 	h.bodies.hurry(w)
-	timeout, err := checkRequest(r, phase)
+	timeout, err := checkRequest(r, to)
 	if err != nil {
 		h.bodies.skip(w)
 		return nil, err
@@ -117,18 +117,18 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, phase Phase, gr
 	// The caller has been waiting since it sent the header.
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
-	body, done, err := h.bodies.read(ctx, w, r, phase)
+	body, done, err := h.bodies.read(ctx, w, r, to)
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
 	}
 	defer done()
 	c.prove()
-	turn, err := h.lines.of(phase, len(body)).Acquire(ctx, maxWait(ctx))
+	turn, err := h.lines.of(to, len(body)).Acquire(ctx, maxWait(ctx))
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
 	}
 	defer turn.Release()
-	answer, err = h.review(turn.Context(ctx), phase, group, body, timeout)
+	answer, err = h.review(turn.Context(ctx), to, group, body, timeout)
 	if h.expired() { // this process may have been paused meanwhile
 		return nil, leaseExpired(timeout)
 	}
@@ -140,7 +140,7 @@ func leaseExpired(timeout time.Duration) error {
 	return shed(shedLease, "the replica's Lease has expired, so its policies may be old", timeout)
 }
 
-func (h *handler) review(ctx context.Context, phase Phase, group string, body []byte, timeout time.Duration) ([]byte, error) {
+func (h *handler) review(ctx context.Context, to endpoint, group string, body []byte, timeout time.Duration) ([]byte, error) {
 	began := time.Now()
 	account := h.decoded.Open()
 	defer account.Close()
@@ -148,29 +148,32 @@ func (h *handler) review(ctx context.Context, phase Phase, group string, body []
 	if err != nil {
 		return nil, decodingFailed(err, timeout)
 	}
-	response, err := h.evaluate(unstructuredjson.WithAccount(ctx, account), phase, group, request)
+	response, err := h.evaluate(unstructuredjson.WithAccount(ctx, account), to, group, request)
 	if err == nil && response == nil {
 		err = errors.New("the evaluator returned no response")
 	}
 	if err != nil {
-		return nil, h.evaluationFailed(err, phase, group, request, timeout)
+		return nil, h.evaluationFailed(err, to, group, request, timeout)
 	}
-	h.logDecision(phase, group, request, response, time.Since(began))
+	h.logDecision(to, group, request, response, time.Since(began))
 	answer, err := encodeReview(version, request.UID, response)
 	if err != nil {
-		return nil, h.evaluationFailed(fmt.Errorf("encoding the answer: %w", err), phase, group, request, timeout)
+		return nil, h.evaluationFailed(fmt.Errorf("encoding the answer: %w", err), to, group, request, timeout)
 	}
 	return answer, nil
 }
 
-func (h *handler) evaluate(ctx context.Context, phase Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	if phase == canaryPhase {
+func (h *handler) evaluate(ctx context.Context, to endpoint, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	if to == canaryEndpoint {
 		return canary(request), nil
 	}
-	return h.evaluator.Evaluate(ctx, phase, group, request)
+	if to == reviewEndpoint {
+		return h.evaluator.Review(ctx, request)
+	}
+	return h.evaluator.Evaluate(ctx, registration.GroupKey{Phase: registration.Phase(to), Name: group}, request)
 }
 
-func (h *handler) evaluationFailed(err error, phase Phase, group string, request *admissionv1.AdmissionRequest, timeout time.Duration) error {
+func (h *handler) evaluationFailed(err error, to endpoint, group string, request *admissionv1.AdmissionRequest, timeout time.Duration) error {
 	var retry interface{ RetryAfter() time.Duration }
 	var bad interface{ BadRequest() bool }
 	var busy *unstructuredjson.BusyError
@@ -184,16 +187,16 @@ func (h *handler) evaluationFailed(err error, phase Phase, group string, request
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return noDecision(timeout)
 	}
-	h.log.Error(err, "Evaluating an admission request failed", "phase", phase, "group", group, "uid", request.UID)
+	h.log.Error(err, "Evaluating an admission request failed", "phase", to, "group", group, "uid", request.UID)
 	return &failure{code: http.StatusInternalServerError, message: internalMessage}
 }
 
-func (h *handler) logDecision(phase Phase, group string, in *admissionv1.AdmissionRequest, out *admissionv1.AdmissionResponse, took time.Duration) {
+func (h *handler) logDecision(to endpoint, group string, in *admissionv1.AdmissionRequest, out *admissionv1.AdmissionResponse, took time.Duration) {
 	log := h.log.V(1)
 	if !log.Enabled() {
 		return
 	}
-	log.Info("Decided", "phase", phase, "group", group, "uid", in.UID, "operation", in.Operation,
+	log.Info("Decided", "phase", to, "group", group, "uid", in.UID, "operation", in.Operation,
 		"resource", in.Resource.String(), "subResource", in.SubResource, "namespace", in.Namespace, "name", in.Name,
 		"allowed", out.Allowed, "warnings", len(out.Warnings), "duration", took)
 }
@@ -219,26 +222,26 @@ func (h *handler) write(w http.ResponseWriter, c *conn, answer []byte, err error
 	return code
 }
 
-// route returns the phase and the group that the path names. Paths are taken as they are: neither cleaned nor decoded.
+// route returns the endpoint and the group that the path names. Paths are taken as they are: neither cleaned nor decoded.
 // A path whose capability is not accepted names nothing.
-func (h *handler) route(u *url.URL) (Phase, string) {
+func (h *handler) route(u *url.URL) (endpoint, string) {
 	capability, path := registration.SplitPath(u.Path)
 	if !h.accepts(capability) || u.RawPath != "" {
-		return otherPhase, ""
+		return otherEndpoint, ""
 	}
 	if path == reviewPath {
-		return Review, ""
+		return reviewEndpoint, ""
 	}
-	for _, phase := range []Phase{Validate, Mutate} {
+	for _, phase := range []endpoint{validateEndpoint, mutateEndpoint} {
 		group, ok := strings.CutPrefix(path, "/"+string(phase)+"/")
 		if ok && isSubdomain(group) {
 			return phase, group
 		}
 		if path == registration.CanaryPath+string(phase) {
-			return canaryPhase, string(phase)
+			return canaryEndpoint, string(phase)
 		}
 	}
-	return otherPhase, ""
+	return otherEndpoint, ""
 }
 
 // isSubdomain reports whether name is a DNS-1123 subdomain, as the names of Kubernetes objects are. The expression
@@ -262,9 +265,9 @@ func isSubdomain(name string) bool {
 
 // checkRequest refuses what is no call of a webhook, before anything of the body is read. It returns how long the
 // caller waits for an answer.
-func checkRequest(r *http.Request, phase Phase) (time.Duration, error) {
+func checkRequest(r *http.Request, to endpoint) (time.Duration, error) {
 	switch {
-	case phase == otherPhase:
+	case to == otherEndpoint:
 		return 0, &failure{code: http.StatusNotFound, message: "no such path"}
 	case r.Method != http.MethodPost:
 		return 0, &failure{code: http.StatusMethodNotAllowed, message: "the method must be POST"}

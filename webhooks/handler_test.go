@@ -23,6 +23,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // reviewOf returns a review whose request consists of these members.
@@ -55,8 +57,8 @@ func (e badError) BadRequest() bool { return bool(e) }
 
 // byGroup answers as the name of the group says.
 func byGroup() Evaluator {
-	return evaluatorFunc(func(ctx context.Context, _ Phase, group string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		switch group {
+	return evaluatorFunc(func(ctx context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		switch key.Name {
 		case "unknown":
 			return nil, fmt.Errorf("looking up the group: %w", retryError(0))
 		case "retry":
@@ -316,7 +318,7 @@ func TestAnswer(t *testing.T) {
 		AuditAnnotations: map[string]string{"b": "2", "a": "1"},
 		Warnings:         []string{"first", "second"},
 	}
-	evaluator := evaluatorFunc(func(context.Context, Phase, string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	evaluator := evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		return full, nil
 	})
 	want := full.DeepCopy()
@@ -391,12 +393,11 @@ func TestRequest(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got *admissionv1.AdmissionRequest
-			var phase Phase
-			var group string
+			var group registration.GroupKey
 			var left time.Duration
-			s := handlerOf(t, Options{Evaluator: evaluatorFunc(func(ctx context.Context, p Phase, g string, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+			s := handlerOf(t, Options{Evaluator: evaluatorFunc(func(ctx context.Context, key registration.GroupKey, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 				deadline, _ := ctx.Deadline()
-				got, phase, group, left = r, p, g, time.Until(deadline)
+				got, group, left = r, key, time.Until(deadline)
 				return &admissionv1.AdmissionResponse{}, nil
 			})})
 			w := serve(s, "/mutate/group-1.x?timeout=25s", tc.body)
@@ -406,8 +407,8 @@ func TestRequest(t *testing.T) {
 			if diff := cmp.Diff(&tc.want, got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}
-			if phase != Mutate || group != "group-1.x" || left <= 10*time.Second || left > 25*time.Second {
-				t.Errorf("phase %q, group %q, %s left; want mutate, group-1.x, nearly 25s", phase, group, left)
+			if want := (registration.GroupKey{Phase: registration.PhaseMutate, Name: "group-1.x"}); group != want || left <= 10*time.Second || left > 25*time.Second {
+				t.Errorf("group %v, %s left; want %v, nearly 25s", group, left, want)
 			}
 		})
 	}
@@ -415,15 +416,14 @@ func TestRequest(t *testing.T) {
 
 // The review of policies has one path, and answers like any other.
 func TestReviewPath(t *testing.T) {
-	var phase Phase
-	var group string
+	var group registration.GroupKey
 	m := prometheus.NewRegistry()
-	s := handlerOf(t, Options{Registerer: m, Evaluator: evaluatorFunc(func(_ context.Context, p Phase, g string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		phase, group = p, g
+	s := handlerOf(t, Options{Registerer: m, Evaluator: evaluatorFunc(func(_ context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		group = key
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil
 	})})
-	if w := serve(s, "/validate-webhookpolicy?timeout=5s", validReview()); w.Code != http.StatusOK || phase != Review || group != "" {
-		t.Errorf("code %d, phase %q, group %q; want 200, review and no group", w.Code, phase, group)
+	if w := serve(s, "/validate-webhookpolicy?timeout=5s", validReview()); w.Code != http.StatusOK || group != (registration.GroupKey{Phase: "review"}) {
+		t.Errorf("code %d, group %v; want 200 and a review", w.Code, group)
 	}
 	for _, path := range []string{"/validate-webhookpolicy/", "/validate-webhookpolicy/x", "/review/x", "/review", "/validate%2dwebhookpolicy"} {
 		if w := serve(s, path, validReview()); w.Code != http.StatusNotFound {

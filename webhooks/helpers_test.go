@@ -18,18 +18,25 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // evaluatorFunc is an Evaluator made of a function.
-type evaluatorFunc func(ctx context.Context, phase Phase, group string, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+type evaluatorFunc func(ctx context.Context, group registration.GroupKey, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
-func (f evaluatorFunc) Evaluate(ctx context.Context, phase Phase, group string, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	return f(ctx, phase, group, req)
+func (f evaluatorFunc) Evaluate(ctx context.Context, group registration.GroupKey, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return f(ctx, group, req)
+}
+
+// Review calls the function with a group that has the name review.
+func (f evaluatorFunc) Review(ctx context.Context, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return f(ctx, registration.GroupKey{Phase: "review"}, req)
 }
 
 // allowAll returns an evaluator that allows everything.
 func allowAll() Evaluator {
-	return evaluatorFunc(func(context.Context, Phase, string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil
 	})
 }

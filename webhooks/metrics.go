@@ -22,8 +22,8 @@ func answerCodes() []int {
 
 // metrics holds every series from the start: their number is fixed, and counting takes no lock.
 type metrics struct {
-	requests        map[Phase]map[int]prometheus.Counter
-	duration        map[Phase]prometheus.Observer
+	requests        map[endpoint]map[int]prometheus.Counter
+	duration        map[endpoint]prometheus.Observer
 	inFlight        prometheus.Gauge
 	panics          prometheus.Counter
 	handshakeErrors map[string]prometheus.Counter
@@ -70,8 +70,8 @@ func newMetrics() *metrics {
 	}, []string{"reason"})
 
 	m := &metrics{
-		requests:        map[Phase]map[int]prometheus.Counter{},
-		duration:        map[Phase]prometheus.Observer{},
+		requests:        map[endpoint]map[int]prometheus.Counter{},
+		duration:        map[endpoint]prometheus.Observer{},
 		inFlight:        inFlight,
 		panics:          panics,
 		handshakeErrors: map[string]prometheus.Counter{},
@@ -80,7 +80,7 @@ func newMetrics() *metrics {
 		evicted:         map[string]prometheus.Counter{},
 		collectors:      []prometheus.Collector{requests, duration, inFlight, panics, handshakes, rejected, shed, evicted},
 	}
-	for _, phase := range []Phase{Validate, Mutate, Review, canaryPhase, otherPhase} {
+	for _, phase := range []endpoint{validateEndpoint, mutateEndpoint, reviewEndpoint, canaryEndpoint, otherEndpoint} {
 		m.duration[phase] = duration.WithLabelValues(string(phase))
 		m.requests[phase] = map[int]prometheus.Counter{}
 		for _, code := range answerCodes() {
@@ -114,9 +114,9 @@ func (m *metrics) register(registerer prometheus.Registerer, gauges ...prometheu
 	return errors.Join(errs...)
 }
 
-func (m *metrics) answered(phase Phase, code int, took time.Duration) {
-	m.requests[phase][code].Inc()
-	m.duration[phase].Observe(took.Seconds())
+func (m *metrics) answered(to endpoint, code int, took time.Duration) {
+	m.requests[to][code].Inc()
+	m.duration[to].Observe(took.Seconds())
 }
 
 func (m *metrics) handshakeFailed(reason string) { m.handshakeErrors[reason].Inc() }

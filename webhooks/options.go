@@ -15,29 +15,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// Phase is the admission phase that a request belongs to. It is the first element of the path that is called.
-type Phase string
+// endpoint is what a path addresses. Metrics and logs have it as the phase.
+type endpoint string
 
-// The two phases, the review of Ostiary's own policies, which has a path and no groups, and the canaries. Requests to
-// any other path are counted under the phase "other" and answered with 404.
+// The two phases of admission, which have call groups, the review of WebhookPolicies, the canaries, and any other path,
+// which is answered with 404.
 const (
-	Validate Phase = "validate"
-	Mutate   Phase = "mutate"
-	Review   Phase = "review"
-
-	canaryPhase Phase = "canary"
-
-	otherPhase Phase = "other"
+	validateEndpoint = endpoint(registration.PhaseValidate)
+	mutateEndpoint   = endpoint(registration.PhaseMutate)
+	reviewEndpoint   = endpoint("review")
+	canaryEndpoint   = endpoint("canary")
+	otherEndpoint    = endpoint("other")
 )
 
-// Evaluator answers one admission request: with the policies of one call group, or, in the phase Review, about the
-// policy that it is for. The group is then empty.
+// Evaluator answers one admission request: Evaluate with the policies of a call group, Review for a WebhookPolicy.
 //
 // The request is the evaluator's to keep: no memory of it is used again. Object, OldObject and Options hold what was
 // sent, which is not checked to be JSON, or nothing. The context ends when the API server stops waiting, and carries the
-// account from which decoding takes memory: see jsontree.AccountOf. The response's UID is set by the caller of Evaluate.
+// account from which decoding takes memory: see unstructuredjson.AccountOf. The response's UID is set by the caller of Evaluate.
 //
 // An error means that there is no decision; it never lets a request pass by itself. Errors are told apart by what
 // stands in their chain:
@@ -47,7 +46,8 @@ const (
 //   - context.DeadlineExceeded and context.Canceled: 504.
 //   - any other error, and a panic: 500 without its text, which goes to the log.
 type Evaluator interface {
-	Evaluate(ctx context.Context, phase Phase, group string, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+	Evaluate(ctx context.Context, group registration.GroupKey, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+	Review(ctx context.Context, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 }
 
 // Options says what a Server serves, and how much of it at a time. Zero values of the limits mean the defaults.

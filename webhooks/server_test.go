@@ -22,6 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // patience is how long tests wait for what must happen.
@@ -225,7 +227,7 @@ func TestUnusedConnection(t *testing.T) {
 // TestSlowEvaluation checks that the limits to clients do not cut an evaluation short.
 func TestSlowEvaluation(t *testing.T) {
 	const short = time.Second
-	evaluator := evaluatorFunc(func(ctx context.Context, _ Phase, _ string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	evaluator := evaluatorFunc(func(ctx context.Context, _ registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		select {
 		case <-time.After(3 * short):
 			return &admissionv1.AdmissionResponse{Allowed: true}, nil
@@ -240,7 +242,7 @@ func TestSlowEvaluation(t *testing.T) {
 // TestClientLeaves checks that an evaluation ends when nobody waits for it any more.
 func TestClientLeaves(t *testing.T) {
 	entered, ended := make(chan struct{}), make(chan error, 1)
-	evaluator := evaluatorFunc(func(ctx context.Context, _ Phase, _ string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	evaluator := evaluatorFunc(func(ctx context.Context, _ registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		close(entered)
 		select {
 		case <-ctx.Done():
@@ -547,7 +549,7 @@ func kubernetesCaller(t *testing.T, p pair, dial dialer) func() error {
 
 // TestKubernetesClient calls with the client that API servers call with.
 func TestKubernetesClient(t *testing.T) {
-	evaluator := evaluatorFunc(func(_ context.Context, _ Phase, _ string, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	evaluator := evaluatorFunc(func(_ context.Context, _ registration.GroupKey, r *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		return &admissionv1.AdmissionResponse{Allowed: r.Operation == admissionv1.Create, Warnings: []string{r.Name}}, nil
 	})
 	s := start(t, Options{Evaluator: evaluator})
@@ -577,7 +579,7 @@ func TestKubernetesClient(t *testing.T) {
 // TestRetryAfterReachesKubernetesClient checks the safety net: a 503 with Retry-After is tried again, for every verb.
 func TestRetryAfterReachesKubernetesClient(t *testing.T) {
 	var calls atomic.Int64
-	evaluator := evaluatorFunc(func(context.Context, Phase, string, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	evaluator := evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if calls.Add(1) <= 3 {
 			return nil, retryError(0)
 		}

@@ -41,11 +41,11 @@ func newLines(o Options) lines {
 	}
 }
 
-func (l lines) of(phase Phase, size int) *queue.Limiter {
+func (l lines) of(to endpoint, size int) *queue.Limiter {
 	switch {
-	case phase == Review:
+	case to == reviewEndpoint:
 		return l.review
-	case phase == canaryPhase:
+	case to == canaryEndpoint:
 		return l.canary
 	case size > largeReview:
 		return l.large

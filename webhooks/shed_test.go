@@ -15,15 +15,16 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/internal/queue"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // holding is an evaluator that keeps requests for the group "held" for a time, and counts who is in it.
 func holding(d time.Duration) Evaluator {
-	return evaluatorFunc(func(ctx context.Context, _ Phase, group string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		if group == "held" {
+	return evaluatorFunc(func(ctx context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		if key.Name == "held" {
 			time.Sleep(d)
 		}
-		if group == "away" {
+		if key.Name == "away" {
 			queue.Yield(ctx, func() { time.Sleep(d) })
 		}
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil
@@ -185,7 +186,7 @@ func TestOverloadIsBounded(t *testing.T) {
 // TestTimeOfTheBodyCounts checks that who sends slowly gets no more time than the caller has.
 func TestTimeOfTheBodyCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		evaluator := evaluatorFunc(func(ctx context.Context, _ Phase, _ string, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+		evaluator := evaluatorFunc(func(ctx context.Context, _ registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})

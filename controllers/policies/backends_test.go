@@ -14,7 +14,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/internal/egress"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // hosting is a loader of a replica that does not lead: it reads no bundles.
@@ -88,7 +88,7 @@ func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 			if _, ok, why := state.Registered(e); !ok {
 				t.Errorf("it is not registered: %s", why)
 			}
-			got, err := l.Store.Evaluate(t.Context(), groupOf(state, policy.PhaseValidate, "moves"), podCreation())
+			got, err := l.Store.Evaluate(t.Context(), groupOf(state, registration.PhaseValidate, "moves"), podCreation())
 			if err != nil || got.Allowed != (tc.wantDenied == "") || !got.Allowed && !strings.Contains(got.Result.Message, tc.wantDenied) {
 				t.Errorf("answer %+v, %v; want a denial with %q", got, err, tc.wantDenied)
 			}

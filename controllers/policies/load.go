@@ -194,7 +194,7 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	state.View = registration.NewView(state.Plan, observed)
 	state.forget()
 	l.Refusals.keep(state.Entries)
-	state.Snapshot = policy.NewSnapshot(served(state.Plan, carried, byName))
+	state.groups = groups(state.Plan, carried, byName)
 	l.count(byName)
 	return state
 }
@@ -295,42 +295,37 @@ func (l *Loader) count(entries map[string]*Entry) {
 	l.Metrics.Keep(names, refused)
 }
 
-// served is who answers for each call group: the members that are planned, and
-// those that the configurations in the API server still name. While a policy
-// moves from one group to another it is answered for in both.
-func served(plan registration.Plan, carried map[policy.GroupKey][]string, byName map[string]*Entry) map[policy.GroupKey][]*policy.Compiled {
-	members := make(map[policy.GroupKey][]*policy.Compiled, len(plan.Groups))
-	add := func(group policy.GroupKey, names []string) {
+// groups have the planned members, and those that the configurations in the API
+// server still name: while a policy moves to another group, both contain it.
+func groups(plan registration.Plan, carried map[registration.GroupKey][]string, byName map[string]*Entry) map[registration.GroupKey]*policy.Group {
+	out := make(map[registration.GroupKey]*policy.Group, len(plan.Groups))
+	add := func(group registration.GroupKey, names []string) {
 		compiled := make([]*policy.Compiled, 0, len(names))
 		for _, name := range names {
 			if e := byName[name]; e != nil {
 				compiled = append(compiled, e.stand().Compiled)
 			}
 		}
-		members[group] = compiled
+		out[group] = policy.NewGroup(compiled)
 	}
 	for group, names := range carried {
 		add(group, names)
 	}
 	for i := range plan.Groups {
-		group := keyOf(plan.Groups[i].Key())
+		group := plan.Groups[i].Key()
 		add(group, union(plan.Groups[i].Members, carried[group]))
-	}
-	return members
-}
-
-func membersByGroup(observed []registration.Configuration) map[policy.GroupKey][]string {
-	out := make(map[policy.GroupKey][]string, len(observed))
-	for _, config := range observed {
-		if group, ok := registration.GroupOf(config); ok {
-			out[keyOf(group)] = registration.Members(config)
-		}
 	}
 	return out
 }
 
-func keyOf(k registration.GroupKey) policy.GroupKey {
-	return policy.GroupKey{Phase: policy.Phase(k.Phase), Name: k.Name}
+func membersByGroup(observed []registration.Configuration) map[registration.GroupKey][]string {
+	out := make(map[registration.GroupKey][]string, len(observed))
+	for _, config := range observed {
+		if group, ok := registration.GroupOf(config); ok {
+			out[group] = registration.Members(config)
+		}
+	}
+	return out
 }
 
 func union(a, b []string) []string {

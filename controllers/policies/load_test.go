@@ -71,10 +71,10 @@ func load(l *Loader, before *State, policies ...v1alpha1.WebhookPolicy) *State {
 }
 
 // answering lists, for each call group, the policies that answer for it.
-func answering(s *State, groups ...policy.GroupKey) [][]string {
+func answering(s *State, groups ...registration.GroupKey) [][]string {
 	var out [][]string
 	for _, key := range groups {
-		if g := s.Snapshot.Group(key); g != nil {
+		if g := s.groups[key]; g != nil {
 			out = append(out, g.Names())
 		}
 	}
@@ -136,12 +136,12 @@ func mutating(p v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicy {
 	return p
 }
 
-func groupOf(s *State, phase policy.Phase, name string) policy.GroupKey {
-	return policy.GroupKey{Phase: phase, Name: s.Plan.GroupsOf(registration.Phase(phase), name)[0]}
+func groupOf(s *State, phase registration.Phase, name string) registration.GroupKey {
+	return registration.GroupKey{Phase: phase, Name: s.Plan.GroupsOf(phase, name)[0]}
 }
 
 func TestMovingPolicyIsAnsweredForInBothGroups(t *testing.T) {
-	for _, phase := range []policy.Phase{policy.PhaseMutate, policy.PhaseValidate} {
+	for _, phase := range []registration.Phase{registration.PhaseMutate, registration.PhaseValidate} {
 		t.Run(string(phase), func(t *testing.T) {
 			l := newLoader(t)
 			stays, moves, moved := mutating(newPolicy("stays", 1, "true")), mutating(newPolicy("moves", 1, "true")), withTimeout(mutating(newPolicy("moves", 2, "true")), 7)
@@ -181,15 +181,15 @@ func TestEachPhaseIsAnsweredByItsOwnPart(t *testing.T) {
 			Object: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"default"}}`)},
 		}
 	}
-	mutated, err := l.Store.Evaluate(context.Background(), groupOf(state, policy.PhaseMutate, "p"), request())
+	mutated, err := l.Store.Evaluate(context.Background(), groupOf(state, registration.PhaseMutate, "p"), request())
 	if err != nil || !mutated.Allowed || !strings.Contains(string(mutated.Patch), "mended") {
 		t.Errorf("mutating: %+v, %v; want a patch, and no validation", mutated, err)
 	}
-	validated, err := l.Store.Evaluate(context.Background(), groupOf(state, policy.PhaseValidate, "p"), request())
+	validated, err := l.Store.Evaluate(context.Background(), groupOf(state, registration.PhaseValidate, "p"), request())
 	if err != nil || validated.Allowed || validated.Patch != nil {
 		t.Errorf("validating: %+v, %v; want a denial, and no patch", validated, err)
 	}
-	wrong := policy.GroupKey{Phase: policy.PhaseValidate, Name: groupOf(state, policy.PhaseMutate, "p").Name}
+	wrong := registration.GroupKey{Phase: registration.PhaseValidate, Name: groupOf(state, registration.PhaseMutate, "p").Name}
 	var notLoaded *NotLoadedError
 	if got, err := l.Store.Evaluate(context.Background(), wrong, request()); !errors.As(err, &notLoaded) || got != nil {
 		t.Errorf("for a group of the other phase Evaluate() = %+v, %v", got, err)
@@ -204,7 +204,7 @@ func TestDeletedPolicyFreesItsGroups(t *testing.T) {
 		Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
 		Operation: admissionv1.Create,
 	}
-	for _, phase := range []policy.Phase{policy.PhaseMutate, policy.PhaseValidate} {
+	for _, phase := range []registration.Phase{registration.PhaseMutate, registration.PhaseValidate} {
 		got, err := l.Store.Evaluate(context.Background(), groupOf(before, phase, "p"), request)
 		if err != nil || !got.Allowed {
 			t.Errorf("%s: Evaluate() = %+v, %v; want the request to pass while the configuration is still there", phase, got, err)
@@ -215,14 +215,14 @@ func TestDeletedPolicyFreesItsGroups(t *testing.T) {
 func TestNotLoadedIsAnErrorAndNeverAllowed(t *testing.T) {
 	l := newLoader(t)
 	var notLoaded *NotLoadedError
-	if got, err := l.Store.Evaluate(context.Background(), policy.GroupKey{Phase: policy.PhaseValidate, Name: "g"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+	if got, err := l.Store.Evaluate(context.Background(), registration.GroupKey{Phase: registration.PhaseValidate, Name: "g"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
 		t.Errorf("before the first load Evaluate() = %+v, %v", got, err)
 	}
 	if l.Store.Loaded() == nil {
 		t.Error("Loaded() = nil before the first load")
 	}
 	load(l, nil, newPolicy("p", 1, "true"))
-	if got, err := l.Store.Evaluate(context.Background(), policy.GroupKey{Phase: policy.PhaseMutate, Name: "unknown"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
+	if got, err := l.Store.Evaluate(context.Background(), registration.GroupKey{Phase: registration.PhaseMutate, Name: "unknown"}, &admissionv1.AdmissionRequest{}); !errors.As(err, &notLoaded) || got != nil {
 		t.Errorf("for an unknown group Evaluate() = %+v, %v", got, err)
 	}
 	if err := l.Store.Loaded(); err != nil {

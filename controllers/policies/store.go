@@ -80,15 +80,15 @@ type State struct {
 	Plan registration.Plan
 	// View tells which policies the observed configurations carry.
 	View registration.View
-	// Snapshot answers requests.
-	Snapshot *policy.Snapshot
 	// Registrable is false while there is no trust bundle.
 	Registrable bool
 
 	input registration.Input // of Plan
+	// groups answer requests.
+	groups map[registration.GroupKey]*policy.Group
 	// pending are the call groups that are not answered for, each with a policy
 	// that is missing.
-	pending map[policy.GroupKey]string
+	pending map[registration.GroupKey]string
 	// gone are deleted policies that configurations still name.
 	gone sets.Set[types.UID]
 }
@@ -135,12 +135,12 @@ func (s *Store) publish(state *State) {
 }
 
 // Evaluate answers a request with the policies of a call group.
-func (s *Store) Evaluate(ctx context.Context, key policy.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+func (s *Store) Evaluate(ctx context.Context, key registration.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	g, err := s.group(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if key.Phase == policy.PhaseMutate {
+	if key.Phase == registration.PhaseMutate {
 		return g.Mutate(ctx, request, s.Host)
 	}
 	return g.Validate(ctx, request, s.Host)

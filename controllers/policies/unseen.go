@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -25,7 +24,7 @@ const liveRead = 5 * time.Second
 
 // stranger is a policy that a configuration names and that is not loaded.
 type stranger struct {
-	group policy.GroupKey
+	group registration.GroupKey
 	name  string
 	uid   types.UID // empty where the configuration has no owner reference to it
 }
@@ -36,7 +35,7 @@ type stranger struct {
 // "allowed" where it should not be. One that was loaded before has been deleted.
 func (l *Loader) doubt(state *State, observed []registration.Configuration) (doubtful []stranger) {
 	before := l.Store.State()
-	state.gone, state.pending = sets.New[types.UID](), map[policy.GroupKey]string{}
+	state.gone, state.pending = sets.New[types.UID](), map[registration.GroupKey]string{}
 	for _, s := range strangers(state, observed) {
 		if before.knew(s.uid) {
 			state.gone.Insert(s.uid)
@@ -58,7 +57,7 @@ func (l *Loader) resolve(ctx context.Context, state *State, doubtful []stranger)
 		return nil, err
 	}
 	out := *state
-	out.gone, out.pending = state.gone.Clone(), map[policy.GroupKey]string{}
+	out.gone, out.pending = state.gone.Clone(), map[registration.GroupKey]string{}
 	for _, s := range doubtful {
 		if uid, exists := existing[s.name]; exists && (s.uid == "" || s.uid == uid) {
 			out.pending[s.group] = s.name
@@ -86,7 +85,7 @@ func strangers(state *State, observed []registration.Configuration) []stranger {
 		if !ok {
 			continue
 		}
-		group, owners := keyOf(key), sets.New[string]()
+		group, owners := key, sets.New[string]()
 		for _, owner := range config.GetOwnerReferences() {
 			if !strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/") {
 				continue

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -78,10 +77,10 @@ func TestUnseenPolicies(t *testing.T) {
 				if resolved, err := l.resolve(t.Context(), state, doubtful); err == nil {
 					state = resolved
 				}
-				var want map[policy.GroupKey]string
+				var want map[registration.GroupKey]string
 				if tt.want != "" {
 					key, _ := registration.GroupOf(tt.observed[0])
-					want = map[policy.GroupKey]string{keyOf(key): tt.want}
+					want = map[registration.GroupKey]string{key: tt.want}
 				}
 				if diff := cmp.Diff(want, state.pending); diff != "" && len(want)+len(state.pending) > 0 {
 					t.Errorf("pending (-want +got):\n%s", diff)
@@ -98,7 +97,7 @@ func TestRequestsWaitForWhatIsLoadedNext(t *testing.T) {
 	l := newLoader(t)
 	p := newPolicy("p", 1, "false")
 	state := l.load(logr.Discard(), []v1alpha1.WebhookPolicy{p}, nil)
-	key := groupOf(state, policy.PhaseValidate, "p")
+	key := groupOf(state, registration.PhaseValidate, "p")
 	answered := make(chan error, 1)
 	request := &admissionv1.AdmissionRequest{Resource: metav1.GroupVersionResource{Version: "v1", Resource: "services"}, Operation: admissionv1.Create}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -155,7 +154,7 @@ func TestFewRequestsWait(t *testing.T) {
 	began := make(chan struct{})
 	go func() {
 		defer close(began)
-		_, err := l.Store.Evaluate(t.Context(), policy.GroupKey{Phase: policy.PhaseValidate, Name: "x"}, &admissionv1.AdmissionRequest{})
+		_, err := l.Store.Evaluate(t.Context(), registration.GroupKey{Phase: registration.PhaseValidate, Name: "x"}, &admissionv1.AdmissionRequest{})
 		var notLoaded *NotLoadedError
 		if !errors.As(err, &notLoaded) || notLoaded.RetryAfter() != retryAfter {
 			t.Errorf("Evaluate() = %v", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/queue"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 
 // group gives who answers for a call group, and waits for a moment where that is
 // not loaded yet: the API server may know of a group before this replica does.
-func (s *Store) group(ctx context.Context, key policy.GroupKey) (*policy.Group, error) {
+func (s *Store) group(ctx context.Context, key registration.GroupKey) (*policy.Group, error) {
 	g, err := s.State().group(key)
 	if err == nil {
 		return g, nil
@@ -60,14 +61,14 @@ func patience(ctx context.Context) time.Duration {
 }
 
 // group gives who answers for a call group. A state that is nil answers for none.
-func (s *State) group(key policy.GroupKey) (*policy.Group, *NotLoadedError) {
+func (s *State) group(key registration.GroupKey) (*policy.Group, *NotLoadedError) {
 	if s == nil {
 		return nil, &NotLoadedError{}
 	}
 	if name, ok := s.pending[key]; ok {
 		return nil, &NotLoadedError{Group: key.Name, Policy: name}
 	}
-	if g := s.Snapshot.Group(key); g != nil {
+	if g := s.groups[key]; g != nil {
 		return g, nil
 	}
 	return nil, &NotLoadedError{Group: key.Name}

@@ -14,7 +14,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -337,7 +336,7 @@ func (r *replica) addServer() error {
 			r.distrusted.Add(1)
 			r.provider.Distrusted()
 		},
-		Evaluator:  evaluator{store: r.store, reviewer: r.reviewer},
+		Evaluator:  evaluator{r.store, r.reviewer},
 		Expired:    r.lease.Expired,
 		Registerer: ctrlmetrics.Registry,
 		Log:        r.log.WithName("webhooks"),
@@ -399,16 +398,8 @@ func (r *replica) addChecks() error {
 	return nil
 }
 
-// evaluator passes requests to the store, and those for policies to the reviewer.
+// evaluator evaluates policies, and reviews WebhookPolicies.
 type evaluator struct {
-	store    *policies.Store
-	reviewer *policyvalidator.Reviewer
-}
-
-// Evaluate implements webhooks.Evaluator.
-func (e evaluator) Evaluate(ctx context.Context, phase webhooks.Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	if phase == webhooks.Review {
-		return e.reviewer.Review(ctx, request)
-	}
-	return e.store.Evaluate(ctx, policy.GroupKey{Phase: policy.Phase(phase), Name: group}, request)
+	*policies.Store
+	*policyvalidator.Reviewer
 }

@@ -49,7 +49,7 @@ func groupOf(tb testing.TB, policies []*v1alpha1.WebhookPolicy) *Group {
 		}
 		compiled = append(compiled, c)
 	}
-	return NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled}).Group(testGroup)
+	return NewGroup(compiled)
 }
 
 func BenchmarkEvaluate(b *testing.B) {
@@ -223,6 +223,3 @@ func heapInUse() int64 {
 	goruntime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
 }
-
-// testGroup is the one call group of a snapshot in tests.
-var testGroup = GroupKey{Phase: PhaseValidate, Name: "g"}

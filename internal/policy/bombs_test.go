@@ -67,7 +67,7 @@ func TestCostlyObjects(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			bytes, took := spent(func() {
-				group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {compiled}}).Group(testGroup)
+				group := NewGroup([]*Compiled{compiled})
 				got, err = group.Validate(ctx, request, Host{Now: time.Now})
 			})
 			if err != nil || got.Allowed || strings.Contains(got.Result.Message, "panicked") {

@@ -141,7 +141,7 @@ func TestBrokenPolicyLeavesItsNeighboursAlone(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {sound, broken}}).Group(testGroup)
+			group := NewGroup([]*Compiled{sound, broken})
 			decisions := map[string]Decision{}
 			host := hostOf()
 			host.Observe = observeInto(decisions)
@@ -185,7 +185,7 @@ failurePolicy: Fail
 	if diff := cmp.Diff(before, p); diff != "" {
 		t.Errorf("the policy was changed:\n%s", diff)
 	}
-	group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {compiled}}).Group(testGroup)
+	group := NewGroup([]*Compiled{compiled})
 	in := podInput(t, admission.Create)
 	want := decideOurs(t, group, in, testWorld)
 
@@ -249,7 +249,7 @@ func TestSharedProgramsKeepEachPolicysMessage(t *testing.T) {
 			spec = "validations: [{expression: 'object == null', message: two, reason: Forbidden}]"
 		}
 		compiled := mustCompile(t, compiler, policyFrom(t, name, spec))
-		group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {compiled}}).Group(testGroup)
+		group := NewGroup([]*Compiled{compiled})
 		if got := decideOurs(t, group, podInput(t, admission.Create), testWorld).String(); got != want {
 			t.Errorf("answer = %q, want %q", got, want)
 		}

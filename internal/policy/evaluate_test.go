@@ -31,7 +31,7 @@ func groupFrom(tb testing.TB, specs map[string]string) *Group {
 	for name, spec := range specs {
 		compiled = append(compiled, mustCompile(tb, sharedCompiler, policyFrom(tb, name, spec)))
 	}
-	return NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled}).Group(testGroup)
+	return NewGroup(compiled)
 }
 
 func evaluate(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Host) *admissionv1.AdmissionResponse {
@@ -353,9 +353,9 @@ func spoilOptions(r *admissionv1.AdmissionRequest, raw []byte) {
 	r.Options = runtime.RawExtension{Raw: raw}
 }
 
-// TestSnapshotsAreReadConcurrently: many callers evaluate while snapshots are swapped;
-// each sees one whole snapshot.
-func TestSnapshotsAreReadConcurrently(t *testing.T) {
+// TestGroupsAreReadConcurrently: many callers evaluate while groups are replaced;
+// each sees one whole group.
+func TestGroupsAreReadConcurrently(t *testing.T) {
 	var compiled [2][]*Compiled
 	for i := range compiled {
 		for j := range 4 {
@@ -363,8 +363,8 @@ func TestSnapshotsAreReadConcurrently(t *testing.T) {
 			compiled[i] = append(compiled[i], mustCompile(t, sharedCompiler, policyFrom(t, fmt.Sprintf("p%d", 3-j), spec)))
 		}
 	}
-	var current atomic.Pointer[Snapshot]
-	current.Store(NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled[0]}))
+	var current atomic.Pointer[Group]
+	current.Store(NewGroup(compiled[0]))
 	stop := make(chan struct{})
 	var swapper, callers sync.WaitGroup
 	swapper.Go(func() {
@@ -373,7 +373,7 @@ func TestSnapshotsAreReadConcurrently(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				current.Store(NewSnapshot(map[GroupKey][]*Compiled{testGroup: compiled[i%2]}))
+				current.Store(NewGroup(compiled[i%2]))
 			}
 		}
 	})
@@ -382,13 +382,13 @@ func TestSnapshotsAreReadConcurrently(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			for range 50 {
-				resp, err := current.Load().Group(testGroup).Validate(t.Context(), raw, hostOf())
+				resp, err := current.Load().Validate(t.Context(), raw, hostOf())
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				if v0, v1 := strings.Count(resp.Result.Message, ": v0"), strings.Count(resp.Result.Message, ": v1"); v0+v1 != 4 || v0*v1 != 0 {
-					t.Errorf("message = %q, a mix of two snapshots", resp.Result.Message)
+					t.Errorf("message = %q, a mix of two groups", resp.Result.Message)
 				}
 			}
 		})
@@ -400,13 +400,6 @@ func TestSnapshotsAreReadConcurrently(t *testing.T) {
 		t.Errorf("the request was changed:\n%s", diff)
 	}
 	if compiled[0][0].name != "p3" {
-		t.Error("the argument of NewSnapshot was sorted")
-	}
-}
-
-func TestGroupOfNoSnapshot(t *testing.T) {
-	var none *Snapshot
-	if none.Group(testGroup) != nil || NewSnapshot(nil).Group(testGroup) != nil {
-		t.Error("a group that nobody loaded was found")
+		t.Error("the argument of NewGroup was sorted")
 	}
 }

@@ -51,7 +51,7 @@ func TestPanicChangesNoOtherAnswer(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, _ := sharedCompiler.CompilePlugin(policyFrom(t, "p", "plugin: {name: Any}\n"+tt.spec), pluginFunc(panicsOn), nil)
-			group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {c}}).Group(testGroup)
+			group := NewGroup([]*Compiled{c})
 			host, panics := hostOf(), 0
 			host.Panicked = func(PanicReport) { panics++ }
 			ask := func(object string, mutating bool) got {

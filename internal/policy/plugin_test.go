@@ -73,7 +73,7 @@ func TestPluginAnswers(t *testing.T) {
 			} else {
 				c, _ = sharedCompiler.CompilePlugin(p, tc.plugin, nil)
 			}
-			group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {c}}).Group(testGroup)
+			group := NewGroup([]*Compiled{c})
 			host := Host{Now: time.Now, Namespaces: testNamespaces}
 			request := podInput(t, admission.Create).review(t)
 

@@ -69,7 +69,7 @@ func TestProgramsWithVariablesAreShared(t *testing.T) {
 	}{{one, `{"a":1,"b":1,"z":2}`, true}, {two, `{"a":1,"b":1,"z":2}`, false}, {one, `{"a":2,"b":1,"z":1}`, false}, {two, `{"a":2,"b":1,"z":1}`, true}, {other, `{"a":2}`, true}} {
 		raw := podInput(t, admission.Create).review(t)
 		raw.Object.Raw = []byte(tc.object)
-		group := NewSnapshot(map[GroupKey][]*Compiled{testGroup: {tc.compiled}}).Group(testGroup)
+		group := NewGroup([]*Compiled{tc.compiled})
 		if resp := evaluate(t, group, raw, hostOf()); resp.Allowed != tc.want {
 			t.Errorf("%s with %s: allowed = %t", tc.compiled.name, tc.object, resp.Allowed)
 		}
@@ -77,11 +77,11 @@ func TestProgramsWithVariablesAreShared(t *testing.T) {
 }
 
 // TestEverythingConcurrently: many callers of both phases, with params, variables,
-// namespaces and an authorizer, while policies are compiled and snapshots
-// swapped.
+// namespaces and an authorizer, while policies are compiled and groups
+// replaced.
 func TestEverythingConcurrently(t *testing.T) {
 	compiler := NewCompiler()
-	build := func(version int) *Snapshot {
+	build := func(version int) *Group {
 		var policies []*Compiled
 		for i := range 4 {
 			name, variable := fmt.Sprintf("p%d", i), fmt.Sprintf("v%d", (version+i)%3)
@@ -92,9 +92,9 @@ func TestEverythingConcurrently(t *testing.T) {
 				bound("{name: b, paramRef: {selector: {matchLabels: {set: a}}, parameterNotFoundAction: Deny}, matchResources: {namespaceSelector: {matchLabels: {tier: prod}}}}")
 			policies = append(policies, mustCompile(t, compiler, policyFrom(t, name, spec)))
 		}
-		return NewSnapshot(map[GroupKey][]*Compiled{{Phase: PhaseValidate, Name: "g"}: policies, {Phase: PhaseMutate, Name: "g"}: policies})
+		return NewGroup(policies)
 	}
-	var current atomic.Pointer[Snapshot]
+	var current atomic.Pointer[Group]
 	current.Store(build(0))
 	host := testWorld.host()
 	var rechecked, repeats atomic.Int64
@@ -120,15 +120,15 @@ func TestEverythingConcurrently(t *testing.T) {
 	for i := range 16 {
 		callers.Go(func() {
 			for range 20 {
-				snapshot := current.Load()
+				group := current.Load()
 				if i%2 == 0 {
-					resp, err := snapshot.Group(GroupKey{Phase: PhaseValidate, Name: "g"}).Validate(t.Context(), raw, host)
+					resp, err := group.Validate(t.Context(), raw, host)
 					if err != nil || resp.Allowed || strings.Count(resp.Result.Message, ": second") != 4 {
 						t.Errorf("answer = %+v, %v", resp, err)
 					}
 					continue
 				}
-				resp, err := snapshot.Group(GroupKey{Phase: PhaseMutate, Name: "g"}).Mutate(t.Context(), raw, host)
+				resp, err := group.Mutate(t.Context(), raw, host)
 				if err != nil || !resp.Allowed || strings.Count(string(resp.Patch), `"2shop"`) != 4 || strings.Count(string(resp.Patch), "version") != 1 {
 					t.Errorf("answer = %+v, %v", resp, err)
 				}

@@ -47,12 +47,14 @@ type service struct {
 }
 
 type evaluator struct {
-	snapshot *policy.Snapshot
-	host     policy.Host
+	webhooks.Evaluator // no policies are reviewed
+
+	groups map[registration.GroupKey]*policy.Group
+	host   policy.Host
 }
 
-func (e evaluator) Evaluate(ctx context.Context, _ webhooks.Phase, group string, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	return e.snapshot.Group(policy.GroupKey{Phase: policy.PhaseValidate, Name: group}).Validate(ctx, request, e.host)
+func (e evaluator) Evaluate(ctx context.Context, group registration.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return e.groups[group].Validate(ctx, request, e.host)
 }
 
 func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *service {
@@ -76,12 +78,13 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 		Policies: policies, Endpoint: registration.Endpoint{URL: "https://127.0.0.1"}, CABundle: []byte("bundle"),
 	})
 	s := &service{}
-	members := map[policy.GroupKey][]*policy.Compiled{}
+	groups := map[registration.GroupKey]*policy.Group{}
 	for _, g := range plan.Groups {
-		key := policy.GroupKey{Phase: policy.Phase(g.Phase), Name: g.Name}
+		var members []*policy.Compiled
 		for _, name := range g.Members {
-			members[key] = append(members[key], compiled[name])
+			members = append(members, compiled[name])
 		}
+		groups[g.Key()] = policy.NewGroup(members)
 		if bench.Called(registration.Webhooks(g.Configuration)[0].Rules) {
 			s.paths = append(s.paths, g.Path+"?timeout=5s")
 		}
@@ -93,7 +96,7 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("no certificate") },
 		Accepts:        func(string) bool { return true }, // paths have no capability here
-		Evaluator:      evaluator{policy.NewSnapshot(members), policy.Host{Now: time.Now, Observe: counts.Observe}},
+		Evaluator:      evaluator{groups: groups, host: policy.Host{Now: time.Now, Observe: counts.Observe}},
 		Registerer:     registry,
 		Log:            logr.Discard(),
 	}
@@ -241,20 +244,19 @@ func BenchmarkMutate(b *testing.B) {
 
 func mutate(b *testing.B, pair *bench.Pair, host policy.Host) {
 	compiler := policy.NewCompiler()
-	key := policy.GroupKey{Phase: policy.PhaseMutate, Name: "all"}
-	members := map[policy.GroupKey][]*policy.Compiled{}
+	var members []*policy.Compiled
 	for _, p := range pair.Ostiary {
 		c, errs := compiler.Compile(p)
 		if len(errs) > 0 {
 			b.Fatal(errs.ToAggregate())
 		}
-		members[key] = append(members[key], c)
+		members = append(members, c)
 	}
 	request, err := bench.Request(bench.Good)
 	if err != nil {
 		b.Fatal(err)
 	}
-	group := policy.NewSnapshot(members).Group(key)
+	group := policy.NewGroup(members)
 	b.ReportAllocs()
 	for b.Loop() {
 		response, err := group.Mutate(b.Context(), request, host)

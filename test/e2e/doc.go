@@ -7,6 +7,9 @@
 //
 //	make e2e-here IMAGE=registry.example.com/ostiary:dev
 //
+// The short form, E2EFLAGS=-short, leaves out the upgrades of the chart under load
+// and the restarts of the kubelet and of containerd.
+//
 // Ostiary must not be installed there: the tests install it, and remove it.
 // What they ask of the API server's audit log and of the machine (the restart of
 // its kubelet) is left out where these are not at hand, and says so.

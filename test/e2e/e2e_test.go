@@ -36,7 +36,9 @@ func TestOstiary(t *testing.T) {
 	t.Run("Helm", func(t *testing.T) {
 		t.Run("values that are wrong", w.testBadValues)
 		w.installChart(t)
-		t.Run("under load", w.testChartUpgrade)
+		if !testing.Short() {
+			t.Run("under load", w.testChartUpgrade)
+		}
 		t.Run("uninstall: the chart first", func(t *testing.T) { w.uninstall(t, w.uninstallChart) })
 	})
 	t.Run("uninstall: the namespace first", func(t *testing.T) {

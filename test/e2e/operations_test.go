@@ -33,8 +33,10 @@ func (w *world) testOperations(t *testing.T) {
 		w.awaitReplicas(t, 3, pods...)
 	})
 	l.during(t, "drain through eviction", w.evictAll)
-	for _, program := range []string{"kubelet", "containerd"} {
-		l.during(t, "restart "+program, func(t *testing.T) { w.restartProgram(t, program) })
+	if !testing.Short() {
+		for _, program := range []string{"kubelet", "containerd"} {
+			l.during(t, "restart "+program, func(t *testing.T) { w.restartProgram(t, program) })
+		}
 	}
 	l.during(t, "last replicas end", w.awaitNoneTerminating)
 	l.stop()

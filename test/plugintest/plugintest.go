@@ -84,8 +84,7 @@ func Judge(tb testing.TB, spec string) validation.Result {
 
 // GroupOf answers for one policy.
 func GroupOf(compiled *policy.Compiled) *policy.Group {
-	key := policy.GroupKey{Name: Name}
-	return policy.NewSnapshot(map[policy.GroupKey][]*policy.Compiled{key: {compiled}}).Group(key)
+	return policy.NewGroup([]*policy.Compiled{compiled})
 }
 
 // Ask puts a request to a policy.
