@@ -152,9 +152,9 @@ func (b *bodyReader) setDeadline(w http.ResponseWriter, t time.Time) {
 // skip has nothing more of the body read, neither by who reads it now nor by net/http after the answer.
 func (b *bodyReader) skip(w http.ResponseWriter) { b.setDeadline(w, time.Unix(1, 0)) }
 
-// hurry sets the deadline of the body. It holds until the body has been read: after a failure net/http looks for the
+// setGraceDeadline sets the deadline of the body. It holds until the body has been read: after a failure net/http looks for the
 // rest of the body, and must not wait for it either. Writers that know no deadlines, as in tests, go without.
-func (b *bodyReader) hurry(w http.ResponseWriter) {
+func (b *bodyReader) setGraceDeadline(w http.ResponseWriter) {
 	b.setDeadline(w, time.Now().Add(b.timeout))
 }
 

@@ -13,8 +13,8 @@ import (
 const (
 	// maxMemoryWait bounds how long one body waits for memory in all, whatever timeout the caller gives.
 	maxMemoryWait = 5 * time.Second
-	// settleInterval is how often waiting bodies are looked at again: bodies become slow without any event.
-	settleInterval = 50 * time.Millisecond
+	// reassessInterval is how often waiting bodies are looked at again: bodies become slow without any event.
+	reassessInterval = 50 * time.Millisecond
 
 	// minRate is the least rate, in bytes per second, that a body needs beyond the grace period. The largest body may
 	// take some 14 s longer than the grace period; API servers send from memory and take a fraction of a second.
@@ -36,12 +36,12 @@ type bodyMemory struct {
 	total int64
 	held  atomic.Int64 // written under mu
 
-	mu       sync.Mutex
-	bodies   map[*largeBody]struct{}
-	networks map[netip.Prefix]*bodyShare
-	addrs    map[netip.Addr]*bodyShare
-	waiting  int
-	settled  time.Time
+	mu         sync.Mutex
+	bodies     map[*largeBody]struct{}
+	networks   map[netip.Prefix]*bodyShare
+	addrs      map[netip.Addr]*bodyShare
+	waiting    int
+	reassessed time.Time
 }
 
 // bodyShare is what one source, a network or an address, holds. Dropped bodies do not count.
@@ -79,14 +79,14 @@ func (m *bodyMemory) grow(ctx context.Context, l *largeBody, size int64) error {
 		m.mu.Unlock()
 		return errMemory
 	}
-	m.join(l)
+	m.register(l)
 	now := time.Now()
 	l.need, l.waitingSince, l.granted = size-l.held, now, make(chan struct{})
 	m.waiting++
 	if m.waiting == 1 && m.held.Load()+l.need <= m.total {
 		m.grant(l, now)
 	} else {
-		m.settle(now)
+		m.reassess(now)
 	}
 	left := l.waitLeft
 	m.mu.Unlock()
@@ -102,7 +102,7 @@ func (m *bodyMemory) wait(ctx context.Context, l *largeBody, left time.Duration)
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	tick := time.NewTicker(settleInterval)
+	tick := time.NewTicker(reassessInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -112,8 +112,8 @@ func (m *bodyMemory) wait(ctx context.Context, l *largeBody, left time.Duration)
 			return errMemory // the caller releases what the body holds
 		case now := <-tick.C:
 			m.mu.Lock()
-			if now.Sub(m.settled) >= settleInterval {
-				m.settle(now)
+			if now.Sub(m.reassessed) >= reassessInterval {
+				m.reassess(now)
 			}
 			m.mu.Unlock()
 		}
@@ -145,15 +145,15 @@ func (m *bodyMemory) release(l *largeBody) {
 	delete(m.bodies, l)
 	m.held.Add(-l.held)
 	if !l.dropped.Load() {
-		m.leave(l)
+		m.unregister(l)
 	}
 	if m.waiting > 0 {
-		m.settle(time.Now())
+		m.reassess(time.Now())
 	}
 }
 
-// join counts a body among those of its source.
-func (m *bodyMemory) join(l *largeBody) {
+// register counts a body among those of its source.
+func (m *bodyMemory) register(l *largeBody) {
 	if l.network != nil {
 		return
 	}
@@ -172,8 +172,8 @@ func (m *bodyMemory) join(l *largeBody) {
 	l.addr.bodies++
 }
 
-// leave ends what join began, and a wait.
-func (m *bodyMemory) leave(l *largeBody) {
+// unregister ends what join began, and a wait.
+func (m *bodyMemory) unregister(l *largeBody) {
 	if l.need > 0 {
 		l.need = 0
 		m.waiting--
@@ -215,9 +215,9 @@ func (m *bodyMemory) grant(l *largeBody, now time.Time) {
 	close(l.granted)
 }
 
-// settle gives memory to bodies that wait, one after the other, and makes room for the first for which there is none.
-func (m *bodyMemory) settle(now time.Time) {
-	m.settled = now
+// reassess gives memory to bodies that wait, one after the other, and makes room for the first for which there is none.
+func (m *bodyMemory) reassess(now time.Time) {
+	m.reassessed = now
 	for m.waiting > 0 {
 		next, free := m.next(), m.total-m.held.Load()
 		if next.need <= free {
@@ -232,7 +232,7 @@ func (m *bodyMemory) settle(now time.Time) {
 			return
 		}
 		victim.dropped.Store(true)
-		m.leave(victim)
+		m.unregister(victim)
 		victim.stop()
 	}
 }

@@ -22,21 +22,21 @@ type Authenticator interface {
 	Authenticate(r *http.Request) error
 }
 
-// gate is what callers pass first.
-type gate struct {
+// callerGate is what callers pass first.
+type callerGate struct {
 	authenticator Authenticator // nil: everybody may call
 	metrics       *metrics
 	log           logr.Logger
 	limit         *rate.Limiter // of lines in the log, which callers cause at will
 }
 
-func newGate(o Options, m *metrics) gate {
-	return gate{authenticator: o.Authenticator, metrics: m, log: o.Log, limit: rate.NewLimiter(rate.Every(10*time.Second), 3)}
+func newGate(o Options, m *metrics) callerGate {
+	return callerGate{authenticator: o.Authenticator, metrics: m, log: o.Log, limit: rate.NewLimiter(rate.Every(10*time.Second), 3)}
 }
 
 // check returns the failure to answer a caller with that may not call. Nothing of its body is read then, neither before
 // the answer nor after it.
-func (g gate) check(w http.ResponseWriter, r *http.Request) error {
+func (g callerGate) check(w http.ResponseWriter, r *http.Request) error {
 	if g.authenticator == nil {
 		return nil
 	}

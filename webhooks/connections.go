@@ -39,7 +39,7 @@ func (t *connections) add(c *conn) (ok bool) {
 	var close []*conn
 	var reason string
 	if len(t.open) >= t.limit {
-		close, reason = chooseVictims(t.standings(), c.from, t.limit)
+		close, reason = chooseVictims(t.ranks(), c.from, t.limit)
 		for _, victim := range close {
 			victim.evicted.Store(true)
 			delete(t.open, victim)
@@ -70,10 +70,10 @@ func (t *connections) remove(c *conn) {
 	t.count.Store(int64(len(t.open)))
 }
 
-func (t *connections) standings() []standing {
-	out := make([]standing, 0, len(t.open))
+func (t *connections) ranks() []connRank {
+	out := make([]connRank, 0, len(t.open))
 	for c := range t.open {
-		out = append(out, standing{conn: c, from: c.from, progress: c.progress.Load(), proven: c.proven.Load(), busy: c.busy.Load(), since: c.since.Load()})
+		out = append(out, connRank{conn: c, from: c.from, progress: c.progress.Load(), proven: c.proven.Load(), busy: c.busy.Load(), since: c.since.Load()})
 	}
 	return out
 }
@@ -87,8 +87,8 @@ const (
 
 func evictionReasons() []string { return []string{reasonSilent, reasonIdle, reasonFull} }
 
-// standing is what counts about a connection when room has to be made.
-type standing struct {
+// connRank is what counts about a connection when room has to be made.
+type connRank struct {
 	conn     *conn
 	from     netip.Addr
 	progress int32
@@ -99,9 +99,9 @@ type standing struct {
 
 // The progress of a connection before its first request.
 const (
-	nothing int32 = iota // has come
-	begun                // the handshake has
-	shaken               // hands are: the handshake is over
+	stateNothing   int32 = iota // has come
+	stateBegun                  // the handshake has
+	stateHandshake              // hands are: the handshake is over
 )
 
 // chooseVictims returns whom to close for a connection from an address, and why.
@@ -114,9 +114,9 @@ const (
 //
 // Else, where another address holds more than half of all places, those of its connections that have been idle for
 // longest. Requests are not cut off, and no address can push out another that has less.
-func chooseVictims(all []standing, newcomer netip.Addr, limit int) ([]*conn, string) {
+func chooseVictims(all []connRank, newcomer netip.Addr, limit int) ([]*conn, string) {
 	several := max(limit/share, 1)
-	silent := pick(all, func(s standing) bool { return !s.proven })
+	silent := pick(all, func(s connRank) bool { return !s.proven })
 	if len(silent) > several || len(silent) == len(all) {
 		return oldest(silent, several), reasonSilent
 	}
@@ -124,12 +124,12 @@ func chooseVictims(all []standing, newcomer netip.Addr, limit int) ([]*conn, str
 	for _, s := range all {
 		places[s.from]++
 	}
-	idle := pick(all, func(s standing) bool { return !s.busy && s.proven && s.from != newcomer && places[s.from] > limit/2 })
+	idle := pick(all, func(s connRank) bool { return !s.busy && s.proven && s.from != newcomer && places[s.from] > limit/2 })
 	return oldest(idle, several), reasonIdle
 }
 
-func pick(all []standing, want func(standing) bool) []standing {
-	var out []standing
+func pick(all []connRank, want func(connRank) bool) []connRank {
+	var out []connRank
 	for _, s := range all {
 		if want(s) {
 			out = append(out, s)
@@ -140,8 +140,8 @@ func pick(all []standing, want func(standing) bool) []standing {
 
 // oldest returns so many connections at the most, of those that have said least those first that have not been used for
 // longest.
-func oldest(all []standing, most int) []*conn {
-	slices.SortFunc(all, func(a, b standing) int {
+func oldest(all []connRank, most int) []*conn {
+	slices.SortFunc(all, func(a, b connRank) int {
 		return cmp.Or(cmp.Compare(a.progress, b.progress), cmp.Compare(a.since, b.since))
 	})
 	out := make([]*conn, min(most, len(all)))

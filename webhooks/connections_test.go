@@ -53,13 +53,13 @@ func TestChooseVictims(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var all []standing
+			var all []connRank
 			for _, c := range tc.open {
 				named := &conn{}
 				named.answered.Store(c.age)
-				all = append(all, standing{
+				all = append(all, connRank{
 					conn: named, from: netip.MustParseAddr(c.from),
-					progress: map[string]int32{silent: nothing, speaking: begun, greeted: shaken, idle: shaken, busy: shaken}[c.state], since: -c.age,
+					progress: map[string]int32{silent: stateNothing, speaking: stateBegun, greeted: stateHandshake, idle: stateHandshake, busy: stateHandshake}[c.state], since: -c.age,
 					proven: c.state == idle || c.state == busy, busy: c.state == busy,
 				})
 			}

@@ -45,9 +45,9 @@ type handler struct {
 	clock     clock.PassiveClock
 	bodies    *bodyReader
 	decoded   *unstructuredjson.Memory
-	lines     lines
+	limiters  limiters
 	draining  *atomic.Bool
-	callers   gate
+	callers   callerGate
 	accepts   func(capability string) bool
 	expired   func() bool
 
@@ -62,7 +62,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		clock:     o.Clock,
 		bodies:    newBodyReader(o.MaxBodyBytes, o.MaxInFlightBytes),
 		decoded:   unstructuredjson.NewMemory(o.MaxDecodedBytes),
-		lines:     newLines(o),
+		limiters:  newLimiters(o),
 		draining:  draining,
 		callers:   newGate(o, m),
 		accepts:   o.Accepts,
@@ -99,7 +99,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 	if err := h.callers.check(w, r); err != nil {
 		return nil, err
 	}
-	h.bodies.hurry(w)
+	h.bodies.setGraceDeadline(w)
 	timeout, err := checkRequest(r, to)
 	if err != nil {
 		h.bodies.skip(w)
@@ -123,7 +123,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 	}
 	defer done()
 	c.prove()
-	turn, err := h.lines.of(to, len(body)).Acquire(ctx, maxWait(ctx))
+	turn, err := h.limiters.of(to, len(body)).Acquire(ctx, maxWait(ctx))
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
 	}

@@ -71,8 +71,8 @@ type hearing struct {
 
 func (h *hearing) Read(p []byte) (int, error) {
 	n, err := h.Conn.Read(p)
-	if n > 0 && h.progress.Load() == nothing {
-		h.progress.Store(begun) // nobody stores anything else before the handshake has been read
+	if n > 0 && h.progress.Load() == stateNothing {
+		h.progress.Store(stateBegun) // nobody stores anything else before the handshake has been read
 	}
 	return n, err
 }
@@ -162,7 +162,7 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 			_ = c.Close()
 			return
 		}
-		c.progress.Store(shaken)
+		c.progress.Store(stateHandshake)
 		_ = c.SetDeadline(time.Time{})
 	})
 	return c.Conn.ConnectionState()

@@ -133,7 +133,7 @@ func (m *metrics) failed(err error) {
 
 // gauges show what is bounded. They are read when somebody asks, and cost requests nothing.
 func (s *Server) gauges() []prometheus.Collector {
-	policies, large, bodies := s.handler.lines.policies, s.handler.lines.large, s.handler.bodies
+	policies, large, bodies := s.handler.limiters.policies, s.handler.limiters.large, s.handler.bodies
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_evaluations_in_flight",

@@ -317,8 +317,8 @@ func TestUnusedConnectionInAFlood(t *testing.T) {
 	eventually(t, "the handshake is over", func() bool {
 		s.open.mu.Lock()
 		defer s.open.mu.Unlock()
-		all := s.open.standings()
-		return len(all) == 1 && all[0].progress == shaken
+		all := s.open.ranks()
+		return len(all) == 1 && all[0].progress == stateHandshake
 	})
 	for range 3 * 32 {
 		silent, err := net.Dial("tcp", s.address)

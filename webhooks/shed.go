@@ -14,8 +14,8 @@ const (
 	// Reviews of policies and canaries have lines of their own: however many calls there are for policies, somebody
 	// can still mend one, and Ostiary can still find out whether it is reached. A review waits for compilations more
 	// than it computes, and bounds those itself.
-	reviewTurns   = 64
-	canaryTurns   = 4
+	reviewSlots   = 64
+	canarySlots   = 4
 	canaryWaiting = 60
 
 	// largeReview is the size of a body from which a request counts as large. One part in largeShare of the evaluations
@@ -26,22 +26,22 @@ const (
 	largeWaiting = 60
 )
 
-// lines bound the requests that are evaluated at a time.
-type lines struct {
+// limiters bound the requests that are evaluated at a time.
+type limiters struct {
 	policies, large, review, canary *queue.Limiter
 }
 
-func newLines(o Options) lines {
+func newLimiters(o Options) limiters {
 	slots := max(1, o.MaxEvaluations/largeShare)
-	return lines{
+	return limiters{
 		policies: queue.New(o.MaxEvaluations, o.MaxInFlight),
 		large:    queue.New(slots, slots+largeWaiting),
-		review:   queue.New(reviewTurns, reviewTurns),
-		canary:   queue.New(canaryTurns, canaryTurns+canaryWaiting),
+		review:   queue.New(reviewSlots, reviewSlots),
+		canary:   queue.New(canarySlots, canarySlots+canaryWaiting),
 	}
 }
 
-func (l lines) of(to endpoint, size int) *queue.Limiter {
+func (l limiters) of(to endpoint, size int) *queue.Limiter {
 	switch {
 	case to == reviewEndpoint:
 		return l.review

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// rest is how often the file is read. Watches of files miss what happens to
+	// pollInterval is how often the file is read. Watches of files miss what happens to
 	// the directories and links that Kubernetes mounts.
-	rest = 10 * time.Second
+	pollInterval = 10 * time.Second
 	// maxFile bounds what is read of the file.
 	maxFile = 64 << 10
 )
@@ -64,7 +64,7 @@ type Authenticator struct {
 type source struct {
 	label, name string
 	read        func() (authentication.Method, error)
-	way         authentication.Method // NotLoaded until there is one
+	method      authentication.Method // NotLoaded until there is one
 	last        string                // what was wrong, "" if nothing was
 	failed      atomic.Pointer[error]
 }
@@ -98,7 +98,7 @@ func New(o Options) (*Authenticator, error) {
 			return nil, fmt.Errorf("registering the metric of callers: %w", err)
 		}
 	}
-	g.look()
+	g.refreshAll()
 	return g, nil
 }
 
@@ -108,7 +108,7 @@ func (g *Authenticator) secret(name string) string {
 
 // add adds a source that reads nothing yet.
 func (g *Authenticator) add(label, name string, way authentication.Method) *source {
-	s := &source{label: label, name: name, way: authentication.NotLoaded{Method: way}, last: errNoSecret.Error()}
+	s := &source{label: label, name: name, method: authentication.NotLoaded{Method: way}, last: errNoSecret.Error()}
 	s.read = func() (authentication.Method, error) { return nil, errNoSecret }
 	g.sources = append(g.sources, s)
 	return s
@@ -129,7 +129,7 @@ func (g *Authenticator) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	tick := g.options.Clock.NewTicker(rest)
+	tick := g.options.Clock.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -138,7 +138,7 @@ func (g *Authenticator) Start(ctx context.Context) error {
 		case <-wake:
 		case <-tick.C():
 		}
-		g.look()
+		g.refreshAll()
 	}
 }
 
@@ -191,24 +191,24 @@ func withoutPath(err error) error {
 	return err
 }
 
-// look reads every source anew.
-func (g *Authenticator) look() {
+// refreshAll reads every source anew.
+func (g *Authenticator) refreshAll() {
 	ways := make([]authentication.Method, len(g.sources))
 	for i, s := range g.sources {
 		g.refresh(s)
-		ways[i] = s.way
+		ways[i] = s.method
 	}
 	g.methods.Store(&ways)
 }
 
 func (g *Authenticator) refresh(s *source) {
 	way, err := s.read()
-	_, waiting := s.way.(authentication.NotLoaded)
+	_, waiting := s.method.(authentication.NotLoaded)
 	var text string
 	if err != nil {
 		text = err.Error()
 	} else {
-		s.way = way
+		s.method = way
 	}
 	if err != nil && waiting {
 		s.failed.Store(&err)

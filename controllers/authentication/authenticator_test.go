@@ -170,7 +170,7 @@ func TestCAFile(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			before := len(log.text)
 			step.change()
-			g.look()
+			g.refreshAll()
 			if err := g.Authenticate(request(step.accepted, "")); err != nil {
 				t.Errorf("rejected: %v", err)
 			}
@@ -226,7 +226,7 @@ func TestSecret(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			g.sources[0].read = step.read
-			g.look()
+			g.refreshAll()
 			if got := reasonOf(g.Authenticate(request(nil, "bearer "+secret))); got != step.want {
 				t.Errorf("rejected for %q, want %q", got, step.want)
 			}
@@ -270,7 +270,7 @@ func TestFileIsFollowed(t *testing.T) {
 			t.Fatal("the file was not read again")
 		}
 		if fake.HasWaiters() {
-			fake.Step(rest)
+			fake.Step(pollInterval)
 		}
 	}
 	cancel()

@@ -32,7 +32,7 @@ const (
 // taken away is gone with the next request, as with the API server's own engine.
 type Authorizer struct {
 	reviews  authorizationclient.SubjectAccessReviewInterface
-	turns    chan struct{}
+	slots    chan struct{}
 	timeout  time.Duration
 	duration *prometheus.HistogramVec
 }
@@ -41,7 +41,7 @@ type Authorizer struct {
 func New(reviews authorizationclient.SubjectAccessReviewInterface, registry prometheus.Registerer) *Authorizer {
 	a := &Authorizer{
 		reviews: reviews,
-		turns:   make(chan struct{}, parallel),
+		slots:   make(chan struct{}, parallel),
 		timeout: timeout,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_authorization_duration_seconds",
@@ -59,10 +59,10 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attrib
 	start := time.Now()
 	var status authorizationv1.SubjectAccessReviewStatus
 	var err error
-	queue.Yield(ctx, func() { status, err = a.ask(ctx, attributes) })
+	queue.Yield(ctx, func() { status, err = a.review(ctx, attributes) })
 	if err != nil {
 		a.duration.WithLabelValues("error").Observe(time.Since(start).Seconds())
-		return authorizer.DecisionNoOpinion, "", &policy.UnansweredError{Err: err}
+		return authorizer.DecisionNoOpinion, "", &policy.AuthorizerUnavailableError{Err: err}
 	}
 	decision, label := decide(status)
 	a.duration.WithLabelValues(label).Observe(time.Since(start).Seconds())
@@ -72,12 +72,12 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attrib
 	return decision, status.Reason, err
 }
 
-func (a *Authorizer) ask(ctx context.Context, attributes authorizer.Attributes) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (a *Authorizer) review(ctx context.Context, attributes authorizer.Attributes) (authorizationv1.SubjectAccessReviewStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	select {
-	case a.turns <- struct{}{}:
-		defer func() { <-a.turns }()
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
 	case <-ctx.Done():
 		return authorizationv1.SubjectAccessReviewStatus{}, fmt.Errorf("too many questions at a time: %w", ctx.Err())
 	}

@@ -227,7 +227,7 @@ func TestAnswers(t *testing.T) {
 			}))
 			defer server.Close()
 			decision, reason, err := newAuthorizer(&rest.Config{Host: server.URL}).Authorize(t.Context(), attributes(nil, "get", "pods"))
-			var unanswered *policy.UnansweredError
+			var unanswered *policy.AuthorizerUnavailableError
 			if decision != tc.wantDecision || textOf(err) != tc.wantErr || errors.As(err, &unanswered) != tc.wantUnanswered {
 				t.Errorf("Authorize() = %v, %q, %v; want %v, %q", decision, reason, err, tc.wantDecision, tc.wantErr)
 			}
@@ -241,7 +241,7 @@ func TestAnswers(t *testing.T) {
 func wantUnanswered(ctx context.Context, t *testing.T, a *Authorizer) {
 	t.Helper()
 	decision, _, err := a.Authorize(ctx, attributes(&user.DefaultInfo{Name: "u"}, "get", "pods"))
-	var unanswered *policy.UnansweredError
+	var unanswered *policy.AuthorizerUnavailableError
 	if decision != authorizer.DecisionNoOpinion || !errors.As(err, &unanswered) {
 		t.Errorf("Authorize() = %v, %v; want an UnansweredError", decision, err)
 	}
@@ -290,7 +290,7 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 	}))
 	defer server.Close()
 	a := newAuthorizer(&rest.Config{Host: server.URL, QPS: -1})
-	a.turns, a.timeout = make(chan struct{}, 3), eventually
+	a.slots, a.timeout = make(chan struct{}, 3), eventually
 	var callers sync.WaitGroup
 	for range 30 {
 		callers.Go(func() {
@@ -303,7 +303,7 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 	if most > 3 {
 		t.Errorf("%d questions at a time, want at most 3", most)
 	}
-	a.turns, a.timeout = make(chan struct{}), 10*time.Millisecond
+	a.slots, a.timeout = make(chan struct{}), 10*time.Millisecond
 	wantUnanswered(t.Context(), t, a) // nobody's turn comes
 }
 

@@ -27,21 +27,21 @@ const (
 	// backends.
 	issuerName = "ostiary-backend-ca"
 
-	bundleField   = "ca.crt"
-	previousField = "previous.crt"
-	bridgeField   = "bridge.crt"
-	// answeredField is the last request for a new CA that was answered.
-	answeredField = "answered"
-	maxRequest    = 256
+	bundleField           = "ca.crt"
+	previousField         = "previous.crt"
+	crossCertificateField = "bridge.crt"
+	// lastRequestField is the last request for a new CA that was answered.
+	lastRequestField = "answered"
+	maxRequest       = 256
 
 	// annotationIssued marks the Secrets that hold what Ostiary issued. What is
 	// not marked is not overwritten.
 	annotationIssued = "admission.ostiary.dev/issued"
 
-	// issueEvery is how often certificates are looked at without a cause, and
+	// issueInterval is how often certificates are looked at without a cause, and
 	// issueAgain how soon after the last look at the earliest.
-	issueEvery = 30 * time.Second
-	issueAgain = time.Second
+	issueInterval      = 30 * time.Second
+	issueRetryInterval = time.Second
 
 	stepTimeout = 30 * time.Second
 )
@@ -73,11 +73,11 @@ func (s *Store) certificates() map[object]pki.Names {
 
 // issue keeps certificates until ctx ends.
 func (s *Store) issue(ctx context.Context) {
-	ctx = quiet(ctx)
+	ctx = withoutLogs(ctx)
 	for ctx.Err() == nil {
 		s.issueAll(ctx)
-		sleep(ctx, issueAgain)
-		timer := time.NewTimer(issueEvery)
+		sleep(ctx, issueRetryInterval)
+		timer := time.NewTimer(issueInterval)
 		select {
 		case <-ctx.Done():
 		case <-s.changed:
@@ -118,7 +118,7 @@ func (s *Store) issueAll(ctx context.Context) {
 	s.mu.Lock()
 	s.issued = issued
 	s.mu.Unlock()
-	poke(s.wake)
+	notify(s.wake)
 }
 
 // issuer is the CA. It is made when there is none, and followed by another in time.
@@ -134,20 +134,20 @@ func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Is
 	}
 	var have pki.Issuer
 	if stored != nil {
-		have, err = pki.ReadIssuer(stored.Data[corev1.TLSCertKey], stored.Data[corev1.TLSPrivateKeyKey], stored.Data[previousField], stored.Data[bridgeField])
+		have, err = pki.ReadIssuer(stored.Data[corev1.TLSCertKey], stored.Data[corev1.TLSPrivateKeyKey], stored.Data[previousField], stored.Data[crossCertificateField])
 		if err != nil {
 			s.options.Log.Error(err, "the CA for backends cannot be used, replacing it", "secret", at.String())
 		}
 	}
-	next, why := have, have.Due(s.options.Lifetimes, now)
-	if asked := request(stored); why == "" && asked != "" && asked != string(stored.Data[answeredField]) {
+	next, why := have, have.NeedsRenewal(s.options.Lifetimes, now)
+	if asked := request(stored); why == "" && asked != "" && asked != string(stored.Data[lastRequestField]) {
 		why = "somebody asks for it"
 	}
 	switch {
 	case why == "":
 		s.remembered = have
 		return have, trust{}
-	case have.Pair.IsZero() && s.remembered.Due(s.options.Lifetimes, now) == "":
+	case have.Pair.IsZero() && s.remembered.NeedsRenewal(s.options.Lifetimes, now) == "":
 		next = s.remembered
 	default:
 		roots, known := s.rootsInUse(wanted)
@@ -209,13 +209,13 @@ func (s *Store) storeIssuer(ctx context.Context, old *corev1.Secret, i pki.Issue
 		return err
 	}
 	data := map[string][]byte{corev1.TLSCertKey: i.Pair.CertificatePEM(), corev1.TLSPrivateKeyKey: key}
-	for field, c := range map[string]*x509.Certificate{previousField: i.Previous, bridgeField: i.Bridge} {
+	for field, c := range map[string]*x509.Certificate{previousField: i.Previous, crossCertificateField: i.CrossCertificate} {
 		if c != nil {
 			data[field] = pki.EncodeCertificates(c)
 		}
 	}
 	if asked := request(old); asked != "" {
-		data[answeredField] = []byte(asked)
+		data[lastRequestField] = []byte(asked)
 	}
 	secrets := s.options.Client.CoreV1().Secrets(s.options.Namespace)
 	if old == nil {
@@ -286,7 +286,7 @@ func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Name
 	return leaf, ""
 }
 
-var errForeignSecret = errors.New("it holds something that Ostiary has not issued: name another Secret, or empty this one")
+var errNotOwned = errors.New("it holds something that Ostiary has not issued: name another Secret, or empty this one")
 
 // write brings a Secret up to date, if it is still as it is read now.
 func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pki.Names, bundle []byte) (pki.Pair, error) {
@@ -301,7 +301,7 @@ func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pk
 	var data map[string][]byte
 	if live != nil {
 		if _, ours := live.Annotations[annotationIssued]; !ours && holdsAnything(live.Data) {
-			return pki.Pair{}, errForeignSecret
+			return pki.Pair{}, errNotOwned
 		}
 		data = live.Data
 		want = want.WithType(live.Type).WithResourceVersion(live.ResourceVersion)

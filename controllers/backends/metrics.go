@@ -38,7 +38,7 @@ func (c *states) Collect(out chan<- prometheus.Metric) {
 	problems := map[string]int{ReasonCANotFound: 0, ReasonCAForbidden: 0, ReasonCARefused: 0, ReasonCAFailed: 0}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	if c.store.lead == nil {
+	if c.store.leading == nil {
 		return
 	}
 	for _, b := range c.store.backends {

@@ -24,10 +24,10 @@ import (
 const (
 	// probeTimeout bounds one handshake, with all that comes before it.
 	probeTimeout = 5 * time.Second
-	// probeEvery is how long after a handshake that succeeded there is another,
+	// probeInterval is how long after a handshake that succeeded there is another,
 	// and probeAgain after one that failed.
-	probeEvery = 30 * time.Second
-	probeAgain = 5 * time.Second
+	probeInterval      = 30 * time.Second
+	probeRetryInterval = 5 * time.Second
 	// maxProbes is how many handshakes there are at a time.
 	maxProbes = 16
 	// maxFailures is how many handshakes in a row have to fail until a backend
@@ -49,8 +49,8 @@ const (
 	ReasonProbing = "Probing"
 )
 
-// reach is what is known of a backend's being reachable.
-type reach struct {
+// reachability is what is known of a backend's being reachable.
+type reachability struct {
 	known, ok bool
 	reason    string
 	failures  int
@@ -60,22 +60,22 @@ type reach struct {
 }
 
 // again asks for a handshake at once. What was known stays until it is done.
-func (r *reach) again() {
+func (r *reachability) again() {
 	r.due = time.Time{}
 	r.busy = false
 	r.epoch++
 }
 
 // ended takes note of a handshake, and reports whether that is news.
-func (r *reach) ended(reason string, now time.Time) bool {
+func (r *reachability) ended(reason string, now time.Time) bool {
 	before := *r
 	r.busy = false
 	if reason == ReasonHandshake {
-		r.known, r.ok, r.failures, r.due = true, true, 0, now.Add(probeEvery)
+		r.known, r.ok, r.failures, r.due = true, true, 0, now.Add(probeInterval)
 		r.reason = reason
 	} else {
 		r.failures++
-		r.due = now.Add(probeAgain)
+		r.due = now.Add(probeRetryInterval)
 		if !r.known || !r.ok || r.failures >= maxFailures {
 			r.known, r.ok, r.reason = true, false, reason
 		}

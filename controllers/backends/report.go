@@ -12,11 +12,11 @@ import (
 type Report struct {
 	// Conditions are CAReady and Reachable.
 	Conditions []metav1.Condition
-	// Lack is the one of them that keeps the policy from being in force, nil
+	// Missing is the one of them that keeps the policy from being in force, nil
 	// where none does.
-	Lack *metav1.Condition
-	// Passing says that it is only a matter of time.
-	Passing bool
+	Missing *metav1.Condition
+	// Temporary says that it is only a matter of time.
+	Temporary bool
 }
 
 // Report reports on a policy with a backend. Of one that the rule refuses there is
@@ -35,9 +35,9 @@ func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 	r := Report{Conditions: []metav1.Condition{ca, reach}}
 	switch {
 	case ca.Status == metav1.ConditionUnknown, ca.Status == metav1.ConditionFalse && !b.known:
-		r.Lack, r.Passing = &ca, ca.Status == metav1.ConditionUnknown
+		r.Missing, r.Temporary = &ca, ca.Status == metav1.ConditionUnknown
 	case reach.Status != metav1.ConditionTrue:
-		r.Lack, r.Passing = &reach, reach.Status == metav1.ConditionUnknown
+		r.Missing, r.Temporary = &reach, reach.Status == metav1.ConditionUnknown
 	}
 	return r
 }

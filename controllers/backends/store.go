@@ -62,19 +62,19 @@ type Store struct {
 	mu       sync.Mutex
 	backends map[types.UID]*backend
 	watches  map[object]*watch
-	lead     context.Context // nil while this replica does not lead
+	leading  context.Context // nil while this replica does not lead
 	running  *sync.WaitGroup // what has been started since it leads
 	issued   map[object]trust
 }
 
 // backend is that of one policy.
 type backend struct {
-	policy *v1alpha1.WebhookPolicy // shared with the cache
-	judged judged
-	now    trust  // what the source holds
-	good   []byte // the bundle that was good last
-	known  bool   // that there was one
-	reach  reach
+	policy  *v1alpha1.WebhookPolicy // shared with the cache
+	checked checkedTrust
+	now     trust  // what the source holds
+	good    []byte // the bundle that was good last
+	known   bool   // that there was one
+	reach   reachability
 }
 
 // New makes a store that follows nothing yet.
@@ -110,7 +110,7 @@ func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 		}
 		if b.policy == nil || b.policy.Generation != p.Generation {
 			b.policy = p
-			b.judged = judged{}
+			b.checked = checkedTrust{}
 			b.reach.again()
 		}
 		after[p.UID] = b
@@ -118,13 +118,13 @@ func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 	s.backends = after
 	s.follow()
 	s.resolve()
-	s.tell()
+	s.notify()
 }
 
-// tell wakes whoever has to look again.
-func (s *Store) tell() {
-	poke(s.wake)
-	poke(s.changed)
+// notify wakes whoever has to look again.
+func (s *Store) notify() {
+	notify(s.wake)
+	notify(s.changed)
 }
 
 // sorted are the backends in the order of their policies' names.
@@ -135,7 +135,7 @@ func (s *Store) sorted() []*backend {
 // follow watches what the backends name, and nothing else.
 func (s *Store) follow() {
 	wanted := map[object]bool{}
-	if s.lead != nil {
+	if s.leading != nil {
 		for _, b := range s.sorted() {
 			if from := sourceOf(b.policy.Spec.Backend); from != nil && len(wanted) < maxObjects {
 				wanted[from.object] = true
@@ -159,18 +159,18 @@ func (s *Store) follow() {
 }
 
 func (s *Store) watch(o object) *watch {
-	ctx, stop := context.WithCancel(quiet(s.lead))
-	w := &watch{object: o, client: s.options.Client, changed: s.tell, stop: stop}
+	ctx, stop := context.WithCancel(withoutLogs(s.leading))
+	w := &watch{object: o, client: s.options.Client, changed: s.notify, stop: stop}
 	s.running.Go(func() { w.run(ctx) })
 	return w
 }
 
-// quiet returns a context in which the client logs nothing. At a high verbosity
+// withoutLogs returns a context in which the client logs nothing. At a high verbosity
 // it would log the bodies of requests and responses, which hold keys.
-func quiet(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
+func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
 
-// poke leaves a note on a channel with room for one.
-func poke(c chan<- struct{}) {
+// notify leaves a note on a channel with room for one.
+func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -205,17 +205,17 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 	switch from := sourceOf(spec); {
 	case from != nil:
 		w := s.watches[from.object]
-		if w == nil && s.lead != nil {
+		if w == nil && s.leading != nil {
 			return tooMany()
 		}
 		data, problem := from.read(w, s.options.Account)
 		if problem.reason != "" {
 			return problem
 		}
-		return b.judged.judge(data, from.String(), now)
+		return b.checked.check(data, from.String(), now)
 	case spec.Certificate != nil:
 		o, _ := certificateOf(b)
-		if s.watches[o] == nil && s.lead != nil {
+		if s.watches[o] == nil && s.leading != nil {
 			return tooMany()
 		}
 		if t, known := s.issued[o]; known {
@@ -223,7 +223,7 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 		}
 		return trust{reason: ReasonCAReading, message: "the certificate has yet to be issued"}
 	case len(spec.CABundle) > 0:
-		return b.judged.judge(spec.CABundle, "spec.backend.caBundle", now)
+		return b.checked.check(spec.CABundle, "spec.backend.caBundle", now)
 	default:
 		return trust{reason: ReasonCARead, message: "the backend is verified with the roots of the API server's own host"}
 	}
@@ -251,7 +251,7 @@ func (s *Store) Bundle(p *v1alpha1.WebhookPolicy) (bundle []byte, ok bool) {
 func (s *Store) Adopt(p *v1alpha1.WebhookPolicy, bundle []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.backends[p.UID]; b != nil && s.lead != nil && !b.known {
+	if b := s.backends[p.UID]; b != nil && s.leading != nil && !b.known {
 		b.good, b.known = bundle, true
 	}
 }
@@ -274,14 +274,14 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-s.wake:
 		case <-tick.C():
 		}
-		s.look(ctx, &running)
+		s.refresh(ctx, &running)
 	}
 }
 
 func (s *Store) begin(lead context.Context, running *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lead, s.running = lead, running
+	s.leading, s.running = lead, running
 	s.follow()
 	defer s.listeners.Notify() // so that what is registered is adopted
 	if lead != nil {
@@ -294,8 +294,8 @@ func (s *Store) begin(lead context.Context, running *sync.WaitGroup) {
 	s.resolve()
 }
 
-// look resolves every bundle and starts the probes that are due.
-func (s *Store) look(ctx context.Context, running *sync.WaitGroup) {
+// refresh resolves every bundle and starts the probes that are due.
+func (s *Store) refresh(ctx context.Context, running *sync.WaitGroup) {
 	s.mu.Lock()
 	changed := s.resolve()
 	due := s.due()

@@ -63,7 +63,7 @@ func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 			t.Errorf("%s: bundle %q, %t, want none, %t", tt.policy.Name, bundle, ok, tt.wantOK)
 		}
 		r := s.Report(tt.policy)
-		if r.Lack == nil || r.Lack.Reason != tt.wantLack || r.Passing != tt.passing {
+		if r.Missing == nil || r.Missing.Reason != tt.wantLack || r.Temporary != tt.passing {
 			t.Errorf("%s: report %+v, want the lack %s, passing %t", tt.policy.Name, r, tt.wantLack, tt.passing)
 		}
 	}
@@ -104,7 +104,7 @@ func TestTermEnds(t *testing.T) {
 
 func TestReach(t *testing.T) {
 	now := time.Unix(0, 0)
-	var r reach
+	var r reachability
 	steps := []struct {
 		reason   string
 		wantNews bool
@@ -125,7 +125,7 @@ func TestReach(t *testing.T) {
 			t.Errorf("step %d: news %t, ok %t, want %t, %t", i, news, r.ok, step.wantNews, step.wantOK)
 		}
 	}
-	if r.reason != ReasonUnexpectedAnswer || !r.due.Equal(now.Add(probeAgain)) {
+	if r.reason != ReasonUnexpectedAnswer || !r.due.Equal(now.Add(probeRetryInterval)) {
 		t.Errorf("reason %q, due %s", r.reason, r.due)
 	}
 	epoch := r.epoch

@@ -38,30 +38,30 @@ type trust struct {
 
 func (t trust) ok() bool { return t.reason == ReasonCARead }
 
-// judged is what came of a source's content the last time.
-type judged struct {
+// checked is what came of a source's content the last time.
+type checkedTrust struct {
 	data  []byte
 	until time.Time
 	trust trust
 }
 
-// judge decides whether data, from where, is a CA bundle. What has not changed
+// check decides whether data, from where, is a CA bundle. What has not changed
 // is looked at again after a while: certificates expire.
-func (j *judged) judge(data []byte, from string, now time.Time) trust {
+func (j *checkedTrust) check(data []byte, from string, now time.Time) trust {
 	if j.data != nil && bytes.Equal(j.data, data) && now.Before(j.until) {
 		return j.trust
 	}
-	bundle, err := pki.ForeignBundle(data, now)
+	bundle, err := pki.ExternalBundle(data, now)
 	t := trust{bundle: bundle, reason: ReasonCARead, message: "the CA bundle is that of " + from}
 	if err != nil {
 		t = trust{reason: ReasonCARefused, message: fmt.Sprintf("%s is no CA bundle: %v", from, err)}
 	}
-	*j = judged{data: bytes.Clone(data), until: now.Add(judgeAgain), trust: t}
+	*j = checkedTrust{data: bytes.Clone(data), until: now.Add(recheckInterval), trust: t}
 	return t
 }
 
-// judgeAgain is how often what has not changed is looked at.
-const judgeAgain = 30 * time.Second
+// recheckInterval is how often what has not changed is looked at.
+const recheckInterval = 30 * time.Second
 
 // source is where a CA bundle is read from.
 type source struct {
@@ -110,7 +110,7 @@ func (s *source) read(w *watch, account string) (data []byte, problem trust) {
 
 // refusal says why an object cannot be used, and which rule is missing.
 func refusal(err error, o object, account, what, verbs string) trust {
-	if errors.Is(err, errForeignSecret) {
+	if errors.Is(err, errNotOwned) {
 		return trust{reason: ReasonCARefused, message: fmt.Sprintf("%s: %v", o, err)}
 	}
 	if !apierrors.IsForbidden(err) {

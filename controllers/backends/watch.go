@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// retryFirst and retryLast are how long after a failure an object is looked
+	// minRetry and retryLast are how long after a failure an object is looked
 	// for again, at first and later.
-	retryFirst = time.Second
-	retryLast  = 8 * time.Second
+	minRetry = time.Second
+	maxRetry = 8 * time.Second
 )
 
 // object names a Secret or a ConfigMap.
@@ -60,7 +60,7 @@ type watch struct {
 
 // run follows the object until ctx, in which nothing is logged, ends.
 func (w *watch) run(ctx context.Context) {
-	backoff := wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.2, Steps: 4, Cap: retryLast}
+	backoff := wait.Backoff{Duration: minRetry, Factor: 2, Jitter: 0.2, Steps: 4, Cap: maxRetry}
 	for ctx.Err() == nil {
 		w.follow(ctx)
 		select {

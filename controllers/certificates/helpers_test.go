@@ -57,7 +57,7 @@ type world struct {
 	registry *prometheus.Registry
 	options  Options
 	log      *logBuffer
-	watcher  *Watcher // the last one that was started
+	watcher  *Provider // the last one that was started
 
 	mu   sync.Mutex
 	keys map[string]bool
@@ -154,8 +154,8 @@ func (w *world) put(name string, data map[string][]byte) {
 }
 
 // startWatcher runs a Watcher until the test ends.
-func (w *world) startWatcher() *Watcher {
-	w.watcher = NewWatcher(w.client, w.options)
+func (w *world) startWatcher() *Provider {
+	w.watcher = NewProvider(w.client, w.options)
 	w.run(w.watcher.Start)
 	return w.watcher
 }
@@ -166,14 +166,14 @@ func (w *world) startKeeper() (stop func()) {
 }
 
 // keeper is a Keeper of the process that the last Watcher runs in.
-func (w *world) keeper() *Keeper {
+func (w *world) keeper() *Rotator {
 	watcher := w.watcher
 	if watcher == nil {
-		watcher = NewWatcher(w.client, w.options)
+		watcher = NewProvider(w.client, w.options)
 	}
 	o := w.options
 	o.Registerer = nil
-	return NewKeeper(w.client, watcher, o)
+	return NewRotator(w.client, watcher, o)
 }
 
 func (w *world) run(start func(context.Context) error) (stop func()) {
@@ -191,10 +191,10 @@ func (w *world) run(start func(context.Context) error) (stop func()) {
 }
 
 func (w *world) state() (pki.State, error) {
-	var f found
+	var f observedSecrets
 	f, err := w.keeper().fetch(context.Background())
 	if err == nil {
-		err = f.damage
+		err = f.damages
 	}
 	for _, s := range []*corev1.Secret{f.ca, f.serving} {
 		if s != nil {
@@ -206,7 +206,7 @@ func (w *world) state() (pki.State, error) {
 
 // settled waits until there is nothing to do and the Watcher serves what
 // stands in the Secret. It returns what the Secrets hold then.
-func (w *world) settled(watcher *Watcher) pki.State {
+func (w *world) settled(watcher *Provider) pki.State {
 	w.t.Helper()
 	var state pki.State
 	NewWithT(w.t).Eventually(func() error {
@@ -214,7 +214,7 @@ func (w *world) settled(watcher *Watcher) pki.State {
 		if state, err = w.state(); err != nil {
 			return err
 		}
-		seen, err := w.keeper().observe(context.Background(), found{state: state})
+		seen, err := w.keeper().observe(context.Background(), observedSecrets{state: state})
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (w *world) settled(watcher *Watcher) pki.State {
 }
 
 // serve answers on a loopback address as the webhook server would, and echoes.
-func (w *world) serve(watcher *Watcher) (address string) {
+func (w *world) serve(watcher *Provider) (address string) {
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: watcher.GetCertificate})
 	if err != nil {
 		w.t.Fatal(err)
@@ -295,12 +295,12 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// recorder keeps the events that it is told.
-type recorder struct{ log logBuffer }
+// eventRecorder keeps the events that it is told.
+type eventRecorder struct{ log logBuffer }
 
 // Eventf implements events.EventRecorder.
-func (r *recorder) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+func (r *eventRecorder) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	r.log.add(kind + " " + reason + ": " + fmt.Sprintf(note, args...))
 }
 
-func (r *recorder) String() string { return r.log.String() }
+func (r *eventRecorder) String() string { return r.log.String() }

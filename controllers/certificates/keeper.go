@@ -30,41 +30,41 @@ const (
 	writeInterval = 5 * time.Second
 )
 
-// Keeper writes the Secrets: it makes the CA and the leaf, and replaces them
+// Rotator writes the Secrets: it makes the CA and the leaf, and replaces them
 // in time and whenever a Secret is lost or damaged. One replica runs it, the
 // leader; should two run it, the API server lets only one of two writes pass.
-type Keeper struct {
-	client  kubernetes.Interface
-	options Options
-	watcher *Watcher
-	limiter *rate.Limiter
-	metrics *keeperMetrics
+type Rotator struct {
+	client   kubernetes.Interface
+	options  Options
+	provider *Provider
+	limiter  *rate.Limiter
+	metrics  *rotatorMetrics
 
 	// memory is the CA that this process read or wrote last. It outlives a term.
 	memory pki.Authority
 	// published is since when the configurations have carried which bundle.
 	published publication
-	// said is what was last waited for.
-	said   string
-	source sourceState
+	// waitReason is what was last waited for.
+	waitReason string
+	source     sourceState
 }
 
-// NewKeeper returns a Keeper that does nothing until Run. What the watcher of
+// NewRotator returns a Keeper that does nothing until Run. What the watcher of
 // the same process holds is put back when the Secrets are lost.
-func NewKeeper(client kubernetes.Interface, watcher *Watcher, o Options) *Keeper {
-	return &Keeper{
-		client:  client,
-		options: o.withDefaults(),
-		watcher: watcher,
-		limiter: rate.NewLimiter(rate.Every(writeInterval), writeBurst),
-		metrics: newKeeperMetrics(),
+func NewRotator(client kubernetes.Interface, watcher *Provider, o Options) *Rotator {
+	return &Rotator{
+		client:   client,
+		options:  o.withDefaults(),
+		provider: watcher,
+		limiter:  rate.NewLimiter(rate.Every(writeInterval), writeBurst),
+		metrics:  newRotatorMetrics(),
 	}
 }
 
 // Run keeps the Secrets until ctx ends. An error of the API server does not
 // end it: it tries again, waiting longer each time. Run returns an error only
 // for options that cannot work. It may be called again after it has returned.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Rotator) Run(ctx context.Context) error {
 	if err := k.options.validate(); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return err
 	}
 	defer unregister() // another replica leads and reports
-	ctx, cancel := context.WithCancel(quiet(ctx))
+	ctx, cancel := context.WithCancel(withoutLogs(ctx))
 	var group wait.Group
 	defer group.Wait()
 	defer cancel()
@@ -85,7 +85,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	for _, subscribe := range k.options.Changes {
 		changed := subscribe(ctx)
-		group.StartWithContext(ctx, func(ctx context.Context) { pass(ctx, changed, wake) })
+		group.StartWithContext(ctx, func(ctx context.Context) { forward(ctx, changed, wake) })
 	}
 	k.published = publication{} // nobody has looked since the last term
 	k.loop(ctx, wake)
@@ -93,19 +93,19 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// pass pokes one channel whenever another receives.
-func pass(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
+// forward pokes one channel whenever another receives.
+func forward(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-from:
-			poke(to)
+			notify(to)
 		}
 	}
 }
 
-func (k *Keeper) loop(ctx context.Context, wake <-chan struct{}) {
+func (k *Rotator) loop(ctx context.Context, wake <-chan struct{}) {
 	backoff := newBackoff()
 	for ctx.Err() == nil {
 		action, err := k.step(ctx)
@@ -117,7 +117,7 @@ func (k *Keeper) loop(ctx context.Context, wake <-chan struct{}) {
 			sleep(ctx, backoff.Step())
 		case action.Kind == pki.Wait:
 			backoff = newBackoff()
-			k.rest(ctx, wake, action.At.Sub(k.options.clocks().Now()))
+			k.sleepUntilNext(ctx, wake, action.At.Sub(k.options.clocks().Now()))
 		}
 	}
 }
@@ -137,13 +137,13 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// rest waits until there may be something to do: a Secret has changed, the
+// pollInterval waits until there may be something to do: a Secret has changed, the
 // time has come, or it is time to look at the clock again.
-func (k *Keeper) rest(ctx context.Context, wake <-chan struct{}, d time.Duration) {
+func (k *Rotator) sleepUntilNext(ctx context.Context, wake <-chan struct{}, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	timer := k.options.Clock.NewTimer(min(d, maxRest))
+	timer := k.options.Clock.NewTimer(min(d, maxSleep))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -154,7 +154,7 @@ func (k *Keeper) rest(ctx context.Context, wake <-chan struct{}, d time.Duration
 
 // report logs why a step failed. That somebody else wrote first is nothing to
 // worry about: the next step starts from what they wrote.
-func (k *Keeper) report(err error) {
+func (k *Rotator) report(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		k.options.Log.V(1).Info("a Secret has changed meanwhile, reading again", "error", err.Error())
 		return
@@ -163,7 +163,7 @@ func (k *Keeper) report(err error) {
 }
 
 // step does at most one write. It returns what was decided.
-func (k *Keeper) step(ctx context.Context) (pki.Action, error) {
+func (k *Rotator) step(ctx context.Context) (pki.Action, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	found, err := k.fetch(ctx)
@@ -177,16 +177,16 @@ func (k *Keeper) step(ctx context.Context) (pki.Action, error) {
 	o := k.options
 	action := pki.Next(found.state, seen, o.ServerNames, o.Lifetimes)
 	k.metrics.observed(found.state, seen)
-	amiss := k.judge(found, seen)
+	amiss := k.checkExternal(found, seen)
 	if action.Kind == pki.Wait {
-		k.waits(found, action)
-		if soon := seen.Clocks.Now().Add(sourceLook); amiss && action.At.After(soon) {
+		k.recordWaiting(found, action)
+		if soon := seen.Clocks.Now().Add(sourceInterval); amiss && action.At.After(soon) {
 			action.At = soon
 		}
 		return action, nil
 	}
-	if found.damage != nil {
-		o.Log.Error(found.damage, "a Secret holds what cannot be used, replacing it", "namespace", o.Namespace)
+	if found.damages != nil {
+		o.Log.Error(found.damages, "a Secret holds what cannot be used, replacing it", "namespace", o.Namespace)
 	}
 	state, err := pki.Apply(found.state, action, seen, o.ServerNames, o.Lifetimes, rand.Reader)
 	if err != nil {
@@ -198,26 +198,26 @@ func (k *Keeper) step(ctx context.Context) (pki.Action, error) {
 	return action, k.store(ctx, found, action, state)
 }
 
-// found is what the API server has now.
-type found struct {
+// observedSecrets is what the API server has now.
+type observedSecrets struct {
 	ca, serving *corev1.Secret // nil: does not exist
 	state       pki.State
-	damage      error        // what cannot be read
-	offer       *pki.Offer   // nil: nobody else issues
-	hindrance   *sourceError // why they do not
+	damages     error                    // what cannot be read
+	offer       *pki.ExternalCertificate // nil: nobody else issues
+	hindrance   *sourceError             // why they do not
 }
 
-func (k *Keeper) fetch(ctx context.Context) (found, error) {
-	var f found
+func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
+	var f observedSecrets
 	var err error
 	if f.ca, err = k.get(ctx, k.options.SecretNames.CA); err != nil {
-		return found{}, err
+		return observedSecrets{}, err
 	}
 	if f.serving, err = k.get(ctx, k.options.SecretNames.Serving); err != nil {
-		return found{}, err
+		return observedSecrets{}, err
 	}
-	if f.offer, f.hindrance, err = k.offer(ctx); err != nil {
-		return found{}, err
+	if f.offer, f.hindrance, err = k.readExternal(ctx); err != nil {
+		return observedSecrets{}, err
 	}
 	var caErr, servingErr error
 	if f.state.CA, caErr = readAuthority(f.ca); caErr != nil {
@@ -226,15 +226,15 @@ func (k *Keeper) fetch(ctx context.Context) (found, error) {
 	if f.state.Serving, servingErr = readStored(f.serving); servingErr != nil {
 		servingErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.Serving, servingErr)
 	}
-	f.damage = errors.Join(caErr, servingErr)
+	f.damages = errors.Join(caErr, servingErr)
 	return f, nil
 }
 
-func (k *Keeper) secrets() corev1client.SecretInterface {
+func (k *Rotator) secrets() corev1client.SecretInterface {
 	return k.client.CoreV1().Secrets(k.options.Namespace)
 }
 
-func (k *Keeper) get(ctx context.Context, name string) (*corev1.Secret, error) {
+func (k *Rotator) get(ctx context.Context, name string) (*corev1.Secret, error) {
 	s, err := k.secrets().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -247,7 +247,7 @@ func (k *Keeper) get(ctx context.Context, name string) (*corev1.Secret, error) {
 
 // store writes the one Secret that the action is about. A new CA is stored
 // before anything is signed with it: its leaf is the next step's business.
-func (k *Keeper) store(ctx context.Context, f found, action pki.Action, state pki.State) error {
+func (k *Rotator) store(ctx context.Context, f observedSecrets, action pki.Action, state pki.State) error {
 	var data map[string][]byte
 	var err error
 	name, old, pair := k.options.SecretNames.Serving, f.serving, state.Serving.Pair
@@ -267,7 +267,7 @@ func (k *Keeper) store(ctx context.Context, f found, action pki.Action, state pk
 	if action.Kind.OfCA() {
 		k.memory = state.CA
 	}
-	k.did(written, action, state)
+	k.recordAction(written, action, state)
 	k.options.Log.Info("certificates written",
 		"namespace", k.options.Namespace, "secret", name, "action", action.Kind, "reason", action.Reason,
 		"certificate", pair.String(), "epoch", state.CA.Epoch, "phase", state.Phase())
@@ -277,7 +277,7 @@ func (k *Keeper) store(ctx context.Context, f found, action pki.Action, state pk
 // write creates the Secret, or replaces the content of the one that was read,
 // provided that nobody has written it since. Labels and annotations of others
 // are kept.
-func (k *Keeper) write(ctx context.Context, name string, old *corev1.Secret, data map[string][]byte) (*corev1.Secret, error) {
+func (k *Rotator) write(ctx context.Context, name string, old *corev1.Secret, data map[string][]byte) (*corev1.Secret, error) {
 	if old == nil {
 		return k.secrets().Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedByLabel: managedBy}},

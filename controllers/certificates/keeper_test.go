@@ -270,7 +270,7 @@ func TestLostWhileNobodyLeads(t *testing.T) {
 // Secrets of a version that knew neither bridges nor two epochs.
 func TestRotationOnRequest(t *testing.T) {
 	g, w := NewWithT(t), newWorld(t)
-	events := &recorder{}
+	events := &eventRecorder{}
 	w.options.Events = events
 	old := makeState(t, serverNames, w.clock.Now())
 	ca, serving := mustData(t)(authorityData(old.CA)), dataOf(t, old.Serving)
@@ -326,7 +326,7 @@ func TestFallback(t *testing.T) {
 	g.Eventually(watcher.Fingerprint, patience, pause).ShouldNot(Equal(first))
 	second := watcher.Fingerprint()
 	g.Expect(watcher.Committed()).To(Equal(int64(1)))
-	watcher.Distrusted()
+	watcher.ReportDistrust()
 	g.Expect(watcher.Fingerprint()).To(Equal(first))
 	g.Expect(testutil.ToFloat64(watcher.metrics.fallbacks)).To(Equal(1.0))
 	for range 7 {
@@ -338,7 +338,7 @@ func TestFallback(t *testing.T) {
 	}
 	w.clock.Step(2 * time.Minute)
 	g.Eventually(watcher.Fingerprint, patience, pause).Should(Equal(second))
-	watcher.Distrusted() // once is enough
+	watcher.ReportDistrust() // once is enough
 	g.Expect(watcher.Fingerprint()).To(Equal(second))
 	if state := w.settled(watcher); state.Phase() != pki.PhaseSteady || state.CA.Epoch != 2 {
 		t.Errorf("phase %s, epoch %d", state.Phase(), state.CA.Epoch)
@@ -462,7 +462,7 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 		})
 	})
 	w.options.Registerer = nil
-	k := NewKeeper(kubernetes.NewForConfigOrDie(config), watcher, w.options)
+	k := NewRotator(kubernetes.NewForConfigOrDie(config), watcher, w.options)
 	stop := w.run(k.Run)
 	w.settled(watcher)
 	if !strings.Contains(w.log.String(), "the network is down") {
@@ -537,8 +537,8 @@ func TestOptions(t *testing.T) {
 			o := good
 			tc.change(&o)
 			for what, err := range map[string]error{
-				"Keeper":  NewKeeper(nil, NewWatcher(nil, o), o).Run(context.Background()),
-				"Watcher": NewWatcher(nil, o).Start(context.Background()),
+				"Keeper":  NewRotator(nil, NewProvider(nil, o), o).Run(context.Background()),
+				"Watcher": NewProvider(nil, o).Start(context.Background()),
 			} {
 				if diff := cmp.Diff(tc.wantErr, fmt.Sprint(err)); diff != "" {
 					t.Errorf("%s: %s", what, diff)

@@ -75,7 +75,7 @@ func register(r prometheus.Registerer, collectors ...prometheus.Collector) (func
 	}, nil
 }
 
-func (m *metrics) served(held pki.Held) {
+func (m *metrics) served(held pki.ServingState) {
 	m.epoch.WithLabelValues("served").Set(float64(held.PresentedEpoch()))
 	m.epoch.WithLabelValues("trusted").Set(float64(held.Serving.TrustEpoch))
 	leaf := held.Presented().Certificate()
@@ -104,8 +104,8 @@ func reasonOf(err error) pki.Reason {
 	return pki.ReasonEncoding
 }
 
-// keeperMetrics are what the leader says about all.
-type keeperMetrics struct {
+// rotatorMetrics are what the leader says about all.
+type rotatorMetrics struct {
 	phase    *prometheus.GaugeVec
 	epoch    prometheus.Gauge
 	replicas *prometheus.GaugeVec
@@ -115,8 +115,8 @@ type keeperMetrics struct {
 	offer    *prometheus.GaugeVec
 }
 
-func newKeeperMetrics() *keeperMetrics {
-	m := &keeperMetrics{
+func newRotatorMetrics() *rotatorMetrics {
+	m := &rotatorMetrics{
 		phase: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_rotation_phase",
 			Help: "Where the rotation of the CA stands: 1 for the present phase of Steady, Trusting and Serving. Reported by the leader.",
@@ -152,14 +152,14 @@ func newKeeperMetrics() *keeperMetrics {
 	return m
 }
 
-func (m *keeperMetrics) register(r prometheus.Registerer) (func(), error) {
+func (m *rotatorMetrics) register(r prometheus.Registerer) (func(), error) {
 	return register(r, m.phase, m.epoch, m.replicas, m.stale, m.writes, m.problem, m.offer)
 }
 
 // offered tells of the leaf that somebody else issues, which may be nil.
-func (m *keeperMetrics) offered(problem string, leaf *x509.Certificate) {
+func (m *rotatorMetrics) offered(problem string, leaf *x509.Certificate) {
 	for _, reason := range sourceReasons() {
-		m.problem.WithLabelValues(reason).Set(truth(reason == problem))
+		m.problem.WithLabelValues(reason).Set(boolToFloat(reason == problem))
 	}
 	m.offer.Reset()
 	if leaf != nil {
@@ -167,12 +167,12 @@ func (m *keeperMetrics) offered(problem string, leaf *x509.Certificate) {
 	}
 }
 
-func (m *keeperMetrics) observed(s pki.State, o pki.Observed) {
+func (m *rotatorMetrics) observed(s pki.State, o pki.Observed) {
 	for _, phase := range pki.Phases() {
-		m.phase.WithLabelValues(string(phase)).Set(truth(phase == s.Phase()))
+		m.phase.WithLabelValues(string(phase)).Set(boolToFloat(phase == s.Phase()))
 	}
 	m.epoch.Set(float64(s.CA.Epoch))
-	m.stale.Set(truth(!o.Published.Current))
+	m.stale.Set(boolToFloat(!o.Published.Current))
 	serving := map[string]int{"current": 0, "previous": 0, "none": 0}
 	for _, r := range o.Replicas {
 		switch {
@@ -189,7 +189,7 @@ func (m *keeperMetrics) observed(s pki.State, o pki.Observed) {
 	}
 }
 
-func truth(b bool) float64 {
+func boolToFloat(b bool) float64 {
 	if b {
 		return 1
 	}

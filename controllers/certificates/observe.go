@@ -23,13 +23,13 @@ type publication struct {
 
 // observe looks at everything that the next action depends on besides the
 // Secrets.
-func (k *Keeper) observe(ctx context.Context, f found) (pki.Observed, error) {
+func (k *Rotator) observe(ctx context.Context, f observedSecrets) (pki.Observed, error) {
 	o := k.options
 	seen := pki.Observed{
-		Clocks:  o.clocks(),
-		Request: request(f.ca),
-		Offer:   f.offer,
-		Memory:  pki.State{CA: k.memory, Serving: k.watcher.holds().Serving},
+		Clocks:   o.clocks(),
+		Request:  request(f.ca),
+		External: f.offer,
+		Memory:   pki.State{CA: k.memory, Serving: k.provider.currentState().Serving},
 	}
 	published, err := o.Published(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (k *Keeper) observe(ctx context.Context, f found) (pki.Observed, error) {
 	return seen, err
 }
 
-func (k *Keeper) compare(published Published, serving pki.Serving) pki.Publication {
+func (k *Rotator) compare(published Published, serving pki.Serving) pki.Publication {
 	stored, path := serving.Bundle.PEM(), serving.Path()
 	out := pki.Publication{Epoch: published.Epoch, Current: true, Roots: roots(published)}
 	for _, bundle := range published.Bundles {
@@ -75,9 +75,9 @@ func roots(published Published) []*x509.Certificate {
 	return out
 }
 
-func (k *Keeper) replicas(ctx context.Context) ([]pki.Replica, error) {
+func (k *Rotator) replicas(ctx context.Context) ([]pki.Replica, error) {
 	if k.options.Replicas == nil {
-		return []pki.Replica{{Name: "alone", Epoch: k.watcher.Committed()}}, nil
+		return []pki.Replica{{Name: "alone", Epoch: k.provider.Committed()}}, nil
 	}
 	list, err := k.options.Replicas(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ const (
 func eventOf(action pki.Action) (reason, kind string) {
 	switch action.Kind {
 	case pki.CreateCA:
-		if action.Bridged {
+		if action.CrossCertified {
 			return "RotationStarted", corev1.EventTypeNormal
 		}
 		return "CACreated", corev1.EventTypeWarning
@@ -113,20 +113,20 @@ func eventOf(action pki.Action) (reason, kind string) {
 	return "BundleChanged", corev1.EventTypeNormal
 }
 
-// did tells of a write.
-func (k *Keeper) did(secret *corev1.Secret, action pki.Action, state pki.State) {
-	k.said = ""
+// recordAction tells of a write.
+func (k *Rotator) recordAction(secret *corev1.Secret, action pki.Action, state pki.State) {
+	k.waitReason = ""
 	k.metrics.writes.WithLabelValues(string(action.Kind)).Inc()
 	reason, kind := eventOf(action)
 	k.event(secret, kind, reason, string(action.Kind), "%s; epoch %d, phase %s", action.Reason, state.CA.Epoch, state.Phase())
 }
 
-// waits tells what a rotation waits for, once.
-func (k *Keeper) waits(f found, action pki.Action) {
-	if action.Reason == k.said {
+// recordWaiting tells what a rotation waits for, once.
+func (k *Rotator) recordWaiting(f observedSecrets, action pki.Action) {
+	if action.Reason == k.waitReason {
 		return
 	}
-	k.said = action.Reason
+	k.waitReason = action.Reason
 	if action.Reason == "" {
 		return
 	}
@@ -136,7 +136,7 @@ func (k *Keeper) waits(f found, action pki.Action) {
 	}
 }
 
-func (k *Keeper) event(secret *corev1.Secret, kind, reason, action, format string, args ...any) {
+func (k *Rotator) event(secret *corev1.Secret, kind, reason, action, format string, args ...any) {
 	if k.options.Events == nil {
 		return
 	}

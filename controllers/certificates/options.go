@@ -27,10 +27,10 @@ const (
 	defaultServingName = "ostiary-serving"
 )
 
-// maxRest is the longest time between two looks at the clock. Timers stand
+// maxSleep is the longest time between two looks at the clock. Timers stand
 // still while a machine is suspended, so a timer set for the day of renewal
 // would ring too late.
-const maxRest = time.Minute
+const maxSleep = time.Minute
 
 // ServerNames are the names under which API servers call Ostiary.
 type ServerNames = pki.Names
@@ -70,9 +70,9 @@ type Options struct {
 	Published func(context.Context) (Published, error)
 	// Replicas tells who may be called. Without it the leader is alone.
 	Replicas func(context.Context) ([]pki.Replica, error)
-	// Announced is an error until the others know of this replica. A replica
+	// LeaseReady is an error until the others know of this replica. A replica
 	// that they do not know yet reads the Secret once more before it is ready.
-	Announced func() error
+	LeaseReady func() error
 	// Changes receive when Published or Replicas may say something new.
 	Changes []func(context.Context) <-chan struct{}
 	// Events is told what the leader does; nil means nobody.
@@ -93,7 +93,7 @@ func (o Options) withDefaults() Options {
 	o.SecretNames.CA = cmp.Or(o.SecretNames.CA, defaultCAName)
 	o.SecretNames.Serving = cmp.Or(o.SecretNames.Serving, defaultServingName)
 	o.Lifetimes = o.Lifetimes.WithDefaults()
-	o.Lifetimes.Foreign = o.Source != nil
+	o.Lifetimes.External = o.Source != nil
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -103,8 +103,8 @@ func (o Options) withDefaults() Options {
 	if o.Published == nil {
 		o.Published = func(context.Context) (Published, error) { return Published{}, nil }
 	}
-	if o.Announced == nil {
-		o.Announced = func() error { return nil }
+	if o.LeaseReady == nil {
+		o.LeaseReady = func() error { return nil }
 	}
 	return o
 }
@@ -142,9 +142,9 @@ func (p Published) live() []pki.Bundle {
 	return out
 }
 
-// quiet returns a context in which the client logs nothing. At a high verbosity
+// withoutLogs returns a context in which the client logs nothing. At a high verbosity
 // it would log the bodies of requests and responses, which hold the keys.
-func quiet(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
+func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
 
 func (o Options) watchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, name string, wake chan<- struct{}) (cache.Store, error) {
 	return WatchSecret(ctx, group, client, o.Namespace, name, o.Log, wake)
@@ -163,18 +163,18 @@ func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Inter
 		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
 	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { poke(wake) },
-		UpdateFunc: func(any, any) { poke(wake) },
-		DeleteFunc: func(any) { poke(wake) },
+		AddFunc:    func(any) { notify(wake) },
+		UpdateFunc: func(any, any) { notify(wake) },
+		DeleteFunc: func(any) { notify(wake) },
 	}); err != nil {
 		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
 	}
-	group.StartWithContext(quiet(ctx), informer.RunWithContext)
+	group.StartWithContext(withoutLogs(ctx), informer.RunWithContext)
 	return informer.GetStore(), nil
 }
 
-// poke leaves a note on a channel with room for one.
-func poke(c chan<- struct{}) {
+// notify leaves a note on a channel with room for one.
+func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

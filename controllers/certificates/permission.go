@@ -17,8 +17,8 @@ const permissionTimeout = 10 * time.Second
 // Ostiary may not write one. Where there is one a replica serves it, whatever it
 // may not do besides, and nothing is asked. An API server that does not say is no
 // error: whoever writes hears of it.
-func (k *Keeper) Permitted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(quiet(ctx), permissionTimeout)
+func (k *Rotator) Permitted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(withoutLogs(ctx), permissionTimeout)
 	defer cancel()
 	o := k.options
 	_, err := k.client.CoreV1().Secrets(o.Namespace).Get(ctx, o.SecretNames.Serving, metav1.GetOptions{})
@@ -33,7 +33,7 @@ func (k *Keeper) Permitted(ctx context.Context) error {
 }
 
 // mayCreateSecrets is true where the API server does not say that it is not so.
-func (k *Keeper) mayCreateSecrets(ctx context.Context) bool {
+func (k *Rotator) mayCreateSecrets(ctx context.Context) bool {
 	review, err := k.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: k.options.Namespace, Verb: "create", Version: "v1", Resource: "secrets"},

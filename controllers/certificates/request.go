@@ -26,8 +26,8 @@ import (
 const (
 	// maxCommonName is how long X.509 lets a common name be.
 	maxCommonName = 64
-	// maxForeignText bounds what is repeated of cert-manager's messages.
-	maxForeignText = 400
+	// maxExternalText bounds what is repeated of cert-manager's messages.
+	maxExternalText = 400
 )
 
 // Request keeps a Certificate of cert-manager, which has it write a Secret.
@@ -208,7 +208,7 @@ func (r *Request) lastRequest(ctx context.Context, c *certmanager.Certificate) (
 		if condition.Type == certmanager.CertificateRequestConditionReady && condition.Status != certmeta.ConditionTrue {
 			final = condition.Reason == certmanager.CertificateRequestReasonFailed || condition.Reason == certmanager.CertificateRequestReasonDenied
 			// What has only just been asked for is usually answered in a moment.
-			if final || time.Since(last.CreationTimestamp.Time) > grace {
+			if final || time.Since(last.CreationTimestamp.Time) > requestGrace {
 				return short(condition.Message), final
 			}
 		}
@@ -219,8 +219,8 @@ func (r *Request) lastRequest(ctx context.Context, c *certmanager.Certificate) (
 const (
 	// maxRequests bounds how many requests are looked at.
 	maxRequests = 200
-	// grace is how long a request may wait before anybody is told why.
-	grace = 5 * time.Second
+	// requestGrace is how long a request may wait before anybody is told why.
+	requestGrace = 5 * time.Second
 )
 
 func ownedBy(o metav1.Object, uid types.UID) bool {
@@ -234,5 +234,5 @@ func ownedBy(o metav1.Object, uid types.UID) bool {
 
 // short puts what somebody else wrote on one line of a bounded length.
 func short(text string) string {
-	return truncate.String(strings.Join(strings.Fields(text), " "), maxForeignText)
+	return truncate.String(strings.Join(strings.Fields(text), " "), maxExternalText)
 }

@@ -26,12 +26,12 @@ const (
 	trustEpochField = "trust-epoch"
 	// previousField is the CA that the current one follows, in the CA's Secret,
 	// as long as it is trusted, and bridgeField is how it vouches for the current.
-	previousField = "previous.crt"
-	bridgeField   = "bridge.crt"
-	// settledField is when the previous CA ceased to be trusted.
-	settledField = "settled"
-	// answeredField is the value of the annotation that asked for this CA.
-	answeredField = "answered"
+	previousField         = "previous.crt"
+	crossCertificateField = "bridge.crt"
+	// previousRemovedField is when the previous CA ceased to be trusted.
+	previousRemovedField = "settled"
+	// lastRequestField is the value of the annotation that asked for this CA.
+	lastRequestField = "answered"
 	// pathField is the secret path that belongs to the CA, in the CA's Secret, and
 	// pathsField are those that replicas accept, in the serving Secret.
 	pathField  = "path"
@@ -114,14 +114,14 @@ func readOne(s *corev1.Secret, field string) (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-func readSettled(s *corev1.Secret) (time.Time, error) {
-	data, ok := s.Data[settledField]
+func readPreviousRemoved(s *corev1.Secret) (time.Time, error) {
+	data, ok := s.Data[previousRemovedField]
 	if !ok {
 		return time.Time{}, nil
 	}
 	at, err := time.Parse(time.RFC3339, string(data))
 	if err != nil {
-		return time.Time{}, inField(settledField, errors.New("not a time"))
+		return time.Time{}, inField(previousRemovedField, errors.New("not a time"))
 	}
 	return at, nil
 }
@@ -154,11 +154,11 @@ func readAuthority(s *corev1.Secret) (pki.Authority, error) {
 	var errs [6]error
 	a.Pair, errs[0] = readCA(s)
 	a.Previous, errs[1] = readOne(s, previousField)
-	a.Bridge, errs[2] = readOne(s, bridgeField)
-	a.Settled, errs[3] = readSettled(s)
+	a.CrossCertificate, errs[2] = readOne(s, crossCertificateField)
+	a.PreviousRemoved, errs[3] = readPreviousRemoved(s)
 	a.Epoch, errs[4] = readEpoch(s, epochField)
 	a.Path, errs[5] = readPath(s)
-	a.Answered = string(s.Data[answeredField])
+	a.LastRequest = string(s.Data[lastRequestField])
 	if err := errors.Join(errs[:]...); err != nil {
 		return pki.Authority{Epoch: a.Epoch}, err
 	}
@@ -212,14 +212,14 @@ func authorityData(a pki.Authority) (map[string][]byte, error) {
 	if a.Previous != nil {
 		data[previousField] = pki.EncodeCertificates(a.Previous)
 	}
-	if a.Bridge != nil {
-		data[bridgeField] = pki.EncodeCertificates(a.Bridge)
+	if a.CrossCertificate != nil {
+		data[crossCertificateField] = pki.EncodeCertificates(a.CrossCertificate)
 	}
-	if !a.Settled.IsZero() {
-		data[settledField] = []byte(a.Settled.UTC().Format(time.RFC3339))
+	if !a.PreviousRemoved.IsZero() {
+		data[previousRemovedField] = []byte(a.PreviousRemoved.UTC().Format(time.RFC3339))
 	}
-	if a.Answered != "" {
-		data[answeredField] = []byte(a.Answered)
+	if a.LastRequest != "" {
+		data[lastRequestField] = []byte(a.LastRequest)
 	}
 	return data, nil
 }

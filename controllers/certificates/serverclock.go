@@ -18,16 +18,16 @@ const maxAnswerAge = 10 * time.Minute
 
 // Wrap is for rest.Config.Wrap: it listens to the answers.
 func (c *ServerClock) Wrap(next http.RoundTripper) http.RoundTripper {
-	return listener{clock: c, next: next}
+	return recorder{clock: c, next: next}
 }
 
-type listener struct {
+type recorder struct {
 	clock *ServerClock
 	next  http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := l.next.RoundTrip(r)
 	if err == nil {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
@@ -38,7 +38,7 @@ func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper lets client-go find the transport below.
-func (l listener) WrappedRoundTripper() http.RoundTripper { return l.next }
+func (l recorder) WrappedRoundTripper() http.RoundTripper { return l.next }
 
 // Now is the API server's time; zero if it has not been heard for a while.
 func (c *ServerClock) Now() time.Time {

@@ -63,14 +63,14 @@ type sourceError struct {
 // Error implements error.
 func (e *sourceError) Error() string { return e.text }
 
-// sourceLook is how soon to look again at what somebody else has to mend, where
+// sourceInterval is how soon to look again at what somebody else has to mend, where
 // nothing tells of it.
-const sourceLook = 5 * time.Second
+const sourceInterval = 5 * time.Second
 
-// offer reads what somebody else issues; nil where nobody else does. The second
+// readExternal reads what somebody else issues; nil where nobody else does. The second
 // result is what keeps them from issuing more, an error only that of the API
 // server.
-func (k *Keeper) offer(ctx context.Context) (*pki.Offer, *sourceError, error) {
+func (k *Rotator) readExternal(ctx context.Context) (*pki.ExternalCertificate, *sourceError, error) {
 	source := k.options.Source
 	if source == nil {
 		return nil, nil, nil
@@ -87,16 +87,16 @@ func (k *Keeper) offer(ctx context.Context) (*pki.Offer, *sourceError, error) {
 	switch {
 	case apierrors.IsForbidden(err):
 		hindrance = &sourceError{reasonForbidden, fmt.Sprintf("Ostiary may not read Secret %s/%s: let it get, list and watch that Secret", k.options.Namespace, name)}
-		return &pki.Offer{Err: hindrance}, hindrance, nil
+		return &pki.ExternalCertificate{Err: hindrance}, hindrance, nil
 	case err != nil:
 		return nil, nil, err
 	case secret == nil && hindrance == nil:
 		hindrance = &sourceError{reasonMissing, fmt.Sprintf("Secret %s/%s does not exist: %s", k.options.Namespace, name, source.remedy())}
 		fallthrough
 	case secret == nil:
-		return &pki.Offer{Err: hindrance}, hindrance, nil
+		return &pki.ExternalCertificate{Err: hindrance}, hindrance, nil
 	}
-	offer := readOffer(secret)
+	offer := externalFrom(secret)
 	return &offer, hindrance, nil
 }
 
@@ -107,53 +107,53 @@ func (s *Source) remedy() string {
 	return "write one with tls.crt, tls.key and ca.crt"
 }
 
-// readOffer reads a Secret that somebody else wrote.
-func readOffer(s *corev1.Secret) pki.Offer {
-	chain, err := pki.ForeignCertificates(s.Data[chainField])
+// externalFrom reads a Secret that somebody else wrote.
+func externalFrom(s *corev1.Secret) pki.ExternalCertificate {
+	chain, err := pki.ExternalRoots(s.Data[chainField])
 	if err != nil {
-		return pki.Offer{Err: inField(chainField, err)}
+		return pki.ExternalCertificate{Err: inField(chainField, err)}
 	}
 	key, err := pki.ParseKey(s.Data[keyField])
 	if err != nil {
-		return pki.Offer{Err: inField(keyField, err)}
+		return pki.ExternalCertificate{Err: inField(keyField, err)}
 	}
 	pair, err := pki.NewPair(chain, key)
 	if err != nil {
-		return pki.Offer{Err: inField(keyField, err)}
+		return pki.ExternalCertificate{Err: inField(keyField, err)}
 	}
-	roots, err := pki.ForeignCertificates(s.Data[bundleField])
+	roots, err := pki.ExternalRoots(s.Data[bundleField])
 	if err != nil {
-		return pki.Offer{Err: inField(bundleField, err)}
+		return pki.ExternalCertificate{Err: inField(bundleField, err)}
 	}
-	return pki.Offer{Pair: pair, Roots: roots}
+	return pki.ExternalCertificate{Pair: pair, Roots: roots}
 }
 
 // sourceState is what was last told about the source.
 type sourceState struct {
-	said      string
+	reported  string
 	blocked   atomic.Pointer[string]
 	listeners events.Broadcaster
 }
 
-// judge tells what is amiss with the leaf that somebody else issues, once, and
+// checkExternal tells what is amiss with the leaf that somebody else issues, once, and
 // again when that changes. It reports whether anything is.
-func (k *Keeper) judge(f found, seen pki.Observed) bool {
-	if seen.Offer == nil {
+func (k *Rotator) checkExternal(f observedSecrets, seen pki.Observed) bool {
+	if seen.External == nil {
 		return false
 	}
-	problem := f.state.OfferProblem(seen, k.options.ServerNames)
+	problem := f.state.ExternalProblem(seen, k.options.ServerNames)
 	reason, text := k.describe(f, problem)
-	k.metrics.offered(reason, seen.Offer.Pair.Certificate())
+	k.metrics.offered(reason, seen.External.Pair.Certificate())
 	blocked := ""
 	if len(f.state.Serving.Bundle.Roots()) == 0 {
 		blocked = text
 	}
 	k.source.block(blocked)
-	if text == k.source.said {
+	if text == k.source.reported {
 		return text != ""
 	}
 	log := k.options.Log.WithValues("namespace", k.options.Namespace, "secret", k.options.Source.Secret)
-	switch k.source.said = text; {
+	switch k.source.reported = text; {
 	case text == "":
 		log.Info("the certificate that somebody else issues is good again")
 	case reason == string(reasonIssuing):
@@ -168,7 +168,7 @@ func (k *Keeper) judge(f found, seen pki.Observed) bool {
 
 // describe puts what is amiss into words. Why nothing better is issued comes
 // before what is wrong with what there is.
-func (k *Keeper) describe(f found, problem error) (reason, text string) {
+func (k *Rotator) describe(f observedSecrets, problem error) (reason, text string) {
 	var late *pki.ExpiringError
 	switch {
 	case f.hindrance != nil:
@@ -185,7 +185,7 @@ func (k *Keeper) describe(f found, problem error) (reason, text string) {
 
 // sourceEvent names the problem as the action too: of events that agree in that,
 // the API shows the text of the first alone.
-func (k *Keeper) sourceEvent(kind, reason, problem, text string) {
+func (k *Rotator) sourceEvent(kind, reason, problem, text string) {
 	if k.options.Events == nil {
 		return
 	}
@@ -198,7 +198,7 @@ func (k *Keeper) sourceEvent(kind, reason, problem, text string) {
 
 // Blocked is why there is no certificate at all; empty while there is one, or
 // where Ostiary issues its own.
-func (k *Keeper) Blocked() string {
+func (k *Rotator) Blocked() string {
 	if text := k.source.blocked.Load(); text != nil {
 		return *text
 	}
@@ -207,7 +207,7 @@ func (k *Keeper) Blocked() string {
 
 // Subscribe gives a channel that receives after each change of Blocked, until
 // ctx ends.
-func (k *Keeper) Subscribe(ctx context.Context) <-chan struct{} {
+func (k *Rotator) Subscribe(ctx context.Context) <-chan struct{} {
 	return k.source.listeners.Subscribe(ctx)
 }
 

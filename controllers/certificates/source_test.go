@@ -81,14 +81,14 @@ func (i *issuer) leafOf(key crypto.Signer, change ...func(*x509.Certificate)) ma
 
 // fingerprintOf is that of the leaf in the content of a Secret.
 func fingerprintOf(data map[string][]byte) string {
-	return pki.Serial(must(pki.ForeignCertificates(data[chainField]))[0])
+	return pki.Serial(must(pki.ExternalRoots(data[chainField]))[0])
 }
 
 // newSourceWorld has somebody else issue the certificate. What API servers are
 // told to trust is what the test says that they are.
-func newSourceWorld(t *testing.T) (*world, *recorder) {
+func newSourceWorld(t *testing.T) (*world, *eventRecorder) {
 	w := newWorld(t)
-	events := &recorder{}
+	events := &eventRecorder{}
 	w.options.Source = &Source{Secret: sourceName}
 	w.options.Events = events
 	t.Cleanup(func() {
@@ -102,8 +102,8 @@ func newSourceWorld(t *testing.T) (*world, *recorder) {
 }
 
 // startPublishing starts a Watcher, and has configurations carry what it holds.
-func (w *world) startPublishing() *Watcher {
-	var watcher atomic.Pointer[Watcher]
+func (w *world) startPublishing() *Provider {
+	var watcher atomic.Pointer[Provider]
 	w.options.Published = func(context.Context) (Published, error) {
 		if from := watcher.Load(); from != nil && from.Bundle() != nil {
 			return Published{Bundles: [][]byte{from.Bundle()}, Epoch: from.TrustEpoch()}, nil
@@ -115,7 +115,7 @@ func (w *world) startPublishing() *Watcher {
 	return started
 }
 
-func (w *world) serial(watcher *Watcher) string {
+func (w *world) serial(watcher *Provider) string {
 	if m := watcher.current.Load(); m != nil && m.tls.Leaf != nil {
 		return pki.Serial(m.tls.Leaf)
 	}
@@ -150,7 +150,7 @@ func TestForeignIssuerChanges(t *testing.T) {
 		}
 	}
 	// A replica that starts now has what the others serve, and nothing newer.
-	again := NewWatcher(w.client, w.withoutMetrics())
+	again := NewProvider(w.client, w.withoutMetrics())
 	w.run(again.Start)
 	g.Eventually(func() string { return w.serial(again) }, patience, pause).Should(Equal(fingerprintOf(renewed)))
 

@@ -23,39 +23,39 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// Watcher keeps the newest usable certificate and trust bundle of the serving
+// Provider keeps the newest usable certificate and trust bundle of the serving
 // Secret in memory. What it has once accepted it serves until something better
 // comes: a Secret that is damaged or deleted changes nothing but the alarm.
-type Watcher struct {
-	client  kubernetes.Interface
-	options Options
-	metrics *metrics
-	current atomic.Pointer[material]
-	refusal atomic.Pointer[refusal]
-	wake    chan struct{}
+type Provider struct {
+	client    kubernetes.Interface
+	options   Options
+	metrics   *metrics
+	current   atomic.Pointer[material]
+	rejection atomic.Pointer[rejection]
+	wake      chan struct{}
 	// loaded is closed when there is a certificate, which handshakes wait for as
 	// long as firstWait.
-	loaded    chan struct{}
-	load      sync.Once
-	firstWait time.Duration
+	loaded       chan struct{}
+	load         sync.Once
+	firstTimeout time.Duration
 	// confirmed says that the Secret has been read since others know of this
 	// replica: whatever they decide now, they wait for it.
 	confirmed atomic.Bool
 
 	mu          sync.Mutex
-	held        pki.Held
+	state       pki.ServingState
 	subscribers []chan struct{}
 }
 
 // material is what is served, ready for use. It is never changed.
 type material struct {
-	held   pki.Held
+	held   pki.ServingState
 	tls    *tls.Certificate
 	bundle []byte
 }
 
-// refusal is why the Secret, at this version of it, is not served.
-type refusal struct {
+// rejection is why the Secret, at this version of it, is not served.
+type rejection struct {
 	version string
 	reason  pki.Reason
 	err     error
@@ -63,25 +63,25 @@ type refusal struct {
 
 var errNoSecret = errors.New("the Secret does not exist or has not been read yet")
 
-// NewWatcher returns a Watcher that knows nothing until Start.
-func NewWatcher(client kubernetes.Interface, o Options) *Watcher {
-	w := &Watcher{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: make(chan struct{}, 1), loaded: make(chan struct{}), firstWait: firstWait}
-	w.refusal.Store(&refusal{reason: reasonOf(errNoSecret), err: errNoSecret})
+// NewProvider returns a Watcher that knows nothing until Start.
+func NewProvider(client kubernetes.Interface, o Options) *Provider {
+	w := &Provider{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: make(chan struct{}, 1), loaded: make(chan struct{}), firstTimeout: firstTimeout}
+	w.rejection.Store(&rejection{reason: reasonOf(errNoSecret), err: errNoSecret})
 	return w
 }
 
 // NeedLeaderElection says that every replica watches.
-func (w *Watcher) NeedLeaderElection() bool { return false }
+func (w *Provider) NeedLeaderElection() bool { return false }
 
 // Start watches until ctx ends. It is called once.
-func (w *Watcher) Start(ctx context.Context) error {
+func (w *Provider) Start(ctx context.Context) error {
 	if err := w.options.validate(); err != nil {
 		return err
 	}
 	if err := w.metrics.register(w.options.Registerer); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(quiet(ctx))
+	ctx, cancel := context.WithCancel(withoutLogs(ctx))
 	var group wait.Group
 	defer group.Wait()
 	defer cancel()
@@ -90,7 +90,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 		return err
 	}
 	for {
-		timer := w.options.Clock.NewTimer(w.rest())
+		timer := w.options.Clock.NewTimer(w.pollInterval())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -99,34 +99,34 @@ func (w *Watcher) Start(ctx context.Context) error {
 		case <-timer.C():
 		}
 		timer.Stop()
-		w.look(ctx, store)
+		w.refresh(ctx, store)
 	}
 }
 
-// rest is how long there is nothing to do without an event: a certificate that
+// pollInterval is how long there is nothing to do without an event: a certificate that
 // is not yet valid becomes so, and a trial ends.
-func (w *Watcher) rest() time.Duration {
+func (w *Provider) pollInterval() time.Duration {
 	switch {
 	case !w.confirmed.Load():
-		return confirmEvery
-	case w.holds().Wavers():
-		return max(w.options.Lifetimes.Patience().Trial/4, confirmEvery)
+		return confirmInterval
+	case w.currentState().OnTrial():
+		return max(w.options.Lifetimes.Periods().Trial/4, confirmInterval)
 	}
-	return maxRest
+	return maxSleep
 }
 
-// confirmEvery is how often to look whether the others know of this replica.
-const confirmEvery = 100 * time.Millisecond
+// confirmInterval is how often to look whether the others know of this replica.
+const confirmInterval = 100 * time.Millisecond
 
-func (w *Watcher) look(ctx context.Context, store cache.Store) {
-	if !w.confirmed.Load() && w.options.Announced() == nil && w.confirm(ctx) {
+func (w *Provider) refresh(ctx context.Context, store cache.Store) {
+	if !w.confirmed.Load() && w.options.LeaseReady() == nil && w.confirm(ctx) {
 		w.confirmed.Store(true)
 	}
 	obj, _, err := store.GetByKey(w.options.Namespace + "/" + w.options.SecretNames.Serving)
 	secret, ok := obj.(*corev1.Secret)
 	if err != nil || !ok {
-		w.refuse("", errNoSecret)
-		w.take(func(h pki.Held) pki.Held { return h })
+		w.recordRejection("", errNoSecret)
+		w.update(func(h pki.ServingState) pki.ServingState { return h })
 		return
 	}
 	w.accept(ctx, secret)
@@ -134,7 +134,7 @@ func (w *Watcher) look(ctx context.Context, store cache.Store) {
 
 // confirm reads the Secret past all caches. It reports whether that was
 // possible.
-func (w *Watcher) confirm(ctx context.Context) bool {
+func (w *Provider) confirm(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	secret, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(ctx, w.options.SecretNames.Serving, metav1.GetOptions{})
@@ -145,42 +145,42 @@ func (w *Watcher) confirm(ctx context.Context) bool {
 }
 
 // accept takes over what the Secret holds, as far as it may be served.
-func (w *Watcher) accept(ctx context.Context, secret *corev1.Secret) {
+func (w *Provider) accept(ctx context.Context, secret *corev1.Secret) {
 	stored, damage := readServing(secret)
 	published, err := w.options.Published(ctx)
 	if err != nil {
 		published = Published{} // nothing is known to go by
 	}
 	var refused error
-	w.take(func(h pki.Held) pki.Held {
+	w.update(func(h pki.ServingState) pki.ServingState {
 		h, refused = h.Accept(stored, published.live(), w.options.ServerNames, w.options.clocks(), w.options.Clock.Now())
 		return h
 	})
 	switch {
 	case refused == nil:
-		w.refusal.Store(nil)
+		w.rejection.Store(nil)
 	case damage != nil:
-		w.refuse(secret.ResourceVersion, damage)
+		w.recordRejection(secret.ResourceVersion, damage)
 	default:
-		w.refuse(secret.ResourceVersion, inField(chainField, refused))
+		w.recordRejection(secret.ResourceVersion, inField(chainField, refused))
 	}
 }
 
-// take changes what is held, and tells everybody who is concerned.
-func (w *Watcher) take(change func(pki.Held) pki.Held) {
+// update changes what is held, and tells everybody who is concerned.
+func (w *Provider) update(change func(pki.ServingState) pki.ServingState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.held
-	w.held = change(before).Tick(w.options.Clock.Now(), w.options.Lifetimes.Patience())
+	before := w.state
+	w.state = change(before).Tick(w.options.Clock.Now(), w.options.Lifetimes.Periods())
 	w.metrics.skew.Set(w.options.clocks().Skew().Seconds())
-	w.swap(w.held)
-	if before.Committed() != w.held.Committed() {
-		w.tell()
+	w.publish(w.state)
+	if before.Committed() != w.state.Committed() {
+		w.notify()
 	}
 }
 
-// swap serves what is held. It is called with the lock.
-func (w *Watcher) swap(held pki.Held) {
+// publish serves what is held. It is called with the lock.
+func (w *Provider) publish(held pki.ServingState) {
 	pair := held.Presented()
 	if pair.IsZero() && len(held.Serving.Bundle.Roots()) == 0 {
 		return
@@ -195,24 +195,24 @@ func (w *Watcher) swap(held pki.Held) {
 	}
 	w.metrics.served(held)
 	w.options.Log.Info("serving", "certificate", pair.String(), "epoch", held.PresentedEpoch(), "trustEpoch", held.Serving.TrustEpoch)
-	w.tell()
+	w.notify()
 }
 
-func (w *Watcher) tell() {
+func (w *Provider) notify() {
 	for _, s := range w.subscribers {
-		poke(s)
+		notify(s)
 	}
 }
 
-// refuse keeps what is served and raises the alarm, once for each version of
+// recordRejection keeps what is served and raises the alarm, once for each version of
 // the Secret.
-func (w *Watcher) refuse(version string, err error) {
+func (w *Provider) recordRejection(version string, err error) {
 	reason := reasonOf(err)
-	last := w.refusal.Swap(&refusal{version: version, reason: reason, err: err})
+	last := w.rejection.Swap(&rejection{version: version, reason: reason, err: err})
 	if last != nil && last.version == version && last.reason == reason {
 		return
 	}
-	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", w.options.SecretNames.Serving, "serving", w.holds().Presented().String())
+	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", w.options.SecretNames.Serving, "serving", w.currentState().Presented().String())
 	if errors.Is(err, errNoSecret) {
 		log.Info("the Secret is gone, keeping what is served")
 		return
@@ -221,51 +221,51 @@ func (w *Watcher) refuse(version string, err error) {
 	log.Error(err, "the Secret is not fit to be served, keeping what is served", "reason", reason)
 }
 
-func (w *Watcher) holds() pki.Held {
+func (w *Provider) currentState() pki.ServingState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.held
+	return w.state
 }
 
-// Distrusted is told that a client refused what is served. If that is the
+// ReportDistrust is told that a client refused what is served. If that is the
 // certificate of a new CA, the one before is served again for a while.
-func (w *Watcher) Distrusted() {
-	if !w.holds().Wavers() {
+func (w *Provider) ReportDistrust() {
+	if !w.currentState().OnTrial() {
 		return
 	}
 	var fell bool
-	w.take(func(h pki.Held) pki.Held {
+	w.update(func(h pki.ServingState) pki.ServingState {
 		was := h.FallenBack()
-		h = h.Distrusted(w.options.Clock.Now())
+		h = h.FallBack(w.options.Clock.Now())
 		fell = !was && h.FallenBack()
 		return h
 	})
 	if fell {
 		w.metrics.fallbacks.Inc()
-		w.options.Log.Info("a client does not trust the certificate of the new CA, serving the one before for a while", "serving", w.holds().Presented().String())
-		poke(w.wake) // so that the end of it is awaited
+		w.options.Log.Info("a client does not trust the certificate of the new CA, serving the one before for a while", "serving", w.currentState().Presented().String())
+		notify(w.wake) // so that the end of it is awaited
 	}
 }
 
 // GetCertificate is for [tls.Config]. It only reads a pointer, once there is a
 // certificate. Before that, callers wait for a while: a replica that was killed
 // and is started again is called before anybody knows of either.
-func (w *Watcher) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (w *Provider) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := w.current.Load()
 	if m == nil || len(m.tls.Certificate) == 0 {
-		if m = w.first(hello); m == nil {
+		if m = w.waitForFirst(hello); m == nil {
 			return nil, errors.New("no certificate has been loaded yet")
 		}
 	}
 	return m.tls, nil
 }
 
-// firstWait is shorter than what the server gives a handshake.
-const firstWait = 4 * time.Second
+// firstTimeout is shorter than what the server gives a handshake.
+const firstTimeout = 4 * time.Second
 
-// first waits for what is served first; nil if that takes too long.
-func (w *Watcher) first(hello *tls.ClientHelloInfo) *material {
-	ctx, cancel := context.WithTimeout(hello.Context(), w.firstWait)
+// waitForFirst waits for what is served first; nil if that takes too long.
+func (w *Provider) waitForFirst(hello *tls.ClientHelloInfo) *material {
+	ctx, cancel := context.WithTimeout(hello.Context(), w.firstTimeout)
 	defer cancel()
 	select {
 	case <-w.loaded:
@@ -277,7 +277,7 @@ func (w *Watcher) first(hello *tls.ClientHelloInfo) *material {
 
 // Bundle returns the trust bundle in PEM: the roots under which what is served
 // verifies. It is nil until there is one.
-func (w *Watcher) Bundle() []byte {
+func (w *Provider) Bundle() []byte {
 	m := w.current.Load()
 	if m == nil {
 		return nil
@@ -287,7 +287,7 @@ func (w *Watcher) Bundle() []byte {
 
 // Path is the secret first segment of the path that API servers are told to
 // call; it is empty until there is one.
-func (w *Watcher) Path() string {
+func (w *Provider) Path() string {
 	m := w.current.Load()
 	if m == nil {
 		return ""
@@ -297,13 +297,13 @@ func (w *Watcher) Path() string {
 
 // Accepts reports whether the path is one that API servers call. It does not
 // wait, and how long it takes does not depend on the path.
-func (w *Watcher) Accepts(path string) bool {
+func (w *Provider) Accepts(path string) bool {
 	m := w.current.Load()
 	return m != nil && m.held.Serving.Accepts(path)
 }
 
 // TrustEpoch is the epoch of the trust bundle; 0 until there is one.
-func (w *Watcher) TrustEpoch() int64 {
+func (w *Provider) TrustEpoch() int64 {
 	m := w.current.Load()
 	if m == nil {
 		return 0
@@ -313,10 +313,10 @@ func (w *Watcher) TrustEpoch() int64 {
 
 // Committed is the lowest epoch that this replica may still serve; 0 until it
 // serves anything.
-func (w *Watcher) Committed() int64 { return w.holds().Committed() }
+func (w *Provider) Committed() int64 { return w.currentState().Committed() }
 
 // Fingerprint is that of the leaf that is served: SHA-256, in hexadecimal.
-func (w *Watcher) Fingerprint() string {
+func (w *Provider) Fingerprint() string {
 	m := w.current.Load()
 	if m == nil || m.tls.Leaf == nil {
 		return ""
@@ -328,7 +328,7 @@ func (w *Watcher) Fingerprint() string {
 // Subscribe returns a channel that receives after every change of the
 // certificate or the bundle. Changes that follow each other quickly may arrive
 // as one. The channel lives as long as the Watcher.
-func (w *Watcher) Subscribe() <-chan struct{} {
+func (w *Provider) Subscribe() <-chan struct{} {
 	c := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -339,11 +339,11 @@ func (w *Watcher) Subscribe() <-chan struct{} {
 // Ready reports why API servers would not be served well: there is no
 // certificate, it does not verify under what they were told to trust, or it is
 // about to expire.
-func (w *Watcher) Ready() error {
-	held := w.holds()
+func (w *Provider) Ready() error {
+	held := w.currentState()
 	if held.Presented().IsZero() {
 		reason := errNoSecret
-		if r := w.refusal.Load(); r != nil {
+		if r := w.rejection.Load(); r != nil {
 			reason = r.err
 		}
 		return fmt.Errorf("no certificate from Secret %s/%s yet: %w", w.options.Namespace, w.options.SecretNames.Serving, reason)

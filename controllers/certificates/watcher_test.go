@@ -153,10 +153,10 @@ func TestReady(t *testing.T) {
 		}
 		return conn.Close()
 	}
-	watcher.firstWait = time.Millisecond
+	watcher.firstTimeout = time.Millisecond
 	g.Expect(dial()).To(MatchError(ContainSubstring("internal error")))
 	g.Expect(watcher.Bundle()).To(BeNil())
-	watcher.firstWait = patience // who comes too early waits
+	watcher.firstTimeout = patience // who comes too early waits
 	early := make(chan error, 1)
 	go func() { early <- dial() }()
 
@@ -205,7 +205,7 @@ func TestMetrics(t *testing.T) {
 	if problems, err := testutil.GatherAndLint(w.registry); err != nil || len(problems) > 0 {
 		t.Errorf("problems = %v, error = %v", problems, err)
 	}
-	again := NewWatcher(w.client, w.options)
+	again := NewProvider(w.client, w.options)
 	g.Expect(again.Start(context.Background())).To(MatchError(ContainSubstring("registering the metrics of certificates")))
 }
 

@@ -44,7 +44,7 @@ func newBackend(kubeconfig []byte) (*backend, error) {
 	if err != nil {
 		return nil, errors.New("it is no kubeconfig") // the error may quote it
 	}
-	if err := alone(loaded); err != nil {
+	if err := single(loaded); err != nil {
 		return nil, err
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -68,8 +68,8 @@ func newBackend(kubeconfig []byte) (*backend, error) {
 	}}, nil
 }
 
-// alone is an error for a kubeconfig that needs what stands elsewhere.
-func alone(c *clientcmdapi.Config) error {
+// single is an error for a kubeconfig that needs what stands elsewhere.
+func single(c *clientcmdapi.Config) error {
 	for _, cluster := range c.Clusters {
 		if cluster != nil && cluster.CertificateAuthority != "" {
 			return errors.New("certificate-authority: write certificate-authority-data instead, with the certificates in it")

@@ -128,7 +128,7 @@ func TestAnswers(t *testing.T) {
 		for _, open := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%t", image, open), func(t *testing.T) {
 				d := newDecider(t)
-				got := plugintest.Ask(t, fmt.Sprintf(settings, open), plugintest.Request{Object: pod(image)}, policy.Host{Images: known{d.kubeconfig()}})
+				got := plugintest.Ask(t, fmt.Sprintf(settings, open), plugintest.Request{Object: pod(image)}, policy.Environment{Images: known{d.kubeconfig()}})
 				want, annotation := tc.want, ""
 				if open && tc.fails {
 					want, annotation = "", "true"
@@ -153,7 +153,7 @@ func TestHangs(t *testing.T) {
 	group, _ := plugintest.Compile(t, fmt.Sprintf(settings, true))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	response, err := group.Validate(ctx, plugintest.Request{Object: pod("hangs")}.Review(t), policy.Host{Images: known{d.kubeconfig()}, Now: time.Now})
+	response, err := group.Validate(ctx, plugintest.Request{Object: pod("hangs")}.Review(t), policy.Environment{Images: known{d.kubeconfig()}, Now: time.Now})
 	if err != nil || !response.Allowed || response.AuditAnnotations["p.failed-open"] != "true" || ctx.Err() != nil {
 		t.Errorf("%+v, %v; the request is at its end: %v", response, err, ctx.Err())
 	}
@@ -161,7 +161,7 @@ func TestHangs(t *testing.T) {
 
 func TestQuestions(t *testing.T) {
 	d := newDecider(t)
-	host := policy.Host{Images: known{d.kubeconfig()}}
+	host := policy.Environment{Images: known{d.kubeconfig()}}
 	object := "{apiVersion: v1, kind: Pod, metadata: {name: web, annotations: {a: b, x.image-policy.k8s.io/y: z}}, spec: {containers: [{name: a, image: good-a}], initContainers: [{name: i, image: good-i}], ephemeralContainers: [{name: e, image: good-e}]}}"
 	spec := fmt.Sprintf(settings, false)
 	plugintest.Ask(t, spec, plugintest.Request{Object: object}, host)
@@ -192,10 +192,10 @@ func TestRemembered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDecider(t)
 			spec := "plugin: {name: ImagePolicyWebhook, config: {imagePolicy: {" + tc.settings + "kubeConfigSecret: {name: s}}}}"
-			host := policy.Host{Images: known{d.kubeconfig()}}
+			host := policy.Environment{Images: known{d.kubeconfig()}}
 			first, next := plugintest.Judge(t, spec), plugintest.Judge(t, spec+"\nbreakGlass: false")
 			plugintest.Put(t, plugintest.GroupOf(first.Compiled), first.Policy, plugintest.Request{Object: pod(tc.image)}, host)
-			next.Compiled.Continue(first.Compiled)
+			next.Compiled.InheritState(first.Compiled)
 			plugintest.Put(t, plugintest.GroupOf(next.Compiled), next.Policy, plugintest.Request{Object: pod(tc.image)}, host)
 			if n := d.asked.Load(); n != tc.want {
 				t.Errorf("asked %d times, want %d", n, tc.want)
@@ -270,7 +270,7 @@ func TestSecrets(t *testing.T) {
 	if two, err := s.Backend(at); err != nil || two == one {
 		t.Errorf("after a change: %v, %v", two, err)
 	}
-	got := plugintest.Ask(t, fmt.Sprintf(settings, true), plugintest.Request{Object: pod("good")}, policy.Host{Images: New(nil, "ostiary-system", logr.Discard())})
+	got := plugintest.Ask(t, fmt.Sprintf(settings, true), plugintest.Request{Object: pod("good")}, policy.Environment{Images: New(nil, "ostiary-system", logr.Discard())})
 	if got.Code != 422 || !strings.HasSuffix(got.Message, "is not watched yet") {
 		t.Errorf("nobody to ask, with defaultAllow: %d %q", got.Code, got.Message)
 	}

@@ -76,8 +76,8 @@ func (s *service) review(w http.ResponseWriter, r *http.Request) {
 }
 
 // host trusts the service, and shows it the client's certificate, if there is one.
-func (s *service) host(clientPEM, keyPEM []byte) policy.Host {
-	return policy.Host{Images: known{[]byte(config(s.URL, s.trusted(), credentials(clientPEM, keyPEM)))}}
+func (s *service) host(clientPEM, keyPEM []byte) policy.Environment {
+	return policy.Environment{Images: known{[]byte(config(s.URL, s.trusted(), credentials(clientPEM, keyPEM)))}}
 }
 
 func (s *service) trusted() string {
@@ -145,7 +145,7 @@ func TestNativeTLS(t *testing.T) {
 			if tc.plain {
 				url = strings.Replace(url, "https:", "http:", 1)
 			}
-			host := policy.Host{Images: known{[]byte(config(url, ca, user))}}
+			host := policy.Environment{Images: known{[]byte(config(url, ca, user))}}
 			spec := fmt.Sprintf(settings, false)
 			s.allow.Store(true)
 			got := plugintest.Ask(t, spec, plugintest.Request{Object: pod("x")}, host)

@@ -62,20 +62,20 @@ func (l *Loader) trust(e *Entry, observed registration.Bundles) *Entry {
 			l.Backends.Adopt(e.Policy, bundle)
 		}
 	}
-	if e.trusted == ok && bytes.Equal(e.bundle, bundle) {
+	if e.hasBundle == ok && bytes.Equal(e.bundle, bundle) {
 		return e
 	}
 	changed := *e
-	changed.trusted, changed.bundle = ok, bundle
+	changed.hasBundle, changed.bundle = ok, bundle
 	changed.prepared = e.prepared.WithBundle(bundle)
 	return &changed
 }
 
-// closed stands for the generation before of a policy with a backend whose CA
+// placeholder stands for the generation before of a policy with a backend whose CA
 // bundle is not known: a replica that has started since does not know that
 // generation, and must not switch the policy off. Its requests are answered by
 // its failurePolicy.
-func (l *Loader) closed(p *v1alpha1.WebhookPolicy) *Entry {
+func (l *Loader) placeholder(p *v1alpha1.WebhookPolicy) *Entry {
 	own := p.DeepCopy()
 	own.Generation-- // what becomes of its registration says nothing about that of the backend
 	own.Spec.Backend, own.Spec.BreakGlass = nil, false
@@ -83,12 +83,12 @@ func (l *Loader) closed(p *v1alpha1.WebhookPolicy) *Entry {
 	compiled, _ := l.Compiler.CompilePlugin(own, nil, field.ErrorList{
 		field.Required(field.NewPath("spec", "backend"), "the CA bundle of the backend is not known yet"),
 	})
-	return &Entry{Policy: own, Compiled: compiled, registrable: true, closed: true, prepared: registration.Prepare(own).WithoutCondition()}
+	return &Entry{Policy: own, Compiled: compiled, registrable: true, placeholder: true, prepared: registration.Prepare(own).WithoutCondition()}
 }
 
-// Closed reports whether the requests of a policy are answered by its
+// IsPlaceholder reports whether the requests of a policy are answered by its
 // failurePolicy until the CA bundle of its backend is known.
-func (e *Entry) Closed() bool { return e.stand().closed }
+func (e *Entry) IsPlaceholder() bool { return e.effective().placeholder }
 
-// untrusted reports whether there is a backend that cannot be registered yet.
-func (e *Entry) untrusted() bool { return e.Policy.Spec.Backend != nil && !e.trusted }
+// lacksBundle reports whether there is a backend that cannot be registered yet.
+func (e *Entry) lacksBundle() bool { return e.Policy.Spec.Backend != nil && !e.hasBundle }

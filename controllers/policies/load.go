@@ -26,9 +26,9 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// settle is how long the loader waits after a change for more of them, so that
+// debounce is how long the loader waits after a change for more of them, so that
 // applying a thousand policies is a few loads and not a thousand.
-const settle = 50 * time.Millisecond
+const debounce = 50 * time.Millisecond
 
 // Loader keeps the store equal to the policies in the API server. It runs on
 // every replica.
@@ -78,9 +78,9 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 		l.Existing = func(ctx context.Context) (map[string]types.UID, error) { return existing(ctx, mgr.GetAPIReader()) }
 	}
 	for _, s := range []source.Source{
-		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, events.SingletonHandler{After: settle}, relevant()),
-		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), events.SingletonHandler{After: settle}),
-		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), events.SingletonHandler{After: settle}),
+		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, events.SingletonHandler{After: debounce}, relevantEvents()),
+		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), events.SingletonHandler{After: debounce}),
+		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), events.SingletonHandler{After: debounce}),
 		events.ChannelSource(func(context.Context) <-chan struct{} { return l.BundleChanged }, events.EnqueueSingleton),
 		events.ChannelSource(l.refused, events.EnqueueSingleton),
 		events.ChannelSource(l.backendsChanged, events.EnqueueSingleton),
@@ -111,7 +111,7 @@ func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	state := l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed)
-	doubtful := l.doubt(state, observed)
+	doubtful := l.findUnknown(state, observed)
 	if l.Prepare != nil {
 		l.Prepare(planned(state))
 	}
@@ -119,13 +119,13 @@ func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 	if len(doubtful) == 0 {
 		return ctrl.Result{}, nil
 	}
-	resolved, err := l.resolve(ctx, state, doubtful)
+	resolved, err := l.resolveUnknown(ctx, state, doubtful)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	l.Store.publish(resolved)
 	if len(resolved.pending) > 0 {
-		return ctrl.Result{RequeueAfter: lookAgain}, nil
+		return ctrl.Result{RequeueAfter: retryInterval}, nil
 	}
 	return ctrl.Result{}, nil
 }
@@ -134,7 +134,7 @@ func planned(state *State) []*v1alpha1.WebhookPolicy {
 	var out []*v1alpha1.WebhookPolicy
 	for _, e := range state.Entries {
 		if e.Planned {
-			out = append(out, e.stand().Policy)
+			out = append(out, e.effective().Policy)
 		}
 	}
 	return out
@@ -179,7 +179,7 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 		state.Entries[policies[i].UID] = e
 		byName[e.Policy.Name] = e
 		if e.Planned {
-			planned = append(planned, e.stand().prepared)
+			planned = append(planned, e.effective().prepared)
 		}
 	}
 	epoch := l.epoch() // first, so that it is never ahead of the bundle
@@ -192,8 +192,8 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	}
 	state.Plan = registration.Build(state.input)
 	state.View = registration.NewView(state.Plan, observed)
-	state.forget()
-	l.Refusals.keep(state.Entries)
+	state.forgetLastGood()
+	l.Refusals.retain(state.Entries)
 	state.groups = groups(state.Plan, carried, byName)
 	l.count(byName)
 	return state
@@ -211,44 +211,44 @@ func (l *Loader) epoch() int64 {
 func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool, bundles registration.Bundles) *Entry {
 	e := l.trust(l.compiled(log, p), bundles)
 	changed := *e
-	if e.good != nil && l.Refusals.of(e.good.Policy) != "" {
-		changed.good = nil
+	if e.lastGood != nil && l.Refusals.reason(e.lastGood.Policy) != "" {
+		changed.lastGood = nil
 	}
 	// A broken generation of a policy that is in force stays registered, and
 	// its requests are answered by its failurePolicy: a slip of the pen must
 	// not switch a policy off. One that never was in force is left out.
 	changed.Planned = e.registrable && (e.Accepted() || inForce)
-	if changed.untrusted() && changed.good == nil && inForce && e.registrable {
-		changed.good = l.closed(p)
+	if changed.lacksBundle() && changed.lastGood == nil && inForce && e.registrable {
+		changed.lastGood = l.placeholder(p)
 	}
-	if changed.Refusal = l.refusal(p, changed.good); changed.Refusal != "" || changed.untrusted() {
-		changed.Planned = changed.good != nil
+	if changed.Refusal = l.refusal(p, changed.lastGood); changed.Refusal != "" || changed.lacksBundle() {
+		changed.Planned = changed.lastGood != nil
 	}
-	changed.Unpushed = l.Refusals.ofCondition(changed.stand().prepared.Condition())
-	if changed.standsAs(e) {
+	changed.DelegationError = l.Refusals.conditionReason(changed.effective().prepared.Condition())
+	if changed.hasSameState(e) {
 		return e
 	}
 	return &changed
 }
 
-// standsAs reports whether two entries of one compiled policy say the same.
-func (e *Entry) standsAs(o *Entry) bool {
-	return e.Planned == o.Planned && e.Refusal == o.Refusal && e.Unpushed == o.Unpushed && e.good == o.good
+// hasSameState reports whether two entries of one compiled policy say the same.
+func (e *Entry) hasSameState(o *Entry) bool {
+	return e.Planned == o.Planned && e.Refusal == o.Refusal && e.DelegationError == o.DelegationError && e.lastGood == o.lastGood
 }
 
 func (l *Loader) compiled(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
-	if e := l.before(p); e != nil {
+	if e := l.loadedEntry(p); e != nil {
 		return e
 	}
 	e := l.compile(log, p)
-	e.good = l.lastGood(p)
+	e.lastGood = l.lastGood(p)
 	if state := l.Store.State(); state != nil && state.Entries[p.UID] != nil {
-		e.Compiled.Continue(state.Entries[p.UID].Compiled)
+		e.Compiled.InheritState(state.Entries[p.UID].Compiled)
 	}
 	return e
 }
 
-func (l *Loader) before(p *v1alpha1.WebhookPolicy) *Entry {
+func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
 	state := l.Store.State()
 	if state == nil {
 		return nil
@@ -303,7 +303,7 @@ func groups(plan registration.Plan, carried map[registration.GroupKey][]string, 
 		compiled := make([]*policy.Compiled, 0, len(names))
 		for _, name := range names {
 			if e := byName[name]; e != nil {
-				compiled = append(compiled, e.stand().Compiled)
+				compiled = append(compiled, e.effective().Compiled)
 			}
 		}
 		out[group] = policy.NewGroup(compiled)

@@ -28,7 +28,7 @@ import (
 func newLoader(t testing.TB) *Loader {
 	t.Helper()
 	return &Loader{
-		Store:    &Store{Host: policy.Host{Now: time.Now}},
+		Store:    &Store{Host: policy.Environment{Now: time.Now}},
 		Compiler: policy.NewCompiler(),
 		Metrics:  metrics.NewPolicies(prometheus.NewRegistry()),
 		Endpoint: registration.Endpoint{URL: "https://127.0.0.1:1"},

@@ -47,7 +47,7 @@ func (r *Refusals) Add(e *Entry, text string) {
 	if r.texts == nil {
 		r.texts = map[version]string{}
 	}
-	r.texts[versionOf(e.stand().Policy)] = text
+	r.texts[versionOf(e.effective().Policy)] = text
 	r.mu.Unlock()
 	r.listeners.Notify()
 }
@@ -82,8 +82,8 @@ func (r *Refusals) conditions() []string {
 	return r.refused
 }
 
-// ofCondition is what the API server said of a condition, if it refused it.
-func (r *Refusals) ofCondition(condition string) string {
+// conditionReason is what the API server said of a condition, if it refused it.
+func (r *Refusals) conditionReason(condition string) string {
 	if r == nil || condition == "" {
 		return ""
 	}
@@ -92,8 +92,8 @@ func (r *Refusals) ofCondition(condition string) string {
 	return r.why[condition]
 }
 
-// of is what the API server said of this generation of a policy, if it refused it.
-func (r *Refusals) of(p *v1alpha1.WebhookPolicy) string {
+// reason is what the API server said of this generation of a policy, if it refused it.
+func (r *Refusals) reason(p *v1alpha1.WebhookPolicy) string {
 	if r == nil {
 		return ""
 	}
@@ -102,15 +102,15 @@ func (r *Refusals) of(p *v1alpha1.WebhookPolicy) string {
 	return r.texts[versionOf(p)]
 }
 
-// keep forgets the refusals of what is gone.
-func (r *Refusals) keep(entries map[types.UID]*Entry) {
+// retain forgets the refusals of what is gone.
+func (r *Refusals) retain(entries map[types.UID]*Entry) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for v := range r.texts {
-		if e := entries[v.uid]; e == nil || (v.generation != e.Policy.Generation && (e.good == nil || v.generation != e.good.Policy.Generation)) {
+		if e := entries[v.uid]; e == nil || (v.generation != e.Policy.Generation && (e.lastGood == nil || v.generation != e.lastGood.Policy.Generation)) {
 			delete(r.texts, v)
 		}
 	}
@@ -121,7 +121,7 @@ func (r *Refusals) keep(entries map[types.UID]*Entry) {
 // in the policy's status, as far as they have an earlier generation to go back
 // to. One that has just started asks the API server again when it leads.
 func (l *Loader) refusal(p *v1alpha1.WebhookPolicy, good *Entry) string {
-	if text := l.Refusals.of(p); text != "" || good == nil {
+	if text := l.Refusals.reason(p); text != "" || good == nil {
 		return text
 	}
 	return refusedInStatus(p)
@@ -135,9 +135,9 @@ func refusedInStatus(p *v1alpha1.WebhookPolicy) string {
 	return c.Message
 }
 
-// relevant lets those events through that loading depends on. A policy of which
+// relevantEvents lets those events through that loading depends on. A policy of which
 // nothing else has changed than its status is loaded already.
-func relevant() predicate.Predicate {
+func relevantEvents() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },
 		DeleteFunc: func(event.DeleteEvent) bool { return true },
@@ -161,26 +161,26 @@ func (l *Loader) lastGood(p *v1alpha1.WebhookPolicy) *Entry {
 	if old == nil {
 		return nil
 	}
-	if stand := old.stand(); stand.Refusal == "" && stand.Accepted() {
+	if stand := old.effective(); stand.Refusal == "" && stand.Accepted() {
 		if _, ok, _ := state.Registered(old); ok {
 			good := *stand
-			good.good = nil
+			good.lastGood = nil
 			return &good
 		}
 	}
-	return old.good
+	return old.lastGood
 }
 
-// forget lets go of the last good generation of policies whose new one is
+// forgetLastGood lets go of the last good generation of policies whose new one is
 // carried by now.
-func (s *State) forget() {
+func (s *State) forgetLastGood() {
 	for uid, e := range s.Entries {
-		if e.good == nil || e.stand() != e {
+		if e.lastGood == nil || e.effective() != e {
 			continue
 		}
 		if _, ok, _ := s.Registered(e); ok {
 			carried := *e
-			carried.good = nil
+			carried.lastGood = nil
 			s.Entries[uid] = &carried
 		}
 	}
@@ -194,7 +194,7 @@ func (s *State) Only(names []string) registration.Plan {
 	in.Entries = nil
 	for _, e := range s.Entries {
 		if e.Planned && slices.Contains(names, e.Policy.Name) {
-			in.Entries = append(in.Entries, e.stand().prepared)
+			in.Entries = append(in.Entries, e.effective().prepared)
 		}
 	}
 	return registration.Build(in)

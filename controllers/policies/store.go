@@ -33,30 +33,30 @@ type Entry struct {
 	// generation, empty where it did not. Where an earlier generation is at
 	// hand that it carried, that one stays in force: see InForce.
 	Refusal string
-	// Unpushed is what the API server said when it refused to evaluate this
+	// DelegationError is what the API server said when it refused to evaluate this
 	// policy's conditions, which Ostiary evaluates alone then.
-	Unpushed string
+	DelegationError string
 
-	// good is that earlier generation. It is kept until this one is carried.
-	good *Entry
+	// lastGood is that earlier generation. It is kept until this one is carried.
+	lastGood *Entry
 	// registrable is false where no webhook may ever be registered for it.
 	registrable bool
 	prepared    registration.Entry
-	// closed is set for what stands in for an earlier generation that is not known.
-	closed bool
-	// trusted is set where the CA bundle of a backend is known.
-	trusted bool
-	bundle  []byte
+	// placeholder is set for what stands in for an earlier generation that is not known.
+	placeholder bool
+	// hasBundle is set where the CA bundle of a backend is known.
+	hasBundle bool
+	bundle    []byte
 }
 
 // Accepted reports whether the policy may be in force.
 func (e *Entry) Accepted() bool { return len(e.Errors) == 0 }
 
-// stand is the entry that is in force for a policy: itself, or the generation
+// effective is the entry that is in force for a policy: itself, or the generation
 // before if the API server refuses this one, or this one has no CA bundle yet.
-func (e *Entry) stand() *Entry {
-	if (e.Refusal != "" || e.untrusted()) && e.good != nil {
-		return e.good
+func (e *Entry) effective() *Entry {
+	if (e.Refusal != "" || e.lacksBundle()) && e.lastGood != nil {
+		return e.lastGood
 	}
 	return e
 }
@@ -66,7 +66,7 @@ func (e *Entry) InForce() int64 {
 	if !e.Planned {
 		return 0
 	}
-	return e.stand().Policy.Generation
+	return e.effective().Policy.Generation
 }
 
 // State is everything that this replica has loaded at one moment. It is immutable.
@@ -95,7 +95,7 @@ type State struct {
 
 // Store holds the current state and answers with it.
 type Store struct {
-	Host policy.Host
+	Host policy.Environment
 
 	state     atomic.Pointer[State]
 	waiting   atomic.Int64 // requests, for what is not loaded
@@ -105,12 +105,12 @@ type Store struct {
 // Registered reports whether the configurations in the API server carry the
 // policy as it is loaded, in which webhooks, and if not, why.
 func (s *State) Registered(e *Entry) (refs []v1alpha1.WebhookReference, ok bool, why string) {
-	return s.View.Registered(e.stand().prepared)
+	return s.View.Registered(e.effective().prepared)
 }
 
 // Held reports whether the policy is registered, and not yet with the
 // failurePolicy Fail that it asks for.
-func (s *State) Held(e *Entry) bool { return s.View.HeldAtIgnore(e.stand().prepared) }
+func (s *State) Held(e *Entry) bool { return s.View.HeldAtIgnore(e.effective().prepared) }
 
 // State is what is loaded, nil before the first load.
 func (s *Store) State() *State { return s.state.Load() }

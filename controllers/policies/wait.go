@@ -31,7 +31,7 @@ func (s *Store) group(ctx context.Context, key registration.GroupKey) (*policy.G
 	if s.waiting.Add(1) > maxWaiting {
 		return nil, err.in(ctx)
 	}
-	waiting, cancel := context.WithTimeout(ctx, patience(ctx))
+	waiting, cancel := context.WithTimeout(ctx, waitTimeout(ctx))
 	defer cancel()
 	changed := s.Subscribe(waiting)
 	for {
@@ -52,8 +52,8 @@ func (s *Store) group(ctx context.Context, key registration.GroupKey) (*policy.G
 	}
 }
 
-// patience leaves time for another try within the webhook's timeout.
-func patience(ctx context.Context) time.Duration {
+// waitTimeout leaves time for another try within the webhook's timeout.
+func waitTimeout(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(maxWait, time.Until(deadline)/2)
 	}

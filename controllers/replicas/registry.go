@@ -25,10 +25,10 @@ import (
 const (
 	// maxDuration bounds how long a Lease can keep a replica alive.
 	maxDuration = 5 * time.Minute
-	// forgotten is how long a Lease has to have run out before it is deleted,
+	// forgetAfter is how long a Lease has to have run out before it is deleted,
 	// and sweepEvery how often that is looked for.
-	forgotten  = 10 * time.Minute
-	sweepEvery = time.Minute
+	forgetAfter   = 10 * time.Minute
+	sweepInterval = time.Minute
 )
 
 // Replica is one that is alive.
@@ -164,7 +164,7 @@ func (g *Registry) Subscribe(ctx context.Context) <-chan struct{} { return g.lis
 // Sweep deletes what replicas have left behind that went without a word and
 // have no Pod to go with, until ctx ends. Only the leader runs it.
 func (g *Registry) Sweep(ctx context.Context) error {
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -177,7 +177,7 @@ func (g *Registry) Sweep(ctx context.Context) error {
 }
 
 func (g *Registry) sweep(ctx context.Context) {
-	for name, s := range g.leftBehind() {
+	for name, s := range g.abandoned() {
 		err := g.client.CoordinationV1().Leases(g.namespace).Delete(ctx, name, metav1.DeleteOptions{
 			// One that is renewed meanwhile stays.
 			Preconditions: &metav1.Preconditions{UID: &s.uid, ResourceVersion: &s.version},
@@ -188,12 +188,12 @@ func (g *Registry) sweep(ctx context.Context) {
 	}
 }
 
-func (g *Registry) leftBehind() map[string]sighting {
+func (g *Registry) abandoned() map[string]sighting {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now, out := g.now(), map[string]sighting{}
 	for name, s := range g.seen {
-		if s.expired(now) > forgotten {
+		if s.expired(now) > forgetAfter {
 			out[name] = s
 		}
 	}

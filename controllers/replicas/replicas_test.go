@@ -114,7 +114,7 @@ func TestReplicasLiveAsLongAsTheirLeasesChange(t *testing.T) {
 	w.observe(b) // listed again
 	w.clock = w.clock.Add(11 * time.Second)
 	w.wantLive(t, Replica{Name: "a", Report: Report{Policies: "6"}})
-	if left := w.leftBehind(); len(left) > 0 {
+	if left := w.abandoned(); len(left) > 0 {
 		t.Errorf("%v would be deleted a second after they ran out", left)
 	}
 
@@ -124,7 +124,7 @@ func TestReplicasLiveAsLongAsTheirLeasesChange(t *testing.T) {
 	w.wantLive(t, replicaB)
 
 	w.clock = w.clock.Add(time.Hour)
-	if left := w.leftBehind(); len(left) != 1 {
+	if left := w.abandoned(); len(left) != 1 {
 		t.Errorf("%v would be deleted, want the one that ran out an hour ago", left)
 	}
 }

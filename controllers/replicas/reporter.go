@@ -97,7 +97,7 @@ func (r *Reporter) Start(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return r.leave(ctx)
+			return r.deleteLease(ctx)
 		case <-changes:
 			if tried.IsZero() || r.options.Report(ctx) != r.written {
 				timer.Reset(max(0, r.timing.gap-time.Since(tried)))
@@ -222,8 +222,8 @@ func leaseLabels() map[string]string {
 	return map[string]string{registration.LabelManagedBy: registration.ManagedBy, labelComponent: component}
 }
 
-// leave deletes the Lease, if it is still the one that this process wrote.
-func (r *Reporter) leave(ctx context.Context) error {
+// deleteLease deletes the Lease, if it is still the one that this process wrote.
+func (r *Reporter) deleteLease(ctx context.Context) error {
 	if r.uid == "" {
 		return nil
 	}

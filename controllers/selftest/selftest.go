@@ -20,8 +20,8 @@ import (
 
 const (
 	// label marks the one object that the policy is for, which is never created.
-	label = v1alpha1.GroupName + "/self-test"
-	every = 200 * time.Millisecond
+	label        = v1alpha1.GroupName + "/self-test"
+	pollInterval = 200 * time.Millisecond
 	// cleanup is how long the policy may take to go after a failure.
 	cleanup = 10 * time.Second
 )
@@ -51,7 +51,7 @@ func Run(ctx context.Context, c client.Client) (string, error) {
 		return "", fmt.Errorf("policy %s refuses after it has been deleted: %w", policy.Name, err)
 	}
 	return fmt.Sprintf("Ostiary works: a policy refused a request %s after it was created, and let it pass %s after it was deleted",
-		refused.Round(every/2), time.Since(start).Round(every/2)), nil
+		refused.Round(pollInterval/2), time.Since(start).Round(pollInterval/2)), nil
 }
 
 // refusing is a policy that refuses one labelled namespace, whatever else is in it.
@@ -85,7 +85,7 @@ func await(ctx context.Context, c client.Client, id string, want bool) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the time is up: %w", context.Cause(ctx))
-		case <-time.After(every):
+		case <-time.After(pollInterval):
 		}
 	}
 }

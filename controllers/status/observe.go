@@ -56,30 +56,30 @@ const maxMessage = 30 << 10 // bytes; the API server takes 32 KiB
 
 // facts are what has been observed of a policy, before it is put into words.
 type facts struct {
-	loaded     bool // this generation has been compiled
-	accepted   bool
-	problems   string
-	planned    bool
-	registered bool
-	why        string // not registered
-	lags       string // registered, and which replica has not loaded it
-	closed     bool   // requests are answered by failurePolicy, instead of a generation that is not known
-	unpushed   string // what the API server said of conditions that Ostiary evaluates alone
-	waiting    bool   // for a certificate
-	lack       lack
-	refusal    string // the API server's
-	inForce    int64  // the generation that is registered, or to be
-	contested  string // who keeps changing what is registered
-	kept       string // which replica has not loaded it
-	settling   bool   // registered, and API servers may still call as before
-	blocked    string // why there is no certificate
-	proof      *canary.Verdict
-	held       bool // at failurePolicy Ignore
+	loaded          bool // this generation has been compiled
+	accepted        bool
+	problems        string
+	planned         bool
+	registered      bool
+	why             string // not registered
+	notReady        string // registered, and which replica has not loaded it
+	placeholder     bool   // requests are answered by failurePolicy, instead of a generation that is not known
+	delegationError string // what the API server said of conditions that Ostiary evaluates alone
+	waiting         bool   // for a certificate
+	missing         missingDependency
+	refusal         string // the API server's
+	inForce         int64  // the generation that is registered, or to be
+	conflict        string // who keeps changing what is registered
+	waitingFor      string // which replica has not loaded it
+	propagating     bool   // registered, and API servers may still call as before
+	blocked         string // why there is no certificate
+	proof           *canary.Verdict
+	held            bool // at failurePolicy Ignore
 }
 
 // observe makes the status that a policy should have. It keeps the transition
 // times of conditions that stay as they are.
-func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, now metav1.Time) v1alpha1.WebhookPolicyStatus {
+func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside inputs, now metav1.Time) v1alpha1.WebhookPolicyStatus {
 	status := v1alpha1.WebhookPolicyStatus{
 		ObservedGeneration: p.Generation,
 		Actions:            p.Spec.Actions(),
@@ -103,16 +103,16 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside, no
 }
 
 // gather puts together what is known of a policy, and the webhooks that carry it.
-func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) (facts, []v1alpha1.WebhookReference) {
-	f, refs := look(p, state)
-	f.lack, f.kept, f.proof = beside.lack, beside.kept, beside.proof
+func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside inputs) (facts, []v1alpha1.WebhookReference) {
+	f, refs := lookUp(p, state)
+	f.missing, f.waitingFor, f.proof = beside.missing, beside.waitingFor, beside.proof
 	f.blocked = beside.blocked
-	f.settling = f.registered && beside.settling
+	f.propagating = f.registered && beside.propagating
 	if state != nil {
-		f.contested = beside.contested(p.Name, state.Plan)
+		f.conflict = beside.conflict(p.Name, state.Plan)
 	}
-	if f.registered && beside.lags != nil {
-		f.lags = beside.lags(state.Entries[p.UID].Policy.ResourceVersion)
+	if f.registered && beside.notReady != nil {
+		f.notReady = beside.notReady(state.Entries[p.UID].Policy.ResourceVersion)
 	}
 	return f, refs
 }
@@ -126,7 +126,7 @@ func failurePolicy(spec *v1alpha1.WebhookPolicySpec) admissionregistrationv1.Fai
 	return spec.WebhookFailurePolicy()
 }
 
-func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.WebhookReference) {
+func lookUp(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.WebhookReference) {
 	if state == nil {
 		return facts{}, nil
 	}
@@ -134,7 +134,7 @@ func look(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1.W
 	if e == nil || e.Policy.Generation != p.Generation {
 		return facts{}, nil
 	}
-	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable, refusal: e.Refusal, inForce: e.InForce(), unpushed: e.Unpushed, closed: e.Closed()}
+	f := facts{loaded: true, accepted: e.Accepted(), planned: e.Planned, waiting: !state.Registrable, refusal: e.Refusal, inForce: e.InForce(), delegationError: e.DelegationError, placeholder: e.IsPlaceholder()}
 	if !f.accepted {
 		f.problems = e.Errors.ToAggregate().Error()
 	}
@@ -155,7 +155,7 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 	if f.proof != nil {
 		out = append(out, effective)
 	}
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonInForce, Message: inForce(p)}
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonInForce, Message: effectMessage(p)}
 	reconciling := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionFalse}
 	stalled := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse}
 	switch {
@@ -168,9 +168,9 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 	case f.refusal != "":
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
 		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, registered.Reason, "change the policy: see the condition Registered"
-	case f.lack.message != "":
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.lack.reason, f.lack.message
-		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, f.lack.reason, f.lack.message
+	case f.missing.message != "":
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.missing.reason, f.missing.message
+		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, f.missing.reason, f.missing.message
 	case registered.Status != metav1.ConditionTrue:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, registered.Reason, registered.Message
@@ -182,16 +182,16 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonPending, why
 		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, ReasonPending, why
 	}
-	if f.contested != "" {
-		ready.Message = "contested: " + f.contested + "; " + ready.Message
+	if f.conflict != "" {
+		ready.Message = "contested: " + f.conflict + "; " + ready.Message
 	}
-	return append(out, ready, reconciling, stalled, contestedCondition(f))
+	return append(out, ready, reconciling, stalled, conflictCondition(f))
 }
 
-func contestedCondition(f facts) metav1.Condition {
+func conflictCondition(f facts) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionContested, Status: metav1.ConditionFalse}
-	if f.contested != "" {
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonOverwritten, f.contested
+	if f.conflict != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonOverwritten, f.conflict
 	}
 	return c
 }
@@ -236,28 +236,28 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 	case !f.planned:
 		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
 	case f.registered && f.inForce != 0 && f.inForce != p.Generation:
-		c.Message = awaitingBundle + "; " + meanwhile(p, f)
+		c.Message = awaitingBundle + "; " + interimEffect(p, f)
 	case f.awaitsReplicas(p):
-		c.Reason, c.Message = ReasonWaitingForReplicas, f.lags
+		c.Reason, c.Message = ReasonWaitingForReplicas, f.notReady
 	case f.takesEffect(p):
 		c.Reason, c.Message = ReasonTakingEffect, "waiting 4 seconds at most for API servers to call by the new webhook configuration"
 	case f.registered:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, carried(p, f, refs)
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, registeredMessage(p, f, refs)
 	case f.waiting:
 		c.Reason, c.Message = ReasonNoCertificate, noCertificate(f)
-	case f.kept != "":
-		c.Reason, c.Message = ReasonWaitingForReplicas, f.kept
+	case f.waitingFor != "":
+		c.Reason, c.Message = ReasonWaitingForReplicas, f.waitingFor
 	}
 	return c
 }
 
 // awaitsReplicas reports whether a replica that is alive has not loaded the policy yet.
 func (f facts) awaitsReplicas(p *v1alpha1.WebhookPolicy) bool {
-	return f.registered && f.lags != "" && !told(p)
+	return f.registered && f.notReady != "" && !wasRegistered(p)
 }
 
 // takesEffect reports whether API servers may not call by the new configuration yet.
-func (f facts) takesEffect(p *v1alpha1.WebhookPolicy) bool { return f.settling && !told(p) }
+func (f facts) takesEffect(p *v1alpha1.WebhookPolicy) bool { return f.propagating && !wasRegistered(p) }
 
 func noCertificate(f facts) string {
 	const waiting = "waiting for the certificate that the API server is to trust"
@@ -269,19 +269,19 @@ func noCertificate(f facts) string {
 
 const awaitingBundle = "waiting for the CA bundle of the backend: see the condition " + v1alpha1.ConditionCAReady
 
-// meanwhile says what is in force instead of a backend that is not registered yet.
-func meanwhile(p *v1alpha1.WebhookPolicy, f facts) string {
-	if f.closed {
+// interimEffect says what is in force instead of a backend that is not registered yet.
+func interimEffect(p *v1alpha1.WebhookPolicy, f facts) string {
+	if f.placeholder {
 		return "until then its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy())
 	}
 	return fmt.Sprintf("until then generation %d stays in force", f.inForce)
 }
 
-// carried says what carries a policy, and what else it has to do with it.
-func carried(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) string {
+// registeredMessage says what carries a policy, and what else it has to do with it.
+func registeredMessage(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) string {
 	out := "carried by " + names(refs)
-	if f.unpushed != "" {
-		out += "; the API server does not take its conditions, which Ostiary evaluates alone: " + truncate.String(f.unpushed, maxMessage/2)
+	if f.delegationError != "" {
+		out += "; the API server does not take its conditions, which Ostiary evaluates alone: " + truncate.String(f.delegationError, maxMessage/2)
 	}
 	if !f.accepted {
 		out += "; its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " until it is mended"
@@ -289,11 +289,11 @@ func carried(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReferenc
 	return out
 }
 
-// told reports whether this generation has been registered before, and so was
+// wasRegistered reports whether this generation has been registered before, and so was
 // loaded by all replicas. One that has come since has loaded it before it was
 // called; to compare versions again would have a new leader, which read them
 // later, take everything back.
-func told(p *v1alpha1.WebhookPolicy) bool {
+func wasRegistered(p *v1alpha1.WebhookPolicy) bool {
 	c := find(p.Status, v1alpha1.ConditionRegistered)
 	return c.Status == metav1.ConditionTrue && c.ObservedGeneration == p.Generation
 }
@@ -306,8 +306,8 @@ func names(refs []v1alpha1.WebhookReference) string {
 	return strings.Join(out, ", ")
 }
 
-// inForce says what the policy does to requests.
-func inForce(p *v1alpha1.WebhookPolicy) string {
+// effectMessage says what the policy does to requests.
+func effectMessage(p *v1alpha1.WebhookPolicy) string {
 	mutates, validates, annotates := p.Spec.Mutates(), p.Spec.Refuses(), len(p.Spec.AuditAnnotations) > 0
 	actions := strings.TrimPrefix(p.Spec.Actions(), "Mutate,")
 	switch {

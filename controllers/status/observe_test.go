@@ -59,7 +59,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"it is registered, and a replica has not loaded it": {
-			facts: facts{loaded: true, accepted: true, planned: true, registered: true, lags: "waiting for replica b, which has not loaded it yet"},
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, notReady: "waiting for replica b, which has not loaded it yet"},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=False WaitingForReplicas: waiting for replica b, which has not loaded it yet",
@@ -68,7 +68,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"somebody keeps changing its configuration": {
-			facts: facts{loaded: true, accepted: true, planned: true, registered: true, contested: "rival keeps changing it"},
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, conflict: "rival keeps changing it"},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
@@ -77,7 +77,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"its backend has no bundle, and it was in force before": {
-			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, lack: lack{reason: "NotFound", message: "no such Secret"}},
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, missing: missingDependency{reason: "NotFound", message: "no such Secret"}},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=False Pending: waiting for the CA bundle of the backend: see the condition CAReady; until then generation 2 stays in force",
@@ -86,7 +86,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"its backend has no bundle, and nobody knows what was before": {
-			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, closed: true, lack: lack{reason: "NotFound", message: "no such Secret"}},
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, placeholder: true, missing: missingDependency{reason: "NotFound", message: "no such Secret"}},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=False Pending: waiting for the CA bundle of the backend: see the condition CAReady; until then its requests are answered by failurePolicy Fail",
@@ -95,7 +95,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"it is registered, without its conditions": {
-			facts: facts{loaded: true, accepted: true, planned: true, registered: true, unpushed: "undeclared reference to 'sets'"},
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, delegationError: "undeclared reference to 'sets'"},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g; " +
@@ -122,7 +122,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"it lacks something, registered": {
-			facts: facts{loaded: true, accepted: true, planned: true, registered: true, lack: lack{reason: ReasonParamsNotReady, message: "none are there"}},
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, missing: missingDependency{reason: ReasonParamsNotReady, message: "none are there"}},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
@@ -131,7 +131,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"it lacks something, not registered": {
-			facts: facts{loaded: true, accepted: true, planned: true, why: "x does not exist yet", lack: lack{reason: ReasonSchemaNotReady, message: "no schema"}},
+			facts: facts{loaded: true, accepted: true, planned: true, why: "x does not exist yet", missing: missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}},
 			want: []string{
 				"Accepted=True Accepted: every expression compiles",
 				"Registered=False Pending: x does not exist yet",
@@ -140,7 +140,7 @@ func TestConditions(t *testing.T) {
 			},
 		},
 		"it lacks something, and does not compile": {
-			facts: facts{loaded: true, problems: "no", lack: lack{reason: ReasonSchemaNotReady, message: "no schema"}},
+			facts: facts{loaded: true, problems: "no", missing: missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}},
 			want: []string{
 				"Accepted=False Invalid: no",
 				"Registered=False Invalid: a policy that is not accepted is not registered",
@@ -179,8 +179,8 @@ func TestConditions(t *testing.T) {
 
 func TestObserveKeepsTransitionTimes(t *testing.T) {
 	p := newPolicy()
-	p.Status = observe(p, nil, beside{}, earlier)
-	again := observe(p, nil, beside{}, now)
+	p.Status = observe(p, nil, inputs{}, earlier)
+	again := observe(p, nil, inputs{}, now)
 	if diff := cmp.Diff(p.Status, again); diff != "" {
 		t.Errorf("a status that did not change was changed (-before +after):\n%s", diff)
 	}
@@ -188,7 +188,7 @@ func TestObserveKeepsTransitionTimes(t *testing.T) {
 
 func TestObserveTakesReconcilingAway(t *testing.T) {
 	p := newPolicy()
-	p.Status = observe(p, nil, beside{}, earlier)
+	p.Status = observe(p, nil, inputs{}, earlier)
 	for _, c := range conditions(p, facts{loaded: true, accepted: true, planned: true, registered: true}, nil) {
 		set(&p.Status.Conditions, c, 3, now)
 	}
@@ -218,14 +218,14 @@ func TestObserveSpec(t *testing.T) {
 	annotating := newPolicy()
 	annotating.Spec.Validations = nil
 	annotating.Spec.AuditAnnotations = []admissionregistrationv1.AuditAnnotation{{Key: "k", ValueExpression: "'v'"}}
-	if got := observe(annotating, nil, beside{}, now); got.Actions != "Annotate" {
+	if got := observe(annotating, nil, inputs{}, now); got.Actions != "Annotate" {
 		t.Errorf("actions of a policy with audit annotations alone: %q, want Annotate", got.Actions)
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newPolicy()
 			p.Spec.Bindings, p.Spec.Mutations = tc.bindings, tc.mutations
-			got := observe(p, nil, beside{}, now)
+			got := observe(p, nil, inputs{}, now)
 			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(v1alpha1.WebhookPolicyStatus{}, "Conditions")); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}
@@ -268,7 +268,7 @@ func TestInForce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPolicy()
 			tc.change(&p.Spec)
-			if got := inForce(p); got != tc.want {
+			if got := effectMessage(p); got != tc.want {
 				t.Errorf("inForce() = %q, want %q", got, tc.want)
 			}
 		})
@@ -289,7 +289,7 @@ func TestMessagesAreBounded(t *testing.T) {
 // A new leader has read policies later than the others report, and takes back
 // nothing that was told of a generation.
 func TestReplicasAreWaitedForOnce(t *testing.T) {
-	waits := facts{loaded: true, accepted: true, planned: true, registered: true, lags: "waiting for replica b"}
+	waits := facts{loaded: true, accepted: true, planned: true, registered: true, notReady: "waiting for replica b"}
 	tests := map[string]struct {
 		status     metav1.ConditionStatus
 		generation int64

@@ -40,10 +40,10 @@ const (
 	// workers write statuses at the same time: after a thousand policies have
 	// been applied there are a thousand to write.
 	workers = 8
-	// mending is how long what carried a policy may lack something before its status
+	// repairGrace is how long what carried a policy may lack something before its status
 	// says so. What somebody edits is put right sooner; to tell of each edit and each
 	// repair would be two writes for every policy, which repairs would have to wait for.
-	mending = 2 * time.Second
+	repairGrace = 2 * time.Second
 )
 
 // Reconciler keeps each policy's status equal to what is observed.
@@ -61,8 +61,8 @@ type Reconciler struct {
 	Types   Types
 	// Backends may be nil: then nothing is known of any.
 	Backends Backends
-	// Contests may be nil: then there are none.
-	Contests Contests
+	// Conflicts may be nil: then there are none.
+	Conflicts Conflicts
 	// Warnings say what is risky about a policy. Nil is allowed.
 	Warnings func(*v1alpha1.WebhookPolicy) []string
 	// Certificate may be nil: then nothing is told of why there is none.
@@ -95,7 +95,7 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 	}
 	for _, s := range []source.Source{
 		events.InformerSource(cache, &v1alpha1.WebhookPolicy{}, func(q events.Queue, obj client.Object) { q.Add(request(obj.GetName())) }),
-		events.ChannelSource(r.changes, r.enqueueNews()),
+		events.ChannelSource(r.changes, r.enqueueChanged()),
 	} {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watching for the status controller: %w", err)
@@ -116,69 +116,69 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 		r.missed.Delete(req.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	outdated, expires := takeFinds(&p, r.Clock.Now())
+	outdated, expires := extractRuntimeConditions(&p, r.Clock.Now())
 	defer func() {
 		if expires > 0 && err == nil && (result.RequeueAfter == 0 || expires < result.RequeueAfter) {
 			result.RequeueAfter = expires
 		}
 	}()
 	for _, manager := range outdated {
-		if done, err := writeFind(ctx, r.Client, &p, manager); err != nil || !done {
+		if done, err := writeReport(ctx, r.Client, &p, manager); err != nil || !done {
 			return ctrl.Result{RequeueAfter: again}, err
 		}
 	}
 	p.Status = r.latest(&p)
 	state := r.Store.State()
-	beside := r.beside(ctx, &p)
-	if !tellable(&p, state, beside) {
+	beside := r.inputs(ctx, &p)
+	if !shouldReport(&p, state, beside) {
 		return ctrl.Result{}, nil // each new state asks again
 	}
 	want := observe(&p, state, beside, metav1.NewTime(r.Clock.Now()))
-	if wait := r.mended(&p, want); wait > 0 {
+	if wait := r.repairWait(&p, want); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if equality.Semantic.DeepEqual(p.Status, want) {
-		return lookAgain(want), nil
+		return requeueAfter(want), nil
 	}
 	if done, err := r.write(ctx, &p, want); err != nil || !done {
 		return ctrl.Result{}, err
 	}
-	r.tell(&p, p.Status, want, beside.lack)
-	r.warn(&p, want)
-	return lookAgain(want), nil
+	r.recordEvents(&p, p.Status, want, beside.missing)
+	r.recordWarnings(&p, want)
+	return requeueAfter(want), nil
 }
 
-// mended is how long to wait for what is registered to be put right before it is
+// repairWait is how long to wait for what is registered to be put right before it is
 // told that it is not as it should be.
-func (r *Reconciler) mended(p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) time.Duration {
+func (r *Reconciler) repairWait(p *v1alpha1.WebhookPolicy, want v1alpha1.WebhookPolicyStatus) time.Duration {
 	registered := find(want, v1alpha1.ConditionRegistered)
-	if !told(p) || registered.Status == metav1.ConditionTrue || registered.Reason != ReasonPending {
+	if !wasRegistered(p) || registered.Status == metav1.ConditionTrue || registered.Reason != ReasonPending {
 		r.missed.Delete(p.Name)
 		return 0
 	}
 	now := r.Clock.Now()
 	since, _ := r.missed.LoadOrStore(p.Name, now)
-	return since.(time.Time).Add(mending).Sub(now)
+	return since.(time.Time).Add(repairGrace).Sub(now)
 }
 
-// lookAgain is when nothing may tell of the next change: that a replica has gone
+// requeueAfter is when nothing may tell of the next change: that a replica has gone
 // without a word turns out with time.
-func lookAgain(s v1alpha1.WebhookPolicyStatus) ctrl.Result {
+func requeueAfter(s v1alpha1.WebhookPolicyStatus) ctrl.Result {
 	if find(s, v1alpha1.ConditionRegistered).Reason == ReasonWaitingForReplicas {
 		return ctrl.Result{RequeueAfter: again}
 	}
 	return ctrl.Result{}
 }
 
-// tellable reports whether this replica knows more about a policy than the
+// shouldReport reports whether this replica knows more about a policy than the
 // status that stands. A replica that has just started has yet to load the
 // policies, the bundle and what they need: to report that would call every policy out of force,
 // and in force again a moment later. That it has been registered is told even
 // where something is still being read, which may take as long as it likes.
-func tellable(p *v1alpha1.WebhookPolicy, state *policies.State, beside beside) bool {
-	f, _ := look(p, state)
+func shouldReport(p *v1alpha1.WebhookPolicy, state *policies.State, beside inputs) bool {
+	f, _ := lookUp(p, state)
 	blocked := f.waiting && beside.blocked != "" // and will be, until somebody acts
-	passing := !blocked && (f.waiting || beside.lack.passing || beside.proof != nil && beside.proof.Reason == canary.ReasonNotProven)
+	passing := !blocked && (f.waiting || beside.missing.temporary || beside.proof != nil && beside.proof.Reason == canary.ReasonNotProven)
 	registered := f.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
 	return f.loaded && (!passing || registered || p.Status.ObservedGeneration != p.Generation)
 }
@@ -191,7 +191,7 @@ func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want 
 		version = value.(written).resourceVersion
 	}
 	version, err = apply(ctx, r.Client, p, version, &want, fieldManager)
-	if passed(err) {
+	if isOutdated(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -220,8 +220,8 @@ func apply(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, vers
 	return u.GetResourceVersion(), nil
 }
 
-// passed reports whether a write failed since the policy is gone, or another by now.
-func passed(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+// isOutdated reports whether a write failed since the policy is gone, or another by now.
+func isOutdated(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // latest is the policy's status: as the cache shows it, or as it was written,
 // where that is later.
@@ -238,23 +238,23 @@ func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicySta
 	return p.Status
 }
 
-// tell emits an event when a policy starts or stops being in force, when it
+// recordEvents emits an event when a policy starts or stops being in force, when it
 // cannot be for want of something, when a generation of it is refused, and when
 // somebody else keeps changing what is registered for it.
-func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, lack lack) {
-	r.tellContest(p, before, after)
+func (r *Reconciler) recordEvents(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, lack missingDependency) {
+	r.recordConflict(p, before, after)
 	was, is := ready(before), ready(after)
 	lacking := is.Reason == lack.reason && lack.message != ""
 	switch {
-	case refusedAnew(before, after, v1alpha1.ConditionAccepted, ReasonInvalid):
+	case newlyRejected(before, after, v1alpha1.ConditionAccepted, ReasonInvalid):
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Refuse", "%s", short(is.Message))
-	case refusedAnew(before, after, v1alpha1.ConditionRegistered, ReasonRefused):
+	case newlyRejected(before, after, v1alpha1.ConditionRegistered, ReasonRefused):
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
-	case lacking && lack.passing:
+	case lacking && lack.temporary:
 		// It is on its way, as for any new policy.
 	case lacking && was.Message != is.Message:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
-	case restless(before, after):
+	case isTransient(before, after):
 		// Changes that follow each other; where they do not pass, the status says so.
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
@@ -265,33 +265,33 @@ func (r *Reconciler) tell(p *v1alpha1.WebhookPolicy, before, after v1alpha1.Webh
 	}
 }
 
-// restless reports whether a policy waits for replicas or API servers, as after any change, or
+// isTransient reports whether a policy waits for replicas or API servers, as after any change, or
 // is contested: each change, and each repair of it, would be an event.
-func restless(before, after v1alpha1.WebhookPolicyStatus) bool {
+func isTransient(before, after v1alpha1.WebhookPolicyStatus) bool {
 	contested := find(after, v1alpha1.ConditionContested).Status == metav1.ConditionTrue
 	reason := ready(after).Reason
 	return reason == ReasonWaitingForReplicas || reason == ReasonTakingEffect || contested && before.ObservedGeneration == after.ObservedGeneration
 }
 
-func (r *Reconciler) tellContest(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {
+func (r *Reconciler) recordConflict(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {
 	was, is := find(before, v1alpha1.ConditionContested), find(after, v1alpha1.ConditionContested)
 	if is.Status == metav1.ConditionTrue && is.Message != was.Message {
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Repair", "%s", short(is.Message))
 	}
 }
 
-// refusedAnew reports whether a condition is false for a reason, and was not
+// newlyRejected reports whether a condition is false for a reason, and was not
 // for this generation.
-func refusedAnew(before, after v1alpha1.WebhookPolicyStatus, kind, reason string) bool {
+func newlyRejected(before, after v1alpha1.WebhookPolicyStatus, kind, reason string) bool {
 	was, is := find(before, kind), find(after, kind)
 	return is.Status == metav1.ConditionFalse && is.Reason == reason &&
 		(was.Status != metav1.ConditionFalse || was.Reason != reason || was.ObservedGeneration != is.ObservedGeneration)
 }
 
-// warn tells once, of each generation that is accepted, what is risky about it:
+// recordWarnings tells once, of each generation that is accepted, what is risky about it:
 // who applied it has heard so only if the webhook for policies was called. It
 // is no condition, since the policy works as it was written.
-func (r *Reconciler) warn(p *v1alpha1.WebhookPolicy, after v1alpha1.WebhookPolicyStatus) {
+func (r *Reconciler) recordWarnings(p *v1alpha1.WebhookPolicy, after v1alpha1.WebhookPolicyStatus) {
 	was, is := find(p.Status, v1alpha1.ConditionAccepted), find(after, v1alpha1.ConditionAccepted)
 	told := was.Status == metav1.ConditionTrue && was.ObservedGeneration == is.ObservedGeneration
 	if r.Warnings == nil || told || is.Status != metav1.ConditionTrue {

@@ -23,8 +23,8 @@ func TestEvents(t *testing.T) {
 	}
 	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
 	inForce := state(yes, yes, ReasonInForce, "in force")
-	lacks := lack{reason: ReasonSchemaNotReady, message: "no schema"}
-	onItsWay := lack{reason: ReasonSchemaNotReady, message: "being read", passing: true}
+	lacks := missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
+	onItsWay := missingDependency{reason: ReasonSchemaNotReady, message: "being read", temporary: true}
 	lacking := state(yes, no, lacks.reason, lacks.message)
 	waiting := state(yes, no, onItsWay.reason, onItsWay.message)
 	contested := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
@@ -34,29 +34,29 @@ func TestEvents(t *testing.T) {
 	pending := state(yes, no, ReasonPending, "gone")
 	tests := map[string]struct {
 		before, after v1alpha1.WebhookPolicyStatus
-		lack          lack
+		lack          missingDependency
 		want          []string
 	}{
-		"in force":                     {state(unknown, no, ReasonLoading, "l"), inForce, lack{}, []string{"Normal InForce in force"}},
-		"still in force":               {inForce, inForce, lack{}, nil},
-		"not in force":                 {inForce, pending, lack{}, []string{"Warning Pending gone"}},
-		"contested":                    {inForce, contested(pending), lack{}, []string{"Warning Overwritten rival"}},
-		"still contested, put right":   {contested(pending), contested(inForce), lack{}, nil},
-		"still contested, changed":     {contested(inForce), contested(pending), lack{}, nil},
-		"contested no more":            {contested(inForce), inForce, lack{}, nil},
-		"contested no more, put right": {contested(pending), inForce, lack{}, []string{"Normal InForce in force"}},
-		"replicas have yet to load it": {inForce, state(yes, no, ReasonWaitingForReplicas, "b"), lack{}, nil},
-		"refused":                      {inForce, state(no, no, ReasonInvalid, "syntax"), lack{}, []string{"Warning Invalid syntax"}},
+		"in force":                     {state(unknown, no, ReasonLoading, "l"), inForce, missingDependency{}, []string{"Normal InForce in force"}},
+		"still in force":               {inForce, inForce, missingDependency{}, nil},
+		"not in force":                 {inForce, pending, missingDependency{}, []string{"Warning Pending gone"}},
+		"contested":                    {inForce, contested(pending), missingDependency{}, []string{"Warning Overwritten rival"}},
+		"still contested, put right":   {contested(pending), contested(inForce), missingDependency{}, nil},
+		"still contested, changed":     {contested(inForce), contested(pending), missingDependency{}, nil},
+		"contested no more":            {contested(inForce), inForce, missingDependency{}, nil},
+		"contested no more, put right": {contested(pending), inForce, missingDependency{}, []string{"Normal InForce in force"}},
+		"replicas have yet to load it": {inForce, state(yes, no, ReasonWaitingForReplicas, "b"), missingDependency{}, nil},
+		"refused":                      {inForce, state(no, no, ReasonInvalid, "syntax"), missingDependency{}, []string{"Warning Invalid syntax"}},
 		"new, schemas are being read":  {v1alpha1.WebhookPolicyStatus{}, waiting, onItsWay, nil},
 		"changed, schemas likewise":    {inForce, waiting, onItsWay, nil},
-		"schemas have been read":       {waiting, inForce, lack{}, []string{"Normal InForce in force"}},
+		"schemas have been read":       {waiting, inForce, missingDependency{}, []string{"Normal InForce in force"}},
 		"schemas are not there at all": {waiting, lacking, lacks, []string{"Warning SchemaNotReady no schema"}},
 		"schemas are still not there":  {lacking, lacking, lacks, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
-			(&Reconciler{Events: recorder}).tell(newPolicy(), tc.before, tc.after, tc.lack)
+			(&Reconciler{Events: recorder}).recordEvents(newPolicy(), tc.before, tc.after, tc.lack)
 			close(recorder.Events)
 			var got []string
 			for e := range recorder.Events {
@@ -90,19 +90,19 @@ func TestWaitsForRepairs(t *testing.T) {
 		want      time.Duration
 	}{
 		{"as it should be", 0, carried, carried, 0},
-		{"edited", time.Second, carried, edited, mending},
-		{"still edited", time.Second, carried, edited, mending - time.Second},
+		{"edited", time.Second, carried, edited, repairGrace},
+		{"still edited", time.Second, carried, edited, repairGrace - time.Second},
 		{"put right", 500 * time.Millisecond, carried, carried, 0},
-		{"edited again", 500 * time.Millisecond, carried, edited, mending},
-		{"edited for long", mending, carried, edited, 0},
+		{"edited again", 500 * time.Millisecond, carried, edited, repairGrace},
+		{"edited for long", repairGrace, carried, edited, 0},
 		{"edited, which is told", time.Second, edited, edited, 0},
-		{"edited a third time", time.Second, carried, edited, mending},
+		{"edited a third time", time.Second, carried, edited, repairGrace},
 		{"refused", 0, carried, status(metav1.ConditionFalse, ReasonRefused, 2), 0},
 		{"of a generation that has not been registered yet", 0, status(metav1.ConditionTrue, ReasonRegistered, 1), edited, 0},
 	} {
 		clock.SetTime(clock.Now().Add(step.after))
 		p.Status = step.have
-		if got := r.mended(p, step.see); got != step.want {
+		if got := r.repairWait(p, step.see); got != step.want {
 			t.Errorf("%s: waits for %s, want %s", step.name, got, step.want)
 		}
 	}

@@ -22,7 +22,7 @@ type Certificates struct {
 // PEM, that are for one of the names: a common name, or a DNS name or URI among
 // the alternative names. Names are compared as they are.
 func NewCertificates(bundle []byte, names []string, now time.Time) (*Certificates, error) {
-	canonical, err := pki.ForeignBundle(bundle, now)
+	canonical, err := pki.ExternalBundle(bundle, now)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (c *Certificates) Check(shown Credentials, now time.Time) *RejectedError {
 	chain := shown.Certificates
 	switch {
 	case len(chain) == 0:
-		return nothing()
+		return noMethod()
 	case len(chain) > maxChain:
 		return &RejectedError{ReasonCertificate, fmt.Sprintf("the client certificate comes with %d others, more than %d", len(chain)-1, maxChain-1)}
 	}

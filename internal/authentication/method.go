@@ -84,8 +84,8 @@ func list(ways []Method) string {
 	return strings.Join(names, " or ")
 }
 
-// nothing is the answer of a way to a caller that has not tried it.
-func nothing() *RejectedError { return &RejectedError{Reason: ReasonNone} }
+// noMethod is the answer of a way to a caller that has not tried it.
+func noMethod() *RejectedError { return &RejectedError{Reason: ReasonNone} }
 
 // NotLoaded is a way that is wanted and cannot be decided about yet.
 type NotLoaded struct{ Method }

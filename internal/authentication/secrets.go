@@ -53,7 +53,7 @@ func (t *Tokens) String() string { return "a bearer token" }
 func (t *Tokens) Check(shown Credentials, _ time.Time) *RejectedError {
 	switch {
 	case shown.Token == "":
-		return nothing()
+		return noMethod()
 	case len(shown.Token) > maxSecret || !t.accepted.hold(shown.Token):
 		return &RejectedError{ReasonToken, "the bearer token is not accepted"}
 	}
@@ -88,7 +88,7 @@ func (p *Passwords) String() string { return "a user and a password" }
 func (p *Passwords) Check(shown Credentials, _ time.Time) *RejectedError {
 	switch {
 	case shown.User == "" && shown.Password == "":
-		return nothing()
+		return noMethod()
 	case len(shown.User)+len(shown.Password) > 2*maxSecret || strings.Contains(shown.User, ":") || !p.accepted.hold(pair(shown.User, shown.Password)):
 		return &RejectedError{ReasonPassword, "the user and the password are not accepted"}
 	}

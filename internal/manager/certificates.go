@@ -26,7 +26,7 @@ func (r *replica) addCertificates() error {
 		ServerTime:  r.clock.Now,
 		Published:   r.published,
 		Replicas:    r.serving,
-		Announced:   r.lease.Ready,
+		LeaseReady:  r.lease.Ready,
 		Changes:     []func(context.Context) <-chan struct{}{r.replicas.Subscribe},
 		Events:      r.manager.GetEventRecorder("ostiary"),
 		Log:         r.log.WithName("certificates"),
@@ -35,8 +35,8 @@ func (r *replica) addCertificates() error {
 	if o.Source, err = r.certificateSource(o); err != nil {
 		return err
 	}
-	r.provider = certificates.NewWatcher(r.client, o)
-	r.rotator = certificates.NewKeeper(r.client, r.provider, o)
+	r.provider = certificates.NewProvider(r.client, o)
+	r.rotator = certificates.NewRotator(r.client, r.provider, o)
 	return r.add(r.provider)
 }
 

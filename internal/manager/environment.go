@@ -28,24 +28,24 @@ const (
 )
 
 // environment is what evaluations need of this process.
-func (r *replica) environment(counts *metrics.Policies) (policy.Host, error) {
+func (r *replica) environment(counts *metrics.Policies) (policy.Environment, error) {
 	bounded := rest.CopyConfig(r.config)
 	bounded.Timeout = sources.LiveReadTimeout
 	client, err := kubernetes.NewForConfig(bounded)
 	if err != nil {
-		return policy.Host{}, fmt.Errorf("making a client for matching: %w", err)
+		return policy.Environment{}, fmt.Errorf("making a client for matching: %w", err)
 	}
 	namespaces := sources.Namespaces{Cached: r.manager.GetCache(), Live: r.manager.GetAPIReader()}
 	log := r.log.WithName("policies")
 	name, err := os.Hostname()
 	if err != nil {
-		return policy.Host{}, fmt.Errorf("finding the host's name: %w", err)
+		return policy.Environment{}, fmt.Errorf("finding the host's name: %w", err)
 	}
-	reporter := &status.Repeats{Client: r.manager.GetClient(), Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: name}
+	reporter := &status.RuntimeReporter{Client: r.manager.GetClient(), Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: name}
 	if err := reporter.SetupWithManager(r.manager); err != nil {
-		return policy.Host{}, err
+		return policy.Environment{}, err
 	}
-	return policy.Host{
+	return policy.Environment{
 		Namespaces:     namespaces,
 		Kinds:          r.sources.Resources,
 		Pods:           sources.NewPods(r.client.CoreV1()),

@@ -72,7 +72,7 @@ func (r *replica) addLeader() error {
 		Clock:  clock.RealClock{},
 
 		Params: r.sources.Params, Listed: r.sources.PluginObjects, Images: r.sources.Images, Schemas: r.sources.Schemas, Types: r.sources.Types,
-		Contests: register.Conflicts, Backends: r.backends,
+		Conflicts: register.Conflicts, Backends: r.backends,
 		Warnings: r.warnings,
 		Gate:     gate,
 		Proof:    prober,

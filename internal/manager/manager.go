@@ -62,8 +62,8 @@ type replica struct {
 
 	lease    *replicas.Lease
 	replicas *replicas.Registry
-	provider *certificates.Watcher
-	rotator  *certificates.Keeper
+	provider *certificates.Provider
+	rotator  *certificates.Rotator
 	sources  *sources.Sources
 	compiler *policy.Compiler
 	reviewer *policyvalidator.Reviewer
@@ -334,7 +334,7 @@ func (r *replica) addServer() error {
 		Accepts:        r.provider.Accepts,
 		Distrusted: func() {
 			r.distrusted.Add(1)
-			r.provider.Distrusted()
+			r.provider.ReportDistrust()
 		},
 		Evaluator:  evaluator{r.store, r.reviewer},
 		Expired:    r.lease.Expired,

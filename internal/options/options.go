@@ -141,7 +141,7 @@ func (o *Options) validateDrain() field.ErrorList {
 func (o *Options) validateCertificates() field.ErrorList {
 	var invalid *pki.ConfigError
 	config := o.Certificates.WithDefaults()
-	config.Foreign = o.Foreign()
+	config.External = o.ExternalCertificate()
 	if err := config.Validate(); errors.As(err, &invalid) {
 		return field.ErrorList{field.Invalid(field.NewPath(certificateFlag(invalid.Field)), invalid.Value.String(), invalid.Detail)}
 	}

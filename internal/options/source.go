@@ -43,8 +43,10 @@ func (o *Options) Issuer() (ref IssuerReference, ok bool, err error) {
 	return ref, true, nil
 }
 
-// Foreign reports whether somebody else issues the serving certificate.
-func (o *Options) Foreign() bool { return o.CertManagerIssuer != "" || o.CertificateSecret != "" }
+// ExternalCertificate reports whether somebody else issues the serving certificate.
+func (o *Options) ExternalCertificate() bool {
+	return o.CertManagerIssuer != "" || o.CertificateSecret != ""
+}
 
 func (o *Options) validateSource() field.ErrorList {
 	issuer, secret := field.NewPath("--cert-manager-issuer"), field.NewPath("--certificate-secret")

@@ -23,7 +23,7 @@ func Apply(s State, a Action, o Observed, names Names, c Config, random io.Reade
 		s.Serving = s.withBundle(o)
 	case Retire:
 		s.CA.Previous = nil
-		s.CA.Settled = o.Clocks.Now().UTC().Truncate(time.Second)
+		s.CA.PreviousRemoved = o.Clocks.Now().UTC().Truncate(time.Second)
 	case Wait:
 	default:
 		err = fmt.Errorf("action %q is unknown", a.Kind)
@@ -40,20 +40,20 @@ func (s State) nextAuthority(a Action, o Observed, names Names, c Config, random
 	if err != nil {
 		return Authority{}, fmt.Errorf("making a path: %w", err)
 	}
-	if o.Offer != nil {
+	if o.External != nil {
 		return s.adopt(o, names, epoch, path)
 	}
 	ca, err := newCA(names, c, o.Clocks, random)
 	if err != nil {
 		return Authority{}, fmt.Errorf("creating a CA: %w", err)
 	}
-	next := Authority{Pair: ca, Epoch: epoch, Answered: o.Request, Path: path}
-	if !a.Bridged {
+	next := Authority{Pair: ca, Epoch: epoch, LastRequest: o.Request, Path: path}
+	if !a.CrossCertified {
 		next.Previous = s.stillNeeded(o)
 		return next, nil
 	}
 	next.Previous = s.CA.Pair.Certificate()
-	if next.Bridge, err = newBridge(s.CA.Pair, ca, random); err != nil {
+	if next.CrossCertificate, err = newCrossCertificate(s.CA.Pair, ca, random); err != nil {
 		return Authority{}, fmt.Errorf("vouching for the new CA: %w", err)
 	}
 	return next, nil
@@ -73,8 +73,8 @@ func (s State) newServing(o Observed, names Names, c Config, random io.Reader) (
 
 // leaf is a new one, or that of somebody else.
 func (s State) leaf(o Observed, names Names, c Config, random io.Reader) (Pair, error) {
-	if o.Offer != nil {
-		return o.Offer.Pair, nil
+	if o.External != nil {
+		return o.External.Pair, nil
 	}
 	return newLeaf(s.CA, names, c, o.Clocks, random)
 }

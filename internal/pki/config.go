@@ -48,9 +48,9 @@ type Config struct {
 	// Backdate is how far NotBefore lies in the past, so that a verifier whose
 	// clock is behind accepts a fresh certificate.
 	Backdate time.Duration
-	// Foreign says that somebody else issues the certificates. Then only
+	// External says that somebody else issues the certificates. Then only
 	// LeafLifetime, LeafRenewAfter and Overlap mean anything.
-	Foreign bool
+	External bool
 }
 
 // WithDefaults returns the configuration with every zero field filled in. A CA
@@ -83,14 +83,14 @@ func (c Config) Validate() error {
 		{Field: "LeafRenewAfter", Value: c.LeafRenewAfter},
 		{Field: "Overlap", Value: c.Overlap},
 	} {
-		if f.Value < minPeriod && (!c.Foreign || f.Field != "CARenewAfter") {
+		if f.Value < minPeriod && (!c.External || f.Field != "CARenewAfter") {
 			return &ConfigError{f.Field, f.Value, fmt.Sprintf("make it at least %s", minPeriod)}
 		}
 	}
 	if c.LeafLifetime-c.LeafRenewAfter < minPeriod {
 		return &ConfigError{"LeafLifetime", c.LeafLifetime, fmt.Sprintf("make it at least %s longer than the age of replacement, %s", minPeriod, c.LeafRenewAfter)}
 	}
-	if c.Foreign {
+	if c.External {
 		return nil
 	}
 	return c.validateOwn()
@@ -127,8 +127,8 @@ func (c Config) MinimumLeft(cert *x509.Certificate) time.Duration {
 	return min(day, cert.NotAfter.Sub(c.start(cert))/10)
 }
 
-// Patience says how long replicas try a pair of a new CA, and how long they go
+// Periods says how long replicas try a pair of a new CA, and how long they go
 // back to the one before: until API servers cannot be behind any more.
-func (c Config) Patience() Patience {
-	return Patience{Trial: min(maxTrial, c.Overlap/60), Fallback: c.Overlap}
+func (c Config) Periods() Periods {
+	return Periods{Trial: min(maxTrial, c.Overlap/60), Fallback: c.Overlap}
 }

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Held is what one replica has in memory: what it presents, and what it would
+// ServingState is what one replica has in memory: what it presents, and what it would
 // tell API servers to trust. The zero Held is nothing.
 //
 // The pair of a new CA is on trial at first: should an API server refuse it,
 // the replica falls back to the pair before. Only when the trial is over does
 // it say that it has given that up, so nobody ends the trust in a CA that a
 // replica could still go back to.
-type Held struct {
+type ServingState struct {
 	// Serving is the newest that was accepted.
 	Serving Serving
-	// before is the pair that may be presented again, and its epoch.
-	before      Pair
-	beforeEpoch int64
-	fallen      bool
+	// previous is the pair that may be presented again, and its epoch.
+	previous      Pair
+	previousEpoch int64
+	fellBack      bool
 	// since is when the trial or the fall-back began.
 	since time.Time
 }
 
-// Patience says how long a replica goes on in a state that shall pass.
-type Patience struct {
+// Periods says how long a replica goes on in a state that shall pass.
+type Periods struct {
 	// Trial is how long a pair of a new CA is on trial.
 	Trial time.Duration
 	// Fallback is how long the pair before is used again when it has failed.
@@ -33,49 +33,49 @@ type Patience struct {
 }
 
 // Presented is the pair for new connections.
-func (h Held) Presented() Pair {
-	if h.fallen {
-		return h.before
+func (h ServingState) Presented() Pair {
+	if h.fellBack {
+		return h.previous
 	}
 	return h.Serving.Pair
 }
 
 // PresentedEpoch is the epoch of that pair.
-func (h Held) PresentedEpoch() int64 {
-	if h.fallen {
-		return h.beforeEpoch
+func (h ServingState) PresentedEpoch() int64 {
+	if h.fellBack {
+		return h.previousEpoch
 	}
 	return h.Serving.Epoch
 }
 
 // Committed is the lowest epoch that the replica may still present; 0 while it
 // has nothing.
-func (h Held) Committed() int64 {
+func (h ServingState) Committed() int64 {
 	switch {
-	case !h.before.IsZero():
-		return h.beforeEpoch
+	case !h.previous.IsZero():
+		return h.previousEpoch
 	case h.Serving.Pair.IsZero():
 		return 0
 	}
 	return h.Serving.Epoch
 }
 
-// Wavers reports whether the pair before may still be presented.
-func (h Held) Wavers() bool { return !h.before.IsZero() }
+// OnTrial reports whether the pair before may still be presented.
+func (h ServingState) OnTrial() bool { return !h.previous.IsZero() }
 
 // FallenBack reports whether the pair before is in use again.
-func (h Held) FallenBack() bool { return h.fallen }
+func (h ServingState) FallenBack() bool { return h.fellBack }
 
 // Accept takes over what is stored, as far as it is fit to be used; the error
 // says what is not. Live are the bundles that API servers have been told to
 // trust: what verifies under one of them now must go on doing so.
 //
 // The time of a trial is now, which may be of a clock that does not jump.
-func (h Held) Accept(stored Serving, live []Bundle, names Names, clocks Clocks, now time.Time) (Held, error) {
-	err := h.refuse(stored, live, names, clocks)
+func (h ServingState) Accept(stored Serving, live []Bundle, names Names, clocks Clocks, now time.Time) (ServingState, error) {
+	err := h.check(stored, live, names, clocks)
 	next := h
 	if err == nil {
-		next = h.swap(stored, clocks, now)
+		next = h.serve(stored, clocks, now)
 	}
 	publish := next.mayPublish(stored, clocks)
 	if len(stored.Paths) > 0 && (publish || err == nil && stored.TrustEpoch >= h.Serving.TrustEpoch) {
@@ -87,7 +87,7 @@ func (h Held) Accept(stored Serving, live []Bundle, names Names, clocks Clocks, 
 	return next, err
 }
 
-func (h Held) refuse(stored Serving, live []Bundle, names Names, clocks Clocks) error {
+func (h ServingState) check(stored Serving, live []Bundle, names Names, clocks Clocks) error {
 	if err := stored.Pair.checkAt(clocks, stored.Bundle, names); err != nil {
 		return err
 	}
@@ -110,40 +110,40 @@ func (h Held) refuse(stored Serving, live []Bundle, names Names, clocks Clocks) 
 	return nil
 }
 
-func (h Held) swap(stored Serving, clocks Clocks, now time.Time) Held {
+func (h ServingState) serve(stored Serving, clocks Clocks, now time.Time) ServingState {
 	next := h
 	next.Serving.Pair, next.Serving.Epoch = stored.Pair, stored.Epoch
 	good := h.Presented().checkAt(clocks, stored.Bundle, Names{}) == nil &&
 		!sameCertificate(h.Presented().Certificate(), stored.Pair.Certificate())
-	if good && stored.Epoch > h.Serving.Epoch && h.before.IsZero() {
-		next.before, next.beforeEpoch, next.since = h.Serving.Pair, h.Serving.Epoch, now
+	if good && stored.Epoch > h.Serving.Epoch && h.previous.IsZero() {
+		next.previous, next.previousEpoch, next.since = h.Serving.Pair, h.Serving.Epoch, now
 	}
 	return next
 }
 
 // mayPublish reports whether the stored bundle may go to API servers: it is no
 // older than the present one, and what is presented verifies under it.
-func (h Held) mayPublish(stored Serving, clocks Clocks) bool {
+func (h ServingState) mayPublish(stored Serving, clocks Clocks) bool {
 	if len(stored.Bundle.roots) == 0 || stored.TrustEpoch < h.Serving.TrustEpoch {
 		return false
 	}
 	return h.Presented().IsZero() || h.Presented().checkAt(clocks, stored.Bundle, Names{}) == nil
 }
 
-// Distrusted is told that somebody refused what is presented.
-func (h Held) Distrusted(now time.Time) Held {
-	if !h.before.IsZero() && !h.fallen {
-		h.fallen, h.since = true, now
+// FallBack is told that somebody refused what is presented.
+func (h ServingState) FallBack(now time.Time) ServingState {
+	if !h.previous.IsZero() && !h.fellBack {
+		h.fellBack, h.since = true, now
 	}
 	return h
 }
 
 // Tick ends what has lasted long enough: a trial, or a fall-back. After that
 // the newest pair is used for good.
-func (h Held) Tick(now time.Time, p Patience) Held {
+func (h ServingState) Tick(now time.Time, p Periods) ServingState {
 	lasted := now.Sub(h.since)
-	if !h.before.IsZero() && (h.fallen && lasted >= p.Fallback || !h.fallen && lasted >= p.Trial) {
-		h.before, h.beforeEpoch, h.fallen = Pair{}, 0, false
+	if !h.previous.IsZero() && (h.fellBack && lasted >= p.Fallback || !h.fellBack && lasted >= p.Trial) {
+		h.previous, h.previousEpoch, h.fellBack = Pair{}, 0, false
 	}
 	return h
 }
@@ -152,7 +152,7 @@ func (h Held) Tick(now time.Time, p Patience) Held {
 // presented, it does not verify under what they have been told to trust, or it
 // is about to expire. Live bundles that nothing at hand verifies under are
 // somebody else's mistake, as long as there is one that it does.
-func (h Held) Check(live []Bundle, names Names, c Config, clocks Clocks) error {
+func (h ServingState) Check(live []Bundle, names Names, c Config, clocks Clocks) error {
 	pair := h.Presented()
 	if err := pair.checkAt(clocks, h.Serving.Bundle, names); err != nil {
 		return err
@@ -168,10 +168,10 @@ func (h Held) Check(live []Bundle, names Names, c Config, clocks Clocks) error {
 	}
 	leaf := pair.Certificate()
 	least := c.MinimumLeft(leaf)
-	if c.Foreign {
+	if c.External {
 		least = 0 // all replicas have it, and to stop calling them would be worse
 	}
-	return clocks.any(func(now time.Time) error {
+	return clocks.anyBetween(func(now time.Time) error {
 		if left := leaf.NotAfter.Sub(now); left < least {
 			return fmt.Errorf("it expires in %s, less than %s: it should have been renewed long ago", left.Round(time.Second), least)
 		}

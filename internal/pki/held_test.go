@@ -22,10 +22,10 @@ func TestHeld(t *testing.T) {
 	}
 	unbridged := Serving{Pair: stranger.Serving.Pair, Bundle: mustBundle(t, first.CA.Pair, stranger.CA.Pair), Epoch: 2, TrustEpoch: 2}
 	onlyBundle := Serving{Bundle: unbridged.Bundle, TrustEpoch: 2}
-	holding := func(s Serving) Held { return Held{Serving: s} }
+	holding := func(s Serving) ServingState { return ServingState{Serving: s} }
 	live := []Bundle{first.Serving.Bundle}
 	tests := map[string]struct {
-		held       Held
+		held       ServingState
 		stored     Serving
 		live       []Bundle
 		now        time.Time
@@ -33,8 +33,8 @@ func TestHeld(t *testing.T) {
 		wantEpoch  int64  // that is presented
 		wantTrust  int64
 	}{
-		"the first":                                {Held{}, first.Serving, nil, epoch0, "", 1, 1},
-		"the first, untrusted: better than none":   {Held{}, stranger.Serving, live, epoch0, "", 1, 1},
+		"the first":                                {ServingState{}, first.Serving, nil, epoch0, "", 1, 1},
+		"the first, untrusted: better than none":   {ServingState{}, stranger.Serving, live, epoch0, "", 1, 1},
 		"a bridge":                                 {holding(first.Serving), bridged.Serving, live, epoch0, "", 2, 2},
 		"a CA that nobody knows":                   {holding(first.Serving), unbridged, live, epoch0, ReasonChain, 1, 2},
 		"a CA that all know":                       {holding(first.Serving), unbridged, []Bundle{unbridged.Bundle}, epoch0, "", 2, 2},
@@ -66,15 +66,15 @@ func TestTrial(t *testing.T) {
 	first, _ := settleCalmly(t, State{}, names, config(), epoch0)
 	second := first.Serving
 	second.Pair, second.Epoch = mustLeaf(t, first.CA.Pair, names, epoch0), 2
-	p := Patience{Trial: time.Minute, Fallback: time.Hour}
-	swapped, err := Held{Serving: first.Serving}.Accept(second, nil, names, at(epoch0), epoch0)
+	p := Periods{Trial: time.Minute, Fallback: time.Hour}
+	swapped, err := ServingState{Serving: first.Serving}.Accept(second, nil, names, at(epoch0), epoch0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fallen := swapped.Tick(epoch0.Add(30*time.Second), p).Distrusted(epoch0.Add(30 * time.Second))
+	fallen := swapped.Tick(epoch0.Add(30*time.Second), p).FallBack(epoch0.Add(30 * time.Second))
 	over := swapped.Tick(epoch0.Add(time.Minute), p)
 	tests := map[string]struct {
-		held                     Held
+		held                     ServingState
 		wantPresented, wantFloor int64
 	}{
 		"on trial":               {swapped, 2, 1},
@@ -82,9 +82,9 @@ func TestTrial(t *testing.T) {
 		"fallen back for long":   {fallen.Tick(epoch0.Add(time.Hour), p), 1, 1},
 		"once more":              {fallen.Tick(epoch0.Add(time.Hour+30*time.Second), p), 2, 2},
 		"the trial is over":      {over, 2, 2},
-		"distrusted afterwards":  {over.Distrusted(epoch0.Add(2 * time.Minute)), 2, 2},
-		"distrusted with no way": {Held{Serving: first.Serving}.Distrusted(epoch0), 1, 1},
-		"nothing":                {Held{}, 0, 0},
+		"distrusted afterwards":  {over.FallBack(epoch0.Add(2 * time.Minute)), 2, 2},
+		"distrusted with no way": {ServingState{Serving: first.Serving}.FallBack(epoch0), 1, 1},
+		"nothing":                {ServingState{}, 0, 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,18 +104,18 @@ func TestHeldCheck(t *testing.T) {
 	stranger, _ := settleCalmly(t, State{}, names, config(), epoch0)
 	own, other := s.Serving.Bundle, stranger.Serving.Bundle
 	tests := map[string]struct {
-		held Held
+		held ServingState
 		live []Bundle
 		now  time.Time
 		want string
 	}{
-		"good":                   {Held{Serving: s.Serving}, []Bundle{own}, epoch0, ""},
-		"nothing registered":     {Held{Serving: s.Serving}, nil, epoch0, ""},
-		"one was edited":         {Held{Serving: s.Serving}, []Bundle{other, own}, epoch0, ""},
-		"nothing held":           {Held{}, nil, epoch0, "no certificate"},
-		"none trusts it":         {Held{Serving: s.Serving}, []Bundle{other}, epoch0, "the registered configurations do not trust it: x509: certificate signed by unknown authority"},
-		"less than a day left":   {Held{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day + time.Hour), "it expires in 23h0m0s, less than 24h0m0s: it should have been renewed long ago"},
-		"a day and an hour left": {Held{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day - time.Hour), ""},
+		"good":                   {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0, ""},
+		"nothing registered":     {ServingState{Serving: s.Serving}, nil, epoch0, ""},
+		"one was edited":         {ServingState{Serving: s.Serving}, []Bundle{other, own}, epoch0, ""},
+		"nothing held":           {ServingState{}, nil, epoch0, "no certificate"},
+		"none trusts it":         {ServingState{Serving: s.Serving}, []Bundle{other}, epoch0, "the registered configurations do not trust it: x509: certificate signed by unknown authority"},
+		"less than a day left":   {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day + time.Hour), "it expires in 23h0m0s, less than 24h0m0s: it should have been renewed long ago"},
+		"a day and an hour left": {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day - time.Hour), ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -60,9 +60,9 @@ func constrain(ca *x509.Certificate, names Names) {
 	}
 }
 
-// newBridge certifies the key and the name of the next CA with the key of the
+// newCrossCertificate certifies the key and the name of the next CA with the key of the
 // one before. It is constrained to the same names, and to leaves.
-func newBridge(before, next Pair, random io.Reader) (*x509.Certificate, error) {
+func newCrossCertificate(before, next Pair, random io.Reader) (*x509.Certificate, error) {
 	serial, err := newSerial(random)
 	if err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func newLeaf(ca Authority, names Names, c Config, clocks Clocks, random io.Reade
 		IPAddresses:           names.IPs,
 	}
 	var rest []*x509.Certificate
-	if ca.Bridge != nil {
-		rest = append(rest, ca.Bridge)
+	if ca.CrossCertificate != nil {
+		rest = append(rest, ca.CrossCertificate)
 	}
 	return sign(t, root, key, ca.Pair.key, rest)
 }

@@ -24,13 +24,13 @@ type Issuer struct {
 	Pair Pair
 	// Previous is the CA that this one follows. It is trusted until it expires.
 	Previous *x509.Certificate
-	// Bridge is this CA's key and name, certified by Previous; nil where the key
+	// CrossCertificate is this CA's key and name, certified by Previous; nil where the key
 	// of Previous was lost.
-	Bridge *x509.Certificate
+	CrossCertificate *x509.Certificate
 }
 
-// Due says why the issuer has to be replaced; it is empty while it need not be.
-func (i Issuer) Due(c Config, now time.Time) string {
+// NeedsRenewal says why the issuer has to be replaced; it is empty while it need not be.
+func (i Issuer) NeedsRenewal(c Config, now time.Time) string {
 	if err := i.Pair.checkCA(issuerNames(), now); err != nil {
 		return err.Error()
 	}
@@ -53,7 +53,7 @@ func (i Issuer) Next(c Config, remembered []*x509.Certificate, now time.Time, ra
 	next := Issuer{Pair: ca}
 	if i.Pair.checkCA(issuerNames(), now) == nil {
 		next.Previous = i.Pair.Certificate()
-		if next.Bridge, err = newBridge(i.Pair, ca, random); err != nil {
+		if next.CrossCertificate, err = newCrossCertificate(i.Pair, ca, random); err != nil {
 			return Issuer{}, fmt.Errorf("bridging two CAs for backends: %w", err)
 		}
 		return next, nil
@@ -94,7 +94,7 @@ func (i Issuer) LeafDue(leaf Pair, names Names, c Config, now time.Time) string 
 		return "the leaf has reached the age at which it is replaced"
 	case cert.CheckSignatureFrom(i.Pair.Certificate()) == nil:
 		return ""
-	case i.Bridge != nil || now.Sub(c.start(i.Pair.Certificate())) >= c.Overlap:
+	case i.CrossCertificate != nil || now.Sub(c.start(i.Pair.Certificate())) >= c.Overlap:
 		return "the CA has changed"
 	}
 	return "" // the new CA has to be known everywhere first
@@ -102,7 +102,7 @@ func (i Issuer) LeafDue(leaf Pair, names Names, c Config, now time.Time) string 
 
 // Issue makes a leaf for the names.
 func (i Issuer) Issue(names Names, c Config, now time.Time, random io.Reader) (Pair, error) {
-	leaf, err := newLeaf(Authority{Pair: i.Pair, Bridge: i.Bridge}, names, c, Clocks{Local: now}, random)
+	leaf, err := newLeaf(Authority{Pair: i.Pair, CrossCertificate: i.CrossCertificate}, names, c, Clocks{Local: now}, random)
 	if err != nil {
 		return Pair{}, fmt.Errorf("issuing a certificate for a backend: %w", err)
 	}
@@ -123,7 +123,7 @@ func ReadIssuer(chain, key, previous, bridge []byte) (Issuer, error) {
 	for _, part := range []struct {
 		pem  []byte
 		into **x509.Certificate
-	}{{previous, &i.Previous}, {bridge, &i.Bridge}} {
+	}{{previous, &i.Previous}, {bridge, &i.CrossCertificate}} {
 		if len(part.pem) == 0 {
 			continue
 		}
@@ -136,8 +136,8 @@ func ReadIssuer(chain, key, previous, bridge []byte) (Issuer, error) {
 		}
 		*part.into = certs[0]
 	}
-	if i.Bridge != nil && (i.Previous == nil || i.Bridge.CheckSignatureFrom(i.Previous) != nil || !slices.Equal(i.Bridge.RawSubjectPublicKeyInfo, pair.Certificate().RawSubjectPublicKeyInfo)) {
-		i.Bridge = nil // it would break the chain
+	if i.CrossCertificate != nil && (i.Previous == nil || i.CrossCertificate.CheckSignatureFrom(i.Previous) != nil || !slices.Equal(i.CrossCertificate.RawSubjectPublicKeyInfo, pair.Certificate().RawSubjectPublicKeyInfo)) {
+		i.CrossCertificate = nil // it would break the chain
 	}
 	return i, nil
 }

@@ -80,10 +80,10 @@ func TestIssuerDue(t *testing.T) {
 	leaf := mustIssue(t, a, epoch0)
 	later := epoch0.Add(day + time.Minute)
 	for name, tt := range map[string]struct{ got, want string }{
-		"none":                    {Issuer{}.Due(c, epoch0), "there is no usable CA"},
-		"new":                     {a.Due(c, epoch0), ""},
-		"just before half":        {a.Due(c, epoch0.Add(c.CARenewAfter-time.Second)), ""},
-		"half":                    {a.Due(c, epoch0.Add(c.CARenewAfter)), "the CA has reached the age at which it is replaced"},
+		"none":                    {Issuer{}.NeedsRenewal(c, epoch0), "there is no usable CA"},
+		"new":                     {a.NeedsRenewal(c, epoch0), ""},
+		"just before half":        {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter-time.Second)), ""},
+		"half":                    {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter)), "the CA has reached the age at which it is replaced"},
 		"no leaf":                 {a.LeafDue(Pair{}, checks, c, epoch0), "no certificate"},
 		"new leaf":                {a.LeafDue(leaf, checks, c, epoch0), ""},
 		"old leaf":                {a.LeafDue(leaf, checks, c, epoch0.Add(c.LeafRenewAfter)), "the leaf has reached the age at which it is replaced"},
@@ -117,13 +117,13 @@ func TestReadIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	previous, bridge := EncodeCertificates(b.Previous), EncodeCertificates(b.Bridge)
+	previous, bridge := EncodeCertificates(b.Previous), EncodeCertificates(b.CrossCertificate)
 	got, err := ReadIssuer(b.Pair.CertificatePEM(), key, previous, bridge)
-	if err != nil || got.Bridge == nil || !got.Bundle(epoch0).Equal(b.Bundle(epoch0)) {
+	if err != nil || got.CrossCertificate == nil || !got.Bundle(epoch0).Equal(b.Bundle(epoch0)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err = ReadIssuer(b.Pair.CertificatePEM(), key, EncodeCertificates(stranger.Pair.Certificate()), bridge); err != nil || got.Bridge != nil {
-		t.Errorf("a bridge from another CA is used: %v, %v", got.Bridge, err)
+	if got, err = ReadIssuer(b.Pair.CertificatePEM(), key, EncodeCertificates(stranger.Pair.Certificate()), bridge); err != nil || got.CrossCertificate != nil {
+		t.Errorf("a bridge from another CA is used: %v, %v", got.CrossCertificate, err)
 	}
 	if _, err := ReadIssuer(a.Pair.CertificatePEM(), key, nil, nil); err == nil {
 		t.Error("a key that is not the CA's is taken")

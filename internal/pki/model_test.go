@@ -26,7 +26,7 @@ const (
 	modelConfigs    = 2
 )
 
-var patience = Patience{Trial: 15 * time.Second, Fallback: 15 * time.Minute}
+var patience = Periods{Trial: 15 * time.Second, Fallback: 15 * time.Minute}
 
 // version is one version of a configuration, or of what it carries.
 type version struct {
@@ -37,7 +37,7 @@ type version struct {
 }
 
 type modelReplica struct {
-	held     Held
+	held     ServingState
 	leased   bool   // has said once what it serves
 	reported int64  // what it said last
 	callable bool   // has read the Secret after that
@@ -155,7 +155,7 @@ func (m *model) startReplica(i int) {
 
 func (m *model) read(i int) {
 	r := &m.replicas[i]
-	sight := fmt.Sprint(m.serving, len(m.configs[0]), len(m.configs[1]), r.held.fallen, r.held.before.IsZero())
+	sight := fmt.Sprint(m.serving, len(m.configs[0]), len(m.configs[1]), r.held.fellBack, r.held.previous.IsZero())
 	if m.servingGone || sight == r.sight {
 		return
 	}
@@ -189,7 +189,7 @@ func (m *model) observe(i int) Observed {
 		Request: m.request,
 	}
 	if l.foreign {
-		o.Offer = &m.source.offer
+		o.External = &m.source.offer
 	}
 	o.Published.Current = true
 	for _, c := range m.configs {
@@ -235,7 +235,7 @@ func (m *model) decide(i int) {
 		return
 	}
 	m.tell("leader %d decides %s: %s", i, a.Kind, a.Reason)
-	if (a.Kind == Retire || a.Bridged) && m.leaders[i].skew.Abs() > 10*time.Minute {
+	if (a.Kind == Retire || a.CrossCertified) && m.leaders[i].skew.Abs() > 10*time.Minute {
 		m.fail("I7: %s by a clock that is off by %s", a.Kind, m.leaders[i].skew)
 	}
 	m.leaders[i].pending = &decision{action: a, state: next, ca: m.ca, serving: m.serving, known: m.knownEpoch(), memory: o.Memory.Serving.Paths}
@@ -296,7 +296,7 @@ func (m *model) knownEpoch() int64 {
 
 func equalAuthority(a, b Authority) bool {
 	return a.Epoch == b.Epoch && sameCertificate(a.Pair.Certificate(), b.Pair.Certificate()) && sameCertificate(a.Previous, b.Previous) &&
-		sameCertificate(a.Bridge, b.Bridge) && a.Settled.Equal(b.Settled) && a.Answered == b.Answered && a.Path == b.Path
+		sameCertificate(a.CrossCertificate, b.CrossCertificate) && a.PreviousRemoved.Equal(b.PreviousRemoved) && a.LastRequest == b.LastRequest && a.Path == b.Path
 }
 
 func (m *model) putServing(i int, d *decision) {
@@ -436,7 +436,7 @@ func (m *model) fault(p, i, l int) {
 		m.tell("somebody writes epoch %d into configuration 0", c[len(c)-1].epoch)
 	case 197, 198:
 		m.tell("an API server refuses replica %d", i)
-		m.replicas[i].held = m.replicas[i].held.Distrusted(m.now)
+		m.replicas[i].held = m.replicas[i].held.FallBack(m.now)
 	}
 }
 
@@ -472,7 +472,7 @@ func (m *model) check() {
 			continue
 		}
 		m.checkPaths(i)
-		for _, pair := range []Pair{r.held.Serving.Pair, r.held.before} {
+		for _, pair := range []Pair{r.held.Serving.Pair, r.held.previous} {
 			for a := range m.seen {
 				for j, at := range m.seen[a] {
 					if err := m.verify(pair, m.configs[j][at].bundle); err != nil {
@@ -573,7 +573,7 @@ func (m *model) healed() bool {
 		return false
 	}
 	if foreign := m.leaders[0].foreign; foreign && !s.Serving.Pair.Certificate().Equal(m.source.offer.Pair.Certificate()) ||
-		!foreign && (!s.CA.Pair.HasKey() || m.request != "" && s.CA.Answered != m.request) {
+		!foreign && (!s.CA.Pair.HasKey() || m.request != "" && s.CA.LastRequest != m.request) {
 		return false
 	}
 	return !slices.ContainsFunc(m.replicas[:], func(r modelReplica) bool {
@@ -656,13 +656,13 @@ func TestModelCatches(t *testing.T) {
 		"publish and switch at once": {func(s State, o Observed, n Names, c Config) Action {
 			o.Published = Publication{Roots: o.Published.Roots, Epoch: o.Published.Epoch, Current: true, For: c.Overlap}
 			a := Next(s, o, n, c)
-			a.Bridged = false
+			a.CrossCertified = false
 			return a
 		}, "I1"},
 		"no bridge": {func(s State, o Observed, n Names, c Config) Action {
 			o.Published.For = c.Overlap
 			a := Next(s, o, n, c)
-			a.Bridged = false
+			a.CrossCertified = false
 			return a
 		}, "I1"},
 		"retire without asking": {func(s State, o Observed, n Names, c Config) Action {
@@ -672,7 +672,7 @@ func TestModelCatches(t *testing.T) {
 			return Next(s, o, n, c)
 		}, "I1"},
 		"one rotation after the other": {func(s State, o Observed, n Names, c Config) Action {
-			s.CA.Settled = time.Time{}
+			s.CA.PreviousRemoved = time.Time{}
 			return Next(s, o, n, c)
 		}, "I1"},
 		"forget what is published": {func(s State, o Observed, n Names, c Config) Action {

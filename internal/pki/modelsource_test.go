@@ -14,7 +14,7 @@ import (
 // modelSource is somebody else who issues leaves, and does so as it likes: by
 // another CA each time, by one of before, by none, or not at all.
 type modelSource struct {
-	offer Offer
+	offer ExternalCertificate
 	cas   []Pair
 	mixed bool // leaders may disagree on whether to use it
 }
@@ -41,7 +41,7 @@ func (s *modelSource) change(m *model) {
 	case 4:
 		m.tell("the leaf vouches for itself")
 		self := certified(m, leafTemplate("self"), nil, nil)
-		s.offer = Offer{Pair: self, Roots: self.chain}
+		s.offer = ExternalCertificate{Pair: self, Roots: self.chain}
 	case 5:
 		m.tell("the leaf is issued by a CA of before")
 		ca := s.cas[m.r.IntN(len(s.cas))]
@@ -73,7 +73,7 @@ func (s *modelSource) fault(m *model) {
 		return
 	}
 	m.tell("there is no leaf")
-	s.offer = Offer{Err: errors.New("gone")}
+	s.offer = ExternalCertificate{Err: errors.New("gone")}
 }
 
 func (s *modelSource) heal(m *model) {
@@ -100,7 +100,7 @@ func (s *modelSource) issue(m *model, ca Pair, between []Pair) {
 	for _, b := range between {
 		leaf.chain = append(leaf.chain, b.Certificate())
 	}
-	s.offer = Offer{Pair: leaf, Roots: ca.chain}
+	s.offer = ExternalCertificate{Pair: leaf, Roots: ca.chain}
 }
 
 func caTemplate(name string) *x509.Certificate {
@@ -165,7 +165,7 @@ func TestModelCatchesForeign(t *testing.T) {
 			return Next(s, o, n, c)
 		},
 		"a third CA while replicas differ": func(s State, o Observed, n Names, c Config) Action {
-			if o.Offer != nil {
+			if o.External != nil {
 				o.Replicas = nil
 			}
 			return Next(s, o, n, c)

@@ -40,16 +40,16 @@ func (k Kind) OfCA() bool { return k == CreateCA || k == RestoreCA || k == Retir
 // Action is the one thing to do now.
 type Action struct {
 	Kind Kind
-	// Bridged says, for CreateCA, that the CA before vouches for the new one.
-	Bridged bool
+	// CrossCertified says, for CreateCA, that the CA before vouches for the new one.
+	CrossCertified bool
 	// Reason says in words why, or what is waited for.
 	Reason string
 	// At is, for Wait, when there may be something to do.
 	At time.Time
 }
 
-// lookAgain is how soon to look again for what others do.
-const lookAgain = 2 * time.Second
+// recheckInterval is how soon to look again for what others do.
+const recheckInterval = 2 * time.Second
 
 // Next decides what to do now. Every action is one write of one Secret, and
 // after any of them, or none, the state is one that Next goes on from.
@@ -57,18 +57,18 @@ func Next(s State, o Observed, names Names, c Config) Action {
 	if problem := s.caProblem(o, names); problem != nil {
 		return s.replaceCA(o, names, problem)
 	}
-	if reason := s.foreignCA(o, names, c); reason != "" {
+	if reason := s.externalCA(o, names, c); reason != "" {
 		return s.createCA(o, names, reason)
 	}
 	wanted := s.rotationWanted(o, c)
 	hindrance := s.rotationHindrance(o, names, c)
 	if wanted != "" && hindrance == "" {
-		return Action{Kind: CreateCA, Bridged: true, Reason: wanted}
+		return Action{Kind: CreateCA, CrossCertified: true, Reason: wanted}
 	}
 	a := s.nextServing(o, names, c)
 	if a.Kind == Wait && wanted != "" && a.Reason == "" {
 		a.Reason = wanted + ", but " + hindrance
-		a.At = earliest(a.At, o.Clocks.Now().Add(lookAgain))
+		a.At = earliest(a.At, o.Clocks.Now().Add(recheckInterval))
 	}
 	return a
 }
@@ -83,7 +83,7 @@ func (s State) caProblem(o Observed, names Names) error {
 		return errors.New("the CA is not the one that was there before")
 	case s.CA.Epoch < o.epoch(s) && !s.known(o):
 		return errors.New("the CA is older than what is served or published: it was restored from a copy")
-	case s.stranger(o):
+	case s.isUnknownCA(o):
 		return errors.New("the CA is not among the trusted ones of its own epoch")
 	}
 	return nil
@@ -95,9 +95,9 @@ func (s State) known(o Observed) bool {
 	return s.Serving.TrustEpoch == s.CA.Epoch && o.Published.Current && slices.ContainsFunc(s.Serving.Bundle.roots, s.CA.Pair.Certificate().Equal)
 }
 
-// stranger reports whether the stored CA was put there by somebody else: what
+// isUnknownCA reports whether the stored CA was put there by somebody else: what
 // is trusted in its epoch is known, and it is not among that.
-func (s State) stranger(o Observed) bool {
+func (s State) isUnknownCA(o Observed) bool {
 	ca := s.CA.Pair.Certificate()
 	known := sameCertificate(o.Memory.CA.Pair.Certificate(), ca) ||
 		slices.ContainsFunc(s.Serving.Bundle.roots, ca.Equal) || slices.ContainsFunc(o.Published.Roots, ca.Equal)
@@ -118,8 +118,8 @@ func (s State) replaceCA(o Observed, names Names, problem error) Action {
 // createCA makes another CA, which nobody vouches for, or takes that of the
 // leaf that somebody else issues.
 func (s State) createCA(o Observed, names Names, problem string) Action {
-	if err := s.OfferProblem(o, names); err != nil && !s.offered(o, names) {
-		return Action{Kind: Wait, Reason: problem + "; what is offered is of no use: " + err.Error(), At: o.Clocks.Now().Add(lookAgain)}
+	if err := s.ExternalProblem(o, names); err != nil && !s.externalProblem(o, names) {
+		return Action{Kind: Wait, Reason: problem + "; what is offered is of no use: " + err.Error(), At: o.Clocks.Now().Add(recheckInterval)}
 	}
 	pair, epoch := s.presented(o)
 	inFlight := len(s.Serving.Bundle.roots) > 1 || len(o.Published.Roots) > 1
@@ -127,7 +127,7 @@ func (s State) createCA(o Observed, names Names, problem string) Action {
 		if own := s.withOwnLeaf(o); s.Serving.Pair.IsZero() && own.Pair.checkAt(o.Clocks, own.Bundle, names) == nil {
 			return Action{Kind: RestoreLeaf, Reason: "other replicas need the leaf that this one serves"}
 		}
-		return Action{Kind: Wait, Reason: problem + "; waiting for every replica to serve the same leaf", At: o.Clocks.Now().Add(lookAgain)}
+		return Action{Kind: Wait, Reason: problem + "; waiting for every replica to serve the same leaf", At: o.Clocks.Now().Add(recheckInterval)}
 	}
 	return Action{Kind: CreateCA, Reason: problem}
 }
@@ -145,9 +145,9 @@ func (s State) presented(o Observed) (Pair, int64) {
 // if it should not.
 func (s State) rotationWanted(o Observed, c Config) string {
 	switch {
-	case o.Offer != nil:
+	case o.External != nil:
 		return "" // whoever issues the leaf decides
-	case o.Request != "" && o.Request != s.CA.Answered:
+	case o.Request != "" && o.Request != s.CA.LastRequest:
 		return "a rotation was asked for"
 	case s.CA.Epoch < o.epoch(s):
 		return "something served or published is of a later epoch"
@@ -166,8 +166,8 @@ func (s State) rotationHindrance(o Observed, names Names, c Config) string {
 		return "the last rotation has not ended"
 	case !o.Clocks.Agree():
 		return "the clocks of this replica and of the API server disagree"
-	case !s.CA.Settled.IsZero() && o.Clocks.Now().Sub(s.CA.Settled) < c.Overlap:
-		return "API servers may be behind by a rotation until " + s.CA.Settled.Add(c.Overlap).UTC().Format(time.RFC3339)
+	case !s.CA.PreviousRemoved.IsZero() && o.Clocks.Now().Sub(s.CA.PreviousRemoved) < c.Overlap:
+		return "API servers may be behind by a rotation until " + s.CA.PreviousRemoved.Add(c.Overlap).UTC().Format(time.RFC3339)
 	case !s.CA.signed(s.Serving.Pair) || s.usable(o, names) != nil || !s.published(o):
 		return "the present CA is not in use everywhere"
 	case len(s.Serving.Paths) > 1:
@@ -195,7 +195,7 @@ func (s State) published(o Observed) bool { return s.stored(o) && o.Published.Cu
 // other was trusted before, that one vouches for this, or this one has been
 // known for long enough.
 func (s State) mayServe(o Observed, c Config) bool {
-	return s.CA.Previous == nil || s.CA.bridged(o.Clocks) || s.published(o) && o.Published.For >= c.Overlap
+	return s.CA.Previous == nil || s.CA.crossCertified(o.Clocks) || s.published(o) && o.Published.For >= c.Overlap
 }
 
 func (s State) nextServing(o Observed, names Names, c Config) Action {
@@ -211,21 +211,21 @@ func (s State) nextServing(o Observed, names Names, c Config) Action {
 	case !slices.Equal(s.Serving.Paths, s.paths(o, c)):
 		return Action{Kind: PublishBundle, Reason: "the stored paths are not the accepted ones"}
 	case s.CA.Previous == nil:
-		return Action{Kind: Wait, At: s.rest(o, c)}
+		return Action{Kind: Wait, At: s.waitUntil(o, c)}
 	case !signed:
-		return Action{Kind: Wait, Reason: "the new CA has to be known before it is used", At: o.Clocks.Now().Add(lookAgain)}
+		return Action{Kind: Wait, Reason: "the new CA has to be known before it is used", At: o.Clocks.Now().Add(recheckInterval)}
 	}
 	return s.nextRetirement(o)
 }
 
-// rest is how long there is nothing to do. What is due by one clock only is
+// waitUntil is how long there is nothing to do. What is due by one clock only is
 // looked at again after a while, and what others have yet to publish soon.
-func (s State) rest(o Observed, c Config) time.Time {
+func (s State) waitUntil(o Observed, c Config) time.Time {
 	now := o.Clocks.Now()
 	if !o.Published.Current {
-		return now.Add(lookAgain)
+		return now.Add(recheckInterval)
 	}
-	if at := earliest(s.caDue(c), s.leafDue(c)); o.Offer == nil && at.After(now) {
+	if at := earliest(s.caDue(c), s.leafDue(c)); o.External == nil && at.After(now) {
 		return at
 	}
 	return now.Add(time.Minute)
@@ -234,7 +234,7 @@ func (s State) rest(o Observed, c Config) time.Time {
 // nextRetirement ends the trust in the previous CA as soon as nobody can
 // present what needs it.
 func (s State) nextRetirement(o Observed) Action {
-	a := Action{Kind: Wait, At: o.Clocks.Now().Add(lookAgain)}
+	a := Action{Kind: Wait, At: o.Clocks.Now().Add(recheckInterval)}
 	switch {
 	case !o.Published.Current:
 		a.Reason = "not every configuration carries the new CA"
@@ -254,8 +254,8 @@ func (s State) nextLeaf(o Observed, names Names, c Config) (Action, bool) {
 	if err := s.usable(o, names); err != nil {
 		return s.replaceLeaf(o, names, c, err)
 	}
-	if o.Offer != nil {
-		return s.nextOffered(o, names, c)
+	if o.External != nil {
+		return s.nextExternal(o, names, c)
 	}
 	leaf := s.Serving.Pair.Certificate()
 	switch {
@@ -281,7 +281,7 @@ func (s State) replaceLeaf(o Observed, names Names, c Config, problem error) (Ac
 	own := o.Memory.Serving
 	var rejected *RejectedError
 	useless := errors.As(problem, &rejected) && (rejected.Reason == ReasonNames || rejected.Reason == ReasonValidity)
-	possible := s.offered(o, names)
+	possible := s.externalProblem(o, names)
 	switch {
 	case possible && s.mayServe(o, c):
 		return Action{Kind: IssueLeaf, Reason: problem.Error()}, true

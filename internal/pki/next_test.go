@@ -137,8 +137,8 @@ func TestTrustBeforeUse(t *testing.T) {
 	if diff := cmp.Diff([]Kind{Retire, PublishBundle}, kinds); diff != "" {
 		t.Fatalf("when all replicas serve it: %s", diff)
 	}
-	if len(s.Serving.Bundle.roots) != 1 || s.Phase() != PhaseSteady || s.CA.Settled.IsZero() {
-		t.Errorf("phase %s, %d roots, settled %s", s.Phase(), len(s.Serving.Bundle.roots), s.CA.Settled)
+	if len(s.Serving.Bundle.roots) != 1 || s.Phase() != PhaseSteady || s.CA.PreviousRemoved.IsZero() {
+		t.Errorf("phase %s, %d roots, settled %s", s.Phase(), len(s.Serving.Bundle.roots), s.CA.PreviousRemoved)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestBridge(t *testing.T) {
 		t.Errorf("while the path before is accepted: %+v", a)
 	}
 	settled, _ = settle(t, settled, names, config(), func(s State) Observed { return calmFor(s, now.Add(15*time.Minute), config().Overlap) })
-	if a := again(now.Add(15 * time.Minute)); a.Kind != CreateCA || !a.Bridged {
+	if a := again(now.Add(15 * time.Minute)); a.Kind != CreateCA || !a.CrossCertified {
 		t.Errorf("after the overlap: %+v", a)
 	}
 	renewed, kinds := settleCalmly(t, settled, names, config(), now.Add(60*day))
@@ -230,9 +230,9 @@ func TestMemory(t *testing.T) {
 		"CA of somebody else":                {known, func(s *State) { s.CA = stranger.CA }, []Kind{RestoreCA}},
 		"CA of before":                       {minted, func(*State) {}, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
 		"the previous CA is gone":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
-		"the bridge is gone":                 {minted, func(s *State) { s.CA = minted.CA; s.CA.Bridge = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
+		"the bridge is gone":                 {minted, func(s *State) { s.CA = minted.CA; s.CA.CrossCertificate = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
 		"another leader went on":             {known, func(s *State) { s.CA = minted.CA }, []Kind{IssueLeaf, Retire, PublishBundle}},
-		"another leader ended it":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous, s.CA.Settled = nil, epoch0 }, []Kind{IssueLeaf, PublishBundle}},
+		"another leader ended it":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous, s.CA.PreviousRemoved = nil, epoch0 }, []Kind{IssueLeaf, PublishBundle}},
 		"serving lost":                       {known, func(s *State) { s.Serving = Serving{} }, []Kind{IssueLeaf}},
 		"serving of somebody else":           {known, func(s *State) { s.Serving = stranger.Serving }, []Kind{IssueLeaf, PublishBundle}},
 		"everything lost":                    {known, func(s *State) { *s = State{} }, []Kind{RestoreCA, IssueLeaf}},

@@ -18,9 +18,9 @@ const (
 	maxLate = 14 * day
 )
 
-// Offer is a leaf that somebody else issues for Ostiary to serve. It takes the
+// ExternalCertificate is a leaf that somebody else issues for Ostiary to serve. It takes the
 // place of the leaf that Ostiary issues itself.
-type Offer struct {
+type ExternalCertificate struct {
 	// Pair is the leaf with its chain and key.
 	Pair Pair
 	// Roots are what its issuer says that it is verified with.
@@ -32,7 +32,7 @@ type Offer struct {
 // anchor is the one of the roots that the leaf is verified with, and has to be
 // trusted: the present one if it does, else rather a root than an intermediate.
 // The error says why the offer is of no use.
-func (f Offer) anchor(present *x509.Certificate, clocks Clocks, names Names) (*x509.Certificate, error) {
+func (f ExternalCertificate) anchor(present *x509.Certificate, clocks Clocks, names Names) (*x509.Certificate, error) {
 	switch {
 	case f.Err != nil:
 		return nil, f.Err
@@ -50,7 +50,7 @@ func (f Offer) anchor(present *x509.Certificate, clocks Clocks, names Names) (*x
 		}
 		switch {
 		case err != nil:
-			first = orElse(first, err)
+			first = valueOr(first, err)
 		case sameCertificate(root, present):
 			return root, nil
 		case best == nil || !selfSigned(best) && selfSigned(root):
@@ -63,7 +63,7 @@ func (f Offer) anchor(present *x509.Certificate, clocks Clocks, names Names) (*x
 	return best, nil
 }
 
-func orElse(first, err error) error {
+func valueOr(first, err error) error {
 	if first != nil {
 		return first
 	}
@@ -80,17 +80,17 @@ func unverified(err error) error {
 	return err
 }
 
-// OfferProblem is why what somebody else issues is of no use, or will not be
+// ExternalProblem is why what somebody else issues is of no use, or will not be
 // for long; nil where it is, or nobody else issues anything. The replicas go on
 // with what they have meanwhile.
-func (s State) OfferProblem(o Observed, names Names) error {
-	if o.Offer == nil {
+func (s State) ExternalProblem(o Observed, names Names) error {
+	if o.External == nil {
 		return nil
 	}
-	if _, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names); err != nil {
+	if _, err := o.External.anchor(s.CA.Pair.Certificate(), o.Clocks, names); err != nil {
 		return err
 	}
-	leaf := o.Offer.Pair.Certificate()
+	leaf := o.External.Pair.Certificate()
 	if left := leaf.NotAfter.Sub(o.Clocks.Now()); left < min(leaf.NotAfter.Sub(leaf.NotBefore)/5, maxLate) {
 		return &ExpiringError{At: leaf.NotAfter}
 	}
@@ -105,22 +105,22 @@ func (e *ExpiringError) Error() string {
 	return fmt.Sprintf("the certificate expires at %s, and nobody has replaced it yet", e.At.UTC().Format(time.RFC3339))
 }
 
-// offered reports whether there is a leaf that can be taken over or made.
-func (s State) offered(o Observed, names Names) bool {
-	if o.Offer == nil {
+// externalProblem reports whether there is a leaf that can be taken over or made.
+func (s State) externalProblem(o Observed, names Names) bool {
+	if o.External == nil {
 		return true
 	}
-	_, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
+	_, err := o.External.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
 	return err == nil
 }
 
-// foreignCA is why another CA has to be trusted, because the leaf that somebody
+// externalCA is why another CA has to be trusted, because the leaf that somebody
 // else issues is of that; empty if it has not.
-func (s State) foreignCA(o Observed, names Names, c Config) string {
-	if o.Offer == nil {
+func (s State) externalCA(o Observed, names Names, c Config) string {
+	if o.External == nil {
 		return ""
 	}
-	anchor, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
+	anchor, err := o.External.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
 	switch {
 	case err != nil:
 		return "" // and nothing to trust
@@ -128,7 +128,7 @@ func (s State) foreignCA(o Observed, names Names, c Config) string {
 		return "the certificate that is offered is of another CA"
 	case s.CA.Epoch < o.epoch(s):
 		return "something served or published is of a later epoch"
-	case o.Request != "" && o.Request != s.CA.Answered && s.rotationHindrance(o, names, c) == "":
+	case o.Request != "" && o.Request != s.CA.LastRequest && s.rotationHindrance(o, names, c) == "":
 		return "a rotation was asked for" // of the path: the CA is not Ostiary's to replace
 	}
 	return ""
@@ -137,20 +137,20 @@ func (s State) foreignCA(o Observed, names Names, c Config) string {
 // adopt is the CA of the leaf that is offered, of a new epoch. Nobody vouches
 // for it, so it gets known before its leaf is used.
 func (s State) adopt(o Observed, names Names, epoch int64, path string) (Authority, error) {
-	anchor, err := o.Offer.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
+	anchor, err := o.External.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
 	if err != nil {
 		return Authority{}, fmt.Errorf("trusting another CA: %w", err)
 	}
-	next := Authority{Pair: NewRoot(anchor), Epoch: epoch, Answered: o.Request, Path: path}
+	next := Authority{Pair: NewRoot(anchor), Epoch: epoch, LastRequest: o.Request, Path: path}
 	if previous := s.stillNeeded(o); !sameCertificate(previous, anchor) {
 		next.Previous = previous
 	}
 	return next, nil
 }
 
-// nextOffered says what to do about a good leaf where somebody else issues them.
-func (s State) nextOffered(o Observed, names Names, c Config) (Action, bool) {
-	if !s.offered(o, names) || slices.EqualFunc(o.Offer.Pair.chain, s.Serving.Pair.chain, (*x509.Certificate).Equal) {
+// nextExternal says what to do about a good leaf where somebody else issues them.
+func (s State) nextExternal(o Observed, names Names, c Config) (Action, bool) {
+	if !s.externalProblem(o, names) || slices.EqualFunc(o.External.Pair.chain, s.Serving.Pair.chain, (*x509.Certificate).Equal) {
 		return Action{}, false
 	}
 	leaf := s.Serving.Pair.Certificate()

@@ -21,15 +21,15 @@ type Authority struct {
 	Pair Pair
 	// Previous is the CA that this one follows, while it is still trusted.
 	Previous *x509.Certificate
-	// Bridge is this CA's key and name, certified by the CA before it. With it
+	// CrossCertificate is this CA's key and name, certified by the CA before it. With it
 	// in the chain, whoever trusts only the CA before accepts the leaf too.
-	Bridge *x509.Certificate
+	CrossCertificate *x509.Certificate
 	// Epoch counts the CAs. It never goes back.
 	Epoch int64
-	// Settled is when Previous left; zero while it is there, and for a first CA.
-	Settled time.Time
-	// Answered is the request for a rotation that this CA is the answer to.
-	Answered string
+	// PreviousRemoved is when Previous left; zero while it is there, and for a first CA.
+	PreviousRemoved time.Time
+	// LastRequest is the request for a rotation that this CA is the answer to.
+	LastRequest string
 	// Path is the secret first segment of the paths that API servers call, once
 	// the rotation to this CA has ended. Every CA has a path of its own.
 	Path string
@@ -59,8 +59,8 @@ type Observed struct {
 	Memory State
 	// Published is what the configurations in the API server say.
 	Published Publication
-	// Offer is the leaf that somebody else issues; nil where Ostiary does.
-	Offer *Offer
+	// ExternalCertificate is the leaf that somebody else issues; nil where Ostiary does.
+	External *ExternalCertificate
 	// Replicas are those that API servers may call, terminating ones included.
 	Replicas []Replica
 }
@@ -127,15 +127,15 @@ func (a Authority) signed(p Pair) bool {
 	if p.Certificate().CheckSignatureFrom(a.Pair.Certificate()) != nil {
 		return false
 	}
-	return a.Bridge == nil || slices.ContainsFunc(p.chain, a.Bridge.Equal)
+	return a.CrossCertificate == nil || slices.ContainsFunc(p.chain, a.CrossCertificate.Equal)
 }
 
-// bridged reports whether a leaf of this CA is accepted by whoever trusts only
+// crossCertified reports whether a leaf of this CA is accepted by whoever trusts only
 // the CA before it.
-func (a Authority) bridged(clocks Clocks) bool {
-	return a.Bridge != nil && a.Previous != nil &&
-		a.Bridge.CheckSignatureFrom(a.Previous) == nil &&
-		clocks.any(func(now time.Time) error { return checkValidity(a.Bridge, now) }) == nil
+func (a Authority) crossCertified(clocks Clocks) bool {
+	return a.CrossCertificate != nil && a.Previous != nil &&
+		a.CrossCertificate.CheckSignatureFrom(a.Previous) == nil &&
+		clocks.anyBetween(func(now time.Time) error { return checkValidity(a.CrossCertificate, now) }) == nil
 }
 
 // trusted is the bundle that belongs to the authority.
@@ -148,7 +148,7 @@ func (a Authority) trusted(clocks Clocks) Bundle {
 }
 
 func mayStayTrusted(ca *x509.Certificate, clocks Clocks) bool {
-	return ca != nil && checkIsCA(ca) == nil && clocks.any(func(now time.Time) error {
+	return ca != nil && checkIsCA(ca) == nil && clocks.anyBetween(func(now time.Time) error {
 		if now.After(ca.NotAfter) {
 			return errExpired
 		}
@@ -165,10 +165,10 @@ func (a Authority) Follows(remembered Authority) bool {
 		return a.Epoch > remembered.Epoch
 	case remembered.Pair.IsZero():
 		return true
-	case a.Pair.IsZero() || remembered.Pair.HasKey() && !a.Pair.HasKey() || !a.Pair.Certificate().Equal(remembered.Pair.Certificate()) || !sameCertificate(a.Bridge, remembered.Bridge):
+	case a.Pair.IsZero() || remembered.Pair.HasKey() && !a.Pair.HasKey() || !a.Pair.Certificate().Equal(remembered.Pair.Certificate()) || !sameCertificate(a.CrossCertificate, remembered.CrossCertificate):
 		return false
 	}
-	return a.Path == remembered.Path && (sameCertificate(a.Previous, remembered.Previous) || a.Previous == nil && !a.Settled.IsZero())
+	return a.Path == remembered.Path && (sameCertificate(a.Previous, remembered.Previous) || a.Previous == nil && !a.PreviousRemoved.IsZero())
 }
 
 // Remembered is the authority that a process remembers once it has seen what is

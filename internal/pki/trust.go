@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ForeignBundle reads the certificates that somebody else's server is verified
+// ExternalBundle reads the certificates that somebody else's server is verified
 // with, and returns them in canonical form: sorted, without duplicates and
 // without whatever text stands between them. Unlike a [Bundle] they may be any
 // number that fits into 64 KiB, and a server's own certificate among them.
@@ -17,8 +17,8 @@ import (
 // It refuses what no server could be verified with, and a private key, which
 // has no place where everybody may read it. Its errors quote nothing of what
 // they are about.
-func ForeignBundle(data []byte, now time.Time) ([]byte, error) {
-	certs, err := ForeignCertificates(data)
+func ExternalBundle(data []byte, now time.Time) ([]byte, error) {
+	certs, err := ExternalRoots(data)
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +35,9 @@ func ForeignBundle(data []byte, now time.Time) ([]byte, error) {
 	return nil, last
 }
 
-// ForeignCertificates reads certificates that somebody else wrote, in their
+// ExternalRoots reads certificates that somebody else wrote, in their
 // order. It is as strict as [ForeignBundle].
-func ForeignCertificates(data []byte) ([]*x509.Certificate, error) {
+func ExternalRoots(data []byte) ([]*x509.Certificate, error) {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, reject(ReasonEncoding, errors.New("empty: write at least one certificate in PEM"))

@@ -48,7 +48,7 @@ func TestForeignBundle(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := ForeignBundle(tt.data, now)
+			got, err := ExternalBundle(tt.data, now)
 			if !bytes.Equal(got, tt.want) {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
@@ -67,11 +67,11 @@ func FuzzForeignBundle(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"))
 	f.Add([]byte("-----BEGIN PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := ForeignBundle(data, epoch0)
+		got, err := ExternalBundle(data, epoch0)
 		if err != nil {
 			return
 		}
-		if again, err := ForeignBundle(got, epoch0); err != nil || !bytes.Equal(again, got) {
+		if again, err := ExternalBundle(got, epoch0); err != nil || !bytes.Equal(again, got) {
 			t.Errorf("what was accepted is not in canonical form: %v", err)
 		}
 	})

@@ -153,7 +153,7 @@ func baselineAsExpressions() string {
 // BenchmarkPlugins is the cost of a request for which nothing is asked of the
 // API server, in both phases, beside expressions that do the same.
 func BenchmarkPlugins(b *testing.B) {
-	host := policy.Host{Images: allowing{}, Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme), TypeConverters: converters{applyconfigurations.NewTypeConverter(scheme.Scheme)}, Namespaces: plugintest.Namespaces{Annotations: map[string]string{nodeSelectorAnnotation: "zone=a"}}, Now: time.Now,
+	host := policy.Environment{Images: allowing{}, Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme), TypeConverters: converters{applyconfigurations.NewTypeConverter(scheme.Scheme)}, Namespaces: plugintest.Namespaces{Annotations: map[string]string{nodeSelectorAnnotation: "zone=a"}}, Now: time.Now,
 		Listed: plugintest.Known(b, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: a, namespace: shop}, status: {hard: {pods: 9, requests.cpu: 9}, used: {pods: 1, requests.cpu: 1}}}")}
 	for _, c := range comparisons() {
 		b.Run(c.name+"/plugin", func(b *testing.B) { benchmarkPolicy(b, c.plugin, c.request, host) })
@@ -163,7 +163,7 @@ func BenchmarkPlugins(b *testing.B) {
 	}
 }
 
-func benchmarkPolicy(b *testing.B, spec string, r benchedRequest, host policy.Host) {
+func benchmarkPolicy(b *testing.B, spec string, r benchedRequest, host policy.Environment) {
 	group, p := plugintest.Compile(b, spec)
 	request := plugintest.Request{Object: r.object, Resource: metav1.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}}.Review(b)
 	b.ReportAllocs()

@@ -38,7 +38,7 @@ func TestActions(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := plugintest.Ask(t, tc.spec, plugintest.Request{Object: service, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "services"}}, policy.Host{})
+			got := plugintest.Ask(t, tc.spec, plugintest.Request{Object: service, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "services"}}, policy.Environment{})
 			if got.Code != tc.wantCode || got.Message != tc.wantMessage {
 				t.Errorf("%d %q, want %d %q", got.Code, got.Message, tc.wantCode, tc.wantMessage)
 			}
@@ -77,7 +77,7 @@ func TestWarnings(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			spec := "plugin: {name: PodSecurity, config: {defaults: " + tc.config + "}}\nbindings: " + tc.bindings
-			got := plugintest.Ask(t, spec, plugintest.Request{Object: plugintest.Pod(tc.pod)}, policy.Host{Namespaces: plugintest.Namespaces{}})
+			got := plugintest.Ask(t, spec, plugintest.Request{Object: plugintest.Pod(tc.pod)}, policy.Environment{Namespaces: plugintest.Namespaces{}})
 			if got.Code != 0 || len(got.Warnings) != len(tc.want) {
 				t.Fatalf("%d %q, warnings %q, want %q", got.Code, got.Message, got.Warnings, tc.want)
 			}

@@ -153,7 +153,7 @@ func FuzzPlugins(f *testing.F) {
 		host := fuzzedHost(annotation)
 		host.Panicked = func(p policy.PanicReport) { t.Errorf("a plugin panicked: %v\n%s", p.Err, p.Stack) }
 		for _, group := range all {
-			for _, phase := range []func(context.Context, *admissionv1.AdmissionRequest, policy.Host) (*admissionv1.AdmissionResponse, error){group.Mutate, group.Validate} {
+			for _, phase := range []func(context.Context, *admissionv1.AdmissionRequest, policy.Environment) (*admissionv1.AdmissionResponse, error){group.Mutate, group.Validate} {
 				response, err := phase(t.Context(), raw, host)
 				var malformed *policy.MalformedError
 				if (response == nil) != errors.As(err, &malformed) {
@@ -164,8 +164,8 @@ func FuzzPlugins(f *testing.F) {
 	})
 }
 
-func fuzzedHost(annotation string) policy.Host {
-	return policy.Host{
+func fuzzedHost(annotation string) policy.Environment {
+	return policy.Environment{
 		Now: time.Now, Images: allowing{}, Kinds: everyKind{}, Pods: onePod{},
 		Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme), TypeConverters: fuzzedConverters,
 		Namespaces: plugintest.Namespaces{Labels: map[string]string{"pod-security.kubernetes.io/warn": annotation}, Annotations: map[string]string{

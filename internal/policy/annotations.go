@@ -58,11 +58,11 @@ func (a *answer) collect(into annotationCollector, x validating.PolicyAuditAnnot
 // publish joins the values of each key as the API server does.
 func (a *answer) publish(policy string, collected annotationCollector) {
 	for key, values := range collected {
-		a.note(annotationKey(policy, key), strings.Join(values, separator))
+		a.setAnnotation(annotationKey(policy, key), strings.Join(values, separator))
 	}
 }
 
-func (a *answer) note(key, value string) {
+func (a *answer) setAnnotation(key, value string) {
 	if a.annotations == nil {
 		a.annotations = map[string]string{}
 	}

@@ -61,12 +61,12 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 	for _, r := range results {
 		if r.err != nil {
 			failed = true
-			a.refuse(p, r.binding, "failed to configure binding: "+r.err.Error(), metav1.StatusReasonInvalid)
+			a.denyMisconfigured(p, r.binding, "failed to configure binding: "+r.err.Error(), metav1.StatusReasonInvalid)
 			continue
 		}
 		decided = decided || len(r.decisions) > 0
-		failed = failed || slices.ContainsFunc(r.decisions, errored)
-		acted |= a.decide(p, r)
+		failed = failed || slices.ContainsFunc(r.decisions, isError)
+		acted |= a.applyDecisions(p, r)
 		a.warnOnce(r.warnings...)
 		if a.annotate(annotations, r) {
 			failed = true
@@ -83,21 +83,21 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 	}
 }
 
-// refuse denies for a reason that lies in the policy's configuration. Whatever
+// denyMisconfigured denies for a reason that lies in the policy's configuration. Whatever
 // the binding's actions are, failurePolicy alone decides, as in the API server.
-func (a *answer) refuse(p *Compiled, b *binding, message string, reason metav1.StatusReason) {
+func (a *answer) denyMisconfigured(p *Compiled, b *binding, message string, reason metav1.StatusReason) {
 	if p.failurePolicy != admissionregistrationv1.Ignore {
 		a.deny(denial{message: b.subject + " denied request: " + truncate.String(message, maxOneMessage), reason: reason})
 	}
 }
 
-func (a *answer) decide(p *Compiled, r result) actions {
+func (a *answer) applyDecisions(p *Compiled, r result) actions {
 	var acted actions
 	for i, d := range r.decisions {
 		switch d.Action {
 		case validating.ActionAdmit:
 		case validating.ActionDeny:
-			acted |= a.act(p, r, i, d)
+			acted |= a.applyActions(p, r, i, d)
 		default: // no release of the validator makes another
 			acted |= acting
 			a.deny(denial{message: fmt.Sprintf("%s denied request: internal error: unknown decision %q", r.binding.subject, d.Action)})
@@ -106,12 +106,12 @@ func (a *answer) decide(p *Compiled, r result) actions {
 	return acted
 }
 
-// errored also holds for a decision that is neither admit nor deny.
-func errored(d validating.PolicyDecision) bool {
+// isError also holds for a decision that is neither admit nor deny.
+func isError(d validating.PolicyDecision) bool {
 	return d.Evaluation == validating.EvalError || (d.Action != validating.ActionAdmit && d.Action != validating.ActionDeny)
 }
 
-func (a *answer) act(p *Compiled, r result, index int, d validating.PolicyDecision) actions {
+func (a *answer) applyActions(p *Compiled, r result, index int, d validating.PolicyDecision) actions {
 	var acted actions
 	b := r.binding
 	message := truncate.String(d.Message, maxOneMessage)
@@ -173,29 +173,29 @@ func (a *answer) fail(f validating.ValidationFailureValue) {
 // response is the answer to send.
 func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
 	out := &admissionv1.AdmissionResponse{UID: r.raw.UID, Allowed: a.denied == 0}
-	failures := a.noteFailures()
-	a.noteLeftOut(a.failed - failures)
-	a.tell(out)
+	failures := a.annotateFailures()
+	a.annotateOmissions(a.failed - failures)
+	a.addDetails(out)
 	if a.denied > 0 {
 		out.Result = a.status(r.versioned)
 	}
 	return out
 }
 
-// tell puts what client and audit log are told beside the decision into a
+// addDetails puts what client and audit log are told beside the decision into a
 // response.
-func (a *answer) tell(out *admissionv1.AdmissionResponse) {
+func (a *answer) addDetails(out *admissionv1.AdmissionResponse) {
 	out.Warnings = a.warnings
 	if more := a.warned - len(a.warnings); more > 0 {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%d more warnings were left out", more))
 	}
-	a.noteSkipped()
+	a.annotateSkipped()
 	out.AuditAnnotations = a.annotations
 }
 
-// noteFailures writes the list of validation failures, as the API server does,
+// annotateFailures writes the list of validation failures, as the API server does,
 // as far as there is room for it, and returns how many are in it.
-func (a *answer) noteFailures() int {
+func (a *answer) annotateFailures() int {
 	var list []json.RawMessage
 	for i := range a.failures {
 		data, err := json.Marshal(a.failures[i])
@@ -212,14 +212,14 @@ func (a *answer) noteFailures() int {
 	if err != nil { // strings and ints only: it cannot fail
 		return 0
 	}
-	a.note(auditFailureKey, string(value))
+	a.setAnnotation(auditFailureKey, string(value))
 	return len(list)
 }
 
-// noteLeftOut says what the audit log lacks.
-func (a *answer) noteLeftOut(failures int) {
+// annotateOmissions says what the audit log lacks.
+func (a *answer) annotateOmissions(failures int) {
 	if failures > 0 || a.valuesLeftOut > 0 {
-		a.note(auditLeftOutKey, fmt.Sprintf("%d validation failures and %d values of audit annotations", failures, a.valuesLeftOut))
+		a.setAnnotation(auditLeftOutKey, fmt.Sprintf("%d validation failures and %d values of audit annotations", failures, a.valuesLeftOut))
 	}
 }
 
@@ -237,7 +237,7 @@ func (a *answer) status(attr admission.Attributes) *metav1.Status {
 		status.Reason = metav1.StatusReasonInvalid
 	}
 	status.Code = cmp.Or(first.code, codeOf(status.Reason))
-	shown := a.shown()
+	shown := a.shownDenials()
 	lines := make([]string, len(shown))
 	for i, d := range shown {
 		lines[i] = d.message
@@ -251,8 +251,8 @@ func (a *answer) status(attr admission.Attributes) *metav1.Status {
 	return &status
 }
 
-// shown are the denials that fit into one message.
-func (a *answer) shown() []denial {
+// shownDenials are the denials that fit into one message.
+func (a *answer) shownDenials() []denial {
 	size := 0
 	for i, d := range a.denials {
 		if size += len(d.message); i > 0 && size > maxMessage {

@@ -52,21 +52,21 @@ func (b *batch) prepare() {
 }
 
 // matches reports whether the policies are for a request.
-func (b *batch) matches(r *request, host Host) bool { return b.policies[0].matches(r, host) }
+func (b *batch) matches(r *request, host Environment) bool { return b.policies[0].matches(r, host) }
 
-// turn is one policy's turn in the answer to a request.
-type turn struct {
+// evaluation is one policy's turn in the answer to a request.
+type evaluation struct {
 	policy    *Compiled
 	satisfied bool // every validation is known to be true
 	elapsed   time.Duration
 }
 
-// turns lists the policies, by name, with what is known of the plain ones.
+// evaluations lists the policies, by name, with what is known of the plain ones.
 //
 // All of them share the cost budget of one: within it each of them was within
 // its own. Beyond it, and after a panic, nothing is known.
-func (b *batch) turns(ctx context.Context, r *request) []turn {
-	turns := make([]turn, len(b.policies))
+func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
+	turns := make([]evaluation, len(b.policies))
 	for i, p := range b.policies {
 		turns[i].policy = p
 	}

@@ -69,7 +69,7 @@ func TestBatchTakesOnlyTrueForAnAnswer(t *testing.T) {
 				}
 			}
 			decisions := map[string]Decision{}
-			resp := evaluate(t, regroup(group), podInput(t, admission.Create).review(t), Host{Now: time.Now, Observe: observeInto(decisions)})
+			resp := evaluate(t, regroup(group), podInput(t, admission.Create).review(t), Environment{Now: time.Now, Observe: observeInto(decisions)})
 			message := ""
 			if !resp.Allowed {
 				message = resp.Result.Message
@@ -111,7 +111,7 @@ func TestBatchBeyondTheBudgetDecidesNothing(t *testing.T) {
 		}
 	}
 	decisions := map[string]Decision{}
-	evaluate(t, group, podInput(t, admission.Create).review(t), Host{Now: time.Now, Observe: observeInto(decisions)})
+	evaluate(t, group, podInput(t, admission.Create).review(t), Environment{Now: time.Now, Observe: observeInto(decisions)})
 	if diff := cmp.Diff(want, decisions); diff != "" {
 		t.Errorf("decisions (-want +got):\n%s", diff)
 	}

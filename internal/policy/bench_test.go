@@ -60,7 +60,7 @@ func BenchmarkEvaluate(b *testing.B) {
 			b.Run(fmt.Sprintf("set=%s/pod=%s", set, review), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					resp, err := group.Validate(b.Context(), request, Host{Now: time.Now})
+					resp, err := group.Validate(b.Context(), request, Environment{Now: time.Now})
 					if err != nil || resp.Allowed != (review == "ok") {
 						b.Fatalf("Evaluate() = %+v, %v", resp, err)
 					}

@@ -85,7 +85,7 @@ type invocation struct {
 
 // invocations lists the evaluations that a request asks of a policy, in the
 // order of the bindings and of the params' names.
-func (c *Compiled) invocations(ctx context.Context, r *request, host Host) []invocation {
+func (c *Compiled) invocations(ctx context.Context, r *request, host Environment) []invocation {
 	var out []invocation
 	for i := range c.bindings {
 		b := &c.bindings[i]
@@ -113,7 +113,7 @@ func (b *binding) denies() bool {
 	return slices.Contains(b.actions, admissionregistrationv1.Deny)
 }
 
-func (b *binding) matches(r *request, host Host) (bool, error) {
+func (b *binding) matches(r *request, host Environment) (bool, error) {
 	if b.match == nil {
 		return true, nil
 	}
@@ -144,7 +144,7 @@ func withMetadata(object runtime.Object) runtime.Object {
 
 // params are the objects to evaluate a binding with, each as upstream's
 // dispatcher would hand it over.
-func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Host) ([]runtime.Object, error) {
+func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Environment) ([]runtime.Object, error) {
 	if c.paramKind == nil || b.paramRef == nil || ctx.Err() != nil { // what is not evaluated needs none
 		return noParams, nil //nolint:nilerr // the evaluation says that the time is over
 	}

@@ -68,7 +68,7 @@ func TestCostlyObjects(t *testing.T) {
 			defer cancel()
 			bytes, took := spent(func() {
 				group := NewGroup([]*Compiled{compiled})
-				got, err = group.Validate(ctx, request, Host{Now: time.Now})
+				got, err = group.Validate(ctx, request, Environment{Now: time.Now})
 			})
 			if err != nil || got.Allowed || strings.Contains(got.Result.Message, "panicked") {
 				t.Fatalf("Validate() = %+v, %v; want a denial", got, err)

@@ -23,10 +23,10 @@ const (
 	maxSkippedNames    = 64 // in one annotation
 )
 
-// judge evaluates one policy in the validating phase and takes in what comes of
+// applyBreakGlass evaluates one policy in the validating phase and takes in what comes of
 // it. Where the user may skip the policy, what it denies passes; its warnings
 // and audit annotations stay. Nobody is asked about a request that it passes.
-func (a *answer) judge(ctx context.Context, p *Compiled, r *request, host Host) Decision {
+func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, r *request, host Environment) Decision {
 	denials, denied := len(a.denials), a.denied
 	decision := a.add(p, p.validate(ctx, r, host))
 	if a.denied == denied || !a.maySkip(p, r, host) {
@@ -39,7 +39,7 @@ func (a *answer) judge(ctx context.Context, p *Compiled, r *request, host Host) 
 // skip undoes what one step of the mutating phase did, where the user may skip
 // its policy. What has no effect is not asked about: to have it skipped comes to
 // the same.
-func (a *answer) skip(s *step, outcome Decision, before runtime.Object, r *request, host Host) bool {
+func (a *answer) skip(s *step, outcome Decision, before runtime.Object, r *request, host Environment) bool {
 	refuses := outcome == DecisionDeny || outcome == DecisionError && s.policy.failurePolicy != admissionregistrationv1.Ignore
 	changed := r.versioned.VersionedObject.Object() != before
 	if (!refuses && !changed) || !a.maySkip(s.policy, r, host) {
@@ -51,7 +51,7 @@ func (a *answer) skip(s *step, outcome Decision, before runtime.Object, r *reque
 
 // maySkip reports whether the user of a request may skip a policy, and notes it
 // for the audit log. Where that cannot be found out, the user may not.
-func (a *answer) maySkip(p *Compiled, r *request, host Host) (may bool) {
+func (a *answer) maySkip(p *Compiled, r *request, host Environment) (may bool) {
 	if !p.breakGlass && !host.BreakGlass {
 		return false
 	}
@@ -79,8 +79,8 @@ func (a *answer) maySkip(p *Compiled, r *request, host Host) (may bool) {
 	return true
 }
 
-// noteSkipped tells the audit log which policies were skipped.
-func (a *answer) noteSkipped() {
+// annotateSkipped tells the audit log which policies were skipped.
+func (a *answer) annotateSkipped() {
 	if len(a.skipped) == 0 {
 		return
 	}
@@ -89,5 +89,5 @@ func (a *answer) noteSkipped() {
 	if more := len(a.skipped) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	a.note(auditBreakGlassKey, text)
+	a.setAnnotation(auditBreakGlassKey, text)
 }

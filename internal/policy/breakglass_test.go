@@ -49,7 +49,7 @@ func TestBreakGlassOfValidations(t *testing.T) {
 		fails   = "validations: [{expression: \"object.metadata.labels['missing'] == ''\"}]\n"
 		params  = refuses + "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, paramRef: {name: p, parameterNotFoundAction: Deny}}]\n"
 	)
-	gone := &UnansweredError{errors.New("gone")}
+	gone := &AuthorizerUnavailableError{errors.New("gone")}
 	all := map[string]bool{"a": true, "b": true, "c": true}
 	tests := map[string]struct {
 		specs    map[string]string
@@ -160,7 +160,7 @@ func TestBreakGlassOfMutations(t *testing.T) {
 			wantAsked: asks("a"), wantSkipped: "a", wantDecision: map[string]Decision{"a": DecisionBreakGlass},
 		},
 		"no answer": {
-			specs: map[string]string{"a": on + labels("a")}, glass: glass{err: &UnansweredError{errors.New("gone")}}, wantPatch: "/metadata/labels/a", wantAsked: asks("a"),
+			specs: map[string]string{"a": on + labels("a")}, glass: glass{err: &AuthorizerUnavailableError{errors.New("gone")}}, wantPatch: "/metadata/labels/a", wantAsked: asks("a"),
 			wantDecision: map[string]Decision{"a": DecisionMutate},
 			wantWarnings: []string{"WebhookPolicy 'a' was not skipped: whether you may skip it is not known: asking for authorization: gone"},
 		},
@@ -192,7 +192,7 @@ func TestSkippedNamesAreBounded(t *testing.T) {
 		name := fmt.Sprintf("p%02d", i)
 		specs[name], skippable[name] = "breakGlass: true\nvalidations: [{expression: 'false', message: refused}]", true
 	}
-	resp := evaluate(t, groupFrom(t, specs), podInput(t, admission.Create).review(t), Host{Now: time.Now, Namespaces: testNamespaces, Authorizer: &glass{skippable: skippable}})
+	resp := evaluate(t, groupFrom(t, specs), podInput(t, admission.Create).review(t), Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: &glass{skippable: skippable}})
 	if got := resp.AuditAnnotations["breakglass"]; !resp.Allowed || !strings.HasPrefix(got, "p00, p01, ") || !strings.HasSuffix(got, "p63 and 3 more") {
 		t.Errorf("allowed: %t, annotation %q", resp.Allowed, got)
 	}

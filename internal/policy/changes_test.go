@@ -71,8 +71,8 @@ func TestFitOfChangesIsFitOfAll(t *testing.T) {
 			before = scrambled(random, before)
 		}
 		after := scrambled(random, before)
-		got, gotErr := fit(before, after, interfaces)
-		want, wantErr := fitAll(before, after, interfaces)
+		got, gotErr := validateResult(before, after, interfaces)
+		want, wantErr := validateAll(before, after, interfaces)
 		// Which of several faults is told is chance: it follows the order of a map.
 		if (gotErr == nil) != (wantErr == nil) {
 			t.Fatalf("seed %d: error %q, want %q", seed, messageOf(gotErr), messageOf(wantErr))

@@ -27,7 +27,7 @@ var (
 // every policy of the group that matches it, in the order of their names. An
 // error means that the request itself could not be read; everything else,
 // panics included, is an error of one policy and follows its failurePolicy.
-func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
+func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
 	r, matched, err := g.prepare(ctx, raw, host, inputs{})
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		decision := DecisionAllow
 		if !t.satisfied {
 			start := host.Now()
-			decision = a.judge(ctx, t.policy, r, host)
+			decision = a.applyBreakGlass(ctx, t.policy, r, host)
 			t.elapsed = host.Now().Sub(start)
 		}
 		if host.Observe != nil {
@@ -56,18 +56,18 @@ func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 
 // prepare finds the policies that match a request and decodes what they read,
 // and what the caller does.
-func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host, also inputs) (*request, []*batch, error) {
+func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment, also inputs) (*request, []*batch, error) {
 	r := newRequest(raw)
 	matched, reads := g.match(r, host)
 	if len(matched) == 0 {
 		return r, nil, nil
 	}
-	r.authorizer = newQuestions(ctx, raw, host)
+	r.authorizer = newRequestAuthorizer(ctx, raw, host)
 	err := r.prepare(ctx, reads.with(also))
 	return r, matched, err
 }
 
-func (g *Group) match(r *request, host Host) ([]*batch, inputs) {
+func (g *Group) match(r *request, host Environment) ([]*batch, inputs) {
 	var matched []*batch
 	var reads inputs
 	for _, b := range g.index.candidates(r.raw.Resource.Resource) {
@@ -90,30 +90,30 @@ func policiesOf(matched []*batch) []*Compiled {
 }
 
 // inOrder lists the turns of all policies of batches, by name.
-func inOrder(ctx context.Context, r *request, matched []*batch) []turn {
+func inOrder(ctx context.Context, r *request, matched []*batch) []evaluation {
 	if len(matched) == 1 {
-		return matched[0].turns(ctx, r)
+		return matched[0].evaluations(ctx, r)
 	}
-	var all []turn
+	var all []evaluation
 	for _, b := range matched {
-		all = append(all, b.turns(ctx, r)...)
+		all = append(all, b.evaluations(ctx, r)...)
 	}
-	slices.SortStableFunc(all, func(a, b turn) int { return byName(a.policy, b.policy) })
+	slices.SortStableFunc(all, func(a, b evaluation) int { return byName(a.policy, b.policy) })
 	return all
 }
 
 // validate runs one policy's expressions, for each binding and param. The
 // decisions are those that the API server's own validator makes of them.
-func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results []result) {
+func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (results []result) {
 	_ = r.authorizer.failed() // of a policy before this one that panicked
 	defer c.recovered(host, func() { results = c.failed() })
 	if r.unreadable != nil {
-		return c.unread(r, host)
+		return c.denyUnreadable(r, host)
 	}
 	invocations := c.invocations(ctx, r, host)
-	var made map[runtime.Object]judgement // several bindings may be for one param, or for none
+	var made map[runtime.Object]pluginResult // several bindings may be for one param, or for none
 	if len(invocations) > 1 {
-		made = make(map[runtime.Object]judgement, len(invocations))
+		made = make(map[runtime.Object]pluginResult, len(invocations))
 	}
 	for _, i := range invocations {
 		if i.err != nil {
@@ -134,22 +134,22 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Host) (results
 
 // evaluate runs a policy's expressions with one param. Whatever keeps it from
 // it is an error of the expressions, as one of theirs would be.
-func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Host) judgement {
+func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Environment) pluginResult {
 	if err := expired(ctx); err != nil {
-		return judgement{ValidateResult: c.failure(err)}
+		return pluginResult{ValidateResult: c.failure(err)}
 	}
 	if c.plugin != nil {
-		return c.ask(ctx, r, host)
+		return c.evaluatePlugin(ctx, r, host)
 	}
 	namespace, err := c.namespace(ctx, r, host)
 	if err != nil {
-		return judgement{ValidateResult: c.failure(err)}
+		return pluginResult{ValidateResult: c.failure(err)}
 	}
 	result := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)
 	if err := r.authorizer.failed(); err != nil {
 		result = c.failure(err)
 	}
-	return judgement{ValidateResult: result}
+	return pluginResult{ValidateResult: result}
 }
 
 // expired is an error once the time for the request is over. CEL itself looks
@@ -162,7 +162,7 @@ func expired(ctx context.Context) error {
 }
 
 // namespace is the namespaceObject, where the policy reads it.
-func (c *Compiled) namespace(ctx context.Context, r *request, host Host) (*corev1.Namespace, error) {
+func (c *Compiled) namespace(ctx context.Context, r *request, host Environment) (*corev1.Namespace, error) {
 	if !c.reads.namespace {
 		return nil, nil
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 )
 
-func hostOf() Host { return Host{Now: time.Now, Namespaces: testNamespaces} }
+func hostOf() Environment { return Environment{Now: time.Now, Namespaces: testNamespaces} }
 
 func observeInto(decisions map[string]Decision) func(string, admissionv1.Operation, Decision, time.Duration) {
 	return func(policy string, _ admissionv1.Operation, d Decision, _ time.Duration) { decisions[policy] = d }
@@ -34,7 +34,7 @@ func groupFrom(tb testing.TB, specs map[string]string) *Group {
 	return NewGroup(compiled)
 }
 
-func evaluate(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Host) *admissionv1.AdmissionResponse {
+func evaluate(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Environment) *admissionv1.AdmissionResponse {
 	tb.Helper()
 	resp, err := g.Validate(tb.Context(), raw, host)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestPanicIsAnErrorOfItsPolicyOnly(t *testing.T) {
 			group = regroup(group)
 			decisions, panicked := map[string]Decision{}, ""
 			lookups := 0
-			host := Host{
+			host := Environment{
 				Now: time.Now, Observe: observeInto(decisions),
 				Namespaces: namespacesFunc(func(context.Context, string) (*corev1.Namespace, error) { lookups++; panic("lost") }),
 				Panicked: func(p PanicReport) {
@@ -305,7 +305,7 @@ func TestRequestsThatMatchNothingAreNotDecoded(t *testing.T) {
 	})
 	raw := podInput(t, admission.Update).review(t)
 	raw.Object.Raw, raw.OldObject.Raw, raw.Options.Raw = []byte("{garbage"), []byte("{garbage"), []byte("{garbage")
-	resp, err := group.Validate(t.Context(), raw, Host{})
+	resp, err := group.Validate(t.Context(), raw, Environment{})
 	if err != nil || !resp.Allowed || resp.UID != raw.UID {
 		t.Errorf("Evaluate() = %+v, %v", resp, err)
 	}

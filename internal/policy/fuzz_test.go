@@ -134,7 +134,7 @@ func mangled(tb testing.TB, object runtime.RawExtension, edits []byte, annotatio
 	return out
 }
 
-func answerText(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Host) string {
+func answerText(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Environment) string {
 	tb.Helper()
 	out, err := json.Marshal(mutate(tb, g, raw, host))
 	if err != nil {

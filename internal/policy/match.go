@@ -37,14 +37,14 @@ func anyMatches(rules []rule, attr admission.Attributes) bool {
 // matches reports whether the policy is for a request. The API server has
 // applied the selectors already; it sends the resource in the version that the
 // registered rules ask for, which may not be the one the client named.
-func (c *Compiled) matches(r *request, host Host) bool {
+func (c *Compiled) matches(r *request, host Environment) bool {
 	return c.includes(r, host) && !anyMatches(c.exclude, r.match) && !c.excludes(r, host)
 }
 
 // includes looks at every name of the resource where a rule that the request
 // was sent for may not hold because of the object's name: that is not
 // registered, and another version may have a rule without names.
-func (c *Compiled) includes(r *request, host Host) bool {
+func (c *Compiled) includes(r *request, host Environment) bool {
 	if anyMatches(c.include, r.match) {
 		return true
 	}
@@ -54,13 +54,13 @@ func (c *Compiled) includes(r *request, host Host) bool {
 
 // excludes looks at the resource as the client named it and, where the policy
 // is for equivalent resources, at every other name of it.
-func (c *Compiled) excludes(r *request, host Host) bool {
+func (c *Compiled) excludes(r *request, host Environment) bool {
 	return len(c.exclude) > 0 && (anyMatches(c.exclude, r.original) || c.matchesElsewhere(c.exclude, r.original, host))
 }
 
 // matchesElsewhere reports whether a rule matches under another name of the
 // resource.
-func (c *Compiled) matchesElsewhere(rules []rule, attr admission.Attributes, host Host) bool {
+func (c *Compiled) matchesElsewhere(rules []rule, attr admission.Attributes, host Environment) bool {
 	if !c.equivalent || host.Objects == nil {
 		return false
 	}

@@ -79,7 +79,7 @@ func TestMatching(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			group := groupFrom(t, map[string]string{"p": "validations: [{expression: 'true'}]\nmatchConstraints: {resourceRules: [" + tc.include + "], excludeResourceRules: [" + tc.exclude + "]}"})
 			for _, text := range slices.Concat(tc.matches, tc.passes) {
-				matched, _ := group.match(newRequest(req(t, text)), Host{})
+				matched, _ := group.match(newRequest(req(t, text)), Environment{})
 				if got, want := len(matched) == 1, slices.Contains(tc.matches, text); got != want {
 					t.Errorf("%s: matches = %t, want %t", text, got, want)
 				}
@@ -96,7 +96,7 @@ func TestExclusionLooksAtBothVersions(t *testing.T) {
 		group := groupFrom(t, map[string]string{"p": "validations: [{expression: 'true'}]\nmatchConstraints: {resourceRules: [" + include + "], excludeResourceRules: [{apiGroups: [apps], apiVersions: [" + excluded + "], operations: ['*'], resources: [deployments]}]}"})
 		raw := req(t, "CREATE apps/v1/deployments shop web")
 		raw.RequestResource.Version = "v1beta1"
-		if matched, _ := group.match(newRequest(raw), Host{}); (len(matched) == 1) != want {
+		if matched, _ := group.match(newRequest(raw), Environment{}); (len(matched) == 1) != want {
 			t.Errorf("with %s excluded: %d policies match, want it to be %t", excluded, len(matched), want)
 		}
 	}
@@ -123,7 +123,7 @@ func TestNamesHoldForTheirRuleOnly(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			group := groupFrom(t, map[string]string{"p": "validations: [{expression: 'true'}]\nmatchConstraints: {" + tt.policy + "resourceRules: [" + tt.rules + "]}"})
-			matched, _ := group.match(newRequest(req(t, "CREATE apps/v1/deployments shop web")), Host{Objects: testInterfaces()})
+			matched, _ := group.match(newRequest(req(t, "CREATE apps/v1/deployments shop web")), Environment{Objects: testInterfaces()})
 			if got := len(matched) == 1; got != tt.want {
 				t.Errorf("matches: %t, want %t", got, tt.want)
 			}
@@ -149,7 +149,7 @@ func TestIndexKeepsTheOrderOfNames(t *testing.T) {
 	for text, want := range tests {
 		var got []string
 		r := newRequest(req(t, text))
-		matched, reads := group.match(r, Host{})
+		matched, reads := group.match(r, Environment{})
 		if err := r.prepare(t.Context(), reads); err != nil {
 			t.Fatal(err)
 		}

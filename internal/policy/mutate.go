@@ -44,7 +44,7 @@ type step struct {
 // matched on the object as it came, match conditions are evaluated on the
 // object as it is then, and an error of a mutation does not stop the others:
 // it follows the policy's failurePolicy.
-func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Host) (*admissionv1.AdmissionResponse, error) {
+func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
 	// All of the object, for the patch. Where its kind has a Go type, what mutations make of it has to fit.
 	values := host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(schema.GroupVersionKind(raw.Kind))
 	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true, copies: true, values: values})
@@ -53,7 +53,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	}
 	switch {
 	case len(matched) > 0 && r.unreadable != nil:
-		return g.mutateUnread(ctx, r, matched, host), nil
+		return g.mutateUnreadable(ctx, r, matched, host), nil
 	case len(matched) == 0 || r.versioned.VersionedObject.Object() == nil:
 		return allowed(raw), nil
 	}
@@ -75,12 +75,12 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	if after := r.versioned.VersionedObject.Object(); a.denied == 0 && after != before {
 		err = addPatch(out, before, after)
 	}
-	a.tell(out)
+	a.addDetails(out)
 	return out, err
 }
 
 // mutate runs one step and takes in what came of it.
-func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
+func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environment) {
 	start := host.Now()
 	before := r.versioned.VersionedObject.Object()
 	outcome := s.run(ctx, r, host)
@@ -106,7 +106,7 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Host) {
 
 // steps lists a policy's invocations; a panic while they are looked for is an
 // error of each binding.
-func (c *Compiled) steps(ctx context.Context, r *request, host Host) (out []step) {
+func (c *Compiled) steps(ctx context.Context, r *request, host Environment) (out []step) {
 	defer c.recovered(host, func() {
 		out = nil
 		for i := range c.bindings {
@@ -124,7 +124,7 @@ func (c *Compiled) steps(ctx context.Context, r *request, host Host) (out []step
 
 // run applies the mutations of one invocation. Its error, if any, is left in
 // the step.
-func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision) {
+func (s *step) run(ctx context.Context, r *request, host Environment) (outcome Decision) {
 	before := r.versioned.VersionedObject.Object()
 	_ = r.authorizer.failed() // of a step before this one that panicked
 	defer s.policy.recovered(host, func() {
@@ -171,7 +171,7 @@ func (s *step) run(ctx context.Context, r *request, host Host) (outcome Decision
 // apply runs every mutation on the result of the one before. A mutation that
 // fails does not stop those after it, as in the API server; with failurePolicy
 // Ignore, what succeeded stays.
-func (s *step) apply(ctx context.Context, r *request, host Host, namespace *corev1.Namespace) error {
+func (s *step) apply(ctx context.Context, r *request, host Environment, namespace *corev1.Namespace) error {
 	var errs []error
 	for i, p := range s.policy.mutator.patchers {
 		object, err := s.patch(ctx, p, r, host, namespace)
@@ -180,7 +180,7 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 		}
 		before := r.versioned.VersionedObject.Object()
 		if err == nil {
-			object, err = fit(before, object, host.Objects)
+			object, err = validateResult(before, object, host.Objects)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
@@ -199,7 +199,7 @@ func (s *step) apply(ctx context.Context, r *request, host Host, namespace *core
 
 // patch runs one mutation. A panic is an error of it alone: the library that
 // applies JSON patches is known to, where a test compares lists with null in them.
-func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Host, namespace *corev1.Namespace) (object runtime.Object, err error) {
+func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Environment, namespace *corev1.Namespace) (object runtime.Object, err error) {
 	defer s.policy.recovered(host, func() { err = errPanicked })
 	if host.TypeConverters == nil || host.Objects == nil {
 		return nil, errors.New("schemas are not available here")
@@ -225,7 +225,7 @@ func (a *answer) refuseMutation(s *step) {
 	if s.misconfigured {
 		reason = metav1.StatusReasonForbidden
 	}
-	a.refuse(s.policy, s.binding, s.err.Error(), reason)
+	a.denyMisconfigured(s.policy, s.binding, s.err.Error(), reason)
 }
 
 // refuseObject denies with what a plugin has refused the object with.

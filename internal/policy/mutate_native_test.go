@@ -191,7 +191,7 @@ func content(tb testing.TB, object runtime.Object) map[string]any {
 var inMutation = regexp.MustCompile(`(?s)denied request: spec\.mutations\[\d+\]: (.*?)(\nspec\.mutations\[\d+\]: .*)?$`)
 
 // mutateOurs is the answer of this package, its patch applied as the API server does.
-func mutateOurs(tb testing.TB, group *Group, in input, host Host) changed {
+func mutateOurs(tb testing.TB, group *Group, in input, host Environment) changed {
 	tb.Helper()
 	raw := in.review(tb)
 	before := raw.DeepCopy()

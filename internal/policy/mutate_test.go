@@ -20,7 +20,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-func mutate(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Host) *admissionv1.AdmissionResponse {
+func mutate(tb testing.TB, g *Group, raw *admissionv1.AdmissionRequest, host Environment) *admissionv1.AdmissionResponse {
 	tb.Helper()
 	resp, err := g.Mutate(tb.Context(), raw, host)
 	if err != nil {

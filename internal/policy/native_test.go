@@ -599,7 +599,7 @@ func TestSameAnswerAsKubernetesForSeveralPolicies(t *testing.T) {
 			if want := "WebhookPolicy 'p3' with binding 'b' denied request: first"; got.Message != want || got.Code != 401 {
 				t.Errorf("native answer = %s, want 401 and %s", got, want)
 			}
-			resp, err := group.Validate(t.Context(), in.review(t), Host{Now: time.Now, Namespaces: testNamespaces})
+			resp, err := group.Validate(t.Context(), in.review(t), Environment{Now: time.Now, Namespaces: testNamespaces})
 			if err != nil {
 				t.Fatal(err)
 			}

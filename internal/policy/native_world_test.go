@@ -106,8 +106,8 @@ func answerByVerb(_ context.Context, a authorizer.Attributes) (authorizer.Decisi
 }
 
 // host is this world as our side sees it.
-func (w *world) host() Host {
-	return Host{
+func (w *world) host() Environment {
+	return Environment{
 		Now: time.Now, Namespaces: w.namespaces, Params: w, Authorizer: w.authorizer,
 		Matcher: w.matcher(), Objects: testInterfaces(), TypeConverters: testConverters{},
 	}

@@ -30,7 +30,7 @@ type PanicReport struct {
 }
 
 // recovered makes a panic an error of this evaluation. Rechecks report none.
-func (c *Compiled) recovered(host Host, fail func()) {
+func (c *Compiled) recovered(host Environment, fail func()) {
 	value := recover()
 	if value == nil {
 		return

@@ -95,7 +95,7 @@ func TestPanicChangesNoOtherAnswer(t *testing.T) {
 func TestStacksOfPanics(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	var got []PanicReport
-	host := Host{Now: func() time.Time { return now }, Panicked: func(p PanicReport) { got = append(got, p) }}
+	host := Environment{Now: func() time.Time { return now }, Panicked: func(p PanicReport) { got = append(got, p) }}
 	cause := func(c *Compiled, value any) {
 		defer c.recovered(host, func() {})
 		panic(value)

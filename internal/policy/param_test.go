@@ -12,16 +12,16 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-type evaluation func(context.Context, *admissionv1.AdmissionRequest, Host) (*admissionv1.AdmissionResponse, error)
+type evaluateFunc func(context.Context, *admissionv1.AdmissionRequest, Environment) (*admissionv1.AdmissionResponse, error)
 
 // JSON has no infinity: where a param is not read as it is, the evaluation fails.
 func TestParamsAreNotWrittenAsJSON(t *testing.T) {
 	tests := map[string]struct {
 		spec string
-		call func(*Group) evaluation
+		call func(*Group) evaluateFunc
 	}{
-		"validations": {"matchConditions: [{name: c, expression: 'params.spec.most > 1.0'}]\nvalidations: [{expression: 'params.metadata.name == \"p\" && params.spec.most > 2.0'}]\n", func(g *Group) evaluation { return g.Validate }},
-		"mutations":   {mutations(label("a", "params.metadata.name + string(params.spec.most > 2.0)")), func(g *Group) evaluation { return g.Mutate }},
+		"validations": {"matchConditions: [{name: c, expression: 'params.spec.most > 1.0'}]\nvalidations: [{expression: 'params.metadata.name == \"p\" && params.spec.most > 2.0'}]\n", func(g *Group) evaluateFunc { return g.Validate }},
+		"mutations":   {mutations(label("a", "params.metadata.name + string(params.spec.most > 2.0)")), func(g *Group) evaluateFunc { return g.Mutate }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

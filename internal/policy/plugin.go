@@ -47,19 +47,19 @@ type Validator interface {
 	Validate(ctx context.Context, call *Call) error
 }
 
-// Keeper is a plugin that remembers what it was asked.
-type Keeper interface {
+// StatefulPlugin is a plugin that remembers what it was asked.
+type StatefulPlugin interface {
 	Plugin
-	// After returns the plugin with what the one of the policy's generation before
+	// InheritState returns the plugin with what the one of the policy's generation before
 	// remembers, as far as it is of use to it. Neither is changed.
-	After(before Plugin) Plugin
+	InheritState(before Plugin) Plugin
 }
 
-// Continue has the plugin of a policy remember what that of an earlier
+// InheritState has the plugin of a policy remember what that of an earlier
 // generation does. It is called before anything else is asked of the policy.
-func (c *Compiled) Continue(before *Compiled) {
-	if keeper, ok := c.plugin.(Keeper); ok && before.plugin != nil {
-		c.plugin = keeper.After(before.plugin)
+func (c *Compiled) InheritState(before *Compiled) {
+	if keeper, ok := c.plugin.(StatefulPlugin); ok && before.plugin != nil {
+		c.plugin = keeper.InheritState(before.plugin)
 	}
 }
 
@@ -194,7 +194,7 @@ func Typed[T any](c *Call, object *unstructured.Unstructured) (*T, error) {
 }
 
 // call is a request as a plugin sees it.
-func (c *Compiled) call(r *request, host Host) *Call {
+func (c *Compiled) call(r *request, host Environment) *Call {
 	if r.typed == nil {
 		r.typed = map[typedKey]any{}
 	}
@@ -214,30 +214,30 @@ func (a current) GetObject() runtime.Object { return a.VersionedObject.Object() 
 // GetOldObject implements admission.Attributes.
 func (a current) GetOldObject() runtime.Object { return a.VersionedOldObject.Object() }
 
-// judgement is what came of a policy's evaluation in the validating phase.
-type judgement struct {
+// pluginResult is what came of a policy's evaluation in the validating phase.
+type pluginResult struct {
 	validating.ValidateResult
 	codes    []int32 // of the decisions, where reasons do not say
 	warnings []string
 }
 
-// ask has the plugin validate a request that satisfies the matchConditions.
-func (c *Compiled) ask(ctx context.Context, r *request, host Host) judgement {
+// evaluatePlugin has the plugin validate a request that satisfies the matchConditions.
+func (c *Compiled) evaluatePlugin(ctx context.Context, r *request, host Environment) pluginResult {
 	if err := c.mutator.err; err != nil {
-		return judgement{ValidateResult: c.failure(err)}
+		return pluginResult{ValidateResult: c.failure(err)}
 	}
 	if m := c.mutator.matcher; m != nil {
 		matched := m.Match(ctx, r.versioned, nil, r.authorizer)
 		if err := errors.Join(matched.Error, r.authorizer.failed()); err != nil {
-			return judgement{ValidateResult: c.failure(err)}
+			return pluginResult{ValidateResult: c.failure(err)}
 		}
 		if !matched.Matches {
-			return judgement{}
+			return pluginResult{}
 		}
 	}
 	v, ok := c.plugin.(Validator)
 	if !ok {
-		return judgement{}
+		return pluginResult{}
 	}
 	call := c.call(r, host)
 	err := v.Validate(ctx, call)
@@ -246,9 +246,9 @@ func (c *Compiled) ask(ctx context.Context, r *request, host Host) judgement {
 	}
 	refusals, other := refusalsOf(err)
 	if other != nil {
-		return judgement{ValidateResult: c.failure(other)}
+		return pluginResult{ValidateResult: c.failure(other)}
 	}
-	out := judgement{warnings: call.warnings}
+	out := pluginResult{warnings: call.warnings}
 	out.AuditAnnotations = call.annotations
 	for _, s := range refusals {
 		out.Decisions = append(out.Decisions, validating.PolicyDecision{
@@ -287,7 +287,7 @@ func refusalsOf(err error) (refusals []metav1.Status, other error) {
 
 // admit has the plugin change the object. A refusal holds at once only where
 // the binding denies: elsewhere the validating phase tells of it.
-func (s *step) admit(ctx context.Context, r *request, host Host) (Decision, error) {
+func (s *step) admit(ctx context.Context, r *request, host Environment) (Decision, error) {
 	m, ok := s.policy.plugin.(Mutator)
 	if !ok {
 		return DecisionAllow, nil

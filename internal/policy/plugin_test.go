@@ -74,7 +74,7 @@ func TestPluginAnswers(t *testing.T) {
 				c, _ = sharedCompiler.CompilePlugin(p, tc.plugin, nil)
 			}
 			group := NewGroup([]*Compiled{c})
-			host := Host{Now: time.Now, Namespaces: testNamespaces}
+			host := Environment{Now: time.Now, Namespaces: testNamespaces}
 			request := podInput(t, admission.Create).review(t)
 
 			response, err := group.Validate(t.Context(), request, host)

@@ -41,14 +41,14 @@ func (r *Recheck) due(c *Compiled) bool {
 
 // recheck checks the steps whose result is kept. The request must be answered
 // by then: from here on it belongs to the check.
-func recheck(r *request, steps []step, host Host) {
+func recheck(r *request, steps []step, host Environment) {
 	steps = slices.DeleteFunc(steps, func(s step) bool { return s.result == nil })
 	if len(steps) == 0 {
 		return
 	}
 	host.Panicked = nil
 	host.Recheck.Later(func(ctx context.Context) {
-		r.authorizer = newQuestions(ctx, r.raw, host)
+		r.authorizer = newRequestAuthorizer(ctx, r.raw, host)
 		for i := range steps {
 			s := &steps[i]
 			r.versioned.UpdateObject(s.result)

@@ -27,7 +27,7 @@ type request struct {
 	original admission.Attributes // as the client named it, likewise
 
 	versioned  *admission.VersionedAttributes
-	authorizer *questions
+	authorizer *requestAuthorizer
 
 	namespace      *corev1.Namespace
 	namespaceErr   error

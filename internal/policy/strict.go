@@ -11,14 +11,14 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// fit makes of a mutation's result what the API server would, where the Go type
+// validateResult makes of a mutation's result what the API server would, where the Go type
 // of the object is known. It refuses what that has no place for: the API server
 // drops unknown fields without a word, and a slip of the pen in a mutation would
 // never be noticed. And it takes out what the Go type leaves out when it is
 // empty. What was unknown before the mutation is left alone, and then all of
 // the result is: the API server may be newer than the Go type. The result is the
 // object before where nothing changed.
-func fit(before, after runtime.Object, objects admission.ObjectInterfaces) (runtime.Object, error) {
+func validateResult(before, after runtime.Object, objects admission.ObjectInterfaces) (runtime.Object, error) {
 	b, okBefore := before.(*unstructured.Unstructured)
 	a, okAfter := after.(*unstructured.Unstructured)
 	if !okBefore || !okAfter {
@@ -32,7 +32,7 @@ func fit(before, after runtime.Object, objects admission.ObjectInterfaces) (runt
 	case !c.emptied && a.GroupVersionKind() == b.GroupVersionKind() && holds(a.GroupVersionKind(), changed, objects):
 		return after, nil
 	}
-	return fitAll(b, a, objects)
+	return validateAll(b, a, objects)
 }
 
 // holds reports whether a kind has a place for all of some fields. What the Go
@@ -45,13 +45,13 @@ func holds(kind schema.GroupVersionKind, fields map[string]any, objects admissio
 	return unfit == nil
 }
 
-func fitAll(before, after *unstructured.Unstructured, objects admission.ObjectInterfaces) (runtime.Object, error) {
+func validateAll(before, after *unstructured.Unstructured, objects admission.ObjectInterfaces) (runtime.Object, error) {
 	typed, unfit := typedOf(after.GroupVersionKind(), after.Object, objects)
 	switch {
 	case typed == nil:
 		return after, nil
 	case unfit == nil:
-		settled := settle(before, after, typed)
+		settled := pruneEmpty(before, after, typed)
 		if same(before, settled) {
 			return before, nil
 		}

@@ -6,10 +6,10 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// remembering is the type converter of one request. The mutations of a request
+// typeCache is the type converter of one request. The mutations of a request
 // follow each other on one object: what the one before them read or made need
 // not be checked against the schema again.
-type remembering struct {
+type typeCache struct {
 	managedfields.TypeConverter
 	current, made typedObject
 }
@@ -21,7 +21,7 @@ type typedObject struct {
 
 // ObjectToTyped implements managedfields.TypeConverter. Options are given with
 // the object to mutate, and none with what is merged into it.
-func (c *remembering) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
+func (c *typeCache) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
 	if c.made.object == object {
 		c.current = c.made
 	}
@@ -36,7 +36,7 @@ func (c *remembering) ObjectToTyped(object runtime.Object, options ...smd.Valida
 }
 
 // TypedToObject implements managedfields.TypeConverter.
-func (c *remembering) TypedToObject(value *smd.TypedValue) (runtime.Object, error) {
+func (c *typeCache) TypedToObject(value *smd.TypedValue) (runtime.Object, error) {
 	object, err := c.TypeConverter.TypedToObject(value)
 	if err == nil {
 		c.made = typedObject{object, value}
@@ -50,7 +50,7 @@ func (r *request) converter(converters TypeConverters) managedfields.TypeConvert
 	if !r.converterKnown {
 		r.converterKnown = true
 		if found := converters.GetTypeConverter(r.versioned.VersionedKind); found != nil {
-			r.typeConverter = &remembering{TypeConverter: found}
+			r.typeConverter = &typeCache{TypeConverter: found}
 		}
 	}
 	return r.typeConverter

@@ -34,10 +34,10 @@ func (e *UnreadableError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// unread is the result of a policy that cannot look at a request: of each
+// denyUnreadable is the result of a policy that cannot look at a request: of each
 // binding that may match, that the object fails. What is stored can always be
 // deleted: clients and the audit log are told instead.
-func (c *Compiled) unread(r *request, host Host) (results []result) {
+func (c *Compiled) denyUnreadable(r *request, host Environment) (results []result) {
 	for i := range c.bindings {
 		b := &c.bindings[i]
 		matches, err := b.mayMatch(r, host)
@@ -48,12 +48,12 @@ func (c *Compiled) unread(r *request, host Host) (results []result) {
 		case err == nil && !matches:
 			continue
 		}
-		results = append(results, b.unread(c, r))
+		results = append(results, b.denyUnreadable(c, r))
 	}
 	return results
 }
 
-func (b *binding) unread(c *Compiled, r *request) result {
+func (b *binding) denyUnreadable(c *Compiled, r *request) result {
 	message := r.unreadable.Error()
 	if r.raw.Operation != admissionv1.Delete {
 		return result{binding: b, decisions: []validating.PolicyDecision{{
@@ -69,7 +69,7 @@ func (b *binding) unread(c *Compiled, r *request) result {
 }
 
 // mayMatch is matches for an object that cannot be seen: any labels may be its.
-func (b *binding) mayMatch(r *request, host Host) (bool, error) {
+func (b *binding) mayMatch(r *request, host Environment) (bool, error) {
 	known, ok := b.match.(*criteria)
 	if !ok {
 		return b.matches(r, host)
@@ -79,26 +79,26 @@ func (b *binding) mayMatch(r *request, host Host) (bool, error) {
 	return (&binding{match: &anyObject}).matches(r, host)
 }
 
-// mutateUnread answers in the mutating phase for objects that cannot be
+// mutateUnreadable answers in the mutating phase for objects that cannot be
 // decoded: bindings that match deny, whatever their actions are, as they would
 // for a mutation that fails.
-func (g *Group) mutateUnread(ctx context.Context, r *request, matched []*batch, host Host) *admissionv1.AdmissionResponse {
+func (g *Group) mutateUnreadable(ctx context.Context, r *request, matched []*batch, host Environment) *admissionv1.AdmissionResponse {
 	var a answer
 	for _, p := range policiesOf(matched) {
 		start := host.Now()
-		decision := a.judge(ctx, p.denying(), r, host)
+		decision := a.applyBreakGlass(ctx, p.denyingBindings(), r, host)
 		if host.Observe != nil {
 			host.Observe(p.name, r.raw.Operation, decision, host.Now().Sub(start))
 		}
 	}
 	out := a.mutation(r)
-	a.tell(out)
+	a.addDetails(out)
 	return out
 }
 
-// denying is the policy with bindings that deny. It is for requests that are
+// denyingBindings is the policy with bindings that deny. It is for requests that are
 // not evaluated.
-func (c *Compiled) denying() *Compiled {
+func (c *Compiled) denyingBindings() *Compiled {
 	out := &Compiled{name: c.name, failurePolicy: c.failurePolicy, breakGlass: c.breakGlass, bindings: make([]binding, len(c.bindings))}
 	for i, b := range c.bindings {
 		b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}

@@ -63,7 +63,7 @@ func newVariablesCompiler(env *environment.EnvSet) (*variablesCompiler, error) {
 func (c *variablesCompiler) expression(known map[string]*apiservercel.DeclField, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lend(known)
+	c.withCompiler(known)
 	return &program{result: c.compiler.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
 }
 
@@ -72,12 +72,12 @@ func (c *variablesCompiler) variable(known map[string]*apiservercel.DeclField, e
 	const any = "any" // the name does not matter to the result, and the compiler keeps the last of each name
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lend(known)
+	c.withCompiler(known)
 	result := c.compiler.CompileAndStoreVariable(&validating.Variable{Name: any, Expression: expression}, decls, environment.StoredExpressions)
 	return &program{result: result, variable: c.fields.Fields[any].Type}
 }
 
-func (c *variablesCompiler) lend(known map[string]*apiservercel.DeclField) {
+func (c *variablesCompiler) withCompiler(known map[string]*apiservercel.DeclField) {
 	clear(c.fields.Fields)
 	for name, field := range known {
 		c.fields.Fields[name] = field

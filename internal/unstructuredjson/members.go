@@ -7,17 +7,17 @@ import "bytes"
 // ends, and false if raw has no object there or visit stopped.
 func Members(raw []byte, at int, visit func(name []byte, nameAt, start int) (end int)) (end int, ok bool) {
 	at = skipSpace(raw, at)
-	if !stands(raw, at, '{') {
+	if !isAt(raw, at, '{') {
 		return at, false
 	}
 	at = skipSpace(raw, at+1)
-	if stands(raw, at, '}') {
+	if isAt(raw, at, '}') {
 		return at + 1, true
 	}
-	for stands(raw, at, '"') {
+	for isAt(raw, at, '"') {
 		nameEnd := endOfString(raw, at)
 		colon := skipSpace(raw, nameEnd)
-		if !stands(raw, colon, ':') {
+		if !isAt(raw, colon, ':') {
 			return colon, false
 		}
 		start := skipSpace(raw, colon+1)
@@ -26,10 +26,10 @@ func Members(raw []byte, at int, visit func(name []byte, nameAt, start int) (end
 			return start, false
 		}
 		at = skipSpace(raw, end)
-		if stands(raw, at, '}') {
+		if isAt(raw, at, '}') {
 			return at + 1, true
 		}
-		if !stands(raw, at, ',') {
+		if !isAt(raw, at, ',') {
 			return at, false
 		}
 		at = skipSpace(raw, at+1)
@@ -37,7 +37,7 @@ func Members(raw []byte, at int, visit func(name []byte, nameAt, start int) (end
 	return at, false
 }
 
-func stands(raw []byte, at int, what byte) bool { return at < len(raw) && raw[at] == what }
+func isAt(raw []byte, at int, what byte) bool { return at < len(raw) && raw[at] == what }
 
 func skipSpace(raw []byte, at int) int {
 	for at < len(raw) && (raw[at] == ' ' || raw[at] == '\n' || raw[at] == '\t' || raw[at] == '\r') {

@@ -65,7 +65,7 @@ func (w *warner) unknown(rule *admissionregistrationv1.Rule, facts ClusterInfo, 
 		}
 	}
 	found = facts.matching(rule.APIGroups, rule.APIVersions)
-	if len(found) == 0 || slices.ContainsFunc(found, facts.silent) {
+	if len(found) == 0 || slices.ContainsFunc(found, facts.isUnknown) {
 		return
 	}
 	for i, entry := range rule.Resources {
@@ -125,8 +125,8 @@ func anyOf(list []string, value string) bool {
 	return slices.Contains(list, wildcard) || slices.Contains(list, value)
 }
 
-// silent reports whether nobody knows what a version holds.
-func (f ClusterInfo) silent(gv schema.GroupVersion) bool { return f.Resources[gv] == nil }
+// isUnknown reports whether nobody knows what a version holds.
+func (f ClusterInfo) isUnknown(gv schema.GroupVersion) bool { return f.Resources[gv] == nil }
 
 func (f ClusterInfo) has(gv schema.GroupVersion, entry string) bool {
 	return slices.ContainsFunc(f.Resources[gv], func(r metav1.APIResource) bool { return reaches(entry, r.Name) })

@@ -91,9 +91,9 @@ func (w *warner) rules(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 		here := at.Child("resources")
 		for j, entry := range rule.Resources {
 			if entry == wildcard || entry == "*/*" {
-				w.wide(spec, entry, here.Index(j))
+				w.broad(spec, entry, here.Index(j))
 			} else {
-				w.vital(spec, vitalOf(rule.APIGroups, entry), here.Index(j))
+				w.critical(spec, criticalOf(rule.APIGroups, entry), here.Index(j))
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func (w *warner) names(rule *admissionregistrationv1.NamedRuleWithOperations, at
 	}
 }
 
-func (w *warner) wide(spec *v1alpha1.WebhookPolicySpec, entry string, at *field.Path) {
+func (w *warner) broad(spec *v1alpha1.WebhookPolicySpec, entry string, at *field.Path) {
 	if failsClosed(spec) {
 		w.warn(at, "%q with failurePolicy Fail: while %s does not answer, writes to all these resources are refused; name the resources, or set Ignore", entry, answerer(spec))
 	}
@@ -122,7 +122,7 @@ func (w *warner) wide(spec *v1alpha1.WebhookPolicySpec, entry string, at *field.
 	}
 }
 
-func (w *warner) vital(spec *v1alpha1.WebhookPolicySpec, resource string, at *field.Path) {
+func (w *warner) critical(spec *v1alpha1.WebhookPolicySpec, resource string, at *field.Path) {
 	if resource == "" {
 		return
 	}
@@ -149,10 +149,10 @@ func (w *warner) reviews(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	}
 }
 
-// vitalOf finds a resource that the control plane itself writes all the time:
+// criticalOf finds a resource that the control plane itself writes all the time:
 // without it nodes are taken for dead, nothing is scheduled, and Services lead
 // nowhere. It is empty where there is none.
-func vitalOf(groups []string, entry string) string {
+func criticalOf(groups []string, entry string) string {
 	for _, v := range []struct{ group, resource string }{
 		{"", "nodes"}, {"", "nodes/status"}, {"", "pods/status"}, {"", "pods/binding"},
 		{"", "endpoints"}, {"", "events"}, {"", "namespaces/status"}, {"", "namespaces/finalize"},

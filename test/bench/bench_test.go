@@ -50,7 +50,7 @@ type evaluator struct {
 	webhooks.Evaluator // no policies are reviewed
 
 	groups map[registration.GroupKey]*policy.Group
-	host   policy.Host
+	host   policy.Environment
 }
 
 func (e evaluator) Evaluate(ctx context.Context, group registration.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -96,7 +96,7 @@ func newService(tb testing.TB, set string, change ...func(*webhooks.Options)) *s
 		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("no certificate") },
 		Accepts:        func(string) bool { return true }, // paths have no capability here
-		Evaluator:      evaluator{groups: groups, host: policy.Host{Now: time.Now, Observe: counts.Observe}},
+		Evaluator:      evaluator{groups: groups, host: policy.Environment{Now: time.Now, Observe: counts.Observe}},
 		Registerer:     registry,
 		Log:            logr.Discard(),
 	}
@@ -230,7 +230,7 @@ func (c converters) GetTypeConverter(schema.GroupVersionKind) managedfields.Type
 
 // BenchmarkMutate has policies that each add a label mutate a pod in one call.
 func BenchmarkMutate(b *testing.B) {
-	host := policy.Host{
+	host := policy.Environment{
 		TypeConverters: converters{applyconfigurations.NewTypeConverter(scheme.Scheme)},
 		Objects:        admission.NewObjectInterfacesFromScheme(scheme.Scheme),
 		Now:            time.Now,
@@ -242,7 +242,7 @@ func BenchmarkMutate(b *testing.B) {
 	}
 }
 
-func mutate(b *testing.B, pair *bench.Pair, host policy.Host) {
+func mutate(b *testing.B, pair *bench.Pair, host policy.Environment) {
 	compiler := policy.NewCompiler()
 	var members []*policy.Compiled
 	for _, p := range pair.Ostiary {

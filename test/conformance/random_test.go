@@ -9,7 +9,7 @@ import (
 // The number of generated cases is what continuous integration runs; a longer
 // run is `make conformance N=5000 SEED=...`.
 var (
-	number = flag.Int("n", 400, "number of generated cases")
+	number = flag.Int("n", 100, "number of generated cases")
 	seed   = flag.Uint64("seed", 1, "seed of the generated cases")
 	first  = flag.Int("first", 0, "number of the first generated policy")
 	most   = flag.Int("reports", 20, "how many disagreements to report in full")

@@ -30,7 +30,8 @@ import (
 var walkSeed = flag.Uint64("walk-seed", 1, "seed of the random walk")
 
 const (
-	walkOperations = 1000
+	walkOperations, walkOperationsShort = 1000, 300
+
 	walkBurst      = 40 // operations at a time; then all of them have to settle
 	walkSlots      = 12
 	walkProbers    = 4
@@ -67,7 +68,11 @@ func TestRandomWalk(t *testing.T) {
 	w := c.startWalk(t)
 	t.Logf("seed %d: repeat with -walk-seed=%d", *walkSeed, *walkSeed)
 	stop := w.probe(t)
-	for w.written < walkOperations {
+	operations := walkOperations
+	if testing.Short() {
+		operations = walkOperationsShort
+	}
+	for w.written < operations {
 		w.burst(t)
 		w.settle(t)
 		w.stay(t)

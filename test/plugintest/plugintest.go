@@ -88,14 +88,14 @@ func GroupOf(compiled *policy.Compiled) *policy.Group {
 }
 
 // Ask puts a request to a policy.
-func Ask(tb testing.TB, spec string, r Request, host policy.Host) Answer {
+func Ask(tb testing.TB, spec string, r Request, host policy.Environment) Answer {
 	tb.Helper()
 	group, p := Compile(tb, spec)
 	return Put(tb, group, p, r, host)
 }
 
 // Put puts a request to what Compile has made.
-func Put(tb testing.TB, group *policy.Group, p *v1alpha1.WebhookPolicy, r Request, host policy.Host) Answer {
+func Put(tb testing.TB, group *policy.Group, p *v1alpha1.WebhookPolicy, r Request, host policy.Environment) Answer {
 	tb.Helper()
 	if host.Now == nil {
 		host.Now = time.Now

@@ -28,7 +28,7 @@ func TestFreeze(t *testing.T) {
 			if tc.operation == "DELETE" {
 				r.Operation, r.Object, r.OldObject = "DELETE", "", r.Object
 			}
-			got := plugintest.Ask(t, "plugin: {name: AlwaysDeny, config: {"+tc.config+"}}", r, policy.Host{Now: func() time.Time { return tc.now }})
+			got := plugintest.Ask(t, "plugin: {name: AlwaysDeny, config: {"+tc.config+"}}", r, policy.Environment{Now: func() time.Time { return tc.now }})
 			if got.Message != tc.want || tc.want != "" && got.Code != 403 {
 				t.Errorf("%d %q, want %q", got.Code, got.Message, tc.want)
 			}

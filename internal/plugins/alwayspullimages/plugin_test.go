@@ -41,7 +41,7 @@ func TestPullPolicies(t *testing.T) {
 			if tc.oldObject != "" {
 				r.OldObject = plugintest.Pod(tc.oldObject)
 			}
-			got := plugintest.Ask(t, tc.spec, r, policy.Host{})
+			got := plugintest.Ask(t, tc.spec, r, policy.Environment{})
 			if field := got.Field("spec", tc.field); got.Code != 0 || field != tc.want {
 				t.Errorf("%d %s, %s: %s, want %s", got.Code, got.Message, tc.field, field, tc.want)
 			}
@@ -51,7 +51,7 @@ func TestPullPolicies(t *testing.T) {
 
 // Another webhook may change the policy back after this one: every container is told of.
 func TestChangedBack(t *testing.T) {
-	got := plugintest.Ask(t, "plugin: {name: AlwaysPullImages}", plugintest.Request{ChangedBack: true, Object: plugintest.Pod("{containers: [{name: a, image: x, imagePullPolicy: Never}, {name: b, image: yy, imagePullPolicy: Always}, {name: c, image: z}]}")}, policy.Host{})
+	got := plugintest.Ask(t, "plugin: {name: AlwaysPullImages}", plugintest.Request{ChangedBack: true, Object: plugintest.Pod("{containers: [{name: a, image: x, imagePullPolicy: Never}, {name: b, image: yy, imagePullPolicy: Always}, {name: c, image: z}]}")}, policy.Environment{})
 	const want = `pods "web" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"` + "\n" +
 		`WebhookPolicy 'p' denied request: pods "web" is forbidden: spec.containers[2].imagePullPolicy: Unsupported value: "": supported values: "Always"`
 	if got.Code != 403 || got.Reason != "Forbidden" || got.Message != want {

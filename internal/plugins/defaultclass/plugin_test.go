@@ -16,7 +16,7 @@ func class(kind, name, created, annotation string) string {
 
 func TestClasses(t *testing.T) {
 	storage, ingress := "storageclass.kubernetes.io/is-default-class", "ingressclass.kubernetes.io/is-default-class"
-	host := policy.Host{Listed: plugintest.Objects{
+	host := policy.Environment{Listed: plugintest.Objects{
 		"StorageClass": {class("StorageClass", "old", "10:00", storage), class("StorageClass", "b", "11:00", storage), class("StorageClass", "a", "11:00", "storageclass.beta.kubernetes.io/is-default-class"), class("StorageClass", "fast", "12:00", "other")},
 		"IngressClass": {class("IngressClass", "front", "10:00", ingress), class("IngressClass", "inner", "12:00", "other")},
 	}}

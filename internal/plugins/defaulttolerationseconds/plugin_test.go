@@ -42,7 +42,7 @@ func TestSeconds(t *testing.T) {
 			if tc.update {
 				r.Operation, r.OldObject = "UPDATE", r.Object
 			}
-			got := plugintest.Ask(t, "plugin: {name: DefaultTolerationSeconds, config: "+tc.config+"}", r, policy.Host{})
+			got := plugintest.Ask(t, "plugin: {name: DefaultTolerationSeconds, config: "+tc.config+"}", r, policy.Environment{})
 			if list := got.Field("spec", "tolerations"); got.Code != 0 || list != "["+tc.want+"]" {
 				t.Errorf("%d %q, tolerations %s, want %s", got.Code, got.Message, list, tc.want)
 			}

@@ -148,8 +148,8 @@ func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
 	return nil
 }
 
-// After implements policy.Keeper: a limit that is as it was keeps its buckets.
-func (p *Plugin) After(before policy.Plugin) policy.Plugin {
+// InheritState implements policy.Keeper: a limit that is as it was keeps its buckets.
+func (p *Plugin) InheritState(before policy.Plugin) policy.Plugin {
 	earlier, ok := before.(*Plugin)
 	if !ok {
 		return p

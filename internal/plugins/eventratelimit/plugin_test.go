@@ -92,7 +92,7 @@ func TestLimits(t *testing.T) {
 			t.Run(tc.Name+"/"+group, func(t *testing.T) {
 				compiled, p := plugintest.Compile(t, specOf(tc.Limits))
 				now := time.Unix(1, 0)
-				host := policy.Host{Now: func() time.Time { return now }}
+				host := policy.Environment{Now: func() time.Time { return now }}
 				for i, e := range tc.Requests {
 					now = now.Add(time.Duration(e.Wait) * time.Second)
 					got := plugintest.Put(t, compiled, p, e.request(group), host)
@@ -124,7 +124,7 @@ func TestMessages(t *testing.T) {
 			}
 			compiled, p := plugintest.Compile(t, specOf(limits))
 			now := time.Now()
-			host := policy.Host{Now: func() time.Time { return now }}
+			host := policy.Environment{Now: func() time.Time { return now }}
 			plugintest.Put(t, compiled, p, full.request(""), host)
 			if got := plugintest.Put(t, compiled, p, full.request("events.k8s.io"), host); got.Message != tc.want {
 				t.Errorf("%q, want %q", got.Message, tc.want)
@@ -214,7 +214,7 @@ func TestContinue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const start = "allowCriticalResources: true\nplugin: {name: EventRateLimit, config: {limits: "
 			now := time.Now()
-			host := policy.Host{Now: func() time.Time { return now }}
+			host := policy.Environment{Now: func() time.Time { return now }}
 			first := plugintest.Judge(t, start+limit+"]}}")
 			next := plugintest.Judge(t, start+tc.after)
 			ask := func(v validation.Result) int32 {
@@ -223,7 +223,7 @@ func TestContinue(t *testing.T) {
 			if code := ask(first); code != 0 {
 				t.Fatalf("the first event: %d", code)
 			}
-			next.Compiled.Continue(first.Compiled)
+			next.Compiled.InheritState(first.Compiled)
 			if code := ask(next); code != tc.want {
 				t.Errorf("the next event: %d, want %d", code, tc.want)
 			}
@@ -235,7 +235,7 @@ func TestContinue(t *testing.T) {
 func TestParallel(t *testing.T) {
 	compiled, p := plugintest.Compile(t, specOf([]any{map[string]any{"type": "Namespace", "qps": 1, "burst": 5}}))
 	now := time.Now()
-	host := policy.Host{Now: func() time.Time { return now }}
+	host := policy.Environment{Now: func() time.Time { return now }}
 	var passed atomic.Int32
 	var all sync.WaitGroup
 	for range 50 {
@@ -256,7 +256,7 @@ func TestParallel(t *testing.T) {
 func TestCounted(t *testing.T) {
 	compiled, p := plugintest.Compile(t, specOf([]any{map[string]any{"type": "User", "qps": 1, "burst": 3}}))
 	now, counts := time.Now(), map[policy.Decision]int{}
-	host := policy.Host{Now: func() time.Time { return now }, Observe: func(_ string, _ admissionv1.Operation, d policy.Decision, _ time.Duration) { counts[d]++ }}
+	host := policy.Environment{Now: func() time.Time { return now }, Observe: func(_ string, _ admissionv1.Operation, d policy.Decision, _ time.Duration) { counts[d]++ }}
 	for range 10 {
 		plugintest.Put(t, compiled, p, event{User: "u"}.request(""), host)
 	}

@@ -32,7 +32,7 @@ func TestResources(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := plugintest.Ask(t, "plugin: {name: ExtendedResourceToleration}", plugintest.Request{Object: plugintest.Pod("{" + tc.spec + "}")}, policy.Host{})
+			got := plugintest.Ask(t, "plugin: {name: ExtendedResourceToleration}", plugintest.Request{Object: plugintest.Pod("{" + tc.spec + "}")}, policy.Environment{})
 			if list := got.Field("spec", "tolerations"); got.Code != 0 || list != tc.want {
 				t.Errorf("%d %q, tolerations %s, want %s", got.Code, got.Message, list, tc.want)
 			}

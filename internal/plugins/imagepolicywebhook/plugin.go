@@ -59,9 +59,9 @@ func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 // Backend is where the backend is said to be found.
 func (p *Plugin) Backend() policy.SecretKey { return p.settings.backend }
 
-// After implements policy.Keeper: what was answered stays answered while the
+// InheritState implements policy.Keeper: what was answered stays answered while the
 // configuration is the same.
-func (p *Plugin) After(before policy.Plugin) policy.Plugin {
+func (p *Plugin) InheritState(before policy.Plugin) policy.Plugin {
 	if earlier, ok := before.(*Plugin); ok && earlier.settings == p.settings {
 		return earlier
 	}

@@ -22,7 +22,7 @@ func TestTopologies(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := plugintest.Ask(t, "plugin: {name: LimitPodHardAntiAffinityTopology}", plugintest.Request{Object: plugintest.Pod("{affinity: {" + tc.affinity + "}}")}, policy.Host{})
+			got := plugintest.Ask(t, "plugin: {name: LimitPodHardAntiAffinityTopology}", plugintest.Request{Object: plugintest.Pod("{affinity: {" + tc.affinity + "}}")}, policy.Environment{})
 			if got.Message != tc.want || tc.want != "" && got.Code != 403 {
 				t.Errorf("%d %q, want %q", got.Code, got.Message, tc.want)
 			}

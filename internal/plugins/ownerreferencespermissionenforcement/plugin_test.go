@@ -28,7 +28,7 @@ func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision,
 	case "non-rc-deleter":
 		denied = a.GetVerb() == "update" && a.GetSubresource() == "finalizers" && (a.GetResource() == "replicationcontrollers" || a.GetResource() == "*")
 	case "unanswered":
-		return authorizer.DecisionNoOpinion, "", &policy.UnansweredError{Err: errors.New("no answer")}
+		return authorizer.DecisionNoOpinion, "", &policy.AuthorizerUnavailableError{Err: errors.New("no answer")}
 	}
 	if denied {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -107,7 +107,7 @@ func TestOwnerReferences(t *testing.T) {
 			if tc.update {
 				r.Operation, r.OldObject = "UPDATE", object(tc.before)
 			}
-			got := plugintest.Ask(t, "plugin: {name: OwnerReferencesPermissionEnforcement}", r, policy.Host{Authorizer: authorizer.AuthorizerFunc(authorize), Kinds: kinds{}})
+			got := plugintest.Ask(t, "plugin: {name: OwnerReferencesPermissionEnforcement}", r, policy.Environment{Authorizer: authorizer.AuthorizerFunc(authorize), Kinds: kinds{}})
 			if !strings.HasSuffix(got.Message, tc.want) || (tc.want == "") != (got.Code == 0) {
 				t.Errorf("%d %q, want %q", got.Code, got.Message, tc.want)
 			}

@@ -41,7 +41,7 @@ func TestNodeSelectors(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			host := policy.Host{Namespaces: plugintest.Namespaces{}}
+			host := policy.Environment{Namespaces: plugintest.Namespaces{}}
 			if tc.annotation != nil {
 				host.Namespaces = plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": *tc.annotation}}
 			}
@@ -68,7 +68,7 @@ func TestNodeSelectors(t *testing.T) {
 // A conflict is refused before another webhook can take away what conflicts.
 func TestRefusedInTheMutatingPhase(t *testing.T) {
 	group, p := plugintest.Compile(t, "plugin: {name: PodNodeSelector}")
-	host := policy.Host{Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "a=b"}}}
+	host := policy.Environment{Namespaces: plugintest.Namespaces{Annotations: map[string]string{"scheduler.alpha.kubernetes.io/node-selector": "a=b"}}}
 	got := plugintest.Put(t, group, p, plugintest.Request{Object: plugintest.Pod("{nodeSelector: {a: c}}"), MutatingOnly: true}, host)
 	if got.Code != 403 {
 		t.Errorf("%d %s", got.Code, got.Message)

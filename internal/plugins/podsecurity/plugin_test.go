@@ -93,7 +93,7 @@ func TestPods(t *testing.T) {
 				r.Object = plugintest.Pod(privileged)
 			}
 			r.User = authenticationv1.UserInfo{Username: tc.user}
-			got := plugintest.Ask(t, "plugin: {name: PodSecurity, config: "+or(tc.config, "{}")+"}", r, policy.Host{Namespaces: namespaces{plugintest.Namespaces{Labels: tc.labels}, tc.namespace}})
+			got := plugintest.Ask(t, "plugin: {name: PodSecurity, config: "+or(tc.config, "{}")+"}", r, policy.Environment{Namespaces: namespaces{plugintest.Namespaces{Labels: tc.labels}, tc.namespace}})
 			if got.Code != tc.wantCode || !strings.HasPrefix(got.Message, tc.wantRefused) || strings.Join(got.Warnings, "\n") != tc.wantWarning {
 				t.Errorf("%d %q, warnings %q, want %d %q, %q", got.Code, got.Message, got.Warnings, tc.wantCode, tc.wantRefused, tc.wantWarning)
 			}
@@ -141,7 +141,7 @@ func TestNamespaces(t *testing.T) {
 			if tc.oldObject != "" {
 				r.Operation = "UPDATE"
 			}
-			got := plugintest.Ask(t, "plugin: {name: PodSecurity, config: "+or(tc.config, "{}")+"}", r, policy.Host{Pods: tc.pods})
+			got := plugintest.Ask(t, "plugin: {name: PodSecurity, config: "+or(tc.config, "{}")+"}", r, policy.Environment{Pods: tc.pods})
 			if got.Code != tc.wantCode || !strings.HasPrefix(got.Message, tc.wantRefused) {
 				t.Errorf("%d %q, want %d %q", got.Code, got.Message, tc.wantCode, tc.wantRefused)
 			}
@@ -177,7 +177,7 @@ func TestPodTemplates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := "{defaults: {enforce: baseline, warn: baseline}, podTemplates: [{group: example.com, version: v1, resource: fleets, paths: " + tc.paths + "}]}"
 			got := plugintest.Ask(t, "plugin: {name: PodSecurity, config: "+config+"}", made("example.com", "fleets", "{apiVersion: example.com/v1, kind: Fleet, metadata: {name: web}, spec: "+tc.spec+"}"),
-				policy.Host{Namespaces: plugintest.Namespaces{}})
+				policy.Environment{Namespaces: plugintest.Namespaces{}})
 			if diff := cmp.Diff(tc.wantWarnings, got.Warnings); got.Code != 0 || diff != "" {
 				t.Errorf("%d %s, warnings (-want +got):\n%s", got.Code, got.Message, diff)
 			}

@@ -73,7 +73,7 @@ func TestTolerations(t *testing.T) {
 				r.Operation, r.OldObject = "UPDATE", r.Object
 			}
 			spec := "plugin: {name: PodTolerationRestriction, config: {" + tc.config + "}}"
-			got := plugintest.Ask(t, spec, r, policy.Host{Namespaces: plugintest.Namespaces{Annotations: annotations}})
+			got := plugintest.Ask(t, spec, r, policy.Environment{Namespaces: plugintest.Namespaces{Annotations: annotations}})
 			if list := got.Field("spec", "tolerations"); list != tc.want || !strings.HasPrefix(got.Message, tc.wantRefused) || tc.wantRefused != "" && got.Code != 403 || tc.wantRefused == "" && got.Code != 0 {
 				t.Errorf("%d %q, tolerations %s, want %q, %s", got.Code, got.Message, list, tc.wantRefused, tc.want)
 			}

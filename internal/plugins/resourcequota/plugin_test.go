@@ -50,7 +50,7 @@ func TestLimitedResources(t *testing.T) {
 			for _, q := range tc.Quotas {
 				quotas["ResourceQuota"] = append(quotas["ResourceQuota"], encode(t, q))
 			}
-			got := plugintest.Ask(t, "plugin: {name: ResourceQuota, config: {limitedResources: "+encode(t, tc.Limited)+"}}", r, policy.Host{Listed: quotas})
+			got := plugintest.Ask(t, "plugin: {name: ResourceQuota, config: {limitedResources: "+encode(t, tc.Limited)+"}}", r, policy.Environment{Listed: quotas})
 			want := ""
 			if tc.Want != "" {
 				resource := gvr.Resource
@@ -80,7 +80,7 @@ func encode(t *testing.T, v any) string {
 func TestUnknownQuotas(t *testing.T) {
 	const spec = "plugin: {name: ResourceQuota, config: {limitedResources: [{resource: pods, matchContains: [cpu]}]}}\nfailurePolicy: "
 	r := plugintest.Request{Object: plugintest.Pod("{containers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]}")}
-	host := policy.Host{Listed: plugintest.Objects{}}
+	host := policy.Environment{Listed: plugintest.Objects{}}
 	if got := plugintest.Ask(t, spec+"Fail", plugintest.Request{Object: plugintest.Pod("{containers: [{name: a, image: a}]}")}, host); got.Code != 0 {
 		t.Errorf("nothing limited is consumed: %d %q", got.Code, got.Message)
 	}

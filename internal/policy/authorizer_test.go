@@ -32,7 +32,7 @@ func TestAuthorizer(t *testing.T) {
 		check      = `authorizer.requestResource.check('create')`
 		unanswered = "asking for authorization: gone"
 	)
-	gone := &answering{err: &UnansweredError{errors.New("gone")}}
+	gone := &answering{err: &AuthorizerUnavailableError{errors.New("gone")}}
 	partial := &answering{decision: authorizer.DecisionAllow, reason: "rule", err: errors.New("one role is missing")}
 	validation := func(expression string) string { return `validations: [{expression: "` + expression + `"}]` }
 	condition := func(expression string) string {
@@ -59,7 +59,7 @@ func TestAuthorizer(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			decisions := map[string]Decision{}
-			host := Host{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions)}
+			host := Environment{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions)}
 			if tc.authorizer != nil {
 				host.Authorizer = tc.authorizer
 			}
@@ -84,7 +84,7 @@ func TestAuthorizerIsAskedOnceAndWithinTheRequest(t *testing.T) {
 	spec := `validations: [{expression: "authorizer.requestResource.check('get').allowed()"}]`
 	group := groupFrom(t, map[string]string{"a": spec, "b": spec})
 	ctx := context.WithValue(t.Context(), contextKey{}, "this request")
-	if _, err := group.Validate(ctx, podInput(t, admission.Create).review(t), Host{Now: time.Now, Namespaces: testNamespaces, Authorizer: a}); err != nil {
+	if _, err := group.Validate(ctx, podInput(t, admission.Create).review(t), Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: a}); err != nil {
 		t.Fatal(err)
 	}
 	if len(a.asked) != 1 || a.asked[0].Value(contextKey{}) != "this request" {
@@ -94,7 +94,7 @@ func TestAuthorizerIsAskedOnceAndWithinTheRequest(t *testing.T) {
 
 func TestMutationThatGetsNoAnswerIsAnError(t *testing.T) {
 	decisions := map[string]Decision{}
-	host := Host{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions), Authorizer: &answering{err: &UnansweredError{errors.New("gone")}}}
+	host := Environment{Now: time.Now, Namespaces: testNamespaces, Observe: observeInto(decisions), Authorizer: &answering{err: &AuthorizerUnavailableError{errors.New("gone")}}}
 	group := groupFrom(t, map[string]string{"a": `
 matchConditions: [{name: c, expression: "!authorizer.requestResource.check('get').allowed()"}]
 mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'remove', path: '/spec'}]"}}]`})
@@ -120,7 +120,7 @@ func TestPolicyForReviewsAsksNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answering{decision: authorizer.DecisionAllow}
-			resp := evaluate(t, groupFrom(t, map[string]string{"a": rules + spec}), raw, Host{Now: time.Now, Namespaces: testNamespaces, Authorizer: a})
+			resp := evaluate(t, groupFrom(t, map[string]string{"a": rules + spec}), raw, Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: a})
 			text := resp.String()
 			if resp.Allowed || len(a.asked) > 0 || !strings.Contains(text, "a policy that is called for reviews cannot ask for one") {
 				t.Errorf("allowed %t after %d questions: %s", resp.Allowed, len(a.asked), text)

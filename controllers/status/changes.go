@@ -13,9 +13,9 @@ import (
 	"github.com/ostiary/ostiary/controllers/policies"
 )
 
-// news remembers what was known of every policy, so that a change of one among
+// changeDetector remembers what was known of every policy, so that a change of one among
 // thousands is not a reason to look at the status of all of them.
-type news struct {
+type changeDetector struct {
 	known map[types.UID]known
 }
 
@@ -29,9 +29,9 @@ type known struct {
 	backend    *backends.Report
 }
 
-// of gives the names of the policies of which anything else is known than the
+// changed gives the names of the policies of which anything else is known than the
 // last time.
-func (n *news) of(state *policies.State, beside func(*v1alpha1.WebhookPolicy) beside) []string {
+func (n *changeDetector) changed(state *policies.State, beside func(*v1alpha1.WebhookPolicy) inputs) []string {
 	var names []string
 	now := make(map[types.UID]known, len(state.Entries))
 	for uid, e := range state.Entries {
@@ -47,17 +47,17 @@ func (n *news) of(state *policies.State, beside func(*v1alpha1.WebhookPolicy) be
 	return names
 }
 
-// enqueueNews enqueues the policies of which something new is known, the first
+// enqueueChanged enqueues the policies of which something new is known, the first
 // time all of them.
-func (r *Reconciler) enqueueNews() func(events.Queue) {
-	var n news
-	look := func(p *v1alpha1.WebhookPolicy) beside { return r.beside(context.Background(), p) } // what is asked is in memory
+func (r *Reconciler) enqueueChanged() func(events.Queue) {
+	var n changeDetector
+	look := func(p *v1alpha1.WebhookPolicy) inputs { return r.inputs(context.Background(), p) } // what is asked is in memory
 	return func(q events.Queue) {
 		state := r.Store.State()
 		if state == nil {
 			return
 		}
-		for _, name := range n.of(state, look) {
+		for _, name := range n.changed(state, look) {
 			q.Add(request(name))
 		}
 	}

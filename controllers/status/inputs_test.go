@@ -62,27 +62,27 @@ func TestLacks(t *testing.T) {
 	tests := map[string]struct {
 		policy *v1alpha1.WebhookPolicy
 		world  *world
-		want   lack
+		want   missingDependency
 	}{
-		"nothing":                      {withParams(newPolicy()), &world{synced: true}, lack{}},
-		"params that are a problem":    {withParams(newPolicy()), &world{problem: "forbidden"}, lack{reason: "ParamsNotReady", message: "forbidden"}},
-		"params, known but a problem":  {withParams(newPolicy()), &world{synced: true, problem: "forbidden"}, lack{reason: "ParamsNotReady", message: "forbidden"}},
-		"params that are being listed": {withParams(newPolicy()), &world{}, lack{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", passing: true}},
-		"params that no binding names": {unused, &world{problem: "forbidden"}, lack{}},
-		"no params":                    {newPolicy(), &world{problem: "forbidden"}, lack{}},
-		"a Secret":                     {withImages(newPolicy()), &world{backend: "Secret a/s: it does not exist"}, lack{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},
-		"a Secret that is right":       {withImages(newPolicy()), &world{}, lack{}},
-		"a Secret that nobody names":   {newPolicy(), &world{backend: "Secret a/s: it does not exist"}, lack{}},
-		"a schema":                     {newPolicy(), &world{missing: "no schema"}, lack{reason: "SchemaNotReady", message: "no schema"}},
-		"a schema that is being read":  {newPolicy(), &world{missing: "no schema", reading: true}, lack{reason: "SchemaNotReady", message: "the schemas of the kinds to mutate are being read", passing: true}},
+		"nothing":                      {withParams(newPolicy()), &world{synced: true}, missingDependency{}},
+		"params that are a problem":    {withParams(newPolicy()), &world{problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
+		"params, known but a problem":  {withParams(newPolicy()), &world{synced: true, problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
+		"params that are being listed": {withParams(newPolicy()), &world{}, missingDependency{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", temporary: true}},
+		"params that no binding names": {unused, &world{problem: "forbidden"}, missingDependency{}},
+		"no params":                    {newPolicy(), &world{problem: "forbidden"}, missingDependency{}},
+		"a Secret":                     {withImages(newPolicy()), &world{backend: "Secret a/s: it does not exist"}, missingDependency{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},
+		"a Secret that is right":       {withImages(newPolicy()), &world{}, missingDependency{}},
+		"a Secret that nobody names":   {newPolicy(), &world{backend: "Secret a/s: it does not exist"}, missingDependency{}},
+		"a schema":                     {newPolicy(), &world{missing: "no schema"}, missingDependency{reason: "SchemaNotReady", message: "no schema"}},
+		"a schema that is being read":  {newPolicy(), &world{missing: "no schema", reading: true}, missingDependency{reason: "SchemaNotReady", message: "the schemas of the kinds to mutate are being read", temporary: true}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := &Reconciler{Params: tc.world, Schemas: tc.world, Types: tc.world, Images: tc.world}
-			if diff := cmp.Diff(tc.want, r.lacks(tc.policy), cmp.AllowUnexported(lack{})); diff != "" {
+			if diff := cmp.Diff(tc.want, r.missingDependency(tc.policy), cmp.AllowUnexported(missingDependency{})); diff != "" {
 				t.Errorf("lacks (-want +got):\n%s", diff)
 			}
-			if got := (&Reconciler{}).beside(t.Context(), tc.policy); !reflect.DeepEqual(got, beside{}) {
+			if got := (&Reconciler{}).inputs(t.Context(), tc.policy); !reflect.DeepEqual(got, inputs{}) {
 				t.Errorf("without anything beside: %+v", got)
 			}
 		})
@@ -92,15 +92,15 @@ func TestLacks(t *testing.T) {
 func TestStatusStandsWhileThingsAreBeingRead(t *testing.T) {
 	p := newPolicy()
 	state := &policies.State{Registrable: true, Entries: map[types.UID]*policies.Entry{p.UID: {Policy: p}}}
-	passing, lasting := beside{lack: lack{message: "m", passing: true}}, beside{lack: lack{message: "m"}}
-	if !tellable(p, state, passing) {
+	passing, lasting := inputs{missing: missingDependency{message: "m", temporary: true}}, inputs{missing: missingDependency{message: "m"}}
+	if !shouldReport(p, state, passing) {
 		t.Error("a new generation has to have a status")
 	}
 	p.Status.ObservedGeneration = p.Generation
-	if tellable(p, state, passing) {
+	if shouldReport(p, state, passing) {
 		t.Error("a replica that has just started calls a policy out of force")
 	}
-	if !tellable(p, state, lasting) || !tellable(p, state, beside{}) {
+	if !shouldReport(p, state, lasting) || !shouldReport(p, state, inputs{}) {
 		t.Error("what is known is not told")
 	}
 }
@@ -109,7 +109,7 @@ func TestTypeCheckingIsReported(t *testing.T) {
 	found := &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: "w"}}}
 	p := newPolicy()
 	r := &Reconciler{Types: &world{found: found}}
-	if got := observe(p, nil, r.beside(t.Context(), p), now).TypeChecking; got != found {
+	if got := observe(p, nil, r.inputs(t.Context(), p), now).TypeChecking; got != found {
 		t.Errorf("typeChecking = %v", got)
 	}
 }

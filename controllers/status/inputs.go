@@ -48,8 +48,8 @@ type Types interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Contests know who else writes the generated configurations.
-type Contests interface {
+// Conflicts know who else writes the generated configurations.
+type Conflicts interface {
 	// OtherManagers describes, by configuration, the clients that keep changing it.
 	OtherManagers() map[string]string
 	Subscribe(ctx context.Context) <-chan struct{}
@@ -87,33 +87,33 @@ type Proof interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// beside is what is known of a policy beside its being compiled and registered.
-type beside struct {
-	lack lack
-	// kept says which replica the registration waits for.
-	kept string
-	// settling says that API servers may still call as before.
-	settling bool
-	// lags says which replica has not loaded a resource version. It may be nil.
-	lags func(version string) string
+// inputs is what is known of a policy beside its being compiled and registered.
+type inputs struct {
+	missing missingDependency
+	// waitingFor says which replica the registration waits for.
+	waitingFor string
+	// propagating says that API servers may still call as before.
+	propagating bool
+	// notReady says which replica has not loaded a resource version. It may be nil.
+	notReady func(version string) string
 	// blocked says why there is no certificate to register webhooks with.
 	blocked string
 	// proof is the verdict about the phases that the policy is called in, nil
 	// where nobody asks.
 	proof *canary.Verdict
 	types *admissionregistrationv1.TypeChecking
-	// contests may be nil.
-	contests Contests
+	// conflicts may be nil.
+	conflicts Conflicts
 	// backend is nil for a policy that has none.
 	backend *backends.Report
 }
 
-// contested says who keeps changing the configurations that a policy is planned for.
-func (b beside) contested(policy string, plan registration.Plan) string {
-	if b.contests == nil {
+// conflict says who keeps changing the configurations that a policy is planned for.
+func (b inputs) conflict(policy string, plan registration.Plan) string {
+	if b.conflicts == nil {
 		return ""
 	}
-	rivals := b.contests.OtherManagers()
+	rivals := b.conflicts.OtherManagers()
 	if len(rivals) == 0 {
 		return ""
 	}
@@ -129,18 +129,18 @@ func (b beside) contested(policy string, plan registration.Plan) string {
 	return strings.Join(out, "; ")
 }
 
-// lack is something that a policy needs to be evaluated and that is not there.
-type lack struct {
+// missing is something that a policy needs to be evaluated and that is not there.
+type missingDependency struct {
 	reason, message string
-	passing         bool // it is only a matter of time
+	temporary       bool // it is only a matter of time
 }
 
-func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) beside {
-	b := beside{lack: r.lacks(p), contests: r.Contests}
+func (r *Reconciler) inputs(ctx context.Context, p *v1alpha1.WebhookPolicy) inputs {
+	b := inputs{missing: r.missingDependency(p), conflicts: r.Conflicts}
 	if r.Gate != nil {
-		b.kept = r.Gate.WaitReason(p.Name)
-		b.settling = r.Gate.IsPropagating(p.Name)
-		b.lags = func(version string) string { return r.Gate.NotReady(ctx, version) }
+		b.waitingFor = r.Gate.WaitReason(p.Name)
+		b.propagating = r.Gate.IsPropagating(p.Name)
+		b.notReady = func(version string) string { return r.Gate.NotReady(ctx, version) }
 	}
 	if r.Types != nil {
 		b.types = r.Types.Found(p)
@@ -150,8 +150,8 @@ func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) besi
 		if len(report.Conditions) > 0 {
 			b.backend = &report
 		}
-		if c := report.Lack; c != nil {
-			b.lack = lack{reason: c.Reason, message: c.Message, passing: report.Passing}
+		if c := report.Missing; c != nil {
+			b.missing = missingDependency{reason: c.Reason, message: c.Message, temporary: report.Temporary}
 		}
 	}
 	if r.Certificate != nil {
@@ -165,7 +165,7 @@ func (r *Reconciler) beside(ctx context.Context, p *v1alpha1.WebhookPolicy) besi
 
 // setBackend sets the conditions that only policies with a backend have, or
 // removes them from those of one that has it no more.
-func (b beside) setBackend(list *[]metav1.Condition, generation int64, now metav1.Time) {
+func (b inputs) setBackend(list *[]metav1.Condition, generation int64, now metav1.Time) {
 	if b.backend == nil {
 		meta.RemoveStatusCondition(list, v1alpha1.ConditionCAReady)
 		meta.RemoveStatusCondition(list, v1alpha1.ConditionReachable)
@@ -190,7 +190,7 @@ func (r *Reconciler) verdict(spec *v1alpha1.WebhookPolicySpec) *canary.Verdict {
 	return &mutate
 }
 
-func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
+func (r *Reconciler) missingDependency(p *v1alpha1.WebhookPolicy) missingDependency {
 	known := r.Params
 	if p.Spec.Plugin != nil {
 		known = r.Listed
@@ -201,25 +201,25 @@ func (r *Reconciler) lacks(p *v1alpha1.WebhookPolicy) lack {
 		}
 		switch synced, problem := known.State(&kind); {
 		case problem != "":
-			return lack{reason: ReasonParamsNotReady, message: problem}
+			return missingDependency{reason: ReasonParamsNotReady, message: problem}
 		case !synced:
-			return lack{reason: ReasonParamsNotReady, message: fmt.Sprintf("objects of kind %s in %s are being listed", kind.Kind, kind.APIVersion), passing: true}
+			return missingDependency{reason: ReasonParamsNotReady, message: fmt.Sprintf("objects of kind %s in %s are being listed", kind.Kind, kind.APIVersion), temporary: true}
 		}
 	}
 	if at, asks := plugins.BackendOf(p); asks && r.Images != nil {
 		if _, err := r.Images.Backend(at); err != nil {
-			return lack{reason: ReasonParamsNotReady, message: err.Error()}
+			return missingDependency{reason: ReasonParamsNotReady, message: err.Error()}
 		}
 	}
 	if r.Schemas != nil {
 		switch missing, passing := r.Schemas.Missing(p); {
 		case passing:
-			return lack{reason: ReasonSchemaNotReady, message: "the schemas of the kinds to mutate are being read", passing: true}
+			return missingDependency{reason: ReasonSchemaNotReady, message: "the schemas of the kinds to mutate are being read", temporary: true}
 		case missing != "":
-			return lack{reason: ReasonSchemaNotReady, message: missing}
+			return missingDependency{reason: ReasonSchemaNotReady, message: missing}
 		}
 	}
-	return lack{}
+	return missingDependency{}
 }
 
 // kindsOf are the kinds of the objects that a policy reads, by itself or by its plugin.
@@ -261,8 +261,8 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	if r.Types != nil {
 		go follow(r.Types.Subscribe(ctx))
 	}
-	if r.Contests != nil {
-		go follow(r.Contests.Subscribe(ctx))
+	if r.Conflicts != nil {
+		go follow(r.Conflicts.Subscribe(ctx))
 	}
 	if r.Certificate != nil {
 		go follow(r.Certificate.Subscribe(ctx))

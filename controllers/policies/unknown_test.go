@@ -70,11 +70,11 @@ func TestUnseenPolicies(t *testing.T) {
 			}
 			for range 2 { // what was found out once is not forgotten
 				state := l.load(logr.Discard(), tt.loaded, tt.observed)
-				doubtful := l.doubt(state, tt.observed)
+				doubtful := l.findUnknown(state, tt.observed)
 				if len(doubtful) > 0 && len(state.pending) == 0 {
 					t.Error("a group is answered for while a policy of it is in doubt")
 				}
-				if resolved, err := l.resolve(t.Context(), state, doubtful); err == nil {
+				if resolved, err := l.resolveUnknown(t.Context(), state, doubtful); err == nil {
 					state = resolved
 				}
 				var want map[registration.GroupKey]string
@@ -135,7 +135,7 @@ func TestPauseFitsIntoTheTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), tt.left)
 			defer cancel()
-			if got := patience(ctx); got > tt.wantWait {
+			if got := waitTimeout(ctx); got > tt.wantWait {
 				t.Errorf("waits for %s, want %s", got, tt.wantWait)
 			}
 			if got := (&NotLoadedError{}).in(ctx).RetryAfter(); got != tt.wantRetryIn {

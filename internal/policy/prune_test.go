@@ -57,7 +57,7 @@ func TestSettle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := &unstructured.Unstructured{Object: tc.in}
 			before := in.DeepCopy()
-			settled, err := fit(&unstructured.Unstructured{Object: tc.before}, in, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
+			settled, err := validateResult(&unstructured.Unstructured{Object: tc.before}, in, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,12 +39,12 @@ const (
 	again = 2 * time.Second
 )
 
-// Repeats tells of policies whose mutations change their own result again, and
+// RuntimeReporter tells of policies whose mutations change their own result again, and
 // of those whose evaluation panics. Any replica may find one in the requests
 // that it answers, so each tells of its own finds: in a
 // condition for each that has a field manager to itself, which the leader's
 // reports leave alone, and in an event by the replica that was first.
-type Repeats struct {
+type RuntimeReporter struct {
 	Client client.Client
 	Events clientevents.EventRecorder
 	Clock  clock.PassiveClock
@@ -55,14 +55,14 @@ type Repeats struct {
 	checking  atomic.Bool
 
 	mu    sync.Mutex
-	found map[findKey]finding // not told yet
+	found map[reportKey]report // not told yet
 }
 
-// findKey is the policy's name and the condition's type.
-type findKey struct{ policy, kind string }
+// reportKey is the policy's name and the condition's type.
+type reportKey struct{ policy, kind string }
 
-// finding is something to tell of a generation of a policy.
-type finding struct {
+// report is something to tell of a generation of a policy.
+type report struct {
 	policy     string
 	uid        types.UID
 	generation int64
@@ -71,10 +71,10 @@ type finding struct {
 	action     string // of the event
 }
 
-func (f finding) key() findKey { return findKey{f.policy, f.condition.Type} }
+func (f report) key() reportKey { return reportKey{f.policy, f.condition.Type} }
 
 // SetupWithManager adds the controller that tells, on every replica.
-func (r *Repeats) SetupWithManager(mgr manager.Manager) error {
+func (r *RuntimeReporter) SetupWithManager(mgr manager.Manager) error {
 	c, err := controller.New("repeats", mgr, controller.Options{Reconciler: r, NeedLeaderElection: ptr.To(false)})
 	if err != nil {
 		return fmt.Errorf("making the controller of repeats: %w", err)
@@ -87,7 +87,7 @@ func (r *Repeats) SetupWithManager(mgr manager.Manager) error {
 
 // Later runs a check beside the requests. There is one at a time: who comes
 // meanwhile is left out, so that checks never take more than one processor.
-func (r *Repeats) Later(check func(ctx context.Context)) {
+func (r *RuntimeReporter) Later(check func(ctx context.Context)) {
 	if !r.checking.CompareAndSwap(false, true) {
 		return
 	}
@@ -100,33 +100,33 @@ func (r *Repeats) Later(check func(ctx context.Context)) {
 }
 
 // Found takes in a policy that is not idempotent.
-func (r *Repeats) Found(found policy.Repeat) {
-	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: repeatsManager, action: "Check",
+func (r *RuntimeReporter) Found(found policy.Repeat) {
+	r.add(report{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: repeatsManager, action: "Check",
 		condition: metav1.Condition{
-			Type: v1alpha1.ConditionIdempotent, Status: metav1.ConditionFalse, Reason: ReasonNotIdempotent, Message: repeats(found.Mutations),
+			Type: v1alpha1.ConditionIdempotent, Status: metav1.ConditionFalse, Reason: ReasonNotIdempotent, Message: repeatsMessage(found.Mutations),
 		}})
 }
 
 // Panicked takes in a policy whose evaluation panicked.
-func (r *Repeats) Panicked(found policy.PanicReport) {
-	r.add(finding{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Evaluate",
+func (r *RuntimeReporter) Panicked(found policy.PanicReport) {
+	r.add(report{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Evaluate",
 		condition: metav1.Condition{
 			Type: v1alpha1.ConditionPanicking, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
 				"failurePolicy answers requests whose evaluation panics, as on replica %s; all other requests are evaluated: report the stack in the log of that replica", r.Replica),
 		}})
 }
 
-func (r *Repeats) add(f finding) {
+func (r *RuntimeReporter) add(f report) {
 	r.mu.Lock()
 	if r.found == nil {
-		r.found = map[findKey]finding{}
+		r.found = map[reportKey]report{}
 	}
 	r.found[f.key()] = f
 	r.mu.Unlock()
 	r.listeners.Notify()
 }
 
-func (r *Repeats) enqueueAll(q events.Queue) {
+func (r *RuntimeReporter) enqueueAll(q events.Queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key := range r.found {
@@ -134,11 +134,11 @@ func (r *Repeats) enqueueAll(q events.Queue) {
 	}
 }
 
-// of lists what is to be told of a policy.
-func (r *Repeats) of(policy string) []finding {
+// changed lists what is to be told of a policy.
+func (r *RuntimeReporter) of(policy string) []report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []finding
+	var out []report
 	for key, f := range r.found {
 		if key.policy == policy {
 			out = append(out, f)
@@ -148,7 +148,7 @@ func (r *Repeats) of(policy string) []finding {
 }
 
 // Reconcile tells of what was found of one policy.
-func (r *Repeats) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *RuntimeReporter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var result ctrl.Result
 	for _, f := range r.of(req.Name) {
 		told, err := r.tell(ctx, f)
@@ -164,7 +164,7 @@ func (r *Repeats) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return result, nil
 }
 
-func (r *Repeats) forget(f finding) {
+func (r *RuntimeReporter) forget(f report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := r.found[f.key()]; now.uid == f.uid && now.generation == f.generation {
@@ -172,10 +172,10 @@ func (r *Repeats) forget(f finding) {
 	}
 }
 
-// tell reports whether nothing is left to tell: the condition stands, or what it
+// recordEvents reports whether nothing is left to tell: the condition stands, or what it
 // would be about is no more. It waits for the leader to report on a generation
 // first, so that all conditions are about the same one.
-func (r *Repeats) tell(ctx context.Context, f finding) (done bool, err error) {
+func (r *RuntimeReporter) tell(ctx context.Context, f report) (done bool, err error) {
 	var p v1alpha1.WebhookPolicy
 	err = r.Client.Get(ctx, client.ObjectKey{Name: f.policy}, &p)
 	switch {
@@ -190,29 +190,29 @@ func (r *Repeats) tell(ctx context.Context, f finding) (done bool, err error) {
 	}
 	c := f.condition
 	c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(r.Clock.Now())
-	written, err := writeFind(ctx, r.Client, &p, f.manager, c)
+	written, err := writeReport(ctx, r.Client, &p, f.manager, c)
 	if written {
 		r.Events.Eventf(&p, nil, corev1.EventTypeWarning, c.Reason, f.action, "%s", short(c.Message))
 	}
 	return written, err
 }
 
-// writeFind writes a condition, or takes it out where there is none, unless
+// writeReport writes a condition, or takes it out where there is none, unless
 // the policy is no longer as it is known here.
-func writeFind(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, manager string, conditions ...metav1.Condition) (written bool, err error) {
+func writeReport(ctx context.Context, c client.Client, p *v1alpha1.WebhookPolicy, manager string, conditions ...metav1.Condition) (written bool, err error) {
 	_, err = apply(ctx, c, p, p.ResourceVersion, &v1alpha1.WebhookPolicyStatus{Conditions: conditions}, manager)
-	if passed(err) {
+	if isOutdated(err) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// takeFinds takes the conditions that Repeats wrote out of a status, which the
+// extractRuntimeConditions takes the conditions that Repeats wrote out of a status, which the
 // leader's reports leave alone. outdated are the field managers of those that
 // are about another generation, or whose time is over. That depends on nothing
 // but the condition, so it holds after a restart of any replica. expires is how
 // long the condition Panicking stands yet; 0 if it does not.
-func takeFinds(p *v1alpha1.WebhookPolicy, now time.Time) (outdated []string, expires time.Duration) {
+func extractRuntimeConditions(p *v1alpha1.WebhookPolicy, now time.Time) (outdated []string, expires time.Duration) {
 	for _, told := range []struct {
 		kind, manager string
 		shown         time.Duration
@@ -236,8 +236,8 @@ func about(c *metav1.Condition, generation int64) bool {
 	return c != nil && c.ObservedGeneration == generation
 }
 
-// repeats says which mutations are not idempotent, and what to do.
-func repeats(mutations []int) string {
+// repeatsMessage says which mutations are not idempotent, and what to do.
+func repeatsMessage(mutations []int) string {
 	fields := make([]string, len(mutations))
 	for i, index := range mutations {
 		fields[i] = fmt.Sprintf("spec.mutations[%d]", index)

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Host is what an evaluation needs of the process around it. Whatever is left
+// Environment is what an evaluation needs of the process around it. Whatever is left
 // out is an error of the policies that need it.
-type Host struct {
+type Environment struct {
 	Namespaces Namespaces
 	// Params finds what policies read as params.
 	Params Params
@@ -83,12 +83,12 @@ type TypeConverters interface {
 	GetTypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter
 }
 
-// authorizer is the host's, or one that answers every question with an error.
-func (h Host) authorizer() authorizer.UnconditionalAuthorizer {
+// authorizerOf is the host's, or one that answers every question with an error.
+func (h Environment) authorizerOf() authorizer.UnconditionalAuthorizer {
 	if h.Authorizer != nil {
 		return h.Authorizer
 	}
 	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionNoOpinion, "", &UnansweredError{errors.New("no authorizer is available")}
+		return authorizer.DecisionNoOpinion, "", &AuthorizerUnavailableError{errors.New("no authorizer is available")}
 	})
 }

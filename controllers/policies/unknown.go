@@ -15,29 +15,29 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// lookAgain is how soon a policy is looked for again that a configuration names
+// retryInterval is how soon a policy is looked for again that a configuration names
 // and that has not been loaded.
-const lookAgain = 500 * time.Millisecond
+const retryInterval = 500 * time.Millisecond
 
-// liveRead bounds how long the loader waits for the API server.
-const liveRead = 5 * time.Second
+// liveReadTimeout bounds how long the loader waits for the API server.
+const liveReadTimeout = 5 * time.Second
 
-// stranger is a policy that a configuration names and that is not loaded.
-type stranger struct {
+// unknownPolicy is a policy that a configuration names and that is not loaded.
+type unknownPolicy struct {
 	group registration.GroupKey
 	name  string
 	uid   types.UID // empty where the configuration has no owner reference to it
 }
 
-// doubt makes the state answer for no call group whose configuration names a
+// findUnknown makes the state answer for no call group whose configuration names a
 // policy that this replica has not loaded: the cache of the configurations is
 // ahead of the one of the policies. Without that policy the answer could be
 // "allowed" where it should not be. One that was loaded before has been deleted.
-func (l *Loader) doubt(state *State, observed []registration.Configuration) (doubtful []stranger) {
+func (l *Loader) findUnknown(state *State, observed []registration.Configuration) (doubtful []unknownPolicy) {
 	before := l.Store.State()
 	state.gone, state.pending = sets.New[types.UID](), map[registration.GroupKey]string{}
-	for _, s := range strangers(state, observed) {
-		if before.knew(s.uid) {
+	for _, s := range unknownPolicies(state, observed) {
+		if before.wasLoaded(s.uid) {
 			state.gone.Insert(s.uid)
 			continue
 		}
@@ -47,10 +47,10 @@ func (l *Loader) doubt(state *State, observed []registration.Configuration) (dou
 	return doubtful
 }
 
-// resolve asks the API server which policies exist that are in doubt, far from
+// resolveUnknown asks the API server which policies exist that are in doubt, far from
 // any request, and gives a state that answers for the groups of those that do not.
-func (l *Loader) resolve(ctx context.Context, state *State, doubtful []stranger) (*State, error) {
-	ctx, cancel := context.WithTimeout(ctx, liveRead)
+func (l *Loader) resolveUnknown(ctx context.Context, state *State, doubtful []unknownPolicy) (*State, error) {
+	ctx, cancel := context.WithTimeout(ctx, liveReadTimeout)
 	defer cancel()
 	existing, err := l.Existing(ctx)
 	if err != nil {
@@ -68,18 +68,18 @@ func (l *Loader) resolve(ctx context.Context, state *State, doubtful []stranger)
 	return &out, nil
 }
 
-// knew reports whether a policy was loaded once. One that is loaded no more has
+// wasLoaded reports whether a policy was loaded once. One that is loaded no more has
 // been deleted.
-func (s *State) knew(uid types.UID) bool {
+func (s *State) wasLoaded(uid types.UID) bool {
 	return s != nil && uid != "" && (s.Entries[uid] != nil || s.gone.Has(uid))
 }
 
-func strangers(state *State, observed []registration.Configuration) []stranger {
+func unknownPolicies(state *State, observed []registration.Configuration) []unknownPolicy {
 	names := make(sets.Set[string], len(state.Entries))
 	for _, e := range state.Entries {
 		names.Insert(e.Policy.Name)
 	}
-	var out []stranger
+	var out []unknownPolicy
 	for _, config := range observed {
 		key, ok := registration.GroupOf(config)
 		if !ok {
@@ -92,12 +92,12 @@ func strangers(state *State, observed []registration.Configuration) []stranger {
 			}
 			owners.Insert(owner.Name)
 			if state.Entries[owner.UID] == nil {
-				out = append(out, stranger{group, owner.Name, owner.UID})
+				out = append(out, unknownPolicy{group, owner.Name, owner.UID})
 			}
 		}
 		for _, name := range registration.Members(config) {
 			if !names.Has(name) && !owners.Has(name) {
-				out = append(out, stranger{group: group, name: name})
+				out = append(out, unknownPolicy{group: group, name: name})
 			}
 		}
 	}

@@ -22,14 +22,14 @@ import (
 func TestRepeatsMessage(t *testing.T) {
 	const want = "applied to its own result, the policy changed the object again, by spec.mutations[0], spec.mutations[3], " +
 		"as it may on every update: let a mutation change nothing where its work is done, by its expression or a match condition"
-	if got := repeats([]int{0, 3}); got != want {
+	if got := repeatsMessage([]int{0, 3}); got != want {
 		t.Errorf("repeats() = %q, want %q", got, want)
 	}
 }
 
 func TestChecksRunOneAtATimeAndNotForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r Repeats
+		var r RuntimeReporter
 		ran := 0
 		slow := func(ctx context.Context) {
 			ran++
@@ -101,7 +101,7 @@ func TestPanicking(t *testing.T) {
 	api := &onePolicy{policy: newPolicy()}
 	api.policy.Generation, api.policy.Status.ObservedGeneration = 2, 2
 	recorder := events.NewFakeRecorder(10)
-	replica := &Repeats{Client: api, Events: recorder, Clock: clock, Replica: "manager-1"}
+	replica := &RuntimeReporter{Client: api, Events: recorder, Clock: clock, Replica: "manager-1"}
 	leader := &Reconciler{Client: api, Store: &policies.Store{}, Events: recorder, Clock: clock}
 	const message = "failurePolicy answers requests whose evaluation panics, as on replica manager-1; all other requests are evaluated: report the stack in the log of that replica"
 

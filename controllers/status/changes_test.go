@@ -25,17 +25,17 @@ func TestOnlyWhatIsNewIsLookedAtAgain(t *testing.T) {
 		return s
 	}
 	var lacking, checked string
-	beside := func(p *v1alpha1.WebhookPolicy) beside {
-		var b beside
+	beside := func(p *v1alpha1.WebhookPolicy) inputs {
+		var b inputs
 		if p.Name == lacking {
-			b.lack = lack{reason: ReasonSchemaNotReady, message: "no schema"}
+			b.missing = missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
 		}
 		if p.Name == checked {
 			b.types = &admissionregistrationv1.TypeChecking{}
 		}
 		return b
 	}
-	var n news
+	var n changeDetector
 	for _, step := range []struct {
 		what             string
 		state            *policies.State
@@ -53,7 +53,7 @@ func TestOnlyWhatIsNewIsLookedAtAgain(t *testing.T) {
 		{what: "one comes again", state: stateOf(true, entry("a", 2, true), entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"a"}},
 	} {
 		lacking, checked = step.lacking, step.checked
-		got := n.of(step.state, beside)
+		got := n.changed(step.state, beside)
 		slices.Sort(got)
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.what, diff)

@@ -7,26 +7,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// settle takes out of an object what its Go value leaves out since it is empty:
+// pruneEmpty takes out of an object what its Go value leaves out since it is empty:
 // labels of which a mutation removed the last, a boolean set to false. The API
 // server holds such objects as Go values, so that the next expression would not
 // find the field there either. What was so before the mutation stays, as the
 // null that some releases send for a time that is not set.
-func settle(before, after *unstructured.Unstructured, typed runtime.Object) runtime.Object {
+func pruneEmpty(before, after *unstructured.Unstructured, typed runtime.Object) runtime.Object {
 	held, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
 		return after
 	}
-	settled, changed := settleMap(after.Object, held, before.Object)
+	settled, changed := pruneEmptyMap(after.Object, held, before.Object)
 	if !changed {
 		return after
 	}
 	return &unstructured.Unstructured{Object: settled}
 }
 
-// settleMap leaves its arguments as they are: parts of them may belong to
+// pruneEmptyMap leaves its arguments as they are: parts of them may belong to
 // other objects too.
-func settleMap(tree, held, old map[string]any) (settled map[string]any, changed bool) {
+func pruneEmptyMap(tree, held, old map[string]any) (settled map[string]any, changed bool) {
 	settled = make(map[string]any, len(tree))
 	for name, value := range tree {
 		other, kept := held[name]
@@ -36,7 +36,7 @@ func settleMap(tree, held, old map[string]any) (settled map[string]any, changed 
 			continue
 		}
 		var differs bool
-		settled[name], differs = settleValue(value, other, was)
+		settled[name], differs = pruneEmptyValue(value, other, was)
 		changed = changed || differs
 	}
 	if !changed {
@@ -45,23 +45,23 @@ func settleMap(tree, held, old map[string]any) (settled map[string]any, changed 
 	return settled, true
 }
 
-func settleValue(value, held, old any) (settled any, changed bool) {
+func pruneEmptyValue(value, held, old any) (settled any, changed bool) {
 	switch v := value.(type) {
 	case map[string]any:
 		if other, ok := held.(map[string]any); ok {
 			was, _ := old.(map[string]any) // none will do
-			return settleMap(v, other, was)
+			return pruneEmptyMap(v, other, was)
 		}
 	case []any:
 		if other, ok := held.([]any); ok && len(other) == len(v) {
 			was, _ := old.([]any)
-			return settleList(v, other, was)
+			return pruneEmptyList(v, other, was)
 		}
 	}
 	return value, false
 }
 
-func settleList(list, held, old []any) (settled []any, changed bool) {
+func pruneEmptyList(list, held, old []any) (settled []any, changed bool) {
 	settled = make([]any, len(list))
 	for i := range list {
 		var was any
@@ -69,7 +69,7 @@ func settleList(list, held, old []any) (settled []any, changed bool) {
 			was = old[i]
 		}
 		var differs bool
-		settled[i], differs = settleValue(list[i], held[i], was)
+		settled[i], differs = pruneEmptyValue(list[i], held[i], was)
 		changed = changed || differs
 	}
 	if !changed {
