@@ -7,42 +7,40 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// DefaultOrder is where a policy's mutations stand where it does not say.
+// DefaultOrder is the order of mutations of a policy that sets none.
 const DefaultOrder int32 = 500
 
-// DefaultTimeoutSeconds is how long the API server waits for Ostiary where a
-// policy does not say.
+// DefaultTimeoutSeconds is how long the API server waits for an answer if a policy
+// sets no timeout.
 const DefaultTimeoutSeconds int32 = 5
 
 // Types of a WebhookPolicy's conditions.
 const (
-	// ConditionAccepted is true when every expression compiles and the policy
-	// may be registered.
+	// ConditionAccepted is true when all expressions compile and the policy may be
+	// registered.
 	ConditionAccepted = "Accepted"
-	// ConditionRegistered is true when a webhook configuration that carries
-	// the policy has been observed in the API server.
+	// ConditionRegistered is true when a webhook configuration in the API server
+	// contains the policy.
 	ConditionRegistered = "Registered"
-	// ConditionEffective is true when API servers have been shown to reach Ostiary.
+	// ConditionEffective is true when a test request through each API server reached
+	// Ostiary.
 	ConditionEffective = "Effective"
-	// ConditionReady is true when the policy is in force.
+	// ConditionReady is true when the policy is enforced.
 	ConditionReady = "Ready"
-	// ConditionReconciling is present and true while work on the policy goes on.
+	// ConditionReconciling is present and true while Ostiary works on the policy.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is present and true while only its author can mend the policy.
+	// ConditionStalled is present and true while its author must change the policy.
 	ConditionStalled = "Stalled"
-	// ConditionIdempotent is present and false where the policy's mutations were
-	// seen to change their own result again. It does not bear on Ready.
+	// ConditionIdempotent is present and false if a mutation changed an object that
+	// the policy had mutated before. It does not affect Ready.
 	ConditionIdempotent = "Idempotent"
 	// ConditionPanicking is present and true for five minutes after an evaluation of
 	// the policy panicked, and again with the next panic after that.
 	ConditionPanicking = "Panicking"
-	// ConditionContested is present and true while somebody else keeps changing
-	// a webhook configuration that carries the policy.
-	ConditionContested = "Contested"
 )
 
-// The defaults below are computed, never written into the user's object, so
-// that tools which compare it with its source see no difference.
+// The defaults below are computed and never written into the object, so that tools
+// which compare it with its source see no difference.
 
 // EffectiveFailurePolicy is the failurePolicy of the spec, Fail where it is unset.
 func (s *WebhookPolicySpec) EffectiveFailurePolicy() admissionregistrationv1.FailurePolicyType {

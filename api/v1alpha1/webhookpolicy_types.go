@@ -227,13 +227,12 @@ type WebhookPolicyStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted (the policy compiles and may be registered),
-	// Registered (the API server has been told to send its requests here),
-	// Effective (API servers have been shown to reach Ostiary), and Ready (all
-	// of these: it is in force). With a backend there are CAReady (its CA bundle
-	// is known) and Reachable (a TLS handshake with it succeeded), and no
-	// Effective. Reconciling, Stalled, Panicking and Contested stand only
-	// while they are true, Idempotent only while it is false.
+	// conditions are Accepted (the policy compiles), Registered (webhook
+	// configurations contain it), Effective (API servers reach Ostiary) and Ready (all
+	// of these: the policy is enforced). With a backend there are CAReady (its CA
+	// bundle is known) and Reachable (a TLS handshake with it succeeded), and no
+	// Effective. Reconciling, Stalled and Panicking are present only while they are
+	// true, Idempotent only while it is false.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

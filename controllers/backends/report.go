@@ -19,8 +19,8 @@ type Report struct {
 	Temporary bool
 }
 
-// Report reports on a policy with a backend. Of one that the rule refuses there is
-// nothing to report.
+// Report reports on a policy with a backend. It is empty for a policy that the rule
+// rejects.
 func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,7 +29,7 @@ func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 		return Report{}
 	}
 	if b == nil {
-		b = &backend{now: trust{reason: ReasonCAReading, message: "the backend has yet to be looked at"}}
+		b = &backend{now: trust{reason: ReasonCAReading, message: "the CA bundle of the backend is being read"}}
 	}
 	ca, reach := b.caReady(), b.reachable(&p.Spec)
 	r := Report{Conditions: []metav1.Condition{ca, reach}}
@@ -50,7 +50,7 @@ func (b *backend) caReady() metav1.Condition {
 	case b.now.reason == ReasonCAReading:
 		c.Status = metav1.ConditionUnknown
 	case b.known:
-		c.Message += "; the bundle that was good last stays registered"
+		c.Message += "; the last valid bundle stays registered"
 	}
 	return c
 }
@@ -73,14 +73,14 @@ func failureOf(reason string) string {
 	case ReasonNotTrusted:
 		return "the CA bundle does not verify the certificate of the backend: correct the bundle, or the names in the certificate"
 	case ReasonUnexpectedAnswer:
-		return "the backend does not complete a TLS handshake: correct its port, or have it serve TLS"
+		return "the backend does not complete a TLS handshake: correct its port, or serve TLS"
 	}
-	return "the backend is not reachable: see that its Service or its host exists, has the port, and listens"
+	return "the backend is not reachable: check that its Service or host exists, has this port, and listens"
 }
 
 func consequence(policy admissionregistrationv1.FailurePolicyType) string {
 	if policy == admissionregistrationv1.Ignore {
-		return "while the API server cannot reach it either, the requests that it matches pass (failurePolicy Ignore)"
+		return "while the API server cannot reach it, matching requests are allowed (failurePolicy Ignore)"
 	}
-	return "while the API server cannot reach it either, the requests that it matches are refused (failurePolicy Fail)"
+	return "while the API server cannot reach it, matching requests are rejected (failurePolicy Fail)"
 }

@@ -108,22 +108,21 @@ type inputs struct {
 	backend *backends.Report
 }
 
-// conflict says who keeps changing the configurations that a policy is planned for.
+// conflict names the clients that keep changing the configurations of a policy.
 func (b inputs) conflict(policy string, plan registration.Plan) string {
 	if b.conflicts == nil {
 		return ""
 	}
-	rivals := b.conflicts.OtherManagers()
-	if len(rivals) == 0 {
+	managers := b.conflicts.OtherManagers()
+	if len(managers) == 0 {
 		return ""
 	}
 	var out []string
 	for i := range plan.Groups {
 		group := &plan.Groups[i]
-		rival := rivals[group.Configuration.GetName()]
-		if _, member := slices.BinarySearch(group.Members, policy); rival != "" && member {
-			out = append(out, fmt.Sprintf("%s keeps changing %s, which is put right ever more slowly: find out who it is and have it leave the configuration alone",
-				rival, group.Configuration.GetName()))
+		name := group.Configuration.GetName()
+		if _, member := slices.BinarySearch(group.Members, policy); member && managers[name] != "" {
+			out = append(out, fmt.Sprintf("%s keeps changing %s, which Ostiary restores with increasing back-off: stop that client from managing it", managers[name], name))
 		}
 	}
 	return strings.Join(out, "; ")

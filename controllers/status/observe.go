@@ -14,71 +14,71 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// Reasons of conditions, which are those of events too.
+// Reasons of conditions and events.
 const (
-	// ReasonAccepted means that every expression compiles and the policy may be registered.
+	// ReasonAccepted means that all expressions compile and the policy may be registered.
 	ReasonAccepted = "Accepted"
-	// ReasonInvalid means that the author has to change the policy.
+	// ReasonInvalid means that the policy has errors which its author must fix.
 	ReasonInvalid = "Invalid"
-	// ReasonLoading means that this generation has not been looked at yet.
+	// ReasonLoading means that this generation is not compiled yet.
 	ReasonLoading = "Loading"
-	// ReasonRegistered means that webhook configurations carry the policy.
+	// ReasonRegistered means that webhook configurations contain the policy.
 	ReasonRegistered = "Registered"
-	// ReasonPending means that a webhook configuration has yet to be written.
+	// ReasonPending means that a webhook configuration is not written yet.
 	ReasonPending = "Pending"
-	// ReasonWaitingForReplicas means that a replica has yet to load the policy.
+	// ReasonWaitingForReplicas means that a live replica has not loaded the policy.
 	ReasonWaitingForReplicas = "WaitingForReplicas"
-	// ReasonTakingEffect means that API servers may not have taken up a webhook configuration yet.
+	// ReasonTakingEffect means that API servers may not use a new configuration yet.
 	ReasonTakingEffect = "TakingEffect"
-	// ReasonNoCertificate means that there is no certificate to register with yet.
+	// ReasonNoCertificate means that there is no serving certificate yet.
 	ReasonNoCertificate = "NoCertificate"
-	// ReasonParamsNotReady means that the objects that bindings name, or that a plugin
-	// reads, are not at hand.
+	// ReasonParamsNotReady means that params, or objects that a plugin reads, are not
+	// available.
 	ReasonParamsNotReady = "ParamsNotReady"
-	// ReasonSchemaNotReady means that mutations cannot be applied to what the policy matches.
+	// ReasonSchemaNotReady means that the schema of a kind to mutate is not available.
 	ReasonSchemaNotReady = "SchemaNotReady"
-	// ReasonRefused means that the API server does not take what is to be registered.
+	// ReasonRefused means that the API server rejects the webhook configuration.
 	ReasonRefused = policies.ReasonRefused
-	// ReasonOverwritten means that somebody else keeps changing a configuration.
+	// ReasonOverwritten is of events alone: another client keeps changing a webhook
+	// configuration that contains the policy.
 	ReasonOverwritten = "Overwritten"
-	// ReasonRisky is of events alone: the policy works, and there is something
-	// about it that its author may not have thought of.
+	// ReasonRisky is of events alone: the policy is enforced, and has a risk.
 	ReasonRisky = "Risky"
 	// ReasonPanicked means that an evaluation of the policy panicked.
 	ReasonPanicked = "Panicked"
-	// ReasonInForce means that the API server sends requests to the policy.
-	ReasonInForce = "InForce"
-	// ReasonNotIdempotent means that mutations were seen to change their own result again.
+	// ReasonEnforcing means that API servers send matching requests to the policy.
+	ReasonEnforcing = "Enforcing"
+	// ReasonNotIdempotent means that mutations changed an object that they had mutated.
 	ReasonNotIdempotent = "NotIdempotent"
 )
 
-const maxMessage = 30 << 10 // bytes; the API server takes 32 KiB
+const maxMessage = 30 << 10 // bytes; API servers accept 32 KiB
 
-// facts are what has been observed of a policy, before it is put into words.
+// facts are the observed state of a policy.
 type facts struct {
-	loaded          bool // this generation has been compiled
+	loaded          bool // this generation is compiled
 	accepted        bool
-	problems        string
+	problems        string // errors of a policy that is not accepted
 	planned         bool
 	registered      bool
-	why             string // not registered
-	notReady        string // registered, and which replica has not loaded it
-	placeholder     bool   // requests are answered by failurePolicy, instead of a generation that is not known
-	delegationError string // what the API server said of conditions that Ostiary evaluates alone
-	waiting         bool   // for a certificate
+	why             string // why it is not registered
+	notReady        string // a live replica that has not loaded the registered version
+	placeholder     bool   // failurePolicy applies instead of an earlier generation that is unknown
+	delegationError string // the API server's error about match conditions
+	waiting         bool   // for a serving certificate
 	missing         missingDependency
-	refusal         string // the API server's
-	inForce         int64  // the generation that is registered, or to be
-	conflict        string // who keeps changing what is registered
-	waitingFor      string // which replica has not loaded it
-	propagating     bool   // registered, and API servers may still call as before
-	blocked         string // why there is no certificate
+	refusal         string // the API server's error about the webhook
+	inForce         int64  // the generation that is or will be registered
+	conflict        string // which client keeps changing the configuration
+	waitingFor      string // the replica for which the registration waits
+	propagating     bool   // API servers may not use the configuration yet
+	blocked         string // why there is no serving certificate
 	proof           *canary.Verdict
-	held            bool // at failurePolicy Ignore
+	held            bool // registered with failurePolicy Ignore instead of Fail
 }
 
-// observe makes the status that a policy should have. It keeps the transition
-// times of conditions that stay as they are.
+// observe returns the status that a policy should have. It keeps the transition
+// times of conditions whose status does not change.
 func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside inputs, now metav1.Time) v1alpha1.WebhookPolicyStatus {
 	status := v1alpha1.WebhookPolicyStatus{
 		ObservedGeneration: p.Generation,
@@ -102,7 +102,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, beside inputs, no
 	return status
 }
 
-// gather puts together what is known of a policy, and the webhooks that carry it.
+// gather returns the facts of a policy and the webhooks that contain it.
 func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside inputs) (facts, []v1alpha1.WebhookReference) {
 	f, refs := lookUp(p, state)
 	f.missing, f.waitingFor, f.proof = beside.missing, beside.waitingFor, beside.proof
@@ -117,8 +117,8 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, beside inputs) (fa
 	return f, refs
 }
 
-// failurePolicy is the stricter one where a policy is called in both phases:
-// in the mutating phase it is the policy's own, whatever its bindings do.
+// failurePolicy is the stricter one if a policy is called in both phases: bindings
+// do not change that of the mutating phase.
 func failurePolicy(spec *v1alpha1.WebhookPolicySpec) admissionregistrationv1.FailurePolicyType {
 	if spec.Mutates() {
 		return spec.EffectiveFailurePolicy()
@@ -146,8 +146,8 @@ func lookUp(p *v1alpha1.WebhookPolicy, state *policies.State) (facts, []v1alpha1
 	return f, refs
 }
 
-// conditions puts the facts into words. Ready is true only where both others
-// are and nothing is lacking; Reconciling and Stalled stand only while they are true (kstatus).
+// conditions are those of a policy. Ready is true if no blocker applies.
+// Reconciling and Stalled are present only while they are true (kstatus).
 func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) []metav1.Condition {
 	accepted, registered := acceptedCondition(f), registeredCondition(p, f, refs)
 	out := []metav1.Condition{accepted, registered}
@@ -155,52 +155,44 @@ func conditions(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookRefer
 	if f.proof != nil {
 		out = append(out, effective)
 	}
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonInForce, Message: effectMessage(p)}
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonEnforcing, Message: effectMessage(p)}
 	reconciling := metav1.Condition{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionFalse}
 	stalled := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse}
-	switch {
-	case accepted.Status == metav1.ConditionFalse:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, accepted.Reason, accepted.Message
-		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, accepted.Reason, "change the policy: see the condition Accepted"
-	case accepted.Status == metav1.ConditionUnknown:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, accepted.Reason, accepted.Message
-		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, accepted.Reason, accepted.Message
-	case f.refusal != "":
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
-		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, registered.Reason, "change the policy: see the condition Registered"
-	case f.missing.message != "":
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, f.missing.reason, f.missing.message
-		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, f.missing.reason, f.missing.message
-	case registered.Status != metav1.ConditionTrue:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, registered.Reason, registered.Message
-		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, registered.Reason, registered.Message
-	case effective.Status != metav1.ConditionTrue:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, effective.Reason, effective.Message
-		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, effective.Reason, effective.Message
-	case f.held:
-		const why = "failurePolicy has yet to become Fail in the webhook"
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, ReasonPending, why
-		reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, ReasonPending, why
+	for _, blocker := range []struct {
+		applies bool
+		cause   metav1.Condition
+		fixIn   string // the condition that says what the author has to change
+	}{
+		{applies: accepted.Status == metav1.ConditionFalse, cause: accepted, fixIn: accepted.Type},
+		{applies: accepted.Status == metav1.ConditionUnknown, cause: accepted},
+		{applies: f.refusal != "", cause: registered, fixIn: registered.Type},
+		{applies: f.missing.message != "", cause: metav1.Condition{Reason: f.missing.reason, Message: f.missing.message}},
+		{applies: registered.Status != metav1.ConditionTrue, cause: registered},
+		{applies: effective.Status != metav1.ConditionTrue, cause: effective},
+		{applies: f.held, cause: metav1.Condition{Reason: ReasonPending, Message: "the webhook still has failurePolicy Ignore"}},
+	} {
+		if !blocker.applies {
+			continue
+		}
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, blocker.cause.Reason, blocker.cause.Message
+		if blocker.fixIn != "" {
+			stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, ready.Reason, "change the policy: see condition "+blocker.fixIn
+		} else {
+			reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, ready.Reason, ready.Message
+		}
+		break
 	}
 	if f.conflict != "" {
-		ready.Message = "contested: " + f.conflict + "; " + ready.Message
+		ready.Message = f.conflict + "; " + ready.Message
 	}
-	return append(out, ready, reconciling, stalled, conflictCondition(f))
+	return append(out, ready, reconciling, stalled)
 }
 
-func conflictCondition(f facts) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionContested, Status: metav1.ConditionFalse}
-	if f.conflict != "" {
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonOverwritten, f.conflict
-	}
-	return c
-}
-
-// refused says what the API server said, and what is in force instead.
+// refused quotes the API server, and names the generation that stays registered.
 func refused(p *v1alpha1.WebhookPolicy, f facts) string {
-	message := "the API server refuses to register it: " + truncate.String(f.refusal, maxMessage/2)
+	message := "the API server rejects the webhook configuration: " + truncate.String(f.refusal, maxMessage/2)
 	if f.inForce != 0 && f.inForce != p.Generation {
-		message += fmt.Sprintf("; generation %d, which it carried before, stays in force", f.inForce)
+		message += fmt.Sprintf("; generation %d stays registered", f.inForce)
 	}
 	return message
 }
@@ -214,7 +206,7 @@ func effectiveCondition(f facts) metav1.Condition {
 }
 
 func acceptedCondition(f facts) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: "every expression compiles"}
+	c := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: "all expressions compile"}
 	switch {
 	case !f.loaded:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonLoading, "this generation has not been compiled yet"
@@ -234,13 +226,13 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 	case !f.planned && f.accepted:
 		c.Message = awaitingBundle
 	case !f.planned:
-		c.Reason, c.Message = ReasonInvalid, "a policy that is not accepted is not registered"
+		c.Reason, c.Message = ReasonInvalid, "not registered: the policy is not accepted"
 	case f.registered && f.inForce != 0 && f.inForce != p.Generation:
 		c.Message = awaitingBundle + "; " + interimEffect(p, f)
 	case f.awaitsReplicas(p):
 		c.Reason, c.Message = ReasonWaitingForReplicas, f.notReady
 	case f.takesEffect(p):
-		c.Reason, c.Message = ReasonTakingEffect, "waiting 4 seconds at most for API servers to call by the new webhook configuration"
+		c.Reason, c.Message = ReasonTakingEffect, "waiting up to 4 s until API servers use the new webhook configuration"
 	case f.registered:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRegistered, registeredMessage(p, f, refs)
 	case f.waiting:
@@ -251,48 +243,47 @@ func registeredCondition(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.Web
 	return c
 }
 
-// awaitsReplicas reports whether a replica that is alive has not loaded the policy yet.
+// awaitsReplicas reports whether a live replica has not loaded a new policy.
 func (f facts) awaitsReplicas(p *v1alpha1.WebhookPolicy) bool {
 	return f.registered && f.notReady != "" && !wasRegistered(p)
 }
 
-// takesEffect reports whether API servers may not call by the new configuration yet.
+// takesEffect reports whether API servers may not use a new configuration yet.
 func (f facts) takesEffect(p *v1alpha1.WebhookPolicy) bool { return f.propagating && !wasRegistered(p) }
 
 func noCertificate(f facts) string {
-	const waiting = "waiting for the certificate that the API server is to trust"
+	const waiting = "waiting for a serving certificate"
 	if f.blocked == "" {
 		return waiting
 	}
 	return waiting + ": " + f.blocked
 }
 
-const awaitingBundle = "waiting for the CA bundle of the backend: see the condition " + v1alpha1.ConditionCAReady
+const awaitingBundle = "waiting for the CA bundle of the backend: see condition " + v1alpha1.ConditionCAReady
 
-// interimEffect says what is in force instead of a backend that is not registered yet.
+// interimEffect says what applies until the backend is registered.
 func interimEffect(p *v1alpha1.WebhookPolicy, f facts) string {
 	if f.placeholder {
-		return "until then its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy())
+		return "until then, failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " applies to matching requests"
 	}
-	return fmt.Sprintf("until then generation %d stays in force", f.inForce)
+	return fmt.Sprintf("until then, generation %d stays registered", f.inForce)
 }
 
-// registeredMessage says what carries a policy, and what else it has to do with it.
+// registeredMessage names the configurations that contain a policy.
 func registeredMessage(p *v1alpha1.WebhookPolicy, f facts, refs []v1alpha1.WebhookReference) string {
-	out := "carried by " + names(refs)
+	out := "registered in " + names(refs)
 	if f.delegationError != "" {
-		out += "; the API server does not take its conditions, which Ostiary evaluates alone: " + truncate.String(f.delegationError, maxMessage/2)
+		out += "; the API server rejects its match conditions, so Ostiary evaluates them: " + truncate.String(f.delegationError, maxMessage/2)
 	}
 	if !f.accepted {
-		out += "; its requests are answered by failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " until it is mended"
+		out += "; failurePolicy " + string(p.Spec.EffectiveFailurePolicy()) + " applies to matching requests until the policy is fixed"
 	}
 	return out
 }
 
-// wasRegistered reports whether this generation has been registered before, and so was
-// loaded by all replicas. One that has come since has loaded it before it was
-// called; to compare versions again would have a new leader, which read them
-// later, take everything back.
+// wasRegistered reports whether the status says that this generation is registered:
+// all replicas had loaded it then. Replicas that start later load it before they are
+// called. A new leader, which may read versions later, must not report otherwise.
 func wasRegistered(p *v1alpha1.WebhookPolicy) bool {
 	c := find(p.Status, v1alpha1.ConditionRegistered)
 	return c.Status == metav1.ConditionTrue && c.ObservedGeneration == p.Generation
@@ -308,43 +299,52 @@ func names(refs []v1alpha1.WebhookReference) string {
 
 // effectMessage says what the policy does to requests.
 func effectMessage(p *v1alpha1.WebhookPolicy) string {
-	mutates, validates, annotates := p.Spec.Mutates(), p.Spec.Refuses(), len(p.Spec.AuditAnnotations) > 0
-	actions := strings.TrimPrefix(p.Spec.Actions(), "Mutate,")
-	switch {
-	case p.Spec.Backend != nil:
-		return "in force: the API server calls the backend for the requests that it matches"
-	case p.Spec.Plugin != nil && mutates && validates:
-		return "in force: the plugin " + string(p.Spec.Plugin.Name) + " mutates the requests that it matches; one that it refuses meets " + actions
-	case p.Spec.Plugin != nil && validates:
-		return "in force: a request that the plugin " + string(p.Spec.Plugin.Name) + " refuses meets " + actions
-	case mutates && validates:
-		return "in force: mutates the requests that it matches; one that then fails a validation meets " + actions
-	case mutates && annotates:
-		return "in force: mutates the requests that it matches, and annotates them in the audit log"
-	case mutates:
-		return "in force: mutates the requests that it matches"
-	case validates:
-		return "in force: a request that fails a validation meets " + actions
-	default:
-		return "in force: annotates the requests that it matches in the audit log"
+	if p.Spec.Backend != nil {
+		return "matching requests are sent to the backend"
 	}
+	var effects []string
+	if p.Spec.Mutates() {
+		effects = append(effects, "matching requests are mutated")
+	}
+	if p.Spec.Refuses() {
+		subject := "requests that fail a validation are "
+		if p.Spec.Plugin != nil {
+			subject = "requests that plugin " + string(p.Spec.Plugin.Name) + " rejects are "
+		}
+		effects = append(effects, subject+consequences(p))
+	}
+	if len(p.Spec.AuditAnnotations) > 0 {
+		effects = append(effects, "matching requests are annotated in the audit log")
+	}
+	return strings.Join(effects, "; ")
 }
 
-// set puts a condition into the list; one of the kinds that stand only while
-// true is taken out instead when it is not.
+// consequences are those of the validationActions.
+func consequences(p *v1alpha1.WebhookPolicy) string {
+	words := map[string]string{"Deny": "denied", "Warn": "answered with a warning", "Audit": "recorded in the audit log"}
+	var out []string
+	for action := range strings.SplitSeq(p.Spec.Actions(), ",") {
+		if word := words[action]; word != "" {
+			out = append(out, word)
+		}
+	}
+	return strings.Join(out, " and ")
+}
+
+// set adds a condition to the list, or removes one that is present only while true.
 func set(list *[]metav1.Condition, c metav1.Condition, generation int64, now metav1.Time) {
-	if c.Status == metav1.ConditionFalse && standsWhileTrue(c.Type) {
+	if c.Status == metav1.ConditionFalse && presentOnlyWhileTrue(c.Type) {
 		meta.RemoveStatusCondition(list, c.Type)
 		return
 	}
 	c.ObservedGeneration = generation
 	c.Message = truncate.String(c.Message, maxMessage)
-	c.LastTransitionTime = now // kept from before where the status stays
+	c.LastTransitionTime = now // SetStatusCondition keeps the earlier one if the status is equal
 	meta.SetStatusCondition(list, c)
 }
 
-func standsWhileTrue(kind string) bool {
-	return kind == v1alpha1.ConditionReconciling || kind == v1alpha1.ConditionStalled || kind == v1alpha1.ConditionContested
+func presentOnlyWhileTrue(kind string) bool {
+	return kind == v1alpha1.ConditionReconciling || kind == v1alpha1.ConditionStalled
 }
 
 func ready(s v1alpha1.WebhookPolicyStatus) metav1.Condition { return find(s, v1alpha1.ConditionReady) }

@@ -44,43 +44,42 @@ func TestConditions(t *testing.T) {
 			facts: facts{loaded: true, problems: "spec.validations[0].expression: no"},
 			want: []string{
 				"Accepted=False Invalid: spec.validations[0].expression: no",
-				"Registered=False Invalid: a policy that is not accepted is not registered",
+				"Registered=False Invalid: not registered: the policy is not accepted",
 				"Ready=False Invalid: spec.validations[0].expression: no",
-				"Stalled=True Invalid: change the policy: see the condition Accepted",
+				"Stalled=True Invalid: change the policy: see condition Accepted",
 			},
 		},
 		"it does not compile any more": {
 			facts: facts{loaded: true, problems: "no", planned: true, registered: true},
 			want: []string{
 				"Accepted=False Invalid: no",
-				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g; its requests are answered by failurePolicy Fail until it is mended",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g; failurePolicy Fail applies to matching requests until the policy is fixed",
 				"Ready=False Invalid: no",
-				"Stalled=True Invalid: change the policy: see the condition Accepted",
+				"Stalled=True Invalid: change the policy: see condition Accepted",
 			},
 		},
 		"it is registered, and a replica has not loaded it": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true, notReady: "waiting for replica b, which has not loaded it yet"},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
+				"Accepted=True Accepted: all expressions compile",
 				"Registered=False WaitingForReplicas: waiting for replica b, which has not loaded it yet",
 				"Ready=False WaitingForReplicas: waiting for replica b, which has not loaded it yet",
 				"Reconciling=True WaitingForReplicas: waiting for replica b, which has not loaded it yet",
 			},
 		},
-		"somebody keeps changing its configuration": {
-			facts: facts{loaded: true, accepted: true, planned: true, registered: true, conflict: "rival keeps changing it"},
+		"another client keeps changing its configuration": {
+			facts: facts{loaded: true, accepted: true, planned: true, registered: true, conflict: "x keeps changing it"},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
-				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
-				"Ready=True InForce: contested: rival keeps changing it; in force: a request that fails a validation meets Deny",
-				"Contested=True Overwritten: rival keeps changing it",
+				"Accepted=True Accepted: all expressions compile",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=True Enforcing: x keeps changing it; requests that fail a validation are denied",
 			},
 		},
 		"its backend has no bundle, and it was in force before": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, missing: missingDependency{reason: "NotFound", message: "no such Secret"}},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
-				"Registered=False Pending: waiting for the CA bundle of the backend: see the condition CAReady; until then generation 2 stays in force",
+				"Accepted=True Accepted: all expressions compile",
+				"Registered=False Pending: waiting for the CA bundle of the backend: see condition CAReady; until then, generation 2 stays registered",
 				"Ready=False NotFound: no such Secret",
 				"Reconciling=True NotFound: no such Secret",
 			},
@@ -88,8 +87,8 @@ func TestConditions(t *testing.T) {
 		"its backend has no bundle, and nobody knows what was before": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true, inForce: 2, placeholder: true, missing: missingDependency{reason: "NotFound", message: "no such Secret"}},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
-				"Registered=False Pending: waiting for the CA bundle of the backend: see the condition CAReady; until then its requests are answered by failurePolicy Fail",
+				"Accepted=True Accepted: all expressions compile",
+				"Registered=False Pending: waiting for the CA bundle of the backend: see condition CAReady; until then, failurePolicy Fail applies to matching requests",
 				"Ready=False NotFound: no such Secret",
 				"Reconciling=True NotFound: no such Secret",
 			},
@@ -97,25 +96,25 @@ func TestConditions(t *testing.T) {
 		"it is registered, without its conditions": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true, delegationError: "undeclared reference to 'sets'"},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
-				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g; " +
-					"the API server does not take its conditions, which Ostiary evaluates alone: undeclared reference to 'sets'",
-				"Ready=True InForce: in force: a request that fails a validation meets Deny",
+				"Accepted=True Accepted: all expressions compile",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g; " +
+					"the API server rejects its match conditions, so Ostiary evaluates them: undeclared reference to 'sets'",
+				"Ready=True Enforcing: requests that fail a validation are denied",
 			},
 		},
 		"there is no certificate": {
 			facts: facts{loaded: true, accepted: true, planned: true, waiting: true, why: "does not exist yet"},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
-				"Registered=False NoCertificate: waiting for the certificate that the API server is to trust",
-				"Ready=False NoCertificate: waiting for the certificate that the API server is to trust",
-				"Reconciling=True NoCertificate: waiting for the certificate that the API server is to trust",
+				"Accepted=True Accepted: all expressions compile",
+				"Registered=False NoCertificate: waiting for a serving certificate",
+				"Ready=False NoCertificate: waiting for a serving certificate",
+				"Reconciling=True NoCertificate: waiting for a serving certificate",
 			},
 		},
 		"it is not registered": {
 			facts: facts{loaded: true, accepted: true, planned: true, why: "ValidatingWebhookConfiguration x does not exist yet"},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
+				"Accepted=True Accepted: all expressions compile",
 				"Registered=False Pending: ValidatingWebhookConfiguration x does not exist yet",
 				"Ready=False Pending: ValidatingWebhookConfiguration x does not exist yet",
 				"Reconciling=True Pending: ValidatingWebhookConfiguration x does not exist yet",
@@ -124,8 +123,8 @@ func TestConditions(t *testing.T) {
 		"it lacks something, registered": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true, missing: missingDependency{reason: ReasonParamsNotReady, message: "none are there"}},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
-				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
+				"Accepted=True Accepted: all expressions compile",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",
 				"Ready=False ParamsNotReady: none are there",
 				"Reconciling=True ParamsNotReady: none are there",
 			},
@@ -133,7 +132,7 @@ func TestConditions(t *testing.T) {
 		"it lacks something, not registered": {
 			facts: facts{loaded: true, accepted: true, planned: true, why: "x does not exist yet", missing: missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
+				"Accepted=True Accepted: all expressions compile",
 				"Registered=False Pending: x does not exist yet",
 				"Ready=False SchemaNotReady: no schema",
 				"Reconciling=True SchemaNotReady: no schema",
@@ -143,17 +142,17 @@ func TestConditions(t *testing.T) {
 			facts: facts{loaded: true, problems: "no", missing: missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}},
 			want: []string{
 				"Accepted=False Invalid: no",
-				"Registered=False Invalid: a policy that is not accepted is not registered",
+				"Registered=False Invalid: not registered: the policy is not accepted",
 				"Ready=False Invalid: no",
-				"Stalled=True Invalid: change the policy: see the condition Accepted",
+				"Stalled=True Invalid: change the policy: see condition Accepted",
 			},
 		},
 		"it is in force": {
 			facts: facts{loaded: true, accepted: true, planned: true, registered: true},
 			want: []string{
-				"Accepted=True Accepted: every expression compiles",
-				"Registered=True Registered: carried by ValidatingWebhookConfiguration ostiary-validate-g",
-				"Ready=True InForce: in force: a request that fails a validation meets Deny",
+				"Accepted=True Accepted: all expressions compile",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=True Enforcing: requests that fail a validation are denied",
 			},
 		},
 	}
@@ -233,7 +232,7 @@ func TestObserveSpec(t *testing.T) {
 	}
 }
 
-func TestInForce(t *testing.T) {
+func TestEffectMessage(t *testing.T) {
 	mutations := []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeJSONPatch}}
 	tests := map[string]struct {
 		change func(*v1alpha1.WebhookPolicySpec)
@@ -241,27 +240,27 @@ func TestInForce(t *testing.T) {
 	}{
 		"validates": {
 			change: func(*v1alpha1.WebhookPolicySpec) {},
-			want:   "in force: a request that fails a validation meets Deny",
+			want:   "requests that fail a validation are denied",
 		},
 		"only annotates": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				s.Validations, s.AuditAnnotations = nil, []admissionregistrationv1.AuditAnnotation{{Key: "a", ValueExpression: "'b'"}}
 			},
-			want: "in force: annotates the requests that it matches in the audit log",
+			want: "matching requests are annotated in the audit log",
 		},
 		"mutates": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.Mutations, s.Validations = mutations, nil },
-			want:   "in force: mutates the requests that it matches",
+			want:   "matching requests are mutated",
 		},
 		"does both": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.Mutations = mutations },
-			want:   "in force: mutates the requests that it matches; one that then fails a validation meets Deny",
+			want:   "matching requests are mutated; requests that fail a validation are denied",
 		},
 		"mutates and annotates": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				s.Mutations, s.Validations, s.AuditAnnotations = mutations, nil, []admissionregistrationv1.AuditAnnotation{{Key: "a", ValueExpression: "'b'"}}
 			},
-			want: "in force: mutates the requests that it matches, and annotates them in the audit log",
+			want: "matching requests are mutated; matching requests are annotated in the audit log",
 		},
 	}
 	for name, tc := range tests {
@@ -269,7 +268,7 @@ func TestInForce(t *testing.T) {
 			p := newPolicy()
 			tc.change(&p.Spec)
 			if got := effectMessage(p); got != tc.want {
-				t.Errorf("inForce() = %q, want %q", got, tc.want)
+				t.Errorf("effectMessage() = %q, want %q", got, tc.want)
 			}
 		})
 	}

@@ -143,7 +143,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	if done, err := r.write(ctx, &p, want); err != nil || !done {
 		return ctrl.Result{}, err
 	}
-	r.recordEvents(&p, p.Status, want, beside.missing)
+	r.recordEvents(&p, p.Status, want, beside.missing, beside.conflict(p.Name, state.Plan))
 	r.recordWarnings(&p, want)
 	return requeueAfter(want), nil
 }
@@ -238,12 +238,14 @@ func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicySta
 	return p.Status
 }
 
-// recordEvents emits an event when a policy starts or stops being in force, when it
-// cannot be for want of something, when a generation of it is refused, and when
-// somebody else keeps changing what is registered for it.
-func (r *Reconciler) recordEvents(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, lack missingDependency) {
-	r.recordConflict(p, before, after)
+// recordEvents emits an event when a policy becomes Ready or stops to be, when it
+// lacks a dependency, when a generation of it is rejected, and when another client
+// keeps changing its configurations.
+func (r *Reconciler) recordEvents(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, lack missingDependency, conflict string) {
 	was, is := ready(before), ready(after)
+	if conflict != "" && !strings.HasPrefix(was.Message, conflict) {
+		r.Events.Eventf(p, nil, corev1.EventTypeWarning, ReasonOverwritten, "Repair", "%s", short(conflict))
+	}
 	lacking := is.Reason == lack.reason && lack.message != ""
 	switch {
 	case newlyRejected(before, after, v1alpha1.ConditionAccepted, ReasonInvalid):
@@ -251,32 +253,17 @@ func (r *Reconciler) recordEvents(p *v1alpha1.WebhookPolicy, before, after v1alp
 	case newlyRejected(before, after, v1alpha1.ConditionRegistered, ReasonRefused):
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
 	case lacking && lack.temporary:
-		// It is on its way, as for any new policy.
+		// As for any new policy.
 	case lacking && was.Message != is.Message:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Prepare", "%s", short(is.Message))
-	case isTransient(before, after):
-		// Changes that follow each other; where they do not pass, the status says so.
+	case is.Reason == ReasonWaitingForReplicas, is.Reason == ReasonTakingEffect, conflict != "" && before.ObservedGeneration == after.ObservedGeneration:
+		// As after any change, and during each repair.
 	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeNormal, is.Reason, "Register", "%s", short(is.Message))
 	case is.Status != metav1.ConditionTrue && is.Reason == find(after, v1alpha1.ConditionEffective).Reason:
-		// One event tells of it, which is not about any policy.
+		// The canary emits one event for all policies.
 	case is.Status != metav1.ConditionTrue && was.Status == metav1.ConditionTrue:
 		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Register", "%s", short(is.Message))
-	}
-}
-
-// isTransient reports whether a policy waits for replicas or API servers, as after any change, or
-// is contested: each change, and each repair of it, would be an event.
-func isTransient(before, after v1alpha1.WebhookPolicyStatus) bool {
-	contested := find(after, v1alpha1.ConditionContested).Status == metav1.ConditionTrue
-	reason := ready(after).Reason
-	return reason == ReasonWaitingForReplicas || reason == ReasonTakingEffect || contested && before.ObservedGeneration == after.ObservedGeneration
-}
-
-func (r *Reconciler) recordConflict(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus) {
-	was, is := find(before, v1alpha1.ConditionContested), find(after, v1alpha1.ConditionContested)
-	if is.Status == metav1.ConditionTrue && is.Message != was.Message {
-		r.Events.Eventf(p, nil, corev1.EventTypeWarning, is.Reason, "Repair", "%s", short(is.Message))
 	}
 }
 

@@ -22,41 +22,43 @@ func TestEvents(t *testing.T) {
 		}}
 	}
 	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
-	inForce := state(yes, yes, ReasonInForce, "in force")
+	enforcing := state(yes, yes, ReasonEnforcing, "denied")
 	lacks := missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
 	onItsWay := missingDependency{reason: ReasonSchemaNotReady, message: "being read", temporary: true}
 	lacking := state(yes, no, lacks.reason, lacks.message)
 	waiting := state(yes, no, onItsWay.reason, onItsWay.message)
-	contested := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
-		s.Conditions = append(slices.Clone(s.Conditions), metav1.Condition{Type: v1alpha1.ConditionContested, Status: yes, Reason: ReasonOverwritten, Message: "rival"})
+	conflicting := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
+		s.Conditions = slices.Clone(s.Conditions)
+		s.Conditions[1].Message = "x keeps changing it; " + s.Conditions[1].Message
 		return s
 	}
 	pending := state(yes, no, ReasonPending, "gone")
 	tests := map[string]struct {
 		before, after v1alpha1.WebhookPolicyStatus
 		lack          missingDependency
+		conflict      string
 		want          []string
 	}{
-		"in force":                     {state(unknown, no, ReasonLoading, "l"), inForce, missingDependency{}, []string{"Normal InForce in force"}},
-		"still in force":               {inForce, inForce, missingDependency{}, nil},
-		"not in force":                 {inForce, pending, missingDependency{}, []string{"Warning Pending gone"}},
-		"contested":                    {inForce, contested(pending), missingDependency{}, []string{"Warning Overwritten rival"}},
-		"still contested, put right":   {contested(pending), contested(inForce), missingDependency{}, nil},
-		"still contested, changed":     {contested(inForce), contested(pending), missingDependency{}, nil},
-		"contested no more":            {contested(inForce), inForce, missingDependency{}, nil},
-		"contested no more, put right": {contested(pending), inForce, missingDependency{}, []string{"Normal InForce in force"}},
-		"replicas have yet to load it": {inForce, state(yes, no, ReasonWaitingForReplicas, "b"), missingDependency{}, nil},
-		"refused":                      {inForce, state(no, no, ReasonInvalid, "syntax"), missingDependency{}, []string{"Warning Invalid syntax"}},
-		"new, schemas are being read":  {v1alpha1.WebhookPolicyStatus{}, waiting, onItsWay, nil},
-		"changed, schemas likewise":    {inForce, waiting, onItsWay, nil},
-		"schemas have been read":       {waiting, inForce, missingDependency{}, []string{"Normal InForce in force"}},
-		"schemas are not there at all": {waiting, lacking, lacks, []string{"Warning SchemaNotReady no schema"}},
-		"schemas are still not there":  {lacking, lacking, lacks, nil},
+		"enforcing":                    {before: state(unknown, no, ReasonLoading, "l"), after: enforcing, want: []string{"Normal Enforcing denied"}},
+		"still enforcing":              {before: enforcing, after: enforcing},
+		"not enforcing":                {before: enforcing, after: pending, want: []string{"Warning Pending gone"}},
+		"conflict":                     {before: enforcing, after: conflicting(pending), conflict: "x keeps changing it", want: []string{"Warning Overwritten x keeps changing it"}},
+		"conflict, restored":           {before: conflicting(pending), after: conflicting(enforcing), conflict: "x keeps changing it"},
+		"conflict, changed":            {before: conflicting(enforcing), after: conflicting(pending), conflict: "x keeps changing it"},
+		"conflict ends":                {before: conflicting(enforcing), after: enforcing},
+		"conflict ends, restored":      {before: conflicting(pending), after: enforcing, want: []string{"Normal Enforcing denied"}},
+		"waiting for replicas":         {before: enforcing, after: state(yes, no, ReasonWaitingForReplicas, "b")},
+		"refused":                      {before: enforcing, after: state(no, no, ReasonInvalid, "syntax"), want: []string{"Warning Invalid syntax"}},
+		"new, schemas are being read":  {after: waiting, lack: onItsWay},
+		"changed, schemas likewise":    {before: enforcing, after: waiting, lack: onItsWay},
+		"schemas have been read":       {before: waiting, after: enforcing, want: []string{"Normal Enforcing denied"}},
+		"schemas are not there at all": {before: waiting, after: lacking, lack: lacks, want: []string{"Warning SchemaNotReady no schema"}},
+		"schemas are still not there":  {before: lacking, after: lacking, lack: lacks},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
-			(&Reconciler{Events: recorder}).recordEvents(newPolicy(), tc.before, tc.after, tc.lack)
+			(&Reconciler{Events: recorder}).recordEvents(newPolicy(), tc.before, tc.after, tc.lack, tc.conflict)
 			close(recorder.Events)
 			var got []string
 			for e := range recorder.Events {

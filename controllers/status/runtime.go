@@ -112,7 +112,7 @@ func (r *RuntimeReporter) Panicked(found policy.PanicReport) {
 	r.add(report{policy: found.Policy, uid: found.UID, generation: found.Generation, manager: panicsManager, action: "Evaluate",
 		condition: metav1.Condition{
 			Type: v1alpha1.ConditionPanicking, Status: metav1.ConditionTrue, Reason: ReasonPanicked, Message: fmt.Sprintf(
-				"failurePolicy answers requests whose evaluation panics, as on replica %s; all other requests are evaluated: report the stack in the log of that replica", r.Replica),
+				"an evaluation panicked on replica %s, and failurePolicy was applied to its request: report the stack trace in the log of that replica", r.Replica),
 		}})
 }
 
@@ -242,6 +242,6 @@ func repeatsMessage(mutations []int) string {
 	for i, index := range mutations {
 		fields[i] = fmt.Sprintf("spec.mutations[%d]", index)
 	}
-	return "applied to its own result, the policy changed the object again, by " + strings.Join(fields, ", ") +
-		", as it may on every update: let a mutation change nothing where its work is done, by its expression or a match condition"
+	return "mutations are not idempotent: " + strings.Join(fields, ", ") + " changed an object that the policy had mutated before:" +
+		" add a match condition, or an expression that leaves such objects unchanged"
 }

@@ -20,10 +20,10 @@ import (
 )
 
 func TestRepeatsMessage(t *testing.T) {
-	const want = "applied to its own result, the policy changed the object again, by spec.mutations[0], spec.mutations[3], " +
-		"as it may on every update: let a mutation change nothing where its work is done, by its expression or a match condition"
+	const want = "mutations are not idempotent: spec.mutations[0], spec.mutations[3] changed an object that the policy had mutated before: " +
+		"add a match condition, or an expression that leaves such objects unchanged"
 	if got := repeatsMessage([]int{0, 3}); got != want {
-		t.Errorf("repeats() = %q, want %q", got, want)
+		t.Errorf("repeatsMessage() = %q, want %q", got, want)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestPanicking(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	replica := &RuntimeReporter{Client: api, Events: recorder, Clock: clock, Replica: "manager-1"}
 	leader := &Reconciler{Client: api, Store: &policies.Store{}, Events: recorder, Clock: clock}
-	const message = "failurePolicy answers requests whose evaluation panics, as on replica manager-1; all other requests are evaluated: report the stack in the log of that replica"
+	const message = "an evaluation panicked on replica manager-1, and failurePolicy was applied to its request: report the stack trace in the log of that replica"
 
 	for _, step := range []struct {
 		name       string

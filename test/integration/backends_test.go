@@ -36,21 +36,21 @@ func TestForeignWebhook(t *testing.T) {
 
 	p := c.awaitReady(t, "foreign")
 	for kind, reason := range map[string]string{
-		v1alpha1.ConditionAccepted: "Accepted", v1alpha1.ConditionRegistered: "Registered", v1alpha1.ConditionReady: "InForce",
+		v1alpha1.ConditionAccepted: "Accepted", v1alpha1.ConditionRegistered: "Registered", v1alpha1.ConditionReady: "Enforcing",
 		v1alpha1.ConditionCAReady: "Read", v1alpha1.ConditionReachable: "Handshake",
 	} {
 		if got := condition(p, kind); got.Status != metav1.ConditionTrue || got.Reason != reason {
 			t.Errorf("condition %+v, want it true with reason %s", got, reason)
 		}
 	}
-	c.awaitEvent(t, "foreign", "Normal", "InForce")
+	c.awaitEvent(t, "foreign", "Normal", "Enforcing")
 	config := c.carrier(t, "foreign")
 	if ref := p.Status.Webhooks[0]; ref.Configuration != "ostiary-validate-backend-foreign" || ref.Webhook != config.Webhooks[0].Name || len(config.Webhooks) != 1 {
 		t.Errorf("status names %+v, the configuration holds %d webhooks", ref, len(config.Webhooks))
 	}
 	c.wantMembers(t, config, "foreign")
 	out, errOut, err := c.kubectl(t.Context(), "", "get", "whp", "foreign")
-	if want := regexp.MustCompile(`(?m)^foreign +Backend +True +InForce `); err != nil || !want.MatchString(out) {
+	if want := regexp.MustCompile(`(?m)^foreign +Backend +True +Enforcing `); err != nil || !want.MatchString(out) {
 		t.Errorf("kubectl ended with %v and printed\n%s%s, want %s", err, out, errOut, want)
 	}
 	if got := m.series(t, `ostiary_backends{state="reachable"}`); got < 1 {
@@ -64,7 +64,7 @@ func TestForeignWebhook(t *testing.T) {
 
 // What the condition Reachable says of a backend, whatever was found.
 const (
-	notReachable = "the backend is not reachable: see that its Service or its host exists, has the port, and listens; "
+	notReachable = "the backend is not reachable: check that its Service or host exists, has this port, and listens; "
 	notTrusted   = "the CA bundle does not verify the certificate of the backend: correct the bundle, or the names in the certificate; "
 )
 
@@ -114,7 +114,7 @@ func TestForeignWebhookIsGuarded(t *testing.T) {
 	c.awaitCondition(t, "nastiest", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
 	got := c.awaitCondition(t, "nastiest", v1alpha1.ConditionReachable, metav1.ConditionFalse)
 	want := notReachable +
-		"while the API server cannot reach it either, the requests that it matches are refused (failurePolicy Fail)"
+		"while the API server cannot reach it, matching requests are rejected (failurePolicy Fail)"
 	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionReady} {
 		if c := condition(got, kind); c.Status != metav1.ConditionFalse || c.Reason != "Unreachable" || c.Message != want {
 			t.Errorf("condition %+v, want it false: %s", c, want)
@@ -282,7 +282,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		t.Run(what, func(t *testing.T) {
 			c.store(t, kind, at, tc.data)
 			p := c.awaitCA(t, name, metav1.ConditionFalse, tc.reason, tc.message)
-			if ca := condition(p, v1alpha1.ConditionCAReady); !strings.HasSuffix(ca.Message, "; the bundle that was good last stays registered") {
+			if ca := condition(p, v1alpha1.ConditionCAReady); !strings.HasSuffix(ca.Message, "; the last valid bundle stays registered") {
 				t.Errorf("message %q does not say what is in force", ca.Message)
 			}
 			c.awaitReady(t, name)
@@ -296,7 +296,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		m.kill()
 		c.store(t, kind, at, map[string]string{"ca.crt": "certificate"})
 		m = c.manager(t)
-		c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is no CA bundle: not PEM: there is no certificate in it; the bundle that was good last stays registered")
+		c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is no CA bundle: not PEM: there is no certificate in it; the last valid bundle stays registered")
 		c.awaitReady(t, name)
 		c.awaitBundle(t, name, b.pem)
 	})

@@ -109,10 +109,10 @@ func TestConfigurationEditedByHand(t *testing.T) {
 		}
 		c.wantNoWrites(t, since)
 	})
-	t.Run("whoever keeps doing it is named", func(t *testing.T) {
+	t.Run("the client that keeps doing it is named", func(t *testing.T) {
 		await(t).Eventually(func() (metav1.Condition, error) {
 			p, err := c.policy(t.Context(), "edited")
-			return condition(p, v1alpha1.ConditionContested), err
+			return condition(p, v1alpha1.ConditionReady), err
 		}).Should(And(HaveField("Status", metav1.ConditionTrue), HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
 		c.awaitEvent(t, "edited", "Warning", "Overwritten")
 	})

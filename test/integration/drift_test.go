@@ -127,27 +127,27 @@ func (c *cluster) overwrite(t *testing.T, name, manager string) (stop func() int
 	}
 }
 
-// Who overwrites what Ostiary writes is named, and backed off from, and the
-// configuration is put right in the end.
-func TestContestIsBackedOffFrom(t *testing.T) {
+// If another client keeps changing a configuration, the status names it, Ostiary
+// backs off, and the configuration is restored in the end.
+func TestConflictBacksOff(t *testing.T) {
 	c := install(t)
 	m := c.manager(t)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("fought", namespace))
 	c.awaitDenied(t, namespace, "fought")
 	config := c.carrier(t, "fought")
-	stop := c.overwrite(t, config.Name, "rival-controller")
+	stop := c.overwrite(t, config.Name, "other-controller")
 	await(t).Eventually(func() (string, error) {
 		p, err := c.policy(t.Context(), "fought")
-		return condition(p, v1alpha1.ConditionContested).Message, err
-	}).Should(And(ContainSubstring(`"rival-controller"`), ContainSubstring(config.Name)))
-	series := fmt.Sprintf("ostiary_configuration_contested{configuration=%q}", config.Name)
+		return condition(p, v1alpha1.ConditionReady).Message, err
+	}).Should(And(ContainSubstring(`"other-controller"`), ContainSubstring(config.Name)))
+	series := fmt.Sprintf("ostiary_configuration_conflict{configuration=%q}", config.Name)
 	await(t).Eventually(func() float64 { return m.series(t, series) }).Should(BeEquivalentTo(1))
 	c.awaitEvent(t, "fought", "Warning", "Overwritten")
 	time.Sleep(8 * time.Second) // what it takes to wait 1, 2 and 4 seconds
 	// Without backing off there would be hundreds.
 	if n := stop(); n < 5 || n > 20 {
-		t.Errorf("the configuration was overwritten %d times, want it put right at least 5 and at most 20 times", n)
+		t.Errorf("the configuration was overwritten %d times, want it restored at least 5 and at most 20 times", n)
 	}
 	c.awaitReady(t, "fought")
 	c.awaitDenied(t, namespace, "fought")

@@ -21,8 +21,8 @@ var growing = patching(`[JSONPatch{op: "add", path: "/metadata/finalizers", valu
 // grown appends to the list once.
 var grown = patching(`has(object.metadata.finalizers) ? [] : [JSONPatch{op: "add", path: "/metadata/finalizers", value: ["example.com/grown"]}]`)
 
-const growingAgain = "applied to its own result, the policy changed the object again, by spec.mutations[0], as it may on every update: " +
-	"let a mutation change nothing where its work is done, by its expression or a match condition"
+const growingAgain = "mutations are not idempotent: spec.mutations[0] changed an object that the policy had mutated before: " +
+	"add a match condition, or an expression that leaves such objects unchanged"
 
 func (c *cluster) finalizers(ctx context.Context, namespace string) ([]string, error) {
 	object := configMap(namespace, good)
@@ -162,7 +162,7 @@ func TestSchemasOnTheirWayAreNoWarning(t *testing.T) {
 		}
 	}
 	c.enforce(t, newPolicy("new-schema", namespace, of("flowcontrol.apiserver.k8s.io", "v1", "flowschemas")))
-	c.awaitEvent(t, "new-schema", "Normal", "InForce")
+	c.awaitEvent(t, "new-schema", "Normal", "Enforcing")
 	if got := c.warnings(t, "new-schema"); got != nil {
 		t.Errorf("warnings %q of a new policy", got)
 	}
