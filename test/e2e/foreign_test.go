@@ -15,7 +15,7 @@ import (
 // shop is where somebody else hosts a webhook, as the document about them says.
 const (
 	shop        = "shop"
-	foreignPage = "docs/features/foreign-webhooks.md"
+	foreignPage = "docs/features/external-webhooks.md"
 )
 
 // hostChecks runs that webhook, with a certificate that Ostiary issues, for as

@@ -155,7 +155,7 @@ func (w *world) applySamples(t *testing.T) []string {
 		t.Fatalf("samples %q, %v", files, err)
 	}
 	if w.checks == "" {
-		files = slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "-foreign-webhook.yaml") })
+		files = slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "-external-webhook.yaml") })
 	}
 	w.letParamsBeRead(t)
 	for _, file := range files {

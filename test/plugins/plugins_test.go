@@ -1,7 +1,7 @@
 // Package plugins puts the same requests to an API server with the native
 // admission plugins, and to one with Ostiary and policies of the same names, and
 // compares code, reason, message and the resulting object. What is allowed to
-// differ is in differences, each with its row of docs/differences.md.
+// differ is in differences, each with its row of docs/plugin-differences.md.
 package plugins
 
 import (
@@ -73,18 +73,18 @@ type flood struct {
 
 // difference says what both sides answer where they are allowed to differ.
 type difference struct {
-	row          string // of docs/differences.md
+	row          string // of docs/plugin-differences.md
 	native, ours func(outcome) bool
 }
 
 func TestDocumentedDifferences(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "differences.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "plugin-differences.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, d := range differences() {
 		if !strings.Contains(string(text), "\n| "+d.row+" |") {
-			t.Errorf("docs/differences.md has no row %q for the difference %s", d.row, name)
+			t.Errorf("docs/plugin-differences.md has no row %q for the difference %s", d.row, name)
 		}
 	}
 }
@@ -105,8 +105,8 @@ func differences() map[string]difference {
 	return map[string]difference{
 		"malformed-annotation": {"annotation of a namespace that cannot be read (PodNodeSelector, PodTolerationRestriction)", code(500), refused("the annotation scheduler.alpha.kubernetes.io/")},
 		"not-allowed":          {"tolerations that are not allowed (PodTolerationRestriction)", code(500), refused("pod tolerations (possibly merged with namespace default tolerations) conflict with its ")},
-		"own-300":              {"a toleration of the author's of exactly 300 s (DefaultTolerationSeconds)", code(0), code(0)},
-		"no-answer": {"a backend without an answer (ImagePolicyWebhook)", refused(""), func(o outcome) bool {
+		"own-300":              {"a toleration of exactly 300 s in the Pod (DefaultTolerationSeconds)", code(0), code(0)},
+		"no-answer": {"a backend that does not answer (ImagePolicyWebhook)", refused(""), func(o outcome) bool {
 			return refused("")(o) && strings.HasPrefix(o.Message, "pods ")
 		}},
 		"uncovered-scope": {"scopes that no quota covers (ResourceQuota)", code(500), refused("insufficient quota to match these scopes: ")},
@@ -114,7 +114,7 @@ func differences() map[string]difference {
 			return o.Code == 429 && o.Reason == metav1.StatusReasonTooManyRequests
 		}},
 		"latest": {"`latest` (PodSecurity)", refused("forbidden sysctls"), code(0)},
-		"templates": {"Pods' templates in custom kinds (PodSecurity)", code(0), func(o outcome) bool {
+		"templates": {"Pod templates in custom kinds (PodSecurity)", code(0), func(o outcome) bool {
 			return o.Code == 0 && slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.Contains(w, "would violate PodSecurity") })
 		}},
 		"namespace-class": {"a class of a namespace (DefaultStorageClass, DefaultIngressClass)", class("plain"), class("other")},
