@@ -1,6 +1,6 @@
 package chaos
 
-// scenarios are in the order in which they run. docs/chaos.md has a row for each.
+// scenarios are in the order in which they run. docs/chaos/scenarios.md has a row for each.
 func scenarios() []scenario {
 	return []scenario{
 		{name: "leaf-renewals", points: "1", flags: quickRenewal, run: leafRenewals},
