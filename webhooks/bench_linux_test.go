@@ -107,7 +107,7 @@ func connect(b *testing.B, address string, config *tls.Config) tls.ConnectionSta
 	return c.ConnectionState()
 }
 
-// BenchmarkBesideFlood is how long honest callers wait, alone and beside somebody who holds up to 10,000 half-open
+// BenchmarkBesideFlood is how long honest callers wait, alone and beside a client that holds up to 10,000 half-open
 // connections and opens 2,000 more a second. Four callers keep their connections, and four need a new one for each
 // request. All of it shares this machine's processors.
 func BenchmarkBesideFlood(b *testing.B) {
@@ -124,7 +124,7 @@ func BenchmarkBesideFlood(b *testing.B) {
 				if flooded {
 					f := newFlood(b, s.address, "127.0.0.2", 10_000)
 					f.open(b, f.size, "")
-					defer f.goOn(b)()
+					defer f.replaceOldest(b)()
 				}
 				besides(b, s, anew)
 			})

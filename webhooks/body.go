@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// smallBody is the size up to which bodies are not counted: the limit on connections bounds them. Nearly all reviews
-// are smaller.
+// smallBody is the size, in bytes, up to which a body is not counted: MaxConnections bounds the memory of small bodies.
+// Nearly all reviews are smaller.
 const smallBody = 32 << 10
 
-// maxReviewedBody is the largest review of a policy. A stored policy has at most 1.5 MiB: one that is larger is not worth
-// reading. An UPDATE carries two. Of what an API server escapes with six bytes, policies hold some (<, >, & of
-// expressions), and hardly ever more than half: 2 x 1.5 MiB x 3, with the envelope, is 10 MiB.
+// maxReviewedBody is the size, in bytes, of the largest review of a WebhookPolicy. The API server stores policies of up
+// to 1.5 MiB, and an UPDATE carries two. It escapes <, > and & with six bytes; at most half of a policy needs that. So
+// 2 x 1.5 MiB x 3, with the envelope, is 10 MiB.
 const maxReviewedBody = 10 << 20
 
-// bodyReader reads bodies into memory, bounded one by one and together, and in time.
+// bodyReader reads bodies into memory. It bounds the size of each body, the memory of all of them, and the read time.
 //
-// A body gets memory of its own rather than of a pool: the request's objects are parts of it, evaluators may hold on
-// to them, and its cost is small beside that of decoding it.
+// Bodies do not come from a pool: the request's objects are slices of the body, and evaluators may retain them.
 type bodyReader struct {
 	limit   int64
 	memory  *bodyMemory
@@ -34,19 +33,19 @@ func newBodyReader(limit, total int64) *bodyReader {
 	return &bodyReader{limit: limit, memory: newBodyMemory(total), timeout: 5 * time.Second}
 }
 
-// read returns the whole body. The caller calls done when it has no more use for it.
+// read returns the whole body. The caller must call done when it no longer uses the body.
 func (b *bodyReader) read(ctx context.Context, w http.ResponseWriter, r *http.Request, to endpoint) (body []byte, done func(), err error) {
 	limit := b.limitOf(to)
 	switch size := r.ContentLength; {
 	case size > limit:
-		b.skip(w)
+		b.stopReading(w)
 		return nil, nil, tooLarge(limit)
 	case size < 0 || size > smallBody:
 		return b.readLarge(ctx, w, r, limit)
 	}
 	body = make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, body); err != nil {
-		return nil, nil, b.explain(err, limit)
+		return nil, nil, b.readFailure(err, limit)
 	}
 	b.setDeadline(w, time.Time{})
 	return body, func() {}, nil
@@ -55,7 +54,7 @@ func (b *bodyReader) read(ctx context.Context, w http.ResponseWriter, r *http.Re
 func (b *bodyReader) limitOf(to endpoint) int64 {
 	switch to {
 	case canaryEndpoint:
-		return min(b.limit, smallBody) // so that nothing can keep it from being read
+		return min(b.limit, smallBody) // small bodies never wait for memory
 	case reviewEndpoint:
 		return min(b.limit, maxReviewedBody)
 	default:
@@ -63,11 +62,11 @@ func (b *bodyReader) limitOf(to endpoint) int64 {
 	}
 }
 
-// readLarge reads a body that is large, or may become so. A body holds at most twice what has arrived of it: whoever
-// only announces one holds nothing. The buffers that it has outgrown are left to the garbage collector.
+// readLarge reads a body that is large or has no Content-Length. A body reserves at most twice the bytes that have
+// arrived, so a client that only announces a body reserves nothing.
 func (b *bodyReader) readLarge(ctx context.Context, w http.ResponseWriter, r *http.Request, limit int64) ([]byte, func(), error) {
 	l := &largeBody{from: sourceOf(r), began: time.Now(), waitLeft: min(maxWait(ctx), maxMemoryWait)}
-	l.stop = func() { b.skip(w) }
+	l.stop = func() { b.stopReading(w) }
 	source := r.Body
 	if r.ContentLength < 0 {
 		source = http.MaxBytesReader(w, r.Body, limit)
@@ -80,32 +79,32 @@ func (b *bodyReader) readLarge(ctx context.Context, w http.ResponseWriter, r *ht
 	}
 	if err != nil {
 		b.memory.release(l)
-		return nil, nil, b.explain(err, limit)
+		return nil, nil, b.readFailure(err, limit)
 	}
 	b.setDeadline(w, time.Time{})
 	return body, func() { b.memory.release(l) }, nil
 }
 
-// readGrowing reads until the end, or, if that is exact, as many bytes as the limit says.
+// readGrowing reads to the end of the source. If exact is true it reads exactly limit bytes.
 func (b *bodyReader) readGrowing(ctx context.Context, w http.ResponseWriter, source io.Reader, l *largeBody, limit int64, exact bool) ([]byte, error) {
-	const paceStep = 128 << 10
+	const deadlineStep = 128 << 10
 	body := make([]byte, 0, min(limit, smallBody))
 	next := make([]byte, 1)
-	for paced := int64(0); !exact || int64(len(body)) < limit; {
+	for extendedAt := int64(0); !exact || int64(len(body)) < limit; {
 		into := body[len(body):cap(body)]
 		full := len(into) == 0
-		if full { // only a byte that has arrived makes the body grow
+		if full { // the body grows only when another byte has arrived
 			into = next
 		}
 		n, err := source.Read(into)
 		if full && n > 0 {
 			size := min(2*int64(cap(body)), limit)
 			if err := b.memory.grow(ctx, l, size); err != nil {
-				b.skip(w)
+				b.stopReading(w)
 				return nil, err
 			}
 			body = append(append(make([]byte, 0, size), body...), next[0])
-			paced = 0
+			extendedAt = 0
 		} else {
 			body = body[:len(body)+n]
 		}
@@ -118,28 +117,28 @@ func (b *bodyReader) readGrowing(ctx context.Context, w http.ResponseWriter, sou
 		case err != nil:
 			return nil, err
 		}
-		if int64(len(body)) >= paced+paceStep || paced == 0 {
-			paced = int64(len(body))
-			b.pace(ctx, w, l)
+		if int64(len(body)) >= extendedAt+deadlineStep || extendedAt == 0 {
+			extendedAt = int64(len(body))
+			b.extendDeadline(ctx, w, l)
 		}
 	}
 	return body, nil
 }
 
-// pace sets the deadline by what has arrived: beyond the grace period a body needs the least rate, and after the
-// caller has stopped waiting it is of no use.
-func (b *bodyReader) pace(ctx context.Context, w http.ResponseWriter, l *largeBody) {
+// extendDeadline sets the read deadline from the bytes that have arrived: after the grace period a body must arrive at
+// minRate. The deadline is never later than that of the caller.
+func (b *bodyReader) extendDeadline(ctx context.Context, w http.ResponseWriter, l *largeBody) {
 	deadline := l.began.Add(b.timeout + durationAt(minRate, l.received.Load()))
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
 		deadline = end
 	}
 	b.setDeadline(w, deadline)
-	if l.dropped.Load() { // meanwhile: the deadline above must not undo that of the drop
-		b.skip(w)
+	if l.dropped.Load() { // the deadline above must not replace the one that the drop has set
+		b.stopReading(w)
 	}
 }
 
-// sourceOf is the address that a request comes from. It is the zero one for what has none.
+// sourceOf returns the client address of a request, or the zero address if it has none.
 func sourceOf(r *http.Request) netip.Addr {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return from.Addr().Unmap().WithZone("")
@@ -149,16 +148,16 @@ func (b *bodyReader) setDeadline(w http.ResponseWriter, t time.Time) {
 	_ = http.NewResponseController(w).SetReadDeadline(t)
 }
 
-// skip has nothing more of the body read, neither by who reads it now nor by net/http after the answer.
-func (b *bodyReader) skip(w http.ResponseWriter) { b.setDeadline(w, time.Unix(1, 0)) }
+// stopReading ends a pending read, and keeps net/http from reading the rest of the body after the answer.
+func (b *bodyReader) stopReading(w http.ResponseWriter) { b.setDeadline(w, time.Unix(1, 0)) }
 
-// setGraceDeadline sets the deadline of the body. It holds until the body has been read: after a failure net/http looks for the
-// rest of the body, and must not wait for it either. Writers that know no deadlines, as in tests, go without.
-func (b *bodyReader) setGraceDeadline(w http.ResponseWriter) {
+// startDeadline sets the deadline for reading the body. The deadline also bounds net/http, which reads the rest of the
+// body after a failure. ResponseWriters without deadlines, as in tests, have none.
+func (b *bodyReader) startDeadline(w http.ResponseWriter) {
 	b.setDeadline(w, time.Now().Add(b.timeout))
 }
 
-func (b *bodyReader) explain(err error, limit int64) error {
+func (b *bodyReader) readFailure(err error, limit int64) error {
 	var exceeded *http.MaxBytesError
 	var network net.Error
 	switch {
@@ -169,7 +168,7 @@ func (b *bodyReader) explain(err error, limit int64) error {
 	case errors.As(err, &network) && network.Timeout():
 		return &failure{code: http.StatusRequestTimeout, message: "the body did not arrive in time"}
 	}
-	return &failure{code: http.StatusBadRequest, message: "the body could not be read to its end"}
+	return &failure{code: http.StatusBadRequest, message: "reading the body failed before its end"}
 }
 
 func tooLarge(limit int64) error {

@@ -52,11 +52,11 @@ func waitUntilIdle(s *running) {
 	}
 }
 
-// header is that of a review, up to what says how long the body is.
+// header is that of a review, without the length of the body.
 const header = "POST /validate/group?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
-// TestLargeBodyBesideHostileConnections checks that connections that announce much and send little do not keep a large
-// review from being answered, wherever they come from.
+// TestLargeBodyBesideHostileConnections checks that a large review is answered while connections from any network
+// announce large bodies and send little.
 func TestLargeBodyBesideHostileConnections(t *testing.T) {
 	const limit = 7 << 20
 	announced := fmt.Sprintf("%sContent-Length: %d\r\n\r\n", header, limit)
@@ -94,9 +94,9 @@ func TestLargeBodyBesideHostileConnections(t *testing.T) {
 	}
 }
 
-// TestThousandAnnouncements has 1,000 connections announce the largest body and send nothing of it, or one byte. They
+// TestAnnouncedBodies has 1,000 connections announce the largest body and send nothing of it, or one byte. They
 // hold a small buffer each, nothing of what large bodies share, and a large review is answered.
-func TestThousandAnnouncements(t *testing.T) {
+func TestAnnouncedBodies(t *testing.T) {
 	const n = 1000
 	announced := header + "Content-Length: 29360128\r\n\r\n"
 	for name, beginning := range map[string]string{"nothing": announced, "one byte": announced + "{"} {

@@ -11,56 +11,56 @@ import (
 )
 
 const (
-	// maxMemoryWait bounds how long one body waits for memory in all, whatever timeout the caller gives.
+	// maxMemoryWait bounds the total time that one body waits for memory, whatever timeout the caller gives.
 	maxMemoryWait = 5 * time.Second
-	// reassessInterval is how often waiting bodies are looked at again: bodies become slow without any event.
-	reassessInterval = 50 * time.Millisecond
+	// assignInterval is how often memory is assigned again to waiting bodies: a body becomes slow without any event.
+	assignInterval = 50 * time.Millisecond
 
-	// minRate is the least rate, in bytes per second, that a body needs beyond the grace period. The largest body may
-	// take some 14 s longer than the grace period; API servers send from memory and take a fraction of a second.
+	// minRate is the minimum rate of a body, in bytes per second, after the grace period. The largest body may take 14 s
+	// longer than the grace period. API servers send from memory and take a fraction of a second.
 	minRate = 2 << 20
-	// A body is slow, and replaceable by every faster one when memory is short, if it lags by more than maxLag behind
-	// one that arrives at fastRate.
+	// A body is slow if it lags by more than maxLag behind a body that arrives at fastRate. When memory is short, every
+	// faster body may replace it.
 	fastRate = 8 << 20
 	maxLag   = 250 * time.Millisecond
 )
 
-// errMemory means that a large body had to wait too long for memory, or gave up its memory to another one.
+// errMemory means that a large body waited too long for memory, or was dropped in favor of another one.
 var errMemory = errors.New("too many large bodies")
 
-// bodyMemory bounds the memory of all large bodies. Bodies reserve memory as their bytes arrive. While there is enough
-// for everybody, nobody is limited. Otherwise it makes room by dropping unfinished bodies: see mayReplace.
+// bodyMemory bounds the memory of all large bodies. Bodies reserve memory as their bytes arrive. When memory is short,
+// bodies wait, and unfinished ones are dropped: see mayReplace.
 //
-// The lock is taken each time that a body doubles and at its end, never for small bodies.
+// The lock is taken each time a body doubles and at its end, never for small bodies.
 type bodyMemory struct {
 	total int64
 	held  atomic.Int64 // written under mu
 
-	mu         sync.Mutex
-	bodies     map[*largeBody]struct{}
-	networks   map[netip.Prefix]*bodyShare
-	addrs      map[netip.Addr]*bodyShare
-	waiting    int
-	reassessed time.Time
+	mu       sync.Mutex
+	bodies   map[*largeBody]struct{}
+	networks map[netip.Prefix]*bodyShare
+	addrs    map[netip.Addr]*bodyShare
+	waiting  int
+	assigned time.Time // of the last call of assign
 }
 
-// bodyShare is what one source, a network or an address, holds. Dropped bodies do not count.
+// bodyShare is the memory that one source, a network or an address, holds. Dropped bodies do not count.
 type bodyShare struct {
 	held   int64
 	bodies int
 	addrs  int // of a network: addresses that have bodies
 }
 
-// largeBody is a body of more than 32 KiB. Its goroutine alone calls grow, finish and release.
+// largeBody is a body of more than 32 KiB. Only its own goroutine calls grow, finish and release.
 type largeBody struct {
 	from     netip.Addr
-	stop     func() // makes the pending read end
+	stop     func() // ends the pending read
 	received atomic.Int64
 	dropped  atomic.Bool
 
 	// Written under the lock of bodyMemory.
-	waitLeft      time.Duration // time that is left for waiting
-	began         time.Time     // moved on by the time of each wait
+	waitLeft      time.Duration // remaining time for waits
+	began         time.Time     // plus the time of each wait
 	held, need    int64
 	waitingSince  time.Time
 	granted       chan struct{} // closed when the wait ends
@@ -72,21 +72,21 @@ func newBodyMemory(total int64) *bodyMemory {
 	return &bodyMemory{total: total, bodies: map[*largeBody]struct{}{}, networks: map[netip.Prefix]*bodyShare{}, addrs: map[netip.Addr]*bodyShare{}}
 }
 
-// grow reserves memory until the body holds size bytes, and waits for it if needed.
+// grow reserves memory until the body holds size bytes. It waits while there is not enough.
 func (m *bodyMemory) grow(ctx context.Context, l *largeBody, size int64) error {
 	m.mu.Lock()
 	if l.dropped.Load() {
 		m.mu.Unlock()
 		return errMemory
 	}
-	m.register(l)
+	m.addToSource(l)
 	now := time.Now()
 	l.need, l.waitingSince, l.granted = size-l.held, now, make(chan struct{})
 	m.waiting++
 	if m.waiting == 1 && m.held.Load()+l.need <= m.total {
 		m.grant(l, now)
 	} else {
-		m.reassess(now)
+		m.assign(now)
 	}
 	left := l.waitLeft
 	m.mu.Unlock()
@@ -102,18 +102,18 @@ func (m *bodyMemory) wait(ctx context.Context, l *largeBody, left time.Duration)
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	tick := time.NewTicker(reassessInterval)
+	tick := time.NewTicker(assignInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-l.granted:
 			return m.granted(l)
 		case <-ctx.Done():
-			return errMemory // the caller releases what the body holds
+			return errMemory // the caller releases the body
 		case now := <-tick.C:
 			m.mu.Lock()
-			if now.Sub(m.reassessed) >= reassessInterval {
-				m.reassess(now)
+			if now.Sub(m.assigned) >= assignInterval {
+				m.assign(now)
 			}
 			m.mu.Unlock()
 		}
@@ -127,7 +127,7 @@ func (m *bodyMemory) granted(l *largeBody) error {
 	return nil
 }
 
-// finish protects a body that has arrived from being dropped. It reports false if it was dropped before.
+// finish protects a complete body from being dropped. It returns false if the body was dropped before.
 func (m *bodyMemory) finish(l *largeBody) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,15 +145,15 @@ func (m *bodyMemory) release(l *largeBody) {
 	delete(m.bodies, l)
 	m.held.Add(-l.held)
 	if !l.dropped.Load() {
-		m.unregister(l)
+		m.removeFromSource(l)
 	}
 	if m.waiting > 0 {
-		m.reassess(time.Now())
+		m.assign(time.Now())
 	}
 }
 
-// register counts a body among those of its source.
-func (m *bodyMemory) register(l *largeBody) {
+// addToSource counts a body among those of its source, once.
+func (m *bodyMemory) addToSource(l *largeBody) {
 	if l.network != nil {
 		return
 	}
@@ -172,8 +172,8 @@ func (m *bodyMemory) register(l *largeBody) {
 	l.addr.bodies++
 }
 
-// unregister ends what join began, and a wait.
-func (m *bodyMemory) unregister(l *largeBody) {
+// removeFromSource reverses addToSource, and ends a wait of the body.
+func (m *bodyMemory) removeFromSource(l *largeBody) {
 	if l.need > 0 {
 		l.need = 0
 		m.waiting--
@@ -192,7 +192,7 @@ func (m *bodyMemory) unregister(l *largeBody) {
 	}
 }
 
-// networkOf returns the /24 or /64 of an address: the size of network that one client often has for itself.
+// networkOf returns the /24 (IPv4) or /64 (IPv6) of an address: one client often controls a network of that size.
 func networkOf(a netip.Addr) netip.Prefix {
 	bits := 64
 	if a.Is4() {
@@ -215,16 +215,16 @@ func (m *bodyMemory) grant(l *largeBody, now time.Time) {
 	close(l.granted)
 }
 
-// reassess gives memory to bodies that wait, one after the other, and makes room for the first for which there is none.
-func (m *bodyMemory) reassess(now time.Time) {
-	m.reassessed = now
+// assign grants memory to waiting bodies in order, and drops other bodies for the first one that does not fit.
+func (m *bodyMemory) assign(now time.Time) {
+	m.assigned = now
 	for m.waiting > 0 {
 		next, free := m.next(), m.total-m.held.Load()
 		if next.need <= free {
 			m.grant(next, now)
 			continue
 		}
-		if next.need <= free+m.leaving() {
+		if next.need <= free+m.unreleased() {
 			return
 		}
 		victim := m.victimFor(next, now)
@@ -232,13 +232,13 @@ func (m *bodyMemory) reassess(now time.Time) {
 			return
 		}
 		victim.dropped.Store(true)
-		m.unregister(victim)
+		m.removeFromSource(victim)
 		victim.stop()
 	}
 }
 
-// leaving returns the memory of dropped bodies whose reader has not returned yet.
-func (m *bodyMemory) leaving() (n int64) {
+// unreleased returns the memory of dropped bodies whose reader has not returned yet.
+func (m *bodyMemory) unreleased() (n int64) {
 	for l := range m.bodies {
 		if l.dropped.Load() {
 			n += l.held
@@ -247,25 +247,25 @@ func (m *bodyMemory) leaving() (n int64) {
 	return n
 }
 
-// next returns the waiting body that gets memory first.
+// next returns the first waiting body, nil if there is none.
 func (m *bodyMemory) next() (first *largeBody) {
 	for l := range m.bodies {
-		if l.need > 0 && (first == nil || precedes(l, first) < 0) {
+		if l.need > 0 && (first == nil || compareWaiting(l, first) < 0) {
 			first = l
 		}
 	}
 	return first
 }
 
-// precedes orders waiting bodies: those of sources that hold less first, then those of which more has arrived, so that
-// bodies of one source end one after the other.
-func precedes(a, b *largeBody) int {
+// compareWaiting orders waiting bodies: those of sources that hold less come first, then those of which more bytes have
+// arrived, so that bodies of one source complete one after the other.
+func compareWaiting(a, b *largeBody) int {
 	return cmp.Or(cmp.Compare(a.network.held, b.network.held), cmp.Compare(a.addr.held, b.addr.held),
 		cmp.Compare(b.received.Load(), a.received.Load()), a.waitingSince.Compare(b.waitingSince))
 }
 
-// victimFor returns the unfinished body to drop for the first waiting one, or nil. Where every body waits for another,
-// it is the last of them.
+// victimFor returns the unfinished body to drop for the first waiting one, nil if there is none. If every body waits,
+// the last one is dropped.
 func (m *bodyMemory) victimFor(next *largeBody, now time.Time) (victim *largeBody) {
 	var last *largeBody
 	deadlock := true
@@ -275,10 +275,10 @@ func (m *bodyMemory) victimFor(next *largeBody, now time.Time) (victim *largeBod
 			continue
 		case l.need == 0:
 			deadlock = false
-		case last == nil || precedes(last, l) < 0:
+		case last == nil || compareWaiting(last, l) < 0:
 			last = l
 		}
-		if !l.finished && m.mayReplace(next, l, now) && (victim == nil || worse(l, victim, now) > 0) {
+		if !l.finished && m.mayReplace(next, l, now) && (victim == nil || compareVictims(l, victim, now) > 0) {
 			victim = l
 		}
 	}
@@ -288,9 +288,9 @@ func (m *bodyMemory) victimFor(next *largeBody, now time.Time) (victim *largeBod
 	return victim
 }
 
-// mayReplace reports whether a body may take the memory of another one: of every slow one that is slower than itself,
-// and, as long as its own source has less than a fair share, of a source that has more. Fair shares are equal ones
-// among networks, and in a network among its addresses.
+// mayReplace reports whether a body may take the memory of another one: of every slow body that is slower than itself,
+// and, while its own source holds less than a fair share, of bodies whose source holds more. Networks have equal fair
+// shares, as have the addresses of one network.
 func (m *bodyMemory) mayReplace(next, l *largeBody, now time.Time) bool {
 	if lag := l.lag(now); lag > maxLag && lag > next.lag(now) {
 		return true
@@ -302,8 +302,9 @@ func (m *bodyMemory) mayReplace(next, l *largeBody, now time.Time) bool {
 	return mine != theirs && mine.held+next.need <= fair && theirs.held > fair
 }
 
-// worse orders bodies that may be dropped: slow ones after others, then by what their source holds, then by slowness.
-func worse(a, b *largeBody, now time.Time) int {
+// compareVictims orders bodies that may be dropped; the greatest is dropped first. Slow bodies are greater than others,
+// then those whose source holds more, then those that lag more.
+func compareVictims(a, b *largeBody, now time.Time) int {
 	slow := func(l *largeBody) int {
 		if l.lag(now) > maxLag {
 			return 1
@@ -314,7 +315,7 @@ func worse(a, b *largeBody, now time.Time) int {
 		cmp.Compare(a.addr.held, b.addr.held), cmp.Compare(a.lag(now), b.lag(now)))
 }
 
-// lag is how much later a body is than one that arrives at fastRate. Time in which it waited for memory does not count.
+// lag returns how far a body is behind one that arrives at fastRate. Time spent waiting for memory does not count.
 func (l *largeBody) lag(now time.Time) time.Duration {
 	if l.need > 0 {
 		now = l.waitingSince
@@ -322,7 +323,7 @@ func (l *largeBody) lag(now time.Time) time.Duration {
 	return now.Sub(l.began) - durationAt(fastRate, l.received.Load())
 }
 
-// durationAt is how long n bytes take at a rate.
+// durationAt returns how long n bytes take at a rate in bytes per second.
 func durationAt(rate, n int64) time.Duration {
 	return time.Duration(float64(n) / float64(rate) * float64(time.Second))
 }

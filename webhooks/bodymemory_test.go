@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestBodyMemoryVictims fills the memory of 16 MiB, and checks which bodies a newcomer pushes out. Sizes are MiB.
+// TestBodyMemoryVictims fills the memory of 16 MiB, and checks which bodies are dropped for a new one. Sizes are MiB.
 func TestBodyMemoryVictims(t *testing.T) {
 	const mib = 1 << 20
 	type body struct {
@@ -35,7 +35,7 @@ func TestBodyMemoryVictims(t *testing.T) {
 		want    []string
 		waiting bool
 	}{
-		"enough for everybody":                 {bodies: []body{{"a", here, 15, slower, false}}, from: here, need: 1},
+		"enough for all":                       {bodies: []body{{"a", here, 15, slower, false}}, from: here, need: 1},
 		"the slowest goes first":               {bodies: []body{{"a", here, 8, slow, false}, {"b", here, 8, slower, false}}, from: here, need: 1, want: []string{"b"}},
 		"as many as needed":                    {bodies: []body{{"a", here, 8, slow, false}, {"b", here, 8, slower, false}}, from: here, need: 9, want: []string{"a", "b"}},
 		"the slowest of the largest source":    {bodies: []body{{"a", here, 4, slower, false}, {"b", there, 6, slow, false}, {"c", there, 6, slower, false}}, from: here, need: 1, want: []string{"c"}},
@@ -139,8 +139,8 @@ func TestBodyMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// TestDeadlockOfBodies has bodies that all need more to go on. One gives way, the others arrive.
-func TestDeadlockOfBodies(t *testing.T) {
+// TestBodyMemoryDeadlock has bodies that all need more to go on. One is dropped, the others arrive.
+func TestBodyMemoryDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newBodyMemory(8)
 		errs := make([]error, 2)

@@ -11,32 +11,32 @@ import (
 	"github.com/ostiary/ostiary/internal/authentication"
 )
 
-// Authenticator decides who may call.
+// Authenticator authenticates callers.
 //
-// Authenticate returns nil for whoever may, and otherwise a *callers.RejectedError, whose text is the answer. It is
-// asked for every request before anything of the body is read, and must not wait. Of a client certificate the handshake
-// has proved only that the caller has its key: verifying it for each request, and not in the handshake, lets a request
-// be answered with what is wrong, lets another credential do instead, and ends what open connections may do at once
-// when a CA is withdrawn or a certificate expires.
+// Authenticate returns nil for an accepted caller, and otherwise an *authentication.RejectedError, whose text is the
+// answer. It is called for every request before the body is read, and must not block. The TLS handshake proves only
+// that the caller holds the key of its client certificate. Authenticate verifies the certificate for each request, so
+// that the answer can name the problem, other credentials are accepted instead, and open connections lose access when
+// a CA is removed or a certificate expires.
 type Authenticator interface {
 	Authenticate(r *http.Request) error
 }
 
-// callerGate is what callers pass first.
-type callerGate struct {
-	authenticator Authenticator // nil: everybody may call
+// callerCheck authenticates requests, and counts and logs those that it rejects.
+type callerCheck struct {
+	authenticator Authenticator // nil: every caller is accepted
 	metrics       *metrics
 	log           logr.Logger
-	limit         *rate.Limiter // of lines in the log, which callers cause at will
+	limit         *rate.Limiter // of log lines, because callers can cause any number of rejections
 }
 
-func newGate(o Options, m *metrics) callerGate {
-	return callerGate{authenticator: o.Authenticator, metrics: m, log: o.Log, limit: rate.NewLimiter(rate.Every(10*time.Second), 3)}
+func newCallerCheck(o Options, m *metrics) callerCheck {
+	return callerCheck{authenticator: o.Authenticator, metrics: m, log: o.Log, limit: rate.NewLimiter(rate.Every(10*time.Second), 3)}
 }
 
-// check returns the failure to answer a caller with that may not call. Nothing of its body is read then, neither before
-// the answer nor after it.
-func (g callerGate) check(w http.ResponseWriter, r *http.Request) error {
+// check returns the failure for a caller that is not accepted, nil for others. The body of a rejected request is read
+// neither before nor after the answer.
+func (g callerCheck) check(w http.ResponseWriter, r *http.Request) error {
 	if g.authenticator == nil {
 		return nil
 	}
@@ -51,9 +51,9 @@ func (g callerGate) check(w http.ResponseWriter, r *http.Request) error {
 	}
 	g.metrics.rejected[rejected.Reason].Inc()
 	if g.limit.Allow() {
-		g.log.Info("Refused a caller", "address", r.RemoteAddr, "reason", rejected.Reason, "detail", rejected.Text)
+		g.log.Info("Rejected a caller", "address", r.RemoteAddr, "reason", rejected.Reason, "detail", rejected.Text)
 	}
-	if rejected.Reason == authentication.ReasonNotLoaded { // which is not the caller's fault
+	if rejected.Reason == authentication.ReasonNotLoaded { // the caller may be accepted later
 		return &failure{code: http.StatusServiceUnavailable, message: rejected.Text, retryAfter: retryAfter(time.Second)}
 	}
 	return &failure{code: http.StatusUnauthorized, message: rejected.Text}

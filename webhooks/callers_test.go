@@ -48,12 +48,12 @@ func TestCallers(t *testing.T) {
 		wantReason      authentication.Reason
 		wantEvaluations int
 	}{
-		"accepted":                 {rejected, "right", "/validate/group", http.StatusOK, "", "", "", 1},
-		"rejected":                 {rejected, "wrong", "/validate/group", http.StatusUnauthorized, "the bearer token is not accepted\n", `Www-Authenticate: Bearer, Basic realm="ostiary"`, authentication.ReasonToken, 0},
-		"rejected in the review":   {rejected, "wrong", reviewPath, http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
-		"rejected where no path":   {rejected, "wrong", "/secret", http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
-		"not loaded":               {notLoaded, "wrong", "/validate/group", http.StatusServiceUnavailable, "not loaded\n", "Retry-After: 1", authentication.ReasonNotLoaded, 0},
-		"a mistake never lets one": {errors.New("secret detail"), "wrong", "/validate/group", http.StatusInternalServerError, internalMessage + "\n", "", "", 0},
+		"accepted":                  {rejected, "right", "/validate/group", http.StatusOK, "", "", "", 1},
+		"rejected":                  {rejected, "wrong", "/validate/group", http.StatusUnauthorized, "the bearer token is not accepted\n", `Www-Authenticate: Bearer, Basic realm="ostiary"`, authentication.ReasonToken, 0},
+		"rejected in the review":    {rejected, "wrong", reviewPath, http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
+		"rejected where no path":    {rejected, "wrong", "/secret", http.StatusUnauthorized, "the bearer token is not accepted\n", "", authentication.ReasonToken, 0},
+		"not loaded":                {notLoaded, "wrong", "/validate/group", http.StatusServiceUnavailable, "not loaded\n", "Retry-After: 1", authentication.ReasonNotLoaded, 0},
+		"an error is no acceptance": {errors.New("secret detail"), "wrong", "/validate/group", http.StatusInternalServerError, internalMessage + "\n", "", "", 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// TestRejectedBodyIsNotRead announces bodies and never sends them to their end: the answer, and the end of the
-// connection, do not wait for them, and nobody is asked to go on.
+// TestRejectedBodyIsNotRead announces bodies and does not send all of them: the answer and the end of the connection do
+// not wait for the rest, and the server never answers 100 Continue.
 func TestRejectedBodyIsNotRead(t *testing.T) {
 	rejected := &authentication.RejectedError{Reason: authentication.ReasonNone, Text: "show a token"}
 	options := map[string]struct {
@@ -139,9 +139,9 @@ func TestRejectedBodyIsNotRead(t *testing.T) {
 	}
 }
 
-// TestClientCertificateIsAskedFor checks that what is shown in the handshake reaches the Authenticator, unverified, and
-// that nobody is asked for a certificate who need not show one.
-func TestClientCertificateIsAskedFor(t *testing.T) {
+// TestClientCertificateRequest checks that the Authenticator gets the unverified client certificate, and that the server
+// requests none without an Authenticator.
+func TestClientCertificateRequest(t *testing.T) {
 	shown := newPair(t)
 	call := func(s *running) (code int, asked bool) {
 		client := s.client(t)
@@ -157,9 +157,9 @@ func TestClientCertificateIsAskedFor(t *testing.T) {
 		wantCode      int
 		wantAsked     bool
 	}{
-		"nobody cares": {nil, http.StatusOK, false},
-		"accepted":     {tokenOnly{cert: shown.certificate.Leaf, err: rejected}, http.StatusOK, true},
-		"rejected":     {tokenOnly{cert: newPair(t).certificate.Leaf, err: rejected}, http.StatusUnauthorized, true},
+		"none needed": {nil, http.StatusOK, false},
+		"accepted":    {tokenOnly{cert: shown.certificate.Leaf, err: rejected}, http.StatusOK, true},
+		"rejected":    {tokenOnly{cert: newPair(t).certificate.Leaf, err: rejected}, http.StatusUnauthorized, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

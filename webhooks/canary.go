@@ -13,12 +13,12 @@ import (
 
 const maxNonce = 64
 
-// canary denies a request with the nonce that its object carries, which proves to who sent it that it has come here.
-// No policy is asked: the proof is about the way.
+// canary denies a request with the nonce of its object, which proves to the sender that the request reached Ostiary. It
+// evaluates no policy: only the connection is tested.
 func canary(in *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	var object metav1.PartialObjectMetadata
 	if err := json.Unmarshal(in.Object.Raw, &object); err != nil {
-		object.Annotations = nil // said by the answer, which then has no nonce
+		object.Annotations = nil // the answer then has no nonce
 	}
 	return &admissionv1.AdmissionResponse{Result: &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
@@ -26,10 +26,10 @@ func canary(in *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	}}
 }
 
-// nonce repeats nothing but what can be one.
+// nonce returns text if it can be a nonce, so that answers never repeat other input.
 func nonce(text string) string {
-	strange := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
-	if text == "" || len(text) > maxNonce || strings.ContainsFunc(text, strange) {
+	isInvalid := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
+	if text == "" || len(text) > maxNonce || strings.ContainsFunc(text, isInvalid) {
 		return "without a nonce"
 	}
 	return text

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// spareConnections are accepted beyond the limit, to be told so.
+	// spareConnections are accepted beyond the limit and get 503.
 	spareConnections = 64
-	// share is the part of the limit that is freed at a time: with it, making room costs little for each connection.
-	share = 16
+	// At most limit/evictionShare connections are evicted at a time, so that the cost per new connection is small.
+	evictionShare = 16
 )
 
-// connections are those that are open. There is no hard limit for an address: API servers may all come from one, of a
-// load balancer or a tunnel. Instead, when all places are taken, room is made where it hurts nobody who calls.
+// connections bounds the open connections. An address has no limit of its own: all API servers may share one, that of a
+// load balancer or a tunnel. Instead, when the limit is reached, connections without a pending request are evicted.
 //
-// The lock is taken when a connection comes and when it goes, never for a request.
+// The lock is taken when a connection opens and when it closes, never for a request.
 type connections struct {
 	limit   int
 	evicted func(reason string)
@@ -32,14 +32,14 @@ func newConnections(limit int, evicted func(reason string)) *connections {
 	return &connections{limit: limit, evicted: evicted, open: map[*conn]struct{}{}}
 }
 
-// add takes in a new connection, and makes room for it where there is none. It reports whether there is a place for
-// the connection; one that is in excess may be told so.
+// add adds a new connection, and evicts others if the limit is reached. It returns false if the caller must close the
+// connection. It sets excess if the connection is beyond the limit and its requests get 503.
 func (t *connections) add(c *conn) (ok bool) {
 	t.mu.Lock()
 	var close []*conn
 	var reason string
 	if len(t.open) >= t.limit {
-		close, reason = chooseVictims(t.ranks(), c.from, t.limit)
+		close, reason = chooseVictims(t.states(), c.from, t.limit)
 		for _, victim := range close {
 			victim.evicted.Store(true)
 			delete(t.open, victim)
@@ -54,7 +54,7 @@ func (t *connections) add(c *conn) (ok bool) {
 
 	for _, victim := range close {
 		t.evicted(reason)
-		// Without TLS's farewell, which could wait. The goroutine that serves it sees the end of it.
+		// Without the TLS close notification, which could block. The goroutine that serves the connection ends.
 		_ = victim.NetConn().Close()
 	}
 	if !ok {
@@ -70,53 +70,53 @@ func (t *connections) remove(c *conn) {
 	t.count.Store(int64(len(t.open)))
 }
 
-func (t *connections) ranks() []connRank {
-	out := make([]connRank, 0, len(t.open))
+func (t *connections) states() []connState {
+	out := make([]connState, 0, len(t.open))
 	for c := range t.open {
-		out = append(out, connRank{conn: c, from: c.from, progress: c.progress.Load(), proven: c.proven.Load(), busy: c.busy.Load(), since: c.since.Load()})
+		out = append(out, connState{conn: c, from: c.from, progress: c.progress.Load(), proven: c.proven.Load(), busy: c.busy.Load(), since: c.since.Load()})
 	}
 	return out
 }
 
-// The reasons for which connections are closed that the client has not ended, as values of a metric's label.
+// The reasons of evictions, as values of a metric label.
 const (
-	reasonSilent = "silent" // it had sent no whole request yet
-	reasonIdle   = "idle"   // it did nothing, and its address had most of the places
-	reasonFull   = "full"   // there was no room for it
+	reasonSilent = "silent" // it had sent no complete request
+	reasonIdle   = "idle"   // it was idle, and its address held more than half of the limit
+	reasonFull   = "full"   // no other connection could be evicted for it
 )
 
 func evictionReasons() []string { return []string{reasonSilent, reasonIdle, reasonFull} }
 
-// connRank is what counts about a connection when room has to be made.
-type connRank struct {
+// connState is the state of a connection that decides whether it is evicted.
+type connState struct {
 	conn     *conn
 	from     netip.Addr
 	progress int32
-	proven   bool  // it has sent a whole request, of somebody who may call
-	busy     bool  // a request of it is being answered
-	since    int64 // Unix nanoseconds: when it came, or was used last
+	proven   bool  // it has sent a complete request of an authenticated caller
+	busy     bool  // a request of it is being processed
+	since    int64 // Unix nanoseconds: when it was opened or last used
 }
 
 // The progress of a connection before its first request.
 const (
-	stateNothing   int32 = iota // has come
-	stateBegun                  // the handshake has
-	stateHandshake              // hands are: the handshake is over
+	progressNone      int32 = iota // no data has arrived
+	progressData                   // the handshake has begun
+	progressHandshake              // the handshake is complete
 )
 
-// chooseVictims returns whom to close for a connection from an address, and why.
+// chooseVictims returns the connections to evict for a new one from an address, and the reason.
 //
-// First, who has sent no whole request yet: those before others that have said less, and of them the oldest ones. An
-// API server's handshake and request take milliseconds, so among many such connections the old ones are those of
-// somebody who only wants to hold them. But it may keep one for later that it opened and did not need, and on a machine
-// that is busy accepting ten thousand others all takes longer; what is held at no cost to who holds it goes before that.
-// Where there are few, they are let be: they are more likely to be handshakes than an attack.
+// First, connections that have sent no complete request: those with the least progress, and of them the oldest. The
+// handshake and request of an API server take milliseconds, so if there are many such connections, the old ones belong
+// to a client that only holds them. API servers also keep connections that they opened and did not use, and a busy
+// machine is slower; so connections that cost the client nothing are evicted first. A few such connections are spared:
+// they are more likely handshakes than an attack.
 //
-// Else, where another address holds more than half of all places, those of its connections that have been idle for
-// longest. Requests are not cut off, and no address can push out another that has less.
-func chooseVictims(all []connRank, newcomer netip.Addr, limit int) ([]*conn, string) {
-	several := max(limit/share, 1)
-	silent := pick(all, func(s connRank) bool { return !s.proven })
+// Otherwise, if another address holds more than half of the limit, its connections that have been idle for longest.
+// Requests are never interrupted, and no address can evict connections of one that holds fewer.
+func chooseVictims(all []connState, newcomer netip.Addr, limit int) ([]*conn, string) {
+	several := max(limit/evictionShare, 1)
+	silent := filter(all, func(s connState) bool { return !s.proven })
 	if len(silent) > several || len(silent) == len(all) {
 		return oldest(silent, several), reasonSilent
 	}
@@ -124,12 +124,12 @@ func chooseVictims(all []connRank, newcomer netip.Addr, limit int) ([]*conn, str
 	for _, s := range all {
 		places[s.from]++
 	}
-	idle := pick(all, func(s connRank) bool { return !s.busy && s.proven && s.from != newcomer && places[s.from] > limit/2 })
+	idle := filter(all, func(s connState) bool { return !s.busy && s.proven && s.from != newcomer && places[s.from] > limit/2 })
 	return oldest(idle, several), reasonIdle
 }
 
-func pick(all []connRank, want func(connRank) bool) []connRank {
-	var out []connRank
+func filter(all []connState, want func(connState) bool) []connState {
+	var out []connState
 	for _, s := range all {
 		if want(s) {
 			out = append(out, s)
@@ -138,10 +138,9 @@ func pick(all []connRank, want func(connRank) bool) []connRank {
 	return out
 }
 
-// oldest returns so many connections at the most, of those that have said least those first that have not been used for
-// longest.
-func oldest(all []connRank, most int) []*conn {
-	slices.SortFunc(all, func(a, b connRank) int {
+// oldest returns at most most connections: those with the least progress first, then those unused for longest.
+func oldest(all []connState, most int) []*conn {
+	slices.SortFunc(all, func(a, b connState) int {
 		return cmp.Or(cmp.Compare(a.progress, b.progress), cmp.Compare(a.since, b.since))
 	})
 	out := make([]*conn, min(most, len(all)))

@@ -15,7 +15,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// TestChooseVictims checks who has to go when there is no room. Connections are written as age, address and state.
+// TestChooseVictims checks which connections are evicted at the limit. A connection is written as age, address and state.
 func TestChooseVictims(t *testing.T) {
 	const silent, speaking, greeted, idle, busy = "silent", "speaking", "greeted", "idle", "busy"
 	type connection struct {
@@ -43,23 +43,23 @@ func TestChooseVictims(t *testing.T) {
 		"all are silent, of another":     {limit: 32, open: several(32, connection{1, there, silent}), newcomer: here, want: []int64{32, 31}, wantReason: reasonSilent},
 		"the young ones are spared":      {limit: 4, open: []connection{{1, here, silent}, {2, here, silent}, {900, there, busy}, {901, there, idle}}, newcomer: here, want: []int64{2}, wantReason: reasonSilent},
 		"few are silent, all of one":     {limit: 32, open: append(several(2, connection{1, here, silent}), several(30, connection{5, here, idle})...), newcomer: here, wantReason: reasonIdle},
-		"who has begun is spared":        {limit: 32, open: append(several(29, connection{1, here, silent}), connection{50, here, speaking}, connection{60, there, greeted}, connection{70, there, idle}), newcomer: here, want: []int64{29, 28}, wantReason: reasonSilent},
-		"who has shaken hands is spared": {limit: 32, open: append(several(31, connection{1, here, speaking}), connection{60, there, greeted}), newcomer: here, want: []int64{31, 30}, wantReason: reasonSilent},
+		"begun handshakes are spared":    {limit: 32, open: append(several(29, connection{1, here, silent}), connection{50, here, speaking}, connection{60, there, greeted}, connection{70, there, idle}), newcomer: here, want: []int64{29, 28}, wantReason: reasonSilent},
+		"complete handshakes are spared": {limit: 32, open: append(several(31, connection{1, here, speaking}), connection{60, there, greeted}), newcomer: here, want: []int64{31, 30}, wantReason: reasonSilent},
 		"none is silent, all of one":     {limit: 32, open: several(32, connection{1, here, idle}), newcomer: here, wantReason: reasonIdle},
 		"another has most of them":       {limit: 32, open: append(several(20, connection{50, there, idle}), several(12, connection{100, here, idle})...), newcomer: here, want: []int64{69, 68}, wantReason: reasonIdle},
 		"another has most, all busy":     {limit: 4, open: several(4, connection{1, there, busy}), newcomer: here, wantReason: reasonIdle},
 		"another has half of them":       {limit: 4, open: append(several(2, connection{1, there, idle}), several(2, connection{1, here, idle})...), newcomer: here, wantReason: reasonIdle},
-		"who has most comes again":       {limit: 4, open: append(several(3, connection{1, there, idle}), connection{9, here, idle}), newcomer: there, wantReason: reasonIdle},
+		"new, of the address with most":  {limit: 4, open: append(several(3, connection{1, there, idle}), connection{9, here, idle}), newcomer: there, wantReason: reasonIdle},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var all []connRank
+			var all []connState
 			for _, c := range tc.open {
 				named := &conn{}
 				named.answered.Store(c.age)
-				all = append(all, connRank{
+				all = append(all, connState{
 					conn: named, from: netip.MustParseAddr(c.from),
-					progress: map[string]int32{silent: stateNothing, speaking: stateBegun, greeted: stateHandshake, idle: stateHandshake, busy: stateHandshake}[c.state], since: -c.age,
+					progress: map[string]int32{silent: progressNone, speaking: progressData, greeted: progressHandshake, idle: progressHandshake, busy: progressHandshake}[c.state], since: -c.age,
 					proven: c.state == idle || c.state == busy, busy: c.state == busy,
 				})
 			}
@@ -123,7 +123,7 @@ func TestConnectionAge(t *testing.T) {
 	}
 }
 
-// TestAgesDiffer checks that connections that came together do not go together.
+// TestAgesDiffer checks that connections that are opened together are not closed together.
 func TestAgesDiffer(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Unix(1e9, 0))
 	s, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll(), Clock: clock})

@@ -10,8 +10,8 @@ import (
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
-// envelope is what a body holds beside the objects, as a JSON text of its own, and where the objects are. They may be
-// nested as deep as the decoder of the envelope allows the whole body to be.
+// envelope is a review without its objects, as a JSON text, and the positions of the objects in the body. The objects
+// may be nested as deep as the decoder of the envelope allows for the whole body.
 type envelope struct {
 	text                       []byte
 	object, oldObject, options span
@@ -24,30 +24,30 @@ var (
 	requestNames = []string{"uid", "kind", "resource", "subResource", "requestKind", "requestResource", "requestSubResource", "name", "namespace", "operation", "userInfo", "dryRun", "object", "oldObject", "options"} //nolint:gochecknoglobals // likewise
 )
 
-// openEnvelope finds the objects and copies the other members that are known. What is not known is left alone.
-func openEnvelope(body []byte) (*envelope, error) {
+// parseEnvelope locates the objects and copies the other known members. It ignores unknown members.
+func parseEnvelope(body []byte) (*envelope, error) {
 	e := &envelope{text: make([]byte, 0, 2<<10)}
 	end, err := e.members(body, 0, "", reviewNames, func(name string, start int) (int, error) {
 		if name != "request" || body[start] != '{' {
-			return e.add(name, body, start)
+			return e.copyMember(name, body, start)
 		}
-		e.name(name)
+		e.writeName(name)
 		end, err := e.members(body, start, "/request", requestNames, func(name string, start int) (int, error) {
 			switch name {
 			case "object":
-				return e.object.find(body, start)
+				return e.object.locate(body, start)
 			case "oldObject":
-				return e.oldObject.find(body, start)
+				return e.oldObject.locate(body, start)
 			case "options":
-				return e.options.find(body, start)
+				return e.options.locate(body, start)
 			}
-			return e.add(name, body, start)
+			return e.copyMember(name, body, start)
 		})
 		e.text = append(e.text, ',')
 		return end, err
 	})
 	switch {
-	case errors.Is(err, errNoReview), err == nil && !blank(body[end:]):
+	case errors.Is(err, errNoReview), err == nil && !isBlank(body[end:]):
 		return nil, explain(errNoReview, body)
 	case err != nil:
 		return nil, err
@@ -55,8 +55,9 @@ func openEnvelope(body []byte) (*envelope, error) {
 	return e, nil
 }
 
-// members reads the object that begins in body at a position, and writes what take adds as members of one.
-func (e *envelope) members(body []byte, at int, path string, names []string, take func(name string, start int) (end int, err error)) (end int, err error) {
+// members reads the JSON object that begins in body at a position, and calls visit for each member of the given names.
+// It writes the members that visit adds as one JSON object. It returns the end of the object in body.
+func (e *envelope) members(body []byte, at int, path string, names []string, visit func(name string, start int) (end int, err error)) (end int, err error) {
 	e.text = append(e.text, '{')
 	var seen uint
 	end, ok := unstructuredjson.Members(body, at, func(name []byte, nameAt, start int) (end int) {
@@ -69,7 +70,7 @@ func (e *envelope) members(body []byte, at int, path string, names []string, tak
 			return 0
 		}
 		seen |= 1 << i
-		end, err = take(names[i], start)
+		end, err = visit(names[i], start)
 		return end
 	})
 	if err == nil && !ok {
@@ -82,8 +83,8 @@ func (e *envelope) members(body []byte, at int, path string, names []string, tak
 	return end, err
 }
 
-// find sets the span to the value that begins in body at a position, and returns its end.
-func (s *span) find(body []byte, start int) (end int, err error) {
+// locate sets the span to the value that begins in body at a position, and returns its end.
+func (s *span) locate(body []byte, start int) (end int, err error) {
 	if end = unstructuredjson.EndOfValue(body, start); end == start || end > len(body) {
 		return 0, errNoReview
 	}
@@ -91,28 +92,28 @@ func (s *span) find(body []byte, start int) (end int, err error) {
 	return end, nil
 }
 
-// name writes the name of a member whose value is written next.
-func (e *envelope) name(name string) {
+// writeName writes the name of a member. The value must follow.
+func (e *envelope) writeName(name string) {
 	e.text = append(e.text, '"')
 	e.text = append(e.text, name...)
 	e.text = append(e.text, '"', ':')
 }
 
-// add copies the member whose value begins in body at a position, and returns its end.
-func (e *envelope) add(name string, body []byte, start int) (end int, err error) {
+// copyMember copies the member whose value begins in body at a position, and returns the end of the value.
+func (e *envelope) copyMember(name string, body []byte, start int) (end int, err error) {
 	var value span
-	if end, err = value.find(body, start); err != nil {
+	if end, err = value.locate(body, start); err != nil {
 		return 0, err
 	}
 	if len(e.text)+end-start > maxEnvelope {
-		return 0, fmt.Errorf("the review has more than %d bytes beside its objects", maxEnvelope)
+		return 0, fmt.Errorf("the review has more than %d bytes in addition to its objects", maxEnvelope)
 	}
-	e.name(name)
+	e.writeName(name)
 	e.text = append(e.text, body[start:end]...)
 	e.text = append(e.text, ',')
 	return end, nil
 }
 
-func blank(text []byte) bool {
+func isBlank(text []byte) bool {
 	return !slices.ContainsFunc(text, func(c byte) bool { return c != ' ' && c != '\n' && c != '\t' && c != '\r' })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// untouchedBody is a body that nobody may read.
+// untouchedBody is a body that must not be read.
 type untouchedBody struct{ read atomic.Bool }
 
 func (u *untouchedBody) Read([]byte) (int, error) {
@@ -43,7 +43,7 @@ func wantLeaseExpired(t *testing.T, got *http.Response) {
 	}
 }
 
-// A replica that nobody waits for answers no review, and reads none.
+// TestExpiredLease checks that a replica whose Lease has expired reads and answers no review.
 func TestExpiredLease(t *testing.T) {
 	for _, path := range []string{"/validate/group", "/mutate/group", reviewPath, registration.CanaryPath + "validate"} {
 		t.Run(path, func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestExpiredLease(t *testing.T) {
 	}
 }
 
-// What was computed before a pause that others did not wait for is not sent.
-func TestLeaseExpiresMeanwhile(t *testing.T) {
+// TestLeaseExpiresDuringEvaluation checks that the result of an evaluation is not sent if the Lease expired during it.
+func TestLeaseExpiresDuringEvaluation(t *testing.T) {
 	for name, fails := range map[string]error{"an answer": nil, "an error": errors.New("secret of the evaluator")} {
 		t.Run(name, func(t *testing.T) {
 			var expired atomic.Bool

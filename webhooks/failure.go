@@ -19,24 +19,24 @@ const (
 	internalMessage = "internal error; the log of the replica has the details"
 )
 
-// failure is an answer that is not a review.
+// failure is an answer with an HTTP error status instead of a review.
 type failure struct {
 	code    int
 	message string
 	// retryAfter is the header's value, or empty.
 	retryAfter string
-	// shed is the limit that the request would have exceeded, or empty.
+	// shed is the reason for which the request was shed, or empty.
 	shed string
 }
 
 func (f *failure) Error() string { return f.message }
 
-// noDecision is the failure for what took too long.
+// noDecision returns the failure for a request that was not decided within its timeout.
 func noDecision(timeout time.Duration) *failure {
 	return &failure{code: http.StatusGatewayTimeout, message: fmt.Sprintf("no decision within %s", timeout)}
 }
 
-// retryAfter returns the value of the header of that name for d: whole seconds, rounded up.
+// retryAfter returns the value of the header Retry-After for d: whole seconds, rounded up.
 func retryAfter(d time.Duration) string {
 	return strconv.FormatInt(int64((max(d, 0)+time.Second-1)/time.Second), 10)
 }

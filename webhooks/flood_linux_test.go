@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// flood is many connections that somebody opens and leaves.
+// flood is many connections that a client opens and leaves.
 type flood struct {
 	dialer       net.Dialer
 	address      string
@@ -57,8 +57,8 @@ func (f *flood) close() {
 	}
 }
 
-// goOn opens connections in place of the oldest ones, 2,000 a second, until it is told to stop.
-func (f *flood) goOn(tb testing.TB) (stop func()) {
+// replaceOldest opens connections in place of the oldest ones, 2,000 a second, until it is stopped.
+func (f *flood) replaceOldest(tb testing.TB) (stop func()) {
 	tb.Helper()
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -125,7 +125,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("%v of %d connections were closed to make room, want %v", evicted, flood.size, least)
 			}
 			if n := got["ostiary_webhook_shed_total reason=connections"]; n != 0 {
-				t.Errorf("%v requests were turned away for too many connections", n)
+				t.Errorf("%v requests were shed because of too many connections", n)
 			}
 		})
 	}

@@ -23,21 +23,20 @@ import (
 )
 
 const (
-	// minTimeout and maxTimeout are the bounds that Kubernetes sets to a webhook's timeoutSeconds; defaultTimeout is
-	// its default.
+	// minTimeout, defaultTimeout and maxTimeout are those of Kubernetes for a webhook's timeoutSeconds.
 	minTimeout, defaultTimeout, maxTimeout = time.Second, 10 * time.Second, 30 * time.Second
 
-	// answerTimeout is how long a caller may take to read its answer. API servers read at once; whoever does not read
-	// holds the answer in memory, which nothing else bounds but the number of connections.
+	// answerTimeout is how long a caller may take to read its answer, which stays in memory until then. API servers read
+	// at once.
 	answerTimeout = 10 * time.Second
 
 	contentType = "application/json"
 
-	// reviewPath is what registration registers for policies themselves.
+	// reviewPath is the path of the webhook for WebhookPolicies.
 	reviewPath = registration.ReviewPath
 )
 
-// handler answers requests. It holds nothing that changes but counters.
+// handler answers requests. Only its counters and limiters change.
 type handler struct {
 	evaluator Evaluator
 	log       logr.Logger
@@ -47,7 +46,7 @@ type handler struct {
 	decoded   *unstructuredjson.Memory
 	limiters  limiters
 	draining  *atomic.Bool
-	callers   callerGate
+	callers   callerCheck
 	accepts   func(capability string) bool
 	expired   func() bool
 
@@ -64,7 +63,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 		decoded:   unstructuredjson.NewMemory(o.MaxDecodedBytes),
 		limiters:  newLimiters(o),
 		draining:  draining,
-		callers:   newGate(o, m),
+		callers:   newCallerCheck(o, m),
 		accepts:   o.Accepts,
 		expired:   o.Expired,
 
@@ -72,7 +71,7 @@ func newHandler(o Options, m *metrics, draining *atomic.Bool) *handler {
 	}
 }
 
-// ServeHTTP answers one request, whatever it is and whatever happens to it.
+// ServeHTTP answers every request, also after an error or a panic.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	h.metrics.inFlight.Inc()
@@ -87,7 +86,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.metrics.answered(to, code, time.Since(began))
 }
 
-// answer returns the review to answer with, or a *failure. A panic becomes one.
+// answer returns the encoded review, or a *failure. A panic becomes a *failure.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, group string) (answer []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -99,22 +98,22 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 	if err := h.callers.check(w, r); err != nil {
 		return nil, err
 	}
-	h.bodies.setGraceDeadline(w)
+	h.bodies.startDeadline(w)
 	timeout, err := checkRequest(r, to)
 	if err != nil {
-		h.bodies.skip(w)
+		h.bodies.stopReading(w)
 		return nil, err
 	}
 	if h.expired() {
-		h.bodies.skip(w)
+		h.bodies.stopReading(w)
 		return nil, leaseExpired(timeout)
 	}
 	c := connOf(r)
-	if c.tooMany() {
-		h.bodies.skip(w)
+	if c.isExcess() {
+		h.bodies.stopReading(w)
 		return nil, shed(shedConnections, "too many connections", timeout)
 	}
-	// The caller has been waiting since it sent the header.
+	// The timeout includes the time for reading the body.
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	body, done, err := h.bodies.read(ctx, w, r, to)
@@ -123,19 +122,19 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 	}
 	defer done()
 	c.prove()
-	turn, err := h.limiters.of(to, len(body)).Acquire(ctx, maxWait(ctx))
+	slot, err := h.limiters.of(to, len(body)).Acquire(ctx, maxWait(ctx))
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
 	}
-	defer turn.Release()
-	answer, err = h.review(turn.Context(ctx), to, group, body, timeout)
-	if h.expired() { // this process may have been paused meanwhile
+	defer slot.Release()
+	answer, err = h.review(slot.Context(ctx), to, group, body, timeout)
+	if h.expired() { // the process may have been paused during the evaluation
 		return nil, leaseExpired(timeout)
 	}
 	return answer, err
 }
 
-// leaseExpired is the failure for a request to a replica that may answer from old policies.
+// leaseExpired returns the failure for a request to a replica whose policies may be old.
 func leaseExpired(timeout time.Duration) error {
 	return shed(shedLease, "the replica's Lease has expired, so its policies may be old", timeout)
 }
@@ -201,9 +200,9 @@ func (h *handler) logDecision(to endpoint, group string, in *admissionv1.Admissi
 		"allowed", out.Allowed, "warnings", len(out.Warnings), "duration", took)
 }
 
-// write sends the answer or the failure and returns its status code. It asks for the connection to be closed after a
-// failure, so that who only disturbs holds no connection and another try may reach another replica; when the
-// connection has served long enough; and while draining.
+// write sends the answer or the failure and returns the status code. It closes the connection after a failure, so that a
+// retry may reach another replica; when the connection has reached its maximum age or number of requests; and while
+// draining.
 func (h *handler) write(w http.ResponseWriter, c *conn, answer []byte, err error) int {
 	header, code := w.Header(), http.StatusOK
 	if err != nil || h.draining.Load() || c.retire(h.clock.Now()) {
@@ -216,14 +215,14 @@ func (h *handler) write(w http.ResponseWriter, c *conn, answer []byte, err error
 		h.metrics.failed(err)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(answer)))
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.answerTimeout)) // net/http sets it anew for the next request
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.answerTimeout)) // net/http resets it for the next request
 	w.WriteHeader(code)
-	_, _ = w.Write(answer) // a client that is gone needs no answer
+	_, _ = w.Write(answer) // an error means that the client is gone
 	return code
 }
 
-// route returns the endpoint and the group that the path names. Paths are taken as they are: neither cleaned nor decoded.
-// A path whose capability is not accepted names nothing.
+// route returns the endpoint and the group of a path. Paths are neither cleaned nor decoded. A path whose capability is
+// not accepted has otherEndpoint.
 func (h *handler) route(u *url.URL) (endpoint, string) {
 	capability, path := registration.SplitPath(u.Path)
 	if !h.accepts(capability) || u.RawPath != "" {
@@ -244,8 +243,8 @@ func (h *handler) route(u *url.URL) (endpoint, string) {
 	return otherEndpoint, ""
 }
 
-// isSubdomain reports whether name is a DNS-1123 subdomain, as the names of Kubernetes objects are. The expression
-// that Kubernetes uses costs more than all the rest of the routing.
+// isSubdomain reports whether name is a DNS-1123 subdomain, as are names of Kubernetes objects. The regular expression
+// of Kubernetes is slower than the rest of the routing.
 func isSubdomain(name string) bool {
 	if name == "" || len(name) > maxShort {
 		return false
@@ -263,8 +262,8 @@ func isSubdomain(name string) bool {
 	return true
 }
 
-// checkRequest refuses what is no call of a webhook, before anything of the body is read. It returns how long the
-// caller waits for an answer.
+// checkRequest rejects requests that are not calls of a webhook, before the body is read. It returns how long the caller
+// waits for an answer.
 func checkRequest(r *http.Request, to endpoint) (time.Duration, error) {
 	switch {
 	case to == otherEndpoint:
@@ -285,8 +284,8 @@ func isJSON(value string) bool {
 	return err == nil && media == contentType
 }
 
-// requestTimeout returns the timeout that API servers give in the query, as a bound of the time that can be spent on
-// the answer. Who gives none gets the default of Kubernetes; what is none is refused rather than guessed at.
+// requestTimeout returns the timeout in the query, limited to the bounds of Kubernetes. Without one it returns the
+// default of Kubernetes. It rejects an invalid one.
 func requestTimeout(u *url.URL) (time.Duration, error) {
 	if u.RawQuery == "" {
 		return defaultTimeout, nil
@@ -306,7 +305,7 @@ func requestTimeout(u *url.URL) (time.Duration, error) {
 	return min(max(timeout, minTimeout), maxTimeout), nil
 }
 
-// panicError returns what can be logged of a panic. Only the texts of the runtime's own errors are known not to
+// panicError returns the text of a panic for the log. Only errors of the runtime have their own text: other texts may
 // repeat the request.
 func panicError(cause any) error {
 	if err, ok := cause.(runtime.Error); ok {

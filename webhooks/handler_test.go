@@ -44,7 +44,7 @@ func validReview() string {
 	return reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember)
 }
 
-// retryError and badError are what an evaluator's typed errors look like.
+// retryError and badError are typed errors of an evaluator.
 type retryError time.Duration
 
 func (e retryError) Error() string             { return "group is not loaded yet" }
@@ -96,7 +96,7 @@ type badInput struct {
 
 const internalError = "internal error; the log of the replica has the details\n"
 
-// badCalls returns what is wrong around the review, and what goes wrong in the evaluator.
+// badCalls returns invalid calls, and failures of the evaluator.
 func badCalls() map[string]badInput {
 	return map[string]badInput{
 		"GET":                       {method: "GET", wantCode: 405, wantMessage: "the method must be POST\n", wantHeader: map[string]string{"Allow": "POST"}},
@@ -123,7 +123,7 @@ func badCalls() map[string]badInput {
 	}
 }
 
-// badReviews returns what is wrong with the review.
+// badReviews returns invalid reviews.
 func badReviews() map[string]badInput {
 	return map[string]badInput{
 		"empty body":                 {wantCode: 400, wantMessage: "invalid JSON: the body is empty\n"},
@@ -137,7 +137,7 @@ func badReviews() map[string]badInput {
 		"two requests":               {body: `{"request":{},"request":{}}`, wantCode: 400, wantMessage: `invalid JSON: duplicate member at "/request" (offset 14)` + "\n"},
 		"endless nesting":            {body: strings.Repeat(`{"a":`, 1<<20), wantCode: 400, wantMessage: "exceeded max depth"},
 		"escaped names":              {body: strings.Replace(validReview(), `"request"`, `"re\u0071uest"`, 1), wantCode: 400, wantMessage: "request is missing\n"},
-		"a million groups":           {body: reviewOf(uidMember, `"userInfo":{"groups":[`+strings.Repeat(`"",`, 1_000_000)+`""]}`), wantCode: 400, wantMessage: "the review has more than 1048576 bytes beside its objects\n"},
+		"a million groups":           {body: reviewOf(uidMember, `"userInfo":{"groups":[`+strings.Repeat(`"",`, 1_000_000)+`""]}`), wantCode: 400, wantMessage: "the review has more than 1048576 bytes in addition to its objects\n"},
 		"CREATE without object":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, `"object":null`), wantCode: 400, wantMessage: "request.object is missing: CREATE needs it\n"},
 		"CREATE with oldObject":      {body: reviewOf(uidMember, kindMember, resourceMember, operationMember, objectMember, `"oldObject":{}`), wantCode: 400, wantMessage: "request.oldObject must not be set: CREATE has none\n"},
 		"UPDATE without object":      {body: reviewOf(uidMember, kindMember, resourceMember, `"operation":"UPDATE","name":"a","oldObject":{}`), wantCode: 400, wantMessage: "request.object is missing: UPDATE needs it\n"},
@@ -186,7 +186,7 @@ func badPaths() map[string]badInput {
 	return cases
 }
 
-// TestBadInput sends what is wrong, one after the other, to one server, and after each of them a good request.
+// TestBadInput sends invalid requests to one server, and after each of them a valid one.
 func TestBadInput(t *testing.T) {
 	var logs lockedBuffer
 	s := start(t, Options{Evaluator: byGroup(), Log: logs.logger(0)})
@@ -352,7 +352,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestRequest checks what the evaluator is given.
+// TestRequest checks the request that the evaluator gets.
 func TestRequest(t *testing.T) {
 	yes := true
 	gvk, gvr := metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, metav1.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}

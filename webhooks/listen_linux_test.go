@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSilentConnectionsAreNotAccepted opens connections that say nothing, and one after them that does: it comes first,
-// and the others when they speak.
+// TestSilentConnectionsAreNotAccepted opens connections without data, and then one with data: it is accepted first, and
+// the others when they send data.
 func TestSilentConnectionsAreNotAccepted(t *testing.T) {
 	l, err := listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

@@ -4,5 +4,5 @@ package webhooks
 
 import "syscall"
 
-// deferAccept does nothing: silent connections are closed when others need their places.
+// deferAccept does nothing: silent connections are evicted when others need their place.
 func deferAccept(_, _ string, _ syscall.RawConn) error { return nil }

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// minAge and maxAge bound how long a connection is used. API servers keep theirs as long as there is traffic; they
-	// would send nothing to replicas that came later.
+	// minAge and maxAge bound the age of a connection. API servers keep connections as long as there is traffic, and would
+	// send no requests to new replicas.
 	minAge, maxAge = 60 * time.Second, 120 * time.Second
-	// maxRequests bounds it too, so that under load, when new replicas come, they get their part at once.
+	// maxRequests bounds the requests of a connection, so that under load new replicas get their share at once.
 	maxRequests = 1000
 )
 
-// listener adds TLS to connections, and bounds and counts them.
+// listener adds TLS to connections, bounds their number and counts them.
 type listener struct {
 	net.Listener
 	timeouts
@@ -37,14 +37,14 @@ func newListener(inner net.Listener, config *tls.Config, t timeouts, open *conne
 	return &listener{Listener: inner, config: config, timeouts: t, metrics: m, options: o, open: open}
 }
 
-// Accept waits for a connection that there is a place for. The handshake is left to the connection's own goroutine.
+// Accept waits for a connection within the limits. The connection's own goroutine does the handshake.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		// In this order, a drain that sees the connection closed again has also seen that it came.
+		// Counted first, so that drain does not miss a connection that is opened and closed between two checks.
 		l.accepted.Add(1)
 		c := l.newConn(raw)
 		if l.open.add(c) {
@@ -58,26 +58,26 @@ func (l *listener) newConn(raw net.Conn) *conn {
 	now := l.options.Clock.Now()
 	age := minAge + time.Duration(l.options.Random(int64(maxAge-minAge)))
 	c := &conn{listener: l, from: addressOf(raw), retireAt: now.Add(age)}
-	c.Conn = tls.Server(&hearing{Conn: raw, progress: &c.progress}, l.config)
+	c.Conn = tls.Server(&progressConn{Conn: raw, progress: &c.progress}, l.config)
 	c.since.Store(now.UnixNano())
 	return c
 }
 
-// hearing notes that something has come, which is before the handshake is over.
-type hearing struct {
+// progressConn records that the first data of a connection has arrived, before the handshake is complete.
+type progressConn struct {
 	net.Conn
 	progress *atomic.Int32
 }
 
-func (h *hearing) Read(p []byte) (int, error) {
+func (h *progressConn) Read(p []byte) (int, error) {
 	n, err := h.Conn.Read(p)
-	if n > 0 && h.progress.Load() == stateNothing {
-		h.progress.Store(stateBegun) // nobody stores anything else before the handshake has been read
+	if n > 0 && h.progress.Load() == progressNone {
+		h.progress.Store(progressData) // ConnectionState stores after it has read the handshake
 	}
 	return n, err
 }
 
-// addressOf is who a connection comes from, without the port.
+// addressOf returns the client address of a connection, without the port.
 func addressOf(c net.Conn) netip.Addr {
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()
@@ -96,8 +96,8 @@ func (l *listener) failed(reason string) {
 // connKey is the key of the *conn in the context of its requests.
 type connKey struct{}
 
-// conn is one TLS connection. It is not a *tls.Conn because net/http would then do the handshake, and keep the
-// reason of a failure to itself.
+// conn is one TLS connection. It is not a *tls.Conn because net/http would then do the handshake and not report the
+// reason of a failure.
 type conn struct {
 	*tls.Conn
 	listener  *listener
@@ -105,24 +105,25 @@ type conn struct {
 	closeOnce sync.Once
 
 	from     netip.Addr
-	excess   bool      // beyond the limit: to be answered with 503 and closed
-	retireAt time.Time // when the next answer closes the connection
+	excess   bool      // beyond the limit: answered with 503 and closed
+	retireAt time.Time // the first answer after it closes the connection
 	answered atomic.Int64
 
-	proven, busy, evicted atomic.Bool // see standing, but for evicted: room was needed
-	progress              atomic.Int32
-	spoken                atomic.Bool // something has come after the handshake
-	since                 atomic.Int64
+	proven, busy atomic.Bool // see connState
+	evicted      atomic.Bool // closed because the limit was reached
+	progress     atomic.Int32
+	hasRequest   atomic.Bool // data has arrived after the handshake
+	since        atomic.Int64
 }
 
-// connOf is the connection that a request has come on. It is nil where there is no listener, as in tests; the methods
-// that answering uses allow that.
+// connOf returns the connection of a request. It is nil without a listener, as in tests; begin, end, prove, isExcess and
+// retire allow that.
 func connOf(r *http.Request) *conn {
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	return c
 }
 
-// begin and end enclose the answering of a request.
+// begin and end enclose the processing of a request.
 func (c *conn) begin() {
 	if c != nil {
 		c.busy.Store(true)
@@ -136,25 +137,25 @@ func (c *conn) end(now time.Time) {
 	}
 }
 
-// prove notes that a whole request has come, of somebody who may call.
+// prove records that the connection has sent a complete request of an authenticated caller.
 func (c *conn) prove() {
 	if c != nil && !c.proven.Load() {
 		c.proven.Store(true)
 	}
 }
 
-func (c *conn) tooMany() bool { return c != nil && c.excess }
+func (c *conn) isExcess() bool { return c != nil && c.excess }
 
-// retire counts an answer and reports whether the connection has served long enough.
+// retire counts an answer and reports whether the connection has reached its maximum age or number of requests.
 func (c *conn) retire(now time.Time) bool {
 	return c != nil && (c.answered.Add(1) >= maxRequests || !now.Before(c.retireAt))
 }
 
-// ConnectionState does the handshake first: net/http asks for the state before it reads the first request.
+// ConnectionState does the handshake first: net/http calls it before it reads the first request.
 func (c *conn) ConnectionState() tls.ConnectionState {
 	c.handshake.Do(func() {
 		_ = c.SetDeadline(time.Now().Add(c.listener.handshakeTimeout))
-		// The deadline above ends it, and closing the connection does.
+		// The deadline above bounds it, and closing the connection ends it.
 		if err := c.HandshakeContext(context.Background()); err != nil {
 			if !c.evicted.Load() {
 				c.listener.failed(handshakeFailure(err))
@@ -162,27 +163,27 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 			_ = c.Close()
 			return
 		}
-		c.progress.Store(stateHandshake)
+		c.progress.Store(progressHandshake)
 		_ = c.SetDeadline(time.Time{})
 	})
 	return c.Conn.ConnectionState()
 }
 
-// SetReadDeadline gives a connection on which nothing has come yet the time of an idle one. net/http would count the
-// time for a request's header from the handshake on, but API servers keep connections that they opened and did not
-// need, and a request that is the first on one and meets its end is not sent again: it fails.
+// SetReadDeadline sets the idle timeout until the first request begins. net/http would start the timeout of the header
+// with the handshake. But API servers keep unused connections open, and do not retry a request that is the first on its
+// connection: closing the connection at that moment would make the request fail.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	if !c.spoken.Load() && !t.IsZero() {
+	if !c.hasRequest.Load() && !t.IsZero() {
 		t = time.Now().Add(c.listener.idleTimeout)
 	}
 	return c.Conn.SetReadDeadline(t)
 }
 
-// Read has the time for the first header begin with its first byte. For those that follow net/http does that.
+// Read starts the timeout of the first header with its first byte. net/http does that for later headers.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && !c.spoken.Load() {
-		c.spoken.Store(true)
+	if n > 0 && !c.hasRequest.Load() {
+		c.hasRequest.Store(true)
 		_ = c.Conn.SetReadDeadline(time.Now().Add(c.listener.headerTimeout))
 	}
 	return n, err
@@ -194,9 +195,9 @@ func (c *conn) Close() error {
 	return err
 }
 
-// The reasons for which handshakes fail, as values of a metric's label.
+// The reasons of failed handshakes, as values of a metric label.
 const (
-	reasonCertificate = "bad_certificate" // the client does not trust what we serve
+	reasonCertificate = "bad_certificate" // the client does not trust the serving certificate
 	reasonAlert       = "alert"           // the client ended the handshake for another reason
 	reasonNotTLS      = "not_tls"
 	reasonTimeout     = "timeout"
@@ -226,8 +227,8 @@ func handshakeFailure(err error) string {
 	return reasonOther
 }
 
-// alertReason tells alerts about our certificate from others. Alerts have a type of their own that crypto/tls does not
-// export; their texts are those of the exported type.
+// alertReason returns the reason of a TLS alert. The type of received alerts is not exported by crypto/tls, so their
+// texts are compared with those of the exported type.
 func alertReason(alert error) string {
 	const badCertificate, unsupported, revoked, expired, unknown, unknownCA = 42, 43, 44, 45, 46, 48
 	for _, code := range []tls.AlertError{badCertificate, unsupported, revoked, expired, unknown, unknownCA} {

@@ -46,7 +46,7 @@ func newMetrics() *metrics {
 	}, []string{"phase"})
 	inFlight := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "ostiary_webhook_http_requests_in_flight",
-		Help: "HTTP requests that the webhook server is working on.",
+		Help: "HTTP requests that the webhook server is processing.",
 	})
 	panics := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ostiary_webhook_panics_total",
@@ -54,19 +54,19 @@ func newMetrics() *metrics {
 	})
 	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ostiary_webhook_tls_handshake_errors_total",
-		Help: "TLS handshakes that failed, by reason; bad_certificate means that a client does not trust the certificate served.",
+		Help: "TLS handshakes that failed, by reason. bad_certificate: the client does not trust the serving certificate.",
 	}, []string{"reason"})
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ostiary_webhook_callers_rejected_total",
-		Help: "Requests of callers that may not call, by reason: nothing_shown, certificate, name, token, password, or not_loaded (answered with 503: what is accepted has not been read yet).",
+		Help: "Requests whose caller was not authenticated, by reason: no_credentials, certificate, name, token, password, or not_loaded (answered with 503: the accepted credentials have not been read yet).",
 	}, []string{"reason"})
 	shed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ostiary_webhook_shed_total",
-		Help: "Requests answered with 503 and Retry-After because they would have exceeded a limit: requests (too many at a time), wait (too long until their turn), memory (of large bodies) or connections.",
+		Help: "Requests answered with 503, by reason: requests (too many at a time), wait (too long in the queue), memory (of large bodies or decoded objects), connections (too many), or lease (the Lease of the replica has expired).",
 	}, []string{"reason"})
 	evicted := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ostiary_webhook_connections_evicted_total",
-		Help: "Connections closed because there was no room for more: silent (no whole request had come), idle (of an address with more than half of all) or full (no room for this one).",
+		Help: "Connections closed because the limit was reached, by reason: silent (it had sent no complete request), idle (its address held more than half of the limit) or full (no other connection could be closed).",
 	}, []string{"reason"})
 
 	m := &metrics{
@@ -102,7 +102,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// register publishes the metrics, and gauges beside them.
+// register registers the metrics and the gauges. A nil registerer registers none.
 func (m *metrics) register(registerer prometheus.Registerer, gauges ...prometheus.Collector) error {
 	if registerer == nil {
 		return nil
@@ -123,7 +123,7 @@ func (m *metrics) handshakeFailed(reason string) { m.handshakeErrors[reason].Inc
 
 func (m *metrics) connectionEvicted(reason string) { m.evicted[reason].Inc() }
 
-// failed counts a request that was turned away.
+// failed counts a request that was shed.
 func (m *metrics) failed(err error) {
 	var f *failure
 	if errors.As(err, &f) && f.shed != "" {
@@ -131,17 +131,17 @@ func (m *metrics) failed(err error) {
 	}
 }
 
-// gauges show what is bounded. They are read when somebody asks, and cost requests nothing.
+// gauges returns collectors for the bounded resources. They read the values at each scrape.
 func (s *Server) gauges() []prometheus.Collector {
 	policies, large, bodies := s.handler.limiters.policies, s.handler.limiters.large, s.handler.bodies
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_evaluations_in_flight",
-			Help: "Requests that are being evaluated, without those that wait for the API server meanwhile.",
+			Help: "Requests that are being evaluated, without those that wait for an answer of the API server.",
 		}, func() float64 { return float64(policies.InUse() + large.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_queued_requests",
-			Help: "Requests that wait for their turn to be evaluated.",
+			Help: "Requests that wait for an evaluation slot.",
 		}, func() float64 { return float64(policies.Waiting() + large.Waiting()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_large_body_bytes",

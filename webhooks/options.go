@@ -1,5 +1,5 @@
-// Package webhooks is the HTTP edge: it takes admission reviews from API servers over TLS, refuses what is malformed,
-// too large or too much, hands each request to an Evaluator, and answers in the version that was asked.
+// Package webhooks serves admission reviews from API servers over TLS. It rejects malformed, oversized and excess
+// requests, passes each other request to an Evaluator, and answers in the version of the request.
 package webhooks
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// endpoint is what a path addresses. Metrics and logs have it as the phase.
+// endpoint is the target of a path. Metrics and logs show it as the phase.
 type endpoint string
 
-// The two phases of admission, which have call groups, the review of WebhookPolicies, the canaries, and any other path,
-// which is answered with 404.
+// The endpoints: the two phases of admission, which have call groups, the review of WebhookPolicies, the canaries, and
+// any other path, which is answered with 404.
 const (
 	validateEndpoint = endpoint(registration.PhaseValidate)
 	mutateEndpoint   = endpoint(registration.PhaseMutate)
@@ -34,87 +34,84 @@ const (
 
 // Evaluator answers one admission request: Evaluate with the policies of a call group, Review for a WebhookPolicy.
 //
-// The request is the evaluator's to keep: no memory of it is used again. Object, OldObject and Options hold what was
-// sent, which is not checked to be JSON, or nothing. The context ends when the API server stops waiting, and carries the
-// account from which decoding takes memory: see unstructuredjson.AccountOf. The response's UID is set by the caller of Evaluate.
+// The evaluator may retain the request: its memory is not reused. Object, OldObject and Options hold the bytes that were
+// sent, which may be invalid JSON, or are empty. The context ends when the API server stops waiting, and carries the
+// account that decoding charges: see unstructuredjson.AccountOf. The server sets the UID of the response.
 //
-// An error means that there is no decision; it never lets a request pass by itself. Errors are told apart by what
-// stands in their chain:
-//   - interface{ RetryAfter() time.Duration }: 503 with Retry-After, and the error's text. API servers then try again,
-//     with another replica, for as long as the webhook's timeout lasts. For a group that is not loaded yet, too.
+// An error means that there is no decision, and never allows a request. An error in the chain decides the answer:
+//   - interface{ RetryAfter() time.Duration }: 503 with Retry-After, and the error's text, for example while the group
+//     is not loaded yet. API servers then retry, at another replica, within the webhook's timeout.
 //   - interface{ BadRequest() bool } that returns true: 400 with the error's text.
 //   - context.DeadlineExceeded and context.Canceled: 504.
-//   - any other error, and a panic: 500 without its text, which goes to the log.
+//   - any other error, and a panic: 500 without its text, which is logged.
 type Evaluator interface {
 	Evaluate(ctx context.Context, group registration.GroupKey, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 	Review(ctx context.Context, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 }
 
-// Options says what a Server serves, and how much of it at a time. Zero values of the limits mean the defaults.
+// Options configure a Server. Zero limits have defaults.
 type Options struct {
-	// Address is where to listen, such as ":9443". Not used if Listener is set.
+	// Address is the address to listen on, such as ":9443". It is not used if Listener is set.
 	Address string
-	// Listener is listened on instead of Address. The server adds TLS, and closes it at the end.
+	// Listener is used instead of Address. The server adds TLS, and closes it at the end.
 	Listener net.Listener
-	// GetCertificate returns the certificate to present. It is called in every handshake, so it must not wait.
+	// GetCertificate returns the serving certificate. It is called in every handshake, so it must not block.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Accepts reports whether a capability, the secret first segment of the path,
-	// is one that API servers call. It is called for every request, so it must not
-	// wait, and how long it takes must not depend on the capability.
+	// Accepts reports whether a capability, the secret first segment of the path, is registered with API servers. It is
+	// called for every request, so it must not block, and its duration must not depend on the capability.
 	Accepts func(capability string) bool
-	// Distrusted is told that a client ended a handshake because it does not trust the certificate. It must not wait.
+	// Distrusted is called when a client ends a handshake because it does not trust the certificate. It must not block.
 	Distrusted func()
-	// Evaluator decides.
+	// Evaluator decides requests.
 	Evaluator Evaluator
-	// Authenticator decides who may call. Without one, everybody may.
+	// Authenticator authenticates callers. With nil, every caller is accepted.
 	Authenticator Authenticator
-	// Expired reports whether this replica may answer from old policies, because nobody waits for it any more. It is
-	// asked twice for every request, so it must take no lock. While it is true, every request is answered with 503.
-	// Without it, that is never so.
+	// Expired reports whether the Lease of this replica has expired, so that its policies may be old. It is called twice
+	// for every request, so it must take no lock. While it returns true, every request is answered with 503. Nil: never.
 	Expired func() bool
-	// Registerer takes the metrics. Without one they are not published.
+	// Registerer registers the metrics. Nil: metrics are not published.
 	Registerer prometheus.Registerer
-	// Log takes failures, and at verbosity 1 decisions and connection errors. It never gets request bodies.
+	// Log gets failures, and at verbosity 1 decisions and connection errors. It never gets request bodies.
 	Log logr.Logger
 
-	// MaxBodyBytes is the largest body that is read. Default 28 MiB: the largest review that an API server sends. It
-	// takes requests of up to 3 MiB and stores objects of up to 1.5 MiB; an UPDATE has one of each. It escapes <, >, &
+	// MaxBodyBytes is the size of the largest body. Default 28 MiB: the largest review that an API server sends. It
+	// accepts requests of up to 3 MiB and stores objects of up to 1.5 MiB; an UPDATE has one of each. It escapes <, >, &
 	// and control characters with six bytes: 18 MiB and 9 MiB. The rest of a review is bounded by maxEnvelope, 1 MiB.
 	MaxBodyBytes int64
-	// MaxConnections is the number of connections beyond which room is made by closing silent ones, and, where there
-	// are none, requests on further ones are answered with 503. Default 2,000.
+	// MaxConnections is the number of connections above which silent ones are closed. If there are none, requests on
+	// further connections are answered with 503. Default 2,000.
 	MaxConnections int
-	// MaxEvaluations is the number of requests evaluated at a time. Default 4 for each processor: see
+	// MaxEvaluations is the number of concurrent evaluations. Default 4 for each processor: see
 	// docs/performance.md.
 	MaxEvaluations int
-	// MaxInFlight is the number of requests that are evaluated or wait for it, beyond which they are answered with 503.
-	// Default 1,000, and at least MaxEvaluations.
+	// MaxInFlight is the number of requests that are evaluated or queued, above which they are answered with 503. Default
+	// 1,000, and at least MaxEvaluations.
 	MaxInFlight int
-	// MaxInFlightBytes bounds the bodies above 32 KiB that are held at a time. Beyond it slow ones are dropped, and
-	// others wait, and are answered with 503 if that takes too long. Smaller ones are bounded by MaxConnections, so that
-	// large bodies cannot keep them out. Default 64 MiB.
+	// MaxInFlightBytes bounds the memory of bodies above 32 KiB. Above it, slow bodies are dropped, and others wait and
+	// get 503 if the wait takes too long. MaxConnections bounds the memory of smaller bodies, so that large ones do not
+	// delay them. Default 64 MiB.
 	MaxInFlightBytes int64
-	// MaxDecodedBytes bounds what reviews take once they are decoded, beyond 256 KiB of each; beyond it they are answered
-	// with 503. One of them may take 96 MiB. Default 160 MiB: see docs/adr/0016-decoding.md.
+	// MaxDecodedBytes bounds the memory of decoded reviews, without the first 256 KiB of each. Above it, reviews are
+	// answered with 503. One review may take 96 MiB. Default 160 MiB: see docs/adr/0016-decoding.md.
 	MaxDecodedBytes int64
-	// Clock says how old connections are. Default: the real one.
+	// Clock gives the age of connections. Default: the real clock.
 	Clock clock.PassiveClock
-	// Random returns a number from 0 up to n, without n, by which the ages differ at which connections are closed.
-	// Default: the runtime's.
+	// Random returns a number in [0, n). It varies the maximum age of connections. Default: math/rand/v2.
 	Random func(n int64) int64
-	// Drain is how the server ends.
+	// Drain says how the server stops.
 	Drain Drain
 }
 
-// Drain says how long the server goes on after it was told to end. API servers do not try a failed call again, and
-// learn late that a replica is gone. So the server goes on answering and asks with every answer that the connection be
-// closed, until no connection is left.
+// Drain says how long the server continues after Start's context has ended. API servers do not retry a failed call, and
+// learn late that a replica is gone. So the server continues to answer, and closes each connection with its next answer,
+// until no connection is left.
 type Drain struct {
-	// Min is how long connections are awaited even if none is open. Default 15 s.
+	// Min is the minimum duration, also if no connection is open. Default 15 s.
 	Min time.Duration
-	// Quiet is how long there must have been no connection. Default 2 s.
+	// Quiet is the time without an open connection after which the drain ends. Default 2 s.
 	Quiet time.Duration
-	// Max is when the connections that are left are closed. Default 110 s: API servers close idle ones after 90 s.
+	// Max is the time after which the remaining connections are closed. Default 110 s: API servers close idle ones after
+	// 90 s.
 	Max time.Duration
 }
 
@@ -138,7 +135,7 @@ func (o *Options) complete() {
 		o.Clock = clock.RealClock{}
 	}
 	if o.Random == nil {
-		o.Random = rand.Int64N // it spreads load and guards nothing
+		o.Random = rand.Int64N // not for security
 	}
 }
 

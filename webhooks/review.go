@@ -20,23 +20,22 @@ import (
 
 const (
 	reviewKind = "AdmissionReview"
-	// maxShort bounds identifiers: those that Kubernetes bounds itself, to 253 bytes and less.
+	// maxShort bounds identifiers that Kubernetes limits to 253 bytes or less.
 	maxShort = 253
-	// maxLong bounds the names that Kubernetes does not bound.
+	// maxLong bounds names that Kubernetes does not limit.
 	maxLong = 4096
 )
 
-// maxEnvelope bounds what a review holds beside its objects. API servers take headers of up to 1 MiB, in which a user
-// may be named.
+// maxEnvelope bounds the size of a review without its objects. API servers accept headers of up to 1 MiB, which may
+// hold the user's name and groups.
 const maxEnvelope = 1 << 20
 
-// envelopeCost is how much memory the envelope takes, for each of its bytes: names of users' groups, each of them a few
-// bytes, are decoded, copied and shown to policies.
+// envelopeCost is the memory that an envelope takes once decoded, for each of its bytes: group names of a few bytes are
+// decoded, copied and converted for expressions.
 const envelopeCost = 32
 
-// review is the envelope. Versions v1 and v1beta1 differ in nothing but apiVersion. Names are matched case by case,
-// duplicates and broken UTF-8 are refused, and members that are not listed are left alone: a later API server may send
-// more.
+// review is the envelope. Versions v1 and v1beta1 differ only in apiVersion. Names are case-sensitive, duplicates and
+// invalid UTF-8 are rejected, and unknown members are ignored: a later API server may send more.
 type review struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -61,13 +60,13 @@ type request struct {
 	Options            span                         `json:"-"`
 }
 
-// span is where in the body an object stands. It is neither checked, decoded nor copied: who reads it decodes it.
+// span is the position of an object in the body. The object is neither checked, decoded nor copied.
 type span struct {
 	start, end int
 	kind       jsontext.Kind
 }
 
-// raw returns the object as part of the body, and nothing for null.
+// raw returns the object as a slice of the body, and an empty RawExtension for null.
 func (s span) raw(body []byte) runtime.RawExtension {
 	if s.kind != jsontext.KindBeginObject {
 		return runtime.RawExtension{}
@@ -75,10 +74,10 @@ func (s span) raw(body []byte) runtime.RawExtension {
 	return runtime.RawExtension{Raw: body[s.start:s.end:s.end]}
 }
 
-// decodeReview returns the request in body, of which its objects are parts, and the version to answer in. It takes what
-// the request holds without its objects from the account.
+// decodeReview returns the request in body, whose objects are slices of body, and the version for the answer. It charges
+// the memory of the request, without its objects, to the account.
 func decodeReview(body []byte, account *unstructuredjson.Account) (*admissionv1.AdmissionRequest, string, error) {
-	e, err := openEnvelope(body)
+	e, err := parseEnvelope(body)
 	if err != nil {
 		return nil, "", err
 	}
@@ -115,8 +114,8 @@ func decodeReview(body []byte, account *unstructuredjson.Account) (*admissionv1.
 	}, r.APIVersion, nil
 }
 
-// explain says what is wrong with the body, and where, without repeating it. Offsets are those of the body, so it is
-// read once more.
+// explain returns an error with the problem and its position in the body, without repeating the body. It decodes the
+// body again, because offsets in the error must be those of the body.
 func explain(cause error, body []byte) error {
 	err := json.Unmarshal(body, new(review), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if err == nil {
@@ -196,8 +195,8 @@ func (r *request) checkObjects() error {
 	return nil
 }
 
-// checkSent refuses what no API server sends: see k8s.io/apiserver/pkg/endpoints/handlers. What the objects say is
-// checked where they are decoded.
+// checkSent rejects requests that no API server sends: see k8s.io/apiserver/pkg/endpoints/handlers. The content of the
+// objects is checked where they are decoded.
 func (r *request) checkSent() error {
 	if err := r.checkPresence(); err != nil {
 		return err
@@ -215,7 +214,7 @@ func (r *request) checkSent() error {
 	return nil
 }
 
-// checkPresence refuses objects that the operation does not have, and the absence of those that it has.
+// checkPresence rejects objects that the operation does not have, and missing ones that it has.
 func (r *request) checkPresence() error {
 	object, oldObject := r.Object.kind == jsontext.KindBeginObject, r.OldObject.kind == jsontext.KindBeginObject
 	creates, updates, deletes := r.Operation == admissionv1.Create, r.Operation == admissionv1.Update, r.Operation == admissionv1.Delete
@@ -232,9 +231,9 @@ func (r *request) checkPresence() error {
 	return nil
 }
 
-// encodeReview returns the answer to the request with this UID, in the version it was asked in.
+// encodeReview returns the answer to the request with this UID, in the version of the request.
 func encodeReview(apiVersion string, uid types.UID, response *admissionv1.AdmissionResponse) ([]byte, error) {
-	answer := *response // the evaluator may give the same response to many requests
+	answer := *response // evaluators may return the same response for many requests
 	answer.UID = uid
 	return stdjson.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{Kind: reviewKind, APIVersion: apiVersion},

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// idleTimeout is longer than the 90 s after which API servers close idle connections: if both ends closed at the
-	// same time, a request could meet a closing connection, and API servers do not send it again.
+	// idleTimeout is longer than the 90 s after which API servers close idle connections. If the server closed first, a
+	// request could arrive on a closing connection, and API servers do not retry it.
 	idleTimeout = 180 * time.Second
-	// writeTimeout covers evaluation too, which may take as long as the longest timeout of a webhook. The handler
-	// shortens it when it has an answer.
+	// writeTimeout includes the evaluation, which may take up to the longest timeout of a webhook. The handler shortens
+	// it when it has an answer.
 	writeTimeout   = maxTimeout + answerTimeout
 	maxHeaderBytes = 64 << 10
-	// shutdownTimeout is what requests that outlive the drain get to finish.
+	// shutdownTimeout is the time that requests get to finish after the drain.
 	shutdownTimeout = 5 * time.Second
 )
 
-// timeouts bound what a slow or silent client can hold.
+// timeouts bound how long a slow or silent client can hold a connection.
 type timeouts struct{ handshakeTimeout, headerTimeout, idleTimeout time.Duration }
 
 // Server answers admission reviews over TLS. It is a manager.Runnable that runs on every replica.
@@ -41,7 +41,7 @@ type Server struct {
 
 	timeouts
 
-	serving, draining, leaving atomic.Bool
+	serving, draining, unready atomic.Bool
 }
 
 var (
@@ -69,19 +69,18 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// NeedLeaderElection returns false: every replica answers, leadership decides only who writes.
+// NeedLeaderElection returns false: every replica answers requests.
 func (s *Server) NeedLeaderElection() bool { return false }
 
-// Handler returns what the server answers with, without TLS and limits on connections.
+// Handler returns the HTTP handler of the server, without TLS and the limit on connections.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Ready is a health check: nil while the server accepts connections, and not for the second half of a drain, nor after.
-// Kubernetes sends connections to a Pod that is being deleted only if there is no other, and then only if it is ready:
-// where all replicas are deleted at once, they answer until others do. Where it is not the Pod that ends but only its
-// container, being not ready is what keeps new connections away.
+// Ready is a health check. It returns nil while the server accepts connections, up to the middle of a drain. Kubernetes
+// sends connections to terminating Pods only if they are ready and there are no others: if all replicas are deleted at
+// once, they answer until others do. If only the container ends, unreadiness keeps new connections away.
 func (s *Server) Ready(*http.Request) error {
 	switch {
-	case s.leaving.Load():
+	case s.unready.Load():
 		return errors.New("the webhook server is draining")
 	case !s.serving.Load():
 		return errors.New("the webhook server has not started")
@@ -110,7 +109,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.draining.Store(true)
 	s.options.Log.Info("Draining connections", "open", s.open.count.Load())
 	err = s.drain(l, served)
-	s.leaving.Store(true)
+	s.unready.Store(true)
 	if err != nil {
 		return fmt.Errorf("serving admission reviews while draining: %w", err)
 	}
@@ -130,12 +129,12 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return config.Listen(ctx, "tcp", address)
 }
 
-// tlsConfig leaves out session tickets: API servers do not resume sessions, and every new connection shall verify
-// the certificate that is served now. HTTP/2 is left out because API servers do not use it with webhooks.
+// tlsConfig disables session tickets, so that every new connection verifies the current certificate; API servers do not
+// resume sessions. It does not offer HTTP/2, which API servers do not use with webhooks.
 func (s *Server) tlsConfig() *tls.Config {
 	clients := tls.NoClientCert
 	if s.options.Authenticator != nil {
-		clients = tls.RequestClientCert // which the Authenticator verifies: see there
+		clients = tls.RequestClientCert // the Authenticator verifies it
 	}
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -161,7 +160,7 @@ func (s *Server) httpServer() *http.Server {
 	}
 }
 
-// drain returns when no connection is left and none has come for the quiet period, but not before Min nor after Max.
+// drain returns when no connection has been open for the quiet period, but not before Min nor after Max.
 func (s *Server) drain(l *listener, served <-chan error) error {
 	d := s.options.Drain
 	began := time.Now()
@@ -176,7 +175,7 @@ func (s *Server) drain(l *listener, served <-chan error) error {
 		}
 		now := time.Now()
 		if now.Sub(began) >= d.Max/2 {
-			s.leaving.Store(true)
+			s.unready.Store(true)
 		}
 		if n := l.accepted.Load(); n != accepted || l.open.count.Load() > 0 {
 			quietSince, accepted = now, n
@@ -187,7 +186,7 @@ func (s *Server) drain(l *listener, served <-chan error) error {
 	}
 }
 
-// shutdown lets the requests that are left finish, and then closes every connection.
+// shutdown waits for pending requests up to shutdownTimeout, and then closes every connection.
 func shutdown(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
@@ -199,7 +198,7 @@ func shutdown(server *http.Server) error {
 	return nil
 }
 
-// errorLog passes on what net/http logs, which clients cause at will: at a low verbosity, and a few lines a second.
+// errorLog forwards the log of net/http at verbosity 1, one line a second, because clients can cause any number of lines.
 type errorLog struct {
 	log   logr.Logger
 	limit *rate.Limiter

@@ -26,15 +26,15 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// patience is how long tests wait for what must happen.
-const patience = 30 * time.Second
+// waitTimeout is how long tests wait for an event that must happen.
+const waitTimeout = 30 * time.Second
 
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(waitTimeout); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited %s in vain: %s", patience, what)
+			t.Fatalf("waited %s in vain: %s", waitTimeout, what)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestTLSVersionAndProtocol(t *testing.T) {
 	}
 }
 
-// TestHTTP2Preface checks that who speaks HTTP/2 without having agreed on it gets an error.
+// TestHTTP2Preface checks that HTTP/2 without negotiation gets an error.
 func TestHTTP2Preface(t *testing.T) {
 	s := start(t, Options{})
 	c := dialTLS(t, s)
@@ -91,7 +91,7 @@ func TestHTTP2Preface(t *testing.T) {
 	}
 }
 
-// sendReview writes a request; whether it could is told by the answer.
+// sendReview writes a request. The answer shows whether it arrived.
 func sendReview(w io.Writer) {
 	fmt.Fprintf(w, "POST /validate/group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(validReview()), validReview())
 }
@@ -103,7 +103,7 @@ func dialTLS(t *testing.T, s *running) *tls.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -156,10 +156,10 @@ func TestHandshakeErrors(t *testing.T) {
 	}
 }
 
-// TestSlowClients checks that who sends too slowly, or nothing, is cut off.
+// TestSlowClients checks that connections of slow and silent clients are closed.
 func TestSlowClients(t *testing.T) {
 	const soon = 50 * time.Millisecond
-	hurry := func(s *Server) {
+	shortTimeouts := func(s *Server) {
 		s.handshakeTimeout, s.headerTimeout, s.idleTimeout = soon, soon, soon
 		s.handler.bodies.timeout = soon
 	}
@@ -171,12 +171,12 @@ func TestSlowClients(t *testing.T) {
 		"nothing after the handshake": {sent: ""},
 		"half a header":               {sent: header},
 		"half a body":                 {sent: header + "\r\n{", wantCode: "HTTP/1.1 408 Request Timeout"},
-		"half a body nobody reads":    {sent: strings.Replace(header, "validate", "nowhere", 1) + "\r\n{", wantCode: "HTTP/1.1 404 Not Found"},
+		"half a body, unknown path":   {sent: strings.Replace(header, "validate", "nowhere", 1) + "\r\n{", wantCode: "HTTP/1.1 404 Not Found"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			// The handshake itself must not be hurried: it may take longer than that on a busy machine.
-			s := start(t, Options{}, hurry, func(s *Server) { s.handshakeTimeout = patience })
+			// The handshake itself keeps its timeout: it may take longer on a busy machine.
+			s := start(t, Options{}, shortTimeouts, func(s *Server) { s.handshakeTimeout = waitTimeout })
 			c := dialTLS(t, s)
 			if _, err := io.WriteString(c, tc.sent); err != nil {
 				t.Fatal(err)
@@ -191,13 +191,13 @@ func TestSlowClients(t *testing.T) {
 		})
 	}
 	t.Run("nothing at all", func(t *testing.T) {
-		s := start(t, Options{}, hurry)
+		s := start(t, Options{}, shortTimeouts)
 		c, err := net.Dial("tcp", s.address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -206,8 +206,8 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// TestUnusedConnection checks that a connection that was opened ahead of its first request is kept as one between
-// requests is: who opened it cannot tell when it ends, and a first request that meets the end is not sent again.
+// TestUnusedConnection checks that a connection is kept before its first request as long as between requests: API
+// servers do not retry a first request that arrives on a closing connection.
 func TestUnusedConnection(t *testing.T) {
 	const soon = 50 * time.Millisecond
 	s := start(t, Options{}, func(s *Server) { s.headerTimeout = soon })
@@ -239,7 +239,7 @@ func TestSlowEvaluation(t *testing.T) {
 	expectAllowed(t, s.client(t), s.url("/validate/group"))
 }
 
-// TestClientLeaves checks that an evaluation ends when nobody waits for it any more.
+// TestClientLeaves checks that an evaluation ends when the client closes the connection.
 func TestClientLeaves(t *testing.T) {
 	entered, ended := make(chan struct{}), make(chan error, 1)
 	evaluator := evaluatorFunc(func(ctx context.Context, _ registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -247,7 +247,7 @@ func TestClientLeaves(t *testing.T) {
 		select {
 		case <-ctx.Done():
 			ended <- ctx.Err()
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			ended <- nil
 		}
 		return nil, ctx.Err()
@@ -269,7 +269,7 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit checks that connections beyond the limit are told to come back, and others go on.
+// TestConnectionLimit checks that requests on connections beyond the limit get 503, and others are answered.
 func TestConnectionLimit(t *testing.T) {
 	s := start(t, Options{MaxConnections: 2})
 	clients := []*http.Client{s.client(t), s.client(t)}
@@ -289,7 +289,7 @@ func TestConnectionLimit(t *testing.T) {
 	})
 }
 
-// TestHalfOpenConnections opens more connections than there are slots and leaves them. A proper client gets through.
+// TestHalfOpenConnections opens more connections than the limit and leaves them. Another client is answered.
 func TestHalfOpenConnections(t *testing.T) {
 	s := start(t, Options{MaxConnections: 8}, func(s *Server) { s.handshakeTimeout = 200 * time.Millisecond })
 	for range 8 + 2*spareConnections {
@@ -309,16 +309,16 @@ func TestHalfOpenConnections(t *testing.T) {
 	})
 }
 
-// TestUnusedConnectionInAFlood checks that silent connections do not push out one that an API server opened and has not
-// used yet: a first request that meets its end fails.
-func TestUnusedConnectionInAFlood(t *testing.T) {
+// TestUnusedConnectionDuringFlood checks that silent connections do not evict one that an API server has opened and not
+// used yet: its first request would fail.
+func TestUnusedConnectionDuringFlood(t *testing.T) {
 	s := start(t, Options{MaxConnections: 32})
 	c := dialTLS(t, s)
 	eventually(t, "the handshake is over", func() bool {
 		s.open.mu.Lock()
 		defer s.open.mu.Unlock()
-		all := s.open.ranks()
-		return len(all) == 1 && all[0].progress == stateHandshake
+		all := s.open.states()
+		return len(all) == 1 && all[0].progress == progressHandshake
 	})
 	for range 3 * 32 {
 		silent, err := net.Dial("tcp", s.address)
@@ -392,7 +392,7 @@ func TestReady(t *testing.T) {
 	if err := idle.Ready(nil); err == nil || idle.NeedLeaderElection() {
 		t.Errorf("not started: ready %v, needs leader election %t; want an error, false", err, idle.NeedLeaderElection())
 	}
-	s := start(t, Options{Drain: Drain{Min: patience, Quiet: time.Millisecond, Max: 2 * patience}})
+	s := start(t, Options{Drain: Drain{Min: waitTimeout, Quiet: time.Millisecond, Max: 2 * waitTimeout}})
 	expectAllowed(t, s.client(t), s.url("/validate/group"))
 	if err := s.Ready(nil); err != nil {
 		t.Errorf("serving: %v", err)
@@ -405,7 +405,7 @@ func TestReady(t *testing.T) {
 	expectAllowed(t, s.client(t), s.url("/validate/group"))
 }
 
-func TestNotReadyLateInADrain(t *testing.T) {
+func TestNotReadyInSecondHalfOfDrain(t *testing.T) {
 	s := start(t, Options{Drain: Drain{Min: time.Millisecond, Quiet: time.Millisecond, Max: time.Second}})
 	expectAllowed(t, s.client(t), s.url("/validate/group"))
 	s.stop()
@@ -435,7 +435,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// TestErrorLogIsBounded checks that what clients cause net/http to log cannot flood the log.
+// TestErrorLogIsBounded checks that clients cannot cause net/http to write any number of log lines.
 func TestErrorLogIsBounded(t *testing.T) {
 	var logs lockedBuffer
 	w := newErrorLog(logs.logger(1))
@@ -450,7 +450,7 @@ func TestErrorLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestDrainMax checks that a connection that stays is closed in the end.
+// TestDrainMax checks that a connection that stays open is closed at the end of the drain.
 func TestDrainMax(t *testing.T) {
 	s := start(t, Options{Drain: Drain{Min: time.Millisecond, Quiet: time.Millisecond, Max: 100 * time.Millisecond}})
 	c := dialTLS(t, s)
@@ -464,15 +464,15 @@ func TestDrainMax(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Error("the server did not end")
 	}
 }
 
-// TestNoFailedAdmissionWhileDraining replaces a replica under load, the way it happens behind a Service: callers learn
-// late that it is gone. They keep their connections, and nothing tries a failed call again.
+// TestNoFailedAdmissionWhileDraining replaces a replica under load, as behind a Service: callers learn late that it is
+// gone. They keep their connections, and do not retry failed calls.
 func TestNoFailedAdmissionWhileDraining(t *testing.T) {
-	drain := Drain{Min: 300 * time.Millisecond, Quiet: 100 * time.Millisecond, Max: 4 * patience}
+	drain := Drain{Min: 300 * time.Millisecond, Quiet: 100 * time.Millisecond, Max: 4 * waitTimeout}
 	shared := newPair(t)
 	share := func(s *Server) { s.options.GetCertificate = shared.get }
 	old, next := start(t, Options{Drain: drain}, share), start(t, Options{}, share)
@@ -508,7 +508,7 @@ func TestNoFailedAdmissionWhileDraining(t *testing.T) {
 		if err != nil {
 			t.Errorf("the replaced server ended with %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Error("the replaced server did not end, although its callers had another one to go to")
 	}
 	before := answered[0].Load() + answered[1].Load()
@@ -576,7 +576,7 @@ func TestKubernetesClient(t *testing.T) {
 	}
 }
 
-// TestRetryAfterReachesKubernetesClient checks the safety net: a 503 with Retry-After is tried again, for every verb.
+// TestRetryAfterReachesKubernetesClient checks that the client retries a 503 with Retry-After, for every verb.
 func TestRetryAfterReachesKubernetesClient(t *testing.T) {
 	var calls atomic.Int64
 	evaluator := evaluatorFunc(func(context.Context, registration.GroupKey, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {

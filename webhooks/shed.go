@@ -11,22 +11,20 @@ import (
 )
 
 const (
-	// Reviews of policies and canaries have lines of their own: however many calls there are for policies, somebody
-	// can still mend one, and Ostiary can still find out whether it is reached. A review waits for compilations more
-	// than it computes, and bounds those itself.
-	reviewSlots   = 64
-	canarySlots   = 4
-	canaryWaiting = 60
+	// Reviews of WebhookPolicies and canaries have limiters of their own, so that policies can be corrected and probes
+	// succeed under any load of other requests. A review mostly waits for compilations, which have a limit of their own.
+	maxReviews        = 64
+	maxCanaries       = 4
+	maxQueuedCanaries = 60
 
-	// largeReview is the size of a body from which a request counts as large. One part in largeShare of the evaluations
-	// is for large requests, by default half of the processors. Other requests never wait for them: a large object can
-	// take a second.
-	largeReview  = 512 << 10
-	largeShare   = 8
-	largeWaiting = 60
+	// largeReview is the size of a body, in bytes, above which a request counts as large. Large requests get 1/largeShare
+	// of the evaluations: by default one for every two processors. Others never wait for them: one can take a second.
+	largeReview    = 512 << 10
+	largeShare     = 8
+	maxQueuedLarge = 60
 )
 
-// limiters bound the requests that are evaluated at a time.
+// limiters bound the number of concurrent evaluations.
 type limiters struct {
 	policies, large, review, canary *queue.Limiter
 }
@@ -35,9 +33,9 @@ func newLimiters(o Options) limiters {
 	slots := max(1, o.MaxEvaluations/largeShare)
 	return limiters{
 		policies: queue.New(o.MaxEvaluations, o.MaxInFlight),
-		large:    queue.New(slots, slots+largeWaiting),
-		review:   queue.New(reviewSlots, reviewSlots),
-		canary:   queue.New(canarySlots, canarySlots+canaryWaiting),
+		large:    queue.New(slots, slots+maxQueuedLarge),
+		review:   queue.New(maxReviews, maxReviews),
+		canary:   queue.New(maxCanaries, maxCanaries+maxQueuedCanaries),
 	}
 }
 
@@ -53,8 +51,8 @@ func (l limiters) of(to endpoint, size int) *queue.Limiter {
 	return l.policies
 }
 
-// maxWait is how long a request waits for its turn, or for memory: half of the time that is left. The rest is for the
-// answer, or for another try at another replica.
+// maxWait returns how long a request may wait for an evaluation slot or for memory: half of the remaining time. The
+// other half is for the evaluation, or for a retry at another replica.
 func maxWait(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -63,7 +61,7 @@ func maxWait(ctx context.Context) time.Duration {
 	return time.Until(deadline) / 2
 }
 
-// The reasons for which requests are turned away, beside those for which there is no turn.
+// The reasons for which requests are shed, in addition to those of package queue. They are values of a metric label.
 const (
 	shedMemory      = "memory"
 	shedConnections = "connections"
@@ -78,8 +76,8 @@ func shedReasons() []string {
 	return reasons
 }
 
-// shed is the failure for what would exceed a limit. API servers try again after a pause, for which there has to be
-// time: where there is little, they do so at once. That takes a new connection, perhaps to another replica.
+// shed returns the failure for a request that would exceed a limit. API servers retry after Retry-After, on a new
+// connection and perhaps at another replica. With a timeout below 2 s they retry at once, to have time for an answer.
 func shed(reason, message string, timeout time.Duration) *failure {
 	pause := time.Second
 	if timeout < 2*pause {
@@ -88,7 +86,7 @@ func shed(reason, message string, timeout time.Duration) *failure {
 	return &failure{code: http.StatusServiceUnavailable, message: message, retryAfter: retryAfter(pause), shed: reason}
 }
 
-// decodingFailed is the failure for a review that could not be decoded.
+// decodingFailed returns the failure for a review that cannot be decoded.
 func decodingFailed(err error, timeout time.Duration) *failure {
 	var busy *unstructuredjson.BusyError
 	if errors.As(err, &busy) {
@@ -97,7 +95,7 @@ func decodingFailed(err error, timeout time.Duration) *failure {
 	return &failure{code: http.StatusBadRequest, message: err.Error()}
 }
 
-// waitFailed is the failure for a request that could not be read, or did not get a turn.
+// waitFailed returns the failure for a request that was not read or did not get an evaluation slot.
 func (h *handler) waitFailed(err error, timeout time.Duration) error {
 	var busy *queue.BusyError
 	switch {

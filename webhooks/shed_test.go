@@ -18,7 +18,7 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// holding is an evaluator that keeps requests for the group "held" for a time, and counts who is in it.
+// holding returns an evaluator that blocks requests for the group "held" for a time.
 func holding(d time.Duration) Evaluator {
 	return evaluatorFunc(func(ctx context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if key.Name == "held" {
@@ -31,7 +31,7 @@ func holding(d time.Duration) Evaluator {
 	})
 }
 
-// TestLimits holds one request, and checks what becomes of another one meanwhile, and when.
+// TestLimits blocks one request, and checks how and when another one is answered.
 func TestLimits(t *testing.T) {
 	large := validReview() + strings.Repeat(" ", smallBody)
 	veryLarge := validReview() + strings.Repeat(" ", largeReview)
@@ -54,17 +54,17 @@ func TestLimits(t *testing.T) {
 		body     string
 		want     want
 	}{
-		"waits for its turn": {options: one, held: 2 * time.Second, path: "/validate/other?timeout=5s", want: allowed(2 * time.Second)},
+		"waits for a slot": {options: one, held: 2 * time.Second, path: "/validate/other?timeout=5s", want: allowed(2 * time.Second)},
 		"waits half of its time": {options: one, held: 9 * time.Second, path: "/mutate/other?timeout=5s",
 			want: want{503, "too many requests to answer this one in time\n", "1", 2500 * time.Millisecond, "wait"}},
 		"has little time": {options: one, held: 9 * time.Second, path: "/validate/other?timeout=1s",
 			want: want{503, "too many requests to answer this one in time\n", "0", 500 * time.Millisecond, "wait"}},
 		"too many wait already": {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: "/validate/other?timeout=5s",
 			want: want{503, "too many requests\n", "1", 0, "requests"}},
-		"the first waits for somebody else": {options: one, held: 9 * time.Second, first: "/validate/away?timeout=30s", path: "/validate/other?timeout=5s", want: allowed(0)},
-		"a policy is reviewed":              {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: reviewPath + "?timeout=5s", want: allowed(0)},
-		"a canary":                          {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: "/canary/validate?timeout=5s", want: allowed(0)},
-		"waits for memory":                  {options: memory, held: 2 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", body: large, want: allowed(2 * time.Second)},
+		"the first has yielded its slot": {options: one, held: 9 * time.Second, first: "/validate/away?timeout=30s", path: "/validate/other?timeout=5s", want: allowed(0)},
+		"a policy is reviewed":           {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: reviewPath + "?timeout=5s", want: allowed(0)},
+		"a canary":                       {options: Options{MaxEvaluations: 1, MaxInFlight: 1}, held: 9 * time.Second, path: "/canary/validate?timeout=5s", want: allowed(0)},
+		"waits for memory":               {options: memory, held: 2 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", body: large, want: allowed(2 * time.Second)},
 		"memory comes too late": {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", body: large,
 			want: want{503, "too many large bodies\n", "1", 2500 * time.Millisecond, "memory"}},
 		"small beside large":                 {options: memory, held: 9 * time.Second, heldBody: large, path: "/validate/other?timeout=5s", want: allowed(0)},
@@ -108,7 +108,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// checkIdle checks that nothing is held, and that one request was turned away for the reason, or none.
+// checkIdle checks that nothing is held, and that one request was shed for the reason, or none.
 func checkIdle(t *testing.T, got map[string]float64, reason string) {
 	t.Helper()
 	for _, series := range []string{"ostiary_webhook_evaluations_in_flight", "ostiary_webhook_queued_requests", "ostiary_webhook_large_body_bytes"} {
@@ -122,12 +122,12 @@ func checkIdle(t *testing.T, got map[string]float64, reason string) {
 			want = 1
 		}
 		if n := got["ostiary_webhook_shed_total reason="+r]; n != want {
-			t.Errorf("%v requests turned away for %q, want %v", n, r, want)
+			t.Errorf("%v requests shed for %q, want %v", n, r, want)
 		}
 	}
 }
 
-// TestGaugesOfLoad checks what is shown while requests are evaluated and wait.
+// TestGaugesOfLoad checks the gauges while requests are evaluated and wait.
 func TestGaugesOfLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -153,8 +153,8 @@ func TestGaugesOfLoad(t *testing.T) {
 	})
 }
 
-// TestOverloadIsBounded has many more callers than can be answered in time. Each gets an answer, none waits longer than
-// it may, and what can be done is done.
+// TestOverloadIsBounded has many more callers than can be answered in time. Each gets an answer within its timeout, and
+// the evaluator stays fully used.
 func TestOverloadIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, evaluations, takes, timeout = 400, 2, 100 * time.Millisecond, 5 * time.Second
@@ -183,8 +183,8 @@ func TestOverloadIsBounded(t *testing.T) {
 	})
 }
 
-// TestTimeOfTheBodyCounts checks that who sends slowly gets no more time than the caller has.
-func TestTimeOfTheBodyCounts(t *testing.T) {
+// TestBodyTimeCountsTowardsTimeout checks that reading a slow body does not extend the timeout.
+func TestBodyTimeCountsTowardsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		evaluator := evaluatorFunc(func(ctx context.Context, _ registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 			<-ctx.Done()

@@ -6,15 +6,15 @@ import (
 
 // Types of the conditions that only policies with a backend have.
 const (
-	// ConditionCAReady is true when the CA bundle that the backend's certificate
-	// is verified with is the one that its source holds now.
+	// ConditionCAReady is true if the registered CA bundle of the backend is the
+	// current one of its source.
 	ConditionCAReady = "CAReady"
 	// ConditionReachable is true when the last TLS handshake with the backend
 	// succeeded.
 	ConditionReachable = "Reachable"
 )
 
-// DefaultBackendPort is the port of a backend's Service where it does not say.
+// DefaultBackendPort is the port of a backend's Service if it sets none.
 const DefaultBackendPort int32 = 443
 
 // BackendType is the phase of admission in which a backend is called.
@@ -22,51 +22,50 @@ type BackendType string
 
 // The types of backends.
 const (
-	// BackendValidating is called once the object is final, and allows or refuses.
+	// BackendValidating is called in the validating phase, and allows or denies.
 	BackendValidating BackendType = "Validating"
-	// BackendMutating is called before that, and may change the object.
+	// BackendMutating is called in the mutating phase, and may change the object.
 	BackendMutating BackendType = "Mutating"
 )
 
-// Backend is a webhook that somebody else hosts. The API server calls it
-// directly; Ostiary registers it and guards it, and keeps the CA bundle in its
-// registration up to date.
+// Backend is an external webhook. The API server calls it directly. Ostiary
+// registers it and updates the CA bundle of its registration.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.service) != has(self.url)",reason=FieldValueInvalid,message="set either service or url"
 // +kubebuilder:validation:XValidation:rule="(has(self.caBundle) ? 1 : 0) + (has(self.caFrom) ? 1 : 0) + (has(self.certificate) ? 1 : 0) <= 1",reason=FieldValueInvalid,message="set only one of caBundle, caFrom and certificate"
-// +kubebuilder:validation:XValidation:rule="!has(self.service) || has(self.url) || has(self.caBundle) || has(self.caFrom) || has(self.certificate)",reason=FieldValueRequired,message="add caBundle, caFrom or certificate: the API server has to know which CA vouches for the service"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || has(self.url) || has(self.caBundle) || has(self.caFrom) || has(self.certificate)",reason=FieldValueRequired,message="add caBundle, caFrom or certificate: the API server needs the CA of the service's certificate"
 // +kubebuilder:validation:XValidation:rule="!has(self.certificate) || has(self.service) || !has(self.url)",fieldPath=".certificate",reason=FieldValueForbidden,message="remove certificate, or set service instead of url: Ostiary issues certificates for Services only"
-// +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || !string(self.caBundle).contains('PRIVATE KEY')",fieldPath=".caBundle",reason=FieldValueForbidden,message="remove the private key: only certificates belong in a CA bundle"
-// +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || string(self.caBundle).contains('-----BEGIN CERTIFICATE-----')",fieldPath=".caBundle",reason=FieldValueForbidden,message="write certificates in PEM: there is none"
+// +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || !string(self.caBundle).contains('PRIVATE KEY')",fieldPath=".caBundle",reason=FieldValueForbidden,message="remove the private key: a CA bundle holds only certificates"
+// +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || string(self.caBundle).contains('-----BEGIN CERTIFICATE-----')",fieldPath=".caBundle",reason=FieldValueForbidden,message="add a certificate in PEM: caBundle has none"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || isURL(self.url) && url(self.url).getScheme() == 'https'",fieldPath=".url",reason=FieldValueForbidden,message="write url as https://host[:port]/path: the API server calls nothing else"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !isURL(self.url) || size(url(self.url).getHostname()) > 0",fieldPath=".url",reason=FieldValueForbidden,message="add a host to url"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('@')",fieldPath=".url",reason=FieldValueForbidden,message="remove user and password from url: the API server sends none, and everybody who reads the policy would know them"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('?')",fieldPath=".url",reason=FieldValueForbidden,message="remove the query from url: the API server refuses it"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('#')",fieldPath=".url",reason=FieldValueForbidden,message="remove the fragment from url: the API server refuses it"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('@')",fieldPath=".url",reason=FieldValueForbidden,message="remove user and password from url: the API server sends none, and readers of the policy would see them"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('?')",fieldPath=".url",reason=FieldValueForbidden,message="remove the query from url: the API server rejects it"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('#')",fieldPath=".url",reason=FieldValueForbidden,message="remove the fragment from url: the API server rejects it"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.matches('^https?://[^/]*:0*([1-9][0-9]{5,}|[7-9][0-9]{4}|6[6-9][0-9]{3}|65[6-9][0-9]{2}|655[4-9][0-9]|6553[6-9])?(/|$)')",fieldPath=".url",reason=FieldValueForbidden,message="choose a port between 1 and 65535 for url"
 type Backend struct {
-	// type says when the backend is called: Mutating, where it may change the
-	// object, or Validating, once the object is final.
+	// type is the phase in which the backend is called: Mutating, in which it may
+	// change the object, or Validating, after all changes.
 	// +required
 	// +kubebuilder:validation:Enum=Validating;Mutating
 	Type BackendType `json:"type"`
 
 	// service is the Service in the cluster that the API server calls. Its
-	// certificate has to be for the name <name>.<namespace>.svc. Set either
-	// service or url.
+	// certificate must have the name <name>.<namespace>.svc. Set either service
+	// or url.
 	// +optional
 	Service *BackendService `json:"service,omitempty"`
 
-	// url is where the API server calls a backend that no Service stands for,
-	// as https://host[:port]/path, without user, query and fragment. It is the
-	// API server that has to reach it.
+	// url is the address of a backend without a Service, as
+	// https://host[:port]/path, without user, query and fragment. The API server
+	// must be able to reach it.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url,omitempty"`
 
 	// admissionReviewVersions are the versions of AdmissionReview that the
-	// backend understands, the preferred one first.
+	// backend supports, the preferred one first.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -75,32 +74,32 @@ type Backend struct {
 	// +kubebuilder:validation:XValidation:rule="size(self) < 2 || self[0] != self[1]",reason=FieldValueDuplicate,message="name each version once"
 	AdmissionReviewVersions []string `json:"admissionReviewVersions"`
 
-	// sideEffects says whether a call changes anything but the request: None,
-	// or NoneOnDryRun where a call that is marked as a dry run does not.
+	// sideEffects says whether a call changes anything but the request: None if
+	// it never does, NoneOnDryRun if it does not for dry runs.
 	// +required
 	// +kubebuilder:validation:Enum=None;NoneOnDryRun
 	SideEffects admissionregistrationv1.SideEffectClass `json:"sideEffects"`
 
-	// caBundle are the certificates, in PEM, that the API server verifies the
-	// backend's certificate with. At most 64 KiB. With a url and none of
-	// caBundle, caFrom and certificate, it uses the roots of its own host.
+	// caBundle holds the CA certificates, in PEM, with which the API server
+	// verifies the backend's certificate. At most 64 KiB. With a url and none of
+	// caBundle, caFrom and certificate, it uses the system roots of its host.
 	// +optional
 	// +kubebuilder:validation:MaxLength=87384
 	CABundle []byte `json:"caBundle,omitempty"`
 
-	// caFrom names the object that holds the CA bundle. A change of it is in
-	// force within seconds; one that cannot be used is reported, and the bundle
-	// before it stays.
+	// caFrom names the object that holds the CA bundle. A change takes effect
+	// within seconds. If the new content is invalid, the condition CAReady
+	// reports it and the previous bundle stays registered.
 	// +optional
 	CAFrom *CASource `json:"caFrom,omitempty"`
 
-	// certificate has Ostiary issue the certificate that the service serves,
-	// and renew it.
+	// certificate makes Ostiary issue and renew the serving certificate of the
+	// service.
 	// +optional
 	Certificate *BackendCertificate `json:"certificate,omitempty"`
 }
 
-// BackendService names a port of a Service, and the path of the webhook there.
+// BackendService names a Service, its port and the path of the webhook.
 type BackendService struct {
 	// namespace of the Service.
 	// +required
@@ -114,13 +113,13 @@ type BackendService struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",reason=FieldValueInvalid,message="write the name of a Service: lower-case letters, digits and '-', beginning with a letter"
 	Name string `json:"name"`
 
-	// path that is called, beginning with '/'. Default '/'.
+	// path of the webhook, beginning with '/'. Default '/'.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",reason=FieldValueInvalid,message="begin path with '/'"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[?#]')",reason=FieldValueInvalid,message="remove query and fragment from path"
-	// +kubebuilder:validation:XValidation:rule="self == '/' || self.matches('^(/[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)+/?$')",reason=FieldValueInvalid,message="write each step of path with lower-case letters, digits, '-' and '.', as the API server demands"
+	// +kubebuilder:validation:XValidation:rule="self == '/' || self.matches('^(/[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)+/?$')",reason=FieldValueInvalid,message="write each segment of path with lower-case letters, digits, '-' and '.': the API server rejects others"
 	Path string `json:"path,omitempty"`
 
 	// port of the Service. Default 443.
@@ -134,18 +133,18 @@ type BackendService struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.secret) != has(self.configMap)",reason=FieldValueInvalid,message="set either secret or configMap"
 type CASource struct {
-	// secret is a key of a Secret. Ostiary reads it only where the namespace's
-	// owner grants that.
+	// secret is a key of a Secret. Ostiary can read it only if a Role in its
+	// namespace grants that.
 	// +optional
 	Secret *ObjectKey `json:"secret,omitempty"`
 
-	// configMap is a key of a ConfigMap. Ostiary reads it only where the
-	// namespace's owner grants that.
+	// configMap is a key of a ConfigMap. Ostiary can read it only if a Role in its
+	// namespace grants that.
 	// +optional
 	ConfigMap *ObjectKey `json:"configMap,omitempty"`
 }
 
-// ObjectKey is one key in the data of an object.
+// ObjectKey names one key in the data of an object.
 type ObjectKey struct {
 	// namespace of the object.
 	// +required
@@ -159,7 +158,7 @@ type ObjectKey struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",reason=FieldValueInvalid,message="write the name of one object: lower-case letters, digits, '-' and '.'"
 	Name string `json:"name"`
 
-	// key in the object's data, such as ca.crt.
+	// key in the data of the object, such as ca.crt.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",reason=FieldValueInvalid,message="write a key with letters, digits, '-', '_' and '.'"
@@ -169,15 +168,15 @@ type ObjectKey struct {
 // BackendCertificate is a serving certificate that Ostiary issues.
 type BackendCertificate struct {
 	// secretName is the Secret of type kubernetes.io/tls, in the Service's
-	// namespace, that holds tls.crt, tls.key and ca.crt. Ostiary makes it, and
-	// takes over one that is empty, where the namespace's owner grants that.
+	// namespace, that holds tls.crt, tls.key and ca.crt. Ostiary creates it or
+	// fills an empty one, if a Role in the namespace grants that.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",reason=FieldValueInvalid,message="write the name of one Secret: lower-case letters, digits, '-' and '.'"
 	SecretName string `json:"secretName"`
 }
 
-// EffectivePort is the port of the Service, or its default.
+// EffectivePort returns the port of the Service, or its default.
 func (s *BackendService) EffectivePort() int32 {
 	if s.Port == nil {
 		return DefaultBackendPort
@@ -185,5 +184,5 @@ func (s *BackendService) EffectivePort() int32 {
 	return *s.Port
 }
 
-// ServerName is the name that the API server expects in the Service's certificate.
+// ServerName returns the DNS name that the Service's certificate must have.
 func (s *BackendService) ServerName() string { return s.Name + "." + s.Namespace + ".svc" }

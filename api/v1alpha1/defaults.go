@@ -42,7 +42,7 @@ const (
 // The defaults below are computed and never written into the object, so that tools
 // which compare it with its source see no difference.
 
-// EffectiveFailurePolicy is the failurePolicy of the spec, Fail where it is unset.
+// EffectiveFailurePolicy returns the failurePolicy of the spec, by default Fail.
 func (s *WebhookPolicySpec) EffectiveFailurePolicy() admissionregistrationv1.FailurePolicyType {
 	if s.FailurePolicy == nil {
 		return admissionregistrationv1.Fail
@@ -50,7 +50,7 @@ func (s *WebhookPolicySpec) EffectiveFailurePolicy() admissionregistrationv1.Fai
 	return *s.FailurePolicy
 }
 
-// EffectiveTimeoutSeconds is the timeout of the spec, or its default.
+// EffectiveTimeoutSeconds returns the timeout of the spec, or its default.
 func (s *WebhookPolicySpec) EffectiveTimeoutSeconds() int32 {
 	if s.TimeoutSeconds == nil {
 		return DefaultTimeoutSeconds
@@ -58,7 +58,7 @@ func (s *WebhookPolicySpec) EffectiveTimeoutSeconds() int32 {
 	return *s.TimeoutSeconds
 }
 
-// EffectiveOrder is the order of the spec, or its default.
+// EffectiveOrder returns the order of the spec, or its default.
 func (s *WebhookPolicySpec) EffectiveOrder() int32 {
 	if s.Order == nil {
 		return DefaultOrder
@@ -66,8 +66,8 @@ func (s *WebhookPolicySpec) EffectiveOrder() int32 {
 	return *s.Order
 }
 
-// EffectiveReinvocationPolicy is the reinvocationPolicy of the spec, Never
-// where it is unset.
+// EffectiveReinvocationPolicy returns the reinvocationPolicy of the spec, by
+// default Never.
 func (s *WebhookPolicySpec) EffectiveReinvocationPolicy() admissionregistrationv1.ReinvocationPolicyType {
 	if s.ReinvocationPolicy == nil {
 		return admissionregistrationv1.NeverReinvocationPolicy
@@ -75,29 +75,27 @@ func (s *WebhookPolicySpec) EffectiveReinvocationPolicy() admissionregistrationv
 	return *s.ReinvocationPolicy
 }
 
-// Mutates reports whether Ostiary is called for the policy in the mutating phase.
+// Mutates reports whether the policy calls Ostiary in the mutating phase.
 func (s *WebhookPolicySpec) Mutates() bool { return len(s.Mutations) > 0 || s.traits().Mutates }
 
-// Validates reports whether Ostiary is called for the policy in the validating
-// phase.
+// Validates reports whether the policy calls Ostiary in the validating phase.
 func (s *WebhookPolicySpec) Validates() bool {
 	return s.Refuses() || len(s.AuditAnnotations) > 0
 }
 
-// Refuses reports whether a request can fail the policy, so that the actions
-// of the bindings matter.
+// Refuses reports whether requests can fail the policy, so that the actions of
+// the bindings apply.
 func (s *WebhookPolicySpec) Refuses() bool {
 	return len(s.Validations) > 0 || s.traits().Validates
 }
 
-// ReadsParams reports whether any binding hands objects of paramKind to the
-// expressions.
+// ReadsParams reports whether any binding has params of paramKind.
 func (s *WebhookPolicySpec) ReadsParams() bool {
 	return s.ParamKind != nil && slices.ContainsFunc(s.Bindings, func(b Binding) bool { return b.ParamRef != nil })
 }
 
-// EffectiveBindings are the bindings of the spec, each with its actions; where
-// there are none, one without a name that denies.
+// EffectiveBindings returns the bindings of the spec with their default actions.
+// If there are none, it returns one without a name that denies.
 func (s *WebhookPolicySpec) EffectiveBindings() []Binding {
 	deny := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 	if len(s.Bindings) == 0 {
@@ -119,11 +117,10 @@ func (s *WebhookPolicySpec) Denies() bool {
 	})
 }
 
-// WebhookFailurePolicy is the failurePolicy for the API server's call in the
-// validating phase. A policy that never denies is registered with Ignore,
-// whatever its spec says: the native engine would only warn or audit on an
-// error, never refuse. (An error in an audit annotation does refuse; it cannot
-// be told from one in advance, and is answered by Ostiary.) In the mutating
+// WebhookFailurePolicy returns the failurePolicy for the API server's call in the
+// validating phase. It is Ignore for a policy that never denies: on an error,
+// ValidatingAdmissionPolicy would only warn or audit. (An error in an audit
+// annotation denies; only Ostiary can detect it, in its answer.) In the mutating
 // phase EffectiveFailurePolicy applies.
 func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.FailurePolicyType {
 	if !s.Denies() {
@@ -132,9 +129,9 @@ func (s *WebhookPolicySpec) WebhookFailurePolicy() admissionregistrationv1.Failu
 	return s.EffectiveFailurePolicy()
 }
 
-// Actions lists what the policy does, once each and joined by commas: Mutate,
-// then the actions of all bindings in the order Deny, Warn, Audit; or Annotate
-// for a policy that has audit annotations and nothing to act on; or Backend.
+// Actions returns what the policy does, joined by commas: Mutate, then the actions
+// of all bindings in the order Deny, Warn, Audit; Annotate for a policy with audit
+// annotations and no validations; or Backend.
 func (s *WebhookPolicySpec) Actions() string {
 	if s.Backend != nil {
 		return "Backend"

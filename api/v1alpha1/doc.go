@@ -1,4 +1,4 @@
-// Package v1alpha1 holds the WebhookPolicy API, version v1alpha1 of the group
+// Package v1alpha1 declares the WebhookPolicy API, version v1alpha1 of the group
 // admission.ostiary.dev.
 //
 // +kubebuilder:object:generate=true

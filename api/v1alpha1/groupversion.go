@@ -12,7 +12,7 @@ const GroupName = "admission.ostiary.dev"
 // GroupVersion is the group and version of this package.
 var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
-// AddToScheme adds this package's kinds to a scheme.
+// AddToScheme adds the kinds of this package to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &WebhookPolicy{}, &WebhookPolicyList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)

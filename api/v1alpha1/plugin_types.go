@@ -5,15 +5,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Plugin names an admission plugin that ships with Ostiary and decides instead
-// of expressions, as the plugin of the same name in the API server would.
+// Plugin names an admission plugin of Ostiary that decides instead of expressions,
+// like the plugin of the same name in the API server.
 type Plugin struct {
 	// name of the plugin.
 	// +required
 	Name PluginName `json:"name"`
 
-	// config is what the API server's own plugin of this name reads from its
-	// configuration file. Without any, the plugin's defaults hold.
+	// config is the content of the configuration file of the API server's plugin.
+	// Without it, the defaults of the plugin apply.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Config *runtime.RawExtension `json:"config,omitempty"`
@@ -26,51 +26,52 @@ type PluginName string
 
 // The plugins.
 const (
-	// PluginAlwaysDeny refuses everything: a maintenance freeze.
+	// PluginAlwaysDeny denies every request, for example during maintenance.
 	PluginAlwaysDeny PluginName = "AlwaysDeny"
 	// PluginAlwaysPullImages sets the pull policy of all images of a Pod to Always.
 	PluginAlwaysPullImages PluginName = "AlwaysPullImages"
-	// PluginDefaultIngressClass gives Ingresses without a class that of their namespace.
+	// PluginDefaultIngressClass sets the class of the namespace, or the default,
+	// on Ingresses without one.
 	PluginDefaultIngressClass PluginName = "DefaultIngressClass"
-	// PluginDefaultStorageClass gives claims without a class that of their namespace.
+	// PluginDefaultStorageClass sets the class of the namespace, or the default,
+	// on claims without one.
 	PluginDefaultStorageClass PluginName = "DefaultStorageClass"
-	// PluginDefaultTolerationSeconds sets how long Pods stay on a node that fails.
+	// PluginDefaultTolerationSeconds sets how long Pods stay on a failed node.
 	PluginDefaultTolerationSeconds PluginName = "DefaultTolerationSeconds"
-	// PluginDenyServiceExternalIPs refuses new external IPs of Services.
+	// PluginDenyServiceExternalIPs denies new external IPs of Services.
 	PluginDenyServiceExternalIPs PluginName = "DenyServiceExternalIPs"
 	// PluginEventRateLimit limits how many events are written.
 	PluginEventRateLimit PluginName = "EventRateLimit"
-	// PluginExtendedResourceToleration lets Pods that ask for extended resources onto
-	// nodes that are tainted for them.
+	// PluginExtendedResourceToleration adds tolerations for the taints of nodes with
+	// extended resources to Pods that request them.
 	PluginExtendedResourceToleration PluginName = "ExtendedResourceToleration"
 	// PluginImagePolicyWebhook asks a backend about the images of Pods.
 	PluginImagePolicyWebhook PluginName = "ImagePolicyWebhook"
-	// PluginLimitPodHardAntiAffinityTopology refuses Pods that keep others off
-	// more than a node.
+	// PluginLimitPodHardAntiAffinityTopology denies Pods whose required anti-affinity
+	// has another topology key than the node.
 	PluginLimitPodHardAntiAffinityTopology PluginName = "LimitPodHardAntiAffinityTopology"
-	// PluginOwnerReferencesPermissionEnforcement refuses owner references from those
-	// who may not delete the object, or write the owner's finalizers.
+	// PluginOwnerReferencesPermissionEnforcement denies owner references of users
+	// without the permission to delete the object or to set finalizers of the owner.
 	PluginOwnerReferencesPermissionEnforcement PluginName = "OwnerReferencesPermissionEnforcement"
-	// PluginPodNodeSelector keeps the Pods of a namespace to some nodes.
+	// PluginPodNodeSelector restricts the Pods of a namespace to some nodes.
 	PluginPodNodeSelector PluginName = "PodNodeSelector"
-	// PluginPodSecurity refuses Pods that do not meet the Pod Security Standards.
+	// PluginPodSecurity denies Pods that violate the Pod Security Standards.
 	PluginPodSecurity PluginName = "PodSecurity"
-	// PluginPodTolerationRestriction gives Pods tolerations, and limits those that they
-	// have.
+	// PluginPodTolerationRestriction adds tolerations to Pods and restricts them.
 	PluginPodTolerationRestriction PluginName = "PodTolerationRestriction"
-	// PluginResourceQuota refuses what consumes a limited resource without a quota.
+	// PluginResourceQuota denies requests for limited resources without a quota.
 	PluginResourceQuota PluginName = "ResourceQuota"
 )
 
-// PluginTraits are what is known of a plugin by its name alone.
+// PluginTraits are the properties that a plugin's name implies.
 type PluginTraits struct {
-	// Mutates and Validates are the phases of admission that it is called in.
+	// Mutates and Validates are the phases in which the plugin is called.
 	Mutates, Validates bool
-	// SideEffects are those of a call.
+	// SideEffects are the side effects of a call.
 	SideEffects admissionregistrationv1.SideEffectClass
 }
 
-// Traits are those of the plugin. One that is not known has none.
+// Traits returns the traits of the plugin. An unknown plugin has none.
 func (n PluginName) Traits() PluginTraits {
 	traits := PluginTraits{SideEffects: admissionregistrationv1.SideEffectClassNone}
 	switch n {
@@ -81,13 +82,13 @@ func (n PluginName) Traits() PluginTraits {
 	case PluginAlwaysDeny, PluginDenyServiceExternalIPs, PluginLimitPodHardAntiAffinityTopology, PluginOwnerReferencesPermissionEnforcement,
 		PluginPodSecurity, PluginResourceQuota, PluginImagePolicyWebhook:
 		traits.Validates = true
-	case PluginEventRateLimit: // it counts, but not dry runs
+	case PluginEventRateLimit: // it counts requests, except dry runs
 		traits.Validates, traits.SideEffects = true, admissionregistrationv1.SideEffectClassNoneOnDryRun
 	}
 	return traits
 }
 
-// traits are those of the policy's plugin; without one they are empty.
+// traits returns the traits of the policy's plugin, empty ones without a plugin.
 func (s *WebhookPolicySpec) traits() PluginTraits {
 	if s.Plugin == nil {
 		return PluginTraits{SideEffects: admissionregistrationv1.SideEffectClassNone}
@@ -95,7 +96,7 @@ func (s *WebhookPolicySpec) traits() PluginTraits {
 	return s.Plugin.Name.Traits()
 }
 
-// SideEffects are those of Ostiary's answer to a request that the policy matches.
+// SideEffects returns the side effects of a call for this policy.
 func (s *WebhookPolicySpec) SideEffects() admissionregistrationv1.SideEffectClass {
 	return s.traits().SideEffects
 }

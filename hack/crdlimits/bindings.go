@@ -31,20 +31,19 @@ func paramRefs() []amendment {
 		{at: at + ".name", maxLength: maxSubdomain, rules: []apiextensionsv1.ValidationRule{
 			rule("", invalid, `self != '.' && self != '..' && !self.contains('/') && !self.contains('%')`,
 				"write the name of one object, without '/' and '%'")},
-			description: `name is the name of the one object that is read as params. Set either name or
+			description: `name is the name of the object that is used as params. Set either name or
 selector.`},
 		{at: at + ".namespace", maxLength: maxName, rules: []apiextensionsv1.ValidationRule{
 			rule("", invalid, `self == '' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')`,
 				"write the name of a namespace: lower-case letters, digits and '-'")},
-			description: `namespace is where the params are. Without it they are looked for in the namespace of
-the request, and a request for a cluster-scoped object is an error. Leave it out where the
-params' kind is cluster-scoped.`},
+			description: `namespace of the params. Default: the namespace of the request; requests for cluster-scoped
+objects are then an error. Omit it if the kind of the params is cluster-scoped.`},
 		{at: at + ".selector",
-			description: `selector picks the params by their labels; {} picks all of them. With several, the
-policy is evaluated with each, and all have to be satisfied. Set either name or selector.`},
+			description: `selector selects the params by their labels; {} selects all. The policy is evaluated
+with each of them, and the request must satisfy all. Set either name or selector.`},
 		{at: at + ".parameterNotFoundAction", enum: []string{"Allow", "Deny"},
-			description: `parameterNotFoundAction says what happens where there are no such params. Allow: the
-binding does not count. Deny: it is an error, and the policy's failurePolicy decides.`},
+			description: `parameterNotFoundAction applies if there are no such params. Allow: the binding is
+skipped. Deny: it is an error, and the policy's failurePolicy applies.`},
 		{at: at + ".selector.matchExpressions[].key", pattern: labelKey},
 	}, selector(at+".selector"))
 }

@@ -12,22 +12,22 @@ import (
 func matchResources(at, who string) []amendment {
 	lists := at + ".(resourceRules|excludeResourceRules)"
 	return slices.Concat([]amendment{
-		{at: at + ".excludeResourceRules", maxItems: maxRules, description: `excludeResourceRules say which operations on which resources ` + who + ` does
-not look at, even where resourceRules match them. At most 100.`},
+		{at: at + ".excludeResourceRules", maxItems: maxRules, description: `excludeResourceRules exclude operations on resources from ` + who + `, even if
+resourceRules match them. At most 100.`},
 		{at: lists + "[]", required: []string{"apiGroups", "apiVersions", "operations", "resources"},
 			description: "A rule matches a request that matches each of its fields."},
 		{at: lists + "[].apiGroups", minItems: 1, maxItems: maxEntries, rules: aloneIfWildcard("apiGroups"),
 			description: `apiGroups are the API groups of the resources. "" is the core group, "*" is every
-group and stands alone. At least 1, at most 100.`},
+group and excludes others. At least 1, at most 100.`},
 		{at: lists + "[].apiGroups[]", maxLength: maxSubdomain},
 		{at: lists + "[].apiVersions", minItems: 1, maxItems: maxEntries, rules: aloneIfWildcard("apiVersions"),
-			description: `apiVersions are the API versions of the resources. "*" is every version and stands
-alone. At least 1, at most 100.`},
+			description: `apiVersions are the API versions of the resources. "*" is every version and excludes
+others. At least 1, at most 100.`},
 		{at: lists + "[].apiVersions[]", maxLength: maxName, rules: []apiextensionsv1.ValidationRule{
 			rule("", required, `self != ''`, "write an API version such as v1, or '*' for all")}},
 		{at: lists + "[].operations", minItems: 1, maxItems: 5, rules: aloneIfWildcard("operations"),
-			description: `operations are what is done to the resources. "*" is every operation and stands
-alone. At least 1.`},
+			description: `operations are the operations on the resources. "*" is every operation and excludes
+others. At least 1.`},
 		{at: lists + "[].operations[]", enum: []string{"CREATE", "UPDATE", "DELETE", "CONNECT", "*"}},
 		{at: lists + "[].resources", minItems: 1, maxItems: maxEntries, rules: aloneIfWildcardPath(),
 			description: `resources are the plural names of the resources: pods; pods/log is a subresource,
@@ -37,8 +37,8 @@ most 100.`},
 		{at: lists + "[].resources[]", maxLength: maxResource, rules: []apiextensionsv1.ValidationRule{
 			rule("", required, `self != ''`, "write a resource such as pods, or '*' for all")}},
 		{at: lists + "[].resourceNames", maxItems: maxEntries,
-			description: `resourceNames are the names of the objects that the rule is for. Without any, it is
-for all. At most 100.`},
+			description: `resourceNames are the names of the objects that the rule matches. Default: all
+objects. At most 100.`},
 		{at: lists + "[].resourceNames[]", maxLength: maxSubdomain},
 		{at: lists + "[].scope", enum: []string{"Cluster", "Namespaced", "*"},
 			description: `scope limits the rule to resources that live in namespaces (Namespaced) or outside
@@ -54,8 +54,8 @@ for objects in them, and for the namespaces themselves. Other cluster-scoped obj
 always match. Default: every namespace.`},
 		{at: at + ".objectSelector",
 			description: `objectSelector limits ` + who + ` to objects with matching labels, before or after
-the request. Whoever may change an object's labels can slip past it. Default: every
-object.`},
+the request. Users that can change the labels of an object can evade it. Default:
+every object.`},
 	}, selector(at+".(namespaceSelector|objectSelector)"))
 }
 
@@ -67,8 +67,8 @@ func constraintRules() []amendment {
 	)
 	return []amendment{
 		{at: at + ".resourceRules", maxItems: maxRules,
-			description: `resourceRules say which operations on which resources the policy looks at. A
-request matches if it matches any of the rules. At least 1, at most 100.`},
+			description: `resourceRules select operations on resources. A request matches if it matches any
+of the rules. At least 1, at most 100.`},
 		{at: lists + "[].resources", rules: []apiextensionsv1.ValidationRule{
 			rule("", invalid, `!('*' in self) || self.all(r, r == '*' || r.contains('/'))`,
 				"keep '*' in resources beside subresources only, or remove it: it already stands for all resources")}},
@@ -81,10 +81,9 @@ request matches if it matches any of the rules. At least 1, at most 100.`},
 	}
 }
 
-// bindingRules are what is demanded of the matchResources of bindings, which
-// need no resourceRules. There are a hundred times as many of them, too many
-// for the API server's budget for CEL: names and label keys are checked by
-// patterns, and that '*' makes other resources superfluous is not said.
+// bindingRules limit the matchResources of bindings, which need no resourceRules.
+// There can be 100 bindings, too many for the CEL budget of the API server: names
+// and label keys are checked by patterns, and redundant resources are accepted.
 func bindingRules() []amendment {
 	const (
 		at    = "spec.bindings[].matchResources"
@@ -92,8 +91,8 @@ func bindingRules() []amendment {
 	)
 	return []amendment{
 		{at: at + ".resourceRules", maxItems: maxRules,
-			description: `resourceRules say which operations on which resources the binding is for. Default:
-all that the policy's matchConstraints match. At most 100.`},
+			description: `resourceRules select operations on resources for the binding. Default: everything
+that the policy's matchConstraints match. At most 100.`},
 		{at: lists + "[].resourceNames[]", pattern: objectName},
 		{at: at + ".(namespaceSelector|objectSelector).matchExpressions[].key", pattern: labelKey},
 	}
@@ -121,9 +120,9 @@ func selector(at string) []amendment {
 			description: `matchLabels are labels that must all be present with these values. At most 100.`},
 		{at: at + ".matchLabels{}", maxLength: maxName, pattern: labelValue},
 		{at: at + ".matchExpressions", maxItems: maxEntries,
-			description: `matchExpressions are demands on labels, all of which must be met. At most 100.`},
+			description: `matchExpressions are requirements on labels, all of which must be met. At most 100.`},
 		{at: at + ".matchExpressions[]",
-			description: "A demand relates one label, by an operator, to a list of values.",
+			description: "A requirement relates one label, by an operator, to a list of values.",
 			rules: []apiextensionsv1.ValidationRule{
 				rule(".values", required, `!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)`,
 					"add at least one value: the operators In and NotIn need them"),

@@ -33,10 +33,10 @@ const (
 	invalid  = apiextensionsv1.FieldValueInvalid
 )
 
-// webhookPolicyTable holds what markers cannot say about WebhookPolicy. The
-// rules are those that the API server has for the same fields of its own
-// ValidatingAdmissionPolicy and webhook configurations, so that whatever is
-// accepted here can be registered there.
+// webhookPolicyTable holds limits, rules and descriptions that markers cannot
+// express. The rules are those of the API server for the same fields of
+// ValidatingAdmissionPolicy and webhook configurations, so that accepted policies
+// can be registered.
 func webhookPolicyTable() []amendment {
 	var table []amendment
 	for _, part := range [][]amendment{
@@ -60,11 +60,11 @@ func matchConditions() []amendment {
 					"write name with letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it"),
 			}},
 		{at: "spec.matchConditions[].name", maxLength: maxQualifiedName,
-			description: `name tells this condition from the others of its policy, for example
-exclude-nodes or example.com/exclude-nodes.`},
+			description: `name of the condition, unique in its policy, for example exclude-nodes or
+example.com/exclude-nodes.`},
 		{at: "spec.matchConditions[].expression", maxLength: maxExpression,
-			description: `expression is CEL and must give a bool. Where it is false, the policy does not look
-at the request. Example: !("system:nodes" in request.userInfo.groups)`},
+			description: `expression is CEL and must give a bool. If it is false, the policy skips the request.
+Example: !("system:nodes" in request.userInfo.groups)`},
 	}
 }
 
@@ -79,16 +79,16 @@ func variables() []amendment {
 					"choose another name: CEL reserves this word"),
 			}},
 		{at: "spec.variables[].name", maxLength: maxName,
-			description: "name is what later expressions read: foo is read as variables.foo."},
+			description: "name of the variable: later expressions use foo as variables.foo."},
 		{at: "spec.variables[].expression", maxLength: maxExpression,
-			description: `expression is CEL and gives the value of the variable. It sees what a validation's
-expression sees, and the variables above it.`},
+			description: `expression is CEL and gives the value of the variable. It has the variables of a
+validation's expression, and the variables above it.`},
 	}
 }
 
 func validations() []amendment {
 	return []amendment{
-		{at: "spec.validations[]", description: "A validation is a CEL expression that must be true, and what to say where it is not.",
+		{at: "spec.validations[]", description: "A validation is a CEL expression that must be true, and the message for requests for which it is false.",
 			rules: []apiextensionsv1.ValidationRule{
 				expressionWritten(),
 				rule(".message", invalid, `!has(self.message) || self.message == '' || self.message.trim() != ''`,
@@ -100,25 +100,25 @@ func validations() []amendment {
 			}},
 		{at: "spec.validations[].expression", maxLength: maxExpression,
 			description: `expression is CEL and must give a bool: true lets the request pass, false fails it.
-It sees object (null on DELETE), oldObject (null on CREATE), request (who asks for
-what), namespaceObject (null for cluster-scoped objects), params (where the policy has a
-paramKind), authorizer (what the user may do) and variables.
+It has object (null on DELETE), oldObject (null on CREATE), request (the attributes of
+the request), namespaceObject (null for cluster-scoped objects), params (if the policy
+has a paramKind), authorizer (permission checks of the user) and variables.
 Example: object.spec.replicas <= 5`},
 		{at: "spec.validations[].message", maxLength: maxMessage,
-			description: `message is what the client is told where the expression is false. One line. Without
-it, and without messageExpression, the client is shown the expression.`},
+			description: `message for the client if the expression is false. One line. Without it and without
+messageExpression, the message contains the expression.`},
 		{at: "spec.validations[].messageExpression", maxLength: maxExpression,
-			description: `messageExpression is CEL and gives the message as a string. It sees what expression
-sees, but for authorizer, and goes before message. Where it fails or gives nothing,
-message is used. Example: "replicas are limited to 5, not " + string(object.spec.replicas)`},
+			description: `messageExpression is CEL and gives the message as a string. It has the variables of
+expression except authorizer, and takes precedence over message. If it fails or is
+empty, message is used. Example: "replicas are limited to 5, not " + string(object.spec.replicas)`},
 		{at: "spec.validations[].reason", enum: []string{"Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"},
-			description: `reason sets the reason and the HTTP code of the refusal: Unauthorized 401, Forbidden
+			description: `reason sets the reason and the HTTP code of the denial: Unauthorized 401, Forbidden
 403, RequestEntityTooLarge 413, Invalid 422. The first validation that fails decides.
 Default Invalid.`},
 	}
 }
 
-// expressionWritten refuses an expression of white space only.
+// expressionWritten rejects expressions of white space only.
 func expressionWritten() apiextensionsv1.ValidationRule {
 	return rule(".expression", required, `self.expression.trim() != ''`, "write a CEL expression")
 }

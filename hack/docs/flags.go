@@ -9,7 +9,7 @@ import (
 	"github.com/ostiary/ostiary/internal/options"
 )
 
-// managerFlags are those of the manager, in the order of their names.
+// managerFlags returns the flags of the manager, sorted by name.
 func managerFlags() []*pflag.Flag {
 	var o options.Options
 	set := pflag.NewFlagSet("ostiary", pflag.ContinueOnError)
@@ -22,7 +22,7 @@ func managerFlags() []*pflag.Flag {
 func flagReference(flags []*pflag.Flag) string {
 	var b strings.Builder
 	b.WriteString("# Flags of the manager\n\n<!-- Written by `make manifests` from the code: do not edit. -->\n\n")
-	b.WriteString("What is wrong with a flag is said in one line, and nothing starts. In the Helm chart each is a value of `manager`,\nin camel case: see [Values of the Helm chart](values.md).\n\n")
+	b.WriteString("An invalid flag prints a one-line error and the manager exits with status 1. In the Helm chart each flag is a value of\n`manager`, in camel case: see [Values of the Helm chart](values.md).\n\n")
 	b.WriteString("| flag | default | meaning |\n|---|---|---|\n")
 	for _, f := range flags {
 		fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, quoted(defaultOf(f)), cell(text(f.Usage)))
@@ -30,8 +30,8 @@ func flagReference(flags []*pflag.Flag) string {
 	return b.String()
 }
 
-// defaultOf is what a flag is where nobody sets it, "" if that is nothing or
-// stands in the flag's description.
+// defaultOf returns the default of a flag, "" if it is empty or is part of the
+// description.
 func defaultOf(f *pflag.Flag) string {
 	switch f.DefValue {
 	case "[]", "0s":

@@ -16,7 +16,7 @@ type Reason string
 
 // The reasons for which callers are rejected.
 const (
-	ReasonNone        Reason = "nothing_shown"
+	ReasonNone        Reason = "no_credentials"
 	ReasonCertificate Reason = "certificate"
 	ReasonName        Reason = "name"
 	ReasonToken       Reason = "token"

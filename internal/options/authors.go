@@ -11,7 +11,7 @@ import (
 	"github.com/ostiary/ostiary/internal/egress"
 )
 
-// Authors limit what authors of policies get through Ostiary.
+// Authors limits the access that authors of policies have through Ostiary.
 type Authors struct {
 	DisableBackends           bool
 	PermittedBackendAddresses []string
@@ -21,12 +21,12 @@ type Authors struct {
 func (o *Options) bindAuthors(f *pflag.FlagSet) {
 	a := &o.Authors
 	f.BoolVar(&a.DisableBackends, "disable-backends", false, "reject policies with spec.backend, and register none of them")
-	f.StringSliceVar(&a.PermittedBackendAddresses, "permitted-backend-addresses", nil, "addresses or CIDRs that backends may have although they are loopback, link-local, multicast or metadata addresses; authors of policies with backends reach with them what listens there on every API server and on Ostiary's node")
-	f.StringVar(&a.ParamsAccount, "params-account", "ostiary-params", "ServiceAccount in Ostiary's namespace that Ostiary impersonates to read params; empty: read them with Ostiary's own permissions, so that authors of policies read all that Ostiary may read")
+	f.StringSliceVar(&a.PermittedBackendAddresses, "permitted-backend-addresses", nil, "loopback, link-local, multicast or metadata addresses or CIDRs that backends may have; authors of policies with backends can then reach services there on every API server and on Ostiary's node")
+	f.StringVar(&a.ParamsAccount, "params-account", "ostiary-params", "ServiceAccount in Ostiary's namespace that Ostiary impersonates to read params; empty: Ostiary reads params with its own permissions, so authors of policies can read everything that Ostiary can")
 }
 
-// Backends is the rule for backends of policies. Addresses that are not valid are
-// not permitted.
+// Backends returns the rule for backends of policies. Invalid addresses are not
+// permitted.
 func (a *Authors) Backends() egress.Rule {
 	rule := egress.Rule{DisableBackends: a.DisableBackends}
 	for _, text := range a.PermittedBackendAddresses {
@@ -41,7 +41,7 @@ func (o *Options) validateAuthors() field.ErrorList {
 	var errs field.ErrorList
 	for _, text := range o.Authors.PermittedBackendAddresses {
 		if _, err := parsePrefix(text); err != nil {
-			errs = append(errs, field.Invalid(field.NewPath("--permitted-backend-addresses"), text, "give an IP address or a CIDR, as 127.0.0.1 or 127.0.0.0/8"))
+			errs = append(errs, field.Invalid(field.NewPath("--permitted-backend-addresses"), text, "give an IP address or a CIDR, such as 127.0.0.1 or 127.0.0.0/8"))
 		}
 	}
 	if name := o.Authors.ParamsAccount; name != "" {

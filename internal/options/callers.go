@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// AuthenticatesCallers reports whether it matters who calls.
+// AuthenticatesCallers reports whether callers need a credential.
 func (o *Options) AuthenticatesCallers() bool {
 	return o.ClientCA != "" || o.CallerTokenSecret != "" || o.CallerBasicSecret != ""
 }
@@ -18,13 +18,13 @@ func (o *Options) validateCallers() field.ErrorList {
 	names := field.NewPath("--client-names")
 	switch {
 	case o.ClientCA != "" && len(o.ClientNames) == 0:
-		errs = append(errs, field.Required(names, "give the names that API servers' client certificates are for: any certificate of --client-ca would do otherwise"))
+		errs = append(errs, field.Required(names, "give the names in the client certificates of API servers: otherwise every certificate of --client-ca would be accepted"))
 	case o.ClientCA == "" && len(o.ClientNames) > 0:
-		errs = append(errs, field.Forbidden(names, "give --client-ca too: names mean nothing without the CA that vouches for them"))
+		errs = append(errs, field.Forbidden(names, "give --client-ca too: only a CA can certify names"))
 	}
 	for _, name := range o.ClientNames {
 		if name == "" || strings.Contains(name, "*") || strings.TrimSpace(name) != name {
-			errs = append(errs, field.Invalid(names, name, "write out each name: they are compared as they are"))
+			errs = append(errs, field.Invalid(names, name, "write out each name: names are compared exactly"))
 		}
 	}
 	errs = append(errs, callerSecret("--caller-token-secret", o.CallerTokenSecret)...)
@@ -40,8 +40,8 @@ func (o *Options) validateCallers() field.ErrorList {
 	return errs
 }
 
-// callerSecret refuses the Secrets of the certificates, whose public parts would
-// be credentials.
+// callerSecret rejects Secrets with certificates: their public parts would be
+// credentials.
 func callerSecret(flag, name string) field.ErrorList {
 	path := field.NewPath(flag)
 	if name == "" {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Load bounds what is answered at a time. Zero is the default of the server.
+// Load bounds concurrent work. Zero values mean the defaults of the server.
 type Load struct {
 	Evaluations int
 	InFlight    int
@@ -15,18 +15,18 @@ type Load struct {
 }
 
 const (
-	// maxCount keeps a typing mistake from switching a bound off.
+	// maxCount keeps a typing error from disabling a limit.
 	maxCount = 100_000
-	// leastBodyMemory is one body of the largest size, and mostBodyMemory more
-	// than is of any use.
-	leastBodyMemory, mostBodyMemory = 28 << 20, 4 << 30
+	// minBodyMemory is the size of the largest body. maxBodyMemory is more than any
+	// load needs.
+	minBodyMemory, maxBodyMemory = 28 << 20, 4 << 30
 )
 
 func (o *Options) bindLoad(f *pflag.FlagSet) {
-	f.IntVar(&o.Load.Evaluations, "max-evaluations", 0, "number of requests that are evaluated at a time; 0 means 4 per processor. An eighth of it, at least 1, is for reviews larger than 512 KiB")
-	f.IntVar(&o.Load.InFlight, "max-in-flight", 0, "how many requests are evaluated or wait for it, beyond which they are answered with 503; 0: 1000")
-	f.IntVar(&o.Load.Connections, "max-connections", 0, "how many connections are kept, beyond which silent ones are closed; 0: 2000")
-	f.Var(&o.Load.BodyMemory, "max-body-memory", "how much memory bodies of more than 32Ki may hold at a time; 0: 64Mi")
+	f.IntVar(&o.Load.Evaluations, "max-evaluations", 0, "number of concurrent evaluations; 0 means 4 per processor. An eighth of it, at least 1, is for reviews larger than 512 KiB")
+	f.IntVar(&o.Load.InFlight, "max-in-flight", 0, "number of requests that are evaluated or queued, above which requests are answered with 503; 0 means 1000")
+	f.IntVar(&o.Load.Connections, "max-connections", 0, "number of connections, above which silent ones are closed; 0 means 2000")
+	f.Var(&o.Load.BodyMemory, "max-body-memory", "memory for request bodies larger than 32Ki, all together; 0 means 64Mi")
 }
 
 func (o *Options) validateLoad() field.ErrorList {
@@ -39,7 +39,7 @@ func (o *Options) validateLoad() field.ErrorList {
 	if o.Load.InFlight > 0 && o.Load.Evaluations > o.Load.InFlight {
 		errs = append(errs, field.Invalid(field.NewPath("--max-in-flight"), o.Load.InFlight, "give at least --max-evaluations"))
 	}
-	if m := o.Load.BodyMemory; !m.IsZero() && (m.Value() < leastBodyMemory || m.Value() > mostBodyMemory) {
+	if m := o.Load.BodyMemory; !m.IsZero() && (m.Value() < minBodyMemory || m.Value() > maxBodyMemory) {
 		errs = append(errs, field.Invalid(field.NewPath("--max-body-memory"), m.String(), "give from 28Mi, the size of the largest body, to 4Gi, or 0 for the default"))
 	}
 	return errs

@@ -1,5 +1,5 @@
-// Package options holds the manager's command line: its flags, their defaults,
-// and what must be true of them before anything starts.
+// Package options declares the manager's flags with their defaults, and validates
+// them before the manager starts.
 package options
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// DefaultNamespace is where Ostiary keeps its Secrets and Leases.
+// DefaultNamespace is the namespace of Ostiary's Secrets and Leases.
 const DefaultNamespace = "ostiary-system"
 
 // maxDrain is longer than the 90 s after which API servers close idle connections.
@@ -48,65 +48,64 @@ type Options struct {
 	LogFormat        string
 	DrainMin         time.Duration
 	DrainMax         time.Duration
-	// Load bounds what is answered at a time.
+	// Load bounds concurrent work.
 	Load Load
-	// Certificates say how long certificates live; zero fields have defaults.
+	// Certificates holds lifetimes of certificates. Zero fields have defaults.
 	Certificates pki.Config
-	// CertManagerIssuer and CertificateSecret say who issues the serving
-	// certificate, if Ostiary does not.
+	// CertManagerIssuer and CertificateSecret name an external source of the serving
+	// certificate. If both are empty, Ostiary issues it.
 	CertManagerIssuer string
 	CertificateSecret string
-	// ClientCA, ClientNames and the two Secrets say who may call. With none of
-	// them everybody may.
+	// ClientCA, ClientNames and the two Secrets authenticate callers. If all are
+	// empty, every caller is accepted.
 	ClientCA          string
 	ClientNames       []string
 	CallerTokenSecret string
 	CallerBasicSecret string
-	// Authors limit what authors of policies get through Ostiary.
+	// Authors limits the access that authors of policies have through Ostiary.
 	Authors Authors
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
 func (o *Options) Bind(f *pflag.FlagSet) {
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file to use outside of a cluster; default: $KUBECONFIG, then the pod's own account")
-	f.StringVar(&o.Namespace, "namespace", DefaultNamespace, "Ostiary's own namespace: it holds the certificates and leases, and is exempt from every policy")
-	f.StringVar(&o.WebhookAddress, "webhook-address", ":10250", "address to answer admission calls on, host:port")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for use outside of a cluster; default: $KUBECONFIG, then the ServiceAccount of the Pod")
+	f.StringVar(&o.Namespace, "namespace", DefaultNamespace, "Ostiary's own namespace, which holds its certificates and Leases and is exempt from every policy")
+	f.StringVar(&o.WebhookAddress, "webhook-address", ":10250", "listen address for admission calls, host:port")
 	f.StringVar(&o.WebhookService, "webhook-service", "", "Service that the API server calls, namespace/name:port; default: <namespace>/ostiary-webhook:443")
-	f.StringVar(&o.WebhookURL, "webhook-url", "", "https URL that the API server calls instead of a Service, for a manager outside of the cluster")
-	f.StringVar(&o.MetricsAddress, "metrics-address", ":8443", "address to serve metrics on, host:port; 0 turns them off")
-	f.BoolVar(&o.MetricsAuth, "metrics-auth", true, "serve metrics over HTTPS, with the serving certificate, to those alone whose token RBAC allows to get /metrics; without, over HTTP and to everybody")
-	f.StringVar(&o.HealthAddress, "health-address", ":8081", "address to serve /healthz and /readyz on, host:port; 0 turns them off")
-	f.BoolVar(&o.LeaderElect, "leader-elect", true, "agree with the other replicas on which of them writes; every replica answers admission calls")
-	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that no policy is enforced in, besides Ostiary's own, kube-system and kube-node-lease")
-	f.BoolVar(&o.PolicyWebhook, "policy-webhook", true, "refuse a WebhookPolicy that cannot be in force when it is applied, and warn of what is risky about it; without, its status says so alone")
-	f.BoolVar(&o.BreakGlass, "break-glass", false, "let users skip any policy that RBAC allows them the verb breakglass on, as if each had breakGlass: true")
-	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "how long to go on answering, at the least, after being told to end: API servers learn late that a replica is gone")
-	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "when to close the connections that are left after being told to end: API servers close idle ones after 90s, and do not try a call again that met a closing connection")
+	f.StringVar(&o.WebhookURL, "webhook-url", "", "https URL that the API server calls instead of a Service, if the manager runs outside of the cluster")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8443", "listen address for metrics, host:port; 0 disables them")
+	f.BoolVar(&o.MetricsAuth, "metrics-auth", true, "serve metrics over HTTPS with the serving certificate, to clients whose token has the RBAC permission get on /metrics; if false, over HTTP to every client")
+	f.StringVar(&o.HealthAddress, "health-address", ":8081", "listen address for /healthz and /readyz, host:port; 0 disables them")
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "elect one replica that writes to the API server; every replica answers admission calls")
+	f.StringSliceVar(&o.ExemptNamespaces, "exempt-namespaces", nil, "namespaces that are exempt from every policy, in addition to Ostiary's own, kube-system and kube-node-lease")
+	f.BoolVar(&o.PolicyWebhook, "policy-webhook", true, "reject invalid WebhookPolicies at apply time, and return warnings for risky ones; if false, only their status and events show problems")
+	f.BoolVar(&o.BreakGlass, "break-glass", false, "let users skip every policy on which RBAC grants them the verb breakglass, as if each policy had breakGlass: true")
+	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "minimum time for which the manager answers after SIGTERM, because API servers learn late that a replica is gone")
+	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "time after SIGTERM at which the remaining connections are closed; API servers close idle ones after 90s, and do not retry a call on a closing connection")
 	o.bindAuthors(f)
 	o.bindLoad(f)
 	o.bindCertificates(f)
-	f.StringVar(&o.ClientCA, "client-ca", "", "file with the CA, in PEM, of the client certificates that API servers call with: who shows none, and no other accepted credential, gets 401; needs --client-names")
-	f.StringSliceVar(&o.ClientNames, "client-names", nil, "names that a client certificate may be for: common names, DNS names or URIs, compared as they are")
-	f.StringVar(&o.CallerTokenSecret, "caller-token-secret", "", "Secret in Ostiary's namespace with the bearer tokens that API servers may call with, one in each field")
-	f.StringVar(&o.CallerBasicSecret, "caller-basic-secret", "", "Secret in Ostiary's namespace with the user that API servers may call with, in the field username, and passwords in the others")
-	f.StringVar(&o.LogLevel, "log-level", "info", "least level to log: debug, info, warn or error")
-	f.StringVar(&o.LogFormat, "log-format", "json", "form of a log line: json or console")
+	f.StringVar(&o.ClientCA, "client-ca", "", "PEM file with the CA of the client certificates of API servers; callers without such a certificate or another accepted credential get 401; requires --client-names")
+	f.StringSliceVar(&o.ClientNames, "client-names", nil, "accepted names in client certificates: common names, DNS names or URIs, compared exactly")
+	f.StringVar(&o.CallerTokenSecret, "caller-token-secret", "", "Secret in Ostiary's namespace with the accepted bearer tokens of API servers, one in each field")
+	f.StringVar(&o.CallerBasicSecret, "caller-basic-secret", "", "Secret in Ostiary's namespace with the accepted user name of API servers in the field username, and accepted passwords in the other fields")
+	f.StringVar(&o.LogLevel, "log-level", "info", "minimum level of log lines: debug, info, warn or error")
+	f.StringVar(&o.LogFormat, "log-format", "json", "format of log lines: json or console")
 }
 
 func (o *Options) bindCertificates(f *pflag.FlagSet) {
 	c, d := &o.Certificates, pki.Config{}.WithDefaults()
 	f.DurationVar(&c.CALifetime, "ca-lifetime", d.CALifetime, "how long a new CA is valid")
-	f.DurationVar(&c.CARenewAfter, "ca-renew-after", 0, "age at which the CA is replaced; default: half of its lifetime")
+	f.DurationVar(&c.CARenewAfter, "ca-renew-after", 0, "age at which the CA is renewed; default: half of its lifetime")
 	f.DurationVar(&c.LeafLifetime, "certificate-lifetime", d.LeafLifetime, "how long a new serving certificate is valid")
-	f.DurationVar(&c.LeafRenewAfter, "certificate-renew-after", 0, "age at which the serving certificate is replaced; default: two thirds of its lifetime")
-	f.DurationVar(&c.Backdate, "certificate-backdate", d.Backdate, "how far in the past new certificates begin to be valid, for API servers whose clock is behind; at most 24h")
-	f.StringVar(&o.CertManagerIssuer, "cert-manager-issuer", "", "issuer of cert-manager that signs the serving certificate instead of Ostiary, kind/name or kind.group/name, as ClusterIssuer/internal; an Issuer has to be in Ostiary's namespace")
-	f.StringVar(&o.CertificateSecret, "certificate-secret", "", "Secret in Ostiary's namespace with a serving certificate that somebody else keeps: tls.crt, tls.key and ca.crt; Ostiary never writes it")
-	f.DurationVar(&c.Overlap, "trust-overlap", d.Overlap, "how long API servers may be behind with a change of a webhook configuration; they resynchronise every 10m")
+	f.DurationVar(&c.LeafRenewAfter, "certificate-renew-after", 0, "age at which the serving certificate is renewed; default: two thirds of its lifetime")
+	f.DurationVar(&c.Backdate, "certificate-backdate", d.Backdate, "how far in the past the validity of new certificates begins, for API servers whose clock is behind; at most 24h")
+	f.StringVar(&o.CertManagerIssuer, "cert-manager-issuer", "", "cert-manager issuer that signs the serving certificate instead of Ostiary, kind/name or kind.group/name, such as ClusterIssuer/internal; an Issuer must be in Ostiary's namespace")
+	f.StringVar(&o.CertificateSecret, "certificate-secret", "", "Secret in Ostiary's namespace with an externally managed serving certificate: tls.crt, tls.key and ca.crt; Ostiary never writes it")
+	f.DurationVar(&c.Overlap, "trust-overlap", d.Overlap, "how long API servers may use the previous version of a webhook configuration; they resynchronize every 10m")
 }
 
-// Validate says what is wrong with the options, each with its flag and how to
-// mend it.
+// Validate returns every invalid option, with its flag and a fix.
 func (o *Options) Validate() error {
 	var errs field.ErrorList
 	errs = append(errs, namespace("--namespace", o.Namespace)...)
@@ -177,7 +176,7 @@ func (o *Options) validateEndpoint() field.ErrorList {
 	return nil
 }
 
-// Service is the Service that the API server calls; it has no meaning where
+// Service returns the Service that the API server calls. It is not used if
 // WebhookURL is set.
 func (o *Options) Service() (ServiceReference, error) {
 	if o.WebhookService == "" {
@@ -198,8 +197,8 @@ func (o *Options) Service() (ServiceReference, error) {
 	return ServiceReference{Namespace: namespace, Name: name, Port: int32(port)}, nil
 }
 
-// ServerNames are the DNS names and addresses that the API server verifies the
-// certificate for.
+// ServerNames returns the DNS names and IP addresses that the serving certificate
+// must have.
 func (o *Options) ServerNames() (dns []string, ips []net.IP, err error) {
 	if o.WebhookURL == "" {
 		service, err := o.Service()

@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CertificateName is that of the Certificate that Ostiary keeps for
+// CertificateName is the name of the Certificate that Ostiary writes for
 // cert-manager, and of the Secret that cert-manager writes.
 const CertificateName = "ostiary-certificate"
 
-// The least that cert-manager accepts in a Certificate.
+// The minimum values that cert-manager accepts in a Certificate.
 const (
 	minCertificateLife = time.Hour
 	minRenewBefore     = 5 * time.Minute
 )
 
-// IssuerReference names an issuer of cert-manager.
+// IssuerReference names a cert-manager issuer.
 type IssuerReference struct{ Group, Kind, Name string }
 
-// Issuer is the issuer of cert-manager that signs the serving certificate; ok is
-// false where none is named.
+// Issuer returns the cert-manager issuer that signs the serving certificate. ok is
+// false if none is set.
 func (o *Options) Issuer() (ref IssuerReference, ok bool, err error) {
 	if o.CertManagerIssuer == "" {
 		return IssuerReference{}, false, nil
@@ -38,7 +38,7 @@ func (o *Options) Issuer() (ref IssuerReference, ok bool, err error) {
 	}
 	isKind := ref.Kind != "" && strings.ToUpper(ref.Kind[:1]) == ref.Kind[:1] && len(validation.IsDNS1035Label(strings.ToLower(ref.Kind))) == 0
 	if !isKind || len(validation.IsDNS1123Subdomain(ref.Group)) > 0 || len(validation.IsDNS1123Subdomain(ref.Name)) > 0 {
-		return IssuerReference{}, false, fmt.Errorf("write Issuer/name, ClusterIssuer/name, or Kind.group/name for an issuer that cert-manager does not bring")
+		return IssuerReference{}, false, fmt.Errorf("write Issuer/name, ClusterIssuer/name, or Kind.group/name for an external issuer")
 	}
 	return ref, true, nil
 }
@@ -70,8 +70,8 @@ func (o *Options) validateSource() field.ErrorList {
 	return nil
 }
 
-// validateRequest refuses what cert-manager would, and a certificate that would
-// expire while another CA gets known.
+// validateRequest rejects lifetimes that cert-manager rejects, and certificates that
+// would expire before API servers trust a new CA.
 func (o *Options) validateRequest() field.ErrorList {
 	c := o.Certificates.WithDefaults()
 	before := c.LeafLifetime - c.LeafRenewAfter
@@ -81,12 +81,12 @@ func (o *Options) validateRequest() field.ErrorList {
 	case before < minRenewBefore:
 		return field.ErrorList{field.Invalid(field.NewPath("--certificate-renew-after"), c.LeafRenewAfter.String(), "give at least "+minRenewBefore.String()+" less than --certificate-lifetime: cert-manager renews no later")}
 	case before <= c.Overlap:
-		return field.ErrorList{field.Invalid(field.NewPath("--certificate-renew-after"), c.LeafRenewAfter.String(), "leave more than --trust-overlap, "+c.Overlap.String()+", of --certificate-lifetime: so long the certificate is needed after it has been renewed by another CA")}
+		return field.ErrorList{field.Invalid(field.NewPath("--certificate-renew-after"), c.LeafRenewAfter.String(), "leave more than --trust-overlap, "+c.Overlap.String()+", of --certificate-lifetime: the certificate is still served for that time after another CA has issued its successor")}
 	}
 	return nil
 }
 
-// ownSecrets are those that Ostiary or cert-manager write.
+// ownSecrets returns the Secrets that Ostiary or cert-manager write.
 func ownSecrets() []string {
 	return []string{"ostiary-ca", "ostiary-serving", "ostiary-backend-ca", CertificateName}
 }

@@ -63,17 +63,17 @@ func refusedBackends() map[string]refusedCase {
 		"a backend beside audit annotations": {backendWith("") + "\nauditAnnotations: [{key: k, valueExpression: 'null'}]",
 			[]string{"spec.auditAnnotations: Forbidden: remove auditAnnotations, or backend: a policy has one or the other"}},
 		"a backend with bindings": {backendWith("") + "\nbindings: [{name: b}]",
-			[]string{"spec.bindings: Forbidden: remove bindings: the backend alone decides, write where it is called in matchConstraints"}},
+			[]string{"spec.bindings: Forbidden: remove bindings: only the backend decides; select its requests in matchConstraints"}},
 		"a backend with a paramKind": {backendWith("") + "\nparamKind: {apiVersion: v1, kind: ConfigMap}",
-			[]string{"spec.paramKind: Forbidden: remove paramKind: a backend is given no params"}},
+			[]string{"spec.paramKind: Forbidden: remove paramKind: a backend gets no params"}},
 		"a backend with variables": {backendWith("") + "\nvariables: [{name: a, expression: 'true'}]",
-			[]string{"spec.variables: Forbidden: remove variables: the API server evaluates the matchConditions of a backend, and knows none"}},
+			[]string{"spec.variables: Forbidden: remove variables: the API server evaluates the matchConditions of a backend, without variables"}},
 		"a backend with excludeResourceRules": {backendWith("") + "\n" + strings.Replace(ruleWith("scope", "'*'"), "{resourceRules:", "{excludeResourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}], resourceRules:", 1),
-			[]string{"spec.matchConstraints.excludeResourceRules: Forbidden: remove excludeResourceRules: a webhook has none, write what it is not called for as a matchCondition"}},
+			[]string{"spec.matchConstraints.excludeResourceRules: Forbidden: remove excludeResourceRules: webhooks have none; exclude requests with a matchCondition"}},
 		"a backend with resourceNames": {backendWith("") + "\n" + ruleWith("resourceNames", "[a]"),
-			[]string{"spec.matchConstraints.resourceRules: Forbidden: remove resourceNames: a webhook has none, write the names as a matchCondition on request.name"}},
+			[]string{"spec.matchConstraints.resourceRules: Forbidden: remove resourceNames: webhooks have none; use a matchCondition on request.name"}},
 		"a validating backend with an order": {backendWith("") + "\norder: 5",
-			[]string{"spec.order: Forbidden: remove order: only mutations have one"}},
+			[]string{"spec.order: Forbidden: remove order: only mutations have an order"}},
 		"a validating backend with a reinvocationPolicy": {backendWith("") + "\nreinvocationPolicy: IfNeeded",
 			[]string{"spec.reinvocationPolicy: Forbidden: remove reinvocationPolicy: only mutations are invoked again"}},
 	} {
@@ -86,8 +86,8 @@ func refusedBackendFields() map[string]refusedCase {
 	const (
 		at     = "spec.backend"
 		scheme = at + ".url: Forbidden: write url as https://host[:port]/path: the API server calls nothing else"
-		user   = at + ".url: Forbidden: remove user and password from url: the API server sends none, and everybody who reads the policy would know them"
-		query  = at + ".url: Forbidden: remove the query from url: the API server refuses it"
+		user   = at + ".url: Forbidden: remove user and password from url: the API server sends none, and readers of the policy would see them"
+		query  = at + ".url: Forbidden: remove the query from url: the API server rejects it"
 		port   = at + ".url: Forbidden: choose a port between 1 and 65535 for url"
 		one    = at + ": Invalid value: set only one of caBundle, caFrom and certificate"
 	)
@@ -100,7 +100,7 @@ func refusedBackendFields() map[string]refusedCase {
 		"a url with a user":                 {urlWith("https://me:secret@a.example.com"), []string{user}},
 		"a url with a query":                {urlWith("https://a.example.com/?a=b"), []string{query}},
 		"a url with an empty query":         {urlWith("https://a.example.com/?"), []string{query}},
-		"a url with a fragment":             {urlWith(`"https://a.example.com/#a"`), []string{at + ".url: Forbidden: remove the fragment from url: the API server refuses it"}},
+		"a url with a fragment":             {urlWith(`"https://a.example.com/#a"`), []string{at + ".url: Forbidden: remove the fragment from url: the API server rejects it"}},
 		"a url with port 0":                 {urlWith("https://a.example.com:0"), []string{port}},
 		"a url with port 65536":             {urlWith("https://a.example.com:65536"), []string{port}},
 		"a url too long":                    {urlWith("https://a.example.com/" + long(2048)), []string{at + ".url: Too long: may not be more than 2048 bytes"}},
@@ -108,8 +108,8 @@ func refusedBackendFields() map[string]refusedCase {
 		"a service with port 65536":         {backendWith("service: {namespace: a, name: b, port: 65536}"), []string{at + ".service.port: Invalid value: 65536: spec.backend.service.port in body should be less than or equal to 65535"}},
 		"a service without a namespace":     {backendWith("service: {name: b}"), []string{at + ".service.namespace: Required value"}},
 		"a service in capitals":             {backendWith("service: {namespace: a, name: B}"), []string{at + `.service.name: Invalid value: "B": write the name of a Service: lower-case letters, digits and '-', beginning with a letter`}},
-		"a path without a slash":            {backendWith("service: {namespace: a, name: b, path: c}"), []string{at + `.service.path: Invalid value: "c": begin path with '/'`, at + `.service.path: Invalid value: "c": write each step of path with lower-case letters, digits, '-' and '.', as the API server demands`}},
-		"a path with an empty step":         {backendWith("service: {namespace: a, name: b, path: /c//d}"), []string{at + `.service.path: Invalid value: "/c//d": write each step of path with lower-case letters, digits, '-' and '.', as the API server demands`}},
+		"a path without a slash":            {backendWith("service: {namespace: a, name: b, path: c}"), []string{at + `.service.path: Invalid value: "c": begin path with '/'`, at + `.service.path: Invalid value: "c": write each segment of path with lower-case letters, digits, '-' and '.': the API server rejects others`}},
+		"a path with an empty step":         {backendWith("service: {namespace: a, name: b, path: /c//d}"), []string{at + `.service.path: Invalid value: "/c//d": write each segment of path with lower-case letters, digits, '-' and '.': the API server rejects others`}},
 		"a backend without a type":          {backendWith("type: null"), []string{at + ".type: Required value"}},
 		"a backend of an unknown type":      {backendWith("type: Both"), []string{at + `.type: Unsupported value: "Both": supported values: "Validating", "Mutating"`}},
 		"a backend with side effects":       {backendWith("sideEffects: Some"), []string{at + `.sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"`}},
@@ -118,7 +118,7 @@ func refusedBackendFields() map[string]refusedCase {
 		"a version twice":                   {backendWith("admissionReviewVersions: [v1, v1]"), []string{at + ".admissionReviewVersions: Duplicate value"}},
 		"two sources of the CA":             {backendWith("certificate: {secretName: a}"), []string{one}},
 		"three sources of the CA":           {backendWith("certificate: {secretName: a}\ncaFrom: {secret: {namespace: a, name: b, key: c}}"), []string{one}},
-		"a service without a CA":            {backendWith("caBundle: null"), []string{at + ": Required value: add caBundle, caFrom or certificate: the API server has to know which CA vouches for the service"}},
+		"a service without a CA":            {backendWith("caBundle: null"), []string{at + ": Required value: add caBundle, caFrom or certificate: the API server needs the CA of the service's certificate"}},
 		"a certificate for a url":           {backendWith("service: null\nurl: https://a.example.com\ncaBundle: null\ncertificate: {secretName: a}"), []string{at + ".certificate: Forbidden: remove certificate, or set service instead of url: Ostiary issues certificates for Services only"}},
 		"a certificate without a name":      {backendWith("caBundle: null\ncertificate: {}"), []string{at + ".certificate.secretName: Required value"}},
 		"a CA from both":                    {backendWith("caBundle: null\ncaFrom: {secret: {namespace: a, name: b, key: c}, configMap: {namespace: a, name: b, key: c}}"), []string{at + ".caFrom: Invalid value: set either secret or configMap"}},
@@ -126,9 +126,9 @@ func refusedBackendFields() map[string]refusedCase {
 		"a CA from a Secret without a key":  {backendWith("caBundle: null\ncaFrom: {secret: {namespace: a, name: b}}"), []string{at + ".caFrom.secret.key: Required value"}},
 		"a CA from a key with a slash":      {backendWith("caBundle: null\ncaFrom: {secret: {namespace: a, name: b, key: c/d}}"), []string{at + `.caFrom.secret.key: Invalid value: "c/d": write a key with letters, digits, '-', '_' and '.'`}},
 		"an empty bundle":                   {backendWith(`caBundle: ""`), []string{at + `.caBundle: Invalid value: "": spec.backend.caBundle in body must be of type byte: ""`}},
-		"a bundle that is not PEM":          {backendWith("caBundle: " + base64Of("certificate")), []string{at + ".caBundle: Forbidden: write certificates in PEM: there is none"}},
-		"a bundle with a private key":       {backendWith("caBundle: " + base64Of(aCertificate+"-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n")), []string{at + ".caBundle: Forbidden: remove the private key: only certificates belong in a CA bundle"}},
-		"a bundle with a private key alone": {backendWith("caBundle: " + base64Of("-----BEGIN EC PRIVATE KEY-----\nMA==\n-----END EC PRIVATE KEY-----\n")), []string{at + ".caBundle: Forbidden: remove the private key: only certificates belong in a CA bundle", at + ".caBundle: Forbidden: write certificates in PEM: there is none"}},
+		"a bundle that is not PEM":          {backendWith("caBundle: " + base64Of("certificate")), []string{at + ".caBundle: Forbidden: add a certificate in PEM: caBundle has none"}},
+		"a bundle with a private key":       {backendWith("caBundle: " + base64Of(aCertificate+"-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n")), []string{at + ".caBundle: Forbidden: remove the private key: a CA bundle holds only certificates"}},
+		"a bundle with a private key alone": {backendWith("caBundle: " + base64Of("-----BEGIN EC PRIVATE KEY-----\nMA==\n-----END EC PRIVATE KEY-----\n")), []string{at + ".caBundle: Forbidden: remove the private key: a CA bundle holds only certificates", at + ".caBundle: Forbidden: add a certificate in PEM: caBundle has none"}},
 		"a bundle of more than 64 KiB":      {backendWith("caBundle: " + base64Of(strings.Repeat("\n", 64<<10+3))), []string{at + ".caBundle: Too long: may not be more than 87384 bytes"}},
 		"a bundle of 2 MiB":                 {backendWith("caBundle: " + base64Of(strings.Repeat("\n", 2<<20))), []string{at + ".caBundle: Too long: may not be more than 87384 bytes"}},
 	}

@@ -251,7 +251,7 @@ func TestCallers(t *testing.T) {
 			g.Expect(condition(p, v1alpha1.ConditionEffective).Message).To(ContainSubstring("the server has asked for the client to provide credentials"))
 			g.Expect(condition(p, v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse))
 		}).Should(Succeed())
-		if n := c.shared.series(t, `ostiary_webhook_callers_rejected_total{reason="nothing_shown"}`); n < 1 {
+		if n := c.shared.series(t, `ostiary_webhook_callers_rejected_total{reason="no_credentials"}`); n < 1 {
 			t.Errorf("%v callers rejected because they showed nothing, want some", n)
 		}
 	})
