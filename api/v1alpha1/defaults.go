@@ -15,29 +15,24 @@ const DefaultTimeoutSeconds int32 = 5
 
 // Types of a WebhookPolicy's conditions.
 const (
-	// ConditionAccepted is true when every expression compiles and the policy
-	// may be registered.
+	// ConditionAccepted is true if every expression compiles and the policy may be
+	// registered.
 	ConditionAccepted = "Accepted"
-	// ConditionRegistered is true when a webhook configuration that carries
-	// the policy has been observed in the API server.
+	// ConditionRegistered is true if the webhook configurations in the API server
+	// contain the policy, and every replica has loaded it.
 	ConditionRegistered = "Registered"
-	// ConditionEffective is true when API servers have been shown to reach Ostiary.
-	ConditionEffective = "Effective"
-	// ConditionReady is true when the policy is in force.
+	// ConditionReachable is true if API servers reach Ostiary, or, for a policy with
+	// a backend, if the last TLS handshake with the backend succeeded.
+	ConditionReachable = "Reachable"
+	// ConditionCAReady is true if the registered CA bundle of the backend is the
+	// current one of its source. Only policies with a backend have it.
+	ConditionCAReady = "CAReady"
+	// ConditionReady is true if the policy is enforced on every API server.
 	ConditionReady = "Ready"
-	// ConditionReconciling is present and true while work on the policy goes on.
+	// ConditionReconciling is present and true while Ostiary works on the policy.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is present and true while only its author can mend the policy.
+	// ConditionStalled is present and true if only a change of the policy helps.
 	ConditionStalled = "Stalled"
-	// ConditionIdempotent is present and false where the policy's mutations were
-	// seen to change their own result again. It does not bear on Ready.
-	ConditionIdempotent = "Idempotent"
-	// ConditionPanicking is present and true for five minutes after an evaluation of
-	// the policy panicked, and again with the next panic after that.
-	ConditionPanicking = "Panicking"
-	// ConditionContested is present and true while somebody else keeps changing
-	// a webhook configuration that carries the policy.
-	ConditionContested = "Contested"
 )
 
 // The defaults below are computed and never written into the user's object, so

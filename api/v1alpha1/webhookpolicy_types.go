@@ -223,12 +223,10 @@ type WebhookPolicyStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// conditions are Accepted (the policy compiles and may be registered),
-	// Registered (the API server has been told to send its requests here),
-	// Effective (API servers have been shown to reach Ostiary), and Ready (all
-	// of these: it is in force). With a backend there are CAReady (its CA bundle
-	// is known) and Reachable (a TLS handshake with it succeeded), and no
-	// Effective. Reconciling, Stalled, Panicking and Contested stand only
-	// while they are true, Idempotent only while it is false.
+	// Registered (the webhook configurations contain it), Reachable (API servers
+	// reach Ostiary or the backend), CAReady (only with a backend: its CA bundle is
+	// current) and Ready (the policy is enforced on every API server). Reconciling
+	// and Stalled are present only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -76,7 +76,7 @@ const unknownManager = "another client (see the API server's audit log)"
 // NewConflictTracker returns a ConflictTracker and registers its metric.
 func NewConflictTracker(registry prometheus.Registerer) *ConflictTracker {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "ostiary_configuration_contested",
+		Name: "ostiary_configuration_conflict",
 		Help: "1 for each generated configuration that another client keeps changing. Reported by the leader.",
 	}, []string{"configuration"})
 	registry.MustRegister(gauge)

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,41 +21,43 @@ func TestEvents(t *testing.T) {
 		}}
 	}
 	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
-	inForce := state(yes, yes, ReasonInForce, "in force")
-	lacks := lack{reason: ReasonSchemaNotReady, message: "no schema"}
-	onItsWay := lack{reason: ReasonSchemaNotReady, message: "being read", passing: true}
-	lacking := state(yes, no, lacks.reason, lacks.message)
-	waiting := state(yes, no, onItsWay.reason, onItsWay.message)
-	contested := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
-		s.Conditions = append(slices.Clone(s.Conditions), metav1.Condition{Type: v1alpha1.ConditionContested, Status: yes, Reason: ReasonOverwritten, Message: "rival"})
+	enforced := state(yes, yes, ReasonEnforced, "enforced")
+	missing := missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
+	transient := missingDependency{reason: ReasonSchemaNotReady, message: "being read", transient: true}
+	missed := state(yes, no, missing.reason, missing.message)
+	waiting := state(yes, no, transient.reason, transient.message)
+	conflict, conflictPending := state(yes, yes, ReasonConflict, "enforced; other"), state(yes, no, ReasonConflict, "gone; other")
+	pending := state(yes, no, ReasonPending, "gone")
+	next := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
+		s.ObservedGeneration = 1
 		return s
 	}
-	pending := state(yes, no, ReasonPending, "gone")
 	tests := map[string]struct {
 		before, after v1alpha1.WebhookPolicyStatus
-		lack          lack
+		missing       missingDependency
 		want          []string
 	}{
-		"in force":                     {state(unknown, no, ReasonLoading, "l"), inForce, lack{}, []string{"Normal InForce in force"}},
-		"still in force":               {inForce, inForce, lack{}, nil},
-		"not in force":                 {inForce, pending, lack{}, []string{"Warning Pending gone"}},
-		"contested":                    {inForce, contested(pending), lack{}, []string{"Warning Overwritten rival"}},
-		"still contested, put right":   {contested(pending), contested(inForce), lack{}, nil},
-		"still contested, changed":     {contested(inForce), contested(pending), lack{}, nil},
-		"contested no more":            {contested(inForce), inForce, lack{}, nil},
-		"contested no more, put right": {contested(pending), inForce, lack{}, []string{"Normal InForce in force"}},
-		"replicas have yet to load it": {inForce, state(yes, no, ReasonWaitingForReplicas, "b"), lack{}, nil},
-		"refused":                      {inForce, state(no, no, ReasonInvalid, "syntax"), lack{}, []string{"Warning Invalid syntax"}},
-		"new, schemas are being read":  {v1alpha1.WebhookPolicyStatus{}, waiting, onItsWay, nil},
-		"changed, schemas likewise":    {inForce, waiting, onItsWay, nil},
-		"schemas have been read":       {waiting, inForce, lack{}, []string{"Normal InForce in force"}},
-		"schemas are not there at all": {waiting, lacking, lacks, []string{"Warning SchemaNotReady no schema"}},
-		"schemas are still not there":  {lacking, lacking, lacks, nil},
+		"enforced":                     {state(unknown, no, ReasonPending, "l"), enforced, missingDependency{}, []string{"Normal Enforced enforced"}},
+		"still enforced":               {enforced, enforced, missingDependency{}, nil},
+		"not enforced":                 {enforced, pending, missingDependency{}, []string{"Warning Pending gone"}},
+		"a conflict":                   {enforced, conflictPending, missingDependency{}, []string{"Warning Conflict gone; other"}},
+		"still a conflict, restored":   {conflictPending, conflict, missingDependency{}, nil},
+		"still a conflict, changed":    {conflict, conflictPending, missingDependency{}, nil},
+		"the conflict ended":           {conflict, enforced, missingDependency{}, nil},
+		"the conflict ended, restored": {conflictPending, enforced, missingDependency{}, []string{"Normal Enforced enforced"}},
+		"replicas have yet to load it": {enforced, state(yes, no, ReasonWaitingForReplicas, "b"), missingDependency{}, nil},
+		"a new generation is pending":  {enforced, next(pending), missingDependency{}, nil},
+		"refused":                      {enforced, state(no, no, ReasonInvalid, "syntax"), missingDependency{}, []string{"Warning Invalid syntax"}},
+		"new, schemas are being read":  {v1alpha1.WebhookPolicyStatus{}, waiting, transient, nil},
+		"changed, schemas likewise":    {enforced, waiting, transient, nil},
+		"schemas have been read":       {waiting, enforced, missingDependency{}, []string{"Normal Enforced enforced"}},
+		"schemas do not exist":         {waiting, missed, missing, []string{"Warning SchemaNotReady no schema"}},
+		"schemas still do not exist":   {missed, missed, missing, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
-			(&Reconciler{Events: recorder}).tell(newPolicy(), tc.before, tc.after, tc.lack)
+			(&Reconciler{Events: recorder}).recordEvents(newPolicy(), tc.before, tc.after, tc.missing)
 			close(recorder.Events)
 			var got []string
 			for e := range recorder.Events {
@@ -69,9 +70,9 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestWaitsForRepairs follows a policy that is registered until somebody edits
-// what carries it.
-func TestWaitsForRepairs(t *testing.T) {
+// TestRepairWait follows a policy that is registered until another client edits its
+// configuration.
+func TestRepairWait(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
 	r := &Reconciler{Clock: clock}
 	status := func(registered metav1.ConditionStatus, reason string, generation int64) v1alpha1.WebhookPolicyStatus {
@@ -81,28 +82,28 @@ func TestWaitsForRepairs(t *testing.T) {
 	}
 	p := newPolicy()
 	p.Generation = 2
-	carried := status(metav1.ConditionTrue, ReasonRegistered, 2)
+	registered := status(metav1.ConditionTrue, ReasonRegistered, 2)
 	edited := status(metav1.ConditionFalse, ReasonPending, 2)
 	for _, step := range []struct {
-		name      string
-		after     time.Duration // the step before
-		have, see v1alpha1.WebhookPolicyStatus
-		want      time.Duration
+		name           string
+		after          time.Duration // the step before
+		have, observed v1alpha1.WebhookPolicyStatus
+		want           time.Duration
 	}{
-		{"as it should be", 0, carried, carried, 0},
-		{"edited", time.Second, carried, edited, mending},
-		{"still edited", time.Second, carried, edited, mending - time.Second},
-		{"put right", 500 * time.Millisecond, carried, carried, 0},
-		{"edited again", 500 * time.Millisecond, carried, edited, mending},
-		{"edited for long", mending, carried, edited, 0},
-		{"edited, which is told", time.Second, edited, edited, 0},
-		{"edited a third time", time.Second, carried, edited, mending},
-		{"refused", 0, carried, status(metav1.ConditionFalse, ReasonRefused, 2), 0},
+		{"registered", 0, registered, registered, 0},
+		{"edited", time.Second, registered, edited, repairGrace},
+		{"still edited", time.Second, registered, edited, repairGrace - time.Second},
+		{"repaired", 500 * time.Millisecond, registered, registered, 0},
+		{"edited again", 500 * time.Millisecond, registered, edited, repairGrace},
+		{"edited for long", repairGrace, registered, edited, 0},
+		{"edited, which is reported", time.Second, edited, edited, 0},
+		{"edited a third time", time.Second, registered, edited, repairGrace},
+		{"refused", 0, registered, status(metav1.ConditionFalse, ReasonRefused, 2), 0},
 		{"of a generation that has not been registered yet", 0, status(metav1.ConditionTrue, ReasonRegistered, 1), edited, 0},
 	} {
 		clock.SetTime(clock.Now().Add(step.after))
 		p.Status = step.have
-		if got := r.mended(p, step.see); got != step.want {
+		if got := r.repairWait(p, step.observed); got != step.want {
 			t.Errorf("%s: waits for %s, want %s", step.name, got, step.want)
 		}
 	}

@@ -112,9 +112,9 @@ func TestConfigurationEditedByHand(t *testing.T) {
 	t.Run("whoever keeps doing it is named", func(t *testing.T) {
 		await(t).Eventually(func() (metav1.Condition, error) {
 			p, err := c.policy(t.Context(), "edited")
-			return condition(p, v1alpha1.ConditionContested), err
-		}).Should(And(HaveField("Status", metav1.ConditionTrue), HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
-		c.awaitEvent(t, "edited", "Warning", "Overwritten")
+			return condition(p, v1alpha1.ConditionReady), err
+		}).Should(And(HaveField("Reason", "Conflict"), HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
+		c.awaitEvent(t, "edited", "Warning", "Conflict")
 	})
 	after, err := c.secret(t, "ostiary-ca")
 	must(t, err)

@@ -32,7 +32,7 @@ func TestStatusTellsTheTruth(t *testing.T) {
 	for kind, reason := range map[string]string{
 		v1alpha1.ConditionAccepted:   "Accepted",
 		v1alpha1.ConditionRegistered: "Registered",
-		v1alpha1.ConditionReady:      "InForce",
+		v1alpha1.ConditionReady:      "Enforced",
 	} {
 		if got := condition(p, kind); got.Status != metav1.ConditionTrue || got.Reason != reason || got.ObservedGeneration != p.Generation {
 			t.Errorf("condition %+v, want it true with reason %s about generation %d", got, reason, p.Generation)
@@ -46,7 +46,7 @@ func TestStatusTellsTheTruth(t *testing.T) {
 	if err := c.probe(t.Context(), namespace, bad); !strings.Contains(err.Error(), `"`+p.Status.Webhooks[0].Webhook+`"`) {
 		t.Errorf("%v does not name the webhook of the status, %s", err, p.Status.Webhooks[0].Webhook)
 	}
-	c.awaitEvent(t, "status", "Normal", "InForce")
+	c.awaitEvent(t, "status", "Normal", "Enforced")
 
 	c.change(t, "status", saying("nonsense"))
 	p = c.awaitCondition(t, "status", v1alpha1.ConditionAccepted, metav1.ConditionFalse)
@@ -106,9 +106,9 @@ func TestPrinterColumns(t *testing.T) {
 		args []string
 		want string
 	}{
-		"good": {args: []string{"columns-good"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-good +Deny,Audit +True +InForce +\d+s\n$`},
+		"good": {args: []string{"columns-good"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s\n$`},
 		"bad":  {args: []string{"columns-bad"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-bad +Deny +False +Invalid +\d+s\n$`},
-		"wide": {args: []string{"columns-good", "-o", "wide"}, want: `^NAME +ACTIONS +READY +REASON +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +InForce +\d+s +Fail +ostiary-validate-\S+ +in force: a request that fails a validation meets Deny,Audit\n$`},
+		"wide": {args: []string{"columns-good", "-o", "wide"}, want: `^NAME +ACTIONS +READY +REASON +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are recorded in the audit log\n$`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,62 @@
+package status
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/policies"
+)
+
+func TestChangeDetector(t *testing.T) {
+	entry := func(name string, generation int64, planned bool) *policies.Entry {
+		return &policies.Entry{Planned: planned, Policy: &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: generation}}}
+	}
+	stateOf := func(registrable bool, entries ...*policies.Entry) *policies.State {
+		s := &policies.State{Entries: map[types.UID]*policies.Entry{}, Registrable: registrable}
+		for _, e := range entries {
+			s.Entries[e.Policy.UID] = e
+		}
+		return s
+	}
+	var missing, checked string
+	inputsOf := func(p *v1alpha1.WebhookPolicy) inputs {
+		var in inputs
+		if p.Name == missing {
+			in.missing = missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
+		}
+		if p.Name == checked {
+			in.types = &admissionregistrationv1.TypeChecking{}
+		}
+		return in
+	}
+	var d changeDetector
+	for _, step := range []struct {
+		name             string
+		state            *policies.State
+		missing, checked string
+		want             []string
+	}{
+		{name: "all, the first time", state: stateOf(false, entry("a", 1, true), entry("b", 1, true)), want: []string{"a", "b"}},
+		{name: "no change", state: stateOf(false, entry("a", 1, true), entry("b", 1, true))},
+		{name: "a generation", state: stateOf(false, entry("a", 2, true), entry("b", 1, true)), want: []string{"a"}},
+		{name: "a certificate for all", state: stateOf(true, entry("a", 2, true), entry("b", 1, true)), want: []string{"a", "b"}},
+		{name: "another plan", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), want: []string{"b"}},
+		{name: "a schema is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), missing: "a", want: []string{"a"}},
+		{name: "types are checked, nothing is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), checked: "b", want: []string{"a", "b"}},
+		{name: "one is deleted, one is created", state: stateOf(true, entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"c"}},
+		{name: "one is created again", state: stateOf(true, entry("a", 2, true), entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"a"}},
+	} {
+		missing, checked = step.missing, step.checked
+		got := d.changed(step.state, inputsOf)
+		slices.Sort(got)
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
