@@ -4,16 +4,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// Types of the conditions that only policies with a backend have.
-const (
-	// ConditionCAReady is true if the registered CA bundle of the backend is the
-	// current one of its source.
-	ConditionCAReady = "CAReady"
-	// ConditionReachable is true when the last TLS handshake with the backend
-	// succeeded.
-	ConditionReachable = "Reachable"
-)
-
 // DefaultBackendPort is the port of a backend's Service if it sets none.
 const DefaultBackendPort int32 = 443
 

@@ -7,40 +7,36 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// DefaultOrder is the order of mutations of a policy that sets none.
+// DefaultOrder is the order of a policy that sets none.
 const DefaultOrder int32 = 500
 
-// DefaultTimeoutSeconds is how long the API server waits for an answer if a policy
-// sets no timeout.
+// DefaultTimeoutSeconds is the timeout of a policy that sets none.
 const DefaultTimeoutSeconds int32 = 5
 
 // Types of a WebhookPolicy's conditions.
 const (
-	// ConditionAccepted is true when all expressions compile and the policy may be
+	// ConditionAccepted is true if every expression compiles and the policy may be
 	// registered.
 	ConditionAccepted = "Accepted"
-	// ConditionRegistered is true when a webhook configuration in the API server
-	// contains the policy.
+	// ConditionRegistered is true if the webhook configurations in the API server
+	// contain the policy, and every replica has loaded it.
 	ConditionRegistered = "Registered"
-	// ConditionEffective is true when a test request through each API server reached
-	// Ostiary.
-	ConditionEffective = "Effective"
-	// ConditionReady is true when the policy is enforced.
+	// ConditionReachable is true if API servers reach Ostiary, or, for a policy with
+	// a backend, if the last TLS handshake with the backend succeeded.
+	ConditionReachable = "Reachable"
+	// ConditionCAReady is true if the registered CA bundle of the backend is the
+	// current one of its source. Only policies with a backend have it.
+	ConditionCAReady = "CAReady"
+	// ConditionReady is true if the policy is enforced on every API server.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present and true while Ostiary works on the policy.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is present and true while its author must change the policy.
+	// ConditionStalled is present and true if only a change of the policy helps.
 	ConditionStalled = "Stalled"
-	// ConditionIdempotent is present and false if a mutation changed an object that
-	// the policy had mutated before. It does not affect Ready.
-	ConditionIdempotent = "Idempotent"
-	// ConditionPanicking is present and true for five minutes after an evaluation of
-	// the policy panicked, and again with the next panic after that.
-	ConditionPanicking = "Panicking"
 )
 
-// The defaults below are computed and never written into the object, so that tools
-// which compare it with its source see no difference.
+// The defaults below are computed and never written into the user's object, so
+// that tools that compare it with its source see no difference.
 
 // EffectiveFailurePolicy returns the failurePolicy of the spec, by default Fail.
 func (s *WebhookPolicySpec) EffectiveFailurePolicy() admissionregistrationv1.FailurePolicyType {

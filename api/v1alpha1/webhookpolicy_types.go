@@ -222,12 +222,11 @@ type WebhookPolicyStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Accepted (the policy compiles), Registered (webhook
-	// configurations contain it), Effective (API servers reach Ostiary) and Ready (all
-	// of these: the policy is enforced). With a backend there are CAReady (its CA
-	// bundle is known) and Reachable (a TLS handshake with it succeeded), and no
-	// Effective. Reconciling, Stalled and Panicking are present only while they are
-	// true, Idempotent only while it is false.
+	// conditions are Accepted (the policy compiles and may be registered),
+	// Registered (the webhook configurations contain it), Reachable (API servers
+	// reach Ostiary or the backend), CAReady (only with a backend: its CA bundle is
+	// current) and Ready (the policy is enforced on every API server). Reconciling
+	// and Stalled are present only while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

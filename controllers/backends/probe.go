@@ -38,7 +38,7 @@ const (
 // Reasons of the condition Reachable.
 const (
 	// ReasonHandshake means that a TLS handshake succeeded.
-	ReasonHandshake = "Handshake"
+	ReasonHandshake = "Reachable"
 	// ReasonUnreachable means that no connection was made, or no answer came.
 	ReasonUnreachable = "Unreachable"
 	// ReasonNotTrusted means that the CA bundle does not verify the certificate.
@@ -46,7 +46,7 @@ const (
 	// ReasonUnexpectedAnswer means that what answers does not complete the handshake.
 	ReasonUnexpectedAnswer = "UnexpectedAnswer"
 	// ReasonProbing means that none has ended yet.
-	ReasonProbing = "Probing"
+	ReasonProbing = "Pending"
 )
 
 // reachability is what is known of a backend's being reachable.

@@ -18,7 +18,7 @@ const (
 	// ReasonCARead means that the CA bundle is what its source holds.
 	ReasonCARead = "Read"
 	// ReasonCAReading means that the source has not been read yet.
-	ReasonCAReading = "Reading"
+	ReasonCAReading = "Pending"
 	// ReasonCANotFound means that there is no such object, or no such key in it.
 	ReasonCANotFound = "NotFound"
 	// ReasonCAForbidden means that Ostiary may not read or write the object.

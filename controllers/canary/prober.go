@@ -89,7 +89,7 @@ func phases() []registration.Phase {
 // NewProber returns a Prober without results, and registers its metric.
 func NewProber(o Options) *Prober {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "ostiary_effective",
+		Name: "ostiary_webhook_reachable",
 		Help: "1 if an API server reaches Ostiary, 0 if it does not, by phase and address. The address is empty if the addresses of API servers are unknown. Absent if no request reaches the API server. Reported by the leader.",
 	}, []string{"phase", "address"})
 	o.Registerer.MustRegister(gauge)
@@ -365,8 +365,8 @@ func (p *Prober) record(phase registration.Phase, v Verdict, bundle []byte) time
 // recordEvent writes an event, except for the first success of a term: it is no
 // change if only the leader has changed.
 func (p *Prober) recordEvent(phase registration.Phase, before, v Verdict) {
-	p.options.Log.Info("effective", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
-	if before.Reason == ReasonNotProven && v.Status == metav1.ConditionTrue {
+	p.options.Log.Info("reachability has changed", "phase", phase, "status", v.Status, "reason", v.Reason, "message", v.Message)
+	if before.Reason == ReasonPending && v.Status == metav1.ConditionTrue {
 		return
 	}
 	kind := corev1.EventTypeWarning

@@ -15,14 +15,14 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// Reasons of the condition Effective, and of the events about it.
+// Reasons of the condition Reachable, and of the events about it.
 const (
-	// ReasonProven means that API servers reach Ostiary.
-	ReasonProven = "Proven"
-	// ReasonNotProven means that no probe has finished yet.
-	ReasonNotProven = "NotProven"
-	// ReasonCannotAsk means that no API server has processed a canary request.
-	ReasonCannotAsk = "CannotAsk"
+	// ReasonReachable means that API servers reach Ostiary.
+	ReasonReachable = "Reachable"
+	// ReasonPending means that no probe has finished yet.
+	ReasonPending = "Pending"
+	// ReasonProbeFailed means that no API server has processed a canary request.
+	ReasonProbeFailed = "ProbeFailed"
 	// ReasonNotCalled means that an API server does not call Ostiary.
 	ReasonNotCalled = "NotCalled"
 	// ReasonConnectionRefused and the following mean that the call fails.
@@ -30,8 +30,7 @@ const (
 	ReasonTimedOut          = "TimedOut"
 	ReasonNotTrusted        = "CertificateNotTrusted"
 	ReasonNoEndpoints       = "NoEndpoints"
-	ReasonServiceNotFound   = "ServiceNotFound"
-	ReasonNameNotFound      = "NameNotFound"
+	ReasonNotFound          = "NotFound" // the Service or the host
 	ReasonNoRoute           = "NoRoute"
 	ReasonCallFailed        = "CallFailed"
 )
@@ -50,7 +49,7 @@ func (v Verdict) sameReason(other Verdict) bool {
 }
 
 func notProven() Verdict {
-	return Verdict{metav1.ConditionUnknown, ReasonNotProven, "no probe has tested yet whether API servers reach Ostiary"}
+	return Verdict{metav1.ConditionUnknown, ReasonPending, "no probe has tested yet whether API servers reach Ostiary"}
 }
 
 // result is the verdict of one canary request to one API server.
@@ -67,17 +66,17 @@ func verdictOf(phase registration.Phase, nonce string, err error) Verdict {
 		return Verdict{metav1.ConditionFalse, ReasonNotCalled, "the API server does not call the canary: it has not received its configuration yet, " +
 			"or runs without the admission plugin " + plugin(phase)}
 	case !errors.As(err, &status):
-		return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server does not answer the canary's request: " + registration.Conceal(err.Error())}
+		return Verdict{metav1.ConditionUnknown, ReasonProbeFailed, "the API server does not answer the canary's request: " + registration.Conceal(err.Error())}
 	}
 	message := registration.Conceal(status.Status().Message)
 	switch {
 	case status.Status().Code == http.StatusForbidden && strings.HasSuffix(message, registration.CanaryMessage(nonce)):
-		return Verdict{metav1.ConditionTrue, ReasonProven, "the API server reaches Ostiary: a canary was called"}
+		return Verdict{metav1.ConditionTrue, ReasonReachable, "the API server reaches Ostiary: a canary was called"}
 	case status.Status().Code == http.StatusInternalServerError && strings.Contains(message, phase.CanaryWebhook()):
 		reason, advice := cause(message)
 		return Verdict{metav1.ConditionFalse, reason, fmt.Sprintf("the API server does not reach Ostiary: %s: %s", message, advice)}
 	}
-	return Verdict{metav1.ConditionUnknown, ReasonCannotAsk, "the API server rejects the canary's request before it calls Ostiary: " + message}
+	return Verdict{metav1.ConditionUnknown, ReasonProbeFailed, "the API server rejects the canary's request before it calls Ostiary: " + message}
 }
 
 const timedOutAdvice = "a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"
@@ -97,12 +96,12 @@ func cause(text string) (reason, advice string) {
 		{"no endpoints available", ReasonNoEndpoints, "no replica is ready: check the Pods' /readyz"},
 		{"x509: ", ReasonNotTrusted, "the certificate is not the one that Ostiary serves: check whether the Service selects other Pods or a proxy terminates TLS"},
 		{"tls: ", ReasonNotTrusted, "the TLS handshake fails: check whether the Service selects other Pods or a proxy terminates TLS"},
-		{"no such host", ReasonNameNotFound, "the API server cannot resolve the name: correct --webhook-url"},
+		{"no such host", ReasonNotFound, "the API server cannot resolve the name: correct --webhook-url"},
 		{"no route to host", ReasonNoRoute, "a firewall rejects connections from the API server to Ostiary's Pods: open the port of --webhook-address, or run Ostiary with hostNetwork"},
 		{"deadline exceeded", ReasonTimedOut, timedOutAdvice},
 		{"Client.Timeout", ReasonTimedOut, timedOutAdvice},
 		{"i/o timeout", ReasonTimedOut, timedOutAdvice},
-		{"not found", ReasonServiceNotFound, "create the Service, or correct --webhook-service"},
+		{"not found", ReasonNotFound, "create the Service, or correct --webhook-service"},
 	} {
 		if strings.Contains(text, known.sign) {
 			return known.reason, known.advice
@@ -120,7 +119,7 @@ func combine(results []result) Verdict {
 		if a.address != "" && v.Status == metav1.ConditionFalse {
 			v.Message = a.address + ": " + v.Message
 		}
-		if out.Reason == ReasonNotProven || rank(v.Status) > rank(out.Status) {
+		if out.Reason == ReasonPending || rank(v.Status) > rank(out.Status) {
 			out = v
 		}
 	}

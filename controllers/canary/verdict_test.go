@@ -39,19 +39,19 @@ func TestVerdictOf(t *testing.T) {
 		wantReason string
 		wantText   string
 	}{
-		"denied with the nonce":   {denied("n-1"), "True", "Proven", "the API server reaches Ostiary"},
-		"denied with another one": {denied("n-2"), "Unknown", "CannotAsk", "rejects the canary's request before it calls Ostiary"},
+		"denied with the nonce":   {denied("n-1"), "True", "Reachable", "the API server reaches Ostiary"},
+		"denied with another one": {denied("n-2"), "Unknown", "ProbeFailed", "rejects the canary's request before it calls Ostiary"},
 		"allowed":                 {nil, "False", "NotCalled", "ValidatingAdmissionWebhook"},
 		"refused":                 {callFailed("dial tcp 10.0.0.1:443: connect: connection refused"), "False", "ConnectionRefused", "compare the Service's port with --webhook-address"},
 		"dropped":                 {callFailed("context deadline exceeded"), "False", "TimedOut", "a firewall or a NetworkPolicy"},
 		"untrusted":               {callFailed("tls: failed to verify certificate: x509: certificate signed by unknown authority"), "False", "CertificateNotTrusted", "x509: certificate signed by unknown authority"},
 		"no replica":              {callFailed(`no endpoints available for service "ostiary-webhook"`), "False", "NoEndpoints", "/readyz"},
-		"no Service":              {callFailed(`service "ostiary-webhook" not found`), "False", "ServiceNotFound", "create the Service"},
-		"no name":                 {callFailed("dial tcp: lookup x: no such host"), "False", "NameNotFound", "--webhook-url"},
+		"no Service":              {callFailed(`service "ostiary-webhook" not found`), "False", "NotFound", "create the Service"},
+		"no name":                 {callFailed("dial tcp: lookup x: no such host"), "False", "NotFound", "--webhook-url"},
 		"anything else":           {callFailed("EOF"), "False", "CallFailed", "EOF: check the logs"},
-		"another webhook":         {apierrors.NewInternalError(errors.New(`failed calling webhook "other": EOF`)), "Unknown", "CannotAsk", `failed calling webhook "other"`},
-		"not permitted":           {apierrors.NewForbidden(metav1.Unversioned.WithResource("configmaps").GroupResource(), "c", errors.New("no rule")), "Unknown", "CannotAsk", "no rule"},
-		"no API server":           {errors.New("dial tcp: connection refused"), "Unknown", "CannotAsk", "the API server does not answer the canary's request: dial tcp: connection refused"},
+		"another webhook":         {apierrors.NewInternalError(errors.New(`failed calling webhook "other": EOF`)), "Unknown", "ProbeFailed", `failed calling webhook "other"`},
+		"not permitted":           {apierrors.NewForbidden(metav1.Unversioned.WithResource("configmaps").GroupResource(), "c", errors.New("no rule")), "Unknown", "ProbeFailed", "no rule"},
+		"no API server":           {errors.New("dial tcp: connection refused"), "Unknown", "ProbeFailed", "the API server does not answer the canary's request: dial tcp: connection refused"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -107,15 +107,15 @@ func TestFailureThresholds(t *testing.T) {
 		wantReason   string
 		wantNotified bool
 	}{
-		{notCalled, ReasonNotProven, false}, // not received yet
+		{notCalled, ReasonPending, false}, // not received yet
 		{refused, ReasonConnectionRefused, true},
 		{refused, ReasonConnectionRefused, false},
 		{eof, ReasonCallFailed, true},
-		{yes, ReasonProven, true},
-		{eof, ReasonProven, false},
-		{yes, ReasonProven, false},
-		{eof, ReasonProven, false},
-		{refused, ReasonProven, false},
+		{yes, ReasonReachable, true},
+		{eof, ReasonReachable, false},
+		{yes, ReasonReachable, false},
+		{eof, ReasonReachable, false},
+		{refused, ReasonReachable, false},
 		{refused, ReasonConnectionRefused, true},
 	} {
 		p.record(validate, step.verdict, bundle)
@@ -123,7 +123,7 @@ func TestFailureThresholds(t *testing.T) {
 			t.Errorf("step %d: reason %s, want %s, notified: %t", i, got, step.wantReason, step.wantNotified)
 		}
 	}
-	if p.Verdict(registration.PhaseMutate).Reason != ReasonNotProven {
+	if p.Verdict(registration.PhaseMutate).Reason != ReasonPending {
 		t.Error("the result of one phase counts for the other")
 	}
 }
@@ -136,7 +136,7 @@ func TestEventOfEachChange(t *testing.T) {
 	}{
 		"a new leader confirms the proof": {[]Verdict{yes, yes}, nil},
 		"it fails from the start":         {[]Verdict{refused}, []string{"Warning ConnectionRefused"}},
-		"it fails later, and recovers":    {[]Verdict{yes, refused, refused, refused, yes}, []string{"Warning ConnectionRefused", "Normal Proven"}},
+		"it fails later, and recovers":    {[]Verdict{yes, refused, refused, refused, yes}, []string{"Warning ConnectionRefused", "Normal Reachable"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
@@ -175,10 +175,10 @@ func TestGauge(t *testing.T) {
 		{"a:1", Verdict{Status: metav1.ConditionTrue}}, {"b:1", Verdict{Status: metav1.ConditionFalse}}, {"c:1", Verdict{Status: metav1.ConditionUnknown}},
 	}})
 	want := `
-# HELP ostiary_effective 1 if an API server reaches Ostiary, 0 if it does not, by phase and address. The address is empty if the addresses of API servers are unknown. Absent if no request reaches the API server. Reported by the leader.
-# TYPE ostiary_effective gauge
-ostiary_effective{address="a:1",phase="validate"} 1
-ostiary_effective{address="b:1",phase="validate"} 0
+# HELP ostiary_webhook_reachable 1 if an API server reaches Ostiary, 0 if it does not, by phase and address. The address is empty if the addresses of API servers are unknown. Absent if no request reaches the API server. Reported by the leader.
+# TYPE ostiary_webhook_reachable gauge
+ostiary_webhook_reachable{address="a:1",phase="validate"} 1
+ostiary_webhook_reachable{address="b:1",phase="validate"} 0
 `
 	if err := testutil.CollectAndCompare(p.gauge, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -97,7 +97,7 @@ func NewFailClosed(registry prometheus.Registerer) *prometheus.GaugeVec {
 // NewRefusedConditions returns the metric for RefusedConditions, and registers it.
 func NewRefusedConditions(registry prometheus.Registerer) prometheus.Gauge {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "ostiary_refused_conditions",
+		Name: "ostiary_rejected_match_conditions",
 		Help: "Match conditions that the API server rejects and only Ostiary evaluates. Reported by the leader.",
 	})
 	registry.MustRegister(gauge)

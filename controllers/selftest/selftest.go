@@ -98,7 +98,7 @@ func state(ctx context.Context, c client.Client, name string) string {
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, policy); err != nil {
 		return "and cannot be read: " + err.Error()
 	}
-	for _, kind := range []string{v1alpha1.ConditionEffective, v1alpha1.ConditionReady} {
+	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionReady} {
 		if found := meta.FindStatusCondition(policy.Status.Conditions, kind); found != nil {
 			return fmt.Sprintf("its condition %s is %s (%s): %s", kind, found.Status, found.Reason, found.Message)
 		}

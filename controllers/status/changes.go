@@ -8,56 +8,53 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/policies"
 )
 
-// changeDetector remembers what was known of every policy, so that a change of one among
-// thousands is not a reason to look at the status of all of them.
+// changeDetector stores the inputs of every policy's status, so that a change for
+// one of thousands of policies does not reconcile all of them.
 type changeDetector struct {
 	known map[types.UID]known
 }
 
-// known is everything that a status is made of, but for the policy itself: the
-// cache tells of its changes.
+// known holds the inputs of a status except the policy, whose changes the cache
+// reports.
 type known struct {
-	generation int64
-	facts      facts
-	webhooks   []v1alpha1.WebhookReference
-	types      *admissionregistrationv1.TypeChecking
-	backend    *backends.Report
+	generation  int64
+	observation observation
+	webhooks    []v1alpha1.WebhookReference
+	types       *admissionregistrationv1.TypeChecking
 }
 
-// changed gives the names of the policies of which anything else is known than the
-// last time.
-func (n *changeDetector) changed(state *policies.State, beside func(*v1alpha1.WebhookPolicy) inputs) []string {
+// changed returns the names of the policies whose inputs differ from the last call.
+func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.WebhookPolicy) inputs) []string {
 	var names []string
 	now := make(map[types.UID]known, len(state.Entries))
 	for uid, e := range state.Entries {
-		b := beside(e.Policy)
-		k := known{generation: e.Policy.Generation, types: b.types, backend: b.backend}
-		k.facts, k.webhooks = gather(e.Policy, state, b)
-		if before, ok := n.known[uid]; !ok || !reflect.DeepEqual(before, k) {
+		in := inputsOf(e.Policy)
+		k := known{generation: e.Policy.Generation, types: in.types}
+		k.observation, k.webhooks = gather(e.Policy, state, in)
+		if before, ok := d.known[uid]; !ok || !reflect.DeepEqual(before, k) {
 			names = append(names, e.Policy.Name)
 		}
 		now[uid] = k
 	}
-	n.known = now
+	d.known = now
 	return names
 }
 
-// enqueueChanged enqueues the policies of which something new is known, the first
-// time all of them.
+// enqueueChanged enqueues the policies whose inputs have changed, all of them at
+// the first call.
 func (r *Reconciler) enqueueChanged() func(events.Queue) {
-	var n changeDetector
-	look := func(p *v1alpha1.WebhookPolicy) inputs { return r.inputs(context.Background(), p) } // what is asked is in memory
+	var d changeDetector
+	inputsOf := func(p *v1alpha1.WebhookPolicy) inputs { return r.inputs(context.Background(), p) } // reads memory only
 	return func(q events.Queue) {
 		state := r.Store.State()
 		if state == nil {
 			return
 		}
-		for _, name := range n.changed(state, look) {
+		for _, name := range d.changed(state, inputsOf) {
 			q.Add(request(name))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policies"
 )
 
-func TestOnlyWhatIsNewIsLookedAtAgain(t *testing.T) {
+func TestChangeDetector(t *testing.T) {
 	entry := func(name string, generation int64, planned bool) *policies.Entry {
 		return &policies.Entry{Planned: planned, Policy: &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: generation}}}
 	}
@@ -24,39 +24,39 @@ func TestOnlyWhatIsNewIsLookedAtAgain(t *testing.T) {
 		}
 		return s
 	}
-	var lacking, checked string
-	beside := func(p *v1alpha1.WebhookPolicy) inputs {
-		var b inputs
-		if p.Name == lacking {
-			b.missing = missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
+	var missing, checked string
+	inputsOf := func(p *v1alpha1.WebhookPolicy) inputs {
+		var in inputs
+		if p.Name == missing {
+			in.missing = missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
 		}
 		if p.Name == checked {
-			b.types = &admissionregistrationv1.TypeChecking{}
+			in.types = &admissionregistrationv1.TypeChecking{}
 		}
-		return b
+		return in
 	}
-	var n changeDetector
+	var d changeDetector
 	for _, step := range []struct {
-		what             string
+		name             string
 		state            *policies.State
-		lacking, checked string
+		missing, checked string
 		want             []string
 	}{
-		{what: "all, the first time", state: stateOf(false, entry("a", 1, true), entry("b", 1, true)), want: []string{"a", "b"}},
-		{what: "nothing new", state: stateOf(false, entry("a", 1, true), entry("b", 1, true))},
-		{what: "a generation", state: stateOf(false, entry("a", 2, true), entry("b", 1, true)), want: []string{"a"}},
-		{what: "a certificate for all", state: stateOf(true, entry("a", 2, true), entry("b", 1, true)), want: []string{"a", "b"}},
-		{what: "another plan", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), want: []string{"b"}},
-		{what: "something lacks", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), lacking: "a", want: []string{"a"}},
-		{what: "types are checked, nothing lacks", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), checked: "b", want: []string{"a", "b"}},
-		{what: "one goes, one comes", state: stateOf(true, entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"c"}},
-		{what: "one comes again", state: stateOf(true, entry("a", 2, true), entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"a"}},
+		{name: "all, the first time", state: stateOf(false, entry("a", 1, true), entry("b", 1, true)), want: []string{"a", "b"}},
+		{name: "no change", state: stateOf(false, entry("a", 1, true), entry("b", 1, true))},
+		{name: "a generation", state: stateOf(false, entry("a", 2, true), entry("b", 1, true)), want: []string{"a"}},
+		{name: "a certificate for all", state: stateOf(true, entry("a", 2, true), entry("b", 1, true)), want: []string{"a", "b"}},
+		{name: "another plan", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), want: []string{"b"}},
+		{name: "a schema is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), missing: "a", want: []string{"a"}},
+		{name: "types are checked, nothing is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), checked: "b", want: []string{"a", "b"}},
+		{name: "one is deleted, one is created", state: stateOf(true, entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"c"}},
+		{name: "one is created again", state: stateOf(true, entry("a", 2, true), entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"a"}},
 	} {
-		lacking, checked = step.lacking, step.checked
-		got := n.changed(step.state, beside)
+		missing, checked = step.missing, step.checked
+		got := d.changed(step.state, inputsOf)
 		slices.Sort(got)
 		if diff := cmp.Diff(step.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.what, diff)
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
 }

@@ -19,43 +19,43 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// Params know the objects that policies read as params.
+// Params holds the objects that policies or plugins read.
 type Params interface {
-	// State tells whether objects of a kind are known, and what the problem is if
-	// it is not only a matter of time.
+	// State reports whether the objects of a kind are available. problem is empty if
+	// they only have to be read.
 	State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string)
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Images know the backends that plugins ask about images.
+// Images holds the image policy backends of plugins.
 type Images interface {
 	policy.Images
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Schemas know those of the kinds that policies mutate.
+// Schemas holds the schemas of the kinds that policies mutate.
 type Schemas interface {
-	// Missing says what a policy's mutations lack, and whether that may be only a
-	// matter of time.
-	Missing(p *v1alpha1.WebhookPolicy) (missing string, passing bool)
+	// Missing describes the schema that a policy's mutations need and that is not
+	// available. transient is true while it is being read.
+	Missing(p *v1alpha1.WebhookPolicy) (missing string, transient bool)
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Types know what a check of a policy's expressions found.
+// Types holds the results of type checking.
 type Types interface {
-	// Found is nil while a policy has not been checked.
+	// Found returns nil while a policy has not been checked.
 	Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Conflicts know who else writes the generated configurations.
+// Conflicts holds the clients that keep changing generated configurations.
 type Conflicts interface {
-	// OtherManagers describes, by configuration, the clients that keep changing it.
+	// OtherManagers returns a description of the client, by name of the configuration.
 	OtherManagers() map[string]string
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Gate knows which registrations wait for replicas.
+// Gate reports which registrations wait for replicas.
 type Gate interface {
 	// WaitReason returns why the registration of a policy waits.
 	WaitReason(policy string) string
@@ -67,132 +67,123 @@ type Gate interface {
 	Reports(ctx context.Context) <-chan struct{}
 }
 
-// Backends know the webhooks that somebody else hosts.
+// Backends reports on external webhooks.
 type Backends interface {
 	Report(p *v1alpha1.WebhookPolicy) backends.Report
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Certificate knows why there is no certificate to register webhooks with.
+// Certificate reports why there is no serving certificate.
 type Certificate interface {
-	// Blocked is empty while there is one, or nobody needs to do anything.
+	// Blocked is empty if there is one, or if no action is needed.
 	Blocked() string
-	// Subscribe gives a channel that receives after each change.
+	// Subscribe returns a channel that receives after each change.
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// Proof knows whether API servers reach Ostiary.
-type Proof interface {
+// Canary reports whether API servers reach Ostiary.
+type Canary interface {
 	Verdict(phase registration.Phase) canary.Verdict
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// inputs is what is known of a policy beside its being compiled and registered.
+// inputs holds the inputs of a status that do not come from the store of policies.
 type inputs struct {
 	missing missingDependency
-	// waitingFor says which replica the registration waits for.
-	waitingFor string
-	// propagating says that API servers may still call as before.
+	// waitReason names the replica that the registration waits for.
+	waitReason string
+	// propagating says that API servers may still use the previous configuration.
 	propagating bool
-	// notReady says which replica has not loaded a resource version. It may be nil.
+	// notReady names a replica that has not loaded a resource version. It may be nil.
 	notReady func(version string) string
-	// blocked says why there is no certificate to register webhooks with.
-	blocked string
-	// proof is the verdict about the phases that the policy is called in, nil
-	// where nobody asks.
-	proof *canary.Verdict
-	types *admissionregistrationv1.TypeChecking
+	// certificateProblem says why there is no serving certificate.
+	certificateProblem string
+	// reachable is the condition Reachable, nil if nothing tests it.
+	reachable *metav1.Condition
+	// caReady is the condition CAReady, nil for a policy without a backend.
+	caReady *metav1.Condition
+	types   *admissionregistrationv1.TypeChecking
 	// conflicts may be nil.
 	conflicts Conflicts
-	// backend is nil for a policy that has none.
-	backend *backends.Report
 }
 
 // conflict names the clients that keep changing the configurations of a policy.
-func (b inputs) conflict(policy string, plan registration.Plan) string {
-	if b.conflicts == nil {
+func (in inputs) conflict(policy string, plan registration.Plan) string {
+	if in.conflicts == nil {
 		return ""
 	}
-	managers := b.conflicts.OtherManagers()
-	if len(managers) == 0 {
+	otherManagers := in.conflicts.OtherManagers()
+	if len(otherManagers) == 0 {
 		return ""
 	}
 	var out []string
 	for i := range plan.Groups {
 		group := &plan.Groups[i]
-		name := group.Configuration.GetName()
-		if _, member := slices.BinarySearch(group.Members, policy); member && managers[name] != "" {
-			out = append(out, fmt.Sprintf("%s keeps changing %s, which Ostiary restores with increasing back-off: stop that client from managing it", managers[name], name))
+		otherManager := otherManagers[group.Configuration.GetName()]
+		if _, member := slices.BinarySearch(group.Members, policy); otherManager != "" && member {
+			out = append(out, fmt.Sprintf("%s keeps changing %s, and Ostiary restores it with increasing back-off: stop that client from managing it",
+				otherManager, group.Configuration.GetName()))
 		}
 	}
 	return strings.Join(out, "; ")
 }
 
-// missing is something that a policy needs to be evaluated and that is not there.
+// missingDependency is an object or schema that a policy needs and that is not
+// available.
 type missingDependency struct {
 	reason, message string
-	temporary       bool // it is only a matter of time
+	transient       bool // it is being read
 }
 
 func (r *Reconciler) inputs(ctx context.Context, p *v1alpha1.WebhookPolicy) inputs {
-	b := inputs{missing: r.missingDependency(p), conflicts: r.Conflicts}
+	in := inputs{missing: r.missingDependency(p), conflicts: r.Conflicts}
 	if r.Gate != nil {
-		b.waitingFor = r.Gate.WaitReason(p.Name)
-		b.propagating = r.Gate.IsPropagating(p.Name)
-		b.notReady = func(version string) string { return r.Gate.NotReady(ctx, version) }
+		in.waitReason = r.Gate.WaitReason(p.Name)
+		in.propagating = r.Gate.IsPropagating(p.Name)
+		in.notReady = func(version string) string { return r.Gate.NotReady(ctx, version) }
 	}
 	if r.Types != nil {
-		b.types = r.Types.Found(p)
-	}
-	if r.Backends != nil && p.Spec.Backend != nil {
-		report := r.Backends.Report(p)
-		if len(report.Conditions) > 0 {
-			b.backend = &report
-		}
-		if c := report.Missing; c != nil {
-			b.missing = missingDependency{reason: c.Reason, message: c.Message, temporary: report.Temporary}
-		}
+		in.types = r.Types.Found(p)
 	}
 	if r.Certificate != nil {
-		b.blocked = r.Certificate.Blocked()
+		in.certificateProblem = r.Certificate.Blocked()
 	}
-	if r.Proof != nil && p.Spec.Backend == nil {
-		b.proof = r.verdict(&p.Spec)
+	if r.Canary != nil && p.Spec.Backend == nil {
+		v := r.verdict(&p.Spec)
+		in.reachable = &metav1.Condition{Status: v.Status, Reason: v.Reason, Message: v.Message}
 	}
-	return b
+	if r.Backends != nil && p.Spec.Backend != nil {
+		in.addBackend(r.Backends.Report(p))
+	}
+	return in
 }
 
-// setBackend sets the conditions that only policies with a backend have, or
-// removes them from those of one that has it no more.
-func (b inputs) setBackend(list *[]metav1.Condition, generation int64, now metav1.Time) {
-	if b.backend == nil {
-		meta.RemoveStatusCondition(list, v1alpha1.ConditionCAReady)
-		meta.RemoveStatusCondition(list, v1alpha1.ConditionReachable)
-		return
-	}
-	for _, c := range b.backend.Conditions {
-		set(list, c, generation, now)
+func (in *inputs) addBackend(report backends.Report) {
+	in.caReady = meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionCAReady)
+	in.reachable = meta.FindStatusCondition(report.Conditions, v1alpha1.ConditionReachable)
+	if c := report.Missing; c != nil {
+		in.missing = missingDependency{reason: c.Reason, message: c.Message, transient: report.Temporary}
 	}
 }
 
-// verdict is that of the phase, among those that a policy is called in, in which
-// API servers do not reach Ostiary, if there is one.
-func (r *Reconciler) verdict(spec *v1alpha1.WebhookPolicySpec) *canary.Verdict {
-	validate := r.Proof.Verdict(registration.PhaseValidate)
+// verdict returns the verdict for the phases in which a policy is called: a negative
+// one if there is one.
+func (r *Reconciler) verdict(spec *v1alpha1.WebhookPolicySpec) canary.Verdict {
+	validate := r.Canary.Verdict(registration.PhaseValidate)
 	if !spec.Mutates() {
-		return &validate
+		return validate
 	}
-	mutate := r.Proof.Verdict(registration.PhaseMutate)
+	mutate := r.Canary.Verdict(registration.PhaseMutate)
 	if mutate.Status == metav1.ConditionTrue && spec.Validates() {
-		return &validate
+		return validate
 	}
-	return &mutate
+	return mutate
 }
 
 func (r *Reconciler) missingDependency(p *v1alpha1.WebhookPolicy) missingDependency {
 	known := r.Params
 	if p.Spec.Plugin != nil {
-		known = r.Listed
+		known = r.PluginObjects
 	}
 	for _, kind := range kindsOf(p) {
 		if known == nil {
@@ -202,18 +193,18 @@ func (r *Reconciler) missingDependency(p *v1alpha1.WebhookPolicy) missingDepende
 		case problem != "":
 			return missingDependency{reason: ReasonParamsNotReady, message: problem}
 		case !synced:
-			return missingDependency{reason: ReasonParamsNotReady, message: fmt.Sprintf("objects of kind %s in %s are being listed", kind.Kind, kind.APIVersion), temporary: true}
+			return missingDependency{reason: ReasonParamsNotReady, message: fmt.Sprintf("objects of kind %s in %s are being listed", kind.Kind, kind.APIVersion), transient: true}
 		}
 	}
-	if at, asks := plugins.BackendOf(p); asks && r.Images != nil {
-		if _, err := r.Images.Backend(at); err != nil {
+	if secret, ok := plugins.BackendOf(p); ok && r.Images != nil {
+		if _, err := r.Images.Backend(secret); err != nil {
 			return missingDependency{reason: ReasonParamsNotReady, message: err.Error()}
 		}
 	}
 	if r.Schemas != nil {
-		switch missing, passing := r.Schemas.Missing(p); {
-		case passing:
-			return missingDependency{reason: ReasonSchemaNotReady, message: "the schemas of the kinds to mutate are being read", temporary: true}
+		switch missing, transient := r.Schemas.Missing(p); {
+		case transient:
+			return missingDependency{reason: ReasonSchemaNotReady, message: "the schemas of the mutated kinds are being read", transient: true}
 		case missing != "":
 			return missingDependency{reason: ReasonSchemaNotReady, message: missing}
 		}
@@ -221,7 +212,7 @@ func (r *Reconciler) missingDependency(p *v1alpha1.WebhookPolicy) missingDepende
 	return missingDependency{}
 }
 
-// kindsOf are the kinds of the objects that a policy reads, by itself or by its plugin.
+// kindsOf returns the kinds of the objects that a policy or its plugin reads.
 func kindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 	if p.Spec.ReadsParams() {
 		return []admissionregistrationv1.ParamKind{*p.Spec.ParamKind}
@@ -229,8 +220,8 @@ func kindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 	return plugins.KindsOf(p)
 }
 
-// changes gives a channel that receives when anything changes that a status is
-// made of.
+// changes returns a channel that receives after each change of an input of a
+// status, until ctx ends.
 func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	var all events.Broadcaster
 	out := all.Subscribe(ctx)
@@ -245,8 +236,8 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 		}
 	}
 	go follow(r.Store.Subscribe(ctx))
-	if r.Listed != nil {
-		go follow(r.Listed.Subscribe(ctx))
+	if r.PluginObjects != nil {
+		go follow(r.PluginObjects.Subscribe(ctx))
 	}
 	if r.Params != nil {
 		go follow(r.Params.Subscribe(ctx))
@@ -266,8 +257,8 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	if r.Certificate != nil {
 		go follow(r.Certificate.Subscribe(ctx))
 	}
-	if r.Proof != nil {
-		go follow(r.Proof.Subscribe(ctx))
+	if r.Canary != nil {
+		go follow(r.Canary.Subscribe(ctx))
 	}
 	if r.Gate != nil {
 		go follow(r.Gate.Changes(ctx))

@@ -19,29 +19,33 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// world is what is known beside a policy, as a test says.
-type world struct {
+// fakeSources are the sources of a policy's inputs.
+type fakeSources struct {
 	listeners events.Broadcaster
 	synced    bool
 	problem   string
 	missing   string
 	reading   bool
-	backend   string // what is wrong with the Secret of image policies
+	backend   string // problem of the Secret of image policies
 	found     *admissionregistrationv1.TypeChecking
 }
 
-func (w *world) State(*admissionregistrationv1.ParamKind) (bool, string) { return w.synced, w.problem }
-func (w *world) Missing(*v1alpha1.WebhookPolicy) (string, bool)          { return w.missing, w.reading }
-func (w *world) Backend(policy.SecretKey) (policy.ImageBackend, error) {
+func (w *fakeSources) State(*admissionregistrationv1.ParamKind) (bool, string) {
+	return w.synced, w.problem
+}
+func (w *fakeSources) Missing(*v1alpha1.WebhookPolicy) (string, bool) { return w.missing, w.reading }
+func (w *fakeSources) Backend(policy.SecretKey) (policy.ImageBackend, error) {
 	if w.backend != "" {
 		return nil, errors.New(w.backend)
 	}
-	return nil, nil //nolint:nilnil // nobody asks it
+	return nil, nil //nolint:nilnil // the backend is not called
 }
-func (w *world) Found(*v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
+func (w *fakeSources) Found(*v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
 	return w.found
 }
-func (w *world) Subscribe(ctx context.Context) <-chan struct{} { return w.listeners.Subscribe(ctx) }
+func (w *fakeSources) Subscribe(ctx context.Context) <-chan struct{} {
+	return w.listeners.Subscribe(ctx)
+}
 
 func withParams(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
@@ -56,70 +60,70 @@ func withImages(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	return p
 }
 
-func TestLacks(t *testing.T) {
+func TestMissingDependency(t *testing.T) {
 	unused := withParams(newPolicy())
 	unused.Spec.Bindings = nil
 	tests := map[string]struct {
-		policy *v1alpha1.WebhookPolicy
-		world  *world
-		want   missingDependency
+		policy  *v1alpha1.WebhookPolicy
+		sources *fakeSources
+		want    missingDependency
 	}{
-		"nothing":                      {withParams(newPolicy()), &world{synced: true}, missingDependency{}},
-		"params that are a problem":    {withParams(newPolicy()), &world{problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
-		"params, known but a problem":  {withParams(newPolicy()), &world{synced: true, problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
-		"params that are being listed": {withParams(newPolicy()), &world{}, missingDependency{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", temporary: true}},
-		"params that no binding names": {unused, &world{problem: "forbidden"}, missingDependency{}},
-		"no params":                    {newPolicy(), &world{problem: "forbidden"}, missingDependency{}},
-		"a Secret":                     {withImages(newPolicy()), &world{backend: "Secret a/s: it does not exist"}, missingDependency{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},
-		"a Secret that is right":       {withImages(newPolicy()), &world{}, missingDependency{}},
-		"a Secret that nobody names":   {newPolicy(), &world{backend: "Secret a/s: it does not exist"}, missingDependency{}},
-		"a schema":                     {newPolicy(), &world{missing: "no schema"}, missingDependency{reason: "SchemaNotReady", message: "no schema"}},
-		"a schema that is being read":  {newPolicy(), &world{missing: "no schema", reading: true}, missingDependency{reason: "SchemaNotReady", message: "the schemas of the kinds to mutate are being read", temporary: true}},
+		"nothing":                      {withParams(newPolicy()), &fakeSources{synced: true}, missingDependency{}},
+		"params that are a problem":    {withParams(newPolicy()), &fakeSources{problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
+		"params, known but a problem":  {withParams(newPolicy()), &fakeSources{synced: true, problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
+		"params that are being listed": {withParams(newPolicy()), &fakeSources{}, missingDependency{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", transient: true}},
+		"params that no binding names": {unused, &fakeSources{problem: "forbidden"}, missingDependency{}},
+		"no params":                    {newPolicy(), &fakeSources{problem: "forbidden"}, missingDependency{}},
+		"a Secret":                     {withImages(newPolicy()), &fakeSources{backend: "Secret a/s: it does not exist"}, missingDependency{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},
+		"a valid Secret":               {withImages(newPolicy()), &fakeSources{}, missingDependency{}},
+		"an unused Secret":             {newPolicy(), &fakeSources{backend: "Secret a/s: it does not exist"}, missingDependency{}},
+		"a schema":                     {newPolicy(), &fakeSources{missing: "no schema"}, missingDependency{reason: "SchemaNotReady", message: "no schema"}},
+		"a schema that is being read":  {newPolicy(), &fakeSources{missing: "no schema", reading: true}, missingDependency{reason: "SchemaNotReady", message: "the schemas of the mutated kinds are being read", transient: true}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{Params: tc.world, Schemas: tc.world, Types: tc.world, Images: tc.world}
+			r := &Reconciler{Params: tc.sources, Schemas: tc.sources, Types: tc.sources, Images: tc.sources}
 			if diff := cmp.Diff(tc.want, r.missingDependency(tc.policy), cmp.AllowUnexported(missingDependency{})); diff != "" {
-				t.Errorf("lacks (-want +got):\n%s", diff)
+				t.Errorf("missing dependency (-want +got):\n%s", diff)
 			}
 			if got := (&Reconciler{}).inputs(t.Context(), tc.policy); !reflect.DeepEqual(got, inputs{}) {
-				t.Errorf("without anything beside: %+v", got)
+				t.Errorf("inputs without sources: %+v", got)
 			}
 		})
 	}
 }
 
-func TestStatusStandsWhileThingsAreBeingRead(t *testing.T) {
+func TestShouldReport(t *testing.T) {
 	p := newPolicy()
 	state := &policies.State{Registrable: true, Entries: map[types.UID]*policies.Entry{p.UID: {Policy: p}}}
-	passing, lasting := inputs{missing: missingDependency{message: "m", temporary: true}}, inputs{missing: missingDependency{message: "m"}}
-	if !shouldReport(p, state, passing) {
-		t.Error("a new generation has to have a status")
+	transient, lasting := inputs{missing: missingDependency{message: "m", transient: true}}, inputs{missing: missingDependency{message: "m"}}
+	if !shouldReport(p, state, transient) {
+		t.Error("a new generation has no status")
 	}
 	p.Status.ObservedGeneration = p.Generation
-	if shouldReport(p, state, passing) {
-		t.Error("a replica that has just started calls a policy out of force")
+	if shouldReport(p, state, transient) {
+		t.Error("a replica that has just started reports a policy as not Ready")
 	}
 	if !shouldReport(p, state, lasting) || !shouldReport(p, state, inputs{}) {
-		t.Error("what is known is not told")
+		t.Error("a known state is not reported")
 	}
 }
 
 func TestTypeCheckingIsReported(t *testing.T) {
 	found := &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: "w"}}}
 	p := newPolicy()
-	r := &Reconciler{Types: &world{found: found}}
+	r := &Reconciler{Types: &fakeSources{found: found}}
 	if got := observe(p, nil, r.inputs(t.Context(), p), now).TypeChecking; got != found {
 		t.Errorf("typeChecking = %v", got)
 	}
 }
 
-func TestChangesBesideAreHeard(t *testing.T) {
-	params, schemas, found := &world{}, &world{}, &world{}
+func TestChangesOfSources(t *testing.T) {
+	params, schemas, found := &fakeSources{}, &fakeSources{}, &fakeSources{}
 	r := &Reconciler{Store: &policies.Store{}, Params: params, Schemas: schemas, Types: found}
-	heard := r.changes(t.Context())
-	for _, w := range []*world{params, schemas, found} {
+	changed := r.changes(t.Context())
+	for _, w := range []*fakeSources{params, schemas, found} {
 		w.listeners.Notify()
-		NewWithT(t).Eventually(heard).WithTimeout(time.Minute).Should(Receive())
+		NewWithT(t).Eventually(changed).WithTimeout(time.Minute).Should(Receive())
 	}
 }

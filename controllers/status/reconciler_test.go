@@ -1,7 +1,6 @@
 package status
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,43 +21,43 @@ func TestEvents(t *testing.T) {
 		}}
 	}
 	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
-	enforcing := state(yes, yes, ReasonEnforcing, "denied")
-	lacks := missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
-	onItsWay := missingDependency{reason: ReasonSchemaNotReady, message: "being read", temporary: true}
-	lacking := state(yes, no, lacks.reason, lacks.message)
-	waiting := state(yes, no, onItsWay.reason, onItsWay.message)
-	conflicting := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
-		s.Conditions = slices.Clone(s.Conditions)
-		s.Conditions[1].Message = "x keeps changing it; " + s.Conditions[1].Message
+	enforced := state(yes, yes, ReasonEnforced, "enforced")
+	missing := missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}
+	transient := missingDependency{reason: ReasonSchemaNotReady, message: "being read", transient: true}
+	missed := state(yes, no, missing.reason, missing.message)
+	waiting := state(yes, no, transient.reason, transient.message)
+	conflict, conflictPending := state(yes, yes, ReasonConflict, "enforced; other"), state(yes, no, ReasonConflict, "gone; other")
+	pending := state(yes, no, ReasonPending, "gone")
+	next := func(s v1alpha1.WebhookPolicyStatus) v1alpha1.WebhookPolicyStatus {
+		s.ObservedGeneration = 1
 		return s
 	}
-	pending := state(yes, no, ReasonPending, "gone")
 	tests := map[string]struct {
 		before, after v1alpha1.WebhookPolicyStatus
-		lack          missingDependency
-		conflict      string
+		missing       missingDependency
 		want          []string
 	}{
-		"enforcing":                    {before: state(unknown, no, ReasonLoading, "l"), after: enforcing, want: []string{"Normal Enforcing denied"}},
-		"still enforcing":              {before: enforcing, after: enforcing},
-		"not enforcing":                {before: enforcing, after: pending, want: []string{"Warning Pending gone"}},
-		"conflict":                     {before: enforcing, after: conflicting(pending), conflict: "x keeps changing it", want: []string{"Warning Overwritten x keeps changing it"}},
-		"conflict, restored":           {before: conflicting(pending), after: conflicting(enforcing), conflict: "x keeps changing it"},
-		"conflict, changed":            {before: conflicting(enforcing), after: conflicting(pending), conflict: "x keeps changing it"},
-		"conflict ends":                {before: conflicting(enforcing), after: enforcing},
-		"conflict ends, restored":      {before: conflicting(pending), after: enforcing, want: []string{"Normal Enforcing denied"}},
-		"waiting for replicas":         {before: enforcing, after: state(yes, no, ReasonWaitingForReplicas, "b")},
-		"refused":                      {before: enforcing, after: state(no, no, ReasonInvalid, "syntax"), want: []string{"Warning Invalid syntax"}},
-		"new, schemas are being read":  {after: waiting, lack: onItsWay},
-		"changed, schemas likewise":    {before: enforcing, after: waiting, lack: onItsWay},
-		"schemas have been read":       {before: waiting, after: enforcing, want: []string{"Normal Enforcing denied"}},
-		"schemas are not there at all": {before: waiting, after: lacking, lack: lacks, want: []string{"Warning SchemaNotReady no schema"}},
-		"schemas are still not there":  {before: lacking, after: lacking, lack: lacks},
+		"enforced":                     {state(unknown, no, ReasonPending, "l"), enforced, missingDependency{}, []string{"Normal Enforced enforced"}},
+		"still enforced":               {enforced, enforced, missingDependency{}, nil},
+		"not enforced":                 {enforced, pending, missingDependency{}, []string{"Warning Pending gone"}},
+		"a conflict":                   {enforced, conflictPending, missingDependency{}, []string{"Warning Conflict gone; other"}},
+		"still a conflict, restored":   {conflictPending, conflict, missingDependency{}, nil},
+		"still a conflict, changed":    {conflict, conflictPending, missingDependency{}, nil},
+		"the conflict ended":           {conflict, enforced, missingDependency{}, nil},
+		"the conflict ended, restored": {conflictPending, enforced, missingDependency{}, []string{"Normal Enforced enforced"}},
+		"replicas have yet to load it": {enforced, state(yes, no, ReasonWaitingForReplicas, "b"), missingDependency{}, nil},
+		"a new generation is pending":  {enforced, next(pending), missingDependency{}, nil},
+		"refused":                      {enforced, state(no, no, ReasonInvalid, "syntax"), missingDependency{}, []string{"Warning Invalid syntax"}},
+		"new, schemas are being read":  {v1alpha1.WebhookPolicyStatus{}, waiting, transient, nil},
+		"changed, schemas likewise":    {enforced, waiting, transient, nil},
+		"schemas have been read":       {waiting, enforced, missingDependency{}, []string{"Normal Enforced enforced"}},
+		"schemas do not exist":         {waiting, missed, missing, []string{"Warning SchemaNotReady no schema"}},
+		"schemas still do not exist":   {missed, missed, missing, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
-			(&Reconciler{Events: recorder}).recordEvents(newPolicy(), tc.before, tc.after, tc.lack, tc.conflict)
+			(&Reconciler{Events: recorder}).recordEvents(newPolicy(), tc.before, tc.after, tc.missing)
 			close(recorder.Events)
 			var got []string
 			for e := range recorder.Events {
@@ -71,9 +70,9 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestWaitsForRepairs follows a policy that is registered until somebody edits
-// what carries it.
-func TestWaitsForRepairs(t *testing.T) {
+// TestRepairWait follows a policy that is registered until another client edits its
+// configuration.
+func TestRepairWait(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
 	r := &Reconciler{Clock: clock}
 	status := func(registered metav1.ConditionStatus, reason string, generation int64) v1alpha1.WebhookPolicyStatus {
@@ -83,28 +82,28 @@ func TestWaitsForRepairs(t *testing.T) {
 	}
 	p := newPolicy()
 	p.Generation = 2
-	carried := status(metav1.ConditionTrue, ReasonRegistered, 2)
+	registered := status(metav1.ConditionTrue, ReasonRegistered, 2)
 	edited := status(metav1.ConditionFalse, ReasonPending, 2)
 	for _, step := range []struct {
-		name      string
-		after     time.Duration // the step before
-		have, see v1alpha1.WebhookPolicyStatus
-		want      time.Duration
+		name           string
+		after          time.Duration // the step before
+		have, observed v1alpha1.WebhookPolicyStatus
+		want           time.Duration
 	}{
-		{"as it should be", 0, carried, carried, 0},
-		{"edited", time.Second, carried, edited, repairGrace},
-		{"still edited", time.Second, carried, edited, repairGrace - time.Second},
-		{"put right", 500 * time.Millisecond, carried, carried, 0},
-		{"edited again", 500 * time.Millisecond, carried, edited, repairGrace},
-		{"edited for long", repairGrace, carried, edited, 0},
-		{"edited, which is told", time.Second, edited, edited, 0},
-		{"edited a third time", time.Second, carried, edited, repairGrace},
-		{"refused", 0, carried, status(metav1.ConditionFalse, ReasonRefused, 2), 0},
+		{"registered", 0, registered, registered, 0},
+		{"edited", time.Second, registered, edited, repairGrace},
+		{"still edited", time.Second, registered, edited, repairGrace - time.Second},
+		{"repaired", 500 * time.Millisecond, registered, registered, 0},
+		{"edited again", 500 * time.Millisecond, registered, edited, repairGrace},
+		{"edited for long", repairGrace, registered, edited, 0},
+		{"edited, which is reported", time.Second, edited, edited, 0},
+		{"edited a third time", time.Second, registered, edited, repairGrace},
+		{"refused", 0, registered, status(metav1.ConditionFalse, ReasonRefused, 2), 0},
 		{"of a generation that has not been registered yet", 0, status(metav1.ConditionTrue, ReasonRegistered, 1), edited, 0},
 	} {
 		clock.SetTime(clock.Now().Add(step.after))
 		p.Status = step.have
-		if got := r.repairWait(p, step.see); got != step.want {
+		if got := r.repairWait(p, step.observed); got != step.want {
 			t.Errorf("%s: waits for %s, want %s", step.name, got, step.want)
 		}
 	}

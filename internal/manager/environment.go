@@ -41,10 +41,7 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 	if err != nil {
 		return policy.Environment{}, fmt.Errorf("finding the host's name: %w", err)
 	}
-	reporter := &status.RuntimeReporter{Client: r.manager.GetClient(), Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: name}
-	if err := reporter.SetupWithManager(r.manager); err != nil {
-		return policy.Environment{}, err
-	}
+	reporter := &status.RuntimeReporter{Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: name}
 	return policy.Environment{
 		Namespaces:     namespaces,
 		Kinds:          r.sources.Resources,
@@ -59,15 +56,15 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 		Objects:        r.sources.Resources.Interfaces(scheme.Scheme),
 		Now:            clock.RealClock{}.Now,
 		Observe:        counts.Observe,
-		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: reporter.Later, Found: func(found policy.Repeat) {
+		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: reporter.CheckInBackground, Found: func(found policy.Repeat) {
 			counts.NotIdempotent(found.Policy)
-			reporter.Found(found)
+			reporter.ReportNotIdempotent(found)
 		}},
 		Panicked: func(found policy.PanicReport) {
 			counts.Panicked(found.Policy)
 			if found.Stack != nil { // at most every few seconds, whatever callers send
 				log.Error(found.Err, "evaluation panicked", "policy", found.Policy, "generation", found.Generation, "stack", string(found.Stack))
-				reporter.Panicked(found)
+				reporter.ReportPanic(found)
 			}
 		},
 	}, nil

@@ -71,11 +71,11 @@ func (r *replica) addLeader() error {
 		Events: recorder,
 		Clock:  clock.RealClock{},
 
-		Params: r.sources.Params, Listed: r.sources.PluginObjects, Images: r.sources.Images, Schemas: r.sources.Schemas, Types: r.sources.Types,
+		Params: r.sources.Params, PluginObjects: r.sources.PluginObjects, Images: r.sources.Images, Schemas: r.sources.Schemas, Types: r.sources.Types,
 		Conflicts: register.Conflicts, Backends: r.backends,
 		Warnings: r.warnings,
 		Gate:     gate,
-		Proof:    prober,
+		Canary:   prober,
 
 		Certificate: r.rotator,
 	}

@@ -36,21 +36,21 @@ func TestForeignWebhook(t *testing.T) {
 
 	p := c.awaitReady(t, "foreign")
 	for kind, reason := range map[string]string{
-		v1alpha1.ConditionAccepted: "Accepted", v1alpha1.ConditionRegistered: "Registered", v1alpha1.ConditionReady: "Enforcing",
-		v1alpha1.ConditionCAReady: "Read", v1alpha1.ConditionReachable: "Handshake",
+		v1alpha1.ConditionAccepted: "Accepted", v1alpha1.ConditionRegistered: "Registered", v1alpha1.ConditionReady: "Enforced",
+		v1alpha1.ConditionCAReady: "Read", v1alpha1.ConditionReachable: "Reachable",
 	} {
 		if got := condition(p, kind); got.Status != metav1.ConditionTrue || got.Reason != reason {
 			t.Errorf("condition %+v, want it true with reason %s", got, reason)
 		}
 	}
-	c.awaitEvent(t, "foreign", "Normal", "Enforcing")
+	c.awaitEvent(t, "foreign", "Normal", "Enforced")
 	config := c.carrier(t, "foreign")
 	if ref := p.Status.Webhooks[0]; ref.Configuration != "ostiary-validate-backend-foreign" || ref.Webhook != config.Webhooks[0].Name || len(config.Webhooks) != 1 {
 		t.Errorf("status names %+v, the configuration holds %d webhooks", ref, len(config.Webhooks))
 	}
 	c.wantMembers(t, config, "foreign")
 	out, errOut, err := c.kubectl(t.Context(), "", "get", "whp", "foreign")
-	if want := regexp.MustCompile(`(?m)^foreign +Backend +True +Enforcing `); err != nil || !want.MatchString(out) {
+	if want := regexp.MustCompile(`(?m)^foreign +Backend +True +Enforced `); err != nil || !want.MatchString(out) {
 		t.Errorf("kubectl ended with %v and printed\n%s%s, want %s", err, out, errOut, want)
 	}
 	if got := m.series(t, `ostiary_backends{state="reachable"}`); got < 1 {

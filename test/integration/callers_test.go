@@ -244,11 +244,11 @@ func TestCallers(t *testing.T) {
 		c.restarted(t, append([]string{byToken, byBasic}, byCertificate...)...)
 		await(t).Eventually(func() error { return c.shared.ready(t.Context()) }).Should(Succeed())
 		namespace := c.namespace(t, nil)
-		c.apply(t, newPolicy("called-by-nobody", namespace))
+		c.apply(t, newPolicy("without-callers", namespace))
 		await(t).Eventually(func(g Gomega) {
-			p, err := c.policy(t.Context(), "called-by-nobody")
+			p, err := c.policy(t.Context(), "without-callers")
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(condition(p, v1alpha1.ConditionEffective).Message).To(ContainSubstring("the server has asked for the client to provide credentials"))
+			g.Expect(condition(p, v1alpha1.ConditionReachable).Message).To(ContainSubstring("the server has asked for the client to provide credentials"))
 			g.Expect(condition(p, v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse))
 		}).Should(Succeed())
 		if n := c.shared.series(t, `ostiary_webhook_callers_rejected_total{reason="no_credentials"}`); n < 1 {

@@ -113,8 +113,8 @@ func TestConfigurationEditedByHand(t *testing.T) {
 		await(t).Eventually(func() (metav1.Condition, error) {
 			p, err := c.policy(t.Context(), "edited")
 			return condition(p, v1alpha1.ConditionReady), err
-		}).Should(And(HaveField("Status", metav1.ConditionTrue), HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
-		c.awaitEvent(t, "edited", "Warning", "Overwritten")
+		}).Should(And(HaveField("Reason", "Conflict"), HaveField("Message", And(ContainSubstring("integration.test"), ContainSubstring(original.Name)))))
+		c.awaitEvent(t, "edited", "Warning", "Conflict")
 	})
 	after, err := c.secret(t, "ostiary-ca")
 	must(t, err)

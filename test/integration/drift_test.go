@@ -137,13 +137,13 @@ func TestConflictBacksOff(t *testing.T) {
 	c.awaitDenied(t, namespace, "fought")
 	config := c.carrier(t, "fought")
 	stop := c.overwrite(t, config.Name, "other-controller")
-	await(t).Eventually(func() (string, error) {
+	await(t).Eventually(func() (metav1.Condition, error) {
 		p, err := c.policy(t.Context(), "fought")
-		return condition(p, v1alpha1.ConditionReady).Message, err
-	}).Should(And(ContainSubstring(`"other-controller"`), ContainSubstring(config.Name)))
+		return condition(p, v1alpha1.ConditionReady), err
+	}).Should(And(HaveField("Reason", "Conflict"), HaveField("Message", And(ContainSubstring(`"other-controller"`), ContainSubstring(config.Name)))))
 	series := fmt.Sprintf("ostiary_configuration_conflict{configuration=%q}", config.Name)
 	await(t).Eventually(func() float64 { return m.series(t, series) }).Should(BeEquivalentTo(1))
-	c.awaitEvent(t, "fought", "Warning", "Overwritten")
+	c.awaitEvent(t, "fought", "Warning", "Conflict")
 	time.Sleep(8 * time.Second) // what it takes to wait 1, 2 and 4 seconds
 	// Without backing off there would be hundreds.
 	if n := stop(); n < 5 || n > 20 {

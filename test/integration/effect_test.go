@@ -95,8 +95,8 @@ func (w *wall) take(c net.Conn) {
 	}
 }
 
-// awaitIneffective waits until a policy says why API servers do not reach Ostiary.
-func (c *cluster) awaitIneffective(t *testing.T, policy, reason, text string) *v1alpha1.WebhookPolicy {
+// awaitUnreachable waits until a policy says why API servers do not reach Ostiary.
+func (c *cluster) awaitUnreachable(t *testing.T, policy, reason, text string) *v1alpha1.WebhookPolicy {
 	t.Helper()
 	var p *v1alpha1.WebhookPolicy
 	await(t).Eventually(func() error {
@@ -104,9 +104,9 @@ func (c *cluster) awaitIneffective(t *testing.T, policy, reason, text string) *v
 		if p, err = c.policy(t.Context(), policy); err != nil {
 			return err
 		}
-		effective, ready := condition(p, v1alpha1.ConditionEffective), condition(p, v1alpha1.ConditionReady)
-		if effective.Status != metav1.ConditionFalse || effective.Reason != reason || !strings.Contains(effective.Message, text) {
-			return fmt.Errorf("Effective is %+v, want %s with %q", effective, reason, text)
+		reachable, ready := condition(p, v1alpha1.ConditionReachable), condition(p, v1alpha1.ConditionReady)
+		if reachable.Status != metav1.ConditionFalse || reachable.Reason != reason || !strings.Contains(reachable.Message, text) {
+			return fmt.Errorf("Reachable is %+v, want %s with %q", reachable, reason, text)
 		}
 		if ready.Status != metav1.ConditionFalse || ready.Reason != reason {
 			return fmt.Errorf("Ready is %+v, want the same reason", ready)
@@ -136,7 +136,7 @@ func TestFirewallBetweenAPIServerAndOstiary(t *testing.T) {
 	namespace, other := c.namespace(t, nil), c.namespace(t, nil)
 	c.apply(t, newPolicy("walled", namespace))
 
-	p := c.awaitIneffective(t, "walled", "ConnectionRefused", "connect: connection refused")
+	p := c.awaitUnreachable(t, "walled", "ConnectionRefused", "connect: connection refused")
 	if got := condition(p, v1alpha1.ConditionRegistered); got.Status != metav1.ConditionTrue {
 		t.Errorf("Registered is %+v", got)
 	}
@@ -153,31 +153,31 @@ func TestFirewallBetweenAPIServerAndOstiary(t *testing.T) {
 		t.Errorf("kubectl get whp ended with %v and printed\n%s%s, want it to say why nothing is enforced", err, out, errOut)
 	}
 	w.drop(t)
-	c.awaitIneffective(t, "walled", "TimedOut", "deadline exceeded")
+	c.awaitUnreachable(t, "walled", "TimedOut", "deadline exceeded")
 
 	w.pass(t)
 	p = c.awaitReady(t, "walled")
-	if got := condition(p, v1alpha1.ConditionEffective); got.Status != metav1.ConditionTrue || got.Reason != "Proven" {
-		t.Errorf("Effective is %+v", got)
+	if got := condition(p, v1alpha1.ConditionReachable); got.Status != metav1.ConditionTrue || got.Reason != "Reachable" {
+		t.Errorf("Reachable is %+v", got)
 	}
 	if got := c.failurePolicyOf(t, "walled"); got != admissionregistrationv1.Fail || p.Status.FailurePolicy != got {
 		t.Errorf("failurePolicy %s, the status says %s, want Fail", got, p.Status.FailurePolicy)
 	}
 	c.awaitDenied(t, namespace, "walled")
-	if got := m.series(t, `ostiary_effective{address="",phase="validate"}`); got != 1 {
-		t.Errorf("ostiary_effective is %v", got)
+	if got := m.series(t, `ostiary_webhook_reachable{address="",phase="validate"}`); got != 1 {
+		t.Errorf("ostiary_webhook_reachable is %v", got)
 	}
 
 	w.refuse()
 	c.apply(t, newPolicy("walled-later", other))
-	c.awaitIneffective(t, "walled", "ConnectionRefused", "connect: connection refused")
+	c.awaitUnreachable(t, "walled", "ConnectionRefused", "connect: connection refused")
 	if got := c.failurePolicyOf(t, "walled"); got != admissionregistrationv1.Fail {
 		t.Errorf("failurePolicy is %s after the wall closed, want Fail: only the author takes it back", got)
 	}
 	if err := c.probe(t.Context(), namespace, good); !unreachable(err) {
 		t.Errorf("got %v, want the API server's refusal", err)
 	}
-	for _, reason := range []string{"Proven", "ConnectionRefused", "TimedOut"} {
+	for _, reason := range []string{"Reachable", "ConnectionRefused", "TimedOut"} {
 		c.awaitCanaryEvent(t, reason)
 	}
 

@@ -8,8 +8,6 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -21,8 +19,8 @@ var growing = patching(`[JSONPatch{op: "add", path: "/metadata/finalizers", valu
 // grown appends to the list once.
 var grown = patching(`has(object.metadata.finalizers) ? [] : [JSONPatch{op: "add", path: "/metadata/finalizers", value: ["example.com/grown"]}]`)
 
-const growingAgain = "mutations are not idempotent: spec.mutations[0] changed an object that the policy had mutated before: " +
-	"add a match condition, or an expression that leaves such objects unchanged"
+const growingAgain = "NotIdempotent spec.mutations[0] changed the object again when applied to its own result, and may change it on every update: " +
+	"change the expression, or add a match condition, so that it changes nothing the second time"
 
 func (c *cluster) finalizers(ctx context.Context, namespace string) ([]string, error) {
 	object := configMap(namespace, good)
@@ -30,14 +28,8 @@ func (c *cluster) finalizers(ctx context.Context, namespace string) ([]string, e
 	return object.Finalizers, err
 }
 
-// notIdempotent is the condition of a policy that says so.
-func (c *cluster) notIdempotent(ctx context.Context, policy string) (metav1.Condition, error) {
-	p, err := c.policy(ctx, policy)
-	return condition(p, v1alpha1.ConditionIdempotent), err
-}
-
-// Promise: a policy that changes its own result again says so, and is in force
-// all the same. One that is mended no longer says so.
+// Promise: an event and a metric report a policy that changes its own result again.
+// The policy stays enforced. A corrected generation has no event.
 func TestMutationsThatAreNotIdempotentAreFound(t *testing.T) {
 	c := install(t)
 	m := c.manager(t)
@@ -48,22 +40,16 @@ func TestMutationsThatAreNotIdempotentAreFound(t *testing.T) {
 		for _, in := range []string{namespace, other} {
 			g.Expect(c.finalizers(t.Context(), in)).To(Equal([]string{"example.com/grown"}), "the check changes nothing")
 		}
-		got, err := c.notIdempotent(t.Context(), "grows")
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(got.Status).To(Equal(metav1.ConditionFalse))
+		g.Expect(c.warnings(t, "grows")).To(Equal([]string{growingAgain}))
 	}).Should(Succeed())
-	p := c.awaitReady(t, "grows")
-	if got := condition(p, v1alpha1.ConditionIdempotent); got.Reason != "NotIdempotent" || got.Message != growingAgain || got.ObservedGeneration != p.Generation {
-		t.Errorf("condition %+v, want it to say %q of generation %d", got, growingAgain, p.Generation)
-	}
+	c.awaitReady(t, "grows")
 	if m.series(t, found) == 0 {
 		t.Errorf("%s is 0", found)
 	}
-	c.awaitEvent(t, "grows", "Warning", "NotIdempotent")
 
-	// It was changed and checked as often, and said nothing.
-	if got, err := c.notIdempotent(t.Context(), "grows-once"); err != nil || got.Status != "" {
-		t.Errorf("condition %+v, %v of a policy that is idempotent", got, err)
+	// It was changed and checked as often, without a result.
+	if got := c.warnings(t, "grows-once"); got != nil {
+		t.Errorf("warnings %q of a policy that is idempotent", got)
 	}
 	if other := `ostiary_policy_not_idempotent_total{policy="grows-once"}`; m.series(t, other) != 0 {
 		t.Errorf("%s is not 0", other)
@@ -71,19 +57,10 @@ func TestMutationsThatAreNotIdempotentAreFound(t *testing.T) {
 
 	c.change(t, "grows", grown)
 	c.awaitReady(t, "grows")
-	gone := func() (metav1.ConditionStatus, error) {
+	await(t).Consistently(func() ([]string, error) {
 		_, err := c.finalizers(t.Context(), namespace)
-		if err != nil {
-			return "", err
-		}
-		got, err := c.notIdempotent(t.Context(), "grows")
-		return got.Status, err
-	}
-	await(t).Eventually(gone).Should(BeEmpty())
-	await(t).Consistently(gone).Should(BeEmpty())
-	if got := c.warnings(t, "grows"); len(got) != 1 {
-		t.Errorf("warnings %q, want one", got)
-	}
+		return c.warnings(t, "grows"), err
+	}).Should(Equal([]string{growingAgain}))
 }
 
 // warnings are the events of a policy that are not normal.
@@ -99,8 +76,8 @@ func (c *cluster) warnings(t *testing.T, policy string) (out []string) {
 	return out
 }
 
-// Whichever replica finds it, the policy says so; the leader's reports leave that alone.
-func TestEveryReplicaTellsOfMutationsThatAreNotIdempotent(t *testing.T) {
+// Every replica records the event for requests that it answers.
+func TestEveryReplicaReportsMutationsThatAreNotIdempotent(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -108,30 +85,18 @@ func TestEveryReplicaTellsOfMutationsThatAreNotIdempotent(t *testing.T) {
 	follower := c.another(t)
 
 	port := c.mutatingCaller(t, "grows-elsewhere").at(t, follower.webhook)
-	await(t).Eventually(func() (metav1.ConditionStatus, error) {
+	await(t).Eventually(func() ([]string, error) {
 		answer, err := port.ask(t.Context(), review(t, "v1", namespace, good))
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if !answer.Response.Allowed || len(answer.Response.Patch) == 0 {
-			return "", fmt.Errorf("response %+v, want a patch", answer.Response)
+			return nil, fmt.Errorf("response %+v, want a patch", answer.Response)
 		}
-		got, err := c.notIdempotent(t.Context(), "grows-elsewhere")
-		return got.Status, err
-	}).Should(Equal(metav1.ConditionFalse))
+		return c.warnings(t, "grows-elsewhere"), nil
+	}).Should(Equal([]string{growingAgain}))
 	if name := `ostiary_policy_not_idempotent_total{policy="grows-elsewhere"}`; follower.series(t, name) == 0 || c.shared.series(t, name) != 0 {
-		t.Error("it was not the follower that found it")
-	}
-	// The leader reports on the same generation once more.
-	p, err := c.policy(t.Context(), "grows-elsewhere")
-	must(t, err)
-	must(t, c.Status().Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"status": {"actions": "None"}}`))))
-	await(t).Eventually(func() (string, error) {
-		p, err = c.policy(t.Context(), "grows-elsewhere")
-		return p.Status.Actions, err
-	}).Should(Equal("Mutate"))
-	if got := condition(p, v1alpha1.ConditionIdempotent); got.Status != metav1.ConditionFalse {
-		t.Errorf("condition %+v after a report of the leader", got)
+		t.Error("another replica than the follower found it")
 	}
 }
 
@@ -147,9 +112,8 @@ func (c *cluster) mutatingCaller(t *testing.T, policy string) *caller {
 	return nil
 }
 
-// Promise: a policy that is new tells of nothing but that it is in force, though
-// the schema of what it mutates is read only then. One that has nothing to mutate
-// says so.
+// Promise: a new policy has no warning while the schema of the kind that it mutates is
+// read. One without a schema has a warning.
 func TestSchemasOnTheirWayAreNoWarning(t *testing.T) {
 	c := install(t)
 	c.manager(t)
@@ -162,7 +126,7 @@ func TestSchemasOnTheirWayAreNoWarning(t *testing.T) {
 		}
 	}
 	c.enforce(t, newPolicy("new-schema", namespace, of("flowcontrol.apiserver.k8s.io", "v1", "flowschemas")))
-	c.awaitEvent(t, "new-schema", "Normal", "Enforcing")
+	c.awaitEvent(t, "new-schema", "Normal", "Enforced")
 	if got := c.warnings(t, "new-schema"); got != nil {
 		t.Errorf("warnings %q of a new policy", got)
 	}

@@ -124,9 +124,9 @@ func contradictions(p *v1alpha1.WebhookPolicy) []string {
 		out = append(out, fmt.Sprintf("Ready is %t beside %d of Reconciling and Stalled", ready, abnormal))
 	}
 	parts := []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionRegistered}
-	// A status of an earlier generation may be that of a backend, which has no such condition.
-	if p.Spec.Backend == nil && p.Status.ObservedGeneration == p.Generation {
-		parts = append(parts, v1alpha1.ConditionEffective)
+	// A status of an earlier generation may not have the condition of this one.
+	if p.Status.ObservedGeneration == p.Generation {
+		parts = append(parts, v1alpha1.ConditionReachable)
 	}
 	for _, part := range parts {
 		if ready && !meta.IsStatusConditionTrue(p.Status.Conditions, part) {
@@ -168,7 +168,7 @@ func TestStatusRulesAreChecked(t *testing.T) {
 		return metav1.Condition{Type: kind, Status: status, Reason: "Because", Message: "so", ObservedGeneration: 1, LastTransitionTime: now}
 	}
 	accepted, registered := cond(v1alpha1.ConditionAccepted, metav1.ConditionTrue), cond(v1alpha1.ConditionRegistered, metav1.ConditionTrue)
-	ready, effective := cond(v1alpha1.ConditionReady, metav1.ConditionTrue), cond(v1alpha1.ConditionEffective, metav1.ConditionTrue)
+	ready, reachable := cond(v1alpha1.ConditionReady, metav1.ConditionTrue), cond(v1alpha1.ConditionReachable, metav1.ConditionTrue)
 	tests := map[string]struct {
 		edit func(*v1alpha1.WebhookPolicy)
 		want int
@@ -191,7 +191,7 @@ func TestStatusRulesAreChecked(t *testing.T) {
 			p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 			p.Status = v1alpha1.WebhookPolicyStatus{
 				ObservedGeneration: 1,
-				Conditions:         []metav1.Condition{accepted, registered, ready, effective},
+				Conditions:         []metav1.Condition{accepted, registered, ready, reachable},
 				Webhooks:           []v1alpha1.WebhookReference{{Kind: "ValidatingWebhookConfiguration", Configuration: "a", Webhook: "b"}},
 			}
 			tt.edit(p)

@@ -94,10 +94,10 @@ func TestConditionThatTheAPIServerRefuses(t *testing.T) {
 		err := c.Create(t.Context(), left.DeepCopy(), client.DryRunAll)
 		return !deniedBy(err, "refused-condition") && deniedBy(err, "taken-condition")
 	}).Should(BeTrue())
-	await(t).Eventually(func() float64 { return m.series(t, "ostiary_refused_conditions") }).Should(BeEquivalentTo(1))
+	await(t).Eventually(func() float64 { return m.series(t, "ostiary_rejected_match_conditions") }).Should(BeEquivalentTo(1))
 	for policy, want := range map[string]string{"refused-condition": "this API server does not like it", "taken-condition": ""} {
 		got := condition(c.awaitReady(t, policy), v1alpha1.ConditionRegistered)
-		if told := strings.Contains(got.Message, "which Ostiary evaluates alone: "); told != (want != "") || !strings.Contains(got.Message, want) {
+		if says := strings.Contains(got.Message, "Ostiary evaluates its match conditions, because the API server rejects them: "); says != (want != "") || !strings.Contains(got.Message, want) {
 			t.Errorf("policy %s: condition %+v, want it to say %q", policy, got, want)
 		}
 	}

@@ -56,7 +56,7 @@ func TestRefusedPolicyIsQuarantined(t *testing.T) {
 			saying("true")(p)
 		})
 		p := c.awaitCondition(t, "group-b", v1alpha1.ConditionStalled, "True")
-		if got := condition(p, v1alpha1.ConditionReady).Message; !strings.Contains(got, "generation 2 stays registered") {
+		if got := condition(p, v1alpha1.ConditionReady).Message; !strings.Contains(got, "generation 2 stays enforced") {
 			t.Errorf("the message is %q, want it to name the generation in force", got)
 		}
 		await(t).Eventually(func() bool { return deniedBy(c.probe(t.Context(), namespace, bad), "group-b") }).Should(BeTrue())

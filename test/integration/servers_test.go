@@ -173,26 +173,26 @@ func TestEveryAPIServerHasToReachOstiary(t *testing.T) {
 	namespace := c.namespace(t, nil)
 	c.apply(t, newPolicy("two-servers", namespace))
 	ask := func() error { return second.Create(t.Context(), configMap(namespace, bad), client.DryRunAll) }
-	effective := func(address string) float64 {
-		return m.series(t, fmt.Sprintf(`ostiary_effective{address=%q,phase="validate"}`, address))
+	reachable := func(address string) float64 {
+		return m.series(t, fmt.Sprintf(`ostiary_webhook_reachable{address=%q,phase="validate"}`, address))
 	}
 
-	p := c.awaitIneffective(t, "two-servers", "TimedOut", addresses[1]+": the API server does not reach Ostiary")
+	p := c.awaitUnreachable(t, "two-servers", "TimedOut", addresses[1]+": the API server does not reach Ostiary")
 	if got := c.failurePolicyOf(t, "two-servers"); got != admissionregistrationv1.Ignore || p.Status.FailurePolicy != got {
 		t.Errorf("failurePolicy %s, the status says %s, want Ignore", got, p.Status.FailurePolicy)
 	}
-	await(t).Eventually(func() [2]float64 { return [2]float64{effective(addresses[0]), effective(addresses[1])} }).Should(Equal([2]float64{1, 0}))
+	await(t).Eventually(func() [2]float64 { return [2]float64{reachable(addresses[0]), reachable(addresses[1])} }).Should(Equal([2]float64{1, 0}))
 	c.awaitDenied(t, namespace, "two-servers") // through the one that reaches Ostiary
 	await(t).Eventually(ask).Should(Succeed())
 
 	calls.drop(false)
 	p = c.awaitReady(t, "two-servers")
-	if got := condition(p, v1alpha1.ConditionEffective); got.Status != metav1.ConditionTrue || got.Reason != "Proven" {
-		t.Errorf("Effective is %+v", got)
+	if got := condition(p, v1alpha1.ConditionReachable); got.Status != metav1.ConditionTrue || got.Reason != "Reachable" {
+		t.Errorf("Reachable is %+v", got)
 	}
 	if got := c.failurePolicyOf(t, "two-servers"); got != admissionregistrationv1.Fail || p.Status.FailurePolicy != got {
 		t.Errorf("failurePolicy %s, the status says %s, want Fail", got, p.Status.FailurePolicy)
 	}
-	await(t).Eventually(func() [2]float64 { return [2]float64{effective(addresses[0]), effective(addresses[1])} }).Should(Equal([2]float64{1, 1}))
+	await(t).Eventually(func() [2]float64 { return [2]float64{reachable(addresses[0]), reachable(addresses[1])} }).Should(Equal([2]float64{1, 1}))
 	await(t).Eventually(func() bool { return deniedBy(ask(), "two-servers") }).Should(BeTrue())
 }

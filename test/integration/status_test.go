@@ -32,7 +32,7 @@ func TestStatusTellsTheTruth(t *testing.T) {
 	for kind, reason := range map[string]string{
 		v1alpha1.ConditionAccepted:   "Accepted",
 		v1alpha1.ConditionRegistered: "Registered",
-		v1alpha1.ConditionReady:      "Enforcing",
+		v1alpha1.ConditionReady:      "Enforced",
 	} {
 		if got := condition(p, kind); got.Status != metav1.ConditionTrue || got.Reason != reason || got.ObservedGeneration != p.Generation {
 			t.Errorf("condition %+v, want it true with reason %s about generation %d", got, reason, p.Generation)
@@ -46,7 +46,7 @@ func TestStatusTellsTheTruth(t *testing.T) {
 	if err := c.probe(t.Context(), namespace, bad); !strings.Contains(err.Error(), `"`+p.Status.Webhooks[0].Webhook+`"`) {
 		t.Errorf("%v does not name the webhook of the status, %s", err, p.Status.Webhooks[0].Webhook)
 	}
-	c.awaitEvent(t, "status", "Normal", "Enforcing")
+	c.awaitEvent(t, "status", "Normal", "Enforced")
 
 	c.change(t, "status", saying("nonsense"))
 	p = c.awaitCondition(t, "status", v1alpha1.ConditionAccepted, metav1.ConditionFalse)
@@ -94,7 +94,7 @@ func (c *cluster) awaitEvent(t *testing.T, policy, kind, reason string) {
 	}).Should(Succeed())
 }
 
-// The columns answer "is it enforced?".
+// The columns answer "is it in force?".
 func TestPrinterColumns(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, false)
@@ -106,9 +106,9 @@ func TestPrinterColumns(t *testing.T) {
 		args []string
 		want string
 	}{
-		"good": {args: []string{"columns-good"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-good +Deny,Audit +True +Enforcing +\d+s\n$`},
+		"good": {args: []string{"columns-good"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s\n$`},
 		"bad":  {args: []string{"columns-bad"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-bad +Deny +False +Invalid +\d+s\n$`},
-		"wide": {args: []string{"columns-good", "-o", "wide"}, want: `^NAME +ACTIONS +READY +REASON +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforcing +\d+s +Fail +ostiary-validate-\S+ +requests that fail a validation are denied and recorded in the audit log\n$`},
+		"wide": {args: []string{"columns-good", "-o", "wide"}, want: `^NAME +ACTIONS +READY +REASON +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are recorded in the audit log\n$`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
