@@ -279,8 +279,8 @@ func TestFileIsFollowed(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAsked checks the readiness of a replica that everybody may call.
-func TestNobodyIsAsked(t *testing.T) {
+// TestWithoutSources checks the readiness of a replica that everybody may call.
+func TestWithoutSources(t *testing.T) {
 	if err := (*Authenticator)(nil).Ready(); err != nil {
 		t.Errorf("Ready() = %v, want nil", err)
 	}

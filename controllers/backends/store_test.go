@@ -102,7 +102,7 @@ func TestTermEnds(t *testing.T) {
 	}
 }
 
-func TestReach(t *testing.T) {
+func TestReachability(t *testing.T) {
 	now := time.Unix(0, 0)
 	var r reachability
 	steps := []struct {
@@ -136,7 +136,7 @@ func TestReach(t *testing.T) {
 
 // An author of policies learns one of three reasons of what listens somewhere, and
 // no address, error or certificate.
-func TestConditionIsNoPortScanner(t *testing.T) {
+func TestConditionHidesNetworkDetails(t *testing.T) {
 	tlsServer := httptest.NewTLSServer(nil)
 	defer tlsServer.Close()
 	plain := httptest.NewServer(nil)

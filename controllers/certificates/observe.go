@@ -121,8 +121,8 @@ func (k *Rotator) recordAction(secret *corev1.Secret, action pki.Action, state p
 	k.event(secret, kind, reason, string(action.Kind), "%s; epoch %d, phase %s", action.Reason, state.CA.Epoch, state.Phase())
 }
 
-// recordWaiting tells what a rotation waits for, once.
-func (k *Rotator) recordWaiting(f observedSecrets, action pki.Action) {
+// reportWaiting tells what a rotation waits for, once.
+func (k *Rotator) reportWaiting(f observedSecrets, action pki.Action) {
 	if action.Reason == k.waitReason {
 		return
 	}

@@ -53,9 +53,9 @@ type Request struct {
 // Issuer names an issuer of cert-manager.
 type Issuer struct{ Group, Kind, Name string }
 
-// make sees to it that the Certificate is there and as it should be. It returns
+// ensure sees to it that the Certificate is there and as it should be. It returns
 // what keeps cert-manager from issuing.
-func (r *Request) make(ctx context.Context) (*sourceError, error) {
+func (r *Request) ensure(ctx context.Context) (*sourceError, error) {
 	var have certmanager.Certificate
 	want := r.certificate()
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(want), &have)
@@ -69,7 +69,7 @@ func (r *Request) make(ctx context.Context) (*sourceError, error) {
 	case !equality.Semantic.DeepDerivative(want.Spec.IssuerRef, have.Spec.IssuerRef):
 		return &sourceError{reasonRefused, fmt.Sprintf("somebody else changes the issuer of Certificate %s/%s as soon as it is written: find out who, in its managed fields", r.Namespace, r.Name)}, nil
 	}
-	return r.hindrance(ctx, &have), nil
+	return r.problem(ctx, &have), nil
 }
 
 func (r *Request) certificate() *certmanager.Certificate {
@@ -120,9 +120,9 @@ func (r *Request) explain(err error) (*sourceError, error) {
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
 		return &sourceError{reasonNotInstalled, "the API server knows no Certificate of " + certmanager.SchemeGroupVersion.String() + ": install cert-manager, or take the flag --cert-manager-issuer away"}, nil
 	case apierrors.IsForbidden(err):
-		return &sourceError{reasonForbidden, "Ostiary may not keep " + about + ": add the component certmanager to what is installed, which grants that: " + short(err.Error())}, nil
+		return &sourceError{reasonForbidden, "Ostiary may not keep " + about + ": add the component certmanager to what is installed, which grants that: " + singleLine(err.Error())}, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return &sourceError{reasonRefused, "the API server refuses " + about + ", mend the flags: " + short(err.Error())}, nil
+		return &sourceError{reasonRefused, "the API server refuses " + about + ", mend the flags: " + singleLine(err.Error())}, nil
 	}
 	return nil, fmt.Errorf("keeping %s: %w", about, err)
 }
@@ -131,9 +131,9 @@ func (r *Request) reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: certmanager.SchemeGroupVersion.String(), Kind: certmanager.CertificateKind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// hindrance is what cert-manager says that keeps it from issuing; nil if nothing
+// problem is what cert-manager says that keeps it from issuing; nil if nothing
 // does, or it is about to.
-func (r *Request) hindrance(ctx context.Context, c *certmanager.Certificate) *sourceError {
+func (r *Request) problem(ctx context.Context, c *certmanager.Certificate) *sourceError {
 	ready, why := r.state(c, certmanager.CertificateConditionReady)
 	issuing, _ := r.state(c, certmanager.CertificateConditionIssuing)
 	failed := c.Status.LastFailureTime != nil
@@ -177,7 +177,7 @@ func (r *Request) state(c *certmanager.Certificate, kind certmanager.Certificate
 				return false, ""
 			}
 			if !ok {
-				why = short(condition.Message)
+				why = singleLine(condition.Message)
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (r *Request) lastRequest(ctx context.Context, c *certmanager.Certificate) (
 			final = condition.Reason == certmanager.CertificateRequestReasonFailed || condition.Reason == certmanager.CertificateRequestReasonDenied
 			// What has only just been asked for is usually answered in a moment.
 			if final || time.Since(last.CreationTimestamp.Time) > requestGrace {
-				return short(condition.Message), final
+				return singleLine(condition.Message), final
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func ownedBy(o metav1.Object, uid types.UID) bool {
 	return false
 }
 
-// short puts what somebody else wrote on one line of a bounded length.
-func short(text string) string {
+// singleLine puts what somebody else wrote on one line of a bounded length.
+func singleLine(text string) string {
 	return truncate.String(strings.Join(strings.Fields(text), " "), maxExternalText)
 }

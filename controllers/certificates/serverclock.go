@@ -8,13 +8,13 @@ import (
 
 // ServerClock tells the time by the API server's answers. What it says is the
 // opinion of who verifies certificates, whatever this machine's clock says.
-type ServerClock struct{ last atomic.Pointer[answer] }
+type ServerClock struct{ last atomic.Pointer[serverTime] }
 
-// answer is the Date of an answer and when it came, with the monotonic part.
-type answer struct{ date, came time.Time }
+// serverTime is the Date of an answer and when it came, with the monotonic part.
+type serverTime struct{ date, receivedAt time.Time }
 
-// maxAnswerAge is how long a clock is trusted to run like this machine's.
-const maxAnswerAge = 10 * time.Minute
+// maxServerTimeAge is how long a clock is trusted to run like this machine's.
+const maxServerTimeAge = 10 * time.Minute
 
 // Wrap is for rest.Config.Wrap: it listens to the answers.
 func (c *ServerClock) Wrap(next http.RoundTripper) http.RoundTripper {
@@ -31,7 +31,7 @@ func (l recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := l.next.RoundTrip(r)
 	if err == nil {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-			l.clock.last.Store(&answer{date: date, came: time.Now()})
+			l.clock.last.Store(&serverTime{date: date, receivedAt: time.Now()})
 		}
 	}
 	return response, err
@@ -46,8 +46,8 @@ func (c *ServerClock) Now() time.Time {
 	if last == nil {
 		return time.Time{}
 	}
-	age := time.Since(last.came)
-	if age > maxAnswerAge {
+	age := time.Since(last.receivedAt)
+	if age > maxServerTimeAge {
 		return time.Time{}
 	}
 	return last.date.Add(age)

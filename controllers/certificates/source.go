@@ -78,7 +78,7 @@ func (k *Rotator) readExternal(ctx context.Context) (*pki.ExternalCertificate, *
 	var hindrance *sourceError
 	if source.Request != nil {
 		var err error
-		if hindrance, err = source.Request.make(ctx); err != nil {
+		if hindrance, err = source.Request.ensure(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -109,7 +109,7 @@ func (s *Source) remedy() string {
 
 // externalFrom reads a Secret that somebody else wrote.
 func externalFrom(s *corev1.Secret) pki.ExternalCertificate {
-	chain, err := pki.ExternalRoots(s.Data[chainField])
+	chain, err := pki.ParseExternalCertificates(s.Data[chainField])
 	if err != nil {
 		return pki.ExternalCertificate{Err: inField(chainField, err)}
 	}
@@ -121,7 +121,7 @@ func externalFrom(s *corev1.Secret) pki.ExternalCertificate {
 	if err != nil {
 		return pki.ExternalCertificate{Err: inField(keyField, err)}
 	}
-	roots, err := pki.ExternalRoots(s.Data[bundleField])
+	roots, err := pki.ParseExternalCertificates(s.Data[bundleField])
 	if err != nil {
 		return pki.ExternalCertificate{Err: inField(bundleField, err)}
 	}
@@ -171,8 +171,8 @@ func (k *Rotator) checkExternal(f observedSecrets, seen pki.Observed) bool {
 func (k *Rotator) describe(f observedSecrets, problem error) (reason, text string) {
 	var late *pki.ExpiringError
 	switch {
-	case f.hindrance != nil:
-		return string(f.hindrance.reason), f.hindrance.text
+	case f.problem != nil:
+		return string(f.problem.reason), f.problem.text
 	case problem == nil:
 		return "", ""
 	case errors.As(problem, &late):

@@ -81,13 +81,13 @@ func (i *issuer) leafOf(key crypto.Signer, change ...func(*x509.Certificate)) ma
 
 // fingerprintOf is that of the leaf in the content of a Secret.
 func fingerprintOf(data map[string][]byte) string {
-	return pki.Serial(must(pki.ExternalRoots(data[chainField]))[0])
+	return pki.Serial(must(pki.ParseExternalCertificates(data[chainField]))[0])
 }
 
-// newSourceWorld has somebody else issue the certificate. What API servers are
+// newSourceEnvironment has somebody else issue the certificate. What API servers are
 // told to trust is what the test says that they are.
-func newSourceWorld(t *testing.T) (*world, *eventRecorder) {
-	w := newWorld(t)
+func newSourceEnvironment(t *testing.T) (*testEnvironment, *eventRecorder) {
+	w := newTestEnvironment(t)
 	events := &eventRecorder{}
 	w.options.Source = &Source{Secret: sourceName}
 	w.options.Events = events
@@ -102,46 +102,46 @@ func newSourceWorld(t *testing.T) (*world, *eventRecorder) {
 }
 
 // startPublishing starts a Watcher, and has configurations carry what it holds.
-func (w *world) startPublishing() *Provider {
-	var watcher atomic.Pointer[Provider]
+func (w *testEnvironment) startPublishing() *Provider {
+	var provider atomic.Pointer[Provider]
 	w.options.Published = func(context.Context) (Published, error) {
-		if from := watcher.Load(); from != nil && from.Bundle() != nil {
+		if from := provider.Load(); from != nil && from.Bundle() != nil {
 			return Published{Bundles: [][]byte{from.Bundle()}, Epoch: from.TrustEpoch()}, nil
 		}
 		return Published{}, nil
 	}
-	started := w.startWatcher()
-	watcher.Store(started)
+	started := w.startProvider()
+	provider.Store(started)
 	return started
 }
 
-func (w *world) serial(watcher *Provider) string {
-	if m := watcher.current.Load(); m != nil && m.tls.Leaf != nil {
+func (w *testEnvironment) serial(provider *Provider) string {
+	if m := provider.current.Load(); m != nil && m.tls.Leaf != nil {
 		return pki.Serial(m.tls.Leaf)
 	}
 	return "nothing"
 }
 
-// TestForeignIssuerChanges: a leaf of another CA is used only when its CA has
+// TestExternalIssuerChanges: a leaf of another CA is used only when its CA has
 // been published for the overlap, and the CA before goes when nobody needs it.
-func TestForeignIssuerChanges(t *testing.T) {
+func TestExternalIssuerChanges(t *testing.T) {
 	g := NewWithT(t)
-	w, events := newSourceWorld(t)
+	w, events := newSourceEnvironment(t)
 	first, second := newIssuer(t, "first", w.clock.Now()), newIssuer(t, "second", w.clock.Now())
 	old := first.leaf()
 	w.put(sourceName, old)
-	watcher := w.startPublishing()
-	stop := w.startKeeper()
-	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(old)))
+	provider := w.startPublishing()
+	stop := w.startRotator()
+	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(old)))
 
 	renewed := first.leaf()
 	w.put(sourceName, renewed)
-	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(renewed)), "a leaf of the same CA is used at once")
+	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(renewed)), "a leaf of the same CA is used at once")
 
 	next := second.leaf()
 	w.put(sourceName, next)
-	g.Eventually(func() int { return bytes.Count(watcher.Bundle(), []byte("BEGIN")) }, patience, pause).Should(Equal(2))
-	address, stale := w.serve(watcher), renewed[bundleField]
+	g.Eventually(func() int { return bytes.Count(provider.Bundle(), []byte("BEGIN")) }, timeout, pause).Should(Equal(2))
+	address, stale := w.serve(provider), renewed[bundleField]
 	for range 14 {
 		w.clock.Step(time.Minute)
 		time.Sleep(pause)
@@ -152,10 +152,10 @@ func TestForeignIssuerChanges(t *testing.T) {
 	// A replica that starts now has what the others serve, and nothing newer.
 	again := NewProvider(w.client, w.withoutMetrics())
 	w.run(again.Start)
-	g.Eventually(func() string { return w.serial(again) }, patience, pause).Should(Equal(fingerprintOf(renewed)))
+	g.Eventually(func() string { return w.serial(again) }, timeout, pause).Should(Equal(fingerprintOf(renewed)))
 
-	g.Eventually(func() string { w.clock.Step(5 * time.Second); return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(next)))
-	g.Eventually(func() string { w.clock.Step(time.Second); return string(watcher.Bundle()) }, patience, pause).Should(Equal(string(next[bundleField])))
+	g.Eventually(func() string { w.clock.Step(5 * time.Second); return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(next)))
+	g.Eventually(func() string { w.clock.Step(time.Second); return string(provider.Bundle()) }, timeout, pause).Should(Equal(string(next[bundleField])))
 	if _, err := w.servedSerial(address, next[bundleField]); err != nil {
 		t.Errorf("under the new CA: %v", err)
 	}
@@ -171,15 +171,15 @@ func TestForeignIssuerChanges(t *testing.T) {
 	}
 }
 
-func (w *world) withoutMetrics() Options {
+func (w *testEnvironment) withoutMetrics() Options {
 	o := w.options
 	o.Registerer = nil
 	return o
 }
 
-// TestForeignProblems puts into the Secret what cannot be served: it is told,
+// TestExternalProblems puts into the Secret what cannot be served: it is told,
 // and the last good leaf goes on being served.
-func TestForeignProblems(t *testing.T) {
+func TestExternalProblems(t *testing.T) {
 	now := time.Now()
 	i, other := newIssuer(t, "somebody", now), newIssuer(t, "other", now)
 	good := i.leaf()
@@ -218,16 +218,16 @@ func TestForeignProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			w, events := newSourceWorld(t)
+			w, events := newSourceEnvironment(t)
 			w.put(sourceName, good)
-			watcher := w.startWatcher()
-			keeper := w.keeper()
+			provider := w.startProvider()
+			keeper := w.rotator()
 			w.run(keeper.Run)
-			g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(good)))
+			g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(good)))
 			g.Expect(keeper.Blocked()).To(BeEmpty())
 
 			w.put(sourceName, tc.data)
-			g.Eventually(events.String, patience, pause).Should(And(
+			g.Eventually(events.String, timeout, pause).Should(And(
 				ContainSubstring("Warning CertificateProblem: Secret "+w.options.Namespace+"/"+sourceName), ContainSubstring(tc.want)))
 			for _, reason := range sourceReasons() {
 				want := 0.0
@@ -238,11 +238,11 @@ func TestForeignProblems(t *testing.T) {
 					t.Errorf("the metric for %s is %v, want %v", reason, got, want)
 				}
 			}
-			if tc.reason != "expiring" && w.serial(watcher) != fingerprintOf(good) {
+			if tc.reason != "expiring" && w.serial(provider) != fingerprintOf(good) {
 				t.Error("the last good certificate is not served any more")
 			}
 			w.put(sourceName, good)
-			g.Eventually(func() float64 { return testutil.ToFloat64(keeper.metrics.problem.WithLabelValues(tc.reason)) }, patience, pause).Should(BeZero())
+			g.Eventually(func() float64 { return testutil.ToFloat64(keeper.metrics.problem.WithLabelValues(tc.reason)) }, timeout, pause).Should(BeZero())
 			if count := strings.Count(events.String(), "CertificateProblem"); count != 1 {
 				t.Errorf("%d events about one problem:\n%s", count, events)
 			}
@@ -250,9 +250,9 @@ func TestForeignProblems(t *testing.T) {
 	}
 }
 
-// TestForeignForms are certificates that a server may be given, however they
+// TestExternalForms are certificates that a server may be given, however they
 // were made.
-func TestForeignForms(t *testing.T) {
+func TestExternalForms(t *testing.T) {
 	now := time.Now()
 	i := newIssuer(t, "somebody", now)
 	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
@@ -285,15 +285,15 @@ func TestForeignForms(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, _ := newSourceWorld(t)
+			w, _ := newSourceEnvironment(t)
 			w.put(sourceName, tc.data)
-			watcher := w.startWatcher()
-			w.startKeeper()
-			NewWithT(t).Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(tc.data)))
-			if got := string(watcher.Bundle()); got != string(pki.EncodeCertificates(tc.root)) {
+			provider := w.startProvider()
+			w.startRotator()
+			NewWithT(t).Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(tc.data)))
+			if got := string(provider.Bundle()); got != string(pki.EncodeCertificates(tc.root)) {
 				t.Errorf("the bundle is %s", got)
 			}
-			if _, err := w.servedSerial(w.serve(watcher), watcher.Bundle()); err != nil {
+			if _, err := w.servedSerial(w.serve(provider), provider.Bundle()); err != nil {
 				t.Errorf("a client that trusts the bundle: %v", err)
 			}
 		})
@@ -304,44 +304,44 @@ func keyPEM(key crypto.Signer) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))})
 }
 
-// TestForeignMissing begins with nothing, and goes from Ostiary's own CA to
+// TestExternalMissing begins with nothing, and goes from Ostiary's own CA to
 // somebody else's and back.
-func TestForeignMissing(t *testing.T) {
+func TestExternalMissing(t *testing.T) {
 	g := NewWithT(t)
-	w, _ := newSourceWorld(t)
-	watcher := w.startPublishing()
-	keeper := w.keeper()
+	w, _ := newSourceEnvironment(t)
+	provider := w.startPublishing()
+	keeper := w.rotator()
 	told := keeper.Subscribe(t.Context())
 	stop := w.run(keeper.Run)
-	g.Eventually(told, patience).Should(Receive())
+	g.Eventually(told, timeout).Should(Receive())
 	g.Expect(keeper.Blocked()).To(Equal("Secret " + w.options.Namespace + "/" + sourceName + " does not exist: write one with tls.crt, tls.key and ca.crt"))
-	if err := watcher.Ready(); err == nil {
+	if err := provider.Ready(); err == nil {
 		t.Error("a replica without certificate is ready")
 	}
 	data := newIssuer(t, "somebody", w.clock.Now()).leaf()
 	w.put(sourceName, data)
-	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(data)))
-	g.Eventually(keeper.Blocked, patience, pause).Should(BeEmpty())
+	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(data)))
+	g.Eventually(keeper.Blocked, timeout, pause).Should(BeEmpty())
 	stop()
 
-	address, stale := w.serve(watcher), watcher.Bundle()
+	address, stale := w.serve(provider), provider.Bundle()
 	source := w.options.Source
 	for _, w.options.Source = range []*Source{nil, source} {
-		stop := w.startKeeper()
-		before := w.serial(watcher)
+		stop := w.startRotator()
+		before := w.serial(provider)
 		g.Eventually(func() string {
 			w.clock.Step(20 * time.Second)
 			serial, err := w.servedSerial(address, stale)
 			if err != nil && serial == before {
 				t.Errorf("with the bundle from before: %v", err)
 			}
-			return w.serial(watcher)
-		}, patience, pause).ShouldNot(Equal(before))
-		g.Eventually(func() int { w.clock.Step(time.Second); return bytes.Count(watcher.Bundle(), []byte("BEGIN")) }, patience, pause).Should(Equal(1))
-		stale = watcher.Bundle()
+			return w.serial(provider)
+		}, timeout, pause).ShouldNot(Equal(before))
+		g.Eventually(func() int { w.clock.Step(time.Second); return bytes.Count(provider.Bundle(), []byte("BEGIN")) }, timeout, pause).Should(Equal(1))
+		stale = provider.Bundle()
 		stop()
 	}
-	if w.serial(watcher) != fingerprintOf(data) {
+	if w.serial(provider) != fingerprintOf(data) {
 		t.Error("the certificate of somebody else is not served again")
 	}
 }

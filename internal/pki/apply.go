@@ -41,7 +41,7 @@ func (s State) nextAuthority(a Action, o Observed, names Names, c Config, random
 		return Authority{}, fmt.Errorf("making a path: %w", err)
 	}
 	if o.External != nil {
-		return s.adopt(o, names, epoch, path)
+		return s.externalAuthority(o, names, epoch, path)
 	}
 	ca, err := newCA(names, c, o.Clocks, random)
 	if err != nil {

@@ -53,9 +53,9 @@ func (c Clocks) late() time.Time {
 	return c.Now()
 }
 
-// anyBetween asks both opinions where they differ. It is nil if the check passes for
+// passesByEither asks both opinions where they differ. It is nil if the check passes for
 // one of them, so that a wrong clock alone makes nothing unusable.
-func (c Clocks) anyBetween(check func(now time.Time) error) error {
+func (c Clocks) passesByEither(check func(now time.Time) error) error {
 	err := check(c.Now())
 	if err == nil || c.Agree() {
 		return err

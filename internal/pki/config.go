@@ -93,11 +93,11 @@ func (c Config) Validate() error {
 	if c.External {
 		return nil
 	}
-	return c.validateOwn()
+	return c.validateCA()
 }
 
-// validateOwn is about what matters only to who has a CA.
-func (c Config) validateOwn() error {
+// validateCA is about what matters only to who has a CA.
+func (c Config) validateCA() error {
 	if c.CALifetime-c.CARenewAfter < minPeriod {
 		return &ConfigError{"CALifetime", c.CALifetime, fmt.Sprintf("make it at least %s longer than the age of replacement, %s", minPeriod, c.CARenewAfter)}
 	}

@@ -72,7 +72,7 @@ func TestNewLeaf(t *testing.T) {
 	}
 }
 
-func TestRandomnessThatFails(t *testing.T) {
+func TestRandomSourceFails(t *testing.T) {
 	for name, random := range map[string]*bytes.Reader{
 		"ends early": bytes.NewReader(make([]byte, 5)),
 		"only zeros": bytes.NewReader(make([]byte, 64)),
@@ -170,12 +170,12 @@ func TestVerifyThroughAnIntermediate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bridge, err := x509.ParseCertificate(der)
+	cross, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
 	leaf := mustLeaf(t, b, names, epoch0)
-	if err := Verify([]*x509.Certificate{leaf.Certificate(), bridge}, mustBundle(t, a), names, epoch0); err != nil {
+	if err := Verify([]*x509.Certificate{leaf.Certificate(), cross}, mustBundle(t, a), names, epoch0); err != nil {
 		t.Errorf("the chain through the intermediate is refused: %v", err)
 	}
 	if err := Verify([]*x509.Certificate{leaf.Certificate()}, mustBundle(t, a), names, epoch0); err == nil {

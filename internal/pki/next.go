@@ -60,8 +60,8 @@ func Next(s State, o Observed, names Names, c Config) Action {
 	if reason := s.externalCA(o, names, c); reason != "" {
 		return s.createCA(o, names, reason)
 	}
-	wanted := s.rotationWanted(o, c)
-	hindrance := s.rotationHindrance(o, names, c)
+	wanted := s.rotationReason(o, c)
+	hindrance := s.rotationBlocker(o, names, c)
 	if wanted != "" && hindrance == "" {
 		return Action{Kind: CreateCA, CrossCertified: true, Reason: wanted}
 	}
@@ -81,7 +81,7 @@ func (s State) caProblem(o Observed, names Names) error {
 	switch {
 	case !s.succeeds(o):
 		return errors.New("the CA is not the one that was there before")
-	case s.CA.Epoch < o.epoch(s) && !s.known(o):
+	case s.CA.Epoch < o.epoch(s) && !s.isCAPublished(o):
 		return errors.New("the CA is older than what is served or published: it was restored from a copy")
 	case s.isUnknownCA(o):
 		return errors.New("the CA is not among the trusted ones of its own epoch")
@@ -89,9 +89,9 @@ func (s State) caProblem(o Observed, names Names) error {
 	return nil
 }
 
-// known reports whether every configuration carries a bundle with the CA in it.
+// isCAPublished reports whether every configuration carries a bundle with the CA in it.
 // Where something is of a later epoch all the same, somebody has edited that.
-func (s State) known(o Observed) bool {
+func (s State) isCAPublished(o Observed) bool {
 	return s.Serving.TrustEpoch == s.CA.Epoch && o.Published.Current && slices.ContainsFunc(s.Serving.Bundle.roots, s.CA.Pair.Certificate().Equal)
 }
 
@@ -118,7 +118,7 @@ func (s State) replaceCA(o Observed, names Names, problem error) Action {
 // createCA makes another CA, which nobody vouches for, or takes that of the
 // leaf that somebody else issues.
 func (s State) createCA(o Observed, names Names, problem string) Action {
-	if err := s.ExternalProblem(o, names); err != nil && !s.externalProblem(o, names) {
+	if err := s.ExternalProblem(o, names); err != nil && !s.canProvideLeaf(o, names) {
 		return Action{Kind: Wait, Reason: problem + "; what is offered is of no use: " + err.Error(), At: o.Clocks.Now().Add(recheckInterval)}
 	}
 	pair, epoch := s.presented(o)
@@ -141,9 +141,9 @@ func (s State) presented(o Observed) (Pair, int64) {
 	return own.Pair, own.Epoch
 }
 
-// rotationWanted is why the CA should be replaced although it is good; empty
+// rotationReason is why the CA should be replaced although it is good; empty
 // if it should not.
-func (s State) rotationWanted(o Observed, c Config) string {
+func (s State) rotationReason(o Observed, c Config) string {
 	switch {
 	case o.External != nil:
 		return "" // whoever issues the leaf decides
@@ -157,10 +157,10 @@ func (s State) rotationWanted(o Observed, c Config) string {
 	return ""
 }
 
-// rotationHindrance is why a rotation cannot begin now; empty if it can. The
+// rotationBlocker is why a rotation cannot begin now; empty if it can. The
 // time after the last one is for API servers that are behind: they may hold
 // the bundle before the present one, but not the one before that.
-func (s State) rotationHindrance(o Observed, names Names, c Config) string {
+func (s State) rotationBlocker(o Observed, names Names, c Config) string {
 	switch {
 	case s.CA.Previous != nil:
 		return "the last rotation has not ended"
@@ -168,7 +168,7 @@ func (s State) rotationHindrance(o Observed, names Names, c Config) string {
 		return "the clocks of this replica and of the API server disagree"
 	case !s.CA.PreviousRemoved.IsZero() && o.Clocks.Now().Sub(s.CA.PreviousRemoved) < c.Overlap:
 		return "API servers may be behind by a rotation until " + s.CA.PreviousRemoved.Add(c.Overlap).UTC().Format(time.RFC3339)
-	case !s.CA.signed(s.Serving.Pair) || s.usable(o, names) != nil || !s.published(o):
+	case !s.CA.signed(s.Serving.Pair) || s.checkLeaf(o, names) != nil || !s.isBundlePublished(o):
 		return "the present CA is not in use everywhere"
 	case len(s.Serving.Paths) > 1:
 		return "API servers may still call the path before"
@@ -178,24 +178,24 @@ func (s State) rotationHindrance(o Observed, names Names, c Config) string {
 	return ""
 }
 
-// usable reports why the stored leaf is not one to serve.
-func (s State) usable(o Observed, names Names) error {
+// checkLeaf reports why the stored leaf is not one to serve.
+func (s State) checkLeaf(o Observed, names Names) error {
 	return s.Serving.Pair.checkAt(o.Clocks, s.CA.trusted(o.Clocks), names)
 }
 
-// stored reports whether the stored bundle is the one that the CA asks for.
-func (s State) stored(o Observed) bool {
+// isBundleStored reports whether the stored bundle is the one that the CA asks for.
+func (s State) isBundleStored(o Observed) bool {
 	return s.Serving.TrustEpoch == s.CA.Epoch && s.Serving.Bundle.Equal(s.CA.trusted(o.Clocks))
 }
 
-// published reports whether every configuration carries that bundle.
-func (s State) published(o Observed) bool { return s.stored(o) && o.Published.Current }
+// isBundlePublished reports whether every configuration carries that bundle.
+func (s State) isBundlePublished(o Observed) bool { return s.isBundleStored(o) && o.Published.Current }
 
 // mayServe reports whether a leaf of the CA is accepted by every API server: no
 // other was trusted before, that one vouches for this, or this one has been
 // known for long enough.
 func (s State) mayServe(o Observed, c Config) bool {
-	return s.CA.Previous == nil || s.CA.crossCertified(o.Clocks) || s.published(o) && o.Published.For >= c.Overlap
+	return s.CA.Previous == nil || s.CA.crossCertified(o.Clocks) || s.isBundlePublished(o) && o.Published.For >= c.Overlap
 }
 
 func (s State) nextServing(o Observed, names Names, c Config) Action {
@@ -204,7 +204,7 @@ func (s State) nextServing(o Observed, names Names, c Config) Action {
 	}
 	signed := s.CA.signed(s.Serving.Pair)
 	switch {
-	case !s.stored(o):
+	case !s.isBundleStored(o):
 		return Action{Kind: PublishBundle, Reason: "the stored bundle is not the trusted one"}
 	case signed && s.Serving.Epoch != s.CA.Epoch:
 		return Action{Kind: PublishBundle, Reason: "the stored epoch is not that of the CA"}
@@ -251,7 +251,7 @@ func (s State) nextRetirement(o Observed) Action {
 // nextLeaf says what to do about the leaf; false if nothing.
 func (s State) nextLeaf(o Observed, names Names, c Config) (Action, bool) {
 	issue := func(reason string) (Action, bool) { return Action{Kind: IssueLeaf, Reason: reason}, true }
-	if err := s.usable(o, names); err != nil {
+	if err := s.checkLeaf(o, names); err != nil {
 		return s.replaceLeaf(o, names, c, err)
 	}
 	if o.External != nil {
@@ -268,7 +268,7 @@ func (s State) nextLeaf(o Observed, names Names, c Config) (Action, bool) {
 		}
 	case !names.equal(leaf):
 		return issue("the server names have changed")
-	case o.Clocks.Agree() && !o.Clocks.Now().Before(s.leafDue(c)), !s.covers(o.Clocks, c):
+	case o.Clocks.Agree() && !o.Clocks.Now().Before(s.leafDue(c)), !s.isValidLongEnough(o.Clocks, c):
 		return issue("the leaf has reached the age at which it is replaced")
 	}
 	return Action{}, false
@@ -281,21 +281,21 @@ func (s State) replaceLeaf(o Observed, names Names, c Config, problem error) (Ac
 	own := o.Memory.Serving
 	var rejected *RejectedError
 	useless := errors.As(problem, &rejected) && (rejected.Reason == ReasonNames || rejected.Reason == ReasonValidity)
-	possible := s.externalProblem(o, names)
+	possible := s.canProvideLeaf(o, names)
 	switch {
 	case possible && s.mayServe(o, c):
 		return Action{Kind: IssueLeaf, Reason: problem.Error()}, true
 	case own.Epoch >= s.Serving.Epoch && own.Pair.checkAt(o.Clocks, s.CA.trusted(o.Clocks), names) == nil:
 		return Action{Kind: RestoreLeaf, Reason: problem.Error()}, true
-	case possible && (useless || !o.served()):
+	case possible && (useless || !o.anyServes()):
 		return Action{Kind: IssueLeaf, Reason: problem.Error() + "; nobody has a better one"}, true
 	}
 	return Action{}, false
 }
 
-// covers reports whether the leaf is good for a while by both clocks, or as
+// isValidLongEnough reports whether the leaf is good for a while by both clocks, or as
 // good as its CA lets it be.
-func (s State) covers(clocks Clocks, c Config) bool {
+func (s State) isValidLongEnough(clocks Clocks, c Config) bool {
 	leaf, root := s.Serving.Pair.Certificate(), s.CA.Pair.Certificate()
 	until := earliest(clocks.late().Add(c.LeafLifetime-c.LeafRenewAfter), root.NotAfter)
 	return !leaf.NotBefore.After(clocks.early()) && !leaf.NotAfter.Before(until.Truncate(time.Second))
@@ -337,7 +337,7 @@ func (s State) stillNeeded(o Observed) *x509.Certificate {
 			return root
 		}
 	}
-	if len(roots) == 0 || !o.served() {
+	if len(roots) == 0 || !o.anyServes() {
 		return nil
 	}
 	// Replicas present something that is not at hand. While a new CA gets known
@@ -356,7 +356,7 @@ func oldest(roots []*x509.Certificate, known ...Authority) *x509.Certificate {
 			return a.Previous != nil && slices.ContainsFunc(roots, a.Previous.Equal) && sameCertificate(a.Pair.Certificate(), root)
 		})
 	}
-	return slices.MinFunc(unless(roots, followers), byDate)
+	return slices.MinFunc(excluding(roots, followers), byDate)
 }
 
 // newest is the last of them.
@@ -366,13 +366,13 @@ func newest(roots []*x509.Certificate, known ...Authority) *x509.Certificate {
 			return sameCertificate(a.Previous, root) && !a.Pair.IsZero() && slices.ContainsFunc(roots, a.Pair.Certificate().Equal)
 		})
 	}
-	return slices.MaxFunc(unless(roots, followed), byDate)
+	return slices.MaxFunc(excluding(roots, followed), byDate)
 }
 
 func byDate(a, b *x509.Certificate) int { return a.NotBefore.Compare(b.NotBefore) }
 
-// unless leaves out what is so, or nothing where all of them are.
-func unless(roots []*x509.Certificate, so func(*x509.Certificate) bool) []*x509.Certificate {
+// excluding leaves out what is so, or nothing where all of them are.
+func excluding(roots []*x509.Certificate, so func(*x509.Certificate) bool) []*x509.Certificate {
 	if left := slices.DeleteFunc(slices.Clone(roots), so); len(left) > 0 {
 		return left
 	}

@@ -19,7 +19,7 @@ func TestPaths(t *testing.T) {
 	}
 	a, b, c, d, e := path(1), path(2), path(3), path(4), path(5)
 	all := []Replica{{Name: "a", Epoch: 2}, {Name: "b", Epoch: 2}}
-	settled := Publication{Current: true, For: config().Overlap}
+	steady := Publication{Current: true, For: config().Overlap}
 	state := func(own string, stored ...string) State {
 		return State{CA: Authority{Path: own, Epoch: 2}, Serving: Serving{Paths: stored, Epoch: 2, TrustEpoch: 2}}
 	}
@@ -31,15 +31,15 @@ func TestPaths(t *testing.T) {
 		want     []string
 	}{
 		"the first":                           {state(a), Observed{}, []string{a}},
-		"steady":                              {state(a, a), Observed{Replicas: all, Published: settled}, []string{a}},
-		"the next is accepted first":          {state(b, a), Observed{Replicas: all, Published: settled}, []string{a, b}},
-		"not registered during a rotation":    {rotating, Observed{Replicas: all, Published: settled}, []string{a, b}},
+		"steady":                              {state(a, a), Observed{Replicas: all, Published: steady}, []string{a}},
+		"the next is accepted first":          {state(b, a), Observed{Replicas: all, Published: steady}, []string{a, b}},
+		"not registered during a rotation":    {rotating, Observed{Replicas: all, Published: steady}, []string{a, b}},
 		"not known to a replica":              {state(b, a, b), Observed{Replicas: append([]Replica{{Epoch: 1}}, all...)}, []string{a, b}},
 		"no replica is known":                 {state(b, a, b), Observed{}, []string{a, b}},
 		"registered":                          {state(b, a, b), Observed{Replicas: all}, []string{b, a}},
 		"the one before is kept":              {state(b, b, a), Observed{Replicas: all, Published: Publication{Current: true, For: config().Overlap - time.Second}}, []string{b, a}},
 		"not every configuration has it":      {state(b, b, a), Observed{Replicas: all, Published: Publication{For: time.Hour}}, []string{b, a}},
-		"the one before is dropped":           {state(b, b, a), Observed{Replicas: all, Published: settled}, []string{b}},
+		"the one before is dropped":           {state(b, b, a), Observed{Replicas: all, Published: steady}, []string{b}},
 		"the Secret is lost":                  {state(b), Observed{Memory: State{Serving: Serving{Paths: []string{b, a}}}}, []string{b, a}},
 		"the Secret and the memory are lost":  {state(b), Observed{Published: Publication{Paths: []string{a}}}, []string{a, b}},
 		"everything is lost, two are in use":  {state(c), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a, b, c}},

@@ -210,7 +210,7 @@ func TestBundleIsCanonical(t *testing.T) {
 }
 
 func TestPairCheck(t *testing.T) {
-	ca, stranger := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
+	ca, unrelated := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
 	leaf := mustLeaf(t, ca, names, epoch0)
 	other := Names{DNS: []string{"other.ostiary-system.svc"}}
 	client := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
@@ -225,13 +225,13 @@ func TestPairCheck(t *testing.T) {
 		want   Reason
 	}{
 		"good":               {leaf, mustBundle(t, ca), names, epoch0, ""},
-		"good under two":     {leaf, mustBundle(t, ca, stranger), names, epoch0, ""},
+		"good under two":     {leaf, mustBundle(t, ca, unrelated), names, epoch0, ""},
 		"good for one name":  {leaf, mustBundle(t, ca), Names{IPs: names.IPs}, epoch0, ""},
 		"at its last moment": {leaf, mustBundle(t, ca), names, epoch0.Add(90 * day), ""},
 		"expired":            {leaf, mustBundle(t, ca), names, epoch0.Add(90*day + time.Second), ReasonValidity},
 		"not yet valid":      {leaf, mustBundle(t, ca), names, epoch0.Add(-time.Hour - time.Second), ReasonValidity},
 		"another name":       {leaf, mustBundle(t, ca), other, epoch0, ReasonNames},
-		"another CA":         {leaf, mustBundle(t, stranger), names, epoch0, ReasonChain},
+		"another CA":         {leaf, mustBundle(t, unrelated), names, epoch0, ReasonChain},
 		"no bundle":          {leaf, Bundle{}, names, epoch0, ReasonChain},
 		"no pair":            {Pair{}, mustBundle(t, ca), names, epoch0, ReasonEncoding},
 		"client certificate": {client, mustBundle(t, ca), names, epoch0, ReasonUsage},
@@ -253,7 +253,7 @@ func TestPairCheck(t *testing.T) {
 	}
 }
 
-func TestVerifyWantsAServerCertificate(t *testing.T) {
+func TestVerifyRequiresServerCertificate(t *testing.T) {
 	ca := mustCA(t, names, epoch0)
 	client := mustCertify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err := Verify(client.chain, mustBundle(t, ca), names, epoch0); err == nil {

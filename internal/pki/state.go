@@ -135,7 +135,7 @@ func (a Authority) signed(p Pair) bool {
 func (a Authority) crossCertified(clocks Clocks) bool {
 	return a.CrossCertificate != nil && a.Previous != nil &&
 		a.CrossCertificate.CheckSignatureFrom(a.Previous) == nil &&
-		clocks.anyBetween(func(now time.Time) error { return checkValidity(a.CrossCertificate, now) }) == nil
+		clocks.passesByEither(func(now time.Time) error { return checkValidity(a.CrossCertificate, now) }) == nil
 }
 
 // trusted is the bundle that belongs to the authority.
@@ -148,7 +148,7 @@ func (a Authority) trusted(clocks Clocks) Bundle {
 }
 
 func mayStayTrusted(ca *x509.Certificate, clocks Clocks) bool {
-	return ca != nil && checkIsCA(ca) == nil && clocks.anyBetween(func(now time.Time) error {
+	return ca != nil && checkIsCA(ca) == nil && clocks.passesByEither(func(now time.Time) error {
 		if now.After(ca.NotAfter) {
 			return errExpired
 		}
@@ -188,11 +188,11 @@ func (s State) succeeds(o Observed) bool {
 	if s.CA.Follows(remembered) {
 		return true
 	}
-	return s.CA.Epoch == remembered.Epoch && !s.CA.Pair.IsZero() && o.use(s, s.CA) > o.use(s, remembered)
+	return s.CA.Epoch == remembered.Epoch && !s.CA.Pair.IsZero() && o.trustProgress(s, s.CA) > o.trustProgress(s, remembered)
 }
 
-// use is how far the trust in an authority has come.
-func (o Observed) use(s State, a Authority) int {
+// trustProgress is how far the trust in an authority has come.
+func (o Observed) trustProgress(s State, a Authority) int {
 	root, use := a.Pair.Certificate(), 0
 	if slices.ContainsFunc(o.Published.Roots, root.Equal) {
 		use += 2
@@ -222,8 +222,8 @@ func (o Observed) anyServesBefore(epoch int64) bool {
 	return slices.ContainsFunc(o.Replicas, func(r Replica) bool { return 0 < r.Epoch && r.Epoch < epoch })
 }
 
-// served reports whether any replica presents a certificate.
-func (o Observed) served() bool {
+// anyServes reports whether any replica presents a certificate.
+func (o Observed) anyServes() bool {
 	return slices.ContainsFunc(o.Replicas, func(r Replica) bool { return r.Epoch > 0 })
 }
 

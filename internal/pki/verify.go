@@ -136,14 +136,14 @@ func (p Pair) checkCA(names Names, now time.Time) error {
 
 // checkAt is Check by both clocks where they differ.
 func (p Pair) checkAt(clocks Clocks, bundle Bundle, names Names) error {
-	return clocks.anyBetween(func(now time.Time) error { return p.Check(bundle, names, now) })
+	return clocks.passesByEither(func(now time.Time) error { return p.Check(bundle, names, now) })
 }
 
 // checkCAFor reports whether the pair may be the CA: it is one that signs, or,
 // where somebody else does, one that may be trusted. By both clocks where they
 // differ.
 func (p Pair) checkCAFor(o Observed, names Names) error {
-	return o.Clocks.anyBetween(func(now time.Time) error {
+	return o.Clocks.passesByEither(func(now time.Time) error {
 		switch {
 		case o.External == nil:
 			return p.checkCA(names, now)

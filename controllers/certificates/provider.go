@@ -49,7 +49,7 @@ type Provider struct {
 
 // material is what is served, ready for use. It is never changed.
 type material struct {
-	held   pki.ServingState
+	state  pki.ServingState
 	tls    *tls.Certificate
 	bundle []byte
 }
@@ -185,12 +185,12 @@ func (w *Provider) publish(held pki.ServingState) {
 	if pair.IsZero() && len(held.Serving.Bundle.Roots()) == 0 {
 		return
 	}
-	next := &material{held: held, tls: pair.TLS(), bundle: held.Serving.Bundle.PEM()}
+	next := &material{state: held, tls: pair.TLS(), bundle: held.Serving.Bundle.PEM()}
 	old := w.current.Swap(next)
 	if !pair.IsZero() {
 		w.load.Do(func() { close(w.loaded) })
 	}
-	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.Equal(old.held.Serving.Paths, held.Serving.Paths) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
+	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.Equal(old.state.Serving.Paths, held.Serving.Paths) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
 		return
 	}
 	w.metrics.served(held)
@@ -292,14 +292,14 @@ func (w *Provider) Path() string {
 	if m == nil {
 		return ""
 	}
-	return m.held.Serving.Path()
+	return m.state.Serving.Path()
 }
 
 // Accepts reports whether the path is one that API servers call. It does not
 // wait, and how long it takes does not depend on the path.
 func (w *Provider) Accepts(path string) bool {
 	m := w.current.Load()
-	return m != nil && m.held.Serving.Accepts(path)
+	return m != nil && m.state.Serving.Accepts(path)
 }
 
 // TrustEpoch is the epoch of the trust bundle; 0 until there is one.
@@ -308,7 +308,7 @@ func (w *Provider) TrustEpoch() int64 {
 	if m == nil {
 		return 0
 	}
-	return m.held.Serving.TrustEpoch
+	return m.state.Serving.TrustEpoch
 }
 
 // Committed is the lowest epoch that this replica may still serve; 0 until it

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestForeignBundle(t *testing.T) {
+func TestExternalBundle(t *testing.T) {
 	now := epoch0
 	ca, other, old := mustCA(t, names, now), mustCA(t, names, now), mustCA(t, names, now.Add(-10*365*day))
 	leaf := mustLeaf(t, ca, names, now)
@@ -63,7 +63,7 @@ func TestForeignBundle(t *testing.T) {
 	}
 }
 
-func FuzzForeignBundle(f *testing.F) {
+func FuzzExternalBundle(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"))
 	f.Add([]byte("-----BEGIN PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

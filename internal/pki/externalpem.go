@@ -18,7 +18,7 @@ import (
 // has no place where everybody may read it. Its errors quote nothing of what
 // they are about.
 func ExternalBundle(data []byte, now time.Time) ([]byte, error) {
-	certs, err := ExternalRoots(data)
+	certs, err := ParseExternalCertificates(data)
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +35,9 @@ func ExternalBundle(data []byte, now time.Time) ([]byte, error) {
 	return nil, last
 }
 
-// ExternalRoots reads certificates that somebody else wrote, in their
+// ParseExternalCertificates reads certificates that somebody else wrote, in their
 // order. It is as strict as [ForeignBundle].
-func ExternalRoots(data []byte) ([]*x509.Certificate, error) {
+func ParseExternalCertificates(data []byte) ([]*x509.Certificate, error) {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, reject(ReasonEncoding, errors.New("empty: write at least one certificate in PEM"))

@@ -13,9 +13,9 @@ const (
 	// maxChain is how many certificates a foreign leaf may bring: each handshake
 	// carries them.
 	maxChain = 10
-	// maxLate is how long before the end of a foreign leaf somebody is told at
+	// expiringBefore is how long before the end of a foreign leaf somebody is told at
 	// the latest.
-	maxLate = 14 * day
+	expiringBefore = 14 * day
 )
 
 // ExternalCertificate is a leaf that somebody else issues for Ostiary to serve. It takes the
@@ -58,7 +58,7 @@ func (f ExternalCertificate) anchor(present *x509.Certificate, clocks Clocks, na
 		}
 	}
 	if best == nil {
-		return nil, unverified(first)
+		return nil, withRemedy(first)
 	}
 	return best, nil
 }
@@ -70,9 +70,9 @@ func valueOr(first, err error) error {
 	return err
 }
 
-// unverified adds what to do to an error that crypto/x509 leaves at "unknown
+// withRemedy adds what to do to an error that crypto/x509 leaves at "unknown
 // authority".
-func unverified(err error) error {
+func withRemedy(err error) error {
 	var rejected *RejectedError
 	if errors.As(err, &rejected) && rejected.Reason == ReasonChain {
 		return reject(ReasonChain, fmt.Errorf("the CA beside the certificate does not verify it: %w; put the root that the chain leads to there", err))
@@ -91,7 +91,7 @@ func (s State) ExternalProblem(o Observed, names Names) error {
 		return err
 	}
 	leaf := o.External.Pair.Certificate()
-	if left := leaf.NotAfter.Sub(o.Clocks.Now()); left < min(leaf.NotAfter.Sub(leaf.NotBefore)/5, maxLate) {
+	if left := leaf.NotAfter.Sub(o.Clocks.Now()); left < min(leaf.NotAfter.Sub(leaf.NotBefore)/5, expiringBefore) {
 		return &ExpiringError{At: leaf.NotAfter}
 	}
 	return nil
@@ -105,8 +105,8 @@ func (e *ExpiringError) Error() string {
 	return fmt.Sprintf("the certificate expires at %s, and nobody has replaced it yet", e.At.UTC().Format(time.RFC3339))
 }
 
-// externalProblem reports whether there is a leaf that can be taken over or made.
-func (s State) externalProblem(o Observed, names Names) bool {
+// canProvideLeaf reports whether there is a leaf that can be taken over or made.
+func (s State) canProvideLeaf(o Observed, names Names) bool {
 	if o.External == nil {
 		return true
 	}
@@ -128,15 +128,15 @@ func (s State) externalCA(o Observed, names Names, c Config) string {
 		return "the certificate that is offered is of another CA"
 	case s.CA.Epoch < o.epoch(s):
 		return "something served or published is of a later epoch"
-	case o.Request != "" && o.Request != s.CA.LastRequest && s.rotationHindrance(o, names, c) == "":
+	case o.Request != "" && o.Request != s.CA.LastRequest && s.rotationBlocker(o, names, c) == "":
 		return "a rotation was asked for" // of the path: the CA is not Ostiary's to replace
 	}
 	return ""
 }
 
-// adopt is the CA of the leaf that is offered, of a new epoch. Nobody vouches
+// externalAuthority is the CA of the leaf that is offered, of a new epoch. Nobody vouches
 // for it, so it gets known before its leaf is used.
-func (s State) adopt(o Observed, names Names, epoch int64, path string) (Authority, error) {
+func (s State) externalAuthority(o Observed, names Names, epoch int64, path string) (Authority, error) {
 	anchor, err := o.External.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
 	if err != nil {
 		return Authority{}, fmt.Errorf("trusting another CA: %w", err)
@@ -150,7 +150,7 @@ func (s State) adopt(o Observed, names Names, epoch int64, path string) (Authori
 
 // nextExternal says what to do about a good leaf where somebody else issues them.
 func (s State) nextExternal(o Observed, names Names, c Config) (Action, bool) {
-	if !s.externalProblem(o, names) || slices.EqualFunc(o.External.Pair.chain, s.Serving.Pair.chain, (*x509.Certificate).Equal) {
+	if !s.canProvideLeaf(o, names) || slices.EqualFunc(o.External.Pair.chain, s.Serving.Pair.chain, (*x509.Certificate).Equal) {
 		return Action{}, false
 	}
 	leaf := s.Serving.Pair.Certificate()

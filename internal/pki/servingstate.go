@@ -171,7 +171,7 @@ func (h ServingState) Check(live []Bundle, names Names, c Config, clocks Clocks)
 	if c.External {
 		least = 0 // all replicas have it, and to stop calling them would be worse
 	}
-	return clocks.anyBetween(func(now time.Time) error {
+	return clocks.passesByEither(func(now time.Time) error {
 		if left := leaf.NotAfter.Sub(now); left < least {
 			return fmt.Errorf("it expires in %s, less than %s: it should have been renewed long ago", left.Round(time.Second), least)
 		}

@@ -179,7 +179,7 @@ func (k *Rotator) step(ctx context.Context) (pki.Action, error) {
 	k.metrics.observed(found.state, seen)
 	amiss := k.checkExternal(found, seen)
 	if action.Kind == pki.Wait {
-		k.recordWaiting(found, action)
+		k.reportWaiting(found, action)
 		if soon := seen.Clocks.Now().Add(sourceInterval); amiss && action.At.After(soon) {
 			action.At = soon
 		}
@@ -204,7 +204,7 @@ type observedSecrets struct {
 	state       pki.State
 	damages     error                    // what cannot be read
 	offer       *pki.ExternalCertificate // nil: nobody else issues
-	hindrance   *sourceError             // why they do not
+	problem     *sourceError             // why they do not
 }
 
 func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
@@ -216,7 +216,7 @@ func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
 	if f.serving, err = k.get(ctx, k.options.SecretNames.Serving); err != nil {
 		return observedSecrets{}, err
 	}
-	if f.offer, f.hindrance, err = k.readExternal(ctx); err != nil {
+	if f.offer, f.problem, err = k.readExternal(ctx); err != nil {
 		return observedSecrets{}, err
 	}
 	var caErr, servingErr error
