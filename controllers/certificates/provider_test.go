@@ -167,7 +167,7 @@ func TestReady(t *testing.T) {
 	w.clock.SetTime(made.Add(89*day - 2*time.Second))
 	g.Expect(provider.Ready()).To(Succeed())
 	w.clock.SetTime(made.Add(89*day + 2*time.Second))
-	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("less than 24h0m0s: it should have been renewed long ago")))
+	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("less than 24h0m0s: its renewal is overdue")))
 	w.clock.SetTime(made.Add(91 * day))
 	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("the served certificate is of no use: the certificate expired at")))
 }

@@ -165,7 +165,7 @@ func TestLossAndDamage(t *testing.T) {
 		"serving emptied":       {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
 		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: something that is not PEM"},
 		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: something that is not PEM"},
-		"certificate too large": {secret: defaultServingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: at most 65536 are read"},
+		"certificate too large": {secret: defaultServingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: the limit is 65536"},
 		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: something that is not PEM"},
 		"bundle not canonical":  {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
 		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not a count of CAs"},
@@ -301,7 +301,7 @@ func TestRotationOnRequest(t *testing.T) {
 		t.Errorf("with the bundle from before, when all is done: %v", err)
 	}
 	w.waitUntilSteady(provider)
-	for _, want := range []string{"Normal RotationStarted: a rotation was asked for; epoch 2, phase Trusting", "Normal CertificateIssued: the CA has changed; epoch 2, phase Serving", "Normal RotationDone: every replica serves a leaf of the new CA; epoch 2, phase Steady"} {
+	for _, want := range []string{"Normal RotationStarted: a rotation was requested; epoch 2, phase Trusting", "Normal CertificateIssued: the CA has changed; epoch 2, phase Serving", "Normal RotationDone: every replica serves a certificate of the new CA; epoch 2, phase Steady"} {
 		if !strings.Contains(events.String(), want) {
 			t.Errorf("no event %q among:\n%s", want, events)
 		}
@@ -530,7 +530,7 @@ func TestOptions(t *testing.T) {
 		"no namespace": {func(o *Options) { o.Namespace = "" }, "keeping certificates: give the namespace of the Secrets"},
 		"one Secret":   {func(o *Options) { o.SecretNames = SecretNames{CA: "a", Serving: "a"} }, `keeping certificates: the Secrets of the CA and of the serving certificate are both "a": give them two names`},
 		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "keeping certificates: no server name: give at least one DNS name or IP address"},
-		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "keeping certificates: Overlap is 1ns: make it at least 5s"},
+		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "keeping certificates: Overlap is 1ns: must be at least 5s"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -562,7 +562,7 @@ func TestWrongClock(t *testing.T) {
 			bundle, address := provider.Bundle(), w.serve(provider)
 			w.clock.SetTime(right.Add(wrong))
 			w.requestRotation("now, please")
-			g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("a rotation was asked for, but the clocks of this replica and of the API server disagree"))
+			g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("a rotation was requested, but the clocks of this replica and of the API server disagree"))
 			g.Expect(provider.Ready()).To(Succeed())
 			g.Expect(testutil.ToFloat64(provider.metrics.skew)).To(BeNumerically("~", wrong.Seconds(), 120))
 			after, err := w.state()

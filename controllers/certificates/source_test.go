@@ -166,7 +166,7 @@ func TestExternalIssuerChanges(t *testing.T) {
 	if data := w.secret(defaultCAName).Data; len(data[keyField]) != 0 {
 		t.Error("there is a key for a CA that somebody else keeps")
 	}
-	if log := events.String(); !strings.Contains(log, "Warning CACreated: the certificate that is offered is of another CA; epoch 2, phase Trusting") {
+	if log := events.String(); !strings.Contains(log, "Warning CACreated: the external certificate has another CA; epoch 2, phase Trusting") {
 		t.Errorf("events:\n%s", log)
 	}
 }
@@ -204,7 +204,7 @@ func TestExternalProblems(t *testing.T) {
 		"other names":              {i.leaf(func(c *x509.Certificate) { c.DNSNames = []string{"elsewhere.svc"} }), "names", "not " + serverNames.DNS[0]},
 		"a CA as certificate":      {i.leaf(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }), "usage", "the certificate is that of a CA"},
 		"for clients":              {i.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }), "usage", "it lacks the extended key usage serverAuth"},
-		"a key beside the CA":      {with(bundleField, append(bytes.Clone(good[bundleField]), key...)), "key", "field ca.crt: it holds a private key: remove it, only certificates belong there"},
+		"a key beside the CA":      {with(bundleField, append(bytes.Clone(good[bundleField]), key...)), "key", "field ca.crt: it contains a private key: remove the key, a bundle contains only certificates"},
 		"a key beside the chain":   {with(chainField, append(bytes.Clone(good[chainField]), key...)), "key", "field tls.crt: it holds a private key"},
 		"another CA":               {with(bundleField, other.leaf()[bundleField]), "chain", "put the root that the chain leads to there"},
 		"a leaf as CA":             {with(bundleField, good[chainField]), "usage", "is not a CA"},

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -10,47 +11,47 @@ import (
 )
 
 const (
-	// maxChain is how many certificates a foreign leaf may bring: each handshake
-	// carries them.
+	// maxChain is the maximum number of certificates in an external chain. Each
+	// handshake sends them.
 	maxChain = 10
-	// expiringBefore is how long before the end of a foreign leaf somebody is told at
-	// the latest.
+	// expiringBefore is how long before its expiry an external certificate is
+	// reported as expiring at the latest.
 	expiringBefore = 14 * day
 )
 
-// ExternalCertificate is a leaf that somebody else issues for Ostiary to serve. It takes the
-// place of the leaf that Ostiary issues itself.
+// ExternalCertificate is a serving certificate from an external issuer, such as
+// cert-manager. It replaces the one that Ostiary would issue.
 type ExternalCertificate struct {
 	// Pair is the leaf with its chain and key.
 	Pair Pair
-	// Roots are what its issuer says that it is verified with.
+	// Roots are the contents of ca.crt, from the issuer.
 	Roots []*x509.Certificate
-	// Err is why there is nothing that can be read.
+	// Err is why the certificate cannot be read; nil if it can.
 	Err error
 }
 
-// anchor is the one of the roots that the leaf is verified with, and has to be
-// trusted: the present one if it does, else rather a root than an intermediate.
-// The error says why the offer is of no use.
-func (f ExternalCertificate) anchor(present *x509.Certificate, clocks Clocks, names Names) (*x509.Certificate, error) {
+// anchor returns the root to trust for the certificate: the present one if it
+// verifies the certificate, or else preferably a root rather than an intermediate.
+// The error says why the certificate is unusable.
+func (e ExternalCertificate) anchor(present *x509.Certificate, clocks Clocks, names Names) (*x509.Certificate, error) {
 	switch {
-	case f.Err != nil:
-		return nil, f.Err
-	case len(f.Pair.chain) > maxChain:
-		return nil, reject(ReasonEncoding, fmt.Errorf("a chain of %d certificates: at most %d are served", len(f.Pair.chain), maxChain))
-	case len(f.Roots) == 0:
+	case e.Err != nil:
+		return nil, e.Err
+	case len(e.Pair.chain) > maxChain:
+		return nil, reject(ReasonEncoding, fmt.Errorf("a chain of %d certificates: at most %d are allowed", len(e.Pair.chain), maxChain))
+	case len(e.Roots) == 0:
 		return nil, reject(ReasonChain, errors.New("there is no CA to verify the certificate with"))
 	}
 	var best *x509.Certificate
 	var first error
-	for _, root := range f.Roots {
+	for _, root := range e.Roots {
 		err := checkIsCA(root)
 		if err == nil {
-			err = f.Pair.checkAt(clocks, Bundle{roots: []*x509.Certificate{root}}, names)
+			err = e.Pair.checkAt(clocks, Bundle{roots: []*x509.Certificate{root}}, names)
 		}
 		switch {
 		case err != nil:
-			first = valueOr(first, err)
+			first = cmp.Or(first, err)
 		case sameCertificate(root, present):
 			return root, nil
 		case best == nil || !selfSigned(best) && selfSigned(root):
@@ -63,26 +64,18 @@ func (f ExternalCertificate) anchor(present *x509.Certificate, clocks Clocks, na
 	return best, nil
 }
 
-func valueOr(first, err error) error {
-	if first != nil {
-		return first
-	}
-	return err
-}
-
-// withRemedy adds what to do to an error that crypto/x509 leaves at "unknown
-// authority".
+// withRemedy adds a fix to the error "unknown authority" of crypto/x509.
 func withRemedy(err error) error {
 	var rejected *RejectedError
 	if errors.As(err, &rejected) && rejected.Reason == ReasonChain {
-		return reject(ReasonChain, fmt.Errorf("the CA beside the certificate does not verify it: %w; put the root that the chain leads to there", err))
+		return reject(ReasonChain, fmt.Errorf("ca.crt does not verify the certificate: %w; write the root of the chain to ca.crt", err))
 	}
 	return err
 }
 
-// ExternalProblem is why what somebody else issues is of no use, or will not be
-// for long; nil where it is, or nobody else issues anything. The replicas go on
-// with what they have meanwhile.
+// ExternalProblem returns why the external certificate is unusable or about to
+// expire; nil if it is neither, or there is no external issuer. The replicas keep
+// what they serve meanwhile.
 func (s State) ExternalProblem(o Observed, names Names) error {
 	if o.External == nil {
 		return nil
@@ -97,15 +90,16 @@ func (s State) ExternalProblem(o Observed, names Names) error {
 	return nil
 }
 
-// ExpiringError says that nobody has replaced a leaf in time.
+// ExpiringError means that a certificate has not been renewed in time.
 type ExpiringError struct{ At time.Time }
 
 // Error implements error.
 func (e *ExpiringError) Error() string {
-	return fmt.Sprintf("the certificate expires at %s, and nobody has replaced it yet", e.At.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the certificate expires at %s and has not been renewed: check its issuer", e.At.UTC().Format(time.RFC3339))
 }
 
-// canProvideLeaf reports whether there is a leaf that can be taken over or made.
+// canProvideLeaf reports whether Ostiary can issue a leaf or has a usable external
+// one.
 func (s State) canProvideLeaf(o Observed, names Names) bool {
 	if o.External == nil {
 		return true
@@ -114,8 +108,8 @@ func (s State) canProvideLeaf(o Observed, names Names) bool {
 	return err == nil
 }
 
-// externalCA is why another CA has to be trusted, because the leaf that somebody
-// else issues is of that; empty if it has not.
+// externalCA returns why to trust another CA for the external certificate; "" if
+// the current one is right.
 func (s State) externalCA(o Observed, names Names, c Config) string {
 	if o.External == nil {
 		return ""
@@ -123,19 +117,19 @@ func (s State) externalCA(o Observed, names Names, c Config) string {
 	anchor, err := o.External.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
 	switch {
 	case err != nil:
-		return "" // and nothing to trust
+		return "" // no root to trust
 	case !anchor.Equal(s.CA.Pair.Certificate()):
-		return "the certificate that is offered is of another CA"
+		return "the external certificate has another CA"
 	case s.CA.Epoch < o.epoch(s):
 		return "something served or published is of a later epoch"
 	case o.Request != "" && o.Request != s.CA.LastRequest && s.rotationBlocker(o, names, c) == "":
-		return "a rotation was asked for" // of the path: the CA is not Ostiary's to replace
+		return "a rotation was asked for" // only of the path: Ostiary cannot replace an external CA
 	}
 	return ""
 }
 
-// externalAuthority is the CA of the leaf that is offered, of a new epoch. Nobody vouches
-// for it, so it gets known before its leaf is used.
+// externalAuthority returns the CA of the external certificate with a new epoch.
+// It has no cross-certificate, so it is published before its leaf is served.
 func (s State) externalAuthority(o Observed, names Names, epoch int64, path string) (Authority, error) {
 	anchor, err := o.External.anchor(s.CA.Pair.Certificate(), o.Clocks, names)
 	if err != nil {
@@ -148,7 +142,7 @@ func (s State) externalAuthority(o Observed, names Names, epoch int64, path stri
 	return next, nil
 }
 
-// nextExternal says what to do about a good leaf where somebody else issues them.
+// nextExternal returns the next action for a valid leaf if the issuer is external.
 func (s State) nextExternal(o Observed, names Names, c Config) (Action, bool) {
 	if !s.canProvideLeaf(o, names) || slices.EqualFunc(o.External.Pair.chain, s.Serving.Pair.chain, (*x509.Certificate).Equal) {
 		return Action{}, false
@@ -156,14 +150,14 @@ func (s State) nextExternal(o Observed, names Names, c Config) (Action, bool) {
 	leaf := s.Serving.Pair.Certificate()
 	switch {
 	case s.mayServe(o, c):
-		return Action{Kind: IssueLeaf, Reason: "another certificate is offered"}, true
+		return Action{Kind: IssueLeaf, Reason: "the external certificate has changed"}, true
 	case !o.Clocks.Now().Before(leaf.NotAfter.Add(-c.MinimumLeft(leaf))):
 		return Action{Kind: IssueLeaf, Reason: "the CA has changed, and the leaf cannot wait"}, true
 	}
 	return Action{}, false
 }
 
-// leadsTo reports whether signatures lead from the leaf over its chain to the
+// leadsTo reports whether a chain of signatures leads from the leaf to the
 // certificate, or the leaf is the certificate.
 func (p Pair) leadsTo(root *x509.Certificate) bool {
 	reached := []*x509.Certificate{p.chain[0]}
@@ -180,8 +174,8 @@ func (p Pair) leadsTo(root *x509.Certificate) bool {
 	return false
 }
 
-// issued reports whether a verifier would take the one for the issuer of the
-// other. It looks for it by name.
+// issued reports whether a verifier accepts issuer as the issuer of c. Verifiers
+// find issuers by name.
 func issued(c, issuer *x509.Certificate) bool {
 	return bytes.Equal(c.RawIssuer, issuer.RawSubject) && c.CheckSignatureFrom(issuer) == nil
 }

@@ -21,7 +21,8 @@ func config() Config { return Config{}.WithDefaults() }
 // at is a time that all clocks agree on.
 func at(now time.Time) Clocks { return Clocks{Local: now, Server: now} }
 
-// steadyObserved is the world in which what is stored has just reached everybody.
+// steadyObserved is an observation in which the stored state has reached every
+// replica and configuration.
 func steadyObserved(s State, now time.Time) Observed {
 	return Observed{
 		Clocks:    at(now),
@@ -30,8 +31,7 @@ func steadyObserved(s State, now time.Time) Observed {
 	}
 }
 
-// steadyObservedFor is calm, where all configurations have carried what is published for
-// some time.
+// steadyObservedFor is steadyObserved with a given age of the publication.
 func steadyObservedFor(s State, now time.Time, published time.Duration) Observed {
 	o := steadyObserved(s, now)
 	o.Published.For = published
@@ -69,8 +69,8 @@ func mustBundle(t *testing.T, pairs ...Pair) Bundle {
 	return b
 }
 
-// runUntilWait carries out what Next says until it says Wait, and fails when that
-// takes more steps than any state can need.
+// runUntilWait applies the actions of Next until it returns Wait. It fails if that
+// takes too many steps.
 func runUntilWait(t *testing.T, s State, n Names, c Config, observe func(State) Observed) (State, []Kind) {
 	t.Helper()
 	var done []Kind

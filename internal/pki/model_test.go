@@ -28,7 +28,7 @@ const (
 
 var periods = Periods{Trial: 15 * time.Second, Fallback: 15 * time.Minute}
 
-// version is one version of a configuration, or of what it carries.
+// version is one version of a configuration.
 type version struct {
 	bundle Bundle
 	path   string
@@ -46,14 +46,14 @@ type modelReplica struct {
 
 type modelLeader struct {
 	memory   Authority
-	external bool          // has somebody else issue the leaf
+	external bool          // uses an external issuer
 	skew     time.Duration // of its clock
 	bundle   []byte        // that it saw published
 	since    time.Time     // when it saw that first
 	pending  *decision
 }
 
-// decision is a write that a leader has made up its mind to.
+// decision is a write that a leader is about to make.
 type decision struct {
 	action      Action
 	state       State
@@ -73,9 +73,9 @@ type model struct {
 	log       []string
 	real      bool // verify with crypto/x509 and not only by who signed whom
 	lag       time.Duration
-	faultless bool // nothing is lost, and nobody interferes
+	faultless bool // injects no faults
 
-	source              *modelSource // nil: nobody else issues leaves
+	source              *modelSource // nil: Ostiary issues leaves
 	stored              State
 	caGone, servingGone bool
 	ca, serving         int // versions
@@ -97,7 +97,7 @@ func newModel(t testing.TB, seed uint64, next machine) *model {
 	return m
 }
 
-// begin is a cluster at rest after the first installation.
+// begin sets up a steady cluster after the first installation.
 func (m *model) begin() {
 	s, _ := State{}, 0
 	for range 2 {
@@ -231,7 +231,7 @@ func (m *model) decide(i int) {
 	}
 	next, err := Apply(s, a, o, names, config(), rand.Reader)
 	if err != nil {
-		m.fail("leader %d cannot carry out %+v: %v", i, a, err)
+		m.fail("leader %d cannot apply %+v: %v", i, a, err)
 		return
 	}
 	m.logf("leader %d decides %s: %s", i, a.Kind, a.Reason)
@@ -279,8 +279,8 @@ func (m *model) putCA(i int, d *decision) {
 	m.writes++
 }
 
-// knownEpoch is the highest that anybody has used. A CA that was lost before
-// anything was signed with it does not count.
+// knownEpoch is the highest epoch in use. A CA that was lost before it signed
+// anything does not count.
 func (m *model) knownEpoch() int64 {
 	var known int64
 	for _, c := range m.configs {
@@ -392,7 +392,7 @@ func (m *model) fault(p, i, l int) {
 	switch p {
 	case 185, 186, 187:
 		m.request = fmt.Sprint("rotation ", m.r.Uint32())
-		m.logf("somebody asks for a rotation")
+		m.logf("a rotation is requested")
 	case 188, 189:
 		if !m.others(l) || m.source != nil && !m.restorable(true) {
 			return
@@ -433,14 +433,14 @@ func (m *model) fault(p, i, l int) {
 	case 196:
 		c := m.configs[0]
 		c[len(c)-1].epoch += 2
-		m.logf("somebody writes epoch %d into configuration 0", c[len(c)-1].epoch)
+		m.logf("configuration 0 is edited to epoch %d", c[len(c)-1].epoch)
 	case 197, 198:
 		m.logf("an API server refuses replica %d", i)
 		m.replicas[i].state = m.replicas[i].state.FallBack(m.now)
 	}
 }
 
-// others reports whether somebody else has what is about to be lost.
+// others reports whether another replica serves what is about to be lost.
 func (m *model) others(i int) bool {
 	for j := range m.replicas {
 		if j != i && m.replicas[j].callable && !m.replicas[j].state.Presented().IsZero() {
@@ -450,10 +450,9 @@ func (m *model) others(i int) bool {
 	return false
 }
 
-// restorable reports whether a leaf that nobody can make again is not lost: it is
-// stored, or whoever leads next can put it back, because no replica has a later
-// one. Without it, and without the memory of a leader, nobody knows what it is
-// verified with.
+// restorable reports whether the serving certificate is stored or the next leader
+// can restore it, because no replica has a later one. Otherwise its root is
+// unknown.
 func (m *model) restorable(stored bool) bool {
 	if stored {
 		return !m.servingGone && !m.stored.Serving.Pair.IsZero()
@@ -464,7 +463,7 @@ func (m *model) restorable(stored bool) bool {
 	})
 }
 
-// check states what holds in every reachable state.
+// check checks the invariants of every reachable state.
 func (m *model) check() {
 	for i := range m.replicas {
 		r := &m.replicas[i]
@@ -485,9 +484,9 @@ func (m *model) check() {
 	}
 }
 
-// forgetPaths drops the promise for API servers that are behind: the paths that
-// configurations carried before were stored in the Secret that is lost, and the
-// leader that writes it again has not read it.
+// forgetPaths ends the guarantee for API servers that are behind: the paths of
+// earlier configurations were stored in the lost Secret, and the leader that
+// writes it again has not read it.
 func (m *model) forgetPaths() {
 	for _, c := range m.configs {
 		for at := range c[:len(c)-1] {
@@ -496,8 +495,8 @@ func (m *model) forgetPaths() {
 	}
 }
 
-// checkPaths states that a replica knows whoever may call it. Nothing is promised
-// to API servers that stay behind for longer than a path is accepted.
+// checkPaths checks that replicas accept the paths of all API servers that are not
+// behind for longer than a path is accepted.
 func (m *model) checkPaths(i int) {
 	for a := range m.seen {
 		for j, at := range m.seen[a] {
@@ -532,8 +531,8 @@ func (m *model) verify(pair Pair, bundle Bundle) error {
 	return err
 }
 
-// heal ends all faults and lets everybody act in turn until there is nothing
-// left to do. That this comes to an end is part of the promise.
+// heal ends all faults and runs every participant until nothing is left to do.
+// That this terminates is part of the guarantee.
 func (m *model) heal() {
 	for i := range m.leaders {
 		m.leaders[i].skew = 0
@@ -572,8 +571,8 @@ func (m *model) healed() bool {
 	if a.Kind != Wait || a.Reason != "" || s.Phase() != PhaseSteady || s.Serving.Path() != s.CA.Path {
 		return false
 	}
-	if foreign := m.leaders[0].external; foreign && !s.Serving.Pair.Certificate().Equal(m.source.external.Pair.Certificate()) ||
-		!foreign && (!s.CA.Pair.HasKey() || m.request != "" && s.CA.LastRequest != m.request) {
+	if external := m.leaders[0].external; external && !s.Serving.Pair.Certificate().Equal(m.source.external.Pair.Certificate()) ||
+		!external && (!s.CA.Pair.HasKey() || m.request != "" && s.CA.LastRequest != m.request) {
 		return false
 	}
 	return !slices.ContainsFunc(m.replicas[:], func(r modelReplica) bool {
@@ -581,7 +580,7 @@ func (m *model) healed() bool {
 	})
 }
 
-// walk is one run; it returns what was violated.
+// walk runs the model and returns the violated invariant.
 func (m *model) walk(steps int) string {
 	if m.run(steps) == "" {
 		m.heal()
@@ -589,7 +588,7 @@ func (m *model) walk(steps int) string {
 	return m.failure
 }
 
-// run is a walk that ends in the middle of it.
+// run is a walk that ends with faults still present.
 func (m *model) run(steps int) string {
 	for range steps {
 		m.step()
@@ -619,7 +618,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// modelWalks is how many runs there are, unless the environment asks for others.
+// modelWalks is the number of runs, unless an environment variable overrides it.
 func modelWalks(t *testing.T, walks int) int {
 	if s := os.Getenv("OSTIARY_MODEL_WALKS"); s != "" {
 		var err error
@@ -630,8 +629,8 @@ func modelWalks(t *testing.T, walks int) int {
 	return walks
 }
 
-// TestModelBehindForever has API servers that never learn of a new bundle: a
-// rotation with a bridge, and renewals after it, need not care.
+// TestModelBehindForever has API servers that never receive a new bundle. A
+// rotation with a cross-certificate and later renewals must work for them.
 func TestModelBehindForever(t *testing.T) {
 	m := newModel(t, 1, Next)
 	m.lag, m.real = 100*365*day, true
@@ -646,8 +645,8 @@ func TestModelBehindForever(t *testing.T) {
 	}
 }
 
-// TestModelCatches breaks the machine in ways that somebody could take for
-// good, and expects the model to notice each.
+// TestModelCatches breaks the state machine in plausible ways. The model must
+// detect each.
 func TestModelCatches(t *testing.T) {
 	mutants := map[string]struct {
 		machine machine
@@ -659,7 +658,7 @@ func TestModelCatches(t *testing.T) {
 			a.CrossCertified = false
 			return a
 		}, "I1"},
-		"no bridge": {func(s State, o Observed, n Names, c Config) Action {
+		"no cross-certificate": {func(s State, o Observed, n Names, c Config) Action {
 			o.Published.For = c.Overlap
 			a := Next(s, o, n, c)
 			a.CrossCertified = false

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// modelSource is somebody else who issues leaves, and does so as it likes: by
-// another CA each time, by one of before, by none, or not at all.
+// modelSource is an external issuer that signs with a new CA, an earlier one or
+// none, or stops.
 type modelSource struct {
 	external ExternalCertificate
 	cas      []Pair
@@ -64,7 +64,7 @@ func (s *modelSource) fault(m *model) {
 	if s.mixed && m.r.IntN(2) == 0 {
 		l := m.r.IntN(modelLeaders)
 		m.leaders[l].external = !m.leaders[l].external
-		m.logf("leader %d is told that somebody else issues leaves: %t", l, m.leaders[l].external)
+		m.logf("leader %d uses an external issuer: %t", l, m.leaders[l].external)
 		return
 	}
 	if m.r.IntN(2) == 0 {
@@ -86,7 +86,7 @@ func (s *modelSource) heal(m *model) {
 }
 
 func (s *modelSource) newCA(m *model) Pair {
-	ca := certified(m, caTemplate("foreign"), nil, nil)
+	ca := certified(m, caTemplate("external"), nil, nil)
 	s.cas = append(s.cas, ca)
 	return ca
 }
@@ -138,7 +138,7 @@ func certified(m *model, template *x509.Certificate, signer *Pair, key *ecdsa.Pr
 }
 
 func TestModelExternal(t *testing.T) {
-	for name, mixed := range map[string]bool{"somebody else issues": false, "leaders disagree": true} {
+	for name, mixed := range map[string]bool{"external issuer": false, "leaders disagree": true} {
 		t.Run(name, func(t *testing.T) {
 			seed, walks := mathrand.Uint64(), modelWalks(t, 6)
 			var rotations int64

@@ -82,7 +82,7 @@ func checkSteady(t *testing.T, s State, n Names, now time.Time) {
 		t.Errorf("the leaf does not verify under the published bundle: %v", err)
 	}
 	if count := len(s.Serving.Bundle.roots); count < 1 || count > 2 {
-		t.Errorf("the bundle holds %d roots", count)
+		t.Errorf("the bundle has %d roots", count)
 	}
 	if _, err := ParseBundle(s.Serving.Bundle.PEM()); err != nil {
 		t.Errorf("the published bundle is not one that replicas accept: %v", err)
@@ -142,7 +142,7 @@ func TestTrustBeforeUse(t *testing.T) {
 	}
 }
 
-// TestCrossCertificate follows a rotation that was asked for: no step waits for time.
+// TestCrossCertificate follows a requested rotation: no step waits for time.
 func TestCrossCertificate(t *testing.T) {
 	first, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	asked := func(s State, now time.Time, change func(*Observed)) Observed {
@@ -195,10 +195,10 @@ func TestCrossCertificate(t *testing.T) {
 	again := func(now time.Time) Action {
 		return Next(steady, asked(steady, now, func(o *Observed) { o.Request = "once more" }), names, config())
 	}
-	if a := again(now.Add(15*time.Minute - time.Second)); a.Kind != Wait || a.Reason != "a rotation was asked for, but API servers may be behind by a rotation until 2026-09-01T13:15:00Z" {
+	if a := again(now.Add(15*time.Minute - time.Second)); a.Kind != Wait || a.Reason != "a rotation was requested, but API servers may still have the bundle before the last rotation until 2026-09-01T13:15:00Z" {
 		t.Errorf("too soon after the last: %+v", a)
 	}
-	if a := again(now.Add(15 * time.Minute)); a.Kind != Wait || !strings.Contains(a.Reason, "API servers may still call the path before") {
+	if a := again(now.Add(15 * time.Minute)); a.Kind != Wait || !strings.Contains(a.Reason, "API servers may still call the previous path") {
 		t.Errorf("while the path before is accepted: %+v", a)
 	}
 	steady, _ = runUntilWait(t, steady, names, config(), func(s State) Observed { return steadyObservedFor(s, now.Add(15*time.Minute), config().Overlap) })
@@ -207,7 +207,7 @@ func TestCrossCertificate(t *testing.T) {
 	}
 	renewed, kinds := runUntilSteady(t, steady, names, config(), now.Add(60*day))
 	if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" || renewed.Serving.Pair.Check(first.Serving.Bundle, names, now.Add(60*day)) != nil {
-		t.Errorf("a renewed leaf must go on being accepted by whoever trusts the CA before: %s", diff)
+		t.Errorf("clients that trust the previous CA must accept a renewed leaf: %s", diff)
 	}
 }
 
@@ -261,8 +261,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestTwoCAsOfOneEpoch: two leaders lost the same copy, and each has made a CA of the
-// next epoch. Both have to agree on one of them.
+// TestTwoCAsOfOneEpoch has two leaders that lost the same copy and each created a
+// CA of the next epoch. They must agree on one.
 func TestTwoCAsOfOneEpoch(t *testing.T) {
 	one, two := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
 	roots := func(pairs ...Pair) (out []*x509.Certificate) {
@@ -279,7 +279,7 @@ func TestTwoCAsOfOneEpoch(t *testing.T) {
 	}{
 		"the stored one is of a later epoch":      {3, nil, nil, two},
 		"the stored one is of an earlier epoch":   {1, roots(two), roots(two), one},
-		"nobody trusts either":                    {2, nil, nil, one},
+		"neither is trusted":                      {2, nil, nil, one},
 		"the stored one is published":             {2, roots(two), roots(two), two},
 		"the stored one is about to be published": {2, roots(two), nil, two},
 		"the remembered one is published":         {2, roots(two), roots(one), one},
@@ -297,8 +297,7 @@ func TestTwoCAsOfOneEpoch(t *testing.T) {
 	}
 }
 
-// TestOrderOfCAs: the one CA was made after the other, by a clock that was two
-// hours behind.
+// TestOrderOfCAs has a CA that was created by a clock two hours behind.
 func TestOrderOfCAs(t *testing.T) {
 	first, second := mustCA(t, names, epoch0), mustCA(t, names, epoch0.Add(-2*time.Hour))
 	roots := []*x509.Certificate{first.Certificate(), second.Certificate()}
@@ -307,7 +306,7 @@ func TestOrderOfCAs(t *testing.T) {
 		known          []Authority
 		oldest, newest Pair
 	}{
-		"nobody knows":                          {nil, second, first},
+		"unknown":                               {nil, second, first},
 		"it is stored":                          {[]Authority{follows, {}}, first, second},
 		"remembered":                            {[]Authority{{Pair: first}, follows}, first, second},
 		"it follows one that is not among them": {[]Authority{{Pair: first, Previous: mustCA(t, names, epoch0).Certificate()}}, second, first},
@@ -324,8 +323,8 @@ func TestOrderOfCAs(t *testing.T) {
 	}
 }
 
-// TestNothingStoredButReplicasServe: a new leader that knows nothing finds
-// both Secrets gone. Who is called goes on with what it has.
+// TestNothingStoredButReplicasServe has a new leader that finds both Secrets
+// deleted. The replicas keep what they serve.
 func TestNothingStoredButReplicasServe(t *testing.T) {
 	old, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	for name, tc := range map[string]struct {
@@ -333,7 +332,7 @@ func TestNothingStoredButReplicasServe(t *testing.T) {
 		want   []Kind
 	}{
 		"replicas serve": {1, []Kind{CreateCA, PublishBundle}},
-		"nobody does":    {0, []Kind{CreateCA, IssueLeaf}},
+		"no replica":     {0, []Kind{CreateCA, IssueLeaf}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, kinds := runUntilWait(t, State{}, names, config(), func(State) Observed {
@@ -376,8 +375,8 @@ func TestLossInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestClocks: nobody's clock alone ends what is good, or makes it anew again
-// and again, and what is made is good by both.
+// TestClocks checks that a wrong clock ends no trust and replaces no valid
+// certificate.
 func TestClocks(t *testing.T) {
 	fresh, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	tests := map[string]struct {
@@ -428,9 +427,8 @@ func TestLeafThatCannotWaitForTheOverlap(t *testing.T) {
 	}
 }
 
-// TestNextFromRandomStates builds states that mix parts of several histories,
-// some of them useless, and checks that Next always comes to rest, never stays
-// at rest with a leaf that is not good, and never changes what it was given.
+// TestNextFromRandomStates mixes parts of several histories and checks that Next
+// always reaches Wait with a valid leaf and never changes its input.
 func TestNextFromRandomStates(t *testing.T) {
 	seed := mathrand.Uint64()
 	t.Logf("seed %d", seed)
@@ -478,7 +476,7 @@ func TestNextFromRandomStates(t *testing.T) {
 		}
 		checkSteady(t, after, n, now)
 		want := before.CA.Epoch
-		if !before.isCAPublished(steadyObserved(before, now)) { // else somebody has edited the epoch of the leaf
+		if !before.isCAPublished(steadyObserved(before, now)) { // else the epoch of the leaf was edited
 			want = max(want, before.Serving.Epoch)
 		}
 		if after.CA.Epoch < want {
@@ -533,8 +531,7 @@ func TestYears(t *testing.T) {
 	}
 }
 
-// TestNextAt checks the moment that Next asks for, when each of the reasons to
-// wake comes first.
+// TestNextAt checks Action.At for each reason to call Next again.
 func TestNextAt(t *testing.T) {
 	c := config()
 	young, _ := runUntilSteady(t, State{}, names, c, epoch0)

@@ -81,24 +81,24 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"nothing":               {asCerts, nil, "empty"},
 		"spaces":                {asCerts, []byte(" \n"), "empty"},
-		"no PEM":                {asCerts, []byte("hello"), "something that is not PEM stands after 0 blocks"},
-		"text before":           {asCerts, append([]byte("hello\n"), cert...), "something that is not PEM stands after 0 blocks"},
-		"text after":            {asCerts, append(bytes.Clone(cert), "hello"...), "something that is not PEM stands after 1 blocks"},
+		"no PEM":                {asCerts, []byte("hello"), "text that is not PEM after 0 blocks"},
+		"text before":           {asCerts, append([]byte("hello\n"), cert...), "text that is not PEM after 0 blocks"},
+		"text after":            {asCerts, append(bytes.Clone(cert), "hello"...), "text that is not PEM after 1 blocks"},
 		"half a block":          {asCerts, cert[:len(cert)/2], "block 1 is not PEM"},
 		"a key":                 {asCerts, key, `block 1 is not of type "CERTIFICATE"`},
 		"a key behind":          {asCerts, append(bytes.Clone(cert), key...), `block 2 is not of type "CERTIFICATE"`},
 		"no certificate in it":  {asCerts, bad(certificateBlock), "certificate 1: x509"},
-		"too large":             {asCerts, bytes.Repeat([]byte("-----BEGIN "), 64<<10/11+1), "65538 bytes of PEM: at most 65536 are read"},
+		"too large":             {asCerts, bytes.Repeat([]byte("-----BEGIN "), 64<<10/11+1), "65538 bytes of PEM: the limit is 65536"},
 		"a certificate as key":  {asKey, cert, `block 1 is not of type "PRIVATE KEY"`},
-		"two keys":              {asKey, append(bytes.Clone(key), key...), "2 keys where one is expected"},
+		"two keys":              {asKey, append(bytes.Clone(key), key...), "2 keys: expected one"},
 		"no key in it":          {asKey, bad(keyBlock), "not a PKCS #8 private key"},
 		"no EC key in it":       {asKey, bad(ecKeyBlock), "not a SEC 1 private key"},
 		"no RSA key in it":      {asKey, bad(rsaKeyBlock), "not a PKCS #1 private key"},
-		"parameters alone":      {asKey, bad(paramsBlock), "0 keys where one is expected"},
+		"parameters alone":      {asKey, bad(paramsBlock), "0 keys: expected one"},
 		"an encrypted key":      {asKey, pem.EncodeToMemory(&pem.Block{Type: ecKeyBlock, Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}}), "the key is encrypted: store it without a passphrase"},
 		"a short RSA key":       {asKey, rsaPEM, "the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key"},
 		"another kind of key":   {asKey, edPEM, "the key is neither an ECDSA nor an RSA key"},
-		"too large to be a key": {asKey, bytes.Repeat(key, 64<<10/len(key)+1), "bytes of PEM: at most 65536 are read"},
+		"too large to be a key": {asKey, bytes.Repeat(key, 64<<10/len(key)+1), "bytes of PEM: the limit is 65536"},
 		"no key at all":         {asKey, nil, "empty"},
 	}
 	for name, tc := range tests {
@@ -126,7 +126,7 @@ func TestNewPairRefuses(t *testing.T) {
 		"no certificate": {nil, a.key, ReasonEncoding},
 		"no key":         {a.chain, nil, ReasonKey},
 		"another curve":  {a.chain, p224, ReasonKey},
-		"somebody's key": {a.chain, b.key, ReasonKey},
+		"another key":    {a.chain, b.key, ReasonKey},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -36,7 +36,7 @@ func TestServingState(t *testing.T) {
 		"the first":                                {ServingState{}, first.Serving, nil, epoch0, "", 1, 1},
 		"the first, untrusted: better than none":   {ServingState{}, unrelated.Serving, live, epoch0, "", 1, 1},
 		"a cross-certificate":                      {holding(first.Serving), crossCertified.Serving, live, epoch0, "", 2, 2},
-		"a CA that nobody knows":                   {holding(first.Serving), withoutCross, live, epoch0, ReasonChain, 1, 2},
+		"an untrusted CA":                          {holding(first.Serving), withoutCross, live, epoch0, ReasonChain, 1, 2},
 		"a CA that all know":                       {holding(first.Serving), withoutCross, []Bundle{withoutCross.Bundle}, epoch0, "", 2, 2},
 		"a bundle alone":                           {holding(first.Serving), onlyBundle, live, epoch0, ReasonEncoding, 1, 2},
 		"a bundle that ends what is served":        {holding(first.Serving), unrelated.Serving, live, epoch0, ReasonChain, 1, 1},
@@ -61,7 +61,7 @@ func TestServingState(t *testing.T) {
 	}
 }
 
-// TestTrial: what a replica has reported it does not take back.
+// TestTrial checks that a replica never presents less than it has reported.
 func TestTrial(t *testing.T) {
 	first, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	second := first.Serving
@@ -98,7 +98,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestServingStateCheck is what readiness says.
+// TestServingStateCheck covers readiness.
 func TestServingStateCheck(t *testing.T) {
 	s, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	unrelated, _ := runUntilSteady(t, State{}, names, config(), epoch0)
@@ -113,8 +113,8 @@ func TestServingStateCheck(t *testing.T) {
 		"nothing registered":     {ServingState{Serving: s.Serving}, nil, epoch0, ""},
 		"one was edited":         {ServingState{Serving: s.Serving}, []Bundle{other, own}, epoch0, ""},
 		"nothing held":           {ServingState{}, nil, epoch0, "no certificate"},
-		"none trusts it":         {ServingState{Serving: s.Serving}, []Bundle{other}, epoch0, "the registered configurations do not trust it: x509: certificate signed by unknown authority"},
-		"less than a day left":   {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day + time.Hour), "it expires in 23h0m0s, less than 24h0m0s: it should have been renewed long ago"},
+		"none trusts it":         {ServingState{Serving: s.Serving}, []Bundle{other}, epoch0, "the bundles in the webhook configurations do not verify it: x509: certificate signed by unknown authority"},
+		"less than a day left":   {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day + time.Hour), "it expires in 23h0m0s, less than 24h0m0s: its renewal is overdue"},
 		"a day and an hour left": {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day - time.Hour), ""},
 	}
 	for name, tc := range tests {

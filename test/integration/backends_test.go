@@ -272,9 +272,9 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		message string
 	}{
 		"empty":         {map[string]string{"ca.crt": ""}, "Refused", object + ", key ca.crt is no CA bundle: empty: write at least one certificate in PEM"},
-		"not PEM":       {map[string]string{"ca.crt": "certificate"}, "Refused", object + ", key ca.crt is no CA bundle: not PEM: there is no certificate in it"},
+		"not PEM":       {map[string]string{"ca.crt": "certificate"}, "Refused", object + ", key ca.crt is no CA bundle: not PEM: it contains no certificate"},
 		"expired":       {map[string]string{"ca.crt": newAuthority(t, time.Now().Add(-time.Hour)).pem}, "Refused", object + ", key ca.crt is no CA bundle: the certificate expired at "},
-		"with a key":    {map[string]string{"ca.crt": b.pem + key}, "Refused", object + ", key ca.crt is no CA bundle: it holds a private key: remove it, only certificates belong there"},
+		"with a key":    {map[string]string{"ca.crt": b.pem + key}, "Refused", object + ", key ca.crt is no CA bundle: it contains a private key: remove the key, a bundle contains only certificates"},
 		"too large":     {map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)}, "Refused", object + ", key ca.crt is no CA bundle: "},
 		"without a key": {map[string]string{"other": b.pem}, "NotFound", object + " has no key ca.crt"},
 		"gone":          {nil, "NotFound", object + " does not exist"},
@@ -296,7 +296,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		m.kill()
 		c.store(t, kind, at, map[string]string{"ca.crt": "certificate"})
 		m = c.manager(t)
-		c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is no CA bundle: not PEM: there is no certificate in it; the last valid bundle stays registered")
+		c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is no CA bundle: not PEM: it contains no certificate; the last valid bundle stays registered")
 		c.awaitReady(t, name)
 		c.awaitBundle(t, name, b.pem)
 	})
