@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(cptest.Main(m, controlplane.Options{NoControllerManager: true}, func(cp *controlplane.ControlPlane) { apiServer = cp.Config() }))
 }
 
-// testEnvironment is a namespace, a clock and a log of a test's own.
+// testEnvironment is a namespace, a clock and a log of one test.
 type testEnvironment struct {
 	t        *testing.T
 	client   kubernetes.Interface
@@ -57,7 +57,7 @@ type testEnvironment struct {
 	registry *prometheus.Registry
 	options  Options
 	log      *logBuffer
-	provider *Provider // the last one that was started
+	provider *Provider // the last started one
 
 	mu   sync.Mutex
 	keys map[string]bool
@@ -90,7 +90,7 @@ func newTestEnvironment(t *testing.T) *testEnvironment {
 	return w
 }
 
-// checkLog fails the test when the log of any verbosity holds a key.
+// checkLog fails the test if the log contains a key at any verbosity.
 func (w *testEnvironment) checkLog() {
 	for _, name := range []string{defaultCAName, defaultServingName} {
 		if s, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(context.Background(), name, metav1.GetOptions{}); err == nil {
@@ -128,17 +128,17 @@ func (w *testEnvironment) secret(name string) *corev1.Secret {
 	return s
 }
 
-// requestRotation asks for a rotation, as an operator does.
+// requestRotation requests a rotation like an operator.
 func (w *testEnvironment) requestRotation(value string) {
 	w.t.Helper()
-	w.secret(defaultCAName) // the log must not hold its key either
+	w.secret(defaultCAName) // so that checkLog knows its key
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, RotateAnnotation, value)
 	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Patch(context.Background(), defaultCAName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// put writes a Secret whatever stands there.
+// put creates or replaces a Secret.
 func (w *testEnvironment) put(name string, data map[string][]byte) {
 	w.t.Helper()
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
@@ -153,19 +153,19 @@ func (w *testEnvironment) put(name string, data map[string][]byte) {
 	w.remember(s)
 }
 
-// startProvider runs a Watcher until the test ends.
+// startProvider runs a Provider until the test ends.
 func (w *testEnvironment) startProvider() *Provider {
 	w.provider = NewProvider(w.client, w.options)
 	w.run(w.provider.Start)
 	return w.provider
 }
 
-// startRotator runs a Keeper until the test ends or stop is called.
+// startRotator runs a Rotator until the test ends or stop is called.
 func (w *testEnvironment) startRotator() (stop func()) {
 	return w.run(w.rotator().Run)
 }
 
-// rotator is a Keeper of the process that the last Watcher runs in.
+// rotator returns a Rotator of the same process as the last Provider.
 func (w *testEnvironment) rotator() *Rotator {
 	provider := w.provider
 	if provider == nil {
@@ -204,8 +204,8 @@ func (w *testEnvironment) state() (pki.State, error) {
 	return f.state, err
 }
 
-// waitUntilSteady waits until there is nothing to do and the Watcher serves what
-// stands in the Secret. It returns what the Secrets hold then.
+// waitUntilSteady waits until nothing is left to do and the Provider serves the
+// content of the Secret. It returns the content of the Secrets.
 func (w *testEnvironment) waitUntilSteady(provider *Provider) pki.State {
 	w.t.Helper()
 	var state pki.State
@@ -259,7 +259,7 @@ func (w *testEnvironment) serve(provider *Provider) (address string) {
 	return ln.Addr().String()
 }
 
-// dial connects as an API server does that trusts the bundle.
+// dial connects like an API server that trusts the bundle.
 func (w *testEnvironment) dial(address, serverName string, bundle []byte) (*tls.Conn, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -268,7 +268,8 @@ func (w *testEnvironment) dial(address, serverName string, bundle []byte) (*tls.
 	return tls.Dial("tcp", address, &tls.Config{RootCAs: roots, ServerName: serverName, Time: w.clock.Now, MinVersion: tls.VersionTLS13})
 }
 
-// servedSerial connects and returns the serial number that was presented.
+// servedSerial connects and returns the serial number of the presented
+// certificate.
 func (w *testEnvironment) servedSerial(address string, bundle []byte) (string, error) {
 	conn, err := w.dial(address, serverNames.DNS[0], bundle)
 	if err != nil {
@@ -295,7 +296,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// eventRecorder keeps the events that it is told.
+// eventRecorder stores events.
 type eventRecorder struct{ log logBuffer }
 
 // Eventf implements events.EventRecorder.

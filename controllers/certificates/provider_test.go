@@ -19,7 +19,7 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// makeState is what a Keeper makes from nothing.
+// makeState returns the state that a Rotator creates from nothing.
 func makeState(t *testing.T, names ServerNames, now time.Time) pki.State {
 	t.Helper()
 	var state pki.State
@@ -43,8 +43,8 @@ func dataOf(t *testing.T, s pki.Serving) map[string][]byte {
 	return data
 }
 
-// TestRefusals puts into the Secret what must not be served. Without a Keeper
-// nothing repairs it, and the Watcher goes on with what it has.
+// TestRefusals writes invalid content to the Secret. Without a Rotator nothing
+// repairs it, and the Provider keeps what it serves.
 func TestRefusals(t *testing.T) {
 	now := time.Now()
 	good := makeState(t, serverNames, now).Serving
@@ -86,12 +86,12 @@ func TestRefusals(t *testing.T) {
 				return testutil.ToFloat64(provider.metrics.rejected.WithLabelValues(string(tc.reason)))
 			}
 			g.Eventually(count, timeout, pause).Should(Equal(1.0))
-			for range 3 { // a look without a change is not another refusal
+			for range 3 { // an unchanged Secret is not rejected again
 				w.clock.Step(time.Minute)
 				time.Sleep(pause)
 			}
 			g.Expect(count()).To(Equal(1.0))
-			if lines := strings.Count(w.log.String(), "the Secret is not fit to be served"); lines != 1 {
+			if lines := strings.Count(w.log.String(), "the Secret cannot be served"); lines != 1 {
 				t.Errorf("%d alarms in the log, want 1", lines)
 			}
 			if serial, err := w.servedSerial(address, bundle); err != nil || serial != pki.Serial(good.Pair.Certificate()) {
@@ -118,15 +118,15 @@ func TestDeletedSecretIsKeptInMemory(t *testing.T) {
 	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("the Secret is gone, keeping what is served"))
+	g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("the Secret does not exist, keeping the served certificate"))
 	g.Expect(provider.Ready()).To(Succeed())
 	if _, err := w.servedSerial(w.serve(provider), provider.Bundle()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestNotYetValid: a replica whose clock is behind takes the certificate when
-// its time comes, without an event.
+// TestNotYetValid has a replica with a slow clock. It serves the certificate once
+// that is valid, without an event.
 func TestNotYetValid(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
 	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, w.clock.Now().Add(2*time.Hour)).Serving))
@@ -156,7 +156,7 @@ func TestReady(t *testing.T) {
 	provider.firstTimeout = time.Millisecond
 	g.Expect(dial()).To(MatchError(ContainSubstring("internal error")))
 	g.Expect(provider.Bundle()).To(BeNil())
-	provider.firstTimeout = timeout // who comes too early waits
+	provider.firstTimeout = timeout // early handshakes wait
 	early := make(chan error, 1)
 	go func() { early <- dial() }()
 
@@ -169,7 +169,7 @@ func TestReady(t *testing.T) {
 	w.clock.SetTime(made.Add(89*day + 2*time.Second))
 	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("less than 24h0m0s: its renewal is overdue")))
 	w.clock.SetTime(made.Add(91 * day))
-	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("the served certificate is of no use: the certificate expired at")))
+	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("API servers would reject the served certificate: the certificate expired at")))
 }
 
 func TestMetrics(t *testing.T) {
@@ -209,7 +209,7 @@ func TestMetrics(t *testing.T) {
 	g.Expect(again.Start(context.Background())).To(MatchError(ContainSubstring("registering the metrics of certificates")))
 }
 
-// TestWatchForbidden: a Watcher that may not read says so.
+// TestWatchForbidden checks that a Provider without permission reports it.
 func TestWatchForbidden(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
 	config := rest.CopyConfig(apiServer)
@@ -217,7 +217,7 @@ func TestWatchForbidden(t *testing.T) {
 	w.client = kubernetes.NewForConfigOrDie(config)
 	w.startProvider()
 	g.Eventually(w.log.String, timeout, pause).Should(And(
-		ContainSubstring("watching the Secret failed, trying again"),
+		ContainSubstring("watching the Secret failed, retrying"),
 		ContainSubstring(`User \"nobody-in-particular\" cannot list resource \"secrets\"`),
 	))
 }

@@ -79,8 +79,8 @@ func TestNoWriteWhenSteady(t *testing.T) {
 	}
 }
 
-// TestRenewalBeforeExpiry has a client connected while the leaf is renewed,
-// and new ones connecting all the time with the bundle of the beginning.
+// TestRenewalBeforeExpiry has one client connected during a renewal, and new ones
+// connecting all the time with the first bundle.
 func TestRenewalBeforeExpiry(t *testing.T) {
 	w := newTestEnvironment(t)
 	provider := w.startProvider()
@@ -123,8 +123,8 @@ func TestRenewalBeforeExpiry(t *testing.T) {
 	}
 }
 
-// TestReplacementOfTheCA lives through two CAs, with a client whose bundle is
-// always the one of the step before.
+// TestReplacementOfTheCA goes through two CAs with a client whose bundle is always
+// one step behind.
 func TestReplacementOfTheCA(t *testing.T) {
 	w := newTestEnvironment(t)
 	w.options.Lifetimes = pki.Config{CALifetime: 100 * day, LeafLifetime: 45 * day}
@@ -163,15 +163,15 @@ func TestLossAndDamage(t *testing.T) {
 		"serving deleted":       {secret: defaultServingName, wantNewKey: true},
 		"CA deleted":            {secret: defaultCAName},
 		"serving emptied":       {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
-		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: something that is not PEM"},
-		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: something that is not PEM"},
+		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: text that is not PEM"},
+		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: text that is not PEM"},
 		"certificate too large": {secret: defaultServingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: the limit is 65536"},
-		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: something that is not PEM"},
+		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: text that is not PEM"},
 		"bundle not canonical":  {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
-		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not a count of CAs"},
-		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: something that is not PEM"},
+		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not an epoch"},
+		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: text that is not PEM"},
 		"CA's key of another":   {secret: defaultCAName, change: set(keyField, unrelatedKey(t)), wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
-		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not a count of CAs"},
+		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not an epoch"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -220,8 +220,8 @@ func TestLossAndDamage(t *testing.T) {
 	}
 }
 
-// TestLostWithoutLeader: the CA is lost together with who remembers it. The
-// old leaf is served until everybody can know the new CA.
+// TestLostWithoutLeader loses the CA together with the leader. The old serving
+// certificate stays until every API server can trust the new CA.
 func TestLostWithoutLeader(t *testing.T) {
 	for name, lost := range map[string][]string{"CA": {defaultCAName}, "both Secrets": {defaultCAName, defaultServingName}} {
 		t.Run(name, func(t *testing.T) {
@@ -266,8 +266,8 @@ func TestLostWithoutLeader(t *testing.T) {
 	}
 }
 
-// TestRotationOnRequest asks for a rotation as an operator does, and reads the
-// Secrets of a version that knew neither bridges nor two epochs.
+// TestRotationOnRequest requests a rotation like an operator, and reads Secrets
+// without cross-certificates and trust epochs.
 func TestRotationOnRequest(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
 	events := &eventRecorder{}
@@ -313,8 +313,8 @@ func TestRotationOnRequest(t *testing.T) {
 	}
 }
 
-// TestFallback: a client that does not trust the certificate of the new CA has
-// the replica go back, and nobody ends the trust in the old CA meanwhile.
+// TestFallback has a client that rejects the certificate of the new CA. The
+// replica falls back, and trust in the old CA does not end meanwhile.
 func TestFallback(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
 	provider := w.startProvider()
@@ -338,7 +338,7 @@ func TestFallback(t *testing.T) {
 	}
 	w.clock.Step(2 * time.Minute)
 	g.Eventually(provider.Fingerprint, timeout, pause).Should(Equal(second))
-	provider.ReportDistrust() // once is enough
+	provider.ReportDistrust() // has no effect a second time
 	g.Expect(provider.Fingerprint()).To(Equal(second))
 	if state := w.waitUntilSteady(provider); state.Phase() != pki.PhaseSteady || state.CA.Epoch != 2 {
 		t.Errorf("phase %s, epoch %d", state.Phase(), state.CA.Epoch)
@@ -364,8 +364,7 @@ func unrelatedKey(t *testing.T) []byte {
 	return key
 }
 
-// TestBothLost is the emergency: nothing is left but what the replicas have in
-// memory, and they too are new.
+// TestBothLostAndExpired loses both Secrets while all replicas are new.
 func TestBothLostAndExpired(t *testing.T) {
 	w := newTestEnvironment(t)
 	data, err := servingData(makeState(t, serverNames, w.clock.Now().Add(-2*365*day)).Serving)
@@ -400,8 +399,8 @@ func TestServerNamesChange(t *testing.T) {
 	_ = conn.Close()
 }
 
-// TestManyRotators runs several leaders at once: the API server lets one write
-// pass, and the others start from it.
+// TestManyRotators runs several leaders at once: the API server accepts one write,
+// and the others continue from it.
 func TestManyRotators(t *testing.T) {
 	w := newTestEnvironment(t)
 	for range 4 {
@@ -419,7 +418,7 @@ func TestManyRotators(t *testing.T) {
 	}
 }
 
-// TestStaleWriteIsRefused changes a Secret between a Keeper's read and write.
+// TestStaleWriteIsRefused changes a Secret between a Rotator's read and write.
 func TestStaleWriteIsRefused(t *testing.T) {
 	w := newTestEnvironment(t)
 	provider := w.startProvider()
@@ -445,8 +444,8 @@ func TestStaleWriteIsRefused(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheAPIServer lets every request fail for a while, and ends and
-// restarts the Keeper, as a change of leadership does.
+// TestErrorsOfTheAPIServer fails all requests for a while and restarts the
+// Rotator, as a change of leadership does.
 func TestErrorsOfTheAPIServer(t *testing.T) {
 	w := newTestEnvironment(t)
 	provider := w.startProvider()
@@ -485,7 +484,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // gives, and no others.
 func TestPermissions(t *testing.T) {
 	w := newTestEnvironment(t)
-	ns, user := w.options.Namespace, "keeper-of-"+w.options.Namespace
+	ns, user := w.options.Namespace, "rotator-of-"+w.options.Namespace
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "ostiary"},
 		Rules: []rbacv1.PolicyRule{
@@ -514,7 +513,7 @@ func TestPermissions(t *testing.T) {
 	if _, err := w.client.CoreV1().Secrets(ns).List(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("the test proves nothing: the user may list all Secrets")
 	}
-	// Only the watch tells the Keeper, because the clock stands still.
+	// Only the watch wakes the Rotator, because the clock does not move.
 	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -527,18 +526,18 @@ func TestOptions(t *testing.T) {
 		change  func(*Options)
 		wantErr string
 	}{
-		"no namespace": {func(o *Options) { o.Namespace = "" }, "keeping certificates: give the namespace of the Secrets"},
-		"one Secret":   {func(o *Options) { o.SecretNames = SecretNames{CA: "a", Serving: "a"} }, `keeping certificates: the Secrets of the CA and of the serving certificate are both "a": give them two names`},
-		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "keeping certificates: no server name: give at least one DNS name or IP address"},
-		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "keeping certificates: Overlap is 1ns: must be at least 5s"},
+		"no namespace": {func(o *Options) { o.Namespace = "" }, "maintaining certificates: the namespace of the Secrets is missing"},
+		"one Secret":   {func(o *Options) { o.SecretNames = SecretNames{CA: "a", Serving: "a"} }, `maintaining certificates: the Secrets of the CA and of the serving certificate are both "a": use two names`},
+		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "maintaining certificates: no server name: give at least one DNS name or IP address"},
+		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "maintaining certificates: Overlap is 1ns: must be at least 5s"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := good
 			tc.change(&o)
 			for what, err := range map[string]error{
-				"Keeper":  NewRotator(nil, NewProvider(nil, o), o).Run(context.Background()),
-				"Watcher": NewProvider(nil, o).Start(context.Background()),
+				"Rotator":  NewRotator(nil, NewProvider(nil, o), o).Run(context.Background()),
+				"Provider": NewProvider(nil, o).Start(context.Background()),
 			} {
 				if diff := cmp.Diff(tc.wantErr, fmt.Sprint(err)); diff != "" {
 					t.Errorf("%s: %s", what, diff)
@@ -548,8 +547,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestWrongClock has a leader whose clock is wrong and an API server whose clock
-// is right: nothing is made anew, and no rotation begins.
+// TestWrongClock has a leader with a wrong clock: nothing is renewed and no
+// rotation begins.
 func TestWrongClock(t *testing.T) {
 	for name, wrong := range map[string]time.Duration{"ahead": 40 * day, "far ahead": 3650 * day, "behind": -2 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -573,7 +572,7 @@ func TestWrongClock(t *testing.T) {
 			if _, err := w.servedSerial(address, bundle); err != nil {
 				t.Errorf("by the right clock: %v", err)
 			}
-			w.requestRotation("still") // a fake clock's timers go back with it
+			w.requestRotation("still") // a fake clock's timers move back with it
 			g.Eventually(func() int64 { return w.waitUntilSteady(provider).CA.Epoch }, timeout, pause).Should(Equal(before.CA.Epoch+1), "when the clock is right again")
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestServerClock: the time is that of the last answer that has one.
+// TestServerClock checks that the last response with a Date counts.
 func TestServerClock(t *testing.T) {
 	var c ServerClock
 	if !c.Now().IsZero() {

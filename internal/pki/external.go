@@ -121,9 +121,9 @@ func (s State) externalCA(o Observed, names Names, c Config) string {
 	case !anchor.Equal(s.CA.Pair.Certificate()):
 		return "the external certificate has another CA"
 	case s.CA.Epoch < o.epoch(s):
-		return "something served or published is of a later epoch"
+		return "a served or published certificate has a later epoch"
 	case o.Request != "" && o.Request != s.CA.LastRequest && s.rotationBlocker(o, names, c) == "":
-		return "a rotation was asked for" // only of the path: Ostiary cannot replace an external CA
+		return "a rotation was requested" // only of the path: Ostiary cannot replace an external CA
 	}
 	return ""
 }
@@ -152,7 +152,7 @@ func (s State) nextExternal(o Observed, names Names, c Config) (Action, bool) {
 	case s.mayServe(o, c):
 		return Action{Kind: IssueLeaf, Reason: "the external certificate has changed"}, true
 	case !o.Clocks.Now().Before(leaf.NotAfter.Add(-c.MinimumLeft(leaf))):
-		return Action{Kind: IssueLeaf, Reason: "the CA has changed, and the leaf cannot wait"}, true
+		return Action{Kind: IssueLeaf, Reason: "the CA has changed, and the certificate expires before the overlap ends"}, true
 	}
 	return Action{}, false
 }
