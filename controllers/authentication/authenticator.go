@@ -1,6 +1,6 @@
-// Package authentication keeps who may call: the CAs and names of client certificates,
-// from a file, and bearer tokens and passwords, from Secrets in Ostiary's own
-// namespace. Both are followed without a restart.
+// Package authentication authenticates callers of the webhook. It reads the CAs of
+// client certificates from a file, and bearer tokens and passwords from Secrets in
+// Ostiary's namespace. It picks up changes of both without a restart.
 package authentication
 
 import (
@@ -26,31 +26,32 @@ import (
 )
 
 const (
-	// pollInterval is how often the file is read. Watches of files miss what happens to
+	// pollInterval is how often the file is read. Watches of files miss changes of
 	// the directories and links that Kubernetes mounts.
 	pollInterval = 10 * time.Second
-	// maxFile bounds what is read of the file.
+	// maxFile bounds the size of the file in bytes.
 	maxFile = 64 << 10
 )
 
-// Options say who may call. At least one of the ways has to be given.
+// Options configures an Authenticator. At least one method is required.
 type Options struct {
 	// Client reads the Secrets.
 	Client kubernetes.Interface
-	// Namespace is the one of the Secrets.
+	// Namespace is the namespace of the Secrets.
 	Namespace string
-	// CAFile holds, in PEM, the CAs of client certificates for one of Names.
+	// CAFile is a PEM file with the CAs of client certificates. Names lists the
+	// accepted names.
 	CAFile string
 	Names  []string
-	// TokenSecret and BasicSecret name Secrets with bearer tokens, and with a
-	// user and passwords.
+	// TokenSecret and BasicSecret name Secrets with bearer tokens, and with a user
+	// and passwords.
 	TokenSecret, BasicSecret string
 	Clock                    clock.WithTicker
 	Log                      logr.Logger
 	Registerer               prometheus.Registerer
 }
 
-// Authenticator decides who may call. It is a Runnable that runs on every replica.
+// Authenticator authenticates callers. It is a Runnable of every replica.
 type Authenticator struct {
 	options Options
 	sources []*source
@@ -58,24 +59,24 @@ type Authenticator struct {
 	problem *prometheus.GaugeVec
 }
 
-// source is where one way comes from. What was once usable holds until something
-// better comes: a file that is half written, or a Secret that is gone, shuts
-// nobody out.
+// source is where one method's credentials come from. If a source becomes invalid
+// or is deleted, its last valid content remains in use, so that a half-written
+// file locks out no caller.
 type source struct {
 	label, name string
 	read        func() (authentication.Method, error)
 	method      authentication.Method // NotLoaded until there is one
-	last        string                // what was wrong, "" if nothing was
+	last        string                // the last reported problem; "" if there was none
 	failed      atomic.Pointer[error]
 }
 
 var errNoSecret = errors.New("it does not exist or has not been read yet")
 
-// New reads the file. It fails if that cannot be used.
+// New returns an Authenticator, or an error if the CA file is invalid.
 func New(o Options) (*Authenticator, error) {
 	g := &Authenticator{options: o, problem: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_webhook_caller_source_problem",
-		Help: "1 while a source of who may call (client_ca, token or basic) cannot be used; what was read of it before holds.",
+		Help: "1 while a source of accepted callers (client_ca, token or basic) is missing or invalid. Its last valid content remains in use.",
 	}, []string{"source"})}
 	if o.CAFile != "" {
 		s := g.add("client_ca", "--client-ca "+o.CAFile, &authentication.Certificates{})
@@ -91,11 +92,11 @@ func New(o Options) (*Authenticator, error) {
 		g.add("basic", g.secret(o.BasicSecret), &authentication.Passwords{})
 	}
 	if len(g.sources) == 0 {
-		return nil, errors.New("deciding who may call: give a CA or a Secret")
+		return nil, errors.New("configuring authentication: specify a client CA or a Secret")
 	}
 	if o.Registerer != nil {
 		if err := o.Registerer.Register(g.problem); err != nil {
-			return nil, fmt.Errorf("registering the metric of callers: %w", err)
+			return nil, fmt.Errorf("registering the metrics of authentication: %w", err)
 		}
 	}
 	g.refreshAll()
@@ -106,7 +107,7 @@ func (g *Authenticator) secret(name string) string {
 	return "Secret " + g.options.Namespace + "/" + name
 }
 
-// add adds a source that reads nothing yet.
+// add adds a source without credentials.
 func (g *Authenticator) add(label, name string, way authentication.Method) *source {
 	s := &source{label: label, name: name, method: authentication.NotLoaded{Method: way}, last: errNoSecret.Error()}
 	s.read = func() (authentication.Method, error) { return nil, errNoSecret }
@@ -114,10 +115,10 @@ func (g *Authenticator) add(label, name string, way authentication.Method) *sour
 	return s
 }
 
-// NeedLeaderElection says that every replica decides.
+// NeedLeaderElection returns false: every replica authenticates callers.
 func (g *Authenticator) NeedLeaderElection() bool { return false }
 
-// Start follows the file and the Secrets until ctx ends. It is called once.
+// Start watches the sources until ctx ends. Call it once.
 func (g *Authenticator) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var group wait.Group
@@ -142,7 +143,7 @@ func (g *Authenticator) Start(ctx context.Context) error {
 	}
 }
 
-// follow has a source that is a Secret read from a watch of it.
+// follow starts the watch of a source that is a Secret.
 func (g *Authenticator) follow(ctx context.Context, group *wait.Group, s *source, wake chan<- struct{}) error {
 	var name string
 	var parse func(map[string][]byte) (authentication.Method, error)
@@ -182,7 +183,7 @@ func (g *Authenticator) readCA() (authentication.Method, error) {
 	return authentication.NewCertificates(data, g.options.Names, g.options.Clock.Now())
 }
 
-// withoutPath leaves out what the source's name says.
+// withoutPath removes the path, which is part of the source's name.
 func withoutPath(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
@@ -191,7 +192,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// refreshAll reads every source anew.
+// refreshAll reads every source.
 func (g *Authenticator) refreshAll() {
 	ways := make([]authentication.Method, len(g.sources))
 	for i, s := range g.sources {
@@ -218,7 +219,7 @@ func (g *Authenticator) refresh(s *source) {
 	g.report(s, text, err)
 }
 
-// report says once what is wrong, and when it is well again.
+// report logs each change of a source's problem once.
 func (g *Authenticator) report(s *source, text string, err error) {
 	if err != nil {
 		g.problem.WithLabelValues(s.label).Set(1)
@@ -232,16 +233,16 @@ func (g *Authenticator) report(s *source, text string, err error) {
 	log := g.options.Log.WithValues("source", s.name)
 	switch {
 	case err == nil:
-		log.Info("who may call has been read")
+		log.Info("read the accepted callers")
 	case errors.Is(err, errNoSecret):
-		log.Info("the Secret is not there, keeping what was read of it before")
+		log.Info("the Secret does not exist, keeping its last content")
 	default:
-		log.Error(err, "who may call cannot be read, keeping what was read before")
+		log.Error(err, "reading the accepted callers failed, keeping the last ones")
 	}
 }
 
-// Authenticate returns nil for a caller that may call. It reads the header and
-// the connection of the request alone, and does not wait.
+// Authenticate returns nil for an accepted caller. It reads only the header and
+// the connection, and does not block.
 func (g *Authenticator) Authenticate(r *http.Request) error {
 	var shown authentication.Credentials
 	if r.TLS != nil {
@@ -254,14 +255,14 @@ func (g *Authenticator) Authenticate(r *http.Request) error {
 	return authentication.Check(*g.methods.Load(), shown, g.options.Clock.Now())
 }
 
-// Ready is an error until every source has been read once.
+// Ready returns an error until every source has been read.
 func (g *Authenticator) Ready() error {
-	if g == nil { // everybody may call
+	if g == nil { // all callers are accepted
 		return nil
 	}
 	for _, s := range g.sources {
 		if err := s.failed.Load(); err != nil {
-			return fmt.Errorf("who may call is not known yet: %s: %w", s.name, *err)
+			return fmt.Errorf("the accepted callers have not been loaded yet: %s: %w", s.name, *err)
 		}
 	}
 	return nil

@@ -126,7 +126,7 @@ func TestNewRefuses(t *testing.T) {
 		options Options
 		want    string
 	}{
-		"nothing is given": {Options{}, "deciding who may call: give a CA or a Secret"},
+		"nothing is given": {Options{}, "configuring authentication: specify a client CA or a Secret"},
 		"no file":          {Options{CAFile: "/nonexistent/ca.crt", Names: []string{"a"}}, "--client-ca /nonexistent/ca.crt: no such file or directory"},
 		"no certificate":   {Options{CAFile: garbage, Names: []string{"a"}}, "--client-ca " + garbage + ": "},
 	} {
@@ -159,11 +159,11 @@ func TestCAFile(t *testing.T) {
 		wantLog     string // "" is none
 	}{
 		{"as it was at the start", func() {}, first.leaf, second.leaf, 0, ""},
-		{"half written", func() { write(t, path, second.pem[:40]) }, first.leaf, second.leaf, 1, "keeping what was read before"},
+		{"half written", func() { write(t, path, second.pem[:40]) }, first.leaf, second.leaf, 1, "keeping the last ones"},
 		{"still half written", func() {}, first.leaf, second.leaf, 1, ""},
 		{"gone", func() { _ = os.Remove(path) }, first.leaf, second.leaf, 1, "no such file or directory"},
-		{"too large", func() { write(t, path, append(second.pem, make([]byte, maxFile)...)) }, first.leaf, second.leaf, 1, "keeping what was read before"},
-		{"another CA", func() { write(t, path, second.pem) }, second.leaf, first.leaf, 0, "who may call has been read"},
+		{"too large", func() { write(t, path, append(second.pem, make([]byte, maxFile)...)) }, first.leaf, second.leaf, 1, "keeping the last ones"},
+		{"another CA", func() { write(t, path, second.pem) }, second.leaf, first.leaf, 0, "read the accepted callers"},
 		{"both", func() { write(t, path, append(second.pem, first.pem...)) }, first.leaf, nil, 0, ""},
 	}
 	for _, step := range steps {
@@ -217,8 +217,8 @@ func TestSecret(t *testing.T) {
 		wantProblem float64
 		wantReady   string
 	}{
-		{"not there yet", missing, authentication.ReasonNotLoaded, 1, "who may call is not known yet: Secret ns/tokens: it does not exist or has not been read yet"},
-		{"without a token", holds(nil), authentication.ReasonNotLoaded, 1, "who may call is not known yet: Secret ns/tokens: "},
+		{"not there yet", missing, authentication.ReasonNotLoaded, 1, "the accepted callers have not been loaded yet: Secret ns/tokens: it does not exist or has not been read yet"},
+		{"without a token", holds(nil), authentication.ReasonNotLoaded, 1, "the accepted callers have not been loaded yet: Secret ns/tokens: "},
 		{"there", holds(map[string][]byte{"token": []byte(secret)}), "", 0, ""},
 		{"spoilt", holds(map[string][]byte{"token": []byte("x")}), "", 1, ""},
 		{"gone", missing, "", 1, ""},
@@ -279,8 +279,8 @@ func TestFileIsFollowed(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAsked checks the readiness of a replica that everybody may call.
-func TestNobodyIsAsked(t *testing.T) {
+// TestWithoutSources checks the readiness of a replica that everybody may call.
+func TestWithoutSources(t *testing.T) {
 	if err := (*Authenticator)(nil).Ready(); err != nil {
 		t.Errorf("Ready() = %v, want nil", err)
 	}

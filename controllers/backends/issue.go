@@ -23,30 +23,29 @@ import (
 )
 
 const (
-	// issuerName is the Secret, in Ostiary's namespace, of the CA that signs for
-	// backends.
+	// issuerName is the Secret of the CA for backends, in Ostiary's namespace.
 	issuerName = "ostiary-backend-ca"
 
 	bundleField           = "ca.crt"
 	previousField         = "previous.crt"
 	crossCertificateField = "bridge.crt"
-	// lastRequestField is the last request for a new CA that was answered.
+	// lastRequestField is the last handled request for a new CA.
 	lastRequestField = "answered"
 	maxRequest       = 256
 
-	// annotationIssued marks the Secrets that hold what Ostiary issued. What is
-	// not marked is not overwritten.
+	// annotationIssued marks the Secrets with certificates that Ostiary issued.
+	// It overwrites no others.
 	annotationIssued = "admission.ostiary.dev/issued"
 
-	// issueInterval is how often certificates are looked at without a cause, and
-	// issueAgain how soon after the last look at the earliest.
+	// issueInterval and issueRetryInterval are the longest and the shortest time
+	// between two checks of all certificates.
 	issueInterval      = 30 * time.Second
 	issueRetryInterval = time.Second
 
 	stepTimeout = 30 * time.Second
 )
 
-// certificateOf is the Secret that a backend wants its certificate in.
+// certificateOf returns the Secret for the certificate of a backend.
 func certificateOf(b *backend) (o object, wanted bool) {
 	spec := b.policy.Spec.Backend
 	if spec.Certificate == nil || spec.Service == nil {
@@ -55,8 +54,8 @@ func certificateOf(b *backend) (o object, wanted bool) {
 	return object{kindSecret, spec.Service.Namespace, spec.Certificate.SecretName}, true
 }
 
-// certificates are the Secrets that are wanted, each with the names of the
-// Services that share it.
+// certificates returns the Secrets to write, each with the names of the Services
+// that share it.
 func (s *Store) certificates() map[object]pki.Names {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +70,7 @@ func (s *Store) certificates() map[object]pki.Names {
 	return out
 }
 
-// issue keeps certificates until ctx ends.
+// issue maintains the certificates until ctx ends.
 func (s *Store) issue(ctx context.Context) {
 	ctx = withoutLogs(ctx)
 	for ctx.Err() == nil {
@@ -121,11 +120,11 @@ func (s *Store) issueAll(ctx context.Context) {
 	notify(s.wake)
 }
 
-// issuer is the CA. It is made when there is none, and followed by another in time.
+// issuer returns the CA. It creates and replaces the CA when necessary.
 func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Issuer, trust) {
 	at := object{kindSecret, s.options.Namespace, issuerName}
 	failed := func(err error) (pki.Issuer, trust) {
-		return pki.Issuer{}, refusal(err, at, s.options.Account, "keep", "get, update")
+		return pki.Issuer{}, refusal(err, at, s.options.Account, "write", "get, update")
 	}
 	now := s.options.Clock.Now()
 	stored, err := s.secret(ctx, at)
@@ -136,12 +135,12 @@ func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Is
 	if stored != nil {
 		have, err = pki.ReadIssuer(stored.Data[corev1.TLSCertKey], stored.Data[corev1.TLSPrivateKeyKey], stored.Data[previousField], stored.Data[crossCertificateField])
 		if err != nil {
-			s.options.Log.Error(err, "the CA for backends cannot be used, replacing it", "secret", at.String())
+			s.options.Log.Error(err, "the CA for backends is invalid, replacing it", "secret", at.String())
 		}
 	}
 	next, why := have, have.NeedsRenewal(s.options.Lifetimes, now)
 	if asked := request(stored); why == "" && asked != "" && asked != string(stored.Data[lastRequestField]) {
-		why = "somebody asks for it"
+		why = "a new CA was requested"
 	}
 	switch {
 	case why == "":
@@ -152,7 +151,7 @@ func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Is
 	default:
 		roots, known := s.rootsInUse(wanted)
 		if !known {
-			return pki.Issuer{}, trust{reason: ReasonCAReading, message: "the certificates that were issued before are being read"}
+			return pki.Issuer{}, trust{reason: ReasonCAReading, message: "waiting for the Secrets with the issued certificates"}
 		}
 		if next, err = have.Next(s.options.Lifetimes, roots, now, rand.Reader); err != nil {
 			return failed(err)
@@ -166,7 +165,8 @@ func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Is
 	return next, trust{}
 }
 
-// request is what somebody asks for a new CA with, as for Ostiary's own.
+// request returns the value of the annotation that requests a new CA, as for
+// Ostiary's own.
 func request(s *corev1.Secret) string {
 	if s == nil {
 		return ""
@@ -175,7 +175,7 @@ func request(s *corev1.Secret) string {
 	return value[:min(len(value), maxRequest)]
 }
 
-// rootsInUse are the roots of what was issued before. They are not known while
+// rootsInUse returns the roots of the issued certificates. They are unknown while
 // a Secret is being read.
 func (s *Store) rootsInUse(wanted map[object]pki.Names) (roots []*x509.Certificate, known bool) {
 	s.mu.Lock()
@@ -232,7 +232,7 @@ func (s *Store) storeIssuer(ctx context.Context, old *corev1.Secret, i pki.Issue
 	return err
 }
 
-// secret reads a Secret past every cache; nil is that there is none.
+// secret reads a Secret without a cache; nil means that it does not exist.
 func (s *Store) secret(ctx context.Context, o object) (*corev1.Secret, error) {
 	found, err := s.options.Client.CoreV1().Secrets(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -252,7 +252,7 @@ func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o object, na
 		return trust{reason: ReasonCAReading, message: "waiting for " + o.String()}
 	}
 	if err := w.problem(); err != nil {
-		return refusal(err, o, s.options.Account, "keep a certificate in", verbs)
+		return refusal(err, o, s.options.Account, "write a certificate to", verbs)
 	}
 	seen, known := w.data()
 	if !known {
@@ -263,7 +263,7 @@ func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o object, na
 	if why != "" {
 		var err error
 		if leaf, err = s.write(ctx, issuer, o, names, bundle); err != nil {
-			return refusal(err, o, s.options.Account, "keep a certificate in", verbs)
+			return refusal(err, o, s.options.Account, "write a certificate to", verbs)
 		}
 	}
 	until := leaf.Certificate().NotAfter.UTC().Format(time.RFC3339)
@@ -271,7 +271,7 @@ func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o object, na
 		message: fmt.Sprintf("%s holds a certificate for %s, valid until %s", o, strings.Join(names.DNS, ", "), until)}
 }
 
-// leafIn is the leaf that a Secret holds, and why that has to be written anew.
+// leafIn returns the leaf in a Secret, and why it has to be written again.
 func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Names, bundle []byte) (pki.Pair, string) {
 	leaf, err := pki.ReadPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -286,7 +286,7 @@ func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Name
 	return leaf, ""
 }
 
-var errNotOwned = errors.New("it holds something that Ostiary has not issued: name another Secret, or empty this one")
+var errNotOwned = errors.New("it contains data that Ostiary did not write: specify another Secret or empty this one")
 
 // write brings a Secret up to date, if it is still as it is read now.
 func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pki.Names, bundle []byte) (pki.Pair, error) {
@@ -308,7 +308,7 @@ func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pk
 	}
 	leaf, why := s.leafIn(issuer, data, names, bundle)
 	if why == "" {
-		return leaf, nil // the watch is behind
+		return leaf, nil // the watch lags behind
 	}
 	if leaf.IsZero() {
 		if leaf, err = issuer.Issue(names, s.options.Lifetimes, s.options.Clock.Now(), rand.Reader); err != nil {
@@ -320,7 +320,7 @@ func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pk
 		return pki.Pair{}, err
 	}
 	want = want.WithData(map[string][]byte{corev1.TLSCertKey: leaf.CertificatePEM(), corev1.TLSPrivateKeyKey: key, bundleField: bundle})
-	// An apply, because RBAC can limit what it creates by its name.
+	// RBAC can restrict an apply by name, but not a create.
 	_, err = s.options.Client.CoreV1().Secrets(o.namespace).Apply(ctx, want, metav1.ApplyOptions{FieldManager: registration.FieldManager, Force: true})
 	if err != nil {
 		return pki.Pair{}, err

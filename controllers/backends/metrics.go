@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// states count backends by what is known of them.
+// states counts backends by state.
 type states struct {
 	store     *Store
 	reachable *prometheus.Desc

@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// probeTimeout bounds one handshake, with all that comes before it.
+	// probeTimeout bounds one probe, including the lookup of the Service.
 	probeTimeout = 5 * time.Second
-	// probeInterval is how long after a handshake that succeeded there is another,
-	// and probeAgain after one that failed.
+	// probeInterval follows a successful handshake, probeRetryInterval a failed one.
 	probeInterval      = 30 * time.Second
 	probeRetryInterval = 5 * time.Second
-	// maxProbes is how many handshakes there are at a time.
+	// maxProbes is the maximum number of concurrent handshakes.
 	maxProbes = 16
-	// maxFailures is how many handshakes in a row have to fail until a backend
-	// that was reachable counts as unreachable.
+	// maxFailures is the number of consecutive failures after which a reachable
+	// backend is reported as unreachable.
 	maxFailures = 2
 )
 
@@ -39,34 +38,35 @@ const (
 const (
 	// ReasonHandshake means that a TLS handshake succeeded.
 	ReasonHandshake = "Reachable"
-	// ReasonUnreachable means that no connection was made, or no answer came.
+	// ReasonUnreachable means that the connection failed or timed out.
 	ReasonUnreachable = "Unreachable"
 	// ReasonNotTrusted means that the CA bundle does not verify the certificate.
 	ReasonNotTrusted = "CertificateNotTrusted"
-	// ReasonUnexpectedAnswer means that what answers does not complete the handshake.
+	// ReasonUnexpectedAnswer means that the server does not complete the handshake.
 	ReasonUnexpectedAnswer = "UnexpectedAnswer"
-	// ReasonProbing means that none has ended yet.
+	// ReasonProbing means that no handshake has completed yet.
 	ReasonProbing = "Pending"
 )
 
-// reachability is what is known of a backend's being reachable.
+// reachability is the result of the probes of a backend.
 type reachability struct {
 	known, ok bool
 	reason    string
 	failures  int
-	due       time.Time // zero is at once
+	due       time.Time // zero is immediately
 	busy      bool
-	epoch     int // counts what makes handshakes under way worthless
+	epoch     int // handshakes of earlier epochs are ignored
 }
 
-// again asks for a handshake at once. What was known stays until it is done.
+// again requests an immediate handshake. Earlier results remain until it
+// completes.
 func (r *reachability) again() {
 	r.due = time.Time{}
 	r.busy = false
 	r.epoch++
 }
 
-// ended takes note of a handshake, and reports whether that is news.
+// ended records a handshake and reports whether the result has changed.
 func (r *reachability) ended(reason string, now time.Time) bool {
 	before := *r
 	r.busy = false
@@ -83,7 +83,7 @@ func (r *reachability) ended(reason string, now time.Time) bool {
 	return before.known != r.known || before.ok != r.ok || before.reason != r.reason
 }
 
-// probe is one handshake to be made.
+// probe is one handshake.
 type probe struct {
 	uid     types.UID
 	epoch   int
@@ -91,7 +91,7 @@ type probe struct {
 	bundle  []byte
 }
 
-// due are the handshakes to be made now.
+// due returns the handshakes to start now.
 func (s *Store) due() []probe {
 	var out []probe
 	now := s.options.Clock.Now()
@@ -114,14 +114,14 @@ func (s *Store) probe(ctx context.Context, p probe) {
 	s.mu.Lock()
 	s.probes.busy--
 	b := s.backends[p.uid]
-	news := ctx.Err() == nil && b != nil && b.reach.epoch == p.epoch && b.reach.ended(reason, s.options.Clock.Now())
+	changed := ctx.Err() == nil && b != nil && b.reach.epoch == p.epoch && b.reach.ended(reason, s.options.Clock.Now())
 	s.mu.Unlock()
-	if news {
+	if changed {
 		s.listeners.Notify()
 	}
 }
 
-// prober makes TLS handshakes as the API server does, and sends nothing.
+// prober performs TLS handshakes like the API server, without sending data.
 type prober struct {
 	services corev1client.ServicesGetter
 	dialer   net.Dialer
@@ -132,8 +132,8 @@ func newProber(services corev1client.ServicesGetter, rule egress.Rule) *prober {
 	return &prober{services: services, dialer: net.Dialer{Control: rule.Control}}
 }
 
-// handshake returns a reason, which is all that is reported. Anything more, as
-// addresses or errors of the network, would let authors of policies explore it.
+// handshake returns only a reason. Addresses or network errors would let authors
+// of policies scan the network.
 func (p *prober) handshake(ctx context.Context, b *v1alpha1.Backend, bundle []byte) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -149,13 +149,13 @@ func (p *prober) handshake(ctx context.Context, b *v1alpha1.Backend, bundle []by
 	if b.Service != nil {
 		config.ServerName = b.Service.ServerName()
 	} else {
-		config.ServerName, _, _ = net.SplitHostPort(address) // resolve has put it together
+		config.ServerName, _, _ = net.SplitHostPort(address) // resolve joined it
 	}
 	conn, err := p.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return ReasonUnreachable
 	}
-	defer conn.Close() // all that was wanted has been seen
+	defer conn.Close() // the handshake is the result
 	var unverified *tls.CertificateVerificationError
 	switch err := tls.Client(conn, config).HandshakeContext(ctx); {
 	case err == nil:
@@ -168,12 +168,12 @@ func (p *prober) handshake(ctx context.Context, b *v1alpha1.Backend, bundle []by
 	return ReasonUnexpectedAnswer
 }
 
-// resolve finds the address by the API server's own rules.
+// resolve returns the address like the API server does.
 func (p *prober) resolve(ctx context.Context, b *v1alpha1.Backend) (string, error) {
 	if b.Service == nil {
 		u, err := url.Parse(b.URL)
 		if err != nil {
-			return "", errors.New("spec.backend.url is none")
+			return "", errors.New("spec.backend.url is not a URL")
 		}
 		port := u.Port()
 		if port == "" {
@@ -193,15 +193,15 @@ func (p *prober) resolve(ctx context.Context, b *v1alpha1.Backend) (string, erro
 	return net.JoinHostPort(host, strconv.Itoa(int(s.EffectivePort()))), nil
 }
 
-// hostOf follows ResolveCluster in k8s.io/apiserver/pkg/util/proxy, which is
-// not called because it comes with the whole of the API server's streaming.
+// hostOf follows ResolveCluster in k8s.io/apiserver/pkg/util/proxy. Importing that
+// package adds the API server's streaming code.
 func hostOf(s *corev1.Service, port int32) (string, error) {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return s.Spec.ExternalName, nil
 	}
 	switch {
 	case s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone:
-		return "", errors.New("the Service is headless, and the API server calls none: give it a cluster IP")
+		return "", errors.New("the Service is headless, which the API server does not support: assign a cluster IP")
 	case !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port }):
 		return "", fmt.Errorf("the Service has no port %d", port)
 	}

@@ -8,19 +8,19 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// Report is what is known of a policy's backend.
+// Report is the state of a policy's backend.
 type Report struct {
 	// Conditions are CAReady and Reachable.
 	Conditions []metav1.Condition
-	// Missing is the one of them that keeps the policy from being in force, nil
-	// where none does.
+	// Missing is the condition that prevents the policy from being Ready; nil if none
+	// does.
 	Missing *metav1.Condition
-	// Temporary says that it is only a matter of time.
+	// Temporary means that Missing needs no action.
 	Temporary bool
 }
 
-// Report reports on a policy with a backend. It is empty for a policy that the rule
-// rejects.
+// Report returns the state of a policy's backend. It is empty for a backend that
+// the egress rule rejects.
 func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,11 +67,11 @@ func (b *backend) reachable(spec *v1alpha1.WebhookPolicySpec) metav1.Condition {
 	return c
 }
 
-// failureOf holds nothing of what was found: see reasonOf.
+// failureOf reveals nothing about the network: see Rule in internal/egress.
 func failureOf(reason string) string {
 	switch reason {
 	case ReasonNotTrusted:
-		return "the CA bundle does not verify the certificate of the backend: correct the bundle, or the names in the certificate"
+		return "the CA bundle does not verify the backend's certificate: correct the bundle or the names in the certificate"
 	case ReasonUnexpectedAnswer:
 		return "the backend does not complete a TLS handshake: correct its port, or serve TLS"
 	}

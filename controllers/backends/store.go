@@ -1,10 +1,10 @@
-// Package backends keeps what policies need whose webhook somebody else hosts:
-// it follows their CA bundles, issues certificates for their Services, and
-// tries whether they can be reached. Only the leader does; the other replicas
-// register what is registered already.
+// Package backends maintains what policies with an external backend need: it
+// watches their CA bundles, issues certificates for their Services and probes
+// their reachability. Only the leader does this; other replicas keep what is
+// registered.
 //
-// Secrets are read and written through the API by their names, in a context in
-// which the client logs nothing.
+// Secrets are read and written by name, in a context in which the client logs
+// nothing.
 package backends
 
 import (
@@ -28,35 +28,35 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// maxObjects is how many objects are watched at most.
+// maxObjects is the maximum number of watched objects.
 const maxObjects = 1000
 
-// Options say what to work with.
+// Options configures a Store.
 type Options struct {
 	Client kubernetes.Interface
-	// Namespace is Ostiary's own.
+	// Namespace is Ostiary's namespace.
 	Namespace string
-	// Account is Ostiary's account, namespace/name, as messages give it.
+	// Account is Ostiary's service account, namespace/name, for messages.
 	Account string
-	// Lifetimes say how long issued certificates live; zero fields have defaults.
+	// Lifetimes of issued certificates; zero fields have defaults.
 	Lifetimes pki.Config
-	// Rule says which addresses are connected to.
+	// Rule limits the addresses of probes.
 	Rule egress.Rule
-	// Clock is the real one by default.
+	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	Log   logr.Logger
-	// Registerer takes the metrics of this package; nil means no metrics.
+	// Registerer registers the metrics; nil disables them.
 	Registerer prometheus.Registerer
 }
 
-// Store knows the backends of all policies.
+// Store holds the state of all policies' backends.
 type Store struct {
 	options   Options
 	listeners events.Broadcaster
 	probes    *prober
 	wake      chan struct{} // something may have changed
-	changed   chan struct{} // the same, for those who issue
-	// remembered is the CA that was used last, by the one goroutine that issues.
+	changed   chan struct{} // the same, for the issuing goroutine
+	// remembered is the last used CA. Only the issuing goroutine accesses it.
 	remembered pki.Issuer
 
 	mu       sync.Mutex
@@ -67,17 +67,17 @@ type Store struct {
 	issued   map[object]trust
 }
 
-// backend is that of one policy.
+// backend is the backend of one policy.
 type backend struct {
 	policy  *v1alpha1.WebhookPolicy // shared with the cache
 	checked checkedTrust
 	now     trust  // what the source holds
-	good    []byte // the bundle that was good last
+	good    []byte // the last valid bundle
 	known   bool   // that there was one
 	reach   reachability
 }
 
-// New makes a store that follows nothing yet.
+// New returns a Store that watches nothing yet.
 func New(o Options) *Store {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -90,12 +90,12 @@ func New(o Options) *Store {
 	return s
 }
 
-// Subscribe gives a channel that receives after each change of a bundle or a
+// Subscribe returns a channel that receives after changes of a bundle or a
 // condition, until ctx ends.
 func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
 
-// Want follows the backends of exactly the given policies from now on. Policies
-// without a backend are no matter.
+// Want sets the policies whose backends are watched. It ignores policies without a
+// backend.
 func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,18 +121,19 @@ func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 	s.notify()
 }
 
-// notify wakes whoever has to look again.
+// notify wakes both loops of Run.
 func (s *Store) notify() {
 	notify(s.wake)
 	notify(s.changed)
 }
 
-// sorted are the backends in the order of their policies' names.
+// sorted returns the backends by the names of their policies.
 func (s *Store) sorted() []*backend {
 	return slices.SortedFunc(maps.Values(s.backends), func(a, b *backend) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
 }
 
-// follow watches what the backends name, and nothing else.
+// follow starts and stops watches, so that exactly the sources of the backends are
+// watched.
 func (s *Store) follow() {
 	wanted := map[object]bool{}
 	if s.leading != nil {
@@ -165,11 +166,11 @@ func (s *Store) watch(o object) *watch {
 	return w
 }
 
-// withoutLogs returns a context in which the client logs nothing. At a high verbosity
-// it would log the bodies of requests and responses, which hold keys.
+// withoutLogs returns a context in which the client logs nothing. At a high
+// verbosity it logs the bodies of requests, which contain keys.
 func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
 
-// notify leaves a note on a channel with room for one.
+// notify sends to a channel with a buffer of one, unless it is full.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -177,14 +178,14 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// resolve finds every bundle anew, and reports whether anything has changed.
+// resolve evaluates every bundle again and reports whether one has changed.
 func (s *Store) resolve() bool {
 	changed := false
 	now := s.options.Clock.Now()
 	for _, b := range s.backends {
 		t := s.trust(b, now)
 		if t.reason == ReasonCAReading && b.known && b.now.reason != "" {
-			continue // a replica that begins to lead knows what it knew
+			continue // a new leader keeps what it knows
 		}
 		if t.reason != b.now.reason || t.message != b.now.message || t.ok() && !bytes.Equal(t.bundle, b.good) {
 			changed = true
@@ -221,21 +222,20 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 		if t, known := s.issued[o]; known {
 			return t
 		}
-		return trust{reason: ReasonCAReading, message: "the certificate has yet to be issued"}
+		return trust{reason: ReasonCAReading, message: "the certificate has not been issued yet"}
 	case len(spec.CABundle) > 0:
 		return b.checked.check(spec.CABundle, "spec.backend.caBundle", now)
 	default:
-		return trust{reason: ReasonCARead, message: "the backend is verified with the roots of the API server's own host"}
+		return trust{reason: ReasonCARead, message: "the API server verifies the backend with the root certificates of its host"}
 	}
 }
 
 func tooMany() trust {
-	return trust{reason: ReasonCAFailed, message: "too many Secrets and ConfigMaps are followed already: give some policies their caBundle"}
+	return trust{reason: ReasonCAFailed, message: "Ostiary watches the maximum number of Secrets and ConfigMaps: use caBundle in some policies"}
 }
 
-// Bundle is what the API server is to verify a policy's backend with: what the
-// source holds now, or else what it held when it was good last. It is not ok
-// while there has been none.
+// Bundle returns the CA bundle for a policy's backend: the current one, or else
+// the last valid one. It is not ok if there has been none.
 func (s *Store) Bundle(p *v1alpha1.WebhookPolicy) (bundle []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +246,8 @@ func (s *Store) Bundle(p *v1alpha1.WebhookPolicy) (bundle []byte, ok bool) {
 	return b.good, true
 }
 
-// Adopt takes what is registered for the bundle that was good last, where this
-// replica leads and has known none: the one that led before has put it there.
+// Adopt takes a registered bundle as the last valid one, if this replica leads and
+// knows none. The previous leader registered it.
 func (s *Store) Adopt(p *v1alpha1.WebhookPolicy, bundle []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +256,8 @@ func (s *Store) Adopt(p *v1alpha1.WebhookPolicy, bundle []byte) {
 	}
 }
 
-// Run leads until ctx ends. It may be called again after it has returned.
+// Run maintains the backends until ctx ends. It may be called again after it has
+// returned.
 func (s *Store) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -264,7 +265,7 @@ func (s *Store) Run(ctx context.Context) error {
 	defer end()
 	s.begin(ctx, &running)
 	running.Go(func() { s.issue(ctx) })
-	defer s.begin(nil, nil) //nolint:staticcheck // a nil context says that this replica does not lead
+	defer s.begin(nil, nil) //nolint:staticcheck // a nil context means that this replica does not lead
 	tick := s.options.Clock.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -283,13 +284,13 @@ func (s *Store) begin(lead context.Context, running *sync.WaitGroup) {
 	defer s.mu.Unlock()
 	s.leading, s.running = lead, running
 	s.follow()
-	defer s.listeners.Notify() // so that what is registered is adopted
+	defer s.listeners.Notify() // to adopt the registered bundles
 	if lead != nil {
 		return
 	}
 	s.issued = nil
 	for _, b := range s.backends {
-		*b = backend{policy: b.policy} // another replica knows better from now on
+		*b = backend{policy: b.policy} // the next leader has newer state
 	}
 	s.resolve()
 }

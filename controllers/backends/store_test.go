@@ -25,7 +25,7 @@ import (
 	"github.com/ostiary/ostiary/internal/egress"
 )
 
-// newStore makes one for an API server that nobody asks in these tests.
+// newStore returns a Store for an API server without requests.
 func newStore(t *testing.T) *Store {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"})
@@ -49,10 +49,10 @@ func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 	elsewhere := policyWith("elsewhere", v1alpha1.Backend{CAFrom: &v1alpha1.CASource{Secret: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
 	s.Want([]*v1alpha1.WebhookPolicy{public, broken, elsewhere, {}})
 	for _, tt := range []struct {
-		policy   *v1alpha1.WebhookPolicy
-		wantOK   bool
-		wantLack string
-		passing  bool
+		policy      *v1alpha1.WebhookPolicy
+		wantOK      bool
+		wantMissing string
+		temporary   bool
 	}{
 		{public, true, ReasonProbing, true},
 		{broken, false, ReasonCARefused, false},
@@ -63,8 +63,8 @@ func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 			t.Errorf("%s: bundle %q, %t, want none, %t", tt.policy.Name, bundle, ok, tt.wantOK)
 		}
 		r := s.Report(tt.policy)
-		if r.Missing == nil || r.Missing.Reason != tt.wantLack || r.Temporary != tt.passing {
-			t.Errorf("%s: report %+v, want the lack %s, passing %t", tt.policy.Name, r, tt.wantLack, tt.passing)
+		if r.Missing == nil || r.Missing.Reason != tt.wantMissing || r.Temporary != tt.temporary {
+			t.Errorf("%s: report %+v, want missing %s, temporary %t", tt.policy.Name, r, tt.wantMissing, tt.temporary)
 		}
 	}
 	if len(s.watches) != 0 {
@@ -72,7 +72,7 @@ func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 	}
 	s.Want(nil)
 	if _, ok := s.Bundle(public); ok {
-		t.Error("what is not wanted is remembered")
+		t.Error("the bundle of a removed policy remains")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestTermEnds(t *testing.T) {
 	}
 }
 
-func TestReach(t *testing.T) {
+func TestReachability(t *testing.T) {
 	now := time.Unix(0, 0)
 	var r reachability
 	steps := []struct {
@@ -136,7 +136,7 @@ func TestReach(t *testing.T) {
 
 // An author of policies learns one of three reasons of what listens somewhere, and
 // no address, error or certificate.
-func TestConditionIsNoPortScanner(t *testing.T) {
+func TestConditionHidesNetworkDetails(t *testing.T) {
 	tlsServer := httptest.NewTLSServer(nil)
 	defer tlsServer.Close()
 	plain := httptest.NewServer(nil)
@@ -191,7 +191,7 @@ func TestHostOf(t *testing.T) {
 	}{
 		"cluster IP":    {spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: ports}, want: "10.0.0.1"},
 		"external name": {spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.example.com"}, want: "a.example.com"},
-		"headless":      {spec: corev1.ServiceSpec{ClusterIP: "None", Ports: ports}, wantError: "the Service is headless, and the API server calls none: give it a cluster IP"},
+		"headless":      {spec: corev1.ServiceSpec{ClusterIP: "None", Ports: ports}, wantError: "the Service is headless, which the API server does not support: assign a cluster IP"},
 		"another port":  {spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 8443}}}, wantError: "the Service has no port 443"},
 	} {
 		got, err := hostOf(&corev1.Service{Spec: tt.spec}, 443)

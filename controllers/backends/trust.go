@@ -13,19 +13,19 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// Reasons of the condition CAReady, which are those of events too.
+// Reasons of the condition CAReady and of its events.
 const (
 	// ReasonCARead means that the CA bundle is what its source holds.
 	ReasonCARead = "Read"
 	// ReasonCAReading means that the source has not been read yet.
 	ReasonCAReading = "Pending"
-	// ReasonCANotFound means that there is no such object, or no such key in it.
+	// ReasonCANotFound means that the object or its key does not exist.
 	ReasonCANotFound = "NotFound"
 	// ReasonCAForbidden means that Ostiary may not read or write the object.
 	ReasonCAForbidden = "Forbidden"
-	// ReasonCARefused means that what the source holds is no CA bundle.
+	// ReasonCARefused means that the content of the source is not a CA bundle.
 	ReasonCARefused = "Refused"
-	// ReasonCAFailed means that the API server does not answer as it should.
+	// ReasonCAFailed means that the API server returns an error.
 	ReasonCAFailed = "Failed"
 )
 
@@ -38,38 +38,38 @@ type trust struct {
 
 func (t trust) ok() bool { return t.reason == ReasonCARead }
 
-// checked is what came of a source's content the last time.
+// checkedTrust is the last result of checking a source.
 type checkedTrust struct {
 	data  []byte
 	until time.Time
 	trust trust
 }
 
-// check decides whether data, from where, is a CA bundle. What has not changed
-// is looked at again after a while: certificates expire.
+// check returns whether data is a CA bundle. Unchanged data is checked again after
+// an interval, because certificates expire.
 func (j *checkedTrust) check(data []byte, from string, now time.Time) trust {
 	if j.data != nil && bytes.Equal(j.data, data) && now.Before(j.until) {
 		return j.trust
 	}
 	bundle, err := pki.ExternalBundle(data, now)
-	t := trust{bundle: bundle, reason: ReasonCARead, message: "the CA bundle is that of " + from}
+	t := trust{bundle: bundle, reason: ReasonCARead, message: "the CA bundle is read from " + from}
 	if err != nil {
-		t = trust{reason: ReasonCARefused, message: fmt.Sprintf("%s is no CA bundle: %v", from, err)}
+		t = trust{reason: ReasonCARefused, message: fmt.Sprintf("%s is not a CA bundle: %v", from, err)}
 	}
 	*j = checkedTrust{data: bytes.Clone(data), until: now.Add(recheckInterval), trust: t}
 	return t
 }
 
-// recheckInterval is how often what has not changed is looked at.
+// recheckInterval is how often unchanged data is checked.
 const recheckInterval = 30 * time.Second
 
-// source is where a CA bundle is read from.
+// source is the key of an object with a CA bundle.
 type source struct {
 	object object
 	key    string
 }
 
-// sourceOf is nil where nothing has to be read.
+// sourceOf returns nil for a backend without caFrom.
 func sourceOf(b *v1alpha1.Backend) *source {
 	switch {
 	case b.CAFrom == nil:
@@ -86,7 +86,7 @@ func sourceOf(b *v1alpha1.Backend) *source {
 
 func (s *source) String() string { return s.object.String() + ", key " + s.key }
 
-// read finds the content of the source.
+// read returns the content of the source.
 func (s *source) read(w *watch, account string) (data []byte, problem trust) {
 	if w == nil {
 		return nil, trust{reason: ReasonCAReading, message: "waiting for " + s.object.String()}
@@ -108,7 +108,7 @@ func (s *source) read(w *watch, account string) (data []byte, problem trust) {
 	return data, trust{}
 }
 
-// refusal says why an object cannot be used, and which rule is missing.
+// refusal returns why an object is not usable, with the missing RBAC rule.
 func refusal(err error, o object, account, what, verbs string) trust {
 	if errors.Is(err, errNotOwned) {
 		return trust{reason: ReasonCARefused, message: fmt.Sprintf("%s: %v", o, err)}

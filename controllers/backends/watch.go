@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	// minRetry and retryLast are how long after a failure an object is looked
-	// for again, at first and later.
+	// minRetry and maxRetry bound the back-off after an error.
 	minRetry = time.Second
 	maxRetry = 8 * time.Second
 )
@@ -44,9 +43,8 @@ func (o object) resource() string {
 	return "configmaps"
 }
 
-// watch follows one object by its name, which is all that a Role need grant,
-// from the moment it is wanted until no policy wants it any more. It goes on
-// asking where it is not allowed.
+// watch watches one object by name, which is all that a Role needs to grant, while
+// a policy needs it. It retries while access is forbidden.
 type watch struct {
 	object  object
 	client  kubernetes.Interface
@@ -58,7 +56,7 @@ type watch struct {
 	err error // of the last list or watch
 }
 
-// run follows the object until ctx, in which nothing is logged, ends.
+// run watches the object until ctx ends. Nothing is logged in ctx.
 func (w *watch) run(ctx context.Context) {
 	backoff := wait.Backoff{Duration: minRetry, Factor: 2, Jitter: 0.2, Steps: 4, Cap: maxRetry}
 	for ctx.Err() == nil {
@@ -70,8 +68,8 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// follow runs an informer until ctx ends or the object is forbidden; what is
-// known then stays known.
+// follow runs an informer until ctx ends or the object is forbidden. The last
+// known content remains.
 func (w *watch) follow(ctx context.Context) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -82,9 +80,9 @@ func (w *watch) follow(ctx context.Context) {
 		}
 	}
 	informer := cache.NewSharedIndexInformer(w.listWatch(report), w.empty(), 0, nil)
-	tell := func(any) { w.changed() }
+	notify := func(any) { w.changed() }
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: tell,
+		AddFunc: notify, UpdateFunc: func(_, o any) { notify(o) }, DeleteFunc: notify,
 	}); err != nil {
 		report(fmt.Errorf("preparing a watch: %w", err))
 		return
@@ -140,8 +138,8 @@ func (w *watch) listWatch(report func(error)) cache.ListerWatcher {
 	}, w.client)
 }
 
-// report notes how the last question went. What passes by itself, such as a
-// watch that is too old, is no matter while something is known.
+// report records the result of the last request. Transient errors, such as an
+// expired watch, are ignored if the content is known.
 func (w *watch) report(ctx context.Context, err error) {
 	if err != nil && (ctx.Err() != nil || w.store.Load() != nil && !apierrors.IsForbidden(err)) {
 		return
@@ -161,8 +159,8 @@ func (w *watch) problem() error {
 	return w.err
 }
 
-// data is what the object holds. It is not ok while that is not known, and nil
-// where there is no such object.
+// data returns the object's content: nil if the object does not exist, not ok if
+// that is unknown.
 func (w *watch) data() (data map[string][]byte, ok bool) {
 	store := w.store.Load()
 	if store == nil {

@@ -1,10 +1,10 @@
-// Package certificates keeps Ostiary's CA and serving certificate in two
-// Secrets and the served one in memory.
+// Package certificates stores Ostiary's CA and serving certificate in two Secrets
+// and serves the certificate from memory.
 //
-// The [Keeper] runs in the leader and writes the Secrets, one step at a time,
-// as internal/pki says. The [Watcher] runs in every replica and serves what the
-// Keeper wrote, once it has checked it. Both talk to the API server directly
-// and watch each Secret by its name, because Ostiary may read no other. Neither
-// writes a webhook configuration: the Watcher's bundle goes into their
-// registration, and what is registered is an observation of the Keeper's.
+// The [Rotator] runs in the leader and writes the Secrets, one action of
+// internal/pki at a time. The [Provider] runs in every replica, validates what the
+// Rotator wrote and serves it. Both watch each Secret by name, because Ostiary may
+// read no other. Neither writes webhook configurations: the reconciler of
+// configurations takes the bundle from the Provider, and the Rotator observes the
+// result.
 package certificates

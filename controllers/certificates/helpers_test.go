@@ -32,9 +32,9 @@ import (
 )
 
 const (
-	patience = time.Minute
-	pause    = 20 * time.Millisecond
-	day      = 24 * time.Hour
+	timeout = time.Minute
+	pause   = 20 * time.Millisecond
+	day     = 24 * time.Hour
 )
 
 var (
@@ -49,25 +49,25 @@ func TestMain(m *testing.M) {
 	os.Exit(cptest.Main(m, controlplane.Options{NoControllerManager: true}, func(cp *controlplane.ControlPlane) { apiServer = cp.Config() }))
 }
 
-// world is a namespace, a clock and a log of a test's own.
-type world struct {
+// testEnvironment is a namespace, a clock and a log of one test.
+type testEnvironment struct {
 	t        *testing.T
 	client   kubernetes.Interface
 	clock    *clocktesting.FakeClock
 	registry *prometheus.Registry
 	options  Options
 	log      *logBuffer
-	watcher  *Provider // the last one that was started
+	provider *Provider // the last started one
 
 	mu   sync.Mutex
 	keys map[string]bool
 }
 
-func newWorld(t *testing.T) *world {
+func newTestEnvironment(t *testing.T) *testEnvironment {
 	t.Helper()
 	config := rest.CopyConfig(apiServer)
 	config.QPS = -1
-	w := &world{
+	w := &testEnvironment{
 		t:        t,
 		client:   kubernetes.NewForConfigOrDie(config),
 		clock:    clocktesting.NewFakeClock(time.Now()),
@@ -90,8 +90,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// checkLog fails the test when the log of any verbosity holds a key.
-func (w *world) checkLog() {
+// checkLog fails the test if the log contains a key at any verbosity.
+func (w *testEnvironment) checkLog() {
 	for _, name := range []string{defaultCAName, defaultServingName} {
 		if s, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(context.Background(), name, metav1.GetOptions{}); err == nil {
 			w.remember(s)
@@ -112,13 +112,13 @@ func (w *world) checkLog() {
 	}
 }
 
-func (w *world) remember(s *corev1.Secret) {
+func (w *testEnvironment) remember(s *corev1.Secret) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys[string(s.Data[keyField])] = true
 }
 
-func (w *world) secret(name string) *corev1.Secret {
+func (w *testEnvironment) secret(name string) *corev1.Secret {
 	w.t.Helper()
 	s, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
@@ -128,18 +128,18 @@ func (w *world) secret(name string) *corev1.Secret {
 	return s
 }
 
-// ask asks for a rotation, as an operator does.
-func (w *world) ask(value string) {
+// requestRotation requests a rotation like an operator.
+func (w *testEnvironment) requestRotation(value string) {
 	w.t.Helper()
-	w.secret(defaultCAName) // the log must not hold its key either
+	w.secret(defaultCAName) // so that checkLog knows its key
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, RotateAnnotation, value)
 	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Patch(context.Background(), defaultCAName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// put writes a Secret whatever stands there.
-func (w *world) put(name string, data map[string][]byte) {
+// put creates or replaces a Secret.
+func (w *testEnvironment) put(name string, data map[string][]byte) {
 	w.t.Helper()
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS, Data: data}
@@ -153,30 +153,30 @@ func (w *world) put(name string, data map[string][]byte) {
 	w.remember(s)
 }
 
-// startWatcher runs a Watcher until the test ends.
-func (w *world) startWatcher() *Provider {
-	w.watcher = NewProvider(w.client, w.options)
-	w.run(w.watcher.Start)
-	return w.watcher
+// startProvider runs a Provider until the test ends.
+func (w *testEnvironment) startProvider() *Provider {
+	w.provider = NewProvider(w.client, w.options)
+	w.run(w.provider.Start)
+	return w.provider
 }
 
-// startKeeper runs a Keeper until the test ends or stop is called.
-func (w *world) startKeeper() (stop func()) {
-	return w.run(w.keeper().Run)
+// startRotator runs a Rotator until the test ends or stop is called.
+func (w *testEnvironment) startRotator() (stop func()) {
+	return w.run(w.rotator().Run)
 }
 
-// keeper is a Keeper of the process that the last Watcher runs in.
-func (w *world) keeper() *Rotator {
-	watcher := w.watcher
-	if watcher == nil {
-		watcher = NewProvider(w.client, w.options)
+// rotator returns a Rotator of the same process as the last Provider.
+func (w *testEnvironment) rotator() *Rotator {
+	provider := w.provider
+	if provider == nil {
+		provider = NewProvider(w.client, w.options)
 	}
 	o := w.options
 	o.Registerer = nil
-	return NewRotator(w.client, watcher, o)
+	return NewRotator(w.client, provider, o)
 }
 
-func (w *world) run(start func(context.Context) error) (stop func()) {
+func (w *testEnvironment) run(start func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), w.options.Log))
 	done := make(chan error, 1)
 	go func() { done <- start(ctx) }()
@@ -190,9 +190,9 @@ func (w *world) run(start func(context.Context) error) (stop func()) {
 	return stop
 }
 
-func (w *world) state() (pki.State, error) {
+func (w *testEnvironment) state() (pki.State, error) {
 	var f observedSecrets
-	f, err := w.keeper().fetch(context.Background())
+	f, err := w.rotator().fetch(context.Background())
 	if err == nil {
 		err = f.damages
 	}
@@ -204,9 +204,9 @@ func (w *world) state() (pki.State, error) {
 	return f.state, err
 }
 
-// settled waits until there is nothing to do and the Watcher serves what
-// stands in the Secret. It returns what the Secrets hold then.
-func (w *world) settled(watcher *Provider) pki.State {
+// waitUntilSteady waits until nothing is left to do and the Provider serves the
+// content of the Secret. It returns the content of the Secrets.
+func (w *testEnvironment) waitUntilSteady(provider *Provider) pki.State {
 	w.t.Helper()
 	var state pki.State
 	NewWithT(w.t).Eventually(func() error {
@@ -214,7 +214,7 @@ func (w *world) settled(watcher *Provider) pki.State {
 		if state, err = w.state(); err != nil {
 			return err
 		}
-		seen, err := w.keeper().observe(context.Background(), observedSecrets{state: state})
+		seen, err := w.rotator().observe(context.Background(), observedSecrets{state: state})
 		if err != nil {
 			return err
 		}
@@ -222,24 +222,24 @@ func (w *world) settled(watcher *Provider) pki.State {
 			w.clock.Step(time.Second) // trials end
 			return fmt.Errorf("still to do: %+v", a)
 		}
-		if err := watcher.Ready(); err != nil {
+		if err := provider.Ready(); err != nil {
 			return err
 		}
-		served, err := watcher.GetCertificate(nil)
+		served, err := provider.GetCertificate(nil)
 		if err != nil {
 			return err
 		}
-		if !served.Leaf.Equal(state.Serving.Pair.Certificate()) || !bytes.Equal(watcher.Bundle(), state.Serving.Bundle.PEM()) {
+		if !served.Leaf.Equal(state.Serving.Pair.Certificate()) || !bytes.Equal(provider.Bundle(), state.Serving.Bundle.PEM()) {
 			return fmt.Errorf("the Watcher serves %s", pki.Serial(served.Leaf))
 		}
 		return nil
-	}, patience, pause).Should(Succeed())
+	}, timeout, pause).Should(Succeed())
 	return state
 }
 
 // serve answers on a loopback address as the webhook server would, and echoes.
-func (w *world) serve(watcher *Provider) (address string) {
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: watcher.GetCertificate})
+func (w *testEnvironment) serve(provider *Provider) (address string) {
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: provider.GetCertificate})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -259,8 +259,8 @@ func (w *world) serve(watcher *Provider) (address string) {
 	return ln.Addr().String()
 }
 
-// dial connects as an API server does that trusts the bundle.
-func (w *world) dial(address, serverName string, bundle []byte) (*tls.Conn, error) {
+// dial connects like an API server that trusts the bundle.
+func (w *testEnvironment) dial(address, serverName string, bundle []byte) (*tls.Conn, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
 		return nil, fmt.Errorf("unable to load root certificates")
@@ -268,8 +268,9 @@ func (w *world) dial(address, serverName string, bundle []byte) (*tls.Conn, erro
 	return tls.Dial("tcp", address, &tls.Config{RootCAs: roots, ServerName: serverName, Time: w.clock.Now, MinVersion: tls.VersionTLS13})
 }
 
-// servedSerial connects and returns the serial number that was presented.
-func (w *world) servedSerial(address string, bundle []byte) (string, error) {
+// servedSerial connects and returns the serial number of the presented
+// certificate.
+func (w *testEnvironment) servedSerial(address string, bundle []byte) (string, error) {
 	conn, err := w.dial(address, serverNames.DNS[0], bundle)
 	if err != nil {
 		return "", err
@@ -295,7 +296,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// eventRecorder keeps the events that it is told.
+// eventRecorder stores events.
 type eventRecorder struct{ log logBuffer }
 
 // Eventf implements events.EventRecorder.

@@ -10,7 +10,7 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// metrics are what every replica says about itself.
+// metrics are reported by every replica.
 type metrics struct {
 	expiry    *prometheus.GaugeVec
 	created   *prometheus.GaugeVec
@@ -24,27 +24,27 @@ func newMetrics() *metrics {
 	m := &metrics{
 		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_expiry_timestamp_seconds",
-			Help: "When the certificate expires, in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
+			Help: "Expiry of the served certificate (leaf) and of the CA that signed it, in seconds since 1970.",
 		}, []string{"certificate"}),
 		created: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_not_before_timestamp_seconds",
-			Help: "From when on the certificate is valid, in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
+			Help: "Start of validity of the served certificate (leaf) and of the CA that signed it, in seconds since 1970.",
 		}, []string{"certificate"}),
 		epoch: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_epoch",
-			Help: "How many CAs there have been: served, up to the one whose leaf this replica serves; trusted, up to the newest in its trust bundle.",
+			Help: "Number of the CA, counted from the first: of the served certificate (served) and of the trust bundle (trusted).",
 		}, []string{"of"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_certificate_rejected_total",
-			Help: "Contents of the serving Secret that this replica refused to serve while it kept the previous certificate, by what was wrong with them: encoding, key, names, usage, validity, chain or epoch.",
+			Help: "Rejected versions of the serving Secret, by reason: encoding, key, names, usage, validity, chain or epoch. The replica keeps the certificate that it serves.",
 		}, []string{"reason"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_certificate_fallbacks_total",
-			Help: "Times that this replica went back to the certificate of the previous CA because a client did not trust that of the new one.",
+			Help: "Fall-backs to the certificate of the previous CA because a client rejected the certificate of the new CA.",
 		}),
 		skew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ostiary_clock_skew_seconds",
-			Help: "How far this replica's clock is ahead of the API server's.",
+			Help: "Seconds by which this replica's clock is ahead of the API server's.",
 		}),
 	}
 	for _, reason := range pki.Reasons() {
@@ -95,7 +95,7 @@ func (m *metrics) lifetime(name string, c *x509.Certificate) {
 
 func (m *metrics) refused(reason pki.Reason) { m.rejected.WithLabelValues(string(reason)).Inc() }
 
-// reasonOf is the reason in an error of internal/pki.
+// reasonOf returns the reason in an error of internal/pki.
 func reasonOf(err error) pki.Reason {
 	var rejected *pki.RejectedError
 	if errors.As(err, &rejected) {
@@ -104,7 +104,7 @@ func reasonOf(err error) pki.Reason {
 	return pki.ReasonEncoding
 }
 
-// rotatorMetrics are what the leader says about all.
+// rotatorMetrics are reported by the leader.
 type rotatorMetrics struct {
 	phase    *prometheus.GaugeVec
 	epoch    prometheus.Gauge
@@ -112,38 +112,38 @@ type rotatorMetrics struct {
 	stale    prometheus.Gauge
 	writes   *prometheus.CounterVec
 	problem  *prometheus.GaugeVec
-	offer    *prometheus.GaugeVec
+	external *prometheus.GaugeVec
 }
 
 func newRotatorMetrics() *rotatorMetrics {
 	m := &rotatorMetrics{
 		phase: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_rotation_phase",
-			Help: "Where the rotation of the CA stands: 1 for the present phase of Steady, Trusting and Serving. Reported by the leader.",
+			Help: "Phase of the CA rotation: 1 for the current one of Steady, Trusting and Serving. Reported by the leader.",
 		}, []string{"phase"}),
 		epoch: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_authority_epoch",
-			Help: "How many CAs there have been. Reported by the leader.",
+			Help: "Number of the current CA, counted from the first. Reported by the leader.",
 		}),
 		replicas: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_replicas",
-			Help: "Replicas by the CA of the certificate that they may still serve: current, previous or none. Reported by the leader.",
+			Help: "Replicas, by the CA of the oldest certificate that they may serve: current, previous or none. Reported by the leader.",
 		}, []string{"serving"}),
 		stale: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_stale_trust",
-			Help: "1 while a registered configuration carries another trust bundle than it should. Reported by the leader.",
+			Help: "1 while a webhook configuration has an outdated trust bundle. Reported by the leader.",
 		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_certificate_writes_total",
-			Help: "Writes of the two Secrets, by what was done: CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle or Retire. Reported by the leader.",
+			Help: "Writes of the two Secrets, by action: CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle or Retire. Reported by the leader.",
 		}, []string{"action"}),
 		problem: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_source_problem",
-			Help: "1 for what is wrong with the certificate that cert-manager or somebody else issues, absent where Ostiary issues its own: missing, forbidden, not_installed (cert-manager), refused (its Certificate), issuing (nothing is wrong yet), failed, expiring (and not replaced), or encoding, key, names, usage, validity or chain, as of the Secret's content. Reported by the leader.",
+			Help: "1 for the current problem with the certificate of cert-manager or another external issuer: missing, forbidden, not_installed (cert-manager), refused (its Certificate), issuing (in progress), failed, expiring (not renewed in time), or, for the content of the Secret, encoding, key, names, usage, validity or chain. Absent if Ostiary issues its own. Reported by the leader.",
 		}, []string{"reason"}),
-		offer: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		external: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_source_expiry_timestamp_seconds",
-			Help: "When the certificate that cert-manager or somebody else issues expires, in seconds since 1970; absent where there is none, or Ostiary issues its own. Reported by the leader.",
+			Help: "Expiry of the certificate of cert-manager or another external issuer, in seconds since 1970. Absent without one. Reported by the leader.",
 		}, nil),
 	}
 	for _, kind := range pki.Kinds() {
@@ -153,17 +153,18 @@ func newRotatorMetrics() *rotatorMetrics {
 }
 
 func (m *rotatorMetrics) register(r prometheus.Registerer) (func(), error) {
-	return register(r, m.phase, m.epoch, m.replicas, m.stale, m.writes, m.problem, m.offer)
+	return register(r, m.phase, m.epoch, m.replicas, m.stale, m.writes, m.problem, m.external)
 }
 
-// offered tells of the leaf that somebody else issues, which may be nil.
+// offered reports the problem and the expiry of the external certificate, which
+// may be nil.
 func (m *rotatorMetrics) offered(problem string, leaf *x509.Certificate) {
 	for _, reason := range sourceReasons() {
 		m.problem.WithLabelValues(reason).Set(boolToFloat(reason == problem))
 	}
-	m.offer.Reset()
+	m.external.Reset()
 	if leaf != nil {
-		m.offer.WithLabelValues().Set(float64(leaf.NotAfter.Unix()))
+		m.external.WithLabelValues().Set(float64(leaf.NotAfter.Unix()))
 	}
 }
 

@@ -12,32 +12,30 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// publication is a bundle and a path that all configurations carry, and since when this
-// process has seen it there. It is never stored: whoever leads next begins to
-// count anew, so no clock of another machine matters.
+// publication is the bundle and path in all configurations, and since when this
+// process has seen them. It is never stored: a new leader starts counting again,
+// so no other machine's clock matters.
 type publication struct {
 	bundle []byte
 	path   string
-	since  time.Time // with its monotonic part
+	since  time.Time // monotonic
 }
 
-// observe looks at everything that the next action depends on besides the
-// Secrets.
+// observe collects the inputs of the next action besides the Secrets.
 func (k *Rotator) observe(ctx context.Context, f observedSecrets) (pki.Observed, error) {
 	o := k.options
 	seen := pki.Observed{
 		Clocks:   o.clocks(),
 		Request:  request(f.ca),
-		External: f.offer,
+		External: f.external,
 		Memory:   pki.State{CA: k.memory, Serving: k.provider.currentState().Serving},
 	}
 	published, err := o.Published(ctx)
 	if err != nil {
-		return pki.Observed{}, fmt.Errorf("looking at what is published: %w", err)
+		return pki.Observed{}, fmt.Errorf("reading the published bundles: %w", err)
 	}
 	seen.Published = k.compare(published, f.state.Serving)
-	// What is stored is taken over, unless that is not what can have become of what
-	// was there before.
+	// Remember the stored CA, unless it cannot be a successor of the last one.
 	k.memory = f.state.Remembered(seen)
 	seen.Memory.CA = k.memory
 	seen.Replicas, err = k.replicas(ctx)
@@ -52,7 +50,7 @@ func (k *Rotator) compare(published Published, serving pki.Serving) pki.Publicat
 	}
 	for _, p := range published.Paths {
 		out.Current = out.Current && p == path
-		if pki.CheckPath(p) == nil { // anything else was written by somebody else
+		if pki.CheckPath(p) == nil { // others are manual edits
 			out.Paths = append(out.Paths, p)
 		}
 	}
@@ -81,19 +79,19 @@ func (k *Rotator) replicas(ctx context.Context) ([]pki.Replica, error) {
 	}
 	list, err := k.options.Replicas(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the replicas: %w", err)
+		return nil, fmt.Errorf("listing the replicas: %w", err)
 	}
 	return list, nil
 }
 
-// The reasons of events about the Secrets.
+// Reasons of the events about the Secrets.
 const (
 	eventWaiting = "RotationWaiting"
 	eventDone    = "RotationDone"
 )
 
-// eventOf is the reason of the event that tells of an action, and whether
-// something was amiss.
+// eventOf returns the reason and the type of the event for an action. Repairs are
+// warnings.
 func eventOf(action pki.Action) (reason, kind string) {
 	switch action.Kind {
 	case pki.CreateCA:
@@ -113,7 +111,7 @@ func eventOf(action pki.Action) (reason, kind string) {
 	return "BundleChanged", corev1.EventTypeNormal
 }
 
-// recordAction tells of a write.
+// recordAction reports a write.
 func (k *Rotator) recordAction(secret *corev1.Secret, action pki.Action, state pki.State) {
 	k.waitReason = ""
 	k.metrics.writes.WithLabelValues(string(action.Kind)).Inc()
@@ -121,8 +119,8 @@ func (k *Rotator) recordAction(secret *corev1.Secret, action pki.Action, state p
 	k.event(secret, kind, reason, string(action.Kind), "%s; epoch %d, phase %s", action.Reason, state.CA.Epoch, state.Phase())
 }
 
-// recordWaiting tells what a rotation waits for, once.
-func (k *Rotator) recordWaiting(f observedSecrets, action pki.Action) {
+// reportWaiting reports, once, why a rotation waits.
+func (k *Rotator) reportWaiting(f observedSecrets, action pki.Action) {
 	if action.Reason == k.waitReason {
 		return
 	}
@@ -140,7 +138,7 @@ func (k *Rotator) event(secret *corev1.Secret, kind, reason, action, format stri
 	if k.options.Events == nil {
 		return
 	}
-	// Only who it is goes to the recorder, and not what it holds.
+	// The recorder gets a reference, not the Secret with its content.
 	about := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
 	}

@@ -21,15 +21,14 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// The names of the Secrets. Ostiary's role grants access to these by name.
+// The names of the Secrets. Ostiary's role grants access to them by name.
 const (
 	defaultCAName      = "ostiary-ca"
 	defaultServingName = "ostiary-serving"
 )
 
-// maxSleep is the longest time between two looks at the clock. Timers stand
-// still while a machine is suspended, so a timer set for the day of renewal
-// would ring too late.
+// maxSleep is the longest time between two checks of the clock. Timers stop while
+// a machine is suspended, so a timer for the day of renewal could fire too late.
 const maxSleep = time.Minute
 
 // ServerNames are the names under which API servers call Ostiary.
@@ -37,55 +36,55 @@ type ServerNames = pki.Names
 
 // SecretNames are the names of the Secrets.
 type SecretNames struct {
-	// CA holds the CA's certificate and key and is read by the leader only.
+	// CA contains the CA's certificate and key. Only the leader reads it.
 	CA string
-	// Serving holds the leaf, its key and the trust bundle.
+	// Serving contains the serving certificate, its key and the trust bundle.
 	Serving string
 }
 
-// Options say what to keep and where.
+// Options configures the Rotator and the Provider.
 type Options struct {
-	// Namespace is the one of the Secrets.
+	// Namespace is the namespace of the Secrets.
 	Namespace string
 	// SecretNames default to ostiary-ca and ostiary-serving.
 	SecretNames SecretNames
-	// ServerNames are what the certificate is for.
+	// ServerNames are the names of the certificate.
 	ServerNames ServerNames
-	// Lifetimes say how long certificates live; zero fields have defaults.
+	// Lifetimes of the certificates; zero fields have defaults.
 	Lifetimes pki.Config
-	// Source is where the leaf comes from; nil means that Ostiary has a CA of its
-	// own.
+	// Source is the external issuer; nil if Ostiary has its own CA.
 	Source *Source
-	// Clock is the real one by default.
+	// Clock defaults to the real one.
 	Clock clock.WithTicker
-	// Log gets a line for every change and every refusal.
+	// Log gets a line for every change and every rejection.
 	Log logr.Logger
-	// Registerer gets the metrics; nil means no metrics.
+	// Registerer registers the metrics; nil disables them.
 	Registerer prometheus.Registerer
-	// ServerTime is the API server's opinion of the time; zero is unknown. By
-	// default it is the Clock's.
+	// ServerTime returns the API server's time, or zero if it is unknown. It defaults
+	// to the Clock's.
 	ServerTime func() time.Time
-	// Published tells what the configurations in the API server say. Without
-	// it there are none.
+	// Published returns the bundles and paths in the webhook configurations. nil
+	// means that there are none.
 	Published func(context.Context) (Published, error)
-	// Replicas tells who may be called. Without it the leader is alone.
+	// Replicas returns the replicas that API servers may call. nil means only this
+	// one.
 	Replicas func(context.Context) ([]pki.Replica, error)
-	// LeaseReady is an error until the others know of this replica. A replica
-	// that they do not know yet reads the Secret once more before it is ready.
+	// LeaseReady returns an error until this replica has a Lease. Before a new
+	// replica is ready, it reads the Secret again after that.
 	LeaseReady func() error
-	// Changes receive when Published or Replicas may say something new.
+	// Changes receive when the result of Published or Replicas may have changed.
 	Changes []func(context.Context) <-chan struct{}
-	// Events is told what the leader does; nil means nobody.
+	// Events records the actions of the leader; nil disables events.
 	Events events.EventRecorder
 }
 
-// Published is what the configurations in the API server say.
+// Published summarizes the webhook configurations in the API server.
 type Published struct {
-	// Bundles are the trust bundles in them, each once, in PEM.
+	// Bundles are their distinct trust bundles in PEM.
 	Bundles [][]byte
-	// Paths are the secret paths in them, each once; one without has the empty path.
+	// Paths are their distinct secret paths, "" for a configuration without.
 	Paths []string
-	// Epoch is the highest that any of them names.
+	// Epoch is the highest epoch in any of them.
 	Epoch int64
 }
 
@@ -112,26 +111,26 @@ func (o Options) withDefaults() Options {
 func (o Options) validate() error {
 	switch {
 	case o.Namespace == "":
-		return errors.New("keeping certificates: give the namespace of the Secrets")
+		return errors.New("maintaining certificates: the namespace of the Secrets is missing")
 	case o.SecretNames.CA == o.SecretNames.Serving:
-		return fmt.Errorf("keeping certificates: the Secrets of the CA and of the serving certificate are both %q: give them two names", o.SecretNames.CA)
+		return fmt.Errorf("maintaining certificates: the Secrets of the CA and of the serving certificate are both %q: use two names", o.SecretNames.CA)
 	}
 	if err := errors.Join(o.ServerNames.Validate(), o.Lifetimes.Validate()); err != nil {
-		return fmt.Errorf("keeping certificates: %w", err)
+		return fmt.Errorf("maintaining certificates: %w", err)
 	}
 	return o.validateSource()
 }
 
-// now is the wall clock. Without the monotonic part, the time that passed
-// while the machine was suspended counts.
+// now returns the wall clock without its monotonic part, which omits the time
+// during which the machine was suspended.
 func (o Options) now() time.Time { return o.Clock.Now().Round(0) }
 
-// clocks are the opinions about the time.
+// clocks returns the local time and the API server's.
 func (o Options) clocks() pki.Clocks {
 	return pki.Clocks{Local: o.now(), Server: o.ServerTime().Round(0)}
 }
 
-// live are the published bundles that can be read.
+// live returns the published bundles that are valid.
 func (p Published) live() []pki.Bundle {
 	var out []pki.Bundle
 	for _, data := range p.Bundles {
@@ -142,23 +141,23 @@ func (p Published) live() []pki.Bundle {
 	return out
 }
 
-// withoutLogs returns a context in which the client logs nothing. At a high verbosity
-// it would log the bodies of requests and responses, which hold the keys.
+// withoutLogs returns a context in which the client logs nothing. At a high
+// verbosity it logs the bodies of requests, which contain keys.
 func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
 
 func (o Options) watchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, name string, wake chan<- struct{}) (cache.Store, error) {
 	return WatchSecret(ctx, group, client, o.Namespace, name, o.Log, wake)
 }
 
-// WatchSecret watches the one Secret and pokes wake, which has room for one
-// note, at every event, until ctx ends. It returns the store that holds the
-// Secret while it exists. Nothing logs the Secret's content.
+// WatchSecret watches one Secret until ctx ends and sends to wake, which must have
+// a buffer of one, at every event. It returns the store with the Secret. Nothing
+// logs the Secret's content.
 func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, namespace, name string, log logr.Logger, wake chan<- struct{}) (cache.Store, error) {
 	informer := coreinformers.NewFilteredSecretInformer(client, namespace, 0, nil, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		log.Error(err, "watching the Secret failed, trying again", "namespace", namespace, "secret", name)
+		log.Error(err, "watching the Secret failed, retrying", "namespace", namespace, "secret", name)
 	}); err != nil {
 		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
 	}
@@ -173,7 +172,7 @@ func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Inter
 	return informer.GetStore(), nil
 }
 
-// notify leaves a note on a channel with room for one.
+// notify sends to a channel with a buffer of one, unless it is full.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -10,13 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// permissionTimeout bounds the questions of Permitted.
+// permissionTimeout bounds the requests of Permitted.
 const permissionTimeout = 10 * time.Second
 
-// Permitted is an error where nothing can be served: there is no certificate, and
-// Ostiary may not write one. Where there is one a replica serves it, whatever it
-// may not do besides, and nothing is asked. An API server that does not say is no
-// error: whoever writes hears of it.
+// Permitted returns an error if there is no certificate and Ostiary may not create
+// one. It checks nothing else if the certificate exists. If the API server does
+// not answer, Permitted returns nil: the Rotator reports the error later.
 func (k *Rotator) Permitted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(withoutLogs(ctx), permissionTimeout)
 	defer cancel()
@@ -27,12 +26,12 @@ func (k *Rotator) Permitted(ctx context.Context) error {
 		return nil
 	}
 	if unreadable {
-		return fmt.Errorf("it is not permitted to read Secret %s/%s, nor to create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
+		return fmt.Errorf("Ostiary may neither read Secret %s/%s nor create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
 	}
 	return fmt.Errorf("there is no certificate in Secret %s/%s, and Ostiary may not create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
 }
 
-// mayCreateSecrets is true where the API server does not say that it is not so.
+// mayCreateSecrets returns false only if the API server denies it.
 func (k *Rotator) mayCreateSecrets(ctx context.Context) bool {
 	review, err := k.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{

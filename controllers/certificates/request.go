@@ -24,38 +24,38 @@ import (
 )
 
 const (
-	// maxCommonName is how long X.509 lets a common name be.
+	// maxCommonName is the limit of a common name in X.509.
 	maxCommonName = 64
-	// maxExternalText bounds what is repeated of cert-manager's messages.
+	// maxExternalText bounds cert-manager's messages in Ostiary's, in bytes.
 	maxExternalText = 400
 )
 
-// Request keeps a Certificate of cert-manager, which has it write a Secret.
+// Request maintains a Certificate of cert-manager.
 type Request struct {
-	// Client writes the Certificate, and Live reads past all caches.
+	// Client writes the Certificate, and Live reads it without a cache.
 	Client client.Writer
 	Live   client.Reader
-	// Namespace and Name are those of the Certificate, and of the Secret.
+	// Namespace and Name are those of the Certificate and of its Secret.
 	Namespace, Name string
-	// Issuer is who signs.
+	// Issuer signs the certificate.
 	Issuer Issuer
-	// ServerNames are what the certificate is for.
+	// ServerNames are the names of the certificate.
 	ServerNames ServerNames
-	// Lifetimes say how long it lives.
+	// Lifetimes of the certificate.
 	Lifetimes pki.Config
 
-	// applied is the version that the last write led to. If that is not what
-	// was asked for, somebody changes what is written, and to write again is of
-	// no use.
+	// applied is the resource version after the last write. If that version differs
+	// from what was requested, another client reverts the changes, and Ostiary does
+	// not write again.
 	applied string
 }
 
 // Issuer names an issuer of cert-manager.
 type Issuer struct{ Group, Kind, Name string }
 
-// make sees to it that the Certificate is there and as it should be. It returns
-// what keeps cert-manager from issuing.
-func (r *Request) make(ctx context.Context) (*sourceError, error) {
+// ensure creates or updates the Certificate. It returns the problem that prevents
+// cert-manager from issuing.
+func (r *Request) ensure(ctx context.Context) (*sourceError, error) {
 	var have certmanager.Certificate
 	want := r.certificate()
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(want), &have)
@@ -67,9 +67,9 @@ func (r *Request) make(ctx context.Context) (*sourceError, error) {
 	case !equality.Semantic.DeepDerivative(want.Spec, have.Spec) && have.ResourceVersion != r.applied:
 		return r.apply(ctx, want)
 	case !equality.Semantic.DeepDerivative(want.Spec.IssuerRef, have.Spec.IssuerRef):
-		return &sourceError{reasonRefused, fmt.Sprintf("somebody else changes the issuer of Certificate %s/%s as soon as it is written: find out who, in its managed fields", r.Namespace, r.Name)}, nil
+		return &sourceError{reasonRefused, fmt.Sprintf("another client changes the issuer of Certificate %s/%s after every write: find that client in metadata.managedFields and stop it", r.Namespace, r.Name)}, nil
 	}
-	return r.hindrance(ctx, &have), nil
+	return r.problem(ctx, &have), nil
 }
 
 func (r *Request) certificate() *certmanager.Certificate {
@@ -92,7 +92,7 @@ func (r *Request) certificate() *certmanager.Certificate {
 	for _, ip := range r.ServerNames.IPs {
 		c.Spec.IPAddresses = append(c.Spec.IPAddresses, ip.String())
 	}
-	// A self-signed certificate is its own issuer, and an issuer needs a name.
+	// The subject of a self-signed certificate is also its issuer and must not be empty.
 	if names := append(append([]string{}, c.Spec.DNSNames...), c.Spec.IPAddresses...); len(names[0]) <= maxCommonName {
 		c.Spec.CommonName = names[0]
 	}
@@ -110,30 +110,30 @@ func (r *Request) apply(ctx context.Context, want *certmanager.Certificate) (*so
 		return r.explain(err)
 	}
 	r.applied = u.GetResourceVersion()
-	return &sourceError{reasonIssuing, fmt.Sprintf("Certificate %s/%s has just been written: cert-manager has yet to issue it", r.Namespace, r.Name)}, nil
+	return &sourceError{reasonIssuing, fmt.Sprintf("Certificate %s/%s has just been written: cert-manager has not issued it yet", r.Namespace, r.Name)}, nil
 }
 
-// explain tells what somebody can mend from what may pass by itself.
+// explain distinguishes problems that need a fix from transient errors.
 func (r *Request) explain(err error) (*sourceError, error) {
 	about := fmt.Sprintf("Certificate %s/%s", r.Namespace, r.Name)
 	switch {
 	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-		return &sourceError{reasonNotInstalled, "the API server knows no Certificate of " + certmanager.SchemeGroupVersion.String() + ": install cert-manager, or take the flag --cert-manager-issuer away"}, nil
+		return &sourceError{reasonNotInstalled, "the API server has no resource Certificate of " + certmanager.SchemeGroupVersion.String() + ": install cert-manager, or remove the flag --cert-manager-issuer"}, nil
 	case apierrors.IsForbidden(err):
-		return &sourceError{reasonForbidden, "Ostiary may not keep " + about + ": add the component certmanager to what is installed, which grants that: " + short(err.Error())}, nil
+		return &sourceError{reasonForbidden, "Ostiary may not write " + about + ": install the component certmanager, which grants this permission: " + singleLine(err.Error())}, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return &sourceError{reasonRefused, "the API server refuses " + about + ", mend the flags: " + short(err.Error())}, nil
+		return &sourceError{reasonRefused, "the API server rejects " + about + ", correct the flags: " + singleLine(err.Error())}, nil
 	}
-	return nil, fmt.Errorf("keeping %s: %w", about, err)
+	return nil, fmt.Errorf("writing %s: %w", about, err)
 }
 
 func (r *Request) reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: certmanager.SchemeGroupVersion.String(), Kind: certmanager.CertificateKind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// hindrance is what cert-manager says that keeps it from issuing; nil if nothing
-// does, or it is about to.
-func (r *Request) hindrance(ctx context.Context, c *certmanager.Certificate) *sourceError {
+// problem returns what cert-manager reports as the reason for not issuing; nil if
+// it has issued the certificate.
+func (r *Request) problem(ctx context.Context, c *certmanager.Certificate) *sourceError {
 	ready, why := r.state(c, certmanager.CertificateConditionReady)
 	issuing, _ := r.state(c, certmanager.CertificateConditionIssuing)
 	failed := c.Status.LastFailureTime != nil
@@ -162,13 +162,13 @@ func (r *Request) hindrance(ctx context.Context, c *certmanager.Certificate) *so
 		}
 	}
 	if reason == reasonFailed {
-		fmt.Fprintf(&text, "; see `kubectl -n %s describe certificate,certificaterequest`: the issuer has to exist and to be ready", r.Namespace)
+		fmt.Fprintf(&text, "; see `kubectl -n %s describe certificate,certificaterequest`: check that the issuer exists and is ready", r.Namespace)
 	}
 	return &sourceError{reason, text.String()}
 }
 
-// state is whether a condition is true of the Certificate as it is now, and if
-// not, why.
+// state returns whether a condition is true for the current generation of the
+// Certificate, and if not, its message.
 func (r *Request) state(c *certmanager.Certificate, kind certmanager.CertificateConditionType) (ok bool, why string) {
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == kind {
@@ -177,16 +177,16 @@ func (r *Request) state(c *certmanager.Certificate, kind certmanager.Certificate
 				return false, ""
 			}
 			if !ok {
-				why = short(condition.Message)
+				why = singleLine(condition.Message)
 			}
 		}
 	}
 	return ok, why
 }
 
-// lastRequest is what cert-manager says of the newest request that it made for
-// the Certificate, and whether that is its last word. Requests are looked at
-// only to explain: an error says as much as none.
+// lastRequest returns cert-manager's message about the newest CertificateRequest,
+// and whether that request has ended. Requests only explain a problem, so an error
+// counts as no message.
 func (r *Request) lastRequest(ctx context.Context, c *certmanager.Certificate) (text string, final bool) {
 	var list certmanager.CertificateRequestList
 	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.Limit(maxRequests)); err != nil {
@@ -207,9 +207,9 @@ func (r *Request) lastRequest(ctx context.Context, c *certmanager.Certificate) (
 	for _, condition := range last.Status.Conditions {
 		if condition.Type == certmanager.CertificateRequestConditionReady && condition.Status != certmeta.ConditionTrue {
 			final = condition.Reason == certmanager.CertificateRequestReasonFailed || condition.Reason == certmanager.CertificateRequestReasonDenied
-			// What has only just been asked for is usually answered in a moment.
+			// New requests are usually completed within seconds.
 			if final || time.Since(last.CreationTimestamp.Time) > requestGrace {
-				return short(condition.Message), final
+				return singleLine(condition.Message), final
 			}
 		}
 	}
@@ -217,9 +217,9 @@ func (r *Request) lastRequest(ctx context.Context, c *certmanager.Certificate) (
 }
 
 const (
-	// maxRequests bounds how many requests are looked at.
+	// maxRequests bounds the number of listed requests.
 	maxRequests = 200
-	// requestGrace is how long a request may wait before anybody is told why.
+	// requestGrace is how long a request may be pending before that is reported.
 	requestGrace = 5 * time.Second
 )
 
@@ -232,7 +232,7 @@ func ownedBy(o metav1.Object, uid types.UID) bool {
 	return false
 }
 
-// short puts what somebody else wrote on one line of a bounded length.
-func short(text string) string {
+// singleLine returns external text on one line of a bounded length.
+func singleLine(text string) string {
 	return truncate.String(strings.Join(strings.Fields(text), " "), maxExternalText)
 }

@@ -14,44 +14,43 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// What the two Secrets hold. Both have a certificate chain and its key under
-// the names that Kubernetes gives them.
+// The fields of the two Secrets. Certificates and keys are in Kubernetes' fields
+// of TLS Secrets.
 const (
 	chainField = corev1.TLSCertKey
 	keyField   = corev1.TLSPrivateKeyKey
 	// bundleField is the trust bundle, in the serving Secret.
 	bundleField = "ca.crt"
-	// trustEpochField is the epoch that the trust bundle belongs to. It is ahead
-	// of the leaf's while a new CA gets known.
+	// trustEpochField is the epoch of the trust bundle. It exceeds the leaf's
+	// while a new CA is being published.
 	trustEpochField = "trust-epoch"
-	// previousField is the CA that the current one follows, in the CA's Secret,
-	// as long as it is trusted, and bridgeField is how it vouches for the current.
+	// previousField is the previous CA, in the CA's Secret, while it is trusted,
+	// and crossCertificateField is the current CA certified by it.
 	previousField         = "previous.crt"
 	crossCertificateField = "bridge.crt"
-	// previousRemovedField is when the previous CA ceased to be trusted.
+	// previousRemovedField is when trust in the previous CA ended.
 	previousRemovedField = "settled"
-	// lastRequestField is the value of the annotation that asked for this CA.
+	// lastRequestField is the value of the annotation that requested this CA.
 	lastRequestField = "answered"
-	// pathField is the secret path that belongs to the CA, in the CA's Secret, and
-	// pathsField are those that replicas accept, in the serving Secret.
+	// pathField is the secret path of the CA, in the CA's Secret, and pathsField
+	// are those that replicas accept, in the serving Secret.
 	pathField  = "path"
 	pathsField = "paths"
-	// epochField counts the CAs. It is content, not an annotation, so that it
-	// is restored together with the certificates it counts.
+	// epochField counts the CAs. It is a field, not an annotation, so that a
+	// restore includes it.
 	epochField = "epoch"
 
-	// RotateAnnotation, on the CA's Secret, asks for a rotation with every new
+	// RotateAnnotation, on the CA's Secret, requests a rotation with every new
 	// value.
 	RotateAnnotation = "admission.ostiary.dev/rotate"
-	// maxRequest is how much of a value is looked at.
+	// maxRequest bounds the used part of its value, in bytes.
 	maxRequest = 256
 
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "ostiary"
 )
 
-// inField says which field of a Secret an error is about. The content of the
-// field is never part of the message.
+// inField adds the field of a Secret to an error, but never its content.
 func inField(field string, err error) error { return fmt.Errorf("field %s: %w", field, err) }
 
 func readPair(s *corev1.Secret) (pki.Pair, error) {
@@ -70,7 +69,7 @@ func readPair(s *corev1.Secret) (pki.Pair, error) {
 	return pair, nil
 }
 
-// readCA reads a CA, whose key somebody else may keep.
+// readCA reads a CA. It has no key if the issuer is external.
 func readCA(s *corev1.Secret) (pki.Pair, error) {
 	if len(s.Data[keyField]) > 0 || len(s.Data[chainField]) == 0 {
 		return readPair(s)
@@ -93,12 +92,12 @@ func readBundle(s *corev1.Secret) (pki.Bundle, error) {
 func readEpoch(s *corev1.Secret, field string) (int64, error) {
 	epoch, err := strconv.ParseInt(string(s.Data[field]), 10, 64)
 	if err != nil || epoch < 0 || epoch > pki.MaxEpoch {
-		return 0, inField(field, errors.New("not a count of CAs"))
+		return 0, inField(field, errors.New("not an epoch: expected a number"))
 	}
 	return epoch, nil
 }
 
-// readOne reads a field with one certificate, which may be absent.
+// readOne reads an optional field with one certificate.
 func readOne(s *corev1.Secret, field string) (*x509.Certificate, error) {
 	data, ok := s.Data[field]
 	if !ok {
@@ -106,7 +105,7 @@ func readOne(s *corev1.Secret, field string) (*x509.Certificate, error) {
 	}
 	certs, err := pki.ParseCertificates(data)
 	if err == nil && len(certs) != 1 {
-		err = fmt.Errorf("%d certificates where one is expected", len(certs))
+		err = fmt.Errorf("%d certificates: expected one", len(certs))
 	}
 	if err != nil {
 		return nil, inField(field, err)
@@ -121,7 +120,7 @@ func readPreviousRemoved(s *corev1.Secret) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, string(data))
 	if err != nil {
-		return time.Time{}, inField(previousRemovedField, errors.New("not a time"))
+		return time.Time{}, inField(previousRemovedField, errors.New("not a time in RFC 3339"))
 	}
 	return at, nil
 }
@@ -142,10 +141,10 @@ func readPaths(s *corev1.Secret) ([]string, error) {
 	return paths, nil
 }
 
-// readAuthority reads the CA's Secret; the error lists the fields that cannot
-// be read. One field that cannot spoils the CA, because what is missing may be
-// what others still need; its epoch is read all the same. A Secret that does
-// not exist is nil and reads as nothing.
+// readAuthority reads the CA's Secret; the error lists the invalid fields. One
+// invalid field makes the CA unusable, because replicas may still need what is
+// missing; the epoch is returned nevertheless. A nil Secret reads as the zero
+// Authority.
 func readAuthority(s *corev1.Secret) (pki.Authority, error) {
 	if s == nil {
 		return pki.Authority{}, nil
@@ -165,8 +164,8 @@ func readAuthority(s *corev1.Secret) (pki.Authority, error) {
 	return a, nil
 }
 
-// readServing reads what can be read of the serving Secret; the error lists
-// the fields that cannot.
+// readServing reads the valid fields of the serving Secret; the error lists the
+// others.
 func readServing(s *corev1.Secret) (pki.Serving, error) {
 	if s == nil {
 		return pki.Serving{}, nil
@@ -184,8 +183,8 @@ func readServing(s *corev1.Secret) (pki.Serving, error) {
 	return v, errors.Join(errs[:]...)
 }
 
-// readStored is readServing for whoever writes: a bundle whose bytes are not
-// the canonical ones counts as unreadable, so that it is rewritten.
+// readStored is readServing for the writer: a bundle that is not in canonical form
+// counts as invalid, so that it is rewritten.
 func readStored(s *corev1.Secret) (pki.Serving, error) {
 	v, err := readServing(s)
 	if s != nil && len(v.Bundle.PEM()) > 0 && !bytes.Equal(v.Bundle.PEM(), s.Data[bundleField]) {
@@ -194,7 +193,7 @@ func readStored(s *corev1.Secret) (pki.Serving, error) {
 	return v, err
 }
 
-// request is what somebody asks for a rotation with.
+// request returns the requested rotation, or "".
 func request(s *corev1.Secret) string {
 	if s == nil {
 		return ""
@@ -224,7 +223,7 @@ func authorityData(a pki.Authority) (map[string][]byte, error) {
 	return data, nil
 }
 
-// servingData may lack the leaf: while a new CA gets known, replicas go on with
+// servingData may have no leaf: while a new CA is being published, replicas keep
 // theirs.
 func servingData(s pki.Serving) (map[string][]byte, error) {
 	data, err := pairData(s.Pair, s.Epoch)

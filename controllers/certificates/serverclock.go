@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// ServerClock tells the time by the API server's answers. What it says is the
-// opinion of who verifies certificates, whatever this machine's clock says.
-type ServerClock struct{ last atomic.Pointer[answer] }
+// ServerClock estimates the API server's time from the Date header of its
+// responses. The API server verifies the certificates, so its time counts.
+type ServerClock struct{ last atomic.Pointer[serverTime] }
 
-// answer is the Date of an answer and when it came, with the monotonic part.
-type answer struct{ date, came time.Time }
+// serverTime is the Date of a response and when it arrived, by the monotonic
+// clock.
+type serverTime struct{ date, receivedAt time.Time }
 
-// maxAnswerAge is how long a clock is trusted to run like this machine's.
-const maxAnswerAge = 10 * time.Minute
+// maxServerTimeAge is how long the estimate is used without a new response.
+const maxServerTimeAge = 10 * time.Minute
 
-// Wrap is for rest.Config.Wrap: it listens to the answers.
+// Wrap is for rest.Config.Wrap. It reads the responses.
 func (c *ServerClock) Wrap(next http.RoundTripper) http.RoundTripper {
 	return recorder{clock: c, next: next}
 }
@@ -31,23 +32,24 @@ func (l recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := l.next.RoundTrip(r)
 	if err == nil {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-			l.clock.last.Store(&answer{date: date, came: time.Now()})
+			l.clock.last.Store(&serverTime{date: date, receivedAt: time.Now()})
 		}
 	}
 	return response, err
 }
 
-// WrappedRoundTripper lets client-go find the transport below.
+// WrappedRoundTripper returns the underlying transport, for client-go.
 func (l recorder) WrappedRoundTripper() http.RoundTripper { return l.next }
 
-// Now is the API server's time; zero if it has not been heard for a while.
+// Now returns the API server's time; zero without a response in the last ten
+// minutes.
 func (c *ServerClock) Now() time.Time {
 	last := c.last.Load()
 	if last == nil {
 		return time.Time{}
 	}
-	age := time.Since(last.came)
-	if age > maxAnswerAge {
+	age := time.Since(last.receivedAt)
+	if age > maxServerTimeAge {
 		return time.Time{}
 	}
 	return last.date.Add(age)

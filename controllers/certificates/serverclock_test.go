@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestServerClock: the time is that of the last answer that has one.
+// TestServerClock checks that the last response with a Date counts.
 func TestServerClock(t *testing.T) {
 	var c ServerClock
 	if !c.Now().IsZero() {
@@ -28,7 +28,7 @@ func TestServerClock(t *testing.T) {
 	if off := c.Now().Sub(want); off < 0 || off > time.Minute {
 		t.Errorf("it is %s, want %s or a little later", c.Now(), want)
 	}
-	c.last.Store(&answer{date: want, came: time.Now().Add(-maxAnswerAge - time.Second)})
+	c.last.Store(&serverTime{date: want, receivedAt: time.Now().Add(-maxServerTimeAge - time.Second)})
 	if !c.Now().IsZero() {
 		t.Error("an answer of long ago still counts")
 	}

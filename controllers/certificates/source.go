@@ -16,18 +16,17 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// Source is where the leaf comes from if Ostiary does not issue it itself.
+// Source is an external issuer of the serving certificate.
 type Source struct {
-	// Secret is the name of the one that somebody else writes: tls.crt, tls.key,
-	// and ca.crt with what they are verified with. Ostiary only reads it.
+	// Secret is the name of the Secret that it writes, with tls.crt, tls.key and, in
+	// ca.crt, the CA. Ostiary only reads it.
 	Secret string
-	// Request asks cert-manager to write it; nil where whoever writes it needs
-	// not be asked.
+	// Request is the Certificate for cert-manager; nil for other issuers.
 	Request *Request
 }
 
-// sourceReason says in one word what somebody else has to mend. What is wrong
-// with a certificate that is there has a [pki.Reason].
+// sourceReason is a problem with the external issuer, as a metric label. Problems
+// with the certificate itself have a [pki.Reason].
 type sourceReason string
 
 const (
@@ -40,7 +39,7 @@ const (
 	reasonExpiring     sourceReason = "expiring"
 )
 
-// sourceReasons are all values of the metric's label.
+// sourceReasons returns all values of the metric's label.
 func sourceReasons() []string {
 	out := []string{
 		string(reasonMissing), string(reasonForbidden), string(reasonNotInstalled), string(reasonRefused),
@@ -54,7 +53,7 @@ func sourceReasons() []string {
 	return out
 }
 
-// sourceError is what somebody else has to mend, and how.
+// sourceError is a problem with the external issuer and how to fix it.
 type sourceError struct {
 	reason sourceReason
 	text   string
@@ -63,22 +62,20 @@ type sourceError struct {
 // Error implements error.
 func (e *sourceError) Error() string { return e.text }
 
-// sourceInterval is how soon to look again at what somebody else has to mend, where
-// nothing tells of it.
+// sourceInterval is how often to check an external issuer that has a problem.
 const sourceInterval = 5 * time.Second
 
-// readExternal reads what somebody else issues; nil where nobody else does. The second
-// result is what keeps them from issuing more, an error only that of the API
-// server.
+// readExternal reads the external certificate; nil if Ostiary issues its own. The
+// second result is the issuer's problem, the error a failure of the API server.
 func (k *Rotator) readExternal(ctx context.Context) (*pki.ExternalCertificate, *sourceError, error) {
 	source := k.options.Source
 	if source == nil {
 		return nil, nil, nil
 	}
-	var hindrance *sourceError
+	var problem *sourceError
 	if source.Request != nil {
 		var err error
-		if hindrance, err = source.Request.make(ctx); err != nil {
+		if problem, err = source.Request.ensure(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -86,30 +83,30 @@ func (k *Rotator) readExternal(ctx context.Context) (*pki.ExternalCertificate, *
 	secret, err := k.get(ctx, name)
 	switch {
 	case apierrors.IsForbidden(err):
-		hindrance = &sourceError{reasonForbidden, fmt.Sprintf("Ostiary may not read Secret %s/%s: let it get, list and watch that Secret", k.options.Namespace, name)}
-		return &pki.ExternalCertificate{Err: hindrance}, hindrance, nil
+		problem = &sourceError{reasonForbidden, fmt.Sprintf("Ostiary may not read Secret %s/%s: grant it get, list and watch on that Secret", k.options.Namespace, name)}
+		return &pki.ExternalCertificate{Err: problem}, problem, nil
 	case err != nil:
 		return nil, nil, err
-	case secret == nil && hindrance == nil:
-		hindrance = &sourceError{reasonMissing, fmt.Sprintf("Secret %s/%s does not exist: %s", k.options.Namespace, name, source.remedy())}
+	case secret == nil && problem == nil:
+		problem = &sourceError{reasonMissing, fmt.Sprintf("Secret %s/%s does not exist: %s", k.options.Namespace, name, source.remedy())}
 		fallthrough
 	case secret == nil:
-		return &pki.ExternalCertificate{Err: hindrance}, hindrance, nil
+		return &pki.ExternalCertificate{Err: problem}, problem, nil
 	}
-	offer := externalFrom(secret)
-	return &offer, hindrance, nil
+	external := externalFrom(secret)
+	return &external, problem, nil
 }
 
 func (s *Source) remedy() string {
 	if s.Request != nil {
-		return "cert-manager has yet to write it"
+		return "cert-manager has not written it yet"
 	}
-	return "write one with tls.crt, tls.key and ca.crt"
+	return "create it with tls.crt, tls.key and ca.crt"
 }
 
-// externalFrom reads a Secret that somebody else wrote.
+// externalFrom reads the Secret of an external issuer.
 func externalFrom(s *corev1.Secret) pki.ExternalCertificate {
-	chain, err := pki.ExternalRoots(s.Data[chainField])
+	chain, err := pki.ParseExternalCertificates(s.Data[chainField])
 	if err != nil {
 		return pki.ExternalCertificate{Err: inField(chainField, err)}
 	}
@@ -121,22 +118,22 @@ func externalFrom(s *corev1.Secret) pki.ExternalCertificate {
 	if err != nil {
 		return pki.ExternalCertificate{Err: inField(keyField, err)}
 	}
-	roots, err := pki.ExternalRoots(s.Data[bundleField])
+	roots, err := pki.ParseExternalCertificates(s.Data[bundleField])
 	if err != nil {
 		return pki.ExternalCertificate{Err: inField(bundleField, err)}
 	}
 	return pki.ExternalCertificate{Pair: pair, Roots: roots}
 }
 
-// sourceState is what was last told about the source.
+// sourceState is what was last reported about the external issuer.
 type sourceState struct {
 	reported  string
 	blocked   atomic.Pointer[string]
 	listeners events.Broadcaster
 }
 
-// checkExternal tells what is amiss with the leaf that somebody else issues, once, and
-// again when that changes. It reports whether anything is.
+// checkExternal reports a problem with the external certificate once per change.
+// It returns whether there is one.
 func (k *Rotator) checkExternal(f observedSecrets, seen pki.Observed) bool {
 	if seen.External == nil {
 		return false
@@ -155,27 +152,27 @@ func (k *Rotator) checkExternal(f observedSecrets, seen pki.Observed) bool {
 	log := k.options.Log.WithValues("namespace", k.options.Namespace, "secret", k.options.Source.Secret)
 	switch k.source.reported = text; {
 	case text == "":
-		log.Info("the certificate that somebody else issues is good again")
+		log.Info("the external certificate is valid again")
 	case reason == string(reasonIssuing):
-		log.Info("waiting for a certificate that somebody else issues", "reason", text)
+		log.Info("waiting for the external certificate", "reason", text)
 		k.sourceEvent(corev1.EventTypeNormal, "CertificateAwaited", reason, text)
 	default:
-		log.Info("the certificate that somebody else issues has a problem, keeping what is served", "reason", reason, "problem", text)
+		log.Info("the external certificate has a problem, keeping the served one", "reason", reason, "problem", text)
 		k.sourceEvent(corev1.EventTypeWarning, "CertificateProblem", reason, text)
 	}
 	return text != ""
 }
 
-// describe puts what is amiss into words. Why nothing better is issued comes
-// before what is wrong with what there is.
+// describe returns the problem as a label and a message. Problems of the issuer
+// precede those of the certificate.
 func (k *Rotator) describe(f observedSecrets, problem error) (reason, text string) {
-	var late *pki.ExpiringError
+	var expiring *pki.ExpiringError
 	switch {
-	case f.hindrance != nil:
-		return string(f.hindrance.reason), f.hindrance.text
+	case f.problem != nil:
+		return string(f.problem.reason), f.problem.text
 	case problem == nil:
 		return "", ""
-	case errors.As(problem, &late):
+	case errors.As(problem, &expiring):
 		reason = string(reasonExpiring)
 	default:
 		reason = string(reasonOf(problem))
@@ -183,8 +180,8 @@ func (k *Rotator) describe(f observedSecrets, problem error) (reason, text strin
 	return reason, fmt.Sprintf("Secret %s/%s: %s", k.options.Namespace, k.options.Source.Secret, strings.TrimSpace(problem.Error()))
 }
 
-// sourceEvent names the problem as the action too: of events that agree in that,
-// the API shows the text of the first alone.
+// sourceEvent records an event. Its action is the problem too: the API merges
+// events that differ only in their text.
 func (k *Rotator) sourceEvent(kind, reason, problem, text string) {
 	if k.options.Events == nil {
 		return
@@ -196,8 +193,8 @@ func (k *Rotator) sourceEvent(kind, reason, problem, text string) {
 	k.options.Events.Eventf(about, nil, kind, reason, problem, "%s", text)
 }
 
-// Blocked is why there is no certificate at all; empty while there is one, or
-// where Ostiary issues its own.
+// Blocked returns why there is no certificate at all; "" if there is one or
+// Ostiary issues its own.
 func (k *Rotator) Blocked() string {
 	if text := k.source.blocked.Load(); text != nil {
 		return *text
@@ -205,8 +202,8 @@ func (k *Rotator) Blocked() string {
 	return ""
 }
 
-// Subscribe gives a channel that receives after each change of Blocked, until
-// ctx ends.
+// Subscribe returns a channel that receives after changes of Blocked, until ctx
+// ends.
 func (k *Rotator) Subscribe(ctx context.Context) <-chan struct{} {
 	return k.source.listeners.Subscribe(ctx)
 }
@@ -218,7 +215,7 @@ func (s *sourceState) block(text string) {
 	}
 }
 
-// watched are the Secrets whose changes wake the Keeper.
+// watched returns the Secrets whose changes wake the Rotator.
 func (o Options) watched() []string {
 	names := []string{o.SecretNames.CA, o.SecretNames.Serving}
 	if o.Source != nil {
@@ -232,9 +229,9 @@ func (o Options) validateSource() error {
 	case o.Source == nil:
 		return nil
 	case o.Source.Secret == "":
-		return errors.New("keeping certificates: give the name of the Secret that somebody else writes")
+		return errors.New("maintaining certificates: the name of the Secret of the external issuer is missing")
 	case slices.Contains([]string{o.SecretNames.CA, o.SecretNames.Serving}, o.Source.Secret):
-		return fmt.Errorf("keeping certificates: Secret %q is Ostiary's own: have the certificate written into another", o.Source.Secret)
+		return fmt.Errorf("maintaining certificates: Secret %q is Ostiary's own: configure the issuer to write another Secret", o.Source.Secret)
 	}
 	return nil
 }

@@ -24,10 +24,10 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// sourceName is the Secret that somebody else writes.
-const sourceName = "somebodys"
+// sourceName is the Secret of the external issuer.
+const sourceName = "external"
 
-// issuer is somebody else who issues certificates.
+// issuer is an external issuer.
 type issuer struct {
 	t    *testing.T
 	cert *x509.Certificate
@@ -79,15 +79,15 @@ func (i *issuer) leafOf(key crypto.Signer, change ...func(*x509.Certificate)) ma
 	return map[string][]byte{chainField: pki.EncodeCertificates(leaf), keyField: pem.EncodeToMemory(block), bundleField: pki.EncodeCertificates(i.cert)}
 }
 
-// fingerprintOf is that of the leaf in the content of a Secret.
+// fingerprintOf returns the fingerprint of the leaf in a Secret's content.
 func fingerprintOf(data map[string][]byte) string {
-	return pki.Serial(must(pki.ExternalRoots(data[chainField]))[0])
+	return pki.Serial(must(pki.ParseExternalCertificates(data[chainField]))[0])
 }
 
-// newSourceWorld has somebody else issue the certificate. What API servers are
-// told to trust is what the test says that they are.
-func newSourceWorld(t *testing.T) (*world, *eventRecorder) {
-	w := newWorld(t)
+// newSourceEnvironment has an external issuer. The test decides which bundles are
+// published.
+func newSourceEnvironment(t *testing.T) (*testEnvironment, *eventRecorder) {
+	w := newTestEnvironment(t)
 	events := &eventRecorder{}
 	w.options.Source = &Source{Secret: sourceName}
 	w.options.Events = events
@@ -101,47 +101,48 @@ func newSourceWorld(t *testing.T) (*world, *eventRecorder) {
 	return w, events
 }
 
-// startPublishing starts a Watcher, and has configurations carry what it holds.
-func (w *world) startPublishing() *Provider {
-	var watcher atomic.Pointer[Provider]
+// startPublishing starts a Provider and publishes its bundle.
+func (w *testEnvironment) startPublishing() *Provider {
+	var provider atomic.Pointer[Provider]
 	w.options.Published = func(context.Context) (Published, error) {
-		if from := watcher.Load(); from != nil && from.Bundle() != nil {
+		if from := provider.Load(); from != nil && from.Bundle() != nil {
 			return Published{Bundles: [][]byte{from.Bundle()}, Epoch: from.TrustEpoch()}, nil
 		}
 		return Published{}, nil
 	}
-	started := w.startWatcher()
-	watcher.Store(started)
+	started := w.startProvider()
+	provider.Store(started)
 	return started
 }
 
-func (w *world) serial(watcher *Provider) string {
-	if m := watcher.current.Load(); m != nil && m.tls.Leaf != nil {
+func (w *testEnvironment) serial(provider *Provider) string {
+	if m := provider.current.Load(); m != nil && m.tls.Leaf != nil {
 		return pki.Serial(m.tls.Leaf)
 	}
 	return "nothing"
 }
 
-// TestForeignIssuerChanges: a leaf of another CA is used only when its CA has
-// been published for the overlap, and the CA before goes when nobody needs it.
-func TestForeignIssuerChanges(t *testing.T) {
+// TestExternalIssuerChanges checks that a leaf of another CA is served only after
+// its CA has been published for the overlap, and that the previous CA is removed
+// when it is not needed.
+func TestExternalIssuerChanges(t *testing.T) {
 	g := NewWithT(t)
-	w, events := newSourceWorld(t)
+	w, events := newSourceEnvironment(t)
 	first, second := newIssuer(t, "first", w.clock.Now()), newIssuer(t, "second", w.clock.Now())
 	old := first.leaf()
 	w.put(sourceName, old)
-	watcher := w.startPublishing()
-	stop := w.startKeeper()
-	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(old)))
+	provider := w.startPublishing()
+	stop := w.startRotator()
+	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(old)))
 
 	renewed := first.leaf()
 	w.put(sourceName, renewed)
-	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(renewed)), "a leaf of the same CA is used at once")
+	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(renewed)), "a leaf of the same CA is used at once")
 
 	next := second.leaf()
 	w.put(sourceName, next)
-	g.Eventually(func() int { return bytes.Count(watcher.Bundle(), []byte("BEGIN")) }, patience, pause).Should(Equal(2))
-	address, stale := w.serve(watcher), renewed[bundleField]
+	g.Eventually(func() int { return bytes.Count(provider.Bundle(), []byte("BEGIN")) }, timeout, pause).Should(Equal(2))
+	address, stale := w.serve(provider), renewed[bundleField]
 	for range 14 {
 		w.clock.Step(time.Minute)
 		time.Sleep(pause)
@@ -149,13 +150,13 @@ func TestForeignIssuerChanges(t *testing.T) {
 			t.Fatalf("before the overlap has passed, %s is served, %v", serial, err)
 		}
 	}
-	// A replica that starts now has what the others serve, and nothing newer.
+	// A new replica serves the same as the others, nothing newer.
 	again := NewProvider(w.client, w.withoutMetrics())
 	w.run(again.Start)
-	g.Eventually(func() string { return w.serial(again) }, patience, pause).Should(Equal(fingerprintOf(renewed)))
+	g.Eventually(func() string { return w.serial(again) }, timeout, pause).Should(Equal(fingerprintOf(renewed)))
 
-	g.Eventually(func() string { w.clock.Step(5 * time.Second); return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(next)))
-	g.Eventually(func() string { w.clock.Step(time.Second); return string(watcher.Bundle()) }, patience, pause).Should(Equal(string(next[bundleField])))
+	g.Eventually(func() string { w.clock.Step(5 * time.Second); return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(next)))
+	g.Eventually(func() string { w.clock.Step(time.Second); return string(provider.Bundle()) }, timeout, pause).Should(Equal(string(next[bundleField])))
 	if _, err := w.servedSerial(address, next[bundleField]); err != nil {
 		t.Errorf("under the new CA: %v", err)
 	}
@@ -164,24 +165,24 @@ func TestForeignIssuerChanges(t *testing.T) {
 		t.Error("the Secret of somebody else was written")
 	}
 	if data := w.secret(defaultCAName).Data; len(data[keyField]) != 0 {
-		t.Error("there is a key for a CA that somebody else keeps")
+		t.Error("the Secret has a key for an external CA")
 	}
-	if log := events.String(); !strings.Contains(log, "Warning CACreated: the certificate that is offered is of another CA; epoch 2, phase Trusting") {
+	if log := events.String(); !strings.Contains(log, "Warning CACreated: the external certificate has another CA; epoch 2, phase Trusting") {
 		t.Errorf("events:\n%s", log)
 	}
 }
 
-func (w *world) withoutMetrics() Options {
+func (w *testEnvironment) withoutMetrics() Options {
 	o := w.options
 	o.Registerer = nil
 	return o
 }
 
-// TestForeignProblems puts into the Secret what cannot be served: it is told,
-// and the last good leaf goes on being served.
-func TestForeignProblems(t *testing.T) {
+// TestExternalProblems writes invalid content to the Secret: it is reported, and
+// the last valid leaf stays in use.
+func TestExternalProblems(t *testing.T) {
 	now := time.Now()
-	i, other := newIssuer(t, "somebody", now), newIssuer(t, "other", now)
+	i, other := newIssuer(t, "external issuer", now), newIssuer(t, "other", now)
 	good := i.leaf()
 	with := func(field string, value []byte) map[string][]byte {
 		data := maps.Clone(good)
@@ -202,15 +203,15 @@ func TestForeignProblems(t *testing.T) {
 		"no key":                   {with(keyField, nil), "encoding", "field tls.key: empty"},
 		"expired":                  {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-2*day), now.Add(-day) }), "validity", "the certificate expired at"},
 		"other names":              {i.leaf(func(c *x509.Certificate) { c.DNSNames = []string{"elsewhere.svc"} }), "names", "not " + serverNames.DNS[0]},
-		"a CA as certificate":      {i.leaf(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }), "usage", "the certificate is that of a CA"},
-		"for clients":              {i.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }), "usage", "it lacks the extended key usage serverAuth"},
-		"a key beside the CA":      {with(bundleField, append(bytes.Clone(good[bundleField]), key...)), "key", "field ca.crt: it holds a private key: remove it, only certificates belong there"},
-		"a key beside the chain":   {with(chainField, append(bytes.Clone(good[chainField]), key...)), "key", "field tls.crt: it holds a private key"},
-		"another CA":               {with(bundleField, other.leaf()[bundleField]), "chain", "put the root that the chain leads to there"},
+		"a CA as certificate":      {i.leaf(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }), "usage", "the certificate is a CA"},
+		"for clients":              {i.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }), "usage", "lacks the extended key usage serverAuth"},
+		"a key beside the CA":      {with(bundleField, append(bytes.Clone(good[bundleField]), key...)), "key", "field ca.crt: it contains a private key: remove the key, a bundle contains only certificates"},
+		"a key beside the chain":   {with(chainField, append(bytes.Clone(good[chainField]), key...)), "key", "field tls.crt: it contains a private key"},
+		"another CA":               {with(bundleField, other.leaf()[bundleField]), "chain", "write the root of the chain to ca.crt"},
 		"a leaf as CA":             {with(bundleField, good[chainField]), "usage", "is not a CA"},
-		"too much":                 {with(bundleField, bytes.Repeat(good[bundleField], 200)), "encoding", "at most 65536 are read"},
+		"too much":                 {with(bundleField, bytes.Repeat(good[bundleField], 200)), "encoding", "the limit is 65536"},
 		"too long a chain":         {with(chainField, long), "encoding", "a chain of 11 certificates: at most 10 are served"},
-		"nobody has replaced it":   {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-50*day), now.Add(5*day) }), "expiring", "nobody has replaced it yet"},
+		"not renewed in time":      {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-50*day), now.Add(5*day) }), "expiring", "has not been renewed"},
 		"garbage":                  {with(chainField, []byte("garbage")), "encoding", "field tls.crt: not PEM"},
 		"Secret without any field": {map[string][]byte{chainField: {}, keyField: {}}, "encoding", "field tls.crt: empty"},
 	}
@@ -218,31 +219,31 @@ func TestForeignProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			w, events := newSourceWorld(t)
+			w, events := newSourceEnvironment(t)
 			w.put(sourceName, good)
-			watcher := w.startWatcher()
-			keeper := w.keeper()
-			w.run(keeper.Run)
-			g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(good)))
-			g.Expect(keeper.Blocked()).To(BeEmpty())
+			provider := w.startProvider()
+			rotator := w.rotator()
+			w.run(rotator.Run)
+			g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(good)))
+			g.Expect(rotator.Blocked()).To(BeEmpty())
 
 			w.put(sourceName, tc.data)
-			g.Eventually(events.String, patience, pause).Should(And(
+			g.Eventually(events.String, timeout, pause).Should(And(
 				ContainSubstring("Warning CertificateProblem: Secret "+w.options.Namespace+"/"+sourceName), ContainSubstring(tc.want)))
 			for _, reason := range sourceReasons() {
 				want := 0.0
 				if reason == tc.reason {
 					want = 1
 				}
-				if got := testutil.ToFloat64(keeper.metrics.problem.WithLabelValues(reason)); got != want {
+				if got := testutil.ToFloat64(rotator.metrics.problem.WithLabelValues(reason)); got != want {
 					t.Errorf("the metric for %s is %v, want %v", reason, got, want)
 				}
 			}
-			if tc.reason != "expiring" && w.serial(watcher) != fingerprintOf(good) {
-				t.Error("the last good certificate is not served any more")
+			if tc.reason != "expiring" && w.serial(provider) != fingerprintOf(good) {
+				t.Error("the last valid certificate is not served")
 			}
 			w.put(sourceName, good)
-			g.Eventually(func() float64 { return testutil.ToFloat64(keeper.metrics.problem.WithLabelValues(tc.reason)) }, patience, pause).Should(BeZero())
+			g.Eventually(func() float64 { return testutil.ToFloat64(rotator.metrics.problem.WithLabelValues(tc.reason)) }, timeout, pause).Should(BeZero())
 			if count := strings.Count(events.String(), "CertificateProblem"); count != 1 {
 				t.Errorf("%d events about one problem:\n%s", count, events)
 			}
@@ -250,11 +251,10 @@ func TestForeignProblems(t *testing.T) {
 	}
 }
 
-// TestForeignForms are certificates that a server may be given, however they
-// were made.
-func TestForeignForms(t *testing.T) {
+// TestExternalForms covers valid certificates of different origins.
+func TestExternalForms(t *testing.T) {
 	now := time.Now()
-	i := newIssuer(t, "somebody", now)
+	i := newIssuer(t, "external issuer", now)
 	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
 	withRSA := i.leafOf(rsaKey)
 	withRSA[keyField] = pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)})
@@ -285,15 +285,15 @@ func TestForeignForms(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, _ := newSourceWorld(t)
+			w, _ := newSourceEnvironment(t)
 			w.put(sourceName, tc.data)
-			watcher := w.startWatcher()
-			w.startKeeper()
-			NewWithT(t).Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(tc.data)))
-			if got := string(watcher.Bundle()); got != string(pki.EncodeCertificates(tc.root)) {
+			provider := w.startProvider()
+			w.startRotator()
+			NewWithT(t).Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(tc.data)))
+			if got := string(provider.Bundle()); got != string(pki.EncodeCertificates(tc.root)) {
 				t.Errorf("the bundle is %s", got)
 			}
-			if _, err := w.servedSerial(w.serve(watcher), watcher.Bundle()); err != nil {
+			if _, err := w.servedSerial(w.serve(provider), provider.Bundle()); err != nil {
 				t.Errorf("a client that trusts the bundle: %v", err)
 			}
 		})
@@ -304,44 +304,44 @@ func keyPEM(key crypto.Signer) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))})
 }
 
-// TestForeignMissing begins with nothing, and goes from Ostiary's own CA to
-// somebody else's and back.
-func TestForeignMissing(t *testing.T) {
+// TestExternalMissing starts without certificates and changes from Ostiary's own
+// CA to an external issuer and back.
+func TestExternalMissing(t *testing.T) {
 	g := NewWithT(t)
-	w, _ := newSourceWorld(t)
-	watcher := w.startPublishing()
-	keeper := w.keeper()
-	told := keeper.Subscribe(t.Context())
-	stop := w.run(keeper.Run)
-	g.Eventually(told, patience).Should(Receive())
-	g.Expect(keeper.Blocked()).To(Equal("Secret " + w.options.Namespace + "/" + sourceName + " does not exist: write one with tls.crt, tls.key and ca.crt"))
-	if err := watcher.Ready(); err == nil {
+	w, _ := newSourceEnvironment(t)
+	provider := w.startPublishing()
+	rotator := w.rotator()
+	changed := rotator.Subscribe(t.Context())
+	stop := w.run(rotator.Run)
+	g.Eventually(changed, timeout).Should(Receive())
+	g.Expect(rotator.Blocked()).To(Equal("Secret " + w.options.Namespace + "/" + sourceName + " does not exist: create it with tls.crt, tls.key and ca.crt"))
+	if err := provider.Ready(); err == nil {
 		t.Error("a replica without certificate is ready")
 	}
-	data := newIssuer(t, "somebody", w.clock.Now()).leaf()
+	data := newIssuer(t, "external issuer", w.clock.Now()).leaf()
 	w.put(sourceName, data)
-	g.Eventually(func() string { return w.serial(watcher) }, patience, pause).Should(Equal(fingerprintOf(data)))
-	g.Eventually(keeper.Blocked, patience, pause).Should(BeEmpty())
+	g.Eventually(func() string { return w.serial(provider) }, timeout, pause).Should(Equal(fingerprintOf(data)))
+	g.Eventually(rotator.Blocked, timeout, pause).Should(BeEmpty())
 	stop()
 
-	address, stale := w.serve(watcher), watcher.Bundle()
+	address, stale := w.serve(provider), provider.Bundle()
 	source := w.options.Source
 	for _, w.options.Source = range []*Source{nil, source} {
-		stop := w.startKeeper()
-		before := w.serial(watcher)
+		stop := w.startRotator()
+		before := w.serial(provider)
 		g.Eventually(func() string {
 			w.clock.Step(20 * time.Second)
 			serial, err := w.servedSerial(address, stale)
 			if err != nil && serial == before {
 				t.Errorf("with the bundle from before: %v", err)
 			}
-			return w.serial(watcher)
-		}, patience, pause).ShouldNot(Equal(before))
-		g.Eventually(func() int { w.clock.Step(time.Second); return bytes.Count(watcher.Bundle(), []byte("BEGIN")) }, patience, pause).Should(Equal(1))
-		stale = watcher.Bundle()
+			return w.serial(provider)
+		}, timeout, pause).ShouldNot(Equal(before))
+		g.Eventually(func() int { w.clock.Step(time.Second); return bytes.Count(provider.Bundle(), []byte("BEGIN")) }, timeout, pause).Should(Equal(1))
+		stale = provider.Bundle()
 		stop()
 	}
-	if w.serial(watcher) != fingerprintOf(data) {
-		t.Error("the certificate of somebody else is not served again")
+	if w.serial(provider) != fingerprintOf(data) {
+		t.Error("the external certificate is not served again")
 	}
 }

@@ -24,43 +24,43 @@ import (
 )
 
 const (
-	// maxAnswer bounds, in bytes, what a backend may answer.
+	// maxAnswer bounds the response of a backend, in bytes.
 	maxAnswer = 64 << 10
-	// maxComplaint bounds, in bytes, what of an answer stands in an error.
+	// maxComplaint bounds the text of a response in an error, in bytes.
 	maxComplaint = 512
 )
 
-// backend is somebody who decides about images.
+// backend is an image policy webhook.
 type backend struct {
 	url    string
 	client *http.Client
 }
 
-// newBackend makes a client of a kubeconfig, in which everything stands that is
-// needed: no files are read and no programs run for it. No redirect is followed.
-// Errors say nothing of what is in it but names of fields.
+// newBackend returns a client for a kubeconfig, which must be self-contained: it
+// reads no files and runs no programs. It follows no redirects. Errors contain
+// only names of fields.
 func newBackend(kubeconfig []byte) (*backend, error) {
 	loaded, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return nil, errors.New("it is no kubeconfig") // the error may quote it
+		return nil, errors.New("it is not a kubeconfig") // the error may quote it
 	}
 	if err := single(loaded); err != nil {
 		return nil, err
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*loaded, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, errors.New("it has no current context, or one without a cluster that has a server")
+		return nil, errors.New("it has no current context with a cluster that has a server")
 	}
 	address, err := url.Parse(config.Host)
 	if err != nil || address.Scheme != "https" || address.Host == "" || address.User != nil {
-		return nil, errors.New("server: write the URL of the backend, as https://images.example.com/review")
+		return nil, errors.New("server: must be an https URL, for example https://images.example.com/review")
 	}
 	if config.Insecure {
-		return nil, errors.New("insecure-skip-tls-verify: remove it, and give certificate-authority-data")
+		return nil, errors.New("insecure-skip-tls-verify: not allowed; use certificate-authority-data")
 	}
 	transport, err := rest.TransportFor(config)
 	if err != nil {
-		return nil, errors.New("its certificates or its key cannot be read")
+		return nil, errors.New("its certificates or its key are invalid")
 	}
 	return &backend{url: address.String(), client: &http.Client{
 		Transport:     transport,
@@ -68,22 +68,22 @@ func newBackend(kubeconfig []byte) (*backend, error) {
 	}}, nil
 }
 
-// single is an error for a kubeconfig that needs what stands elsewhere.
+// single returns an error for a kubeconfig that is not self-contained.
 func single(c *clientcmdapi.Config) error {
 	for _, cluster := range c.Clusters {
 		if cluster != nil && cluster.CertificateAuthority != "" {
-			return errors.New("certificate-authority: write certificate-authority-data instead, with the certificates in it")
+			return errors.New("certificate-authority: files are not read; use certificate-authority-data")
 		}
 	}
 	for _, user := range c.AuthInfos {
 		switch {
 		case user == nil:
 		case user.ClientCertificate != "" || user.ClientKey != "":
-			return errors.New("client-certificate and client-key: write client-certificate-data and client-key-data instead")
+			return errors.New("client-certificate and client-key: files are not read; use client-certificate-data and client-key-data")
 		case user.TokenFile != "":
-			return errors.New("tokenFile: write token instead")
+			return errors.New("tokenFile: files are not read; use token")
 		case user.Exec != nil || user.AuthProvider != nil:
-			return errors.New("exec and auth-provider: write a token, or client-certificate-data and client-key-data: no programs are run")
+			return errors.New("exec and auth-provider: programs are not run; use token, or client-certificate-data and client-key-data")
 		}
 	}
 	return nil
@@ -93,11 +93,11 @@ func single(c *clientcmdapi.Config) error {
 func (b *backend) Review(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
 	body, err := json.Marshal(review)
 	if err != nil {
-		return status, fmt.Errorf("writing an ImageReview: %w", err)
+		return status, fmt.Errorf("encoding an ImageReview: %w", err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url, bytes.NewReader(body))
 	if err != nil {
-		return status, fmt.Errorf("asking about images: %w", err)
+		return status, fmt.Errorf("calling the image policy backend: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
@@ -109,18 +109,18 @@ func (b *backend) Review(ctx context.Context, review *imagepolicyv1alpha1.ImageR
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return status, fmt.Errorf("reading the answer of the image policy backend: %w", err)
+		return status, fmt.Errorf("reading the response of the image policy backend: %w", err)
 	case len(answer) > maxAnswer:
-		return status, fmt.Errorf("the answer of the image policy backend is longer than %d KiB", maxAnswer>>10)
+		return status, fmt.Errorf("the response of the image policy backend exceeds %d KiB", maxAnswer>>10)
 	case response.StatusCode < 200 || response.StatusCode > 299:
 		after, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-		return status, apierrors.NewGenericServerResponse(response.StatusCode, http.MethodPost, schema.GroupResource{}, "", "unexpected answer of the image policy backend", max(after, 0), true)
+		return status, apierrors.NewGenericServerResponse(response.StatusCode, http.MethodPost, schema.GroupResource{}, "", "unexpected response of the image policy backend", max(after, 0), true)
 	}
 	return statusOf(answer)
 }
 
-// unansweredError holds no address and no error of the network in its message,
-// which users and authors of policies see.
+// unansweredError omits addresses and network errors, because users and authors of
+// policies see its message.
 type unansweredError struct{ err error }
 
 // Error implements error.
@@ -130,24 +130,24 @@ func (e *unansweredError) Error() string {
 	switch {
 	case errors.As(e.err, &unverified):
 		return "the certificate of the image policy backend is not trusted"
-	case errors.As(e.err, &op) && op.Op == "remote error": // an alert of TLS
-		return "unexpected answer of the image policy backend"
+	case errors.As(e.err, &op) && op.Op == "remote error": // a TLS alert
+		return "unexpected response of the image policy backend"
 	}
 	return "the image policy backend is not reachable"
 }
 
-// Unwrap tells whoever asks again what went wrong.
+// Unwrap returns the cause, for retries.
 func (e *unansweredError) Unwrap() error { return e.err }
 
-// statusOf reads an answer. One of another kind is no answer.
+// statusOf reads a response of kind ImageReview.
 func statusOf(answer []byte) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	var review imagepolicyv1alpha1.ImageReview
 	if err := json.Unmarshal(answer, &review); err != nil {
-		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("the answer of the image policy backend is no ImageReview: %w", err)
+		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("the response of the image policy backend is not an ImageReview: %w", err)
 	}
 	version := imagepolicyv1alpha1.SchemeGroupVersion.String()
 	if review.Kind != "" && review.Kind != "ImageReview" || review.APIVersion != "" && review.APIVersion != version {
-		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("the answer of the image policy backend is of kind %q in version %q instead of ImageReview in %s",
+		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("the response of the image policy backend has kind %q in version %q instead of ImageReview in %s",
 			truncate.String(review.Kind, maxComplaint), truncate.String(review.APIVersion, maxComplaint), version)
 	}
 	return review.Status, nil

@@ -118,11 +118,11 @@ func TestAnswers(t *testing.T) {
 		"silent":          {want: denied + "one or more images rejected by webhook backend", asked: 1},
 		"recovers":        {asked: 3},
 		"broken":          {want: denied + "an error on the server (", asked: 5, fails: true},
-		"garbage":         {want: denied + "the answer of the image policy backend is no ImageReview: ", asked: 1, fails: true},
-		"huge":            {want: denied + "the answer of the image policy backend is longer than 64 KiB", asked: 1, fails: true},
+		"garbage":         {want: denied + "the response of the image policy backend is not an ImageReview: ", asked: 1, fails: true},
+		"huge":            {want: denied + "the response of the image policy backend exceeds 64 KiB", asked: 1, fails: true},
 		"redirects":       {want: denied + "the server responded with the status code 307", asked: 1, fails: true},
-		"another kind":    {want: denied + `the answer of the image policy backend is of kind "Pod" in version "imagepolicy.k8s.io/v1alpha1" instead of ImageReview in imagepolicy.k8s.io/v1alpha1`, asked: 1, fails: true},
-		"another version": {want: denied + `the answer of the image policy backend is of kind "ImageReview" in version "imagepolicy.k8s.io/v1" instead of`, asked: 1, fails: true},
+		"another kind":    {want: denied + `the response of the image policy backend has kind "Pod" in version "imagepolicy.k8s.io/v1alpha1" instead of ImageReview in imagepolicy.k8s.io/v1alpha1`, asked: 1, fails: true},
+		"another version": {want: denied + `the response of the image policy backend has kind "ImageReview" in version "imagepolicy.k8s.io/v1" instead of`, asked: 1, fails: true},
 	}
 	for image, tc := range tests {
 		for _, open := range []bool{false, true} {
@@ -208,19 +208,19 @@ func TestKubeconfigs(t *testing.T) {
 	const server = "https://images.example.com/review"
 	tests := map[string]struct{ kubeconfig, want string }{
 		"fine":              {kubeconfig: config(server, "", "token: secret")},
-		"nothing":           {kubeconfig: "", want: "it has no current context, or one without a cluster that has a server"},
-		"garbage":           {kubeconfig: "secret: [", want: "it is no kubeconfig"},
-		"plain HTTP":        {kubeconfig: config("http://images.example.com", "", ""), want: "server: write the URL of the backend, as https://images.example.com/review"},
-		"a password in it":  {kubeconfig: config("https://a:secret@images.example.com", "", ""), want: "server: write the URL of the backend, as https://images.example.com/review"},
-		"not verified":      {kubeconfig: config(server, "insecure-skip-tls-verify: true", ""), want: "insecure-skip-tls-verify: remove it, and give certificate-authority-data"},
-		"a file of CAs":     {kubeconfig: config(server, "certificate-authority: /etc/secret", ""), want: "certificate-authority: write certificate-authority-data instead, with the certificates in it"},
-		"files of a client": {kubeconfig: config(server, "", "client-certificate: /a, client-key: /b"), want: "client-certificate and client-key: write client-certificate-data and client-key-data instead"},
-		"a file of a token": {kubeconfig: config(server, "", "tokenFile: /a"), want: "tokenFile: write token instead"},
-		"a program":         {kubeconfig: config(server, "", "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/secret, interactiveMode: Never}"), want: "exec and auth-provider: write a token, or client-certificate-data and client-key-data: no programs are run"},
-		"no certificate":    {kubeconfig: config(server, "certificate-authority-data: c2VjcmV0", ""), want: "its certificates or its key cannot be read"},
-		"no context":        {kubeconfig: strings.Replace(config(server, "", ""), "current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], ", "", 1), want: "it has no current context, or one without a cluster that has a server"},
+		"nothing":           {kubeconfig: "", want: "it has no current context with a cluster that has a server"},
+		"garbage":           {kubeconfig: "secret: [", want: "it is not a kubeconfig"},
+		"plain HTTP":        {kubeconfig: config("http://images.example.com", "", ""), want: "server: must be an https URL, for example https://images.example.com/review"},
+		"a password in it":  {kubeconfig: config("https://a:secret@images.example.com", "", ""), want: "server: must be an https URL, for example https://images.example.com/review"},
+		"not verified":      {kubeconfig: config(server, "insecure-skip-tls-verify: true", ""), want: "insecure-skip-tls-verify: not allowed; use certificate-authority-data"},
+		"a file of CAs":     {kubeconfig: config(server, "certificate-authority: /etc/secret", ""), want: "certificate-authority: files are not read; use certificate-authority-data"},
+		"files of a client": {kubeconfig: config(server, "", "client-certificate: /a, client-key: /b"), want: "client-certificate and client-key: files are not read; use client-certificate-data and client-key-data"},
+		"a file of a token": {kubeconfig: config(server, "", "tokenFile: /a"), want: "tokenFile: files are not read; use token"},
+		"a program":         {kubeconfig: config(server, "", "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/secret, interactiveMode: Never}"), want: "exec and auth-provider: programs are not run; use token, or client-certificate-data and client-key-data"},
+		"no certificate":    {kubeconfig: config(server, "certificate-authority-data: c2VjcmV0", ""), want: "its certificates or its key are invalid"},
+		"no context":        {kubeconfig: strings.Replace(config(server, "", ""), "current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], ", "", 1), want: "it has no current context with a cluster that has a server"},
 		"several clusters":  {kubeconfig: strings.Replace(config(server, "", "token: secret"), "clusters: [", "clusters: [{name: b, cluster: {server: \"http://b\"}}, ", 1)},
-		"another context":   {kubeconfig: strings.Replace(config(server, "", ""), "current-context: a", "current-context: b", 1), want: "it has no current context, or one without a cluster that has a server"},
+		"another context":   {kubeconfig: strings.Replace(config(server, "", ""), "current-context: a", "current-context: b", 1), want: "it has no current context with a cluster that has a server"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestSecrets(t *testing.T) {
 	put("1", "other", "secret")
 	fails(at, start+": it has no field kubeconfig")
 	put("2", "kubeconfig", "secret")
-	fails(at, start+": field kubeconfig: it is no kubeconfig")
+	fails(at, start+": field kubeconfig: it is not a kubeconfig")
 	put("3", "kubeconfig", config("https://one.example.com", "", "token: a"))
 	one, err := s.Backend(at)
 	again, errAgain := s.Backend(at)

@@ -129,8 +129,8 @@ func TestNativeTLS(t *testing.T) {
 		"server does not require client auth":                         {},
 		"server does not require client auth, client provides it":     {shown: true},
 		"client does not trust server":                                {shown: true, untrusted: true, want: "the certificate of the image policy backend is not trusted"},
-		"server does not trust client":                                {clients: stranger, shown: true, want: "unexpected answer of the image policy backend"},
-		"server is using insecure connection, which is not supported": {plain: true, want: "server: write the URL of the backend"},
+		"server does not trust client":                                {clients: stranger, shown: true, want: "unexpected response of the image policy backend"},
+		"server is using insecure connection, which is not supported": {plain: true, want: "server: must be an https URL"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package images knows the backends that decide about images: their kubeconfigs
-// are in Secrets of Ostiary's namespace, which it follows on every replica while a
-// policy names them.
+// Package images connects policies to image policy webhooks. Their kubeconfigs are
+// in Secrets of Ostiary's namespace, which every replica watches while a policy
+// refers to them.
 package images
 
 import (
@@ -31,10 +31,10 @@ type Store struct {
 
 	watches atomic.Pointer[map[string]*watch] // by the Secret's name; replaced as a whole
 
-	mu sync.Mutex // held by whoever changes what is watched
+	mu sync.Mutex // guards changes of watches
 }
 
-// New makes a store that watches nothing yet.
+// New returns a Store that watches nothing yet.
 func New(client kubernetes.Interface, namespace string, log logr.Logger) *Store {
 	s := &Store{client: client, namespace: namespace, log: log}
 	s.end, s.stop = context.WithCancel(context.Background())
@@ -42,10 +42,10 @@ func New(client kubernetes.Interface, namespace string, log logr.Logger) *Store 
 	return s
 }
 
-// NeedLeaderElection says that every replica asks.
+// NeedLeaderElection returns false: every replica calls the backends.
 func (s *Store) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable: when ctx ends, so does every watch.
+// Start implements manager.Runnable. It ends all watches when ctx ends.
 func (s *Store) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.stop()
@@ -57,11 +57,11 @@ func (s *Store) Start(ctx context.Context) error {
 	return nil
 }
 
-// Subscribe gives a channel that receives after each change of a Secret, until
+// Subscribe returns a channel that receives after each change of a Secret, until
 // ctx ends.
 func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
 
-// Want follows exactly the Secrets of the given backends from now on.
+// Want sets the backends whose Secrets are watched.
 func (s *Store) Want(backends []policy.SecretKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +82,7 @@ func (s *Store) Want(backends []policy.SecretKey) {
 	}
 }
 
-// Backend implements policy.Images. It makes a client when a Secret has changed,
-// and else finds the one it has.
+// Backend implements policy.Images. It creates a client per version of a Secret.
 func (s *Store) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
 	w := (*s.watches.Load())[at.Name]
 	if w == nil {
@@ -102,7 +101,7 @@ func (s *Store) watch(name string) *watch {
 	wake := make(chan struct{}, 1)
 	store, err := certificates.WatchSecret(ctx, &w.running, s.client, s.namespace, name, s.log, wake)
 	if err != nil {
-		s.log.Error(err, "an image policy backend cannot be asked")
+		s.log.Error(err, "watching the Secret of an image policy backend failed")
 		return w
 	}
 	w.store = store
@@ -119,9 +118,9 @@ func (s *Store) watch(name string) *watch {
 	return w
 }
 
-// watch follows one Secret.
+// watch watches one Secret.
 type watch struct {
-	store   cache.Store // nil if it cannot be followed
+	store   cache.Store // nil if the watch failed
 	stop    context.CancelFunc
 	running wait.Group
 	made    sync.Map // *made by the field of the Secret
@@ -132,7 +131,7 @@ func (w *watch) end() {
 	w.running.Wait()
 }
 
-// made is a client, or why there is none, of one version of a Secret.
+// made is the client, or the error, for one version of a Secret.
 type made struct {
 	version string
 	backend *backend
@@ -141,7 +140,7 @@ type made struct {
 
 func (w *watch) backend(namespace string, at policy.SecretKey) (*backend, error) {
 	if w.store == nil {
-		return nil, fmt.Errorf("it cannot be followed")
+		return nil, fmt.Errorf("it cannot be watched")
 	}
 	found, _, err := w.store.GetByKey(namespace + "/" + at.Name)
 	secret, ok := found.(*corev1.Secret)

@@ -106,7 +106,7 @@ func TestRefusedBackend(t *testing.T) {
 	}{
 		"a name":               {url: "https://checks.example.com"},
 		"backends disabled":    {rule: egress.Rule{DisableBackends: true}, url: "https://checks.example.com", wantError: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"},
-		"metadata of a cloud":  {url: "https://169.254.169.254/latest", wantError: "spec.backend.url: Forbidden: 169.254.169.254 is an address of the metadata of a cloud"},
+		"metadata of a cloud":  {url: "https://169.254.169.254/latest", wantError: "spec.backend.url: Forbidden: 169.254.169.254 is a cloud metadata address"},
 		"loopback in disguise": {url: "https://[::ffff:7f00:1]/", wantError: "spec.backend.url: Forbidden: ::ffff:127.0.0.1 is a loopback address"},
 	} {
 		t.Run(name, func(t *testing.T) {

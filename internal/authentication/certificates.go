@@ -9,18 +9,18 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// maxChain bounds what an unknown caller can have verified.
+// maxChain bounds the certificates that an unauthenticated caller can have
+// verified.
 const maxChain = 5
 
-// Certificates accept callers with a client certificate of a CA and a name.
+// Certificates accepts callers with a client certificate of a CA and a name.
 type Certificates struct {
 	roots *x509.CertPool
 	names map[string]bool
 }
 
-// NewCertificates returns what accepts certificates of the CAs in bundle, in
-// PEM, that are for one of the names: a common name, or a DNS name or URI among
-// the alternative names. Names are compared as they are.
+// NewCertificates accepts certificates of the CAs in bundle, in PEM, for one of
+// the names: the common name, a DNS name or a URI. Names are compared exactly.
 func NewCertificates(bundle []byte, names []string, now time.Time) (*Certificates, error) {
 	canonical, err := pki.ExternalBundle(bundle, now)
 	if err != nil {
@@ -33,7 +33,7 @@ func NewCertificates(bundle []byte, names []string, now time.Time) (*Certificate
 	out := &Certificates{roots: x509.NewCertPool(), names: map[string]bool{}}
 	for _, ca := range cas {
 		if !ca.BasicConstraintsValid || !ca.IsCA {
-			return nil, fmt.Errorf("the certificate with serial number %s is not a CA's: give that of the CA that signs the callers' certificates", pki.Serial(ca))
+			return nil, fmt.Errorf("the certificate with serial number %s is not a CA: use the CA that signs the callers' certificates", pki.Serial(ca))
 		}
 		out.roots.AddCert(ca)
 	}
@@ -45,14 +45,14 @@ func NewCertificates(bundle []byte, names []string, now time.Time) (*Certificate
 
 func (c *Certificates) String() string { return "a client certificate" }
 
-// Check implements [Way].
+// Check implements [Method].
 func (c *Certificates) Check(shown Credentials, now time.Time) *RejectedError {
 	chain := shown.Certificates
 	switch {
 	case len(chain) == 0:
 		return noMethod()
 	case len(chain) > maxChain:
-		return &RejectedError{ReasonCertificate, fmt.Sprintf("the client certificate comes with %d others, more than %d", len(chain)-1, maxChain-1)}
+		return &RejectedError{ReasonCertificate, fmt.Sprintf("the client certificate has %d intermediates, more than %d", len(chain)-1, maxChain-1)}
 	}
 	intermediates := x509.NewCertPool()
 	for _, other := range chain[1:] {
@@ -65,23 +65,23 @@ func (c *Certificates) Check(shown Credentials, now time.Time) *RejectedError {
 		return &RejectedError{ReasonCertificate, explain(err)}
 	}
 	if !c.named(chain[0]) {
-		return &RejectedError{ReasonName, "the client certificate is for none of the names that are accepted"}
+		return &RejectedError{ReasonName, "the client certificate has none of the accepted names"}
 	}
 	return nil
 }
 
-// explain does not pass on the text of the error, which describes the CAs.
+// explain omits the text of the error, which describes the CAs.
 func explain(err error) string {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) {
 		switch invalid.Reason {
 		case x509.Expired:
-			return "the client certificate, or one that it was signed with, has expired or is not valid yet"
+			return "the client certificate, or an issuer of it, has expired or is not valid yet"
 		case x509.IncompatibleUsage:
-			return "the client certificate is not for client authentication"
+			return "the client certificate lacks the extended key usage clientAuth"
 		}
 	}
-	return "the client certificate is not signed by a CA that is accepted"
+	return "the client certificate is not signed by an accepted CA"
 }
 
 func (c *Certificates) named(leaf *x509.Certificate) bool {

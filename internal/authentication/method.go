@@ -1,6 +1,6 @@
-// Package authentication decides who may call. It compares what a caller shows, a
-// client certificate, a bearer token, or a user and a password, with what is
-// accepted. Nothing that was shown or is accepted is ever part of an error.
+// Package authentication compares the credentials of a caller, a client
+// certificate, a bearer token, or a user and a password, with the accepted ones.
+// Errors never contain credentials.
 package authentication
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Reason is why a caller was rejected, as the value of a metric's label.
+// Reason is why a caller was rejected. It is a metric label.
 type Reason string
 
 // The reasons for which callers are rejected.
@@ -21,17 +21,16 @@ const (
 	ReasonName        Reason = "name"
 	ReasonToken       Reason = "token"
 	ReasonPassword    Reason = "password"
-	// ReasonNotLoaded says nothing about the caller: what is accepted has not
-	// been read yet.
+	// ReasonNotLoaded means that the accepted credentials have not been read yet.
 	ReasonNotLoaded Reason = "not_loaded"
 )
 
-// Reasons are all of them.
+// Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{ReasonNone, ReasonCertificate, ReasonName, ReasonToken, ReasonPassword, ReasonNotLoaded}
 }
 
-// RejectedError says that a caller may not call.
+// RejectedError means that a caller is not accepted.
 type RejectedError struct {
 	Reason Reason
 	Text   string
@@ -39,29 +38,29 @@ type RejectedError struct {
 
 func (e *RejectedError) Error() string { return e.Text }
 
-// Credentials is what a caller shows. What it does not show is empty.
+// Credentials are what a caller presents. Missing ones are empty.
 type Credentials struct {
-	// Certificates are those of the TLS handshake, which has proved that the
-	// caller has the key of the first, and nothing else about them.
+	// Certificates are from the TLS handshake, which has verified only that the
+	// caller has the key of the first.
 	Certificates []*x509.Certificate
 	// Token is a bearer token.
 	Token string
-	// User and Password are those of basic authentication.
+	// User and Password are from basic authentication.
 	User, Password string
 }
 
-// Method is one way for a caller to show who it is.
+// Method is one method of authentication.
 type Method interface {
-	// Check returns nil for a caller that may call, and otherwise why not, with
-	// ReasonNothing when it has shown nothing of this kind.
+	// Check returns nil for an accepted caller, and an error with ReasonNone if
+	// there are no credentials for this method.
 	Check(Credentials, time.Time) *RejectedError
-	// String says what to show.
+	// String names the credentials.
 	String() string
 }
 
-// Check returns nil for a caller that may call because one of the ways accepts
-// it, and a *RejectedError otherwise. That any of them is enough lets an
-// operator go from one to another without a moment in which nobody may call.
+// Check returns nil if one of the methods accepts the caller, and a *RejectedError
+// otherwise. Any of them is enough, so that an operator can change the method
+// without an interruption.
 func Check(ways []Method, shown Credentials, now time.Time) error {
 	var first *RejectedError
 	for _, way := range ways {
@@ -73,7 +72,7 @@ func Check(ways []Method, shown Credentials, now time.Time) error {
 			first = cmp.Or(first, rejected)
 		}
 	}
-	return cmp.Or(first, &RejectedError{ReasonNone, fmt.Sprintf("the caller has to show %s", list(ways))})
+	return cmp.Or(first, &RejectedError{ReasonNone, fmt.Sprintf("the caller must present %s", list(ways))})
 }
 
 func list(ways []Method) string {
@@ -84,16 +83,16 @@ func list(ways []Method) string {
 	return strings.Join(names, " or ")
 }
 
-// noMethod is the answer of a way to a caller that has not tried it.
+// noMethod is the result of a method for a caller without its credentials.
 func noMethod() *RejectedError { return &RejectedError{Reason: ReasonNone} }
 
-// NotLoaded is a way that is wanted and cannot be decided about yet.
+// NotLoaded is a configured method without accepted credentials yet.
 type NotLoaded struct{ Method }
 
-// Check implements [Way].
+// Check implements [Method].
 func (n NotLoaded) Check(shown Credentials, now time.Time) *RejectedError {
 	if rejected := n.Method.Check(shown, now); rejected != nil && rejected.Reason == ReasonNone {
 		return rejected
 	}
-	return &RejectedError{ReasonNotLoaded, "who may call has not been loaded yet"}
+	return &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}
 }

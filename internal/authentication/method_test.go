@@ -132,10 +132,10 @@ func TestNewCertificatesRefuses(t *testing.T) {
 		"nothing":     {nil, "empty: write at least one certificate in PEM"},
 		"white space": {[]byte(" \n"), "empty: write at least one certificate in PEM"},
 		"not PEM":     {[]byte("certificate"), "not PEM"},
-		"a key":       {[]byte("-----BEGIN PRIVATE KEY-----\n"), "it holds a private key: remove it"},
-		"a leaf":      {pki.EncodeCertificates(leaf.cert), "is not a CA's: give that of the CA that signs the callers' certificates"},
+		"a key":       {[]byte("-----BEGIN PRIVATE KEY-----\n"), "it contains a private key: remove the key"},
+		"a leaf":      {pki.EncodeCertificates(leaf.cert), "is not a CA: use the CA that signs the callers' certificates"},
 		"expired":     {pki.EncodeCertificates(expired.cert), "expired"},
-		"too large":   {make([]byte, 65<<10), "at most 65536 are read"},
+		"too large":   {make([]byte, 65<<10), "the limit is 65536"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -201,14 +201,14 @@ func TestSecretsRefused(t *testing.T) {
 		data                     map[string][]byte
 		wantTokens, wantPassword string
 	}{
-		"empty":          {nil, "no token: write one of at least 16 bytes to the field token", "no user: write one to the field username"},
-		"no password":    {map[string][]byte{"username": []byte("user-0123456789abcdef")}, "", "no password: write one of at least 16 bytes to the field password"},
-		"short":          {map[string][]byte{"username": []byte("u"), "password": []byte("\n0123456789abcde\n")}, "field password: the token has fewer than 16 bytes: a short one can be guessed", "field password: the password has fewer than 16 bytes: a short one can be guessed"},
+		"empty":          {nil, "no token: set one of at least 16 bytes in the field token", "no user: set the field username"},
+		"no password":    {map[string][]byte{"username": []byte("user-0123456789abcdef")}, "", "no password: set one of at least 16 bytes in the field password"},
+		"short":          {map[string][]byte{"username": []byte("u"), "password": []byte("\n0123456789abcde\n")}, "field password: the token has fewer than 16 bytes: use a longer one", "field password: the password has fewer than 16 bytes: use a longer one"},
 		"an empty field": {map[string][]byte{"username": []byte(first), "password": nil}, "field password: the token has fewer", "field password: the password has fewer"},
 		"long":           {map[string][]byte{"username": []byte(first), "password": make([]byte, maxSecret+3)}, "field password: the token has more than 4096 bytes", "field password: the password has more than 4096 bytes"},
-		"two lines":      {map[string][]byte{"username": []byte(first), "password": []byte(first + "\n" + first)}, "field password: the token has characters that cannot be sent", "field password: the password has characters that cannot be sent"},
-		"a colon":        {map[string][]byte{"username": []byte("a:b-0123456789abcdef"), "password": []byte(first)}, "", "field username: a user is one line without colons"},
-		"many":           {many, "9 fields with a token: at most 8 are read", "no user"},
+		"two lines":      {map[string][]byte{"username": []byte(first), "password": []byte(first + "\n" + first)}, "field password: the token contains characters that HTTP headers cannot transport", "field password: the password contains characters that HTTP headers cannot transport"},
+		"a colon":        {map[string][]byte{"username": []byte("a:b-0123456789abcdef"), "password": []byte(first)}, "", "field username: must be one line without colons"},
+		"many":           {many, "9 fields with a token: at most 8 are allowed", "no user"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -245,13 +245,13 @@ func TestCheckSeveral(t *testing.T) {
 	}{
 		"one right, one wrong":           {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: second}, nil},
 		"both wrong":                     {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: "no"}, &RejectedError{ReasonToken, "the bearer token is not accepted"}},
-		"nothing":                        {[]Method{tokens, passwords}, Credentials{}, &RejectedError{ReasonNone, "the caller has to show a bearer token or a user and a password"}},
-		"another thing":                  {[]Method{tokens}, Credentials{User: "api", Password: second}, &RejectedError{ReasonNone, "the caller has to show a bearer token"}},
-		"not loaded":                     {[]Method{missing}, Credentials{Token: first}, &RejectedError{ReasonNotLoaded, "who may call has not been loaded yet"}},
-		"not loaded, the zero token":     {[]Method{missing}, Credentials{Token: " "}, &RejectedError{ReasonNotLoaded, "who may call has not been loaded yet"}},
-		"not loaded, nothing shown":      {[]Method{missing}, Credentials{}, &RejectedError{ReasonNone, "the caller has to show a bearer token"}},
+		"nothing":                        {[]Method{tokens, passwords}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token or a user and a password"}},
+		"another thing":                  {[]Method{tokens}, Credentials{User: "api", Password: second}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
+		"not loaded":                     {[]Method{missing}, Credentials{Token: first}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
+		"not loaded, the zero token":     {[]Method{missing}, Credentials{Token: " "}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
+		"not loaded, nothing shown":      {[]Method{missing}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
 		"not loaded, another way is":     {[]Method{missing, passwords}, Credentials{User: "api", Password: second}, nil},
-		"no way is never an open way":    {nil, Credentials{Token: first}, &RejectedError{ReasonNone, "the caller has to show "}},
+		"no way is never an open way":    {nil, Credentials{Token: first}, &RejectedError{ReasonNone, "the caller must present "}},
 		"zero values accept no password": {[]Method{&Passwords{}}, Credentials{User: "a", Password: "b"}, &RejectedError{ReasonPassword, "the user and the password are not accepted"}},
 	}
 	for name, tc := range tests {

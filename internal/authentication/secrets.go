@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// userField is the field of the user in a Secret of users and passwords, as
-	// in Kubernetes' own Secrets for basic authentication.
+	// userField is the field of the user, as in Secrets of type
+	// kubernetes.io/basic-auth.
 	userField = "username"
-	// minSecret keeps out what can be guessed.
+	// minSecret is the minimum length in bytes, against guessing.
 	minSecret = 16
 	// maxSecret bounds what a caller can have hashed.
 	maxSecret = 4096
-	// maxSecrets is enough to replace one after the other.
+	// maxSecrets bounds the tokens or passwords of one Secret, enough to rotate them.
 	maxSecrets = 8
 )
 
-// secrets are what is accepted, hashed: hashes are of one length, so comparing
-// them takes the same time whatever was shown.
+// secrets are the hashes of accepted secrets. Hashes have equal lengths, so that
+// the time of a comparison does not depend on the credentials.
 type secrets [][sha256.Size]byte
 
 func (s secrets) hold(shown string) bool {
 	got, found := sha256.Sum256([]byte(shown)), 0
-	for i := range s { // all of them: which one it is shall not show either
+	for i := range s { // no early exit: the time must not reveal which one matches
 		found |= subtle.ConstantTimeCompare(got[:], s[i][:])
 	}
 	return found == 1
 }
 
-// Tokens accept callers with a bearer token.
+// Tokens accepts callers with a bearer token.
 type Tokens struct{ accepted secrets }
 
-// NewTokens returns what accepts every token in a Secret, whatever its field.
+// NewTokens accepts every token in a Secret, in any field.
 func NewTokens(data map[string][]byte) (*Tokens, error) {
 	accepted, err := read(data, "token", func(token string) string { return token }, func(r rune) bool { return r <= ' ' || r > '~' })
 	return &Tokens{accepted}, err
@@ -49,7 +49,7 @@ func NewTokens(data map[string][]byte) (*Tokens, error) {
 
 func (t *Tokens) String() string { return "a bearer token" }
 
-// Check implements [Way].
+// Check implements [Method].
 func (t *Tokens) Check(shown Credentials, _ time.Time) *RejectedError {
 	switch {
 	case shown.Token == "":
@@ -60,18 +60,18 @@ func (t *Tokens) Check(shown Credentials, _ time.Time) *RejectedError {
 	return nil
 }
 
-// Passwords accept callers with a user and a password.
+// Passwords accepts callers with a user and a password.
 type Passwords struct{ accepted secrets }
 
-// NewPasswords returns what accepts the user in the field username of a Secret,
-// with the password in any other field.
+// NewPasswords accepts the user in the field username of a Secret with the
+// password in any other field.
 func NewPasswords(data map[string][]byte) (*Passwords, error) {
 	user := string(bytes.TrimSpace(data[userField]))
 	switch {
 	case user == "":
-		return &Passwords{}, fmt.Errorf("no user: write one to the field %s", userField)
+		return &Passwords{}, fmt.Errorf("no user: set the field %s", userField)
 	case len(user) > maxSecret || strings.Contains(user, ":") || strings.ContainsFunc(user, unicode.IsControl):
-		return &Passwords{}, fmt.Errorf("field %s: a user is one line without colons", userField)
+		return &Passwords{}, fmt.Errorf("field %s: must be one line without colons", userField)
 	}
 	data = maps.Clone(data)
 	delete(data, userField)
@@ -79,12 +79,12 @@ func NewPasswords(data map[string][]byte) (*Passwords, error) {
 	return &Passwords{accepted}, err
 }
 
-// pair is unique: a user has no colon.
+// pair is unambiguous, because a user contains no colon.
 func pair(user, password string) string { return user + ":" + password }
 
 func (p *Passwords) String() string { return "a user and a password" }
 
-// Check implements [Way].
+// Check implements [Method].
 func (p *Passwords) Check(shown Credentials, _ time.Time) *RejectedError {
 	switch {
 	case shown.User == "" && shown.Password == "":
@@ -95,14 +95,14 @@ func (p *Passwords) Check(shown Credentials, _ time.Time) *RejectedError {
 	return nil
 }
 
-// read hashes every field of a Secret. White space around a value is not part of
-// it: files often end with a line break.
+// read hashes every field of a Secret. It trims white space, because files often
+// end with a line break.
 func read(data map[string][]byte, what string, form func(string) string, strange func(rune) bool) (secrets, error) {
 	if len(data) == 0 {
-		return nil, fmt.Errorf("no %s: write one of at least %d bytes to the field %s", what, minSecret, what)
+		return nil, fmt.Errorf("no %s: set one of at least %d bytes in the field %s", what, minSecret, what)
 	}
 	if len(data) > maxSecrets {
-		return nil, fmt.Errorf("%d fields with a %s: at most %d are read", len(data), what, maxSecrets)
+		return nil, fmt.Errorf("%d fields with a %s: at most %d are allowed", len(data), what, maxSecrets)
 	}
 	var out secrets
 	for _, name := range slices.Sorted(maps.Keys(data)) {
@@ -118,11 +118,11 @@ func read(data map[string][]byte, what string, form func(string) string, strange
 func check(value []byte, what string, strange func(rune) bool) error {
 	switch {
 	case len(value) < minSecret:
-		return fmt.Errorf("the %s has fewer than %d bytes: a short one can be guessed", what, minSecret)
+		return fmt.Errorf("the %s has fewer than %d bytes: use a longer one", what, minSecret)
 	case len(value) > maxSecret:
 		return fmt.Errorf("the %s has more than %d bytes", what, maxSecret)
 	case !utf8.Valid(value) || bytes.ContainsFunc(value, strange):
-		return errors.New("the " + what + " has characters that cannot be sent")
+		return errors.New("the " + what + " contains characters that HTTP headers cannot transport")
 	}
 	return nil
 }

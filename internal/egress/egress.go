@@ -1,5 +1,5 @@
-// Package egress says which backends policies may name, and which addresses
-// Ostiary connects to on behalf of authors of policies.
+// Package egress limits the backends that policies may use and the addresses that
+// Ostiary connects to for them.
 package egress
 
 import (
@@ -14,19 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Rule is what holds for backends. The zero value refuses every address that
-// belongs to a host itself, to its link, or to the metadata of a cloud. It is safe
-// for concurrent use.
+// Rule limits backends. The zero value rejects addresses of the host itself, of
+// its link and of cloud metadata services. It is safe for concurrent use.
 type Rule struct {
-	// DisableBackends refuses every backend.
+	// DisableBackends rejects every backend.
 	DisableBackends bool
-	// Permitted are addresses that are accepted although they would be refused.
+	// Permitted are addresses that are accepted nevertheless.
 	Permitted []netip.Prefix
 }
 
-// CheckHost refuses a host, of a URL, that is or names a refused address, and each
-// whose meaning depends on who resolves it. What another name resolves to is
-// only known when somebody connects: see Control.
+// CheckHost rejects the host of a URL if it is or names a rejected address, or if
+// its meaning depends on the resolver. Addresses of other names are checked when a
+// connection is made: see Control.
 func (r Rule) CheckHost(host string) error {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if address, err := netip.ParseAddr(name); err == nil {
@@ -34,22 +33,22 @@ func (r Rule) CheckHost(host string) error {
 	}
 	switch {
 	case isNumeric(name):
-		return fmt.Errorf("%q is an unusual form of an IP address: write four decimal numbers, as 192.0.2.1", host)
+		return fmt.Errorf("%q is an unusual form of an IP address: use four decimal numbers, such as 192.0.2.1", host)
 	case len(validation.IsDNS1123Subdomain(name)) > 0:
-		return fmt.Errorf("%q is neither a DNS name nor an IP address: write one in ASCII", host)
+		return fmt.Errorf("%q is neither a DNS name nor an IP address: use one in ASCII", host)
 	case isLocalName(name):
 		if r.permits(netip.AddrFrom4([4]byte{127, 0, 0, 1})) || r.permits(netip.IPv6Loopback()) {
 			return nil
 		}
-		return fmt.Errorf("%q is the caller's own host: name a server that every API server reaches", host)
+		return fmt.Errorf("%q is the caller's own host: use a server that every API server reaches", host)
 	case slices.Contains([]string{"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}, name):
-		return fmt.Errorf("%q serves the metadata of a cloud: name a server of your own", host)
+		return fmt.Errorf("%q is a cloud metadata service: use another server", host)
 	}
 	return nil
 }
 
-// Control is that of a net.Dialer. It refuses addresses after their names have
-// been resolved, so no answer of a DNS server leads elsewhere.
+// Control is for net.Dialer. It checks addresses after their names have been
+// resolved, so that DNS cannot bypass the rule.
 func (r Rule) Control(_, address string, _ syscall.RawConn) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -68,18 +67,18 @@ func (r Rule) check(address netip.Addr) error {
 	if what == "" || r.permits(plain) {
 		return nil
 	}
-	return fmt.Errorf("%s is %s: name another server, or permit the address with --permitted-backend-addresses", address, what)
+	return fmt.Errorf("%s is %s: use another server, or permit the address with --permitted-backend-addresses", address, what)
 }
 
 func (r Rule) permits(address netip.Addr) bool {
 	return slices.ContainsFunc(r.Permitted, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// special says what kind of address is refused, "" for others.
+// special returns the kind of a rejected address, "" for others.
 func special(a netip.Addr) string {
 	switch a.String() {
 	case "169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254":
-		return "an address of the metadata of a cloud"
+		return "a cloud metadata address"
 	case "255.255.255.255":
 		return "the broadcast address"
 	}
@@ -96,9 +95,9 @@ func special(a netip.Addr) string {
 	return ""
 }
 
-// embedded is the IPv4 address to which a gateway or a host translates an IPv6
-// address: NAT64 (RFC 6052), 6to4 (RFC 3056), and the IPv4-translated and
-// IPv4-compatible forms (RFC 2765, RFC 4291). Other addresses stay as they are.
+// embedded returns the IPv4 address in an IPv6 address that is translated: NAT64
+// (RFC 6052), 6to4 (RFC 3056), IPv4-translated and IPv4-compatible (RFC 2765, RFC
+// 4291). It returns other addresses unchanged.
 func embedded(a netip.Addr) netip.Addr {
 	if !a.Is6() || a.IsUnspecified() || a.IsLoopback() {
 		return a
@@ -115,8 +114,8 @@ func embedded(a netip.Addr) netip.Addr {
 	return a
 }
 
-// isNumeric reports whether some resolvers read a name as an IPv4 address: by the
-// URL standard, each whose last label is a number.
+// isNumeric reports whether resolvers may read the name as an IPv4 address. In the
+// URL standard, those are names whose last label is a number.
 func isNumeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`).MatchString(last)

@@ -11,8 +11,8 @@ import (
 func TestCheckHost(t *testing.T) {
 	loopback := Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	const (
-		numeric  = "is an unusual form of an IP address: write four decimal numbers, as 192.0.2.1"
-		metadata = "is an address of the metadata of a cloud: name another server, or permit the address with --permitted-backend-addresses"
+		numeric  = "is an unusual form of an IP address: use four decimal numbers, such as 192.0.2.1"
+		metadata = "is a cloud metadata address: use another server, or permit the address with --permitted-backend-addresses"
 	)
 	tests := map[string]struct {
 		rule Rule
@@ -26,7 +26,7 @@ func TestCheckHost(t *testing.T) {
 		"a private address":                  {host: "10.1.2.3"},
 		"a public IPv6 address":              {host: "2001:db8::1"},
 		"a unique local IPv6 address":        {host: "fd00::1"},
-		"loopback":                           {host: "127.0.0.1", want: "127.0.0.1 is a loopback address: name another server, or permit the address with --permitted-backend-addresses"},
+		"loopback":                           {host: "127.0.0.1", want: "127.0.0.1 is a loopback address: use another server, or permit the address with --permitted-backend-addresses"},
 		"another loopback":                   {host: "127.8.9.10", want: "a loopback address"},
 		"loopback, permitted":                {rule: loopback, host: "127.0.0.1"},
 		"IPv6 loopback":                      {host: "::1", want: "a loopback address"},
@@ -42,8 +42,8 @@ func TestCheckHost(t *testing.T) {
 		"metadata of AWS by IPv6":            {host: "fd00:ec2::254", want: metadata},
 		"metadata of Alibaba":                {host: "100.100.100.200", want: metadata},
 		"metadata of Azure":                  {host: "168.63.129.16", want: metadata},
-		"metadata by name":                   {host: "metadata.google.internal", want: `"metadata.google.internal" serves the metadata of a cloud: name a server of your own`},
-		"metadata by name in capitals":       {host: "Metadata.Google.Internal.", want: "serves the metadata of a cloud"},
+		"metadata by name":                   {host: "metadata.google.internal", want: `"metadata.google.internal" is a cloud metadata service: use another server`},
+		"metadata by name in capitals":       {host: "Metadata.Google.Internal.", want: "is a cloud metadata service"},
 		"metadata, loopback permitted":       {rule: loopback, host: "169.254.169.254", want: metadata},
 		"link-local":                         {host: "169.254.1.1", want: "a link-local address"},
 		"IPv6 link-local":                    {host: "fe80::1", want: "a link-local address"},
@@ -55,7 +55,7 @@ func TestCheckHost(t *testing.T) {
 		"multicast":                          {host: "224.0.0.1", want: "a multicast address"},
 		"IPv6 multicast":                     {host: "ff02::1", want: "a multicast address"},
 		"broadcast":                          {host: "255.255.255.255", want: "the broadcast address"},
-		"localhost":                          {host: "localhost", want: `"localhost" is the caller's own host: name a server that every API server reaches`},
+		"localhost":                          {host: "localhost", want: `"localhost" is the caller's own host: use a server that every API server reaches`},
 		"localhost in capitals with a dot":   {host: "LocalHost.", want: "the caller's own host"},
 		"below localhost":                    {host: "a.localhost", want: "the caller's own host"},
 		"localhost.localdomain":              {host: "localhost.localdomain", want: "the caller's own host"},
@@ -68,8 +68,8 @@ func TestCheckHost(t *testing.T) {
 		"two parts with a dot at the end":    {host: "127.1.", want: numeric},
 		"a decimal number, loopback allowed": {rule: loopback, host: "2130706433", want: numeric},
 		"full-width digits":                  {host: "１２７.0.0.1", want: numeric},
-		"full-width letters":                 {host: "ｌocalhost", want: `is neither a DNS name nor an IP address: write one in ASCII`},
-		"ideographic full stops":             {host: "127。0。0。1", want: "write one in ASCII"},
+		"full-width letters":                 {host: "ｌocalhost", want: `is neither a DNS name nor an IP address: use one in ASCII`},
+		"ideographic full stops":             {host: "127。0。0。1", want: "use one in ASCII"},
 		"nothing":                            {host: "", want: "neither a DNS name nor an IP address"},
 		"two dots":                           {host: "localhost..", want: "neither a DNS name nor an IP address"},
 	}

@@ -1,5 +1,4 @@
-// Package metrics holds what Ostiary counts about policies. Each set of
-// metrics is registered on a registry that is handed in.
+// Package metrics defines the metrics of policies.
 package metrics
 
 import (
@@ -12,22 +11,21 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// maxPolicies bounds the values of the label policy. Policies beyond it, in the
-// order of their names, are counted together under otherPolicies, which is not
-// a name that an object can have.
+// maxPolicies bounds the values of the label policy. Further policies, by name,
+// are counted together under otherPolicies, which is not a valid object name.
 const (
 	maxPolicies   = 2000
 	otherPolicies = "(other)"
 )
 
-// durationBuckets go from 50 µs, about ten simple expressions, to 10 s, the
-// longest that an API server usually waits.
+// durationBuckets range from 50 µs, about ten simple expressions, to 10 s, the
+// default timeout of API servers.
 func durationBuckets() []float64 {
 	return []float64{50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 100e-3, 500e-3, 1, 5, 10}
 }
 
-// Policies counts what policies decide. Its series for a policy live as long
-// as the policy does.
+// Policies holds the metrics of all policies. The series of a policy exist as long
+// as the policy.
 type Policies struct {
 	requests        *prometheus.CounterVec
 	duration        *prometheus.HistogramVec
@@ -40,13 +38,14 @@ type Policies struct {
 	series atomic.Pointer[map[string]*series]
 }
 
-// series are one policy's metrics, found without hashing labels on each request.
+// series are the metrics of one policy, found without hashing labels on each
+// request.
 type series struct {
 	duration prometheus.Observer
-	requests [5][8]atomic.Pointer[prometheus.Counter] // by operation and decision; made when first used
+	requests [5][8]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
 }
 
-// NewPolicies makes the metrics and registers them.
+// NewPolicies creates the metrics and registers them.
 func NewPolicies(registry prometheus.Registerer) *Policies {
 	p := &Policies{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -60,15 +59,15 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		}, []string{"policy"}),
 		notIdempotent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_not_idempotent_total",
-			Help: "Times that a policy, run once more on its own result, changed the object again. Few changes are tried so: the first 10 of a generation on each replica, then one in 1,000.",
+			Help: "Objects that a policy changed again when evaluated on its own result. Each replica checks the first 10 changes of a generation, then one in 1,000.",
 		}, []string{"policy"}),
 		breakGlass: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_breakglass_total",
-			Help: "Times that a policy would have refused a request or changed its object, and was skipped because RBAC allows its user to.",
+			Help: "Requests that a policy would have denied or changed, but skipped because RBAC allows the user to skip it.",
 		}, []string{"policy"}),
 		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_panics_total",
-			Help: "Panics in evaluations of a policy. Each was an error of the policy for that request alone.",
+			Help: "Panics in evaluations of a policy. Each counts as an error for that request.",
 		}, []string{"policy"}),
 		compileFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_policy_compile_failures_total",
@@ -76,7 +75,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		}),
 		loaded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_policies",
-			Help: "Policies that this replica holds, by state: accepted or refused.",
+			Help: "Policies in this replica, by state: accepted or refused.",
 		}, []string{"state"}),
 	}
 	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded)
@@ -84,8 +83,8 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 	return p
 }
 
-// Keep makes series for the given policies, sorted by name, and removes those
-// of all others.
+// Keep creates the series of the given policies, sorted by name, and deletes all
+// others.
 func (p *Policies) Keep(names []string, refused int) {
 	before := *p.series.Load()
 	after := make(map[string]*series, len(names))
@@ -117,8 +116,8 @@ func (p *Policies) Keep(names []string, refused int) {
 	p.loaded.WithLabelValues("refused").Set(float64(refused))
 }
 
-// newSeries starts the count of panics at 0: of a series that begins at 1,
-// Prometheus does not see an increase.
+// newSeries initializes the count of panics to 0: Prometheus sees no increase in a
+// series that begins at 1.
 func (p *Policies) newSeries(name string) *series {
 	p.panics.WithLabelValues(name)
 	return &series{duration: p.duration.WithLabelValues(name)}
@@ -130,7 +129,7 @@ func (p *Policies) CompileFailed() { p.compileFailures.Inc() }
 // Panicked counts a panic of a policy.
 func (p *Policies) Panicked(name string) { p.count(p.panics, name) }
 
-// NotIdempotent counts a policy that changed its own result again.
+// NotIdempotent counts a policy that changed its own result.
 func (p *Policies) NotIdempotent(name string) { p.count(p.notIdempotent, name) }
 
 func (p *Policies) count(of *prometheus.CounterVec, name string) {
@@ -151,7 +150,7 @@ func (p *Policies) Observe(name string, operation admissionv1.Operation, decisio
 	if s == nil {
 		name = otherPolicies
 		if s = all[name]; s == nil {
-			return // evaluated for the last time while the policy was deleted
+			return // deleted during the evaluation
 		}
 	}
 	s.duration.Observe(elapsed.Seconds())
@@ -171,8 +170,7 @@ func (s *series) counter(vec *prometheus.CounterVec, name string, operation admi
 	return c
 }
 
-// operationLabel bounds the label: what is not an operation of Kubernetes
-// becomes "other".
+// operationLabel maps unknown operations to "other", to bound the label.
 func operationLabel(o admissionv1.Operation) string {
 	if operationIndex(o) == 4 {
 		return "other"

@@ -86,7 +86,7 @@ func TestPanics(t *testing.T) {
 	p.Panicked("gone")
 	p.Keep([]string{"a", "b"}, 0)
 	const want = `
-# HELP ostiary_policy_panics_total Panics in evaluations of a policy. Each was an error of the policy for that request alone.
+# HELP ostiary_policy_panics_total Panics in evaluations of a policy. Each counts as an error for that request.
 # TYPE ostiary_policy_panics_total counter
 ostiary_policy_panics_total{policy="a"} 2
 ostiary_policy_panics_total{policy="b"} 0
@@ -104,7 +104,7 @@ func TestNotIdempotent(t *testing.T) {
 	p.NotIdempotent("a")
 	p.NotIdempotent("gone")
 	want := `
-# HELP ostiary_policy_not_idempotent_total Times that a policy, run once more on its own result, changed the object again. Few changes are tried so: the first 10 of a generation on each replica, then one in 1,000.
+# HELP ostiary_policy_not_idempotent_total Objects that a policy changed again when evaluated on its own result. Each replica checks the first 10 changes of a generation, then one in 1,000.
 # TYPE ostiary_policy_not_idempotent_total counter
 ostiary_policy_not_idempotent_total{policy="a"} 2
 `

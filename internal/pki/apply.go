@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Apply carries an action out and returns the state that is to be stored.
+// Apply performs an action and returns the state to store.
 func Apply(s State, a Action, o Observed, names Names, c Config, random io.Reader) (State, error) {
 	var err error
 	paths := s.paths(o, c)
@@ -38,10 +38,10 @@ func (s State) nextAuthority(a Action, o Observed, names Names, c Config, random
 	epoch := min(max(s.CA.Epoch, o.epoch(s)), MaxEpoch-1) + 1
 	path, err := s.nextPath(random)
 	if err != nil {
-		return Authority{}, fmt.Errorf("making a path: %w", err)
+		return Authority{}, fmt.Errorf("generating a path: %w", err)
 	}
 	if o.External != nil {
-		return s.adopt(o, names, epoch, path)
+		return s.externalAuthority(o, names, epoch, path)
 	}
 	ca, err := newCA(names, c, o.Clocks, random)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s State) nextAuthority(a Action, o Observed, names Names, c Config, random
 	}
 	next.Previous = s.CA.Pair.Certificate()
 	if next.CrossCertificate, err = newCrossCertificate(s.CA.Pair, ca, random); err != nil {
-		return Authority{}, fmt.Errorf("vouching for the new CA: %w", err)
+		return Authority{}, fmt.Errorf("cross-certifying the new CA: %w", err)
 	}
 	return next, nil
 }
@@ -71,7 +71,7 @@ func (s State) newServing(o Observed, names Names, c Config, random io.Reader) (
 	return Serving{Pair: leaf, Bundle: bundle, Epoch: s.CA.Epoch, TrustEpoch: s.CA.Epoch}, nil
 }
 
-// leaf is a new one, or that of somebody else.
+// leaf returns a new leaf, or the external one.
 func (s State) leaf(o Observed, names Names, c Config, random io.Reader) (Pair, error) {
 	if o.External != nil {
 		return o.External.Pair, nil
@@ -79,7 +79,7 @@ func (s State) leaf(o Observed, names Names, c Config, random io.Reader) (Pair, 
 	return newLeaf(s.CA, names, c, o.Clocks, random)
 }
 
-// withOwnLeaf is what this process serves, with the newer of the two bundles.
+// withOwnLeaf returns what this process serves, with the newer of the two bundles.
 func (s State) withOwnLeaf(o Observed) Serving {
 	next := o.Memory.Serving
 	if s.Serving.TrustEpoch > next.TrustEpoch && len(s.Serving.Bundle.roots) > 0 {
@@ -88,7 +88,7 @@ func (s State) withOwnLeaf(o Observed) Serving {
 	return next
 }
 
-// withBundle is what is served, with the bundle that the CA asks for.
+// withBundle returns the stored Serving with the bundle of the CA.
 func (s State) withBundle(o Observed) Serving {
 	next := s.Serving
 	next.Bundle, next.TrustEpoch = s.CA.trusted(o.Clocks), s.CA.Epoch

@@ -8,26 +8,26 @@ import (
 	"slices"
 )
 
-// maxRoots is how many roots a bundle holds: the current CA and the one it
-// follows.
+// maxRoots is the maximum number of roots in a bundle: the current CA and the
+// previous one.
 const maxRoots = 2
 
-// Bundle is the set of roots that API servers are told to trust. Equal sets
-// give equal bytes, because every change of a caBundle's bytes costs each API
-// server a new connection. The zero Bundle is empty.
+// Bundle is the set of roots that API servers trust for the serving certificate.
+// Equal sets have equal PEM bytes, because each change of the bytes in a caBundle
+// costs every API server a new connection. The zero Bundle is empty.
 type Bundle struct {
 	roots []*x509.Certificate
 }
 
-// NewBundle makes a bundle of one or two CA certificates. Their order and
-// duplicates do not matter.
+// NewBundle returns a bundle of one or two CA certificates. It ignores their order
+// and duplicates.
 func NewBundle(roots ...*x509.Certificate) (Bundle, error) {
 	roots = canonicalRoots(roots)
 	switch {
 	case len(roots) == 0:
-		return Bundle{}, reject(ReasonEncoding, errors.New("the bundle holds no certificate"))
+		return Bundle{}, reject(ReasonEncoding, errors.New("the bundle contains no certificate"))
 	case len(roots) > maxRoots:
-		return Bundle{}, reject(ReasonEncoding, fmt.Errorf("the bundle holds %d roots: at most %d are allowed", len(roots), maxRoots))
+		return Bundle{}, reject(ReasonEncoding, fmt.Errorf("the bundle has %d roots: at most %d are allowed", len(roots), maxRoots))
 	}
 	for _, c := range roots {
 		if err := checkIsCA(c); err != nil {
@@ -44,8 +44,7 @@ func canonicalRoots(roots []*x509.Certificate) []*x509.Certificate {
 	return slices.CompactFunc(slices.SortedFunc(slices.Values(roots), byEncoding), (*x509.Certificate).Equal)
 }
 
-// checkIsCA reports whether the certificate is one to trust: a CA, or one that
-// vouches for itself alone.
+// checkIsCA returns an error unless the certificate is a CA or self-signed.
 func checkIsCA(c *x509.Certificate) error {
 	if c.BasicConstraintsValid && c.IsCA || selfSigned(c) {
 		return nil
@@ -84,8 +83,8 @@ func (b Bundle) Issuer(c *x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// Anchor returns the root that a pair is verified with: the one that signed it,
-// or that its chain leads to; nil if there is none.
+// Anchor returns the root that verifies a pair: the root that signed it, or the
+// root that its chain leads to; nil if there is none.
 func (b Bundle) Anchor(p Pair) *x509.Certificate {
 	if root := b.Issuer(p.Certificate()); root != nil {
 		return root

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// ClockTolerance is how far two clocks may be apart before nothing destructive
-// is done on the word of one of them.
+// ClockTolerance is the largest difference of the two clocks at which a rotation
+// may begin or end.
 const ClockTolerance = 5 * time.Minute
 
 var errExpired = errors.New("expired")
 
-// Clocks are two opinions about the time: this machine's, and that of an API
-// server, which is who verifies. A Server of zero is unknown.
+// Clocks holds the time of this machine and the time of an API server, which
+// verifies the certificates. A zero Server is unknown.
 type Clocks struct {
 	Local, Server time.Time
 }
 
-// Agree reports whether the opinions are close enough to act on.
+// Agree reports whether both times are known and differ by at most ClockTolerance.
 func (c Clocks) Agree() bool {
 	return !c.Server.IsZero() && c.Server.Sub(c.Local).Abs() <= ClockTolerance
 }
 
-// Skew is how far this machine's clock is ahead of the API server's; 0 where
-// that is not known.
+// Skew is how far this machine's clock is ahead of the API server's; 0 if that is
+// unknown.
 func (c Clocks) Skew() time.Duration {
 	if c.Server.IsZero() {
 		return 0
@@ -31,7 +31,7 @@ func (c Clocks) Skew() time.Duration {
 	return c.Local.Sub(c.Server)
 }
 
-// Now is the better opinion: that of who verifies.
+// Now returns the API server's time, or the local time if it is unknown.
 func (c Clocks) Now() time.Time {
 	if c.Server.IsZero() {
 		return c.Local
@@ -53,9 +53,9 @@ func (c Clocks) late() time.Time {
 	return c.Now()
 }
 
-// anyBetween asks both opinions where they differ. It is nil if the check passes for
-// one of them, so that a wrong clock alone makes nothing unusable.
-func (c Clocks) anyBetween(check func(now time.Time) error) error {
+// passesByEither returns nil if the check passes by one of the two times, if they
+// disagree. A single wrong clock therefore makes no certificate unusable.
+func (c Clocks) passesByEither(check func(now time.Time) error) error {
 	err := check(c.Now())
 	if err == nil || c.Agree() {
 		return err
@@ -66,7 +66,7 @@ func (c Clocks) anyBetween(check func(now time.Time) error) error {
 	return err
 }
 
-// earliest returns the first of the times that are not zero.
+// earliest returns the earliest of the non-zero times.
 func earliest(times ...time.Time) time.Time {
 	var first time.Time
 	for _, t := range times {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// The lifetimes that are used where a [Config] is silent.
+// Defaults of [Config].
 const (
 	defaultCALifetime   = 3 * 365 * day
 	defaultLeafLifetime = 90 * day
-	// defaultOverlap is longer than the ten minutes after which an API server
-	// has resynchronised its webhook configurations at the latest.
+	// defaultOverlap exceeds the ten minutes within which every API server resyncs
+	// its webhook configurations.
 	defaultOverlap = 15 * time.Minute
 )
 
@@ -21,17 +21,16 @@ const (
 
 	defaultBackdate = time.Hour
 
-	// maxTrial is how long a pair of a new CA is tried before a replica says
-	// that it will not go back.
+	// maxTrial is the longest trial of a serving certificate of a new CA. See
+	// [Periods].
 	maxTrial = 15 * time.Second
 
-	// minPeriod keeps every period well above the one second to which the
-	// times in a certificate are rounded.
+	// minPeriod is well above one second, the resolution of times in a certificate.
 	minPeriod = 5 * time.Second
 )
 
-// Config says how long certificates live. WithDefaults fills in what is zero;
-// the functions of this package expect that to have been done.
+// Config holds the lifetimes of certificates. The functions of this package expect
+// a Config from WithDefaults, which fills in zero fields.
 type Config struct {
 	// CALifetime is how long a new CA certificate is valid.
 	CALifetime time.Duration
@@ -41,20 +40,21 @@ type Config struct {
 	LeafLifetime time.Duration
 	// LeafRenewAfter is the age at which the leaf is replaced.
 	LeafRenewAfter time.Duration
-	// Overlap is how long a new CA is trusted before a leaf of it replaces a
-	// leaf that is still good, where the old CA cannot vouch for the new one.
-	// It is also the least time between two rotations.
+	// Overlap is how long a new CA is trusted before its serving certificate replaces
+	// a valid one, if there is no cross-certificate. It is also the minimum time
+	// between two rotations.
 	Overlap time.Duration
-	// Backdate is how far NotBefore lies in the past, so that a verifier whose
-	// clock is behind accepts a fresh certificate.
+	// Backdate is how far NotBefore lies in the past, so that a verifier with a slow
+	// clock accepts a new certificate.
 	Backdate time.Duration
-	// External says that somebody else issues the certificates. Then only
-	// LeafLifetime, LeafRenewAfter and Overlap mean anything.
+	// External means that an external issuer, such as cert-manager, issues the
+	// certificates. Then only LeafLifetime, LeafRenewAfter and Overlap are used.
 	External bool
 }
 
-// WithDefaults returns the configuration with every zero field filled in. A CA
-// is replaced at half of its life, a leaf at two thirds.
+// WithDefaults returns the configuration with zero fields filled in. By default, a
+// CA is replaced after half of its lifetime and a serving certificate after two
+// thirds.
 func (c Config) WithDefaults() Config {
 	c.CALifetime = cmp.Or(c.CALifetime, defaultCALifetime)
 	c.CARenewAfter = cmp.Or(c.CARenewAfter, c.CALifetime/2)
@@ -65,7 +65,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// ConfigError says what is wrong with one field of a Config, and how to mend it.
+// ConfigError names one invalid field of a Config and how to fix it.
 type ConfigError struct {
 	Field  string
 	Value  time.Duration
@@ -75,8 +75,8 @@ type ConfigError struct {
 // Error implements error.
 func (e *ConfigError) Error() string { return fmt.Sprintf("%s is %s: %s", e.Field, e.Value, e.Detail) }
 
-// Validate says what is wrong with a configuration whose defaults have been
-// filled in: a *ConfigError, or nil.
+// Validate returns a *ConfigError for the first invalid field, or nil. Call
+// WithDefaults first.
 func (c Config) Validate() error {
 	for _, f := range []ConfigError{
 		{Field: "CARenewAfter", Value: c.CARenewAfter},
@@ -84,51 +84,52 @@ func (c Config) Validate() error {
 		{Field: "Overlap", Value: c.Overlap},
 	} {
 		if f.Value < minPeriod && (!c.External || f.Field != "CARenewAfter") {
-			return &ConfigError{f.Field, f.Value, fmt.Sprintf("make it at least %s", minPeriod)}
+			return &ConfigError{f.Field, f.Value, fmt.Sprintf("must be at least %s", minPeriod)}
 		}
 	}
 	if c.LeafLifetime-c.LeafRenewAfter < minPeriod {
-		return &ConfigError{"LeafLifetime", c.LeafLifetime, fmt.Sprintf("make it at least %s longer than the age of replacement, %s", minPeriod, c.LeafRenewAfter)}
+		return &ConfigError{"LeafLifetime", c.LeafLifetime, fmt.Sprintf("must exceed the renewal age %[2]s by at least %[1]s", minPeriod, c.LeafRenewAfter)}
 	}
 	if c.External {
 		return nil
 	}
-	return c.validateOwn()
+	return c.validateCA()
 }
 
-// validateOwn is about what matters only to who has a CA.
-func (c Config) validateOwn() error {
+// validateCA validates the fields that are used only if Ostiary has its own CA.
+func (c Config) validateCA() error {
 	if c.CALifetime-c.CARenewAfter < minPeriod {
-		return &ConfigError{"CALifetime", c.CALifetime, fmt.Sprintf("make it at least %s longer than the age of replacement, %s", minPeriod, c.CARenewAfter)}
+		return &ConfigError{"CALifetime", c.CALifetime, fmt.Sprintf("must exceed the renewal age %[2]s by at least %[1]s", minPeriod, c.CARenewAfter)}
 	}
 	if rest := c.CALifetime - c.CARenewAfter; c.LeafLifetime > rest {
-		return &ConfigError{"LeafLifetime", c.LeafLifetime, fmt.Sprintf("make it at most %s, which is what a CA has left when it is replaced", rest)}
+		return &ConfigError{"LeafLifetime", c.LeafLifetime, fmt.Sprintf("must be at most %s, the remaining lifetime of a CA when it is replaced", rest)}
 	}
 	if c.Backdate < 0 || c.Backdate > day {
-		return &ConfigError{"Backdate", c.Backdate, fmt.Sprintf("make it at most %s, and not negative", day)}
+		return &ConfigError{"Backdate", c.Backdate, fmt.Sprintf("must be between 0 and %s", day)}
 	}
 	if c.Overlap >= c.CARenewAfter {
-		return &ConfigError{"Overlap", c.Overlap, fmt.Sprintf("make it shorter than the age at which a CA is replaced, %s", c.CARenewAfter)}
+		return &ConfigError{"Overlap", c.Overlap, fmt.Sprintf("must be shorter than CARenewAfter, %s", c.CARenewAfter)}
 	}
 	return nil
 }
 
-// validity is that of a certificate made now, by either clock.
+// validity returns the validity period of a certificate created now. It is valid
+// by both clocks.
 func (c Config) validity(clocks Clocks, lifetime time.Duration) (notBefore, notAfter time.Time) {
 	return clocks.early().UTC().Truncate(time.Second).Add(-c.Backdate), clocks.late().UTC().Truncate(time.Second).Add(lifetime)
 }
 
-// start is the moment at which a certificate was made.
+// start returns when a certificate was created.
 func (c Config) start(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(c.Backdate) }
 
-// MinimumLeft is how much life a served certificate must have left for the
-// replica to count as ready: a day, or a tenth of a short lifetime.
+// MinimumLeft returns the remaining lifetime below which a replica with this
+// serving certificate is not ready: one day, or a tenth of a shorter lifetime.
 func (c Config) MinimumLeft(cert *x509.Certificate) time.Duration {
 	return min(day, cert.NotAfter.Sub(c.start(cert))/10)
 }
 
-// Periods says how long replicas try a pair of a new CA, and how long they go
-// back to the one before: until API servers cannot be behind any more.
+// Periods returns how long a replica tries the pair of a new CA, and how long it
+// falls back to the previous pair: until no API server can be behind.
 func (c Config) Periods() Periods {
 	return Periods{Trial: min(maxTrial, c.Overlap/60), Fallback: c.Overlap}
 }

@@ -38,15 +38,15 @@ func TestConfigValidate(t *testing.T) {
 		config  Config
 		wantErr string
 	}{
-		"negative CA lifetime":  {Config{CALifetime: -time.Hour, CARenewAfter: time.Hour}, "CALifetime is -1h0m0s: make it at least 5s longer than the age of replacement, 1h0m0s"},
-		"CA renewed too late":   {Config{CALifetime: time.Hour, CARenewAfter: time.Hour}, "CALifetime is 1h0m0s: make it at least 5s longer than the age of replacement, 1h0m0s"},
-		"leaf renewed at once":  {Config{LeafRenewAfter: time.Second}, "LeafRenewAfter is 1s: make it at least 5s"},
-		"leaf renewed too late": {Config{LeafLifetime: time.Hour, LeafRenewAfter: 2 * time.Hour}, "LeafLifetime is 1h0m0s: make it at least 5s longer than the age of replacement, 2h0m0s"},
-		"negative overlap":      {Config{Overlap: -1}, "Overlap is -1ns: make it at least 5s"},
-		"leaf longer than CA":   {Config{CALifetime: 100 * day}, "LeafLifetime is 2160h0m0s: make it at most 1200h0m0s, which is what a CA has left when it is replaced"},
-		"negative backdate":     {Config{Backdate: -time.Second}, "Backdate is -1s: make it at most 24h0m0s, and not negative"},
-		"backdate too long":     {Config{Backdate: 25 * time.Hour}, "Backdate is 25h0m0s: make it at most 24h0m0s, and not negative"},
-		"overlap too long":      {Config{Overlap: 20000 * time.Hour}, "Overlap is 20000h0m0s: make it shorter than the age at which a CA is replaced, 13140h0m0s"},
+		"negative CA lifetime":  {Config{CALifetime: -time.Hour, CARenewAfter: time.Hour}, "CALifetime is -1h0m0s: must exceed the renewal age 1h0m0s by at least 5s"},
+		"CA renewed too late":   {Config{CALifetime: time.Hour, CARenewAfter: time.Hour}, "CALifetime is 1h0m0s: must exceed the renewal age 1h0m0s by at least 5s"},
+		"leaf renewed at once":  {Config{LeafRenewAfter: time.Second}, "LeafRenewAfter is 1s: must be at least 5s"},
+		"leaf renewed too late": {Config{LeafLifetime: time.Hour, LeafRenewAfter: 2 * time.Hour}, "LeafLifetime is 1h0m0s: must exceed the renewal age 2h0m0s by at least 5s"},
+		"negative overlap":      {Config{Overlap: -1}, "Overlap is -1ns: must be at least 5s"},
+		"leaf longer than CA":   {Config{CALifetime: 100 * day}, "LeafLifetime is 2160h0m0s: must be at most 1200h0m0s, the remaining lifetime of a CA when it is replaced"},
+		"negative backdate":     {Config{Backdate: -time.Second}, "Backdate is -1s: must be between 0 and 24h0m0s"},
+		"backdate too long":     {Config{Backdate: 25 * time.Hour}, "Backdate is 25h0m0s: must be between 0 and 24h0m0s"},
+		"overlap too long":      {Config{Overlap: 20000 * time.Hour}, "Overlap is 20000h0m0s: must be shorter than CARenewAfter, 13140h0m0s"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,17 +1,17 @@
-// Package pki makes and checks the certificates that Ostiary serves, and
-// decides what has to be done next to keep them valid.
+// Package pki creates and checks the certificates that Ostiary serves, and decides
+// the next step that keeps them valid.
 //
-// It is pure: it knows neither the API server nor the clock. The time and the
-// source of randomness are arguments. [Next] looks at what is stored, a
-// [State], and at what else there is to see, an [Observed], and names one
-// [Action]; [Apply] carries that action out on a copy of the state. Whoever
-// calls them stores the result, reads it back, and asks again. What a replica
-// presents of what is stored is decided by [Held].
+// The package is pure: it calls no API server and reads no clock. Time and
+// randomness are arguments. [Next] takes the stored [State] and an [Observed] and
+// returns one [Action]. [Apply] performs that action on a copy of the state. The
+// caller stores the result, reads it back and calls Next again. [ServingState]
+// decides which stored certificate a replica presents.
 //
-// When a CA is replaced, the old one certifies the key of the new one. This
-// bridge stands in the chain of the new leaf, so whoever trusts only the old CA
-// accepts it too, and nobody has to wait for anybody until the old CA is
-// dropped. Where there is no bridge, because the key of the old CA is lost, the
-// new CA gets known before it is used. The model in the tests of this package
-// is the proof that no served chain is ever refused.
+// In a rotation the old CA signs a cross-certificate for the key of the new CA.
+// The serving certificate is presented together with the cross-certificate, so
+// clients that trust only the old CA verify it too, and replicas and API servers
+// may switch in any order until trust in the old CA ends. If the key of the old CA
+// is lost, there is no cross-certificate. The new CA is then published in the
+// trust bundles before it signs a serving certificate. The model in the tests of
+// this package checks that no served chain is ever rejected.
 package pki

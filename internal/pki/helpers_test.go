@@ -21,8 +21,9 @@ func config() Config { return Config{}.WithDefaults() }
 // at is a time that all clocks agree on.
 func at(now time.Time) Clocks { return Clocks{Local: now, Server: now} }
 
-// calm is the world in which what is stored has just reached everybody.
-func calm(s State, now time.Time) Observed {
+// steadyObserved is an observation in which the stored state has reached every
+// replica and configuration.
+func steadyObserved(s State, now time.Time) Observed {
 	return Observed{
 		Clocks:    at(now),
 		Published: Publication{Roots: s.Serving.Bundle.roots, Epoch: s.Serving.TrustEpoch, Current: true},
@@ -30,10 +31,9 @@ func calm(s State, now time.Time) Observed {
 	}
 }
 
-// calmFor is calm, where all configurations have carried what is published for
-// some time.
-func calmFor(s State, now time.Time, published time.Duration) Observed {
-	o := calm(s, now)
+// steadyObservedFor is steadyObserved with a given age of the publication.
+func steadyObservedFor(s State, now time.Time, published time.Duration) Observed {
+	o := steadyObserved(s, now)
 	o.Published.For = published
 	return o
 }
@@ -69,9 +69,9 @@ func mustBundle(t *testing.T, pairs ...Pair) Bundle {
 	return b
 }
 
-// settle carries out what Next says until it says Wait, and fails when that
-// takes more steps than any state can need.
-func settle(t *testing.T, s State, n Names, c Config, observe func(State) Observed) (State, []Kind) {
+// runUntilWait applies the actions of Next until it returns Wait. It fails if that
+// takes too many steps.
+func runUntilWait(t *testing.T, s State, n Names, c Config, observe func(State) Observed) (State, []Kind) {
 	t.Helper()
 	var done []Kind
 	for {
@@ -94,7 +94,7 @@ func settle(t *testing.T, s State, n Names, c Config, observe func(State) Observ
 	}
 }
 
-func settleCalmly(t *testing.T, s State, n Names, c Config, now time.Time) (State, []Kind) {
+func runUntilSteady(t *testing.T, s State, n Names, c Config, now time.Time) (State, []Kind) {
 	t.Helper()
-	return settle(t, s, n, c, func(s State) Observed { return calm(s, now) })
+	return runUntilWait(t, s, n, c, func(s State) Observed { return steadyObserved(s, now) })
 }

@@ -15,11 +15,10 @@ import (
 	"math/big"
 )
 
-// caPathLength leaves room for one CA below the root: the bridge to the one
-// that follows it.
+// caPathLength allows one CA below the root: the cross-certificate of the next CA.
 const caPathLength = 1
 
-// newCA makes a self-signed CA that can sign for the names and no others.
+// newCA creates a self-signed CA that is constrained to the names.
 func newCA(names Names, c Config, clocks Clocks, random io.Reader) (Pair, error) {
 	key, serial, err := newKey(random)
 	if err != nil {
@@ -32,8 +31,7 @@ func newCA(names Names, c Config, clocks Clocks, random io.Reader) (Pair, error)
 	notBefore, notAfter := c.validity(clocks, c.CALifetime)
 	t := &x509.Certificate{
 		SerialNumber: serial,
-		// Two CAs that are trusted together must not share a name: a verifier
-		// looks for an issuer by name.
+		// Verifiers find issuers by name, so two trusted CAs need different names.
 		Subject:               pkix.Name{CommonName: "ostiary-ca-" + hex.EncodeToString(id[:8])},
 		SubjectKeyId:          id,
 		NotBefore:             notBefore,
@@ -47,8 +45,8 @@ func newCA(names Names, c Config, clocks Clocks, random io.Reader) (Pair, error)
 	return sign(t, t, key, key, nil)
 }
 
-// constrain limits a CA to the names. A kind of name that is not constrained
-// is free, so the kind that is not used at all is excluded.
+// constrain limits a CA to the names. An unused kind of name is excluded, because
+// a kind without constraints is unlimited.
 func constrain(ca *x509.Certificate, names Names) {
 	ca.PermittedDNSDomainsCritical = true
 	ca.PermittedDNSDomains = names.DNS
@@ -60,8 +58,9 @@ func constrain(ca *x509.Certificate, names Names) {
 	}
 }
 
-// newCrossCertificate certifies the key and the name of the next CA with the key of the
-// one before. It is constrained to the same names, and to leaves.
+// newCrossCertificate certifies the key and the name of the next CA with the key
+// of the previous one. It is constrained to the same names and can sign only
+// leaves.
 func newCrossCertificate(before, next Pair, random io.Reader) (*x509.Certificate, error) {
 	serial, err := newSerial(random)
 	if err != nil {
@@ -87,7 +86,7 @@ func newCrossCertificate(before, next Pair, random io.Reader) (*x509.Certificate
 	return certify(t, signer, next.key.Public(), before.key)
 }
 
-// newLeaf makes a server certificate for the names, signed by the CA.
+// newLeaf creates a server certificate for the names, signed by the CA.
 func newLeaf(ca Authority, names Names, c Config, clocks Clocks, random io.Reader) (Pair, error) {
 	key, serial, err := newKey(random)
 	if err != nil {
@@ -134,9 +133,9 @@ func certify(t, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Si
 	return cert, nil
 }
 
-// newKey draws a key and a serial number of 128 bits. Go takes the key from
-// the system's generator whatever the reader is; the serial number is what the
-// reader decides.
+// newKey generates a key and a serial number of 128 bits. Go reads the key from
+// the system's generator and ignores the reader; only the serial number depends on
+// the reader.
 func newKey(random io.Reader) (*ecdsa.PrivateKey, *big.Int, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {
@@ -152,11 +151,11 @@ func newKey(random io.Reader) (*ecdsa.PrivateKey, *big.Int, error) {
 func newSerial(random io.Reader) (*big.Int, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(random, b[:]); err != nil {
-		return nil, fmt.Errorf("drawing a serial number: %w", err)
+		return nil, fmt.Errorf("generating a serial number: %w", err)
 	}
 	serial := new(big.Int).SetBytes(b[:])
 	if serial.Sign() == 0 {
-		return nil, errors.New("drawing a serial number: the source of randomness gave zeros")
+		return nil, errors.New("generating a serial number: the random source returned zeros")
 	}
 	return serial, nil
 }

@@ -72,7 +72,7 @@ func TestNewLeaf(t *testing.T) {
 	}
 }
 
-func TestRandomnessThatFails(t *testing.T) {
+func TestRandomSourceFails(t *testing.T) {
 	for name, random := range map[string]*bytes.Reader{
 		"ends early": bytes.NewReader(make([]byte, 5)),
 		"only zeros": bytes.NewReader(make([]byte, 64)),
@@ -129,7 +129,7 @@ func TestRealTLSClient(t *testing.T) {
 			leaf := mustLeaf(t, ca, tc.leaf, epoch0)
 			roots := x509.NewCertPool()
 			if !roots.AppendCertsFromPEM(mustBundle(t, ca).PEM()) {
-				t.Fatal("the bundle holds no root for crypto/x509")
+				t.Fatal("the bundle has no root for crypto/x509")
 			}
 			err := handshake(leaf.TLS(), &tls.Config{RootCAs: roots, ServerName: tc.server, Time: func() time.Time { return epoch0 }})
 			switch {
@@ -163,19 +163,18 @@ func handshake(cert *tls.Certificate, client *tls.Config) error {
 }
 
 func TestVerifyThroughAnIntermediate(t *testing.T) {
-	// The path length of a CA must leave room for the certificate by which one
-	// CA vouches for the next.
+	// The path length of a CA must allow a cross-certificate.
 	a, b := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
 	der, err := x509.CreateCertificate(rand.Reader, b.Certificate(), a.Certificate(), b.Certificate().PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bridge, err := x509.ParseCertificate(der)
+	cross, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
 	leaf := mustLeaf(t, b, names, epoch0)
-	if err := Verify([]*x509.Certificate{leaf.Certificate(), bridge}, mustBundle(t, a), names, epoch0); err != nil {
+	if err := Verify([]*x509.Certificate{leaf.Certificate(), cross}, mustBundle(t, a), names, epoch0); err != nil {
 		t.Errorf("the chain through the intermediate is refused: %v", err)
 	}
 	if err := Verify([]*x509.Certificate{leaf.Certificate()}, mustBundle(t, a), names, epoch0); err == nil {

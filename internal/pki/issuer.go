@@ -9,42 +9,41 @@ import (
 	"time"
 )
 
-// issuerDomain is what the CA of an [Issuer] may sign for: the names by which
-// API servers call Services.
+// issuerDomain is the domain that the CA of an [Issuer] may sign for: the names of
+// Services.
 const issuerDomain = "svc"
 
-// Issuer is the CA that signs the certificates of Services that are not
-// Ostiary's own. Ostiary's own CA cannot: it is constrained to one name.
+// Issuer is the CA for the certificates of backends' Services. Ostiary's own CA is
+// constrained to one name and cannot sign them.
 //
-// When it is followed by another, the old one signs the new one's key: the
-// bridge. A leaf that is presented with it is accepted by whoever trusts the old
-// CA, the new one, or both. So the bundles and the leaves may change in any
-// order.
+// When the Issuer is replaced, the old CA signs a cross-certificate for the new
+// one. Clients that trust either CA verify a leaf that is presented with it, so
+// bundles and leaves may change in any order.
 type Issuer struct {
 	Pair Pair
-	// Previous is the CA that this one follows. It is trusted until it expires.
+	// Previous is the CA before this one. It is trusted until it expires.
 	Previous *x509.Certificate
-	// CrossCertificate is this CA's key and name, certified by Previous; nil where the key
-	// of Previous was lost.
+	// CrossCertificate certifies this CA's key and name with the key of Previous; nil
+	// if that key was lost.
 	CrossCertificate *x509.Certificate
 }
 
-// NeedsRenewal says why the issuer has to be replaced; it is empty while it need not be.
+// NeedsRenewal returns why the issuer has to be replaced; "" if it need not be.
 func (i Issuer) NeedsRenewal(c Config, now time.Time) string {
 	if err := i.Pair.checkCA(issuerNames(), now); err != nil {
 		return err.Error()
 	}
 	ca := i.Pair.Certificate()
 	if now.Sub(c.start(ca)) >= min(c.CARenewAfter, ca.NotAfter.Sub(c.start(ca))/2) {
-		return "the CA has reached the age at which it is replaced"
+		return "the CA has reached its renewal age"
 	}
 	return ""
 }
 
 func issuerNames() Names { return Names{DNS: []string{issuerDomain}} }
 
-// Next makes the issuer that follows. Of one that is lost, remembered are roots
-// that leaves in use may need.
+// Next creates the next issuer. If the key of this one is lost, remembered are the
+// roots of the certificates in use.
 func (i Issuer) Next(c Config, remembered []*x509.Certificate, now time.Time, random io.Reader) (Issuer, error) {
 	ca, err := newCA(issuerNames(), c, Clocks{Local: now}, random)
 	if err != nil {
@@ -54,7 +53,7 @@ func (i Issuer) Next(c Config, remembered []*x509.Certificate, now time.Time, ra
 	if i.Pair.checkCA(issuerNames(), now) == nil {
 		next.Previous = i.Pair.Certificate()
 		if next.CrossCertificate, err = newCrossCertificate(i.Pair, ca, random); err != nil {
-			return Issuer{}, fmt.Errorf("bridging two CAs for backends: %w", err)
+			return Issuer{}, fmt.Errorf("cross-certifying a CA for backends: %w", err)
 		}
 		return next, nil
 	}
@@ -67,8 +66,8 @@ func (i Issuer) Next(c Config, remembered []*x509.Certificate, now time.Time, ra
 	return next, nil
 }
 
-// Bundle is what certificates of this issuer, and those that the one before has
-// left, are verified with.
+// Bundle returns the roots that verify the certificates of this issuer and of the
+// previous one.
 func (i Issuer) Bundle(now time.Time) Bundle {
 	if i.Pair.IsZero() {
 		return Bundle{}
@@ -80,8 +79,8 @@ func (i Issuer) Bundle(now time.Time) Bundle {
 	return Bundle{roots: canonicalRoots(roots)}
 }
 
-// LeafDue says why a leaf for the names has to be replaced; it is empty while
-// it need not be.
+// LeafDue returns why a leaf for the names has to be replaced; "" if it need not
+// be.
 func (i Issuer) LeafDue(leaf Pair, names Names, c Config, now time.Time) string {
 	if err := leaf.Check(i.Bundle(now), names, now); err != nil {
 		return err.Error()
@@ -91,16 +90,16 @@ func (i Issuer) LeafDue(leaf Pair, names Names, c Config, now time.Time) string 
 	case !names.equal(cert):
 		return "the names have changed"
 	case now.Sub(c.start(cert)) >= min(c.LeafRenewAfter, cert.NotAfter.Sub(c.start(cert))*2/3):
-		return "the leaf has reached the age at which it is replaced"
+		return "the certificate has reached its renewal age"
 	case cert.CheckSignatureFrom(i.Pair.Certificate()) == nil:
 		return ""
 	case i.CrossCertificate != nil || now.Sub(c.start(i.Pair.Certificate())) >= c.Overlap:
 		return "the CA has changed"
 	}
-	return "" // the new CA has to be known everywhere first
+	return "" // API servers may not trust the new CA yet
 }
 
-// Issue makes a leaf for the names.
+// Issue returns a new leaf for the names.
 func (i Issuer) Issue(names Names, c Config, now time.Time, random io.Reader) (Pair, error) {
 	leaf, err := newLeaf(Authority{Pair: i.Pair, CrossCertificate: i.CrossCertificate}, names, c, Clocks{Local: now}, random)
 	if err != nil {
@@ -112,9 +111,9 @@ func (i Issuer) Issue(names Names, c Config, now time.Time, random io.Reader) (P
 	return leaf, nil
 }
 
-// ReadIssuer puts an issuer together from PEM. The previous CA and the bridge
+// ReadIssuer reads an issuer from PEM. The previous CA and the cross-certificate
 // may be missing.
-func ReadIssuer(chain, key, previous, bridge []byte) (Issuer, error) {
+func ReadIssuer(chain, key, previous, cross []byte) (Issuer, error) {
 	pair, err := ReadPair(chain, key)
 	if err != nil {
 		return Issuer{}, err
@@ -123,7 +122,7 @@ func ReadIssuer(chain, key, previous, bridge []byte) (Issuer, error) {
 	for _, part := range []struct {
 		pem  []byte
 		into **x509.Certificate
-	}{{previous, &i.Previous}, {bridge, &i.CrossCertificate}} {
+	}{{previous, &i.Previous}, {cross, &i.CrossCertificate}} {
 		if len(part.pem) == 0 {
 			continue
 		}
@@ -132,17 +131,17 @@ func ReadIssuer(chain, key, previous, bridge []byte) (Issuer, error) {
 			return Issuer{}, err
 		}
 		if len(certs) != 1 {
-			return Issuer{}, reject(ReasonEncoding, errors.New("several certificates where one is expected"))
+			return Issuer{}, reject(ReasonEncoding, errors.New("several certificates: expected one"))
 		}
 		*part.into = certs[0]
 	}
 	if i.CrossCertificate != nil && (i.Previous == nil || i.CrossCertificate.CheckSignatureFrom(i.Previous) != nil || !slices.Equal(i.CrossCertificate.RawSubjectPublicKeyInfo, pair.Certificate().RawSubjectPublicKeyInfo)) {
-		i.CrossCertificate = nil // it would break the chain
+		i.CrossCertificate = nil // it does not belong to this chain
 	}
 	return i, nil
 }
 
-// ReadPair puts a pair together from PEM.
+// ReadPair reads a pair from PEM.
 func ReadPair(chain, key []byte) (Pair, error) {
 	certs, err := ParseCertificates(chain)
 	if err != nil {

@@ -80,17 +80,17 @@ func TestIssuerDue(t *testing.T) {
 	leaf := mustIssue(t, a, epoch0)
 	later := epoch0.Add(day + time.Minute)
 	for name, tt := range map[string]struct{ got, want string }{
-		"none":                    {Issuer{}.NeedsRenewal(c, epoch0), "there is no usable CA"},
-		"new":                     {a.NeedsRenewal(c, epoch0), ""},
-		"just before half":        {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter-time.Second)), ""},
-		"half":                    {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter)), "the CA has reached the age at which it is replaced"},
-		"no leaf":                 {a.LeafDue(Pair{}, checks, c, epoch0), "no certificate"},
-		"new leaf":                {a.LeafDue(leaf, checks, c, epoch0), ""},
-		"old leaf":                {a.LeafDue(leaf, checks, c, epoch0.Add(c.LeafRenewAfter)), "the leaf has reached the age at which it is replaced"},
-		"fewer names":             {a.LeafDue(mustIssueFor(t, a, "a.shop.svc", "checks.shop.svc"), checks, c, epoch0), "the names have changed"},
-		"a bridge to the new CA":  {b.LeafDue(leaf, checks, c, later), "the CA has changed"},
-		"no bridge, at once":      {lost.LeafDue(leaf, checks, c, later), ""},
-		"no bridge, known to all": {lost.LeafDue(leaf, checks, c, epoch0.Add(day+c.Overlap)), "the CA has changed"},
+		"none":                          {Issuer{}.NeedsRenewal(c, epoch0), "there is no usable CA"},
+		"new":                           {a.NeedsRenewal(c, epoch0), ""},
+		"just before half":              {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter-time.Second)), ""},
+		"half":                          {a.NeedsRenewal(c, epoch0.Add(c.CARenewAfter)), "the CA has reached its renewal age"},
+		"no leaf":                       {a.LeafDue(Pair{}, checks, c, epoch0), "no certificate"},
+		"new leaf":                      {a.LeafDue(leaf, checks, c, epoch0), ""},
+		"old leaf":                      {a.LeafDue(leaf, checks, c, epoch0.Add(c.LeafRenewAfter)), "the certificate has reached its renewal age"},
+		"fewer names":                   {a.LeafDue(mustIssueFor(t, a, "a.shop.svc", "checks.shop.svc"), checks, c, epoch0), "the names have changed"},
+		"a cross-certificate":           {b.LeafDue(leaf, checks, c, later), "the CA has changed"},
+		"no cross-certificate, at once": {lost.LeafDue(leaf, checks, c, later), ""},
+		"no cross-certificate, after the overlap": {lost.LeafDue(leaf, checks, c, epoch0.Add(day+c.Overlap)), "the CA has changed"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: %q, want %q", name, tt.got, tt.want)
@@ -112,18 +112,18 @@ func mustIssueFor(t *testing.T, i Issuer, names ...string) Pair {
 
 func TestReadIssuer(t *testing.T) {
 	a := mustIssuer(t, Issuer{}, epoch0)
-	b, stranger := mustIssuer(t, a, epoch0), mustIssuer(t, Issuer{}, epoch0)
+	b, unrelated := mustIssuer(t, a, epoch0), mustIssuer(t, Issuer{}, epoch0)
 	key, err := b.Pair.KeyPEM()
 	if err != nil {
 		t.Fatal(err)
 	}
-	previous, bridge := EncodeCertificates(b.Previous), EncodeCertificates(b.CrossCertificate)
-	got, err := ReadIssuer(b.Pair.CertificatePEM(), key, previous, bridge)
+	previous, cross := EncodeCertificates(b.Previous), EncodeCertificates(b.CrossCertificate)
+	got, err := ReadIssuer(b.Pair.CertificatePEM(), key, previous, cross)
 	if err != nil || got.CrossCertificate == nil || !got.Bundle(epoch0).Equal(b.Bundle(epoch0)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err = ReadIssuer(b.Pair.CertificatePEM(), key, EncodeCertificates(stranger.Pair.Certificate()), bridge); err != nil || got.CrossCertificate != nil {
-		t.Errorf("a bridge from another CA is used: %v, %v", got.CrossCertificate, err)
+	if got, err = ReadIssuer(b.Pair.CertificatePEM(), key, EncodeCertificates(unrelated.Pair.Certificate()), cross); err != nil || got.CrossCertificate != nil {
+		t.Errorf("a cross-certificate of another CA is used: %v, %v", got.CrossCertificate, err)
 	}
 	if _, err := ReadIssuer(a.Pair.CertificatePEM(), key, nil, nil); err == nil {
 		t.Error("a key that is not the CA's is taken")

@@ -26,9 +26,9 @@ const (
 	modelConfigs    = 2
 )
 
-var patience = Periods{Trial: 15 * time.Second, Fallback: 15 * time.Minute}
+var periods = Periods{Trial: 15 * time.Second, Fallback: 15 * time.Minute}
 
-// version is one version of a configuration, or of what it carries.
+// version is one version of a configuration.
 type version struct {
 	bundle Bundle
 	path   string
@@ -37,7 +37,7 @@ type version struct {
 }
 
 type modelReplica struct {
-	held     ServingState
+	state    ServingState
 	leased   bool   // has said once what it serves
 	reported int64  // what it said last
 	callable bool   // has read the Secret after that
@@ -45,15 +45,15 @@ type modelReplica struct {
 }
 
 type modelLeader struct {
-	memory  Authority
-	foreign bool          // has somebody else issue the leaf
-	skew    time.Duration // of its clock
-	bundle  []byte        // that it saw published
-	since   time.Time     // when it saw that first
-	pending *decision
+	memory   Authority
+	external bool          // uses an external issuer
+	skew     time.Duration // of its clock
+	bundle   []byte        // that it saw published
+	since    time.Time     // when it saw that first
+	pending  *decision
 }
 
-// decision is a write that a leader has made up its mind to.
+// decision is a write that a leader is about to make.
 type decision struct {
 	action      Action
 	state       State
@@ -66,16 +66,16 @@ type decision struct {
 type machine func(State, Observed, Names, Config) Action
 
 type model struct {
-	t    testing.TB
-	r    *mathrand.Rand
-	next machine
-	now  time.Time
-	log  []string
-	real bool // verify with crypto/x509 and not only by who signed whom
-	lag  time.Duration
-	calm bool // nothing is lost, and nobody interferes
+	t         testing.TB
+	r         *mathrand.Rand
+	next      machine
+	now       time.Time
+	log       []string
+	real      bool // verify with crypto/x509 and not only by who signed whom
+	lag       time.Duration
+	faultless bool // injects no faults
 
-	source              *modelSource // nil: nobody else issues leaves
+	source              *modelSource // nil: Ostiary issues leaves
 	stored              State
 	caGone, servingGone bool
 	ca, serving         int // versions
@@ -97,11 +97,11 @@ func newModel(t testing.TB, seed uint64, next machine) *model {
 	return m
 }
 
-// begin is a cluster at rest after the first installation.
+// begin sets up a steady cluster after the first installation.
 func (m *model) begin() {
 	s, _ := State{}, 0
 	for range 2 {
-		o := calm(s, m.now)
+		o := steadyObserved(s, m.now)
 		var err error
 		if s, err = Apply(s, Next(s, o, names, config()), o, names, config(), rand.Reader); err != nil {
 			m.t.Fatal(err)
@@ -118,7 +118,7 @@ func (m *model) begin() {
 	}
 }
 
-func (m *model) tell(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
+func (m *model) logf(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
 
 func (m *model) fail(format string, args ...any) {
 	if m.failure == "" {
@@ -148,27 +148,27 @@ func (m *model) live() []Bundle {
 // Replicas.
 
 func (m *model) startReplica(i int) {
-	m.tell("replica %d starts", i)
+	m.logf("replica %d starts", i)
 	m.replicas[i] = modelReplica{reported: m.replicas[i].reported, leased: m.replicas[i].leased}
 	m.read(i)
 }
 
 func (m *model) read(i int) {
 	r := &m.replicas[i]
-	sight := fmt.Sprint(m.serving, len(m.configs[0]), len(m.configs[1]), r.held.fellBack, r.held.previous.IsZero())
+	sight := fmt.Sprint(m.serving, len(m.configs[0]), len(m.configs[1]), r.state.fellBack, r.state.previous.IsZero())
 	if m.servingGone || sight == r.sight {
 		return
 	}
 	r.sight = sight
-	held, err := r.held.Accept(m.stored.Serving, m.live(), names, at(m.now), m.now)
-	r.held = held
-	m.tell("replica %d reads epoch %d (bundle %d): %v", i, m.stored.Serving.Epoch, m.stored.Serving.TrustEpoch, err)
+	held, err := r.state.Accept(m.stored.Serving, m.live(), names, at(m.now), m.now)
+	r.state = held
+	m.logf("replica %d reads epoch %d (bundle %d): %v", i, m.stored.Serving.Epoch, m.stored.Serving.TrustEpoch, err)
 }
 
 func (m *model) report(i int) {
 	r := &m.replicas[i]
-	r.leased, r.reported = true, r.held.Committed()
-	m.tell("replica %d reports %d", i, r.reported)
+	r.leased, r.reported = true, r.state.Committed()
+	m.logf("replica %d reports %d", i, r.reported)
 }
 
 func (m *model) confirm(i int) {
@@ -176,7 +176,7 @@ func (m *model) confirm(i int) {
 		return
 	}
 	m.read(i)
-	m.replicas[i].callable = m.replicas[i].held.Check(m.live(), names, config(), at(m.now)) == nil
+	m.replicas[i].callable = m.replicas[i].state.Check(m.live(), names, config(), at(m.now)) == nil
 }
 
 // Leaders. Leader i is in the process of replica i.
@@ -188,8 +188,8 @@ func (m *model) observe(i int) Observed {
 		Clocks:  Clocks{Local: m.now.Add(l.skew), Server: m.now.Add(time.Duration(m.r.IntN(3)-1) * time.Minute)},
 		Request: m.request,
 	}
-	if l.foreign {
-		o.External = &m.source.offer
+	if l.external {
+		o.External = &m.source.external
 	}
 	o.Published.Current = true
 	for _, c := range m.configs {
@@ -210,7 +210,7 @@ func (m *model) observe(i int) Observed {
 	if o.Published.Current {
 		o.Published.For = m.now.Sub(l.since)
 	}
-	o.Memory = State{CA: l.memory, Serving: m.replicas[i].held.Serving}
+	o.Memory = State{CA: l.memory, Serving: m.replicas[i].state.Serving}
 	l.memory = s.Remembered(o)
 	o.Memory.CA = l.memory
 	for j := range m.replicas {
@@ -226,15 +226,15 @@ func (m *model) decide(i int) {
 	a := m.next(s, o, names, config())
 	m.leaders[i].pending = nil
 	if a.Kind == Wait {
-		m.tell("leader %d waits: %s", i, a.Reason)
+		m.logf("leader %d waits: %s", i, a.Reason)
 		return
 	}
 	next, err := Apply(s, a, o, names, config(), rand.Reader)
 	if err != nil {
-		m.fail("leader %d cannot carry out %+v: %v", i, a, err)
+		m.fail("leader %d cannot apply %+v: %v", i, a, err)
 		return
 	}
-	m.tell("leader %d decides %s: %s", i, a.Kind, a.Reason)
+	m.logf("leader %d decides %s: %s", i, a.Kind, a.Reason)
 	if (a.Kind == Retire || a.CrossCertified) && m.leaders[i].skew.Abs() > 10*time.Minute {
 		m.fail("I7: %s by a clock that is off by %s", a.Kind, m.leaders[i].skew)
 	}
@@ -250,14 +250,14 @@ func (m *model) write(i int) {
 	}
 	if d.action.Kind.OfCA() {
 		if d.ca != m.ca {
-			m.tell("leader %d: conflict", i)
+			m.logf("leader %d: conflict", i)
 			return
 		}
 		m.putCA(i, d)
 		return
 	}
 	if d.serving != m.serving {
-		m.tell("leader %d: conflict", i)
+		m.logf("leader %d: conflict", i)
 		return
 	}
 	m.putServing(i, d)
@@ -265,7 +265,7 @@ func (m *model) write(i int) {
 
 func (m *model) putCA(i int, d *decision) {
 	ca := d.state.CA
-	m.tell("leader %d writes the CA of epoch %d, previous %t", i, ca.Epoch, ca.Previous != nil)
+	m.logf("leader %d writes the CA of epoch %d, previous %t", i, ca.Epoch, ca.Previous != nil)
 	if !m.caGone && equalAuthority(ca, m.stored.CA) {
 		m.fail("I6: a write of the CA that changes nothing")
 	}
@@ -279,8 +279,8 @@ func (m *model) putCA(i int, d *decision) {
 	m.writes++
 }
 
-// knownEpoch is the highest that anybody has used. A CA that was lost before
-// anything was signed with it does not count.
+// knownEpoch is the highest epoch in use. A CA that was lost before it signed
+// anything does not count.
 func (m *model) knownEpoch() int64 {
 	var known int64
 	for _, c := range m.configs {
@@ -301,7 +301,7 @@ func equalAuthority(a, b Authority) bool {
 
 func (m *model) putServing(i int, d *decision) {
 	next := d.state.Serving
-	m.tell("leader %d writes the leaf of epoch %d and %d roots of epoch %d", i, next.Epoch, len(next.Bundle.roots), next.TrustEpoch)
+	m.logf("leader %d writes the leaf of epoch %d and %d roots of epoch %d", i, next.Epoch, len(next.Bundle.roots), next.TrustEpoch)
 	old := m.stored.Serving
 	if !m.servingGone && sameCertificate(old.Pair.Certificate(), next.Pair.Certificate()) && old.Bundle.Equal(next.Bundle) && old.Epoch == next.Epoch && old.TrustEpoch == next.TrustEpoch && slices.Equal(old.Paths, next.Paths) {
 		m.fail("I6: a write of the leaf that changes nothing")
@@ -327,20 +327,20 @@ func (m *model) putServing(i int, d *decision) {
 
 // register applies what the process of a leader knows to one configuration.
 func (m *model) register(i, j int) {
-	own := m.replicas[i].held.Serving
+	own := m.replicas[i].state.Serving
 	have := m.configs[j][len(m.configs[j])-1]
 	if len(own.Bundle.roots) == 0 || own.TrustEpoch < have.epoch || own.TrustEpoch == have.epoch && own.Bundle.Equal(have.bundle) && own.Path() == have.path {
 		return
 	}
 	m.configs[j] = append(m.configs[j], version{bundle: own.Bundle, path: own.Path(), epoch: own.TrustEpoch, at: m.now})
-	m.tell("leader %d registers %d roots of epoch %d in configuration %d", i, len(own.Bundle.roots), own.TrustEpoch, j)
+	m.logf("leader %d registers %d roots of epoch %d in configuration %d", i, len(own.Bundle.roots), own.TrustEpoch, j)
 }
 
 // Time.
 
-func (m *model) pass(d time.Duration) {
+func (m *model) advance(d time.Duration) {
 	m.now = m.now.Add(d)
-	m.tell("%s pass", d)
+	m.logf("%s pass", d)
 	for i := range m.seen {
 		for j := range m.seen[i] {
 			// What was replaced longer ago than an API server can be behind is
@@ -351,7 +351,7 @@ func (m *model) pass(d time.Duration) {
 		}
 	}
 	for i := range m.replicas {
-		m.replicas[i].held = m.replicas[i].held.Tick(m.now, patience)
+		m.replicas[i].state = m.replicas[i].state.Tick(m.now, periods)
 	}
 }
 
@@ -382,8 +382,8 @@ func (m *model) step() {
 		a := m.r.IntN(modelAPIServers)
 		m.seen[a][j] += m.r.IntN(len(m.configs[j]) - m.seen[a][j])
 	case p < 185:
-		m.pass(time.Duration(m.r.Int64N(int64([]time.Duration{time.Second, 20 * time.Second, 10 * time.Minute}[m.r.IntN(3)]))))
-	case !m.calm:
+		m.advance(time.Duration(m.r.Int64N(int64([]time.Duration{time.Second, 20 * time.Second, 10 * time.Minute}[m.r.IntN(3)]))))
+	case !m.faultless:
 		m.fault(p, i, l)
 	}
 }
@@ -392,13 +392,13 @@ func (m *model) fault(p, i, l int) {
 	switch p {
 	case 185, 186, 187:
 		m.request = fmt.Sprint("rotation ", m.r.Uint32())
-		m.tell("somebody asks for a rotation")
+		m.logf("a rotation is requested")
 	case 188, 189:
 		if !m.others(l) || m.source != nil && !m.restorable(true) {
 			return
 		}
-		m.tell("leader %d crashes", l)
-		m.leaders[l] = modelLeader{foreign: m.leaders[l].foreign}
+		m.logf("leader %d crashes", l)
+		m.leaders[l] = modelLeader{external: m.leaders[l].external}
 		m.startReplica(l)
 	case 190:
 		if m.others(i) && (m.source == nil || m.restorable(true)) {
@@ -406,21 +406,21 @@ func (m *model) fault(p, i, l int) {
 		}
 	case 191:
 		m.leaders[l].skew = []time.Duration{40 * day, -2 * time.Hour, 3650 * day, 0, 4 * time.Minute}[m.r.IntN(5)]
-		m.tell("the clock of leader %d is off by %s", l, m.leaders[l].skew)
+		m.logf("the clock of leader %d is off by %s", l, m.leaders[l].skew)
 	case 192:
-		m.tell("the CA is deleted")
+		m.logf("the CA is deleted")
 		m.caGone = true
 		m.ca++
 	case 193:
 		if !m.others(-1) || m.source != nil && !m.restorable(false) {
 			return
 		}
-		m.tell("the leaf is deleted")
+		m.logf("the leaf is deleted")
 		m.servingGone = true
 		m.serving++
 	case 194:
 		a := m.history[m.r.IntN(len(m.history))]
-		m.tell("the CA of epoch %d is restored", a.Epoch)
+		m.logf("the CA of epoch %d is restored", a.Epoch)
 		m.stored.CA, m.caGone = a, false
 		m.ca++
 	case 195:
@@ -428,43 +428,42 @@ func (m *model) fault(p, i, l int) {
 			return
 		}
 		m.stored.Serving.Pair = Pair{}
-		m.tell("the leaf is damaged")
+		m.logf("the leaf is damaged")
 		m.serving++
 	case 196:
 		c := m.configs[0]
 		c[len(c)-1].epoch += 2
-		m.tell("somebody writes epoch %d into configuration 0", c[len(c)-1].epoch)
+		m.logf("configuration 0 is edited to epoch %d", c[len(c)-1].epoch)
 	case 197, 198:
-		m.tell("an API server refuses replica %d", i)
-		m.replicas[i].held = m.replicas[i].held.FallBack(m.now)
+		m.logf("an API server refuses replica %d", i)
+		m.replicas[i].state = m.replicas[i].state.FallBack(m.now)
 	}
 }
 
-// others reports whether somebody else has what is about to be lost.
+// others reports whether another replica serves what is about to be lost.
 func (m *model) others(i int) bool {
 	for j := range m.replicas {
-		if j != i && m.replicas[j].callable && !m.replicas[j].held.Presented().IsZero() {
+		if j != i && m.replicas[j].callable && !m.replicas[j].state.Presented().IsZero() {
 			return true
 		}
 	}
 	return false
 }
 
-// restorable reports whether a leaf that nobody can make again is not lost: it is
-// stored, or whoever leads next can put it back, because no replica has a later
-// one. Without it, and without the memory of a leader, nobody knows what it is
-// verified with.
+// restorable reports whether the serving certificate is stored or the next leader
+// can restore it, because no replica has a later one. Otherwise its root is
+// unknown.
 func (m *model) restorable(stored bool) bool {
 	if stored {
 		return !m.servingGone && !m.stored.Serving.Pair.IsZero()
 	}
-	latest := slices.MaxFunc(m.replicas[:], func(a, b modelReplica) int { return cmp.Compare(a.held.Serving.Epoch, b.held.Serving.Epoch) }).held.Serving.Epoch
+	latest := slices.MaxFunc(m.replicas[:], func(a, b modelReplica) int { return cmp.Compare(a.state.Serving.Epoch, b.state.Serving.Epoch) }).state.Serving.Epoch
 	return !slices.ContainsFunc(m.replicas[:modelLeaders], func(r modelReplica) bool {
-		return r.held.Presented().IsZero() || r.held.Serving.Epoch < latest
+		return r.state.Presented().IsZero() || r.state.Serving.Epoch < latest
 	})
 }
 
-// check states what holds in every reachable state.
+// check checks the invariants of every reachable state.
 func (m *model) check() {
 	for i := range m.replicas {
 		r := &m.replicas[i]
@@ -472,7 +471,7 @@ func (m *model) check() {
 			continue
 		}
 		m.checkPaths(i)
-		for _, pair := range []Pair{r.held.Serving.Pair, r.held.previous} {
+		for _, pair := range []Pair{r.state.Serving.Pair, r.state.previous} {
 			for a := range m.seen {
 				for j, at := range m.seen[a] {
 					if err := m.verify(pair, m.configs[j][at].bundle); err != nil {
@@ -485,9 +484,9 @@ func (m *model) check() {
 	}
 }
 
-// forgetPaths drops the promise for API servers that are behind: the paths that
-// configurations carried before were stored in the Secret that is lost, and the
-// leader that writes it again has not read it.
+// forgetPaths ends the guarantee for API servers that are behind: the paths of
+// earlier configurations were stored in the lost Secret, and the leader that
+// writes it again has not read it.
 func (m *model) forgetPaths() {
 	for _, c := range m.configs {
 		for at := range c[:len(c)-1] {
@@ -496,14 +495,14 @@ func (m *model) forgetPaths() {
 	}
 }
 
-// checkPaths states that a replica knows whoever may call it. Nothing is promised
-// to API servers that stay behind for longer than a path is accepted.
+// checkPaths checks that replicas accept the paths of all API servers that are not
+// behind for longer than a path is accepted.
 func (m *model) checkPaths(i int) {
 	for a := range m.seen {
 		for j, at := range m.seen[a] {
-			if path := m.configs[j][at].path; path != "" && m.lag < config().Overlap && !m.replicas[i].held.Serving.Accepts(path) {
+			if path := m.configs[j][at].path; path != "" && m.lag < config().Overlap && !m.replicas[i].state.Serving.Accepts(path) {
 				m.fail("I8: replica %d does not accept path %s, which API server %d calls for configuration %d (version %d of %d): %v",
-					i, path, a, j, at, len(m.configs[j]), m.replicas[i].held.Serving.Paths)
+					i, path, a, j, at, len(m.configs[j]), m.replicas[i].state.Serving.Paths)
 			}
 		}
 	}
@@ -532,8 +531,8 @@ func (m *model) verify(pair Pair, bundle Bundle) error {
 	return err
 }
 
-// heal ends all faults and lets everybody act in turn until there is nothing
-// left to do. That this comes to an end is part of the promise.
+// heal ends all faults and runs every participant until nothing is left to do.
+// That this terminates is part of the guarantee.
 func (m *model) heal() {
 	for i := range m.leaders {
 		m.leaders[i].skew = 0
@@ -561,7 +560,7 @@ func (m *model) heal() {
 		if m.failure != "" || m.healed() {
 			return
 		}
-		m.pass(time.Minute)
+		m.advance(time.Minute)
 	}
 	m.fail("it does not come to rest")
 }
@@ -572,16 +571,16 @@ func (m *model) healed() bool {
 	if a.Kind != Wait || a.Reason != "" || s.Phase() != PhaseSteady || s.Serving.Path() != s.CA.Path {
 		return false
 	}
-	if foreign := m.leaders[0].foreign; foreign && !s.Serving.Pair.Certificate().Equal(m.source.offer.Pair.Certificate()) ||
-		!foreign && (!s.CA.Pair.HasKey() || m.request != "" && s.CA.LastRequest != m.request) {
+	if external := m.leaders[0].external; external && !s.Serving.Pair.Certificate().Equal(m.source.external.Pair.Certificate()) ||
+		!external && (!s.CA.Pair.HasKey() || m.request != "" && s.CA.LastRequest != m.request) {
 		return false
 	}
 	return !slices.ContainsFunc(m.replicas[:], func(r modelReplica) bool {
-		return !r.callable || r.held.FallenBack() || r.held.Serving.Epoch != s.CA.Epoch
+		return !r.callable || r.state.FallenBack() || r.state.Serving.Epoch != s.CA.Epoch
 	})
 }
 
-// walk is one run; it returns what was violated.
+// walk runs the model and returns the violated invariant.
 func (m *model) walk(steps int) string {
 	if m.run(steps) == "" {
 		m.heal()
@@ -589,7 +588,7 @@ func (m *model) walk(steps int) string {
 	return m.failure
 }
 
-// run is a walk that ends in the middle of it.
+// run is a walk that ends with faults still present.
 func (m *model) run(steps int) string {
 	for range steps {
 		m.step()
@@ -619,7 +618,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// modelWalks is how many runs there are, unless the environment asks for others.
+// modelWalks is the number of runs, unless an environment variable overrides it.
 func modelWalks(t *testing.T, walks int) int {
 	if s := os.Getenv("OSTIARY_MODEL_WALKS"); s != "" {
 		var err error
@@ -630,15 +629,15 @@ func modelWalks(t *testing.T, walks int) int {
 	return walks
 }
 
-// TestModelBehindForever has API servers that never learn of a new bundle: a
-// rotation with a bridge, and renewals after it, need not care.
+// TestModelBehindForever has API servers that never receive a new bundle. A
+// rotation with a cross-certificate and later renewals must work for them.
 func TestModelBehindForever(t *testing.T) {
 	m := newModel(t, 1, Next)
 	m.lag, m.real = 100*365*day, true
 	m.request = "please"
 	m.heal()
 	for range 2 {
-		m.pass(61 * day)
+		m.advance(61 * day)
 		m.heal()
 	}
 	if m.failure != "" || m.stored.CA.Epoch != 2 {
@@ -646,8 +645,8 @@ func TestModelBehindForever(t *testing.T) {
 	}
 }
 
-// TestModelCatches breaks the machine in ways that somebody could take for
-// good, and expects the model to notice each.
+// TestModelCatches breaks the state machine in plausible ways. The model must
+// detect each.
 func TestModelCatches(t *testing.T) {
 	mutants := map[string]struct {
 		machine machine
@@ -659,7 +658,7 @@ func TestModelCatches(t *testing.T) {
 			a.CrossCertified = false
 			return a
 		}, "I1"},
-		"no bridge": {func(s State, o Observed, n Names, c Config) Action {
+		"no cross-certificate": {func(s State, o Observed, n Names, c Config) Action {
 			o.Published.For = c.Overlap
 			a := Next(s, o, n, c)
 			a.CrossCertified = false

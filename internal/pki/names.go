@@ -19,7 +19,7 @@ type Names struct {
 	IPs []net.IP
 }
 
-// Validate says what is wrong with the names.
+// Validate reports the first invalid name.
 func (n Names) Validate() error {
 	switch count := len(n.DNS) + len(n.IPs); {
 	case count == 0:
@@ -76,8 +76,8 @@ func (n Names) equal(cert *x509.Certificate) bool {
 	return slices.Equal(want.DNS, got.DNS) && slices.EqualFunc(want.IPs, got.IPs, net.IP.Equal)
 }
 
-// coveredBy returns an error that names the first name that the certificate
-// is not for.
+// coveredBy returns an error for the first name that the certificate does not
+// cover.
 func (n Names) coveredBy(cert *x509.Certificate) error {
 	for _, name := range n.DNS {
 		if err := cert.VerifyHostname(name); err != nil {
@@ -92,9 +92,9 @@ func (n Names) coveredBy(cert *x509.Certificate) error {
 	return nil
 }
 
-// permittedBy reports whether the constraints of a CA name each of the names.
-// A CA that permits a wider domain or range is not one of ours and is not
-// recognised.
+// permittedBy reports whether the name constraints of a CA contain each of the
+// names exactly. A CA with wider constraints was not created by this package and
+// is rejected.
 func (n Names) permittedBy(ca *x509.Certificate) bool {
 	for _, name := range n.DNS {
 		if !slices.Contains(ca.PermittedDNSDomains, name) {
@@ -109,7 +109,7 @@ func (n Names) permittedBy(ca *x509.Certificate) bool {
 	return true
 }
 
-// ipNets are the ranges that hold one address each.
+// ipNets returns one range per address.
 func (n Names) ipNets() []*net.IPNet {
 	var nets []*net.IPNet
 	for _, ip := range n.canonical().IPs {
@@ -119,7 +119,7 @@ func (n Names) ipNets() []*net.IPNet {
 	return nets
 }
 
-// allIPNets are the two ranges that hold every address.
+// allIPNets returns the two ranges that contain every address.
 func allIPNets() []*net.IPNet {
 	return []*net.IPNet{
 		{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},

@@ -7,52 +7,52 @@ import (
 	"time"
 )
 
-// Kind is what an [Action] does.
+// Kind is the kind of an [Action].
 type Kind string
 
-// What there is to do.
+// The kinds of actions.
 const (
 	// Wait does nothing until Action.At.
 	Wait Kind = "Wait"
-	// CreateCA makes a new CA, and changes State.CA only.
+	// CreateCA creates a new CA. It changes only State.CA.
 	CreateCA Kind = "CreateCA"
-	// RestoreCA puts back the CA that this process remembers.
+	// RestoreCA restores the CA that this process remembers.
 	RestoreCA Kind = "RestoreCA"
-	// IssueLeaf makes a new leaf, and changes State.Serving only.
+	// IssueLeaf issues a new leaf. It changes only State.Serving.
 	IssueLeaf Kind = "IssueLeaf"
-	// RestoreLeaf puts back the leaf that this process serves.
+	// RestoreLeaf restores the leaf that this process serves.
 	RestoreLeaf Kind = "RestoreLeaf"
-	// PublishBundle keeps the leaf and changes the rest of State.Serving.
+	// PublishBundle changes State.Serving except for the leaf.
 	PublishBundle Kind = "PublishBundle"
-	// Retire ends the trust in the previous CA.
+	// Retire ends trust in the previous CA.
 	Retire Kind = "Retire"
 )
 
-// Kinds returns every kind that changes something.
+// Kinds returns every kind that writes.
 func Kinds() []Kind {
 	return []Kind{CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle, Retire}
 }
 
-// OfCA reports whether an action changes the Secret of the CA, rather than the
-// one of the leaf.
+// OfCA reports whether the action changes the Secret of the CA instead of the
+// serving Secret.
 func (k Kind) OfCA() bool { return k == CreateCA || k == RestoreCA || k == Retire }
 
-// Action is the one thing to do now.
+// Action is the next step.
 type Action struct {
 	Kind Kind
 	// CrossCertified says, for CreateCA, that the CA before vouches for the new one.
 	CrossCertified bool
-	// Reason says in words why, or what is waited for.
+	// Reason says in words why, or what the action waits for.
 	Reason string
-	// At is, for Wait, when there may be something to do.
+	// At is, for Wait, when to call Next again at the latest.
 	At time.Time
 }
 
-// recheckInterval is how soon to look again for what others do.
+// recheckInterval is how soon to check again for changes by others.
 const recheckInterval = 2 * time.Second
 
-// Next decides what to do now. Every action is one write of one Secret, and
-// after any of them, or none, the state is one that Next goes on from.
+// Next returns the next step. Every action is one write of one Secret, and Next
+// continues from the state after any of them, even if writes are lost.
 func Next(s State, o Observed, names Names, c Config) Action {
 	if problem := s.caProblem(o, names); problem != nil {
 		return s.replaceCA(o, names, problem)
@@ -60,8 +60,8 @@ func Next(s State, o Observed, names Names, c Config) Action {
 	if reason := s.externalCA(o, names, c); reason != "" {
 		return s.createCA(o, names, reason)
 	}
-	wanted := s.rotationWanted(o, c)
-	hindrance := s.rotationHindrance(o, names, c)
+	wanted := s.rotationReason(o, c)
+	hindrance := s.rotationBlocker(o, names, c)
 	if wanted != "" && hindrance == "" {
 		return Action{Kind: CreateCA, CrossCertified: true, Reason: wanted}
 	}
@@ -73,30 +73,30 @@ func Next(s State, o Observed, names Names, c Config) Action {
 	return a
 }
 
-// caProblem is why the stored CA must not sign; nil if it may.
+// caProblem returns why the stored CA must not sign; nil if it may.
 func (s State) caProblem(o Observed, names Names) error {
 	if err := s.CA.Pair.checkCAFor(o, names); err != nil {
 		return err
 	}
 	switch {
 	case !s.succeeds(o):
-		return errors.New("the CA is not the one that was there before")
-	case s.CA.Epoch < o.epoch(s) && !s.known(o):
-		return errors.New("the CA is older than what is served or published: it was restored from a copy")
+		return errors.New("the CA was replaced by another one")
+	case s.CA.Epoch < o.epoch(s) && !s.isCAPublished(o):
+		return errors.New("the CA is older than the served or published one: it was restored from a backup")
 	case s.isUnknownCA(o):
-		return errors.New("the CA is not among the trusted ones of its own epoch")
+		return errors.New("the trust bundle of the CA's epoch does not contain it")
 	}
 	return nil
 }
 
-// known reports whether every configuration carries a bundle with the CA in it.
-// Where something is of a later epoch all the same, somebody has edited that.
-func (s State) known(o Observed) bool {
+// isCAPublished reports whether every configuration has a bundle with the CA. A
+// later epoch found elsewhere is then a manual edit.
+func (s State) isCAPublished(o Observed) bool {
 	return s.Serving.TrustEpoch == s.CA.Epoch && o.Published.Current && slices.ContainsFunc(s.Serving.Bundle.roots, s.CA.Pair.Certificate().Equal)
 }
 
-// isUnknownCA reports whether the stored CA was put there by somebody else: what
-// is trusted in its epoch is known, and it is not among that.
+// isUnknownCA reports whether the stored CA was not created here: the trust bundle
+// of its epoch is known and does not contain it.
 func (s State) isUnknownCA(o Observed) bool {
 	ca := s.CA.Pair.Certificate()
 	known := sameCertificate(o.Memory.CA.Pair.Certificate(), ca) ||
@@ -104,9 +104,9 @@ func (s State) isUnknownCA(o Observed) bool {
 	return !known && s.Serving.TrustEpoch == s.CA.Epoch && len(s.Serving.Bundle.roots) > 0
 }
 
-// replaceCA restores the CA from memory or makes another one. In the middle of
-// a rotation that is put off until all replicas need the same root, because a
-// bundle has room for two.
+// replaceCA restores the CA from memory or creates another one. During a rotation,
+// creation waits until all replicas need the same root, because a bundle has room
+// for two.
 func (s State) replaceCA(o Observed, names Names, problem error) Action {
 	known := o.Memory.CA
 	if known.Pair.checkCAFor(o, names) == nil && known.Epoch >= max(s.CA.Epoch, o.epoch(s)) {
@@ -115,11 +115,11 @@ func (s State) replaceCA(o Observed, names Names, problem error) Action {
 	return s.createCA(o, names, problem.Error())
 }
 
-// createCA makes another CA, which nobody vouches for, or takes that of the
-// leaf that somebody else issues.
+// createCA creates another CA without a cross-certificate, or trusts the CA of the
+// external certificate.
 func (s State) createCA(o Observed, names Names, problem string) Action {
-	if err := s.ExternalProblem(o, names); err != nil && !s.externalProblem(o, names) {
-		return Action{Kind: Wait, Reason: problem + "; what is offered is of no use: " + err.Error(), At: o.Clocks.Now().Add(recheckInterval)}
+	if err := s.ExternalProblem(o, names); err != nil && !s.canProvideLeaf(o, names) {
+		return Action{Kind: Wait, Reason: problem + "; the external certificate is not usable: " + err.Error(), At: o.Clocks.Now().Add(recheckInterval)}
 	}
 	pair, epoch := s.presented(o)
 	inFlight := len(s.Serving.Bundle.roots) > 1 || len(o.Published.Roots) > 1
@@ -132,7 +132,7 @@ func (s State) createCA(o Observed, names Names, problem string) Action {
 	return Action{Kind: CreateCA, Reason: problem}
 }
 
-// presented is the newest leaf that replicas can have, as far as it is known.
+// presented returns the newest leaf that replicas may have, as far as it is known.
 func (s State) presented(o Observed) (Pair, int64) {
 	stored, own := s.Serving, o.Memory.Serving
 	if own.Pair.IsZero() || !stored.Pair.IsZero() && stored.Epoch >= own.Epoch {
@@ -141,61 +141,59 @@ func (s State) presented(o Observed) (Pair, int64) {
 	return own.Pair, own.Epoch
 }
 
-// rotationWanted is why the CA should be replaced although it is good; empty
-// if it should not.
-func (s State) rotationWanted(o Observed, c Config) string {
+// rotationReason returns why a valid CA should be replaced; "" if it should not.
+func (s State) rotationReason(o Observed, c Config) string {
 	switch {
 	case o.External != nil:
-		return "" // whoever issues the leaf decides
+		return "" // the external issuer decides
 	case o.Request != "" && o.Request != s.CA.LastRequest:
-		return "a rotation was asked for"
+		return "a rotation was requested"
 	case s.CA.Epoch < o.epoch(s):
-		return "something served or published is of a later epoch"
+		return "a served or published certificate has a later epoch"
 	case !o.Clocks.Now().Before(s.caDue(c)):
-		return "the CA has reached the age at which it is replaced"
+		return "the CA has reached its renewal age"
 	}
 	return ""
 }
 
-// rotationHindrance is why a rotation cannot begin now; empty if it can. The
-// time after the last one is for API servers that are behind: they may hold
-// the bundle before the present one, but not the one before that.
-func (s State) rotationHindrance(o Observed, names Names, c Config) string {
+// rotationBlocker returns why a rotation cannot begin now; "" if it can. The pause
+// after the last rotation is for API servers that are behind: they may have the
+// previous bundle, but not the one before it.
+func (s State) rotationBlocker(o Observed, names Names, c Config) string {
 	switch {
 	case s.CA.Previous != nil:
 		return "the last rotation has not ended"
 	case !o.Clocks.Agree():
 		return "the clocks of this replica and of the API server disagree"
 	case !s.CA.PreviousRemoved.IsZero() && o.Clocks.Now().Sub(s.CA.PreviousRemoved) < c.Overlap:
-		return "API servers may be behind by a rotation until " + s.CA.PreviousRemoved.Add(c.Overlap).UTC().Format(time.RFC3339)
-	case !s.CA.signed(s.Serving.Pair) || s.usable(o, names) != nil || !s.published(o):
-		return "the present CA is not in use everywhere"
+		return "API servers may still have the bundle before the last rotation until " + s.CA.PreviousRemoved.Add(c.Overlap).UTC().Format(time.RFC3339)
+	case !s.CA.signed(s.Serving.Pair) || s.checkLeaf(o, names) != nil || !s.isBundlePublished(o):
+		return "not every replica and configuration uses the current CA"
 	case len(s.Serving.Paths) > 1:
-		return "API servers may still call the path before"
+		return "API servers may still call the previous path"
 	case !o.allServe(s.CA.Epoch):
-		return "not every replica serves a leaf of the present CA"
+		return "not every replica serves a certificate of the current CA"
 	}
 	return ""
 }
 
-// usable reports why the stored leaf is not one to serve.
-func (s State) usable(o Observed, names Names) error {
+// checkLeaf returns why the stored leaf must not be served; nil if it may.
+func (s State) checkLeaf(o Observed, names Names) error {
 	return s.Serving.Pair.checkAt(o.Clocks, s.CA.trusted(o.Clocks), names)
 }
 
-// stored reports whether the stored bundle is the one that the CA asks for.
-func (s State) stored(o Observed) bool {
+// isBundleStored reports whether the stored bundle is the one of the CA.
+func (s State) isBundleStored(o Observed) bool {
 	return s.Serving.TrustEpoch == s.CA.Epoch && s.Serving.Bundle.Equal(s.CA.trusted(o.Clocks))
 }
 
-// published reports whether every configuration carries that bundle.
-func (s State) published(o Observed) bool { return s.stored(o) && o.Published.Current }
+// isBundlePublished reports whether every configuration has that bundle.
+func (s State) isBundlePublished(o Observed) bool { return s.isBundleStored(o) && o.Published.Current }
 
-// mayServe reports whether a leaf of the CA is accepted by every API server: no
-// other was trusted before, that one vouches for this, or this one has been
-// known for long enough.
+// mayServe reports whether every API server accepts a leaf of the CA: there is no
+// previous CA, a cross-certificate, or the CA has been published for the overlap.
 func (s State) mayServe(o Observed, c Config) bool {
-	return s.CA.Previous == nil || s.CA.crossCertified(o.Clocks) || s.published(o) && o.Published.For >= c.Overlap
+	return s.CA.Previous == nil || s.CA.crossCertified(o.Clocks) || s.isBundlePublished(o) && o.Published.For >= c.Overlap
 }
 
 func (s State) nextServing(o Observed, names Names, c Config) Action {
@@ -204,8 +202,8 @@ func (s State) nextServing(o Observed, names Names, c Config) Action {
 	}
 	signed := s.CA.signed(s.Serving.Pair)
 	switch {
-	case !s.stored(o):
-		return Action{Kind: PublishBundle, Reason: "the stored bundle is not the trusted one"}
+	case !s.isBundleStored(o):
+		return Action{Kind: PublishBundle, Reason: "the stored bundle is not that of the CA"}
 	case signed && s.Serving.Epoch != s.CA.Epoch:
 		return Action{Kind: PublishBundle, Reason: "the stored epoch is not that of the CA"}
 	case !slices.Equal(s.Serving.Paths, s.paths(o, c)):
@@ -213,13 +211,13 @@ func (s State) nextServing(o Observed, names Names, c Config) Action {
 	case s.CA.Previous == nil:
 		return Action{Kind: Wait, At: s.waitUntil(o, c)}
 	case !signed:
-		return Action{Kind: Wait, Reason: "the new CA has to be known before it is used", At: o.Clocks.Now().Add(recheckInterval)}
+		return Action{Kind: Wait, Reason: "API servers have to trust the new CA before replicas use it", At: o.Clocks.Now().Add(recheckInterval)}
 	}
 	return s.nextRetirement(o)
 }
 
-// waitUntil is how long there is nothing to do. What is due by one clock only is
-// looked at again after a while, and what others have yet to publish soon.
+// waitUntil returns when to check again. If the action is due by only one of two
+// clocks, that is in a minute; if configurations are outdated, soon.
 func (s State) waitUntil(o Observed, c Config) time.Time {
 	now := o.Clocks.Now()
 	if !o.Published.Current {
@@ -231,27 +229,27 @@ func (s State) waitUntil(o Observed, c Config) time.Time {
 	return now.Add(time.Minute)
 }
 
-// nextRetirement ends the trust in the previous CA as soon as nobody can
-// present what needs it.
+// nextRetirement ends trust in the previous CA once no replica can present a
+// certificate that needs it.
 func (s State) nextRetirement(o Observed) Action {
 	a := Action{Kind: Wait, At: o.Clocks.Now().Add(recheckInterval)}
 	switch {
 	case !o.Published.Current:
-		a.Reason = "not every configuration carries the new CA"
+		a.Reason = "not every webhook configuration contains the new CA"
 	case !o.allServe(s.CA.Epoch):
-		a.Reason = "not every replica serves a leaf of the new CA"
+		a.Reason = "not every replica serves a certificate of the new CA"
 	case !o.Clocks.Agree():
 		a.Reason = "the clocks of this replica and of the API server disagree"
 	default:
-		return Action{Kind: Retire, Reason: "every replica serves a leaf of the new CA"}
+		return Action{Kind: Retire, Reason: "every replica serves a certificate of the new CA"}
 	}
 	return a
 }
 
-// nextLeaf says what to do about the leaf; false if nothing.
+// nextLeaf returns the next action for the leaf; false if there is none.
 func (s State) nextLeaf(o Observed, names Names, c Config) (Action, bool) {
 	issue := func(reason string) (Action, bool) { return Action{Kind: IssueLeaf, Reason: reason}, true }
-	if err := s.usable(o, names); err != nil {
+	if err := s.checkLeaf(o, names); err != nil {
 		return s.replaceLeaf(o, names, c, err)
 	}
 	if o.External != nil {
@@ -264,45 +262,45 @@ func (s State) nextLeaf(o Observed, names Names, c Config) (Action, bool) {
 			return issue("the CA has changed")
 		}
 		if !o.Clocks.Now().Before(leaf.NotAfter.Add(-c.MinimumLeft(leaf))) {
-			return issue("the CA has changed, and the leaf cannot wait")
+			return issue("the CA has changed, and the certificate expires before the overlap ends")
 		}
 	case !names.equal(leaf):
 		return issue("the server names have changed")
-	case o.Clocks.Agree() && !o.Clocks.Now().Before(s.leafDue(c)), !s.covers(o.Clocks, c):
-		return issue("the leaf has reached the age at which it is replaced")
+	case o.Clocks.Agree() && !o.Clocks.Now().Before(s.leafDue(c)), !s.isValidLongEnough(o.Clocks, c):
+		return issue("the certificate has reached its renewal age")
 	}
 	return Action{}, false
 }
 
-// replaceLeaf says what to do when the stored leaf is of no use. While API
-// servers may not know the CA yet, replicas go on with what they have, unless
-// that is of no use either.
+// replaceLeaf returns the action for an unusable stored leaf. While API servers
+// may not trust the CA yet, replicas keep what they serve, unless that is unusable
+// too.
 func (s State) replaceLeaf(o Observed, names Names, c Config, problem error) (Action, bool) {
 	own := o.Memory.Serving
 	var rejected *RejectedError
 	useless := errors.As(problem, &rejected) && (rejected.Reason == ReasonNames || rejected.Reason == ReasonValidity)
-	possible := s.externalProblem(o, names)
+	possible := s.canProvideLeaf(o, names)
 	switch {
 	case possible && s.mayServe(o, c):
 		return Action{Kind: IssueLeaf, Reason: problem.Error()}, true
 	case own.Epoch >= s.Serving.Epoch && own.Pair.checkAt(o.Clocks, s.CA.trusted(o.Clocks), names) == nil:
 		return Action{Kind: RestoreLeaf, Reason: problem.Error()}, true
-	case possible && (useless || !o.served()):
-		return Action{Kind: IssueLeaf, Reason: problem.Error() + "; nobody has a better one"}, true
+	case possible && (useless || !o.anyServes()):
+		return Action{Kind: IssueLeaf, Reason: problem.Error() + "; no replica has a usable one"}, true
 	}
 	return Action{}, false
 }
 
-// covers reports whether the leaf is good for a while by both clocks, or as
-// good as its CA lets it be.
-func (s State) covers(clocks Clocks, c Config) bool {
+// isValidLongEnough reports whether the leaf is valid for a full renewal period by
+// both clocks, or until its CA expires.
+func (s State) isValidLongEnough(clocks Clocks, c Config) bool {
 	leaf, root := s.Serving.Pair.Certificate(), s.CA.Pair.Certificate()
 	until := earliest(clocks.late().Add(c.LeafLifetime-c.LeafRenewAfter), root.NotAfter)
 	return !leaf.NotBefore.After(clocks.early()) && !leaf.NotAfter.Before(until.Truncate(time.Second))
 }
 
-// leafDue is when the leaf has to be replaced. A leaf that was made for a
-// shorter life than the configured one is replaced at once.
+// leafDue returns when the leaf has to be replaced. A leaf with a shorter lifetime
+// than configured is replaced immediately.
 func (s State) leafDue(c Config) time.Time {
 	if s.Serving.Pair.IsZero() {
 		return time.Time{}
@@ -315,8 +313,8 @@ func (s State) leafDue(c Config) time.Time {
 	return earliest(byAge, leaf.NotAfter.Add(c.LeafRenewAfter-c.LeafLifetime))
 }
 
-// caDue is when the CA has to be replaced. One with a shorter life than the
-// configured one is replaced after the same share of its life.
+// caDue returns when the CA has to be replaced. A CA with a shorter lifetime than
+// configured is replaced after the same share of it.
 func (s State) caDue(c Config) time.Time {
 	ca := s.CA.Pair.Certificate()
 	life := ca.NotAfter.Sub(c.start(ca))
@@ -324,9 +322,8 @@ func (s State) caDue(c Config) time.Time {
 	return c.start(ca).Add(min(c.CARenewAfter, share))
 }
 
-// stillNeeded is the root that has to stay trusted beside a new CA that nobody
-// vouches for: the one that the presented leaf needs, whichever copy of it is
-// left.
+// stillNeeded returns the root that has to stay trusted together with a new CA
+// that has no cross-certificate: the root of the presented leaf, from any copy.
 func (s State) stillNeeded(o Observed) *x509.Certificate {
 	roots := slices.Concat(
 		[]*x509.Certificate{s.CA.Pair.Certificate(), s.CA.Previous, o.Memory.CA.Pair.Certificate(), o.Memory.CA.Previous},
@@ -337,42 +334,42 @@ func (s State) stillNeeded(o Observed) *x509.Certificate {
 			return root
 		}
 	}
-	if len(roots) == 0 || !o.served() {
+	if len(roots) == 0 || !o.anyServes() {
 		return nil
 	}
-	// Replicas present something that is not at hand. While a new CA gets known
-	// that is of the old one; a bridge makes the old one do for both.
+	// Replicas present an unknown certificate. While a new CA is being published it
+	// is of the old CA; with a cross-certificate, the old CA verifies both.
 	if o.anyServesBefore(max(s.Serving.TrustEpoch, o.Published.Epoch)) {
 		return oldest(roots, s.CA, o.Memory.CA)
 	}
 	return newest(roots, s.CA, o.Memory.CA)
 }
 
-// oldest is the first of the roots. Who follows whom is believed before dates,
-// which are of clocks that can have been wrong.
+// oldest returns the first of the roots. Known successions take precedence over
+// dates, because clocks may have been wrong.
 func oldest(roots []*x509.Certificate, known ...Authority) *x509.Certificate {
 	followers := func(root *x509.Certificate) bool {
 		return slices.ContainsFunc(known, func(a Authority) bool {
 			return a.Previous != nil && slices.ContainsFunc(roots, a.Previous.Equal) && sameCertificate(a.Pair.Certificate(), root)
 		})
 	}
-	return slices.MinFunc(unless(roots, followers), byDate)
+	return slices.MinFunc(excluding(roots, followers), byDate)
 }
 
-// newest is the last of them.
+// newest returns the last of the roots.
 func newest(roots []*x509.Certificate, known ...Authority) *x509.Certificate {
 	followed := func(root *x509.Certificate) bool {
 		return slices.ContainsFunc(known, func(a Authority) bool {
 			return sameCertificate(a.Previous, root) && !a.Pair.IsZero() && slices.ContainsFunc(roots, a.Pair.Certificate().Equal)
 		})
 	}
-	return slices.MaxFunc(unless(roots, followed), byDate)
+	return slices.MaxFunc(excluding(roots, followed), byDate)
 }
 
 func byDate(a, b *x509.Certificate) int { return a.NotBefore.Compare(b.NotBefore) }
 
-// unless leaves out what is so, or nothing where all of them are.
-func unless(roots []*x509.Certificate, so func(*x509.Certificate) bool) []*x509.Certificate {
+// excluding returns the roots that do not match, or all of them if all match.
+func excluding(roots []*x509.Certificate, so func(*x509.Certificate) bool) []*x509.Certificate {
 	if left := slices.DeleteFunc(slices.Clone(roots), so); len(left) > 0 {
 		return left
 	}

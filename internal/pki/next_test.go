@@ -14,7 +14,7 @@ import (
 )
 
 func TestNext(t *testing.T) {
-	fresh, kinds := settleCalmly(t, State{}, names, config(), epoch0)
+	fresh, kinds := runUntilSteady(t, State{}, names, config(), epoch0)
 	if diff := cmp.Diff([]Kind{CreateCA, IssueLeaf}, kinds); diff != "" {
 		t.Fatalf("from nothing: %s", diff)
 	}
@@ -34,28 +34,28 @@ func TestNext(t *testing.T) {
 		now   time.Time
 		want  []Kind
 	}{
-		"fresh":                     {fresh, names, epoch0, nil},
-		"names reordered":           {fresh, Names{DNS: names.DNS, IPs: append(names.IPs, names.IPs...)}, epoch0, nil},
-		"just before day 60":        {fresh, names, epoch0.Add(60*day - time.Second), nil},
-		"day 60":                    {fresh, names, epoch0.Add(60 * day), []Kind{IssueLeaf}},
-		"leaf expired":              {fresh, names, epoch0.Add(100 * day), []Kind{IssueLeaf}},
-		"clock behind":              {fresh, names, epoch0.Add(-30 * time.Minute), nil},
-		"all clocks far behind":     {fresh, names, epoch0.Add(-2 * time.Hour), rotated},
-		"half of CA life":           {fresh, names, epoch0.Add(defaultCALifetime / 2), append([]Kind{IssueLeaf}, rotated...)},
-		"CA expired":                {fresh, names, epoch0.Add(defaultCALifetime + time.Second), []Kind{CreateCA, IssueLeaf, PublishBundle}},
-		"leaf missing":              {with(func(s *State) { s.Serving.Pair = Pair{} }), names, epoch0, []Kind{IssueLeaf}},
-		"serving missing":           {with(func(s *State) { s.Serving = Serving{} }), names, epoch0, []Kind{IssueLeaf}},
-		"bundle missing":            {with(func(s *State) { s.Serving.Bundle = Bundle{} }), names, epoch0, []Kind{PublishBundle}},
-		"bundle with a stranger":    {with(func(s *State) { s.Serving.Bundle = mustBundle(t, s.CA.Pair, second) }), names, epoch0, []Kind{PublishBundle}},
-		"epoch of serving missing":  {with(func(s *State) { s.Serving.Epoch = 0 }), names, epoch0, []Kind{PublishBundle}},
-		"CA missing":                {with(func(s *State) { s.CA = Authority{} }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"CA restored from a copy":   {with(func(s *State) { s.Serving.Epoch, s.Serving.TrustEpoch = 2, 2 }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"CA replaced by a stranger": {with(func(s *State) { s.CA.Pair = second }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"a leaf in the CA's place":  {with(func(s *State) { s.CA.Pair = s.Serving.Pair }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"a name more":               {fresh, more, epoch0, rotated},
-		"a name less":               {fresh, fewer, epoch0, []Kind{IssueLeaf}},
-		"highest epoch":             {with(func(s *State) { s.CA, s.Serving.Epoch = Authority{}, MaxEpoch }), names, epoch0, []Kind{CreateCA, PublishBundle}},
-		"previous is a leaf":        {with(func(s *State) { s.CA.Previous = s.Serving.Pair.Certificate() }), names, epoch0, []Kind{Retire}},
+		"fresh":                           {fresh, names, epoch0, nil},
+		"names reordered":                 {fresh, Names{DNS: names.DNS, IPs: append(names.IPs, names.IPs...)}, epoch0, nil},
+		"just before day 60":              {fresh, names, epoch0.Add(60*day - time.Second), nil},
+		"day 60":                          {fresh, names, epoch0.Add(60 * day), []Kind{IssueLeaf}},
+		"leaf expired":                    {fresh, names, epoch0.Add(100 * day), []Kind{IssueLeaf}},
+		"clock behind":                    {fresh, names, epoch0.Add(-30 * time.Minute), nil},
+		"all clocks far behind":           {fresh, names, epoch0.Add(-2 * time.Hour), rotated},
+		"half of CA life":                 {fresh, names, epoch0.Add(defaultCALifetime / 2), append([]Kind{IssueLeaf}, rotated...)},
+		"CA expired":                      {fresh, names, epoch0.Add(defaultCALifetime + time.Second), []Kind{CreateCA, IssueLeaf, PublishBundle}},
+		"leaf missing":                    {with(func(s *State) { s.Serving.Pair = Pair{} }), names, epoch0, []Kind{IssueLeaf}},
+		"serving missing":                 {with(func(s *State) { s.Serving = Serving{} }), names, epoch0, []Kind{IssueLeaf}},
+		"bundle missing":                  {with(func(s *State) { s.Serving.Bundle = Bundle{} }), names, epoch0, []Kind{PublishBundle}},
+		"bundle with an unrelated CA":     {with(func(s *State) { s.Serving.Bundle = mustBundle(t, s.CA.Pair, second) }), names, epoch0, []Kind{PublishBundle}},
+		"epoch of serving missing":        {with(func(s *State) { s.Serving.Epoch = 0 }), names, epoch0, []Kind{PublishBundle}},
+		"CA missing":                      {with(func(s *State) { s.CA = Authority{} }), names, epoch0, []Kind{CreateCA, PublishBundle}},
+		"CA restored from a copy":         {with(func(s *State) { s.Serving.Epoch, s.Serving.TrustEpoch = 2, 2 }), names, epoch0, []Kind{CreateCA, PublishBundle}},
+		"CA replaced by an unrelated one": {with(func(s *State) { s.CA.Pair = second }), names, epoch0, []Kind{CreateCA, PublishBundle}},
+		"a leaf in the CA's place":        {with(func(s *State) { s.CA.Pair = s.Serving.Pair }), names, epoch0, []Kind{CreateCA, PublishBundle}},
+		"a name more":                     {fresh, more, epoch0, rotated},
+		"a name less":                     {fresh, fewer, epoch0, []Kind{IssueLeaf}},
+		"highest epoch":                   {with(func(s *State) { s.CA, s.Serving.Epoch = Authority{}, MaxEpoch }), names, epoch0, []Kind{CreateCA, PublishBundle}},
+		"previous is a leaf":              {with(func(s *State) { s.CA.Previous = s.Serving.Pair.Certificate() }), names, epoch0, []Kind{Retire}},
 		"previous of an older version, not needed": {
 			with(func(s *State) {
 				s.CA.Previous, s.Serving.Bundle = second.Certificate(), mustBundle(t, s.CA.Pair, second)
@@ -66,23 +66,23 @@ func TestNext(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, kinds := settleCalmly(t, tc.state, tc.names, config(), tc.now)
+			got, kinds := runUntilSteady(t, tc.state, tc.names, config(), tc.now)
 			if diff := cmp.Diff(tc.want, kinds); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
-			checkSettled(t, got, tc.names, tc.now)
+			checkSteady(t, got, tc.names, tc.now)
 		})
 	}
 }
 
-// checkSettled states what holds whenever there is nothing to do.
-func checkSettled(t *testing.T, s State, n Names, now time.Time) {
+// checkSteady states what holds whenever there is nothing to do.
+func checkSteady(t *testing.T, s State, n Names, now time.Time) {
 	t.Helper()
 	if err := s.Serving.Pair.Check(s.Serving.Bundle, n, now); err != nil {
 		t.Errorf("the leaf does not verify under the published bundle: %v", err)
 	}
 	if count := len(s.Serving.Bundle.roots); count < 1 || count > 2 {
-		t.Errorf("the bundle holds %d roots", count)
+		t.Errorf("the bundle has %d roots", count)
 	}
 	if _, err := ParseBundle(s.Serving.Bundle.PEM()); err != nil {
 		t.Errorf("the published bundle is not one that replicas accept: %v", err)
@@ -98,13 +98,13 @@ func checkSettled(t *testing.T, s State, n Names, now time.Time) {
 // TestTrustBeforeUse loses the CA: the old leaf is served until the new CA has
 // been in every configuration for the overlap.
 func TestTrustBeforeUse(t *testing.T) {
-	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	s, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	before := s.Serving
 	s.CA = Authority{}
 	observe := func(change func(*Observed)) func(State) Observed {
-		return func(s State) Observed { o := calm(s, epoch0); change(&o); return o }
+		return func(s State) Observed { o := steadyObserved(s, epoch0); change(&o); return o }
 	}
-	s, kinds := settle(t, s, names, config(), observe(func(*Observed) {}))
+	s, kinds := runUntilWait(t, s, names, config(), observe(func(*Observed) {}))
 	if diff := cmp.Diff([]Kind{CreateCA, PublishBundle}, kinds); diff != "" {
 		t.Fatalf("at the loss: %s", diff)
 	}
@@ -118,7 +118,7 @@ func TestTrustBeforeUse(t *testing.T) {
 		"not long enough":       {Current: true, For: 15*time.Minute - time.Second},
 		"one configuration not": {Current: false, For: time.Hour},
 	} {
-		if _, kinds := settle(t, s, names, config(), observe(func(o *Observed) { o.Published = published })); kinds != nil {
+		if _, kinds := runUntilWait(t, s, names, config(), observe(func(o *Observed) { o.Published = published })); kinds != nil {
 			t.Errorf("%s: %v", name, kinds)
 		}
 	}
@@ -126,27 +126,27 @@ func TestTrustBeforeUse(t *testing.T) {
 	overlap := s.Serving.Bundle
 	long := Publication{Current: true, For: 15 * time.Minute}
 	behind := []Replica{{Name: "a", Epoch: 2}, {Name: "b", Epoch: 1}}
-	s, kinds = settle(t, s, names, config(), observe(func(o *Observed) { o.Published, o.Replicas = long, behind }))
+	s, kinds = runUntilWait(t, s, names, config(), observe(func(o *Observed) { o.Published, o.Replicas = long, behind }))
 	if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" {
 		t.Fatalf("after the overlap: %s", diff)
 	}
 	if !s.Serving.Bundle.Equal(overlap) || s.Serving.Epoch != s.CA.Epoch || s.Phase() != PhaseServing {
 		t.Errorf("phase %s, epoch %d; the switch of the leaf must not change the bundle", s.Phase(), s.Serving.Epoch)
 	}
-	s, kinds = settleCalmly(t, s, names, config(), epoch0)
+	s, kinds = runUntilSteady(t, s, names, config(), epoch0)
 	if diff := cmp.Diff([]Kind{Retire, PublishBundle}, kinds); diff != "" {
 		t.Fatalf("when all replicas serve it: %s", diff)
 	}
 	if len(s.Serving.Bundle.roots) != 1 || s.Phase() != PhaseSteady || s.CA.PreviousRemoved.IsZero() {
-		t.Errorf("phase %s, %d roots, settled %s", s.Phase(), len(s.Serving.Bundle.roots), s.CA.PreviousRemoved)
+		t.Errorf("phase %s, %d roots, previous CA removed at %s", s.Phase(), len(s.Serving.Bundle.roots), s.CA.PreviousRemoved)
 	}
 }
 
-// TestBridge follows a rotation that was asked for: no step waits for time.
-func TestBridge(t *testing.T) {
-	first, _ := settleCalmly(t, State{}, names, config(), epoch0)
+// TestCrossCertificate follows a requested rotation: no step waits for time.
+func TestCrossCertificate(t *testing.T) {
+	first, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	asked := func(s State, now time.Time, change func(*Observed)) Observed {
-		o := calm(s, now)
+		o := steadyObserved(s, now)
 		o.Request = "please"
 		if change != nil {
 			change(&o)
@@ -188,53 +188,53 @@ func TestBridge(t *testing.T) {
 			t.Errorf("%s: %+v, want to wait and say why", name, a)
 		}
 	}
-	settled := step(step(served, Retire), PublishBundle)
-	if a := Next(settled, asked(settled, now, nil), names, config()); a.Kind != Wait {
+	steady := step(step(served, Retire), PublishBundle)
+	if a := Next(steady, asked(steady, now, nil), names, config()); a.Kind != Wait {
 		t.Errorf("the answered request leads to %+v", a)
 	}
 	again := func(now time.Time) Action {
-		return Next(settled, asked(settled, now, func(o *Observed) { o.Request = "once more" }), names, config())
+		return Next(steady, asked(steady, now, func(o *Observed) { o.Request = "once more" }), names, config())
 	}
-	if a := again(now.Add(15*time.Minute - time.Second)); a.Kind != Wait || a.Reason != "a rotation was asked for, but API servers may be behind by a rotation until 2026-09-01T13:15:00Z" {
+	if a := again(now.Add(15*time.Minute - time.Second)); a.Kind != Wait || a.Reason != "a rotation was requested, but API servers may still have the bundle before the last rotation until 2026-09-01T13:15:00Z" {
 		t.Errorf("too soon after the last: %+v", a)
 	}
-	if a := again(now.Add(15 * time.Minute)); a.Kind != Wait || !strings.Contains(a.Reason, "API servers may still call the path before") {
+	if a := again(now.Add(15 * time.Minute)); a.Kind != Wait || !strings.Contains(a.Reason, "API servers may still call the previous path") {
 		t.Errorf("while the path before is accepted: %+v", a)
 	}
-	settled, _ = settle(t, settled, names, config(), func(s State) Observed { return calmFor(s, now.Add(15*time.Minute), config().Overlap) })
+	steady, _ = runUntilWait(t, steady, names, config(), func(s State) Observed { return steadyObservedFor(s, now.Add(15*time.Minute), config().Overlap) })
 	if a := again(now.Add(15 * time.Minute)); a.Kind != CreateCA || !a.CrossCertified {
 		t.Errorf("after the overlap: %+v", a)
 	}
-	renewed, kinds := settleCalmly(t, settled, names, config(), now.Add(60*day))
+	renewed, kinds := runUntilSteady(t, steady, names, config(), now.Add(60*day))
 	if diff := cmp.Diff([]Kind{IssueLeaf}, kinds); diff != "" || renewed.Serving.Pair.Check(first.Serving.Bundle, names, now.Add(60*day)) != nil {
-		t.Errorf("a renewed leaf must go on being accepted by whoever trusts the CA before: %s", diff)
+		t.Errorf("clients that trust the previous CA must accept a renewed leaf: %s", diff)
 	}
 }
 
 // TestMemory loses or damages what is stored while the leader lives.
 func TestMemory(t *testing.T) {
-	known, _ := settleCalmly(t, State{}, names, config(), epoch0)
-	o := calm(known, epoch0)
+	known, _ := runUntilSteady(t, State{}, names, config(), epoch0)
+	o := steadyObserved(known, epoch0)
 	o.Request = "please"
 	minted, err := Apply(known, Next(known, o, names, config()), o, names, config(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	unrelated, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	tests := map[string]struct {
 		memory State
 		change func(*State)
 		want   []Kind
 	}{
 		"CA lost":                            {known, func(s *State) { s.CA = Authority{} }, []Kind{RestoreCA}},
-		"CA of somebody else":                {known, func(s *State) { s.CA = stranger.CA }, []Kind{RestoreCA}},
+		"unrelated CA":                       {known, func(s *State) { s.CA = unrelated.CA }, []Kind{RestoreCA}},
 		"CA of before":                       {minted, func(*State) {}, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
 		"the previous CA is gone":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
-		"the bridge is gone":                 {minted, func(s *State) { s.CA = minted.CA; s.CA.CrossCertificate = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
+		"the cross-certificate is missing":   {minted, func(s *State) { s.CA = minted.CA; s.CA.CrossCertificate = nil }, []Kind{RestoreCA, IssueLeaf, Retire, PublishBundle}},
 		"another leader went on":             {known, func(s *State) { s.CA = minted.CA }, []Kind{IssueLeaf, Retire, PublishBundle}},
 		"another leader ended it":            {minted, func(s *State) { s.CA = minted.CA; s.CA.Previous, s.CA.PreviousRemoved = nil, epoch0 }, []Kind{IssueLeaf, PublishBundle}},
 		"serving lost":                       {known, func(s *State) { s.Serving = Serving{} }, []Kind{IssueLeaf}},
-		"serving of somebody else":           {known, func(s *State) { s.Serving = stranger.Serving }, []Kind{IssueLeaf, PublishBundle}},
+		"unrelated serving":                  {known, func(s *State) { s.Serving = unrelated.Serving }, []Kind{IssueLeaf, PublishBundle}},
 		"everything lost":                    {known, func(s *State) { *s = State{} }, []Kind{RestoreCA, IssueLeaf}},
 		"CA lost for good, then serving too": {State{Serving: known.Serving}, func(s *State) { *s = State{} }, []Kind{CreateCA, RestoreLeaf, PublishBundle}},
 	}
@@ -242,8 +242,8 @@ func TestMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := known
 			tc.change(&s)
-			got, kinds := settle(t, s, names, config(), func(s State) Observed {
-				o := calm(s, epoch0)
+			got, kinds := runUntilWait(t, s, names, config(), func(s State) Observed {
+				o := steadyObserved(s, epoch0)
 				o.Memory = tc.memory
 				if kind := s.CA.Follows(tc.memory.CA) && !s.CA.Pair.IsZero(); kind {
 					o.Memory.CA = s.CA
@@ -256,14 +256,14 @@ func TestMemory(t *testing.T) {
 			if diff := cmp.Diff(tc.want, kinds); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
-			checkSettled(t, got, names, epoch0)
+			checkSteady(t, got, names, epoch0)
 		})
 	}
 }
 
-// TestTwoOfOneEpoch: two leaders lost the same copy, and each has made a CA of the
-// next epoch. Both have to agree on one of them.
-func TestTwoOfOneEpoch(t *testing.T) {
+// TestTwoCAsOfOneEpoch has two leaders that lost the same copy and each created a
+// CA of the next epoch. They must agree on one.
+func TestTwoCAsOfOneEpoch(t *testing.T) {
 	one, two := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
 	roots := func(pairs ...Pair) (out []*x509.Certificate) {
 		for _, p := range pairs {
@@ -279,7 +279,7 @@ func TestTwoOfOneEpoch(t *testing.T) {
 	}{
 		"the stored one is of a later epoch":      {3, nil, nil, two},
 		"the stored one is of an earlier epoch":   {1, roots(two), roots(two), one},
-		"nobody trusts either":                    {2, nil, nil, one},
+		"neither is trusted":                      {2, nil, nil, one},
 		"the stored one is published":             {2, roots(two), roots(two), two},
 		"the stored one is about to be published": {2, roots(two), nil, two},
 		"the remembered one is published":         {2, roots(two), roots(one), one},
@@ -297,9 +297,8 @@ func TestTwoOfOneEpoch(t *testing.T) {
 	}
 }
 
-// TestWhoFollowsWhom: the one CA was made after the other, by a clock that was two
-// hours behind.
-func TestWhoFollowsWhom(t *testing.T) {
+// TestOrderOfCAs has a CA that was created by a clock two hours behind.
+func TestOrderOfCAs(t *testing.T) {
 	first, second := mustCA(t, names, epoch0), mustCA(t, names, epoch0.Add(-2*time.Hour))
 	roots := []*x509.Certificate{first.Certificate(), second.Certificate()}
 	follows := Authority{Pair: second, Previous: first.Certificate()}
@@ -307,7 +306,7 @@ func TestWhoFollowsWhom(t *testing.T) {
 		known          []Authority
 		oldest, newest Pair
 	}{
-		"nobody knows":                          {nil, second, first},
+		"unknown":                               {nil, second, first},
 		"it is stored":                          {[]Authority{follows, {}}, first, second},
 		"remembered":                            {[]Authority{{Pair: first}, follows}, first, second},
 		"it follows one that is not among them": {[]Authority{{Pair: first, Previous: mustCA(t, names, epoch0).Certificate()}}, second, first},
@@ -324,20 +323,20 @@ func TestWhoFollowsWhom(t *testing.T) {
 	}
 }
 
-// TestNothingStoredButReplicasServe: a new leader that knows nothing finds
-// both Secrets gone. Who is called goes on with what it has.
+// TestNothingStoredButReplicasServe has a new leader that finds both Secrets
+// deleted. The replicas keep what they serve.
 func TestNothingStoredButReplicasServe(t *testing.T) {
-	old, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	old, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	for name, tc := range map[string]struct {
 		serves int64
 		want   []Kind
 	}{
 		"replicas serve": {1, []Kind{CreateCA, PublishBundle}},
-		"nobody does":    {0, []Kind{CreateCA, IssueLeaf}},
+		"no replica":     {0, []Kind{CreateCA, IssueLeaf}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, kinds := settle(t, State{}, names, config(), func(State) Observed {
-				o := calm(old, epoch0)
+			got, kinds := runUntilWait(t, State{}, names, config(), func(State) Observed {
+				o := steadyObserved(old, epoch0)
 				o.Replicas = []Replica{{Name: "a", Epoch: tc.serves}, {Name: "new"}}
 				return o
 			})
@@ -354,9 +353,9 @@ func TestNothingStoredButReplicasServe(t *testing.T) {
 // TestLossInTheMiddle: a bundle has room for two roots, so a CA that is lost
 // during a rotation is replaced when all replicas need the same one.
 func TestLossInTheMiddle(t *testing.T) {
-	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	s, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	for range 2 { // up to the new leaf
-		o := calm(s, epoch0)
+		o := steadyObserved(s, epoch0)
 		o.Request = "please"
 		var err error
 		if s, err = Apply(s, Next(s, o, names, config()), o, names, config(), rand.Reader); err != nil {
@@ -365,21 +364,21 @@ func TestLossInTheMiddle(t *testing.T) {
 	}
 	root := s.CA.Pair.Certificate()
 	s.CA = Authority{}
-	o := calm(s, epoch0)
+	o := steadyObserved(s, epoch0)
 	o.Replicas = append(o.Replicas, Replica{Name: "b", Epoch: 1})
 	if a := Next(s, o, names, config()); a.Kind != Wait {
 		t.Errorf("while a replica is behind: %+v", a)
 	}
-	s, kinds := settleCalmly(t, s, names, config(), epoch0)
+	s, kinds := runUntilSteady(t, s, names, config(), epoch0)
 	if diff := cmp.Diff([]Kind{CreateCA, PublishBundle}, kinds); diff != "" || !s.CA.Previous.Equal(root) {
 		t.Errorf("afterwards: %s", diff)
 	}
 }
 
-// TestClocks: nobody's clock alone ends what is good, or makes it anew again
-// and again, and what is made is good by both.
+// TestClocks checks that a wrong clock ends no trust and replaces no valid
+// certificate.
 func TestClocks(t *testing.T) {
-	fresh, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	fresh, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	tests := map[string]struct {
 		local, server time.Duration
 		want          []Kind
@@ -396,8 +395,8 @@ func TestClocks(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			clocks := Clocks{Local: epoch0.Add(tc.local), Server: epoch0.Add(tc.server)}
-			got, kinds := settle(t, fresh, names, config(), func(s State) Observed {
-				o := calm(s, epoch0)
+			got, kinds := runUntilWait(t, fresh, names, config(), func(s State) Observed {
+				o := steadyObserved(s, epoch0)
 				o.Clocks, o.Request = clocks, "please"
 				if clocks.Agree() {
 					o.Request = ""
@@ -407,7 +406,7 @@ func TestClocks(t *testing.T) {
 			if diff := cmp.Diff(tc.want, kinds); diff != "" {
 				t.Error(diff)
 			}
-			checkSettled(t, got, names, epoch0)
+			checkSteady(t, got, names, epoch0)
 			for _, now := range []time.Time{clocks.Local, clocks.Server} {
 				leaf, ca := got.Serving.Pair.Certificate(), got.CA.Pair.Certificate()
 				if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) && !now.After(ca.NotAfter) {
@@ -419,18 +418,17 @@ func TestClocks(t *testing.T) {
 }
 
 func TestLeafThatCannotWaitForTheOverlap(t *testing.T) {
-	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	s, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	now := s.Serving.Pair.Certificate().NotAfter.Add(-10 * time.Minute)
 	s.CA = Authority{}
-	s, kinds := settleCalmly(t, s, names, config(), now)
+	s, kinds := runUntilSteady(t, s, names, config(), now)
 	if diff := cmp.Diff([]Kind{CreateCA, IssueLeaf, Retire, PublishBundle}, kinds); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestNextFromRandomStates builds states that mix parts of several histories,
-// some of them useless, and checks that Next always comes to rest, never stays
-// at rest with a leaf that is not good, and never changes what it was given.
+// TestNextFromRandomStates mixes parts of several histories and checks that Next
+// always reaches Wait with a valid leaf and never changes its input.
 func TestNextFromRandomStates(t *testing.T) {
 	seed := mathrand.Uint64()
 	t.Logf("seed %d", seed)
@@ -449,7 +447,7 @@ func TestNextFromRandomStates(t *testing.T) {
 	var pool []State
 	for range 12 {
 		at := epoch0.Add(time.Duration(r.Int64N(int64(4 * 365 * day))))
-		s, _ := settleCalmly(t, State{}, nameSets[r.IntN(len(nameSets))], configs[r.IntN(len(configs))], at)
+		s, _ := runUntilSteady(t, State{}, nameSets[r.IntN(len(nameSets))], configs[r.IntN(len(configs))], at)
 		pool = append(pool, State{}, s)
 	}
 	pick := func() State { return pool[r.IntN(len(pool))] }
@@ -467,18 +465,18 @@ func TestNextFromRandomStates(t *testing.T) {
 		n, c := nameSets[r.IntN(len(nameSets))], configs[r.IntN(len(configs))]
 		now := epoch0.Add(time.Duration(r.Int64N(int64(8*365*day))) - 365*day)
 		before := s
-		after, _ := settleCalmly(t, s, n, c, now)
-		after, _ = settle(t, after, n, c, func(s State) Observed {
-			o := calm(s, now)
+		after, _ := runUntilSteady(t, s, n, c, now)
+		after, _ = runUntilWait(t, after, n, c, func(s State) Observed {
+			o := steadyObserved(s, now)
 			o.Published.For = c.Overlap
 			return o
 		})
 		if s.CA.Pair.Certificate() != before.CA.Pair.Certificate() || !s.Serving.Bundle.Equal(before.Serving.Bundle) {
 			t.Fatal("the state that was given has changed")
 		}
-		checkSettled(t, after, n, now)
+		checkSteady(t, after, n, now)
 		want := before.CA.Epoch
-		if !before.known(calm(before, now)) { // else somebody has edited the epoch of the leaf
+		if !before.isCAPublished(steadyObserved(before, now)) { // else the epoch of the leaf was edited
 			want = max(want, before.Serving.Epoch)
 		}
 		if after.CA.Epoch < want {
@@ -504,14 +502,14 @@ func TestYears(t *testing.T) {
 			now := epoch0
 			// API servers have long had what is published: the path before is dropped.
 			rest := func(s State, now time.Time) (State, []Kind) {
-				return settle(t, s, names, c, func(s State) Observed { return calmFor(s, now, c.Overlap) })
+				return runUntilWait(t, s, names, c, func(s State) Observed { return steadyObservedFor(s, now, c.Overlap) })
 			}
 			s, _ := rest(State{}, now)
 			var changes, cas int
 			for end := epoch0.Add(years * 365 * day); now.Before(end); {
-				now = Next(s, calmFor(s, now, c.Overlap), names, c).At
+				now = Next(s, steadyObservedFor(s, now, c.Overlap), names, c).At
 				after, kinds := rest(s, now)
-				checkSettled(t, after, names, now)
+				checkSteady(t, after, names, now)
 				if err := after.Serving.Pair.Check(s.Serving.Bundle, names, now); err != nil {
 					t.Fatalf("%v at %s: the new leaf under the old bundle: %v", kinds, now, err)
 				}
@@ -533,16 +531,15 @@ func TestYears(t *testing.T) {
 	}
 }
 
-// TestNextAt checks the moment that Next asks for, when each of the reasons to
-// wake comes first.
+// TestNextAt checks Action.At for each reason to call Next again.
 func TestNextAt(t *testing.T) {
 	c := config()
-	young, _ := settleCalmly(t, State{}, names, c, epoch0)
-	aging, _ := settleCalmly(t, young, names, c, epoch0.Add(defaultCALifetime/2-day))
+	young, _ := runUntilSteady(t, State{}, names, c, epoch0)
+	aging, _ := runUntilSteady(t, young, names, c, epoch0.Add(defaultCALifetime/2-day))
 	busy := young
 	busy.CA.Previous = mustCA(t, names, epoch0).Certificate()
-	busy, _ = settle(t, busy, names, c, func(s State) Observed {
-		o := calm(s, epoch0)
+	busy, _ = runUntilWait(t, busy, names, c, func(s State) Observed {
+		o := steadyObserved(s, epoch0)
 		o.Replicas = nil
 		return o
 	})
@@ -557,7 +554,7 @@ func TestNextAt(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := calm(tc.state, tc.now)
+			o := steadyObserved(tc.state, tc.now)
 			if name == "others have to do work" {
 				o.Replicas = nil
 			}
@@ -571,7 +568,7 @@ func TestNextAt(t *testing.T) {
 
 func TestEpochDoesNotOverflow(t *testing.T) {
 	s := State{CA: Authority{Epoch: MaxEpoch}}
-	got, err := Apply(s, Action{Kind: CreateCA}, calm(s, epoch0), names, config(), rand.Reader)
+	got, err := Apply(s, Action{Kind: CreateCA}, steadyObserved(s, epoch0), names, config(), rand.Reader)
 	if err != nil || got.CA.Epoch != MaxEpoch {
 		t.Errorf("epoch = %d, error = %v; want %d", got.CA.Epoch, err, int64(MaxEpoch))
 	}

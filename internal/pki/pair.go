@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Pair is a certificate, the intermediate certificates that lead from it to a
-// root, and the private key. The zero Pair holds nothing.
+// Pair is a certificate, its intermediate certificates and its private key. The
+// zero Pair is empty.
 //
-// The key is not exported and String leaves it out, so that a Pair which
-// reaches a log line or an error by mistake gives nothing away.
+// The key is not exported and String omits it, so that a Pair in a log line or an
+// error does not leak the key.
 type Pair struct {
 	chain []*x509.Certificate
-	key   crypto.Signer // a pointer, which prints as nothing but an address
+	key   crypto.Signer // a pointer, of which fmt prints only the address
 }
 
-// NewPair puts a chain, leaf first, and its key together. It refuses a key
-// that is not the one of the leaf, or that API servers do not accept.
+// NewPair combines a chain, leaf first, with its key. It rejects a key that does
+// not match the leaf, and key types that API servers do not accept.
 func NewPair(chain []*x509.Certificate, key crypto.Signer) (Pair, error) {
 	if len(chain) == 0 {
-		return Pair{}, reject(ReasonEncoding, errors.New("the chain holds no certificate"))
+		return Pair{}, reject(ReasonEncoding, errors.New("the chain contains no certificate"))
 	}
 	if err := checkKey(key); err != nil {
 		return Pair{}, reject(ReasonKey, err)
@@ -39,14 +39,14 @@ func NewPair(chain []*x509.Certificate, key crypto.Signer) (Pair, error) {
 	return Pair{chain: slices.Clone(chain), key: key}, nil
 }
 
-// NewRoot is a CA that somebody else keeps the key of.
+// NewRoot returns a CA without its key, which an external issuer holds.
 func NewRoot(ca *x509.Certificate) Pair { return Pair{chain: []*x509.Certificate{ca}} }
 
 func checkKey(key crypto.Signer) error {
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
 		if k.Curve == elliptic.P224() {
-			return errors.New("the key is on curve P-224, which TLS does not know: use P-256")
+			return errors.New("the key is on curve P-224, which TLS does not support: use P-256")
 		}
 		return nil
 	case *rsa.PrivateKey:
@@ -58,20 +58,20 @@ func checkKey(key crypto.Signer) error {
 	return errors.New("the key is neither an ECDSA nor an RSA key")
 }
 
-// The sizes of RSA keys that TLS accepts and nobody breaks.
+// The sizes in bits of accepted RSA keys.
 const (
 	minRSA = 2048
 	maxRSA = 8192
 )
 
-// IsZero reports whether the pair holds nothing.
+// IsZero reports whether the pair is empty.
 func (p Pair) IsZero() bool { return len(p.chain) == 0 }
 
-// HasKey reports whether the key is at hand.
+// HasKey reports whether the pair includes its key.
 func (p Pair) HasKey() bool { return p.key != nil }
 
-// Certificate returns the first certificate of the chain, the one that the key
-// belongs to; nil for the zero Pair.
+// Certificate returns the first certificate of the chain, which belongs to the
+// key. It is nil for the zero Pair.
 func (p Pair) Certificate() *x509.Certificate {
 	if p.IsZero() {
 		return nil
@@ -79,7 +79,7 @@ func (p Pair) Certificate() *x509.Certificate {
 	return p.chain[0]
 }
 
-// TLS returns the pair in the form that a TLS server presents.
+// TLS returns the pair for a TLS server.
 func (p Pair) TLS() *tls.Certificate {
 	c := &tls.Certificate{PrivateKey: p.key, Leaf: p.Certificate()}
 	for _, cert := range p.chain {
@@ -88,7 +88,7 @@ func (p Pair) TLS() *tls.Certificate {
 	return c
 }
 
-// String describes the certificate and leaves the key out.
+// String describes the certificate without the key.
 func (p Pair) String() string {
 	if p.IsZero() {
 		return "no certificate"

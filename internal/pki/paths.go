@@ -13,18 +13,18 @@ import (
 const (
 	// pathBytes is the randomness of a path: 160 bits, 32 characters in base32.
 	pathBytes = 20
-	// maxPaths bounds the accepted paths: the registered one, the one before it,
-	// the next one, and one more in case the CA is lost during a rotation.
+	// maxPaths bounds the accepted paths: the registered one, the previous one, the
+	// next one, and one more if the CA is lost during a rotation.
 	maxPaths = 4
 )
 
-// pathEncoding uses only characters that a segment of a webhook path may have.
+// pathEncoding uses only characters that are valid in a segment of a webhook path.
 func pathEncoding() *base32.Encoding {
 	return base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 }
 
-// newPath returns a random path: the capability that only API servers know, as
-// the first segment of the paths that they call.
+// newPath returns a random secret, the first segment of the paths that only API
+// servers know.
 func newPath(random io.Reader) (string, error) {
 	secret := make([]byte, pathBytes)
 	if _, err := io.ReadFull(random, secret); err != nil {
@@ -33,8 +33,8 @@ func newPath(random io.Reader) (string, error) {
 	return pathEncoding().EncodeToString(secret), nil
 }
 
-// CheckPath returns an error, which does not quote the text, if the text is not
-// a path of the form that Ostiary makes.
+// CheckPath returns an error if the text does not have the form of a path from
+// this package. The error does not quote the text.
 func CheckPath(text string) error {
 	if _, err := pathEncoding().DecodeString(text); err != nil || len(text) != pathEncoding().EncodedLen(pathBytes) {
 		return reject(ReasonEncoding, errors.New("not a path"))
@@ -42,7 +42,7 @@ func CheckPath(text string) error {
 	return nil
 }
 
-// ParsePaths reads the paths of a Serving, one on each line.
+// ParsePaths reads the paths of a Serving, one per line.
 func ParsePaths(text string) ([]string, error) {
 	paths := strings.Fields(text)
 	if len(paths) == 0 || len(paths) > maxPaths {
@@ -56,7 +56,7 @@ func ParsePaths(text string) ([]string, error) {
 	return paths, nil
 }
 
-// Path is the path that configurations carry; empty while there is none.
+// Path returns the path in the webhook configurations, or "" if there is none.
 func (s Serving) Path() string {
 	if len(s.Paths) == 0 {
 		return ""
@@ -64,8 +64,8 @@ func (s Serving) Path() string {
 	return s.Paths[0]
 }
 
-// Accepts reports whether a caller that knows the path is an API server. How
-// long it takes does not depend on the path.
+// Accepts reports whether the path is one that API servers call. It compares in
+// constant time.
 func (s Serving) Accepts(path string) bool {
 	accepted := 0
 	for _, known := range s.Paths {
@@ -74,9 +74,9 @@ func (s Serving) Accepts(path string) bool {
 	return accepted == 1
 }
 
-// paths are those that the Serving has to hold, the registered one first. The
-// path of a new CA is accepted first, registered when every replica accepts it,
-// and the one before is dropped when no API server can be behind any more.
+// paths returns the paths for the Serving, the registered one first. The path of a
+// new CA is accepted first, registered once every replica accepts it, and the
+// previous path is dropped once no API server can be behind.
 func (s State) paths(o Observed, c Config) []string {
 	own, known := s.CA.Path, s.knownPaths(o)
 	switch {
@@ -91,7 +91,7 @@ func (s State) paths(o Observed, c Config) []string {
 	case !slices.Contains(known, own) && len(known) < maxPaths:
 		return append(slices.Clone(known), own)
 	case !slices.Contains(known, own):
-		// Configurations may still carry the first two. The third belongs to a CA
+		// Configurations may still contain the first two. The third belongs to a CA
 		// that was lost before its path was registered.
 		return append(slices.Delete(slices.Clone(known), 2, 3), own)
 	case s.pathKnown(o):
@@ -100,16 +100,16 @@ func (s State) paths(o Observed, c Config) []string {
 	return known
 }
 
-// pathKnown reports whether every replica has read a Serving with the path of
-// the CA, and nothing is left of the rotation that brought it.
+// pathKnown reports whether every replica has read a Serving with the path of the
+// CA, and the rotation to that CA has ended.
 func (s State) pathKnown(o Observed) bool {
 	return s.CA.Previous == nil && s.Serving.Epoch == s.CA.Epoch && s.Serving.TrustEpoch == s.CA.Epoch &&
 		slices.Contains(s.Serving.Paths, s.CA.Path) && o.allServe(s.CA.Epoch)
 }
 
-// knownPaths are the paths that replicas accept, as far as it is known: the
-// stored ones, or those that this process serves where the stored ones are lost
-// or were restored from a copy, or else those that configurations carry.
+// knownPaths returns the paths that replicas accept: the stored ones, or those
+// that this process serves if the stored ones are lost or older, or else those in
+// the webhook configurations.
 func (s State) knownPaths(o Observed) []string {
 	known := s.Serving.Paths
 	if own := o.Memory.Serving; len(known) == 0 || len(own.Paths) > 0 && own.TrustEpoch > s.Serving.TrustEpoch {
@@ -123,9 +123,9 @@ func (s State) knownPaths(o Observed) []string {
 	return known
 }
 
-// nextPath is the path of the next CA. While replicas accept another path too, it
-// is that of the present CA: API servers may be behind by one change, not by two,
-// and a CA can be lost, or replaced by whoever issues it, at any time.
+// nextPath returns the path of the next CA. While replicas also accept a previous
+// path, the current path is reused: an API server may be behind by one change, not
+// by two, and a CA can be lost or replaced at any time.
 func (s State) nextPath(random io.Reader) (string, error) {
 	if s.CA.Epoch == s.Serving.TrustEpoch && len(s.Serving.Paths) > 1 && slices.Contains(s.Serving.Paths, s.CA.Path) {
 		return s.CA.Path, nil

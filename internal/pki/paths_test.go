@@ -19,7 +19,7 @@ func TestPaths(t *testing.T) {
 	}
 	a, b, c, d, e := path(1), path(2), path(3), path(4), path(5)
 	all := []Replica{{Name: "a", Epoch: 2}, {Name: "b", Epoch: 2}}
-	settled := Publication{Current: true, For: config().Overlap}
+	steady := Publication{Current: true, For: config().Overlap}
 	state := func(own string, stored ...string) State {
 		return State{CA: Authority{Path: own, Epoch: 2}, Serving: Serving{Paths: stored, Epoch: 2, TrustEpoch: 2}}
 	}
@@ -30,22 +30,22 @@ func TestPaths(t *testing.T) {
 		observed Observed
 		want     []string
 	}{
-		"the first":                           {state(a), Observed{}, []string{a}},
-		"steady":                              {state(a, a), Observed{Replicas: all, Published: settled}, []string{a}},
-		"the next is accepted first":          {state(b, a), Observed{Replicas: all, Published: settled}, []string{a, b}},
-		"not registered during a rotation":    {rotating, Observed{Replicas: all, Published: settled}, []string{a, b}},
-		"not known to a replica":              {state(b, a, b), Observed{Replicas: append([]Replica{{Epoch: 1}}, all...)}, []string{a, b}},
-		"no replica is known":                 {state(b, a, b), Observed{}, []string{a, b}},
-		"registered":                          {state(b, a, b), Observed{Replicas: all}, []string{b, a}},
-		"the one before is kept":              {state(b, b, a), Observed{Replicas: all, Published: Publication{Current: true, For: config().Overlap - time.Second}}, []string{b, a}},
-		"not every configuration has it":      {state(b, b, a), Observed{Replicas: all, Published: Publication{For: time.Hour}}, []string{b, a}},
-		"the one before is dropped":           {state(b, b, a), Observed{Replicas: all, Published: settled}, []string{b}},
-		"the Secret is lost":                  {state(b), Observed{Memory: State{Serving: Serving{Paths: []string{b, a}}}}, []string{b, a}},
-		"the Secret and the memory are lost":  {state(b), Observed{Published: Publication{Paths: []string{a}}}, []string{a, b}},
-		"everything is lost, two are in use":  {state(c), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a, b, c}},
-		"the Secret is restored from a copy":  {state(c, a), Observed{Published: Publication{Paths: []string{c}}}, []string{c}},
-		"the CA was lost again and again":     {state(e, a, b, c, d), Observed{}, []string{a, b, d, e}},
-		"somebody edits one of several paths": {state(a, a), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a}},
+		"the first":                          {state(a), Observed{}, []string{a}},
+		"steady":                             {state(a, a), Observed{Replicas: all, Published: steady}, []string{a}},
+		"the next is accepted first":         {state(b, a), Observed{Replicas: all, Published: steady}, []string{a, b}},
+		"not registered during a rotation":   {rotating, Observed{Replicas: all, Published: steady}, []string{a, b}},
+		"not known to a replica":             {state(b, a, b), Observed{Replicas: append([]Replica{{Epoch: 1}}, all...)}, []string{a, b}},
+		"no replica is known":                {state(b, a, b), Observed{}, []string{a, b}},
+		"registered":                         {state(b, a, b), Observed{Replicas: all}, []string{b, a}},
+		"the one before is kept":             {state(b, b, a), Observed{Replicas: all, Published: Publication{Current: true, For: config().Overlap - time.Second}}, []string{b, a}},
+		"not every configuration has it":     {state(b, b, a), Observed{Replicas: all, Published: Publication{For: time.Hour}}, []string{b, a}},
+		"the one before is dropped":          {state(b, b, a), Observed{Replicas: all, Published: steady}, []string{b}},
+		"the Secret is lost":                 {state(b), Observed{Memory: State{Serving: Serving{Paths: []string{b, a}}}}, []string{b, a}},
+		"the Secret and the memory are lost": {state(b), Observed{Published: Publication{Paths: []string{a}}}, []string{a, b}},
+		"everything is lost, two are in use": {state(c), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a, b, c}},
+		"the Secret is restored from a copy": {state(c, a), Observed{Published: Publication{Paths: []string{c}}}, []string{c}},
+		"the CA was lost again and again":    {state(e, a, b, c, d), Observed{}, []string{a, b, d, e}},
+		"one of several paths is edited":     {state(a, a), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, tc.state.paths(tc.observed, config())); diff != "" {

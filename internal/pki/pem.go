@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// maxPEM bounds what is handed to the PEM decoder, whose time grows faster
-// than its input.
+// maxPEM bounds the input of the PEM decoder in bytes. The decoder's time grows
+// faster than linearly.
 const maxPEM = 64 << 10
 
 const (
@@ -19,15 +19,14 @@ const (
 	keyBlock         = "PRIVATE KEY"
 	ecKeyBlock       = "EC PRIVATE KEY"
 	rsaKeyBlock      = "RSA PRIVATE KEY"
-	// paramsBlock stands before a key that openssl made, and says nothing that
-	// the key does not.
+	// paramsBlock precedes a key created by openssl and repeats its parameters.
 	paramsBlock = "EC PARAMETERS"
 )
 
-// CertificatePEM returns the chain, leaf first.
+// CertificatePEM returns the chain in PEM, leaf first.
 func (p Pair) CertificatePEM() []byte { return EncodeCertificates(p.chain...) }
 
-// KeyPEM returns the key as PKCS #8.
+// KeyPEM returns the key in PEM, encoded as PKCS #8.
 func (p Pair) KeyPEM() ([]byte, error) {
 	if !p.HasKey() {
 		return nil, errors.New("encoding the private key: there is none")
@@ -48,8 +47,8 @@ func EncodeCertificates(certs ...*x509.Certificate) []byte {
 	return b.Bytes()
 }
 
-// ParseCertificates reads PEM certificates. It refuses input that is empty,
-// larger than 64 KiB, or holds anything else.
+// ParseCertificates reads PEM certificates. It rejects input that is empty,
+// exceeds 64 KiB or contains anything else.
 func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	blocks, err := decode(data, certificateBlock)
 	if err != nil {
@@ -66,8 +65,8 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// ParseKey reads one private key from PEM, as PKCS #8, SEC 1 or PKCS #1. Its
-// errors say nothing about the content, not even what the decoder stumbled over.
+// ParseKey reads one private key from PEM: PKCS #8, SEC 1 or PKCS #1. Its errors
+// reveal nothing about the content.
 func ParseKey(data []byte) (crypto.Signer, error) {
 	blocks, err := decode(data, keyBlock, ecKeyBlock, rsaKeyBlock, paramsBlock)
 	if err != nil {
@@ -75,7 +74,7 @@ func ParseKey(data []byte) (crypto.Signer, error) {
 	}
 	blocks = slices.DeleteFunc(blocks, func(b *pem.Block) bool { return b.Type == paramsBlock })
 	if len(blocks) != 1 {
-		return nil, reject(ReasonEncoding, fmt.Errorf("%d keys where one is expected", len(blocks)))
+		return nil, reject(ReasonEncoding, fmt.Errorf("%d keys: expected one", len(blocks)))
 	}
 	if len(blocks[0].Headers) > 0 {
 		return nil, reject(ReasonEncoding, errors.New("the key is encrypted: store it without a passphrase"))
@@ -109,13 +108,13 @@ func parseKey(block *pem.Block) (crypto.Signer, error) {
 
 func decode(data []byte, types ...string) ([]*pem.Block, error) {
 	if len(data) > maxPEM {
-		return nil, fmt.Errorf("%d bytes of PEM: at most %d are read", len(data), maxPEM)
+		return nil, fmt.Errorf("%d bytes of PEM: the limit is %d", len(data), maxPEM)
 	}
 	var blocks []*pem.Block
 	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
 		var block *pem.Block
 		if !bytes.HasPrefix(rest, []byte("-----BEGIN ")) {
-			return nil, fmt.Errorf("something that is not PEM stands after %d blocks", len(blocks))
+			return nil, fmt.Errorf("text that is not PEM after %d blocks", len(blocks))
 		}
 		if block, rest = pem.Decode(rest); block == nil {
 			return nil, fmt.Errorf("block %d is not PEM", len(blocks)+1)

@@ -81,24 +81,24 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"nothing":               {asCerts, nil, "empty"},
 		"spaces":                {asCerts, []byte(" \n"), "empty"},
-		"no PEM":                {asCerts, []byte("hello"), "something that is not PEM stands after 0 blocks"},
-		"text before":           {asCerts, append([]byte("hello\n"), cert...), "something that is not PEM stands after 0 blocks"},
-		"text after":            {asCerts, append(bytes.Clone(cert), "hello"...), "something that is not PEM stands after 1 blocks"},
+		"no PEM":                {asCerts, []byte("hello"), "text that is not PEM after 0 blocks"},
+		"text before":           {asCerts, append([]byte("hello\n"), cert...), "text that is not PEM after 0 blocks"},
+		"text after":            {asCerts, append(bytes.Clone(cert), "hello"...), "text that is not PEM after 1 blocks"},
 		"half a block":          {asCerts, cert[:len(cert)/2], "block 1 is not PEM"},
 		"a key":                 {asCerts, key, `block 1 is not of type "CERTIFICATE"`},
 		"a key behind":          {asCerts, append(bytes.Clone(cert), key...), `block 2 is not of type "CERTIFICATE"`},
 		"no certificate in it":  {asCerts, bad(certificateBlock), "certificate 1: x509"},
-		"too large":             {asCerts, bytes.Repeat([]byte("-----BEGIN "), 64<<10/11+1), "65538 bytes of PEM: at most 65536 are read"},
+		"too large":             {asCerts, bytes.Repeat([]byte("-----BEGIN "), 64<<10/11+1), "65538 bytes of PEM: the limit is 65536"},
 		"a certificate as key":  {asKey, cert, `block 1 is not of type "PRIVATE KEY"`},
-		"two keys":              {asKey, append(bytes.Clone(key), key...), "2 keys where one is expected"},
+		"two keys":              {asKey, append(bytes.Clone(key), key...), "2 keys: expected one"},
 		"no key in it":          {asKey, bad(keyBlock), "not a PKCS #8 private key"},
 		"no EC key in it":       {asKey, bad(ecKeyBlock), "not a SEC 1 private key"},
 		"no RSA key in it":      {asKey, bad(rsaKeyBlock), "not a PKCS #1 private key"},
-		"parameters alone":      {asKey, bad(paramsBlock), "0 keys where one is expected"},
+		"parameters alone":      {asKey, bad(paramsBlock), "0 keys: expected one"},
 		"an encrypted key":      {asKey, pem.EncodeToMemory(&pem.Block{Type: ecKeyBlock, Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}}), "the key is encrypted: store it without a passphrase"},
 		"a short RSA key":       {asKey, rsaPEM, "the key is an RSA key of 1024 bits: use one of 2048 to 8192 bits, or an ECDSA key"},
 		"another kind of key":   {asKey, edPEM, "the key is neither an ECDSA nor an RSA key"},
-		"too large to be a key": {asKey, bytes.Repeat(key, 64<<10/len(key)+1), "bytes of PEM: at most 65536 are read"},
+		"too large to be a key": {asKey, bytes.Repeat(key, 64<<10/len(key)+1), "bytes of PEM: the limit is 65536"},
 		"no key at all":         {asKey, nil, "empty"},
 	}
 	for name, tc := range tests {
@@ -126,7 +126,7 @@ func TestNewPairRefuses(t *testing.T) {
 		"no certificate": {nil, a.key, ReasonEncoding},
 		"no key":         {a.chain, nil, ReasonKey},
 		"another curve":  {a.chain, p224, ReasonKey},
-		"somebody's key": {a.chain, b.key, ReasonKey},
+		"another key":    {a.chain, b.key, ReasonKey},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestBundleIsCanonical(t *testing.T) {
 }
 
 func TestPairCheck(t *testing.T) {
-	ca, stranger := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
+	ca, unrelated := mustCA(t, names, epoch0), mustCA(t, names, epoch0)
 	leaf := mustLeaf(t, ca, names, epoch0)
 	other := Names{DNS: []string{"other.ostiary-system.svc"}}
 	client := mustCertify(t, ca, &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
@@ -225,13 +225,13 @@ func TestPairCheck(t *testing.T) {
 		want   Reason
 	}{
 		"good":               {leaf, mustBundle(t, ca), names, epoch0, ""},
-		"good under two":     {leaf, mustBundle(t, ca, stranger), names, epoch0, ""},
+		"good under two":     {leaf, mustBundle(t, ca, unrelated), names, epoch0, ""},
 		"good for one name":  {leaf, mustBundle(t, ca), Names{IPs: names.IPs}, epoch0, ""},
 		"at its last moment": {leaf, mustBundle(t, ca), names, epoch0.Add(90 * day), ""},
 		"expired":            {leaf, mustBundle(t, ca), names, epoch0.Add(90*day + time.Second), ReasonValidity},
 		"not yet valid":      {leaf, mustBundle(t, ca), names, epoch0.Add(-time.Hour - time.Second), ReasonValidity},
 		"another name":       {leaf, mustBundle(t, ca), other, epoch0, ReasonNames},
-		"another CA":         {leaf, mustBundle(t, stranger), names, epoch0, ReasonChain},
+		"another CA":         {leaf, mustBundle(t, unrelated), names, epoch0, ReasonChain},
 		"no bundle":          {leaf, Bundle{}, names, epoch0, ReasonChain},
 		"no pair":            {Pair{}, mustBundle(t, ca), names, epoch0, ReasonEncoding},
 		"client certificate": {client, mustBundle(t, ca), names, epoch0, ReasonUsage},
@@ -253,7 +253,7 @@ func TestPairCheck(t *testing.T) {
 	}
 }
 
-func TestVerifyWantsAServerCertificate(t *testing.T) {
+func TestVerifyRequiresServerCertificate(t *testing.T) {
 	ca := mustCA(t, names, epoch0)
 	client := mustCertify(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err := Verify(client.chain, mustBundle(t, ca), names, epoch0); err == nil {

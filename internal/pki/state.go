@@ -6,105 +6,113 @@ import (
 	"time"
 )
 
-// MaxEpoch bounds the epoch, so that an edited one cannot overflow.
+// MaxEpoch bounds the epoch, so that a manually edited one cannot overflow.
 const MaxEpoch = 1 << 62
 
-// State is what is stored. A part that is missing or cannot be used is zero.
+// State is the content of the two Secrets. A part that is missing or unusable is
+// zero.
 type State struct {
 	CA      Authority
 	Serving Serving
 }
 
-// Authority is the CA that signs, kept by the leader.
+// Authority is the CA that signs the serving certificate. The leader maintains it.
 type Authority struct {
-	// Pair lacks the key where somebody else keeps it.
+	// Pair has no key if the issuer is external.
 	Pair Pair
-	// Previous is the CA that this one follows, while it is still trusted.
+	// Previous is the CA before this one, while it is still trusted.
 	Previous *x509.Certificate
-	// CrossCertificate is this CA's key and name, certified by the CA before it. With it
-	// in the chain, whoever trusts only the CA before accepts the leaf too.
+	// CrossCertificate certifies this CA's key and name with the key of the previous
+	// CA. Clients that trust only the previous CA verify the serving certificate
+	// through it.
 	CrossCertificate *x509.Certificate
 	// Epoch counts the CAs. It never goes back.
 	Epoch int64
-	// PreviousRemoved is when Previous left; zero while it is there, and for a first CA.
+	// PreviousRemoved is when Previous was removed; zero before that, and for a first
+	// CA.
 	PreviousRemoved time.Time
-	// LastRequest is the request for a rotation that this CA is the answer to.
+	// LastRequest is the last handled value of the annotation that requests a
+	// rotation.
 	LastRequest string
-	// Path is the secret first segment of the paths that API servers call, once
-	// the rotation to this CA has ended. Every CA has a path of its own.
+	// Path is the secret first segment of the paths that API servers call after the
+	// rotation to this CA. Every CA has its own path.
 	Path string
 }
 
-// Serving is what the replicas present and what API servers are told to trust.
+// Serving is the certificate that replicas present and the bundle that API servers
+// trust.
 type Serving struct {
 	Pair   Pair
 	Bundle Bundle
-	// Epoch is that of the CA that signed the pair.
+	// Epoch is the epoch of the CA that signed the pair.
 	Epoch int64
-	// TrustEpoch is that of the authority that the bundle belongs to.
+	// TrustEpoch is the epoch of the authority that the bundle belongs to.
 	TrustEpoch int64
 	// Paths are the secret paths that replicas accept. The first is the one
-	// that configurations carry.
+	// in the webhook configurations.
 	Paths []string
 }
 
-// Observed is what the leader sees besides what is stored.
+// Observed is the leader's input to [Next] besides the stored State.
 type Observed struct {
 	Clocks Clocks
-	// Request is what somebody asks a rotation with; a value that has been
-	// answered asks for nothing.
+	// Request is the value of the annotation that requests a rotation. The value of
+	// LastRequest requests nothing.
 	Request string
-	// Memory is what this process knows itself: the authority that it read or
-	// wrote last, and what it serves.
+	// Memory is the authority that this process last read or wrote, and what it
+	// serves.
 	Memory State
-	// Published is what the configurations in the API server say.
+	// Published describes the webhook configurations in the API server.
 	Published Publication
-	// ExternalCertificate is the leaf that somebody else issues; nil where Ostiary does.
+	// External is the certificate of an external issuer; nil if Ostiary issues its
+	// own.
 	External *ExternalCertificate
-	// Replicas are those that API servers may call, terminating ones included.
+	// Replicas are those that API servers may call, including terminating ones.
 	Replicas []Replica
 }
 
-// Publication is what the configurations in the API server carry.
+// Publication summarizes the webhook configurations in the API server.
 type Publication struct {
-	// Roots are all that stand in any of them.
+	// Roots are the roots in any of their bundles.
 	Roots []*x509.Certificate
-	// Epoch is the highest that any of them names.
+	// Epoch is the highest epoch in any of them.
 	Epoch int64
-	// Paths are all secret paths that stand in any of them, each once.
+	// Paths are the distinct secret paths in any of them.
 	Paths []string
-	// Current says that each of them carries the stored bundle and path.
+	// Current means that each of them has the stored bundle and path.
 	Current bool
-	// For is how long this has been so, by a clock that does not jump. Whoever
-	// has only begun to look begins at zero.
+	// For is how long Current has been true, by a monotonic clock. A new leader
+	// starts at zero.
 	For time.Duration
 }
 
-// Replica is what one replica says that it presents.
+// Replica is what one replica reports.
 type Replica struct {
 	Name string
-	// Epoch is the lowest of what it may still present; 0 is nothing.
+	// Epoch is the lowest epoch that it may still present; 0 without a certificate.
 	Epoch int64
 }
 
-// Phase is where a rotation stands. It is not stored: it is read from what is.
+// Phase is the phase of a rotation. It is derived from the stored state, not
+// stored.
 type Phase string
 
 // The phases.
 const (
-	// PhaseSteady is no rotation.
+	// PhaseSteady means that no rotation is in progress.
 	PhaseSteady Phase = "Steady"
-	// PhaseTrusting is a new CA that gets known before a leaf of it is used.
+	// PhaseTrusting means that the new CA is being published before it signs a
+	// serving certificate.
 	PhaseTrusting Phase = "Trusting"
-	// PhaseServing is a leaf of a new CA that replicas take into use, while the
-	// old CA is trusted too.
+	// PhaseServing means that replicas switch to a serving certificate of the new CA
+	// while the old CA is still trusted.
 	PhaseServing Phase = "Serving"
 )
 
-// Phases returns every phase there is.
+// Phases returns all phases.
 func Phases() []Phase { return []Phase{PhaseSteady, PhaseTrusting, PhaseServing} }
 
-// Phase says where the rotation stands.
+// Phase returns the phase of the rotation.
 func (s State) Phase() Phase {
 	switch {
 	case s.CA.Previous == nil:
@@ -115,8 +123,9 @@ func (s State) Phase() Phase {
 	return PhaseTrusting
 }
 
-// signed reports whether the pair is a leaf of this CA, with the bridge in its
-// chain if there is one. Somebody else's may lead to it by intermediates.
+// signed reports whether this CA signed the pair, and its chain contains the
+// cross-certificate if there is one. External certificates may have intermediates
+// in between.
 func (a Authority) signed(p Pair) bool {
 	if a.Pair.IsZero() || p.IsZero() {
 		return false
@@ -130,15 +139,15 @@ func (a Authority) signed(p Pair) bool {
 	return a.CrossCertificate == nil || slices.ContainsFunc(p.chain, a.CrossCertificate.Equal)
 }
 
-// crossCertified reports whether a leaf of this CA is accepted by whoever trusts only
-// the CA before it.
+// crossCertified reports whether clients that trust only the previous CA verify a
+// serving certificate of this one.
 func (a Authority) crossCertified(clocks Clocks) bool {
 	return a.CrossCertificate != nil && a.Previous != nil &&
 		a.CrossCertificate.CheckSignatureFrom(a.Previous) == nil &&
-		clocks.anyBetween(func(now time.Time) error { return checkValidity(a.CrossCertificate, now) }) == nil
+		clocks.passesByEither(func(now time.Time) error { return checkValidity(a.CrossCertificate, now) }) == nil
 }
 
-// trusted is the bundle that belongs to the authority.
+// trusted returns the trust bundle of the authority.
 func (a Authority) trusted(clocks Clocks) Bundle {
 	roots := []*x509.Certificate{a.Pair.Certificate()}
 	if mayStayTrusted(a.Previous, clocks) {
@@ -148,7 +157,7 @@ func (a Authority) trusted(clocks Clocks) Bundle {
 }
 
 func mayStayTrusted(ca *x509.Certificate, clocks Clocks) bool {
-	return ca != nil && checkIsCA(ca) == nil && clocks.anyBetween(func(now time.Time) error {
+	return ca != nil && checkIsCA(ca) == nil && clocks.passesByEither(func(now time.Time) error {
 		if now.After(ca.NotAfter) {
 			return errExpired
 		}
@@ -156,9 +165,8 @@ func mayStayTrusted(ca *x509.Certificate, clocks Clocks) bool {
 	}) == nil
 }
 
-// Follows reports whether an authority may take the place of one that is
-// remembered: it is of a later epoch, the same, or the same with the rotation
-// ended.
+// Follows reports whether the authority may replace a remembered one: its epoch is
+// later, it is equal, or it is equal with the rotation ended.
 func (a Authority) Follows(remembered Authority) bool {
 	switch {
 	case a.Epoch != remembered.Epoch:
@@ -171,8 +179,8 @@ func (a Authority) Follows(remembered Authority) bool {
 	return a.Path == remembered.Path && (sameCertificate(a.Previous, remembered.Previous) || a.Previous == nil && !a.PreviousRemoved.IsZero())
 }
 
-// Remembered is the authority that a process remembers once it has seen what is
-// stored.
+// Remembered returns the authority that a process remembers after it has read the
+// stored state.
 func (s State) Remembered(o Observed) Authority {
 	if !s.CA.Pair.IsZero() && s.succeeds(o) {
 		return s.CA
@@ -180,19 +188,19 @@ func (s State) Remembered(o Observed) Authority {
 	return o.Memory.CA
 }
 
-// succeeds reports whether the stored authority may take the place of the one
-// that is remembered. Two leaders that lost the same copy can have made one each:
-// then it is the one that is in use, so that both agree.
+// succeeds reports whether the stored authority may replace the remembered one. If
+// two leaders that lost the same copy created one each, the one in use wins, so
+// that both agree.
 func (s State) succeeds(o Observed) bool {
 	remembered := o.Memory.CA
 	if s.CA.Follows(remembered) {
 		return true
 	}
-	return s.CA.Epoch == remembered.Epoch && !s.CA.Pair.IsZero() && o.use(s, s.CA) > o.use(s, remembered)
+	return s.CA.Epoch == remembered.Epoch && !s.CA.Pair.IsZero() && o.trustProgress(s, s.CA) > o.trustProgress(s, remembered)
 }
 
-// use is how far the trust in an authority has come.
-func (o Observed) use(s State, a Authority) int {
+// trustProgress returns how far an authority has been published: 0 to 3.
+func (o Observed) trustProgress(s State, a Authority) int {
 	root, use := a.Pair.Certificate(), 0
 	if slices.ContainsFunc(o.Published.Roots, root.Equal) {
 		use += 2
@@ -210,24 +218,24 @@ func sameCertificate(a, b *x509.Certificate) bool {
 	return a.Equal(b)
 }
 
-// allServe reports whether every replica has given up what is older than the
-// epoch. No replica at all proves nothing.
+// allServe reports whether no replica can present a certificate older than the
+// epoch. It is false without replicas.
 func (o Observed) allServe(epoch int64) bool {
 	return len(o.Replicas) > 0 && !slices.ContainsFunc(o.Replicas, func(r Replica) bool { return r.Epoch < epoch })
 }
 
-// anyServesBefore reports whether a replica can present what is older than the
-// epoch.
+// anyServesBefore reports whether a replica can present a certificate older than
+// the epoch.
 func (o Observed) anyServesBefore(epoch int64) bool {
 	return slices.ContainsFunc(o.Replicas, func(r Replica) bool { return 0 < r.Epoch && r.Epoch < epoch })
 }
 
-// served reports whether any replica presents a certificate.
-func (o Observed) served() bool {
+// anyServes reports whether any replica presents a certificate.
+func (o Observed) anyServes() bool {
 	return slices.ContainsFunc(o.Replicas, func(r Replica) bool { return r.Epoch > 0 })
 }
 
-// epoch is the highest that is known of, besides that of the stored CA.
+// epoch returns the highest known epoch, besides that of the stored CA.
 func (o Observed) epoch(s State) int64 {
 	highest := max(s.Serving.Epoch, s.Serving.TrustEpoch, o.Published.Epoch, o.Memory.CA.Epoch, o.Memory.Serving.Epoch, o.Memory.Serving.TrustEpoch)
 	for _, r := range o.Replicas {

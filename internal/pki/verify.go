@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Reason says in one word why a pair or a bundle is refused. There is a fixed
-// number of them, so a reason may be a metric label.
+// Reason is why a pair or a bundle is rejected. The set is fixed, so a Reason may
+// be a metric label.
 type Reason string
 
-// The reasons for which a pair or a bundle is refused.
+// The reasons for which a pair or a bundle is rejected.
 const (
 	ReasonEncoding Reason = "encoding"
 	ReasonKey      Reason = "key"
@@ -25,13 +25,13 @@ const (
 	ReasonEpoch    Reason = "epoch"
 )
 
-// Reasons returns every reason there is.
+// Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{ReasonEncoding, ReasonKey, ReasonNames, ReasonUsage, ReasonValidity, ReasonChain, ReasonEpoch}
 }
 
-// RejectedError is the error for a pair or a bundle that must not be used. Its
-// text never quotes a key.
+// RejectedError is the error for an unusable pair or bundle. Its text never
+// contains a key.
 type RejectedError struct {
 	Reason Reason
 	Err    error
@@ -45,11 +45,11 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 
 func reject(reason Reason, err error) error { return &RejectedError{Reason: reason, Err: err} }
 
-// Verify reports whether an API server that trusts the bundle accepts the
-// chain, leaf first, for each of the names.
+// Verify returns nil if an API server that trusts the bundle accepts the chain,
+// leaf first, for each of the names.
 func Verify(chain []*x509.Certificate, bundle Bundle, names Names, now time.Time) error {
 	if len(chain) == 0 {
-		return reject(ReasonChain, errors.New("the chain holds no certificate"))
+		return reject(ReasonChain, errors.New("the chain contains no certificate"))
 	}
 	if err := names.coveredBy(chain[0]); err != nil {
 		return reject(ReasonNames, err)
@@ -72,9 +72,9 @@ func Verify(chain []*x509.Certificate, bundle Bundle, names Names, now time.Time
 	return nil
 }
 
-// Check reports whether the pair may be served: it is a valid server
-// certificate for each of the names, and verifies under the bundle. That the
-// key fits was checked when the pair was made.
+// Check returns nil if the pair may be served: it is a valid server certificate
+// for each of the names, and verifies under the bundle. NewPair has checked that
+// the key matches.
 func (p Pair) Check(bundle Bundle, names Names, now time.Time) error {
 	if p.IsZero() {
 		return reject(ReasonEncoding, errors.New("no certificate"))
@@ -89,16 +89,16 @@ func (p Pair) Check(bundle Bundle, names Names, now time.Time) error {
 	return Verify(p.chain, bundle, names, now)
 }
 
-// checkUsage lets pass what says nothing of its usages: it may be used for all.
+// checkUsage accepts certificates without usages: they are valid for any.
 func checkUsage(leaf *x509.Certificate) error {
 	extended := len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) > 0
 	switch {
 	case leaf.IsCA:
-		return errors.New("the certificate is that of a CA: make one for a TLS server, with basicConstraints CA:FALSE")
+		return errors.New("the certificate is a CA: issue one for a TLS server, with basicConstraints CA:FALSE")
 	case leaf.KeyUsage != 0 && leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0:
-		return errors.New("the certificate is not one for a TLS server: it lacks the key usage digitalSignature")
+		return errors.New("the certificate lacks the key usage digitalSignature: issue one for a TLS server")
 	case extended && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny):
-		return errors.New("the certificate is not one for a TLS server: it lacks the extended key usage serverAuth")
+		return errors.New("the certificate lacks the extended key usage serverAuth: issue one for a TLS server")
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func checkValidity(c *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// checkCA reports whether the pair may go on signing leaves for the names.
+// checkCA returns nil if the pair may sign leaves for the names.
 func (p Pair) checkCA(names Names, now time.Time) error {
 	if p.IsZero() {
 		return reject(ReasonEncoding, errors.New("there is no usable CA"))
@@ -123,10 +123,10 @@ func (p Pair) checkCA(names Names, now time.Time) error {
 		return err
 	}
 	if checkIsCA(ca) != nil || ca.MaxPathLen != caPathLength || ca.CheckSignatureFrom(ca) != nil {
-		return reject(ReasonUsage, errors.New("the CA certificate is not a self-signed CA of this kind"))
+		return reject(ReasonUsage, errors.New("the CA certificate is not a self-signed CA with path length 1"))
 	}
 	if key, ok := p.key.(*ecdsa.PrivateKey); !ok || key.Curve != elliptic.P256() {
-		return reject(ReasonKey, errors.New("there is no ECDSA key on curve P-256 for the CA"))
+		return reject(ReasonKey, errors.New("the CA has no ECDSA key on curve P-256"))
 	}
 	if !names.permittedBy(ca) {
 		return reject(ReasonNames, errors.New("the CA does not permit every server name"))
@@ -134,16 +134,15 @@ func (p Pair) checkCA(names Names, now time.Time) error {
 	return nil
 }
 
-// checkAt is Check by both clocks where they differ.
+// checkAt is Check by both clocks.
 func (p Pair) checkAt(clocks Clocks, bundle Bundle, names Names) error {
-	return clocks.anyBetween(func(now time.Time) error { return p.Check(bundle, names, now) })
+	return clocks.passesByEither(func(now time.Time) error { return p.Check(bundle, names, now) })
 }
 
-// checkCAFor reports whether the pair may be the CA: it is one that signs, or,
-// where somebody else does, one that may be trusted. By both clocks where they
-// differ.
+// checkCAFor returns nil if the pair may be the CA, by both clocks: it can sign,
+// or, with an external issuer, it can be trusted.
 func (p Pair) checkCAFor(o Observed, names Names) error {
-	return o.Clocks.anyBetween(func(now time.Time) error {
+	return o.Clocks.passesByEither(func(now time.Time) error {
 		switch {
 		case o.External == nil:
 			return p.checkCA(names, now)
@@ -156,8 +155,8 @@ func (p Pair) checkCAFor(o Observed, names Names) error {
 	})
 }
 
-// root is the one of the roots that the pair needs: that which signed it, or
-// else one that it verifies under by way of its chain. Nil if there is none.
+// root returns the root that the pair needs: the one that signed it, or one that
+// its chain leads to; nil if there is none.
 func (p Pair) root(roots []*x509.Certificate, clocks Clocks) *x509.Certificate {
 	var indirect *x509.Certificate
 	for _, root := range roots {

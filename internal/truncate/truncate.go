@@ -1,18 +1,16 @@
-// Package truncate shortens texts that are not Ostiary's own to what an object
-// of the API, an answer or a log line has room for.
+// Package truncate shortens external text for messages, API objects and log lines.
 package truncate
 
 import "unicode/utf8"
 
-// EventMessage is the limit, in bytes, for an event's message, of which the API
-// server takes less than 1 KiB.
+// EventMessage is the limit for an event's message in bytes. The API server
+// accepts less than 1 KiB.
 const EventMessage = 1000
 
 const mark = "..."
 
-// String returns s if it is at most limit bytes long, and else as much of its
-// beginning as fits into limit bytes together with "...". It ends between two
-// characters. A limit has to leave room for the mark: it is at least 3.
+// String returns s if it has at most limit bytes, and otherwise as many whole
+// characters as fit together with "...". The limit must be at least 3.
 func String(s string, limit int) string {
 	if len(s) <= limit {
 		return s

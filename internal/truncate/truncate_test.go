@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestOf(t *testing.T) {
+func TestString(t *testing.T) {
 	tests := map[string]struct {
 		in    string
 		limit int

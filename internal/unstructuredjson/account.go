@@ -8,56 +8,56 @@ import (
 )
 
 const (
-	// MaxAccount is what the trees of one request may hold. The largest objects that an API server sends take less in
-	// every shape that objects have: 3 MiB of small members take a third of it, two objects of 3 and 1.5 MiB that
-	// consist of escaped characters another third.
+	// MaxAccount bounds the trees of one request in bytes. The largest objects that an API server sends need less in every
+	// realistic shape: 3 MiB of small members need a third, and two objects of 3 and 1.5 MiB of escaped characters another
+	// third.
 	MaxAccount = 96 << 20
 
-	// freeBytes of each request are not counted together: the limit on requests bounds them. Nearly all reviews need
-	// less, so that few large ones cannot keep them out.
+	// freeBytes of each request are not counted in Memory: the limit on requests bounds them. Nearly all reviews need
+	// less, so a few large ones do not block them.
 	freeBytes = 256 << 10
 
-	// chunk is how much is taken at a time: nodes are counted without touching what all requests share.
+	// chunk is how much is taken at a time, so that counting nodes rarely changes the shared Memory.
 	chunk = 256 << 10
 )
 
-// ErrTooLarge is that the trees of one request would hold more than it may.
-var ErrTooLarge = errors.New("it takes more memory than one request may have")
+// ErrTooLarge means that the trees of one request exceed MaxAccount.
+var ErrTooLarge = errors.New("it needs more memory than one request may use")
 
-// BusyError is that the trees of all requests together would hold too much. Another try may succeed.
+// BusyError means that the trees of all requests exceed the Memory. A retry may succeed.
 type BusyError struct{}
 
 // Error implements error.
-func (*BusyError) Error() string { return "too many large objects at a time" }
+func (*BusyError) Error() string { return "too many concurrent large objects" }
 
-// RetryAfter says when to try again.
+// RetryAfter returns when to retry.
 func (*BusyError) RetryAfter() time.Duration { return time.Second }
 
-// Memory bounds what the trees of all requests hold together. It is safe for concurrent use and has no lock.
+// Memory bounds the trees of all requests. It is safe for concurrent use and has no lock.
 type Memory struct {
 	limit int64
 	held  atomic.Int64
 }
 
-// NewMemory returns a Memory of so many bytes.
+// NewMemory returns a Memory with a limit in bytes.
 func NewMemory(limit int64) *Memory { return &Memory{limit: limit} }
 
-// Held is how many bytes are taken.
+// Held returns the bytes in use.
 func (m *Memory) Held() int64 { return m.held.Load() }
 
-// Open returns the account of one request, which the caller closes when the request is answered.
+// Open returns the account of one request. The caller closes it after the response.
 func (m *Memory) Open() *Account { return &Account{memory: m, covered: freeBytes} }
 
-// Account counts what the trees of one request hold: an estimate, at least of what they really hold. A nil Account
-// counts nothing. It is for one goroutine.
+// Account counts the size of the trees of one request. It never underestimates. A nil Account counts nothing. It is not
+// safe for concurrent use.
 type Account struct {
 	memory  *Memory
-	covered int64 // may be spent: what memory has been told of, and freeBytes
+	covered int64 // may be spent: the bytes taken from memory, and freeBytes
 	spent   int64
-	objects int64 // that were decoded
+	objects int64 // decoded objects
 }
 
-// Take takes bytes, or fails with ErrTooLarge or a *BusyError.
+// Take takes bytes. It fails with ErrTooLarge or a *BusyError.
 func (a *Account) Take(bytes int64) error {
 	if a == nil {
 		return nil
@@ -81,13 +81,13 @@ func (a *Account) cover() error {
 	return nil
 }
 
-// Close gives everything back.
+// Close returns all bytes.
 func (a *Account) Close() {
 	a.memory.held.Add(freeBytes - a.covered)
 	a.covered, a.spent, a.objects = freeBytes, 0, 0
 }
 
-// Spent is how many bytes have been taken.
+// Spent returns the bytes taken.
 func (a *Account) Spent() int64 {
 	if a == nil {
 		return 0
@@ -95,7 +95,7 @@ func (a *Account) Spent() int64 {
 	return a.spent
 }
 
-// Objects is how many JSON objects have been decoded.
+// Objects returns the number of decoded JSON objects.
 func (a *Account) Objects() int64 {
 	if a == nil {
 		return 0

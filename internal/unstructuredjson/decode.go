@@ -1,9 +1,9 @@
 // Package unstructuredjson decodes JSON into the tree that Kubernetes uses for unstructured objects: map[string]any,
-// []any, string, bool, nil, int64 for integers that fit and float64 for every other number.
+// []any, string, bool, nil, int64 for integers that fit and float64 for other numbers.
 //
-// The trees equal those of k8s.io/apimachinery/pkg/util/json, with which the API server decodes, and so do the limits:
-// of members of one name the last counts, what is not UTF-8 becomes U+FFFD, and objects and arrays may be nested 10,000
-// deep. An API server passes on what it stores as it came, so whoever is stricter can be evaded.
+// The trees and limits equal those of k8s.io/apimachinery/pkg/util/json, with which the API server decodes: the last of
+// duplicate members counts, invalid UTF-8 becomes U+FFFD, and objects and arrays may be nested 10,000 deep. A stricter
+// decoder could be evaded, because the API server forwards stored objects unchanged.
 package unstructuredjson
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxPooled is the number of members and elements up to which a decoder's scratch space is kept for reuse.
+// maxPooled is the largest scratch space, in members or elements, that a decoder keeps for reuse.
 const maxPooled = 4096
 
-// What nodes take, in bytes, with the space in which they are gathered. TestEstimate compares it with what the heap holds.
+// The estimated size of nodes in bytes, including scratch space. TestEstimate compares the estimate with the heap.
 const (
 	objectCost      = 64
-	firstMemberCost = 320 // a map has room for eight members from the first on
+	firstMemberCost = 320 // a map with one member has room for eight
 	memberCost      = 32
 	moreMembersCost = 112 // for each beyond eight
 	groupMembers    = 8
@@ -35,21 +35,20 @@ const (
 	numberCost      = 8
 )
 
-// Decode returns the tree of the one JSON object that raw holds. An error is an *Error.
+// Decode returns the tree of the JSON object in raw. An error is an *Error.
 //
-// Strings of the tree are parts of one copy of raw: keeping any of them keeps the whole copy. Trees live as long as
-// the request they belong to; clone a string that is to live longer. Raw itself is neither changed nor kept.
+// The strings of the tree share one copy of raw, which any of them keeps alive. Clone a string that outlives the
+// request. Decode neither changes nor keeps raw.
 func Decode(raw []byte) (map[string]any, error) { return DecodeWithout(raw, "", "") }
 
-// DecodeWithout is Decode, but leaves out the named member of a member of the object: with "metadata" and
-// "managedFields", which often make up half of an object, as if they were not there. What is left out is checked to be
-// JSON, and no more than that.
+// DecodeWithout is Decode without the named member of a member of the object, such as "managedFields" of "metadata",
+// which is often half of an object. It checks only the syntax of the omitted member.
 func DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
 	return (*Account)(nil).DecodeWithout(raw, parent, name)
 }
 
-// DecodeWithout is the function of that name, but takes what the tree holds from the account. An error is then also
-// ErrTooLarge or a *BusyError: decoding ends where the memory does.
+// DecodeWithout is the function DecodeWithout, but takes the size of the tree from the account. It fails with
+// ErrTooLarge or a *BusyError as soon as the account is exhausted.
 func (a *Account) DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
 	if err := a.Take(int64(len(raw))); err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func (a *Account) DecodeWithout(raw []byte, parent, name string) (map[string]any
 	return tree, nil
 }
 
-// decoders holds idle decoders: their state machine and scratch space are most of what a small decode would allocate.
+// decoders holds idle decoders. Allocating one costs more than a small decode.
 var decoders = sync.Pool{New: func() any { return &decoder{tokens: new(jsontext.Decoder)} }} //nolint:gochecknoglobals // a pool serves all callers or it saves nothing; it holds no state between them
 
 // tokenOptions are as lenient as the API server's decoder.
@@ -79,19 +78,19 @@ type member struct {
 	value any
 }
 
-// decoder turns tokens into a tree. Members and elements are gathered on two stacks that all levels share, so
-// that every map and slice is made once, in its final size.
+// decoder turns tokens into a tree. It collects members and elements on two stacks that all levels share, so that each
+// map and slice is allocated once in its final size.
 type decoder struct {
 	input    bytes.Buffer
 	tokens   *jsontext.Decoder
-	text     string // the input as a string, of which the tree's strings are parts
+	text     string // the input; the tree's strings are substrings
 	valid    bool   // the input is UTF-8
 	account  *Account
 	members  []member
 	elements []any
 
-	parent, without string // the member to leave out, and the member of the document that holds it
-	within          bool   // the value being read is that of parent
+	parent, without string // the member to omit, and its parent in the document
+	within          bool   // the current value is that of parent
 }
 
 func (d *decoder) reset(raw []byte) {
@@ -101,12 +100,12 @@ func (d *decoder) reset(raw []byte) {
 	d.text, d.valid = string(raw), utf8.Valid(raw)
 }
 
-// release forgets the input and the tree before the decoder waits for its next use.
+// release clears the decoder and returns it to the pool.
 func (d *decoder) release() {
 	if cap(d.members) > maxPooled || cap(d.elements) > maxPooled {
 		return
 	}
-	clear(d.members) // a complete document has left both empty
+	clear(d.members) // only an error leaves elements
 	clear(d.elements)
 	d.members, d.elements, d.text, d.account = d.members[:0], d.elements[:0], "", nil
 	d.input = bytes.Buffer{}
@@ -208,7 +207,7 @@ func (d *decoder) object() (map[string]any, error) {
 	return object, nil
 }
 
-// member reads the value of a member, or skips it.
+// member reads or skips the value of a member.
 func (d *decoder) member(depth int, name string) (any, error) {
 	if depth == 2 && d.within && d.without != "" && name == d.without {
 		return nil, d.tokens.SkipValue()
@@ -278,7 +277,7 @@ func (d *decoder) string() (string, error) {
 	return text, d.account.Take(int64(stringCost + 2*len(text)))
 }
 
-// unquote replaces broken text as the API server's decoder does it.
+// unquote replaces invalid text like the API server's decoder.
 func unquote(raw []byte) (string, error) {
 	unquoted, err := jsontext.AppendUnquote(nil, raw)
 	if err == nil {
@@ -313,7 +312,7 @@ func (d *decoder) number() (any, error) {
 	return f, nil
 }
 
-// literal reads a string or number and returns it as it stands in the input, as bytes and as part of d.text.
+// literal reads a string or number and returns its source, as bytes and as a substring of d.text.
 func (d *decoder) literal() (raw []byte, text string, err error) {
 	raw, err = d.tokens.ReadValue()
 	if err != nil {

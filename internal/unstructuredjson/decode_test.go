@@ -120,9 +120,9 @@ func TestDecodeDepth(t *testing.T) {
 	}
 }
 
-// TestDecodeLeavesNothingBehind decodes on reused decoders, after failures too, and checks that trees stay as they
+// TestDecodeReleasesInput decodes on reused decoders, after failures too, and checks that trees stay as they
 // were when later inputs are decoded and when the memory of their input is overwritten.
-func TestDecodeLeavesNothingBehind(t *testing.T) {
+func TestDecodeReleasesInput(t *testing.T) {
 	pod := readFile(t, "testdata/pod.json")
 	var want map[string]any
 	if err := utiljson.Unmarshal(pod, &want); err != nil {

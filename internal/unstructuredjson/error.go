@@ -11,20 +11,20 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// maxPointer bounds what a message repeats of the names it was given.
+// maxPointer bounds the JSON Pointer in a message, in bytes.
 const maxPointer = 256
 
-// Error says what is wrong with a JSON text, and where.
+// Error is an error in a JSON text and its position.
 type Error struct {
 	// Pointer is the JSON Pointer (RFC 6901) of the value; empty for the whole text.
 	Pointer string
-	// Offset is the number of bytes before the place.
+	// Offset is the position of the error in bytes.
 	Offset int64
-	// Reason is what is wrong there.
+	// Reason describes the error.
 	Reason string
 }
 
-// Error returns one line that names the reason, the place and the offset.
+// Error returns one line with the reason, the pointer and the offset.
 func (e *Error) Error() string {
 	if e.Pointer == "" {
 		return fmt.Sprintf("invalid JSON: %s (offset %d)", e.Reason, e.Offset)
@@ -32,8 +32,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("invalid JSON: %s at %q (offset %d)", e.Reason, truncate.String(e.Pointer, maxPointer), e.Offset)
 }
 
-// Locate returns the *Error that tells what the syntax error in err's chain tells, or err if it holds none. It gives
-// every reader of JSON in this program the same messages.
+// Locate converts the syntax error in err's chain to an *Error. It returns err if there is none. All readers of JSON in
+// this program use it, for uniform messages.
 func Locate(err error) error {
 	if own := (*Error)(nil); errors.As(err, &own) {
 		return own
@@ -57,7 +57,7 @@ func reason(err error) string {
 	return strings.TrimPrefix(err.Error(), "jsontext: ")
 }
 
-// KindName returns what a value of this kind is called in messages.
+// KindName returns the name of a kind in messages.
 func KindName(kind jsontext.Kind) string {
 	switch kind {
 	case jsontext.KindBeginObject:

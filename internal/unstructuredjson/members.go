@@ -2,9 +2,9 @@ package unstructuredjson
 
 import "bytes"
 
-// Members calls visit for each member of the object that begins in raw at a position: with the positions of its name and
-// of its value. Visit returns where the value ends, as EndOfValue does, or 0 to stop. Members returns where the object
-// ends, and false if raw has no object there or visit stopped.
+// Members calls visit for each member of the object at a position in raw, with its name and the positions of the name
+// and the value. Visit returns the end of the value, as EndOfValue does, or 0 to stop. Members returns the end of the
+// object; ok is false if there is no object or visit stopped.
 func Members(raw []byte, at int, visit func(name []byte, nameAt, start int) (end int)) (end int, ok bool) {
 	at = skipSpace(raw, at)
 	if !isAt(raw, at, '{') {
@@ -46,7 +46,7 @@ func skipSpace(raw []byte, at int) int {
 	return at
 }
 
-// endOfString returns where the string that begins at a position ends: beyond raw, if it does not.
+// endOfString returns the end of the string at a position. It is beyond raw if the string does not end.
 func endOfString(raw []byte, at int) int {
 	for from := at + 1; ; {
 		quote := bytes.IndexByte(raw[min(from, len(raw)):], '"')
@@ -64,9 +64,8 @@ func endOfString(raw []byte, at int) int {
 	}
 }
 
-// EndOfValue returns where the value that begins at a position ends: at the same position if there is none, beyond raw
-// if it does not end. It looks at quotes and brackets only, so that values may be nested to any depth. Their decoder
-// checks that they are JSON.
+// EndOfValue returns the end of the value at a position: the same position if there is none, beyond raw if the value
+// does not end. It considers only quotes and brackets, at any depth; the decoder checks the syntax.
 func EndOfValue(raw []byte, at int) int {
 	depth := 0
 	for at < len(raw) {

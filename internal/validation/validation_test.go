@@ -266,9 +266,9 @@ func TestReviewOfBackends(t *testing.T) {
 	}{
 		"a name":            {host: "a.example.com"},
 		"backends disabled": {rule: egress.Rule{DisableBackends: true}, host: "a.example.com", want: "spec.backend: Forbidden: remove backend: Ostiary runs with --disable-backends"},
-		"loopback":          {host: "127.0.0.1:8443", want: "spec.backend.url: Forbidden: 127.0.0.1 is a loopback address: name another server, or permit the address with --permitted-backend-addresses"},
-		"another form":      {host: "0x7f.1:8443", want: `spec.backend.url: Forbidden: "0x7f.1" is an unusual form of an IP address: write four decimal numbers, as 192.0.2.1`},
-		"metadata":          {host: "metadata.google.internal", want: `spec.backend.url: Forbidden: "metadata.google.internal" serves the metadata of a cloud: name a server of your own`},
+		"loopback":          {host: "127.0.0.1:8443", want: "spec.backend.url: Forbidden: 127.0.0.1 is a loopback address: use another server, or permit the address with --permitted-backend-addresses"},
+		"another form":      {host: "0x7f.1:8443", want: `spec.backend.url: Forbidden: "0x7f.1" is an unusual form of an IP address: use four decimal numbers, such as 192.0.2.1`},
+		"metadata":          {host: "metadata.google.internal", want: `spec.backend.url: Forbidden: "metadata.google.internal" is a cloud metadata service: use another server`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			errs, _ := Review(policy.NewCompiler(), parse(t, fmt.Sprintf(backend, tt.host)), ClusterInfo{Backends: tt.rule})

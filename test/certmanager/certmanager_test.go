@@ -337,7 +337,7 @@ func TestCertManager(t *testing.T) {
 	c.watchKeys()
 	c.manage("--cert-manager-issuer=self-signed")
 	c.kubectl(policy, "apply", "-f", "-")
-	c.awaitRegistered(metav1.ConditionFalse, "the API server knows no Certificate of cert-manager.io/v1: install cert-manager")
+	c.awaitRegistered(metav1.ConditionFalse, "the API server has no resource Certificate of cert-manager.io/v1: install cert-manager")
 
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager").Output()
 	c.must(err)

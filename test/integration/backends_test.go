@@ -65,7 +65,7 @@ func TestForeignWebhook(t *testing.T) {
 // What the condition Reachable says of a backend, whatever was found.
 const (
 	notReachable = "the backend is not reachable: check that its Service or host exists, has this port, and listens; "
-	notTrusted   = "the CA bundle does not verify the certificate of the backend: correct the bundle, or the names in the certificate; "
+	notTrusted   = "the CA bundle does not verify the backend's certificate: correct the bundle or the names in the certificate; "
 )
 
 // Authors cannot have API servers call what only those reach, nor use backends at
@@ -80,8 +80,8 @@ func TestRefusedBackends(t *testing.T) {
 		p := newPolicy("refused", namespace, hostedBy(&foreign{version: "v1"}, ca.pem, func(b *v1alpha1.Backend) { b.URL = url }))
 		await(t).Eventually(func() error { return c.Create(t.Context(), p.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring(want)))
 	}
-	refused("https://169.254.169.254/latest/meta-data", "spec.backend.url: Forbidden: 169.254.169.254 is an address of the metadata of a cloud: name another server")
-	refused("https://[::ffff:a9fe:a9fe]/", "is an address of the metadata of a cloud")
+	refused("https://169.254.169.254/latest/meta-data", "spec.backend.url: Forbidden: 169.254.169.254 is a cloud metadata address: use another server")
+	refused("https://[::ffff:a9fe:a9fe]/", "is a cloud metadata address")
 	refused("https://0xa9fea9fe/", "is an unusual form of an IP address")
 
 	f := startForeign(t, "", ca.leaf(t))
@@ -255,7 +255,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 	c.grant(t, namespace, "read-"+strings.ToLower(kind))
 	c.awaitReady(t, name)
 	c.awaitForeign(t, namespace)
-	c.awaitCA(t, name, metav1.ConditionTrue, "Read", "the CA bundle is that of "+object+", key ca.crt")
+	c.awaitCA(t, name, metav1.ConditionTrue, "Read", "the CA bundle is read from "+object+", key ca.crt")
 
 	// Both CAs, then the new certificate, then the new CA alone.
 	c.store(t, kind, at, map[string]string{"ca.crt": a.pem + "\n" + b.pem})
@@ -271,11 +271,11 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		reason  string
 		message string
 	}{
-		"empty":         {map[string]string{"ca.crt": ""}, "Refused", object + ", key ca.crt is no CA bundle: empty: write at least one certificate in PEM"},
-		"not PEM":       {map[string]string{"ca.crt": "certificate"}, "Refused", object + ", key ca.crt is no CA bundle: not PEM: there is no certificate in it"},
-		"expired":       {map[string]string{"ca.crt": newAuthority(t, time.Now().Add(-time.Hour)).pem}, "Refused", object + ", key ca.crt is no CA bundle: the certificate expired at "},
-		"with a key":    {map[string]string{"ca.crt": b.pem + key}, "Refused", object + ", key ca.crt is no CA bundle: it holds a private key: remove it, only certificates belong there"},
-		"too large":     {map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)}, "Refused", object + ", key ca.crt is no CA bundle: "},
+		"empty":         {map[string]string{"ca.crt": ""}, "Refused", object + ", key ca.crt is not a CA bundle: empty: write at least one certificate in PEM"},
+		"not PEM":       {map[string]string{"ca.crt": "certificate"}, "Refused", object + ", key ca.crt is not a CA bundle: not PEM: it contains no certificate"},
+		"expired":       {map[string]string{"ca.crt": newAuthority(t, time.Now().Add(-time.Hour)).pem}, "Refused", object + ", key ca.crt is not a CA bundle: the certificate expired at "},
+		"with a key":    {map[string]string{"ca.crt": b.pem + key}, "Refused", object + ", key ca.crt is not a CA bundle: it contains a private key: remove the key, a bundle contains only certificates"},
+		"too large":     {map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)}, "Refused", object + ", key ca.crt is not a CA bundle: "},
 		"without a key": {map[string]string{"other": b.pem}, "NotFound", object + " has no key ca.crt"},
 		"gone":          {nil, "NotFound", object + " does not exist"},
 	} {
@@ -296,7 +296,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		m.kill()
 		c.store(t, kind, at, map[string]string{"ca.crt": "certificate"})
 		m = c.manager(t)
-		c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is no CA bundle: not PEM: there is no certificate in it; the last valid bundle stays registered")
+		c.awaitCA(t, name, metav1.ConditionFalse, "Refused", object+", key ca.crt is not a CA bundle: not PEM: it contains no certificate; the last valid bundle stays registered")
 		c.awaitReady(t, name)
 		c.awaitBundle(t, name, b.pem)
 	})

@@ -281,8 +281,8 @@ func TestCallersThatCannotBeTold(t *testing.T) {
 		"a file that is not there": {filepath.Join(c.dir, "missing"), "no such file or directory"},
 		"an empty file":            {c.mounted(t, "empty.crt", nil), "empty: write at least one certificate in PEM"},
 		"no PEM":                   {c.mounted(t, "strange.crt", []byte("hello")), "not PEM"},
-		"a certificate of no CA":   {credentials.file("client.crt"), "is not a CA's"},
-		"a key":                    {credentials.file("client.key"), "it holds a private key"},
+		"a certificate of no CA":   {credentials.file("client.crt"), "is not a CA"},
+		"a key":                    {credentials.file("client.key"), "it contains a private key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := c.beside(t, "--client-ca="+tc.file, "--client-names=a")
@@ -301,7 +301,7 @@ func TestCallersThatCannotBeTold(t *testing.T) {
 		c.callerSecret(t, secret, nil)
 		m := c.beside(t, "--caller-token-secret="+secret)
 		await(t).Eventually(func() error { return m.ready(t.Context()) }).Should(MatchError(ContainSubstring("[-]callers failed")))
-		await(t).Eventually(m.output).Should(ContainSubstring("no token: write one of at least 16 bytes to the field token"))
+		await(t).Eventually(m.output).Should(ContainSubstring("no token: set one of at least 16 bytes in the field token"))
 		found := &corev1.Secret{}
 		must(t, c.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: secret}, found))
 		found.StringData = map[string]string{"token": callerToken}

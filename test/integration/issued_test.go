@@ -66,7 +66,7 @@ func TestForeignWebhookWithAnIssuedCertificate(t *testing.T) {
 	c.mount(ctx, f, namespace)
 	c.apply(t, newPolicy("issued", namespace, hostedBy(f, "", issued(service))))
 	object := "Secret " + namespace + "/checks-tls"
-	c.awaitCA(t, "issued", metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not keep a certificate in %s: grant its account ostiary-system/ostiary, "+
+	c.awaitCA(t, "issued", metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not write a certificate to %s: grant its account ostiary-system/ostiary, "+
 		`by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, create, patch]}`, object, namespace))
 	c.grant(t, namespace, "keep-certificate")
 	c.awaitReady(t, "issued")
@@ -202,7 +202,7 @@ func TestForeignWebhookDoesNotOverwriteASecret(t *testing.T) {
 	c.store(t, "Secret", at, map[string]string{"password": "hunter2"})
 	c.grant(t, namespace, "keep-certificate")
 	c.apply(t, newPolicy("overwrites", namespace, hostedBy(&foreign{version: "v1"}, "", issued(service))))
-	c.awaitCA(t, "overwrites", metav1.ConditionFalse, "Refused", "Secret "+namespace+"/checks-tls: it holds something that Ostiary has not issued: name another Secret, or empty this one")
+	c.awaitCA(t, "overwrites", metav1.ConditionFalse, "Refused", "Secret "+namespace+"/checks-tls: it contains data that Ostiary did not write: specify another Secret or empty this one")
 	if got := c.issuedSecret(t.Context(), namespace, "checks-tls"); string(got.Data["password"]) != "hunter2" || len(got.Data) != 1 {
 		t.Errorf("the Secret has changed: %d keys", len(got.Data))
 	}

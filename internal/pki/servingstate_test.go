@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// TestHeld follows one replica through what it may find in the Secret.
-func TestHeld(t *testing.T) {
-	first, _ := settleCalmly(t, State{}, names, config(), epoch0)
-	stranger, _ := settleCalmly(t, State{}, names, config(), epoch0)
-	bridged := first
+// TestServingState follows one replica through what it may find in the Secret.
+func TestServingState(t *testing.T) {
+	first, _ := runUntilSteady(t, State{}, names, config(), epoch0)
+	unrelated, _ := runUntilSteady(t, State{}, names, config(), epoch0)
+	crossCertified := first
 	for range 2 {
-		o := calm(bridged, epoch0)
+		o := steadyObserved(crossCertified, epoch0)
 		o.Request = "please"
 		var err error
-		if bridged, err = Apply(bridged, Next(bridged, o, names, config()), o, names, config(), rand.Reader); err != nil {
+		if crossCertified, err = Apply(crossCertified, Next(crossCertified, o, names, config()), o, names, config(), rand.Reader); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unbridged := Serving{Pair: stranger.Serving.Pair, Bundle: mustBundle(t, first.CA.Pair, stranger.CA.Pair), Epoch: 2, TrustEpoch: 2}
-	onlyBundle := Serving{Bundle: unbridged.Bundle, TrustEpoch: 2}
+	withoutCross := Serving{Pair: unrelated.Serving.Pair, Bundle: mustBundle(t, first.CA.Pair, unrelated.CA.Pair), Epoch: 2, TrustEpoch: 2}
+	onlyBundle := Serving{Bundle: withoutCross.Bundle, TrustEpoch: 2}
 	holding := func(s Serving) ServingState { return ServingState{Serving: s} }
 	live := []Bundle{first.Serving.Bundle}
 	tests := map[string]struct {
@@ -34,16 +34,16 @@ func TestHeld(t *testing.T) {
 		wantTrust  int64
 	}{
 		"the first":                                {ServingState{}, first.Serving, nil, epoch0, "", 1, 1},
-		"the first, untrusted: better than none":   {ServingState{}, stranger.Serving, live, epoch0, "", 1, 1},
-		"a bridge":                                 {holding(first.Serving), bridged.Serving, live, epoch0, "", 2, 2},
-		"a CA that nobody knows":                   {holding(first.Serving), unbridged, live, epoch0, ReasonChain, 1, 2},
-		"a CA that all know":                       {holding(first.Serving), unbridged, []Bundle{unbridged.Bundle}, epoch0, "", 2, 2},
+		"the first, untrusted: better than none":   {ServingState{}, unrelated.Serving, live, epoch0, "", 1, 1},
+		"a cross-certificate":                      {holding(first.Serving), crossCertified.Serving, live, epoch0, "", 2, 2},
+		"an untrusted CA":                          {holding(first.Serving), withoutCross, live, epoch0, ReasonChain, 1, 2},
+		"a CA that all know":                       {holding(first.Serving), withoutCross, []Bundle{withoutCross.Bundle}, epoch0, "", 2, 2},
 		"a bundle alone":                           {holding(first.Serving), onlyBundle, live, epoch0, ReasonEncoding, 1, 2},
-		"a bundle that ends what is served":        {holding(first.Serving), stranger.Serving, live, epoch0, ReasonChain, 1, 1},
-		"an older copy":                            {holding(bridged.Serving), first.Serving, nil, epoch0, ReasonEpoch, 2, 2},
-		"an older copy, but own has expired":       {holding(bridged.Serving), Serving{Pair: mustLeaf(t, first.CA.Pair, names, epoch0.Add(99*day)), Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 1}, nil, epoch0.Add(100 * day), "", 1, 2},
-		"an older leaf, the own root was given up": {holding(unbridged), Serving{Pair: first.Serving.Pair, Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 3}, nil, epoch0, "", 1, 3},
-		"an older leaf, the own root is trusted":   {holding(unbridged), Serving{Pair: first.Serving.Pair, Bundle: unbridged.Bundle, Epoch: 1, TrustEpoch: 3}, nil, epoch0, ReasonEpoch, 2, 3},
+		"a bundle that ends what is served":        {holding(first.Serving), unrelated.Serving, live, epoch0, ReasonChain, 1, 1},
+		"an older copy":                            {holding(crossCertified.Serving), first.Serving, nil, epoch0, ReasonEpoch, 2, 2},
+		"an older copy, but own has expired":       {holding(crossCertified.Serving), Serving{Pair: mustLeaf(t, first.CA.Pair, names, epoch0.Add(99*day)), Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 1}, nil, epoch0.Add(100 * day), "", 1, 2},
+		"an older leaf, the own root was given up": {holding(withoutCross), Serving{Pair: first.Serving.Pair, Bundle: first.Serving.Bundle, Epoch: 1, TrustEpoch: 3}, nil, epoch0, "", 1, 3},
+		"an older leaf, the own root is trusted":   {holding(withoutCross), Serving{Pair: first.Serving.Pair, Bundle: withoutCross.Bundle, Epoch: 1, TrustEpoch: 3}, nil, epoch0, ReasonEpoch, 2, 3},
 		"nothing":                                  {holding(first.Serving), Serving{}, live, epoch0, ReasonEncoding, 1, 1},
 	}
 	for name, tc := range tests {
@@ -61,9 +61,9 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestTrial: what a replica has reported it does not take back.
+// TestTrial checks that a replica never presents less than it has reported.
 func TestTrial(t *testing.T) {
-	first, _ := settleCalmly(t, State{}, names, config(), epoch0)
+	first, _ := runUntilSteady(t, State{}, names, config(), epoch0)
 	second := first.Serving
 	second.Pair, second.Epoch = mustLeaf(t, first.CA.Pair, names, epoch0), 2
 	p := Periods{Trial: time.Minute, Fallback: time.Hour}
@@ -98,11 +98,11 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestHeldCheck is what readiness says.
-func TestHeldCheck(t *testing.T) {
-	s, _ := settleCalmly(t, State{}, names, config(), epoch0)
-	stranger, _ := settleCalmly(t, State{}, names, config(), epoch0)
-	own, other := s.Serving.Bundle, stranger.Serving.Bundle
+// TestServingStateCheck covers readiness.
+func TestServingStateCheck(t *testing.T) {
+	s, _ := runUntilSteady(t, State{}, names, config(), epoch0)
+	unrelated, _ := runUntilSteady(t, State{}, names, config(), epoch0)
+	own, other := s.Serving.Bundle, unrelated.Serving.Bundle
 	tests := map[string]struct {
 		held ServingState
 		live []Bundle
@@ -113,8 +113,8 @@ func TestHeldCheck(t *testing.T) {
 		"nothing registered":     {ServingState{Serving: s.Serving}, nil, epoch0, ""},
 		"one was edited":         {ServingState{Serving: s.Serving}, []Bundle{other, own}, epoch0, ""},
 		"nothing held":           {ServingState{}, nil, epoch0, "no certificate"},
-		"none trusts it":         {ServingState{Serving: s.Serving}, []Bundle{other}, epoch0, "the registered configurations do not trust it: x509: certificate signed by unknown authority"},
-		"less than a day left":   {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day + time.Hour), "it expires in 23h0m0s, less than 24h0m0s: it should have been renewed long ago"},
+		"none trusts it":         {ServingState{Serving: s.Serving}, []Bundle{other}, epoch0, "the bundles in the webhook configurations do not verify it: x509: certificate signed by unknown authority"},
+		"less than a day left":   {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day + time.Hour), "it expires in 23h0m0s, less than 24h0m0s: its renewal is overdue"},
 		"a day and an hour left": {ServingState{Serving: s.Serving}, []Bundle{own}, epoch0.Add(89*day - time.Hour), ""},
 	}
 	for name, tc := range tests {

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// stepTimeout bounds one step, so that a connection that hangs does not
-	// stop the Keeper.
+	// stepTimeout bounds one step, so that a hanging connection does not stop
+	// the Rotator.
 	stepTimeout = 30 * time.Second
 
-	// Writes are limited for the case that somebody else keeps overwriting a
-	// Secret: repairs go on, but slowly.
+	// The rate of writes is limited in case another client keeps overwriting
+	// a Secret.
 	writeBurst    = 8
 	writeInterval = 5 * time.Second
 )
 
-// Rotator writes the Secrets: it makes the CA and the leaf, and replaces them
-// in time and whenever a Secret is lost or damaged. One replica runs it, the
-// leader; should two run it, the API server lets only one of two writes pass.
+// Rotator creates and renews the CA and the serving certificate, and restores lost
+// or damaged Secrets. Only the leader runs it. If two run, optimistic locking lets
+// only one of two writes succeed.
 type Rotator struct {
 	client   kubernetes.Interface
 	options  Options
@@ -40,30 +40,31 @@ type Rotator struct {
 	limiter  *rate.Limiter
 	metrics  *rotatorMetrics
 
-	// memory is the CA that this process read or wrote last. It outlives a term.
+	// memory is the CA that this process last read or wrote. It survives a loss
+	// of leadership.
 	memory pki.Authority
-	// published is since when the configurations have carried which bundle.
+	// published is the bundle in all configurations, and since when.
 	published publication
-	// waitReason is what was last waited for.
+	// waitReason is the last reported reason for waiting.
 	waitReason string
 	source     sourceState
 }
 
-// NewRotator returns a Keeper that does nothing until Run. What the watcher of
-// the same process holds is put back when the Secrets are lost.
-func NewRotator(client kubernetes.Interface, watcher *Provider, o Options) *Rotator {
+// NewRotator returns a Rotator. It restores lost Secrets from what the Provider of
+// the same process serves.
+func NewRotator(client kubernetes.Interface, provider *Provider, o Options) *Rotator {
 	return &Rotator{
 		client:   client,
 		options:  o.withDefaults(),
-		provider: watcher,
+		provider: provider,
 		limiter:  rate.NewLimiter(rate.Every(writeInterval), writeBurst),
 		metrics:  newRotatorMetrics(),
 	}
 }
 
-// Run keeps the Secrets until ctx ends. An error of the API server does not
-// end it: it tries again, waiting longer each time. Run returns an error only
-// for options that cannot work. It may be called again after it has returned.
+// Run maintains the Secrets until ctx ends. It retries errors of the API server
+// with back-off and returns an error only for invalid options. It may be called
+// again after it has returned.
 func (k *Rotator) Run(ctx context.Context) error {
 	if err := k.options.validate(); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (k *Rotator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer unregister() // another replica leads and reports
+	defer unregister() // the next leader reports
 	ctx, cancel := context.WithCancel(withoutLogs(ctx))
 	var group wait.Group
 	defer group.Wait()
@@ -87,13 +88,13 @@ func (k *Rotator) Run(ctx context.Context) error {
 		changed := subscribe(ctx)
 		group.StartWithContext(ctx, func(ctx context.Context) { forward(ctx, changed, wake) })
 	}
-	k.published = publication{} // nobody has looked since the last term
+	k.published = publication{} // unknown since this replica last led
 	k.loop(ctx, wake)
-	k.source.block("") // another replica knows now
+	k.source.block("") // the next leader reports it
 	return nil
 }
 
-// forward pokes one channel whenever another receives.
+// forward notifies one channel whenever another receives.
 func forward(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
 	for {
 		select {
@@ -126,8 +127,8 @@ func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 15 * time.Second}
 }
 
-// sleep waits in real time whatever clock the certificates go by: it spares
-// the API server.
+// sleep waits in real time, even if the certificates use another clock, to limit
+// the load on the API server.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -137,8 +138,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// pollInterval waits until there may be something to do: a Secret has changed, the
-// time has come, or it is time to look at the clock again.
+// sleepUntilNext waits until a Secret changes, d passes, or the clock has to be
+// checked again.
 func (k *Rotator) sleepUntilNext(ctx context.Context, wake <-chan struct{}, d time.Duration) {
 	if d <= 0 {
 		return
@@ -152,17 +153,17 @@ func (k *Rotator) sleepUntilNext(ctx context.Context, wake <-chan struct{}, d ti
 	}
 }
 
-// report logs why a step failed. That somebody else wrote first is nothing to
-// worry about: the next step starts from what they wrote.
+// report logs why a step failed. A conflict is expected: the next step reads the
+// Secret again.
 func (k *Rotator) report(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		k.options.Log.V(1).Info("a Secret has changed meanwhile, reading again", "error", err.Error())
+		k.options.Log.V(1).Info("a Secret has changed concurrently, reading it again", "error", err.Error())
 		return
 	}
-	k.options.Log.Error(err, "keeping certificates failed, trying again")
+	k.options.Log.Error(err, "maintaining the certificates failed, retrying")
 }
 
-// step does at most one write. It returns what was decided.
+// step performs at most one write and returns the action.
 func (k *Rotator) step(ctx context.Context) (pki.Action, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -177,34 +178,34 @@ func (k *Rotator) step(ctx context.Context) (pki.Action, error) {
 	o := k.options
 	action := pki.Next(found.state, seen, o.ServerNames, o.Lifetimes)
 	k.metrics.observed(found.state, seen)
-	amiss := k.checkExternal(found, seen)
+	hasProblem := k.checkExternal(found, seen)
 	if action.Kind == pki.Wait {
-		k.recordWaiting(found, action)
-		if soon := seen.Clocks.Now().Add(sourceInterval); amiss && action.At.After(soon) {
+		k.reportWaiting(found, action)
+		if soon := seen.Clocks.Now().Add(sourceInterval); hasProblem && action.At.After(soon) {
 			action.At = soon
 		}
 		return action, nil
 	}
 	if found.damages != nil {
-		o.Log.Error(found.damages, "a Secret holds what cannot be used, replacing it", "namespace", o.Namespace)
+		o.Log.Error(found.damages, "a Secret has invalid content, replacing it", "namespace", o.Namespace)
 	}
 	state, err := pki.Apply(found.state, action, seen, o.ServerNames, o.Lifetimes, rand.Reader)
 	if err != nil {
 		return action, err
 	}
 	if err := k.limiter.Wait(ctx); err != nil {
-		return action, fmt.Errorf("waiting because of many writes: %w", err)
+		return action, fmt.Errorf("waiting for the write rate limit: %w", err)
 	}
 	return action, k.store(ctx, found, action, state)
 }
 
-// observedSecrets is what the API server has now.
+// observedSecrets is the content of the Secrets.
 type observedSecrets struct {
 	ca, serving *corev1.Secret // nil: does not exist
 	state       pki.State
-	damages     error                    // what cannot be read
-	offer       *pki.ExternalCertificate // nil: nobody else issues
-	hindrance   *sourceError             // why they do not
+	damages     error                    // invalid fields
+	external    *pki.ExternalCertificate // nil: Ostiary issues its own
+	problem     *sourceError             // why the issuer does not issue; nil if it does
 }
 
 func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
@@ -216,7 +217,7 @@ func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
 	if f.serving, err = k.get(ctx, k.options.SecretNames.Serving); err != nil {
 		return observedSecrets{}, err
 	}
-	if f.offer, f.hindrance, err = k.readExternal(ctx); err != nil {
+	if f.external, f.problem, err = k.readExternal(ctx); err != nil {
 		return observedSecrets{}, err
 	}
 	var caErr, servingErr error
@@ -238,15 +239,15 @@ func (k *Rotator) get(ctx context.Context, name string) (*corev1.Secret, error) 
 	s, err := k.secrets().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil // that it does not exist is an answer
+		return nil, nil // absence is not an error
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s/%s: %w", k.options.Namespace, name, err)
 	}
 	return s, nil
 }
 
-// store writes the one Secret that the action is about. A new CA is stored
-// before anything is signed with it: its leaf is the next step's business.
+// store writes the Secret that the action changes. A new CA is stored before it
+// signs: its leaf is the next step.
 func (k *Rotator) store(ctx context.Context, f observedSecrets, action pki.Action, state pki.State) error {
 	var data map[string][]byte
 	var err error
@@ -274,9 +275,8 @@ func (k *Rotator) store(ctx context.Context, f observedSecrets, action pki.Actio
 	return nil
 }
 
-// write creates the Secret, or replaces the content of the one that was read,
-// provided that nobody has written it since. Labels and annotations of others
-// are kept.
+// write creates the Secret, or replaces the content of the one that was read
+// unless it has changed since. It preserves other clients' labels and annotations.
 func (k *Rotator) write(ctx context.Context, name string, old *corev1.Secret, data map[string][]byte) (*corev1.Secret, error) {
 	if old == nil {
 		return k.secrets().Create(ctx, &corev1.Secret{

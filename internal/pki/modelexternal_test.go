@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-// modelSource is somebody else who issues leaves, and does so as it likes: by
-// another CA each time, by one of before, by none, or not at all.
+// modelSource is an external issuer that signs with a new CA, an earlier one or
+// none, or stops.
 type modelSource struct {
-	offer ExternalCertificate
-	cas   []Pair
-	mixed bool // leaders may disagree on whether to use it
+	external ExternalCertificate
+	cas      []Pair
+	mixed    bool // leaders may disagree on whether to use it
 }
 
-func newForeignModel(t testing.TB, seed uint64, next machine, mixed bool) *model {
+func newExternalModel(t testing.TB, seed uint64, next machine, mixed bool) *model {
 	m := newModel(t, seed, next)
 	m.source = &modelSource{mixed: mixed}
 	m.source.issue(m, m.source.newCA(m), nil)
 	for i := range m.leaders {
-		m.leaders[i].foreign = !mixed || m.r.IntN(2) == 0
+		m.leaders[i].external = !mixed || m.r.IntN(2) == 0
 	}
 	return m
 }
@@ -33,27 +33,27 @@ func (s *modelSource) change(m *model) {
 	ca := s.cas[len(s.cas)-1]
 	switch m.r.IntN(9) {
 	case 0, 1:
-		m.tell("the leaf is renewed by the same CA")
+		m.logf("the leaf is renewed by the same CA")
 		s.issue(m, ca, nil)
 	case 2, 3:
-		m.tell("the leaf is issued by another CA")
+		m.logf("the leaf is issued by another CA")
 		s.issue(m, s.newCA(m), nil)
 	case 4:
-		m.tell("the leaf vouches for itself")
+		m.logf("the leaf vouches for itself")
 		self := certified(m, leafTemplate("self"), nil, nil)
-		s.offer = ExternalCertificate{Pair: self, Roots: self.chain}
+		s.external = ExternalCertificate{Pair: self, Roots: self.chain}
 	case 5:
-		m.tell("the leaf is issued by a CA of before")
+		m.logf("the leaf is issued by a CA of before")
 		ca := s.cas[m.r.IntN(len(s.cas))]
 		s.cas = append(s.cas, ca)
 		s.issue(m, ca, nil)
 	case 6:
-		m.tell("the certificate of the CA is renewed, with the same key")
+		m.logf("the certificate of the CA is renewed, with the same key")
 		renewed := certified(m, caTemplate(ca.Certificate().Subject.CommonName), nil, ca.key.(*ecdsa.PrivateKey))
 		s.cas = append(s.cas, renewed)
 		s.issue(m, renewed, nil)
 	case 7:
-		m.tell("the leaf is issued by an intermediate")
+		m.logf("the leaf is issued by an intermediate")
 		s.issue(m, ca, []Pair{certified(m, caTemplate("intermediate"), &ca, nil)})
 	case 8:
 		s.fault(m)
@@ -63,30 +63,30 @@ func (s *modelSource) change(m *model) {
 func (s *modelSource) fault(m *model) {
 	if s.mixed && m.r.IntN(2) == 0 {
 		l := m.r.IntN(modelLeaders)
-		m.leaders[l].foreign = !m.leaders[l].foreign
-		m.tell("leader %d is told that somebody else issues leaves: %t", l, m.leaders[l].foreign)
+		m.leaders[l].external = !m.leaders[l].external
+		m.logf("leader %d uses an external issuer: %t", l, m.leaders[l].external)
 		return
 	}
 	if m.r.IntN(2) == 0 {
-		m.tell("the leaf beside a CA that it is not of")
-		s.offer.Roots = certified(m, caTemplate("stranger"), nil, nil).chain
+		m.logf("the leaf beside a CA that it is not of")
+		s.external.Roots = certified(m, caTemplate("unrelated"), nil, nil).chain
 		return
 	}
-	m.tell("there is no leaf")
-	s.offer = ExternalCertificate{Err: errors.New("gone")}
+	m.logf("there is no leaf")
+	s.external = ExternalCertificate{Err: errors.New("gone")}
 }
 
 func (s *modelSource) heal(m *model) {
 	for i := range m.leaders {
-		m.leaders[i].foreign = m.leaders[0].foreign
+		m.leaders[i].external = m.leaders[0].external
 	}
-	if _, err := s.offer.anchor(nil, at(m.now), names); err != nil {
+	if _, err := s.external.anchor(nil, at(m.now), names); err != nil {
 		s.issue(m, s.cas[len(s.cas)-1], nil)
 	}
 }
 
 func (s *modelSource) newCA(m *model) Pair {
-	ca := certified(m, caTemplate("foreign"), nil, nil)
+	ca := certified(m, caTemplate("external"), nil, nil)
 	s.cas = append(s.cas, ca)
 	return ca
 }
@@ -100,7 +100,7 @@ func (s *modelSource) issue(m *model, ca Pair, between []Pair) {
 	for _, b := range between {
 		leaf.chain = append(leaf.chain, b.Certificate())
 	}
-	s.offer = ExternalCertificate{Pair: leaf, Roots: ca.chain}
+	s.external = ExternalCertificate{Pair: leaf, Roots: ca.chain}
 }
 
 func caTemplate(name string) *x509.Certificate {
@@ -137,13 +137,13 @@ func certified(m *model, template *x509.Certificate, signer *Pair, key *ecdsa.Pr
 	return pair
 }
 
-func TestModelForeign(t *testing.T) {
-	for name, mixed := range map[string]bool{"somebody else issues": false, "leaders disagree": true} {
+func TestModelExternal(t *testing.T) {
+	for name, mixed := range map[string]bool{"external issuer": false, "leaders disagree": true} {
 		t.Run(name, func(t *testing.T) {
 			seed, walks := mathrand.Uint64(), modelWalks(t, 6)
 			var rotations int64
 			for i := range walks {
-				m := newForeignModel(t, seed+uint64(i), Next, mixed)
+				m := newExternalModel(t, seed+uint64(i), Next, mixed)
 				m.real = i%3 == 0
 				if failure := m.walk(250); failure != "" {
 					t.Fatalf("seed %d: %s\n%s", seed+uint64(i), failure, strings.Join(m.log, "\n"))
@@ -158,7 +158,7 @@ func TestModelForeign(t *testing.T) {
 	}
 }
 
-func TestModelCatchesForeign(t *testing.T) {
+func TestModelCatchesExternal(t *testing.T) {
 	mutants := map[string]machine{
 		"use before trust": func(s State, o Observed, n Names, c Config) Action {
 			o.Published.Current, o.Published.For = true, c.Overlap
@@ -181,8 +181,8 @@ func TestModelCatchesForeign(t *testing.T) {
 	for name, mutant := range mutants {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(60) {
-				m := newForeignModel(t, seed, mutant, false)
-				m.calm = true
+				m := newExternalModel(t, seed, mutant, false)
+				m.faultless = true
 				if failure := m.run(1000); strings.HasPrefix(failure, "I1") {
 					t.Logf("caught in walk %d: %s", seed+1, failure)
 					return

@@ -25,11 +25,11 @@ import (
 )
 
 func TestFromNothing(t *testing.T) {
-	w := newWorld(t)
-	watcher := w.startWatcher()
-	changed := watcher.Subscribe()
-	w.startKeeper()
-	state := w.settled(watcher)
+	w := newTestEnvironment(t)
+	provider := w.startProvider()
+	changed := provider.Subscribe()
+	w.startRotator()
+	state := w.waitUntilSteady(provider)
 
 	for _, name := range []string{defaultCAName, defaultServingName} {
 		s := w.secret(name)
@@ -43,27 +43,27 @@ func TestFromNothing(t *testing.T) {
 	if state.CA.Epoch != 1 || state.Serving.Epoch != 1 {
 		t.Errorf("epochs = %d and %d, want 1", state.CA.Epoch, state.Serving.Epoch)
 	}
-	NewWithT(t).Eventually(changed, patience).Should(Receive())
+	NewWithT(t).Eventually(changed, timeout).Should(Receive())
 
-	address := w.serve(watcher)
+	address := w.serve(provider)
 	for _, name := range []string{serverNames.DNS[0], "127.0.0.1"} {
-		conn, err := w.dial(address, name, watcher.Bundle())
+		conn, err := w.dial(address, name, provider.Bundle())
 		if err != nil {
 			t.Errorf("as %s: %v", name, err)
 			continue
 		}
 		_ = conn.Close()
 	}
-	if _, err := w.dial(address, "kubernetes.default.svc", watcher.Bundle()); err == nil {
+	if _, err := w.dial(address, "kubernetes.default.svc", provider.Bundle()); err == nil {
 		t.Error("a client that asks for another name is satisfied")
 	}
 }
 
-func TestNoWriteAtRest(t *testing.T) {
-	w := newWorld(t)
-	watcher := w.startWatcher()
-	w.startKeeper()
-	w.settled(watcher)
+func TestNoWriteWhenSteady(t *testing.T) {
+	w := newTestEnvironment(t)
+	provider := w.startProvider()
+	w.startRotator()
+	w.waitUntilSteady(provider)
 	ca, serving := w.secret(defaultCAName).ResourceVersion, w.secret(defaultServingName).ResourceVersion
 	written := strings.Count(w.log.String(), "certificates written")
 	if written != 2 {
@@ -71,7 +71,7 @@ func TestNoWriteAtRest(t *testing.T) {
 	}
 	for range 10 {
 		w.clock.Step(time.Hour)
-		w.settled(watcher)
+		w.waitUntilSteady(provider)
 		time.Sleep(pause)
 	}
 	if w.secret(defaultCAName).ResourceVersion != ca || w.secret(defaultServingName).ResourceVersion != serving {
@@ -79,14 +79,14 @@ func TestNoWriteAtRest(t *testing.T) {
 	}
 }
 
-// TestRenewalBeforeExpiry has a client connected while the leaf is renewed,
-// and new ones connecting all the time with the bundle of the beginning.
+// TestRenewalBeforeExpiry has one client connected during a renewal, and new ones
+// connecting all the time with the first bundle.
 func TestRenewalBeforeExpiry(t *testing.T) {
-	w := newWorld(t)
-	watcher := w.startWatcher()
-	w.startKeeper()
-	w.settled(watcher)
-	address, bundle := w.serve(watcher), watcher.Bundle()
+	w := newTestEnvironment(t)
+	provider := w.startProvider()
+	w.startRotator()
+	w.waitUntilSteady(provider)
+	address, bundle := w.serve(provider), provider.Bundle()
 	first, err := w.servedSerial(address, bundle)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestRenewalBeforeExpiry(t *testing.T) {
 	defer func() { _ = old.Close() }()
 
 	w.clock.Step(60*day - time.Hour)
-	w.settled(watcher)
+	w.waitUntilSteady(provider)
 	if serial, err := w.servedSerial(address, bundle); err != nil || serial != first {
 		t.Fatalf("before day 60: serial %s, error %v; want %s", serial, err, first)
 	}
@@ -109,7 +109,7 @@ func TestRenewalBeforeExpiry(t *testing.T) {
 			t.Errorf("a connection failed: %v", err)
 		}
 		return serial, err
-	}, patience, pause).ShouldNot(Equal(first))
+	}, timeout, pause).ShouldNot(Equal(first))
 	if _, err := old.Write([]byte("still")); err != nil {
 		t.Errorf("writing on the old connection: %v", err)
 	}
@@ -117,25 +117,25 @@ func TestRenewalBeforeExpiry(t *testing.T) {
 	if _, err := io.ReadFull(old, got); err != nil || string(got) != "still" {
 		t.Errorf("the old connection answers %q, %v", got, err)
 	}
-	state := w.settled(watcher)
+	state := w.waitUntilSteady(provider)
 	if left := state.Serving.Pair.Certificate().NotAfter.Sub(w.clock.Now()); left < 89*day {
 		t.Errorf("the new leaf has %s left", left)
 	}
 }
 
-// TestReplacementOfTheCA lives through two CAs, with a client whose bundle is
-// always the one of the step before.
+// TestReplacementOfTheCA goes through two CAs with a client whose bundle is always
+// one step behind.
 func TestReplacementOfTheCA(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnvironment(t)
 	w.options.Lifetimes = pki.Config{CALifetime: 100 * day, LeafLifetime: 45 * day}
-	watcher := w.startWatcher()
-	w.startKeeper()
-	state := w.settled(watcher)
-	address := w.serve(watcher)
+	provider := w.startProvider()
+	w.startRotator()
+	state := w.waitUntilSteady(provider)
+	address := w.serve(provider)
 	for range 30 {
-		stale := watcher.Bundle()
+		stale := provider.Bundle()
 		w.clock.Step(4 * day)
-		next := w.settled(watcher)
+		next := w.waitUntilSteady(provider)
 		if _, err := w.servedSerial(address, stale); err != nil {
 			t.Fatalf("with the bundle of four days ago: %v", err)
 		}
@@ -163,24 +163,24 @@ func TestLossAndDamage(t *testing.T) {
 		"serving deleted":       {secret: defaultServingName, wantNewKey: true},
 		"CA deleted":            {secret: defaultCAName},
 		"serving emptied":       {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
-		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: something that is not PEM"},
-		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: something that is not PEM"},
-		"certificate too large": {secret: defaultServingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: at most 65536 are read"},
-		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: something that is not PEM"},
+		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: text that is not PEM"},
+		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: text that is not PEM"},
+		"certificate too large": {secret: defaultServingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: the limit is 65536"},
+		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: text that is not PEM"},
 		"bundle not canonical":  {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
-		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not a count of CAs"},
-		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: something that is not PEM"},
-		"CA's key of another":   {secret: defaultCAName, change: set(keyField, strangersKey(t)), wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
-		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not a count of CAs"},
+		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not an epoch"},
+		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: text that is not PEM"},
+		"CA's key of another":   {secret: defaultCAName, change: set(keyField, unrelatedKey(t)), wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
+		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not an epoch"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			watcher := w.startWatcher()
-			w.startKeeper()
-			before := w.settled(watcher)
-			bundle, address := watcher.Bundle(), w.serve(watcher)
+			w := newTestEnvironment(t)
+			provider := w.startProvider()
+			w.startRotator()
+			before := w.waitUntilSteady(provider)
+			bundle, address := provider.Bundle(), w.serve(provider)
 
 			secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 			s := w.secret(tc.secret)
@@ -196,7 +196,7 @@ func TestLossAndDamage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			after := w.settled(watcher)
+			after := w.waitUntilSteady(provider)
 
 			if _, err := w.servedSerial(address, bundle); err != nil {
 				t.Errorf("with the bundle from before: %v", err)
@@ -220,16 +220,16 @@ func TestLossAndDamage(t *testing.T) {
 	}
 }
 
-// TestLostWhileNobodyLeads: the CA is lost together with who remembers it. The
-// old leaf is served until everybody can know the new CA.
-func TestLostWhileNobodyLeads(t *testing.T) {
+// TestLostWithoutLeader loses the CA together with the leader. The old serving
+// certificate stays until every API server can trust the new CA.
+func TestLostWithoutLeader(t *testing.T) {
 	for name, lost := range map[string][]string{"CA": {defaultCAName}, "both Secrets": {defaultCAName, defaultServingName}} {
 		t.Run(name, func(t *testing.T) {
-			g, w := NewWithT(t), newWorld(t)
-			watcher := w.startWatcher()
-			stop := w.startKeeper()
-			before := w.settled(watcher)
-			bundle, address := watcher.Bundle(), w.serve(watcher)
+			g, w := NewWithT(t), newTestEnvironment(t)
+			provider := w.startProvider()
+			stop := w.startRotator()
+			before := w.waitUntilSteady(provider)
+			bundle, address := provider.Bundle(), w.serve(provider)
 			stop()
 			for _, name := range lost {
 				if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
@@ -237,11 +237,11 @@ func TestLostWhileNobodyLeads(t *testing.T) {
 				}
 			}
 			published := func(context.Context) (Published, error) {
-				return Published{Bundles: [][]byte{watcher.Bundle()}, Epoch: watcher.TrustEpoch()}, nil
+				return Published{Bundles: [][]byte{provider.Bundle()}, Epoch: provider.TrustEpoch()}, nil
 			}
 			w.options.Published = published
-			w.startKeeper()
-			g.Eventually(func() (pki.Phase, error) { s, err := w.state(); return s.Phase(), err }, patience, pause).Should(Equal(pki.PhaseTrusting))
+			w.startRotator()
+			g.Eventually(func() (pki.Phase, error) { s, err := w.state(); return s.Phase(), err }, timeout, pause).Should(Equal(pki.PhaseTrusting))
 			for range 14 {
 				w.clock.Step(time.Minute)
 				time.Sleep(pause)
@@ -249,13 +249,13 @@ func TestLostWhileNobodyLeads(t *testing.T) {
 					t.Fatalf("with the bundle from before: %v", err)
 				}
 			}
-			overlap := watcher.Bundle()
+			overlap := provider.Bundle()
 			g.Eventually(func() (pki.Phase, error) {
 				w.clock.Step(20 * time.Second)
 				s, err := w.state()
 				return s.Phase(), err
-			}, patience, pause).Should(Equal(pki.PhaseSteady))
-			after := w.settled(watcher)
+			}, timeout, pause).Should(Equal(pki.PhaseSteady))
+			after := w.waitUntilSteady(provider)
 			if after.CA.Epoch != before.CA.Epoch+1 || after.Serving.Epoch != after.CA.Epoch {
 				t.Errorf("epochs %d and %d, want %d", after.CA.Epoch, after.Serving.Epoch, before.CA.Epoch+1)
 			}
@@ -266,10 +266,10 @@ func TestLostWhileNobodyLeads(t *testing.T) {
 	}
 }
 
-// TestRotationOnRequest asks for a rotation as an operator does, and reads the
-// Secrets of a version that knew neither bridges nor two epochs.
+// TestRotationOnRequest requests a rotation like an operator, and reads Secrets
+// without cross-certificates and trust epochs.
 func TestRotationOnRequest(t *testing.T) {
-	g, w := NewWithT(t), newWorld(t)
+	g, w := NewWithT(t), newTestEnvironment(t)
 	events := &eventRecorder{}
 	w.options.Events = events
 	old := makeState(t, serverNames, w.clock.Now())
@@ -279,29 +279,29 @@ func TestRotationOnRequest(t *testing.T) {
 	serving[bundleField] = append(serving[bundleField], ca[previousField]...)
 	w.put(defaultCAName, ca)
 	w.put(defaultServingName, serving)
-	watcher := w.startWatcher()
-	w.startKeeper()
-	before := w.settled(watcher)
+	provider := w.startProvider()
+	w.startRotator()
+	before := w.waitUntilSteady(provider)
 	if before.CA.Epoch != 1 || before.CA.Previous != nil || !before.CA.Pair.Certificate().Equal(old.CA.Pair.Certificate()) {
 		t.Errorf("epoch %d: the CA of the older version must be carried over, and the one before retired", before.CA.Epoch)
 	}
-	bundle, address := watcher.Bundle(), w.serve(watcher)
+	bundle, address := provider.Bundle(), w.serve(provider)
 	w.clock.Step(16 * time.Minute) // since the last rotation
 	for i := range 2 {
-		w.ask("now, please")
+		w.requestRotation("now, please")
 		g.Eventually(func() int64 {
 			w.clock.Step(time.Second)
 			if _, err := w.servedSerial(address, bundle); err != nil {
 				t.Errorf("with the bundle from before: %v", err)
 			}
-			return w.settled(watcher).CA.Epoch
-		}, patience, pause).Should(Equal(int64(2)), "request %d", i)
+			return w.waitUntilSteady(provider).CA.Epoch
+		}, timeout, pause).Should(Equal(int64(2)), "request %d", i)
 	}
 	if _, err := w.servedSerial(address, bundle); err != nil {
 		t.Errorf("with the bundle from before, when all is done: %v", err)
 	}
-	w.settled(watcher)
-	for _, want := range []string{"Normal RotationStarted: a rotation was asked for; epoch 2, phase Trusting", "Normal CertificateIssued: the CA has changed; epoch 2, phase Serving", "Normal RotationDone: every replica serves a leaf of the new CA; epoch 2, phase Steady"} {
+	w.waitUntilSteady(provider)
+	for _, want := range []string{"Normal RotationStarted: a rotation was requested; epoch 2, phase Trusting", "Normal CertificateIssued: the CA has changed; epoch 2, phase Serving", "Normal RotationDone: every replica serves a certificate of the new CA; epoch 2, phase Steady"} {
 		if !strings.Contains(events.String(), want) {
 			t.Errorf("no event %q among:\n%s", want, events)
 		}
@@ -313,34 +313,34 @@ func TestRotationOnRequest(t *testing.T) {
 	}
 }
 
-// TestFallback: a client that does not trust the certificate of the new CA has
-// the replica go back, and nobody ends the trust in the old CA meanwhile.
+// TestFallback has a client that rejects the certificate of the new CA. The
+// replica falls back, and trust in the old CA does not end meanwhile.
 func TestFallback(t *testing.T) {
-	g, w := NewWithT(t), newWorld(t)
-	watcher := w.startWatcher()
-	w.startKeeper()
-	w.settled(watcher)
+	g, w := NewWithT(t), newTestEnvironment(t)
+	provider := w.startProvider()
+	w.startRotator()
+	w.waitUntilSteady(provider)
 	w.options.Registerer = nil
-	first := watcher.Fingerprint()
-	w.ask("now, please")
-	g.Eventually(watcher.Fingerprint, patience, pause).ShouldNot(Equal(first))
-	second := watcher.Fingerprint()
-	g.Expect(watcher.Committed()).To(Equal(int64(1)))
-	watcher.ReportDistrust()
-	g.Expect(watcher.Fingerprint()).To(Equal(first))
-	g.Expect(testutil.ToFloat64(watcher.metrics.fallbacks)).To(Equal(1.0))
+	first := provider.Fingerprint()
+	w.requestRotation("now, please")
+	g.Eventually(provider.Fingerprint, timeout, pause).ShouldNot(Equal(first))
+	second := provider.Fingerprint()
+	g.Expect(provider.Committed()).To(Equal(int64(1)))
+	provider.ReportDistrust()
+	g.Expect(provider.Fingerprint()).To(Equal(first))
+	g.Expect(testutil.ToFloat64(provider.metrics.fallbacks)).To(Equal(1.0))
 	for range 7 {
 		w.clock.Step(2 * time.Minute)
 		time.Sleep(pause)
-		if state, err := w.state(); err != nil || state.Phase() != pki.PhaseServing || watcher.Fingerprint() != first {
-			t.Fatalf("phase %s, serving %s, error %v", state.Phase(), watcher.Fingerprint(), err)
+		if state, err := w.state(); err != nil || state.Phase() != pki.PhaseServing || provider.Fingerprint() != first {
+			t.Fatalf("phase %s, serving %s, error %v", state.Phase(), provider.Fingerprint(), err)
 		}
 	}
 	w.clock.Step(2 * time.Minute)
-	g.Eventually(watcher.Fingerprint, patience, pause).Should(Equal(second))
-	watcher.ReportDistrust() // once is enough
-	g.Expect(watcher.Fingerprint()).To(Equal(second))
-	if state := w.settled(watcher); state.Phase() != pki.PhaseSteady || state.CA.Epoch != 2 {
+	g.Eventually(provider.Fingerprint, timeout, pause).Should(Equal(second))
+	provider.ReportDistrust() // has no effect a second time
+	g.Expect(provider.Fingerprint()).To(Equal(second))
+	if state := w.waitUntilSteady(provider); state.Phase() != pki.PhaseSteady || state.CA.Epoch != 2 {
 		t.Errorf("phase %s, epoch %d", state.Phase(), state.CA.Epoch)
 	}
 }
@@ -355,7 +355,7 @@ func mustData(t *testing.T) func(map[string][]byte, error) map[string][]byte {
 	}
 }
 
-func strangersKey(t *testing.T) []byte {
+func unrelatedKey(t *testing.T) []byte {
 	state := makeState(t, serverNames, time.Now())
 	key, err := state.CA.Pair.KeyPEM()
 	if err != nil {
@@ -364,69 +364,68 @@ func strangersKey(t *testing.T) []byte {
 	return key
 }
 
-// TestBothLost is the emergency: nothing is left but what the replicas have in
-// memory, and they too are new.
+// TestBothLostAndExpired loses both Secrets while all replicas are new.
 func TestBothLostAndExpired(t *testing.T) {
-	w := newWorld(t)
+	w := newTestEnvironment(t)
 	data, err := servingData(makeState(t, serverNames, w.clock.Now().Add(-2*365*day)).Serving)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.put(defaultServingName, data)
-	watcher := w.startWatcher()
-	NewWithT(t).Eventually(watcher.Ready, patience, pause).Should(MatchError(ContainSubstring("the certificate expired at")))
-	w.startKeeper()
-	state := w.settled(watcher)
+	provider := w.startProvider()
+	NewWithT(t).Eventually(provider.Ready, timeout, pause).Should(MatchError(ContainSubstring("the certificate expired at")))
+	w.startRotator()
+	state := w.waitUntilSteady(provider)
 	if state.CA.Epoch != 2 {
 		t.Errorf("epoch = %d, want 2: the old one was 1", state.CA.Epoch)
 	}
 }
 
 func TestServerNamesChange(t *testing.T) {
-	w := newWorld(t)
-	stop := w.startKeeper()
-	w.settled(w.startWatcher())
+	w := newTestEnvironment(t)
+	stop := w.startRotator()
+	w.waitUntilSteady(w.startProvider())
 	stop()
 
 	w.options.ServerNames = ServerNames{DNS: []string{"ostiary.example.org"}, IPs: []net.IP{net.IPv6loopback}}
 	w.options.Registerer = nil
-	watcher := w.startWatcher()
-	w.startKeeper()
-	w.settled(watcher)
-	conn, err := w.dial(w.serve(watcher), "ostiary.example.org", watcher.Bundle())
+	provider := w.startProvider()
+	w.startRotator()
+	w.waitUntilSteady(provider)
+	conn, err := w.dial(w.serve(provider), "ostiary.example.org", provider.Bundle())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
 }
 
-// TestManyKeepers runs several leaders at once: the API server lets one write
-// pass, and the others start from it.
-func TestManyKeepers(t *testing.T) {
-	w := newWorld(t)
+// TestManyRotators runs several leaders at once: the API server accepts one write,
+// and the others continue from it.
+func TestManyRotators(t *testing.T) {
+	w := newTestEnvironment(t)
 	for range 4 {
-		w.startKeeper()
+		w.startRotator()
 	}
-	watcher := w.startWatcher()
-	state := w.settled(watcher)
+	provider := w.startProvider()
+	state := w.waitUntilSteady(provider)
 	if state.CA.Epoch != 1 {
 		t.Errorf("epoch = %d, want 1", state.CA.Epoch)
 	}
 	w.clock.Step(61 * day)
-	w.settled(watcher)
+	w.waitUntilSteady(provider)
 	if written := strings.Count(w.log.String(), "certificates written"); written != 3 {
 		t.Errorf("%d writes, want 3: CA, leaf, leaf", written)
 	}
 }
 
-// TestStaleWriteIsRefused changes a Secret between a Keeper's read and write.
+// TestStaleWriteIsRefused changes a Secret between a Rotator's read and write.
 func TestStaleWriteIsRefused(t *testing.T) {
-	w := newWorld(t)
-	watcher := w.startWatcher()
-	stop := w.startKeeper()
-	state := w.settled(watcher)
+	w := newTestEnvironment(t)
+	provider := w.startProvider()
+	stop := w.startRotator()
+	state := w.waitUntilSteady(provider)
 	stop()
-	k := w.keeper()
+	k := w.rotator()
 	f, err := k.fetch(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -445,11 +444,11 @@ func TestStaleWriteIsRefused(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheAPIServer lets every request fail for a while, and ends and
-// restarts the Keeper, as a change of leadership does.
+// TestErrorsOfTheAPIServer fails all requests for a while and restarts the
+// Rotator, as a change of leadership does.
 func TestErrorsOfTheAPIServer(t *testing.T) {
-	w := newWorld(t)
-	watcher := w.startWatcher()
+	w := newTestEnvironment(t)
+	provider := w.startProvider()
 	var fail atomic.Int64
 	fail.Store(4)
 	config := rest.CopyConfig(apiServer)
@@ -462,9 +461,9 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 		})
 	})
 	w.options.Registerer = nil
-	k := NewRotator(kubernetes.NewForConfigOrDie(config), watcher, w.options)
+	k := NewRotator(kubernetes.NewForConfigOrDie(config), provider, w.options)
 	stop := w.run(k.Run)
-	w.settled(watcher)
+	w.waitUntilSteady(provider)
 	if !strings.Contains(w.log.String(), "the network is down") {
 		t.Error("the log does not say why it took so long")
 	}
@@ -474,7 +473,7 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run(k.Run)
-	w.settled(watcher)
+	w.waitUntilSteady(provider)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -484,8 +483,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // TestPermissions runs with the permissions on Secrets that Ostiary's role
 // gives, and no others.
 func TestPermissions(t *testing.T) {
-	w := newWorld(t)
-	ns, user := w.options.Namespace, "keeper-of-"+w.options.Namespace
+	w := newTestEnvironment(t)
+	ns, user := w.options.Namespace, "rotator-of-"+w.options.Namespace
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "ostiary"},
 		Rules: []rbacv1.PolicyRule{
@@ -508,17 +507,17 @@ func TestPermissions(t *testing.T) {
 	config.Impersonate.UserName = user
 	admin := w.client
 	w.client = kubernetes.NewForConfigOrDie(config)
-	watcher := w.startWatcher()
-	w.startKeeper()
-	w.settled(watcher)
+	provider := w.startProvider()
+	w.startRotator()
+	w.waitUntilSteady(provider)
 	if _, err := w.client.CoreV1().Secrets(ns).List(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("the test proves nothing: the user may list all Secrets")
 	}
-	// Only the watch tells the Keeper, because the clock stands still.
+	// Only the watch wakes the Rotator, because the clock does not move.
 	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.settled(watcher)
+	w.waitUntilSteady(provider)
 }
 
 func TestOptions(t *testing.T) {
@@ -527,18 +526,18 @@ func TestOptions(t *testing.T) {
 		change  func(*Options)
 		wantErr string
 	}{
-		"no namespace": {func(o *Options) { o.Namespace = "" }, "keeping certificates: give the namespace of the Secrets"},
-		"one Secret":   {func(o *Options) { o.SecretNames = SecretNames{CA: "a", Serving: "a"} }, `keeping certificates: the Secrets of the CA and of the serving certificate are both "a": give them two names`},
-		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "keeping certificates: no server name: give at least one DNS name or IP address"},
-		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "keeping certificates: Overlap is 1ns: make it at least 5s"},
+		"no namespace": {func(o *Options) { o.Namespace = "" }, "maintaining certificates: the namespace of the Secrets is missing"},
+		"one Secret":   {func(o *Options) { o.SecretNames = SecretNames{CA: "a", Serving: "a"} }, `maintaining certificates: the Secrets of the CA and of the serving certificate are both "a": use two names`},
+		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "maintaining certificates: no server name: give at least one DNS name or IP address"},
+		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "maintaining certificates: Overlap is 1ns: must be at least 5s"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := good
 			tc.change(&o)
 			for what, err := range map[string]error{
-				"Keeper":  NewRotator(nil, NewProvider(nil, o), o).Run(context.Background()),
-				"Watcher": NewProvider(nil, o).Start(context.Background()),
+				"Rotator":  NewRotator(nil, NewProvider(nil, o), o).Run(context.Background()),
+				"Provider": NewProvider(nil, o).Start(context.Background()),
 			} {
 				if diff := cmp.Diff(tc.wantErr, fmt.Sprint(err)); diff != "" {
 					t.Errorf("%s: %s", what, diff)
@@ -548,23 +547,23 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestWrongClock has a leader whose clock is wrong and an API server whose clock
-// is right: nothing is made anew, and no rotation begins.
+// TestWrongClock has a leader with a wrong clock: nothing is renewed and no
+// rotation begins.
 func TestWrongClock(t *testing.T) {
 	for name, wrong := range map[string]time.Duration{"ahead": 40 * day, "far ahead": 3650 * day, "behind": -2 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			g, w := NewWithT(t), newWorld(t)
+			g, w := NewWithT(t), newTestEnvironment(t)
 			right := w.clock.Now()
 			w.options.ServerTime = func() time.Time { return right }
-			watcher := w.startWatcher()
-			w.startKeeper()
-			before := w.settled(watcher)
-			bundle, address := watcher.Bundle(), w.serve(watcher)
+			provider := w.startProvider()
+			w.startRotator()
+			before := w.waitUntilSteady(provider)
+			bundle, address := provider.Bundle(), w.serve(provider)
 			w.clock.SetTime(right.Add(wrong))
-			w.ask("now, please")
-			g.Eventually(w.log.String, patience, pause).Should(ContainSubstring("a rotation was asked for, but the clocks of this replica and of the API server disagree"))
-			g.Expect(watcher.Ready()).To(Succeed())
-			g.Expect(testutil.ToFloat64(watcher.metrics.skew)).To(BeNumerically("~", wrong.Seconds(), 120))
+			w.requestRotation("now, please")
+			g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("a rotation was requested, but the clocks of this replica and of the API server disagree"))
+			g.Expect(provider.Ready()).To(Succeed())
+			g.Expect(testutil.ToFloat64(provider.metrics.skew)).To(BeNumerically("~", wrong.Seconds(), 120))
 			after, err := w.state()
 			if err != nil || after.CA.Epoch != before.CA.Epoch {
 				t.Errorf("epoch %d, error %v; want the CA of before", after.CA.Epoch, err)
@@ -573,8 +572,8 @@ func TestWrongClock(t *testing.T) {
 			if _, err := w.servedSerial(address, bundle); err != nil {
 				t.Errorf("by the right clock: %v", err)
 			}
-			w.ask("still") // a fake clock's timers go back with it
-			g.Eventually(func() int64 { return w.settled(watcher).CA.Epoch }, patience, pause).Should(Equal(before.CA.Epoch+1), "when the clock is right again")
+			w.requestRotation("still") // a fake clock's timers move back with it
+			g.Eventually(func() int64 { return w.waitUntilSteady(provider).CA.Epoch }, timeout, pause).Should(Equal(before.CA.Epoch+1), "when the clock is right again")
 		})
 	}
 }

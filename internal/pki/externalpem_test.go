@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestForeignBundle(t *testing.T) {
+func TestExternalBundle(t *testing.T) {
 	now := epoch0
 	ca, other, old := mustCA(t, names, now), mustCA(t, names, now), mustCA(t, names, now.Add(-10*365*day))
 	leaf := mustLeaf(t, ca, names, now)
@@ -34,17 +34,17 @@ func TestForeignBundle(t *testing.T) {
 		"one of two expired":      {data: join(string(one), string(old.CertificatePEM())), want: EncodeCertificates(canonicalRoots(append(old.chain, ca.chain[0]))...)},
 		"nothing":                 {wantReason: ReasonEncoding, wantError: "empty: write at least one certificate in PEM"},
 		"white space":             {data: []byte(" \n\t"), wantReason: ReasonEncoding, wantError: "empty: write at least one certificate in PEM"},
-		"DER":                     {data: ca.chain[0].Raw, wantReason: ReasonEncoding, wantError: "not PEM: there is no certificate in it"},
+		"DER":                     {data: ca.chain[0].Raw, wantReason: ReasonEncoding, wantError: "not PEM: it contains no certificate"},
 		"expired":                 {data: old.CertificatePEM(), wantReason: ReasonValidity, wantError: "the certificate expired at 2019-09-03T12:00:00Z"},
-		"all expired":             {data: join(string(old.CertificatePEM()), string(mustCA(t, names, now.Add(-10*365*day)).CertificatePEM())), wantReason: ReasonValidity, wantError: "none of the 2 certificates is valid now, as this one: the certificate expired at 2019-09-03T12:00:00Z"},
+		"all expired":             {data: join(string(old.CertificatePEM()), string(mustCA(t, names, now.Add(-10*365*day)).CertificatePEM())), wantReason: ReasonValidity, wantError: "none of the 2 certificates is currently valid; the last one: the certificate expired at 2019-09-03T12:00:00Z"},
 		"not valid yet":           {data: mustCA(t, names, now.Add(48*time.Hour)).CertificatePEM(), wantReason: ReasonValidity, wantError: "the certificate is not valid before 2026-09-03T11:00:00Z"},
-		"a private key":           {data: join(string(one), string(key)), wantReason: ReasonKey, wantError: "it holds a private key: remove it, only certificates belong there"},
-		"a broken private key":    {data: join(string(one), "-----BEGIN RSA PRIVATE KEY-----\nAAAA"), wantReason: ReasonKey, wantError: "it holds a private key: remove it, only certificates belong there"},
+		"a private key":           {data: join(string(one), string(key)), wantReason: ReasonKey, wantError: "it contains a private key: remove the key, a bundle contains only certificates"},
+		"a broken private key":    {data: join(string(one), "-----BEGIN RSA PRIVATE KEY-----\nAAAA"), wantReason: ReasonKey, wantError: "it contains a private key: remove the key, a bundle contains only certificates"},
 		"something else":          {data: join("-----BEGIN SECRET-----\nMA==\n-----END SECRET-----\n"), wantReason: ReasonEncoding, wantError: "block 1 is not a certificate"},
-		"an empty certificate":    {data: join(string(one), "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"), wantReason: ReasonEncoding, wantError: "block 2 is not a certificate that can be read"},
+		"an empty certificate":    {data: join(string(one), "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"), wantReason: ReasonEncoding, wantError: "block 2 is not a valid certificate"},
 		"a certificate cut short": {data: join(string(one), string(one[:len(one)-40])), wantReason: ReasonEncoding, wantError: "only 1 of 2 blocks are PEM"},
 		"too large":               {data: bytes.Repeat([]byte("\n"), 2<<20), wantReason: ReasonEncoding, wantError: "empty: write at least one certificate in PEM"},
-		"too large, with one":     {data: append(bytes.Repeat([]byte("\n"), 2<<20), one...), wantReason: ReasonEncoding, wantError: "at most 65536 are read"},
+		"too large, with one":     {data: append(bytes.Repeat([]byte("\n"), 2<<20), one...), wantReason: ReasonEncoding, wantError: "the limit is 65536"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestForeignBundle(t *testing.T) {
 	}
 }
 
-func FuzzForeignBundle(f *testing.F) {
+func FuzzExternalBundle(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"))
 	f.Add([]byte("-----BEGIN PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

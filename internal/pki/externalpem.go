@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// ExternalBundle reads the certificates that somebody else's server is verified
-// with, and returns them in canonical form: sorted, without duplicates and
-// without whatever text stands between them. Unlike a [Bundle] they may be any
-// number that fits into 64 KiB, and a server's own certificate among them.
+// ExternalBundle reads the certificates that verify an external server and returns
+// them in canonical form: sorted, without duplicates and without text between
+// them. Unlike a [Bundle], the result may contain any number of certificates
+// within 64 KiB, including the server's own.
 //
-// It refuses what no server could be verified with, and a private key, which
-// has no place where everybody may read it. Its errors quote nothing of what
-// they are about.
+// It rejects bundles without a currently valid certificate, and private keys,
+// because a bundle is public. Its errors quote nothing of the input.
 func ExternalBundle(data []byte, now time.Time) ([]byte, error) {
-	certs, err := ExternalRoots(data)
+	certs, err := ParseExternalCertificates(data)
 	if err != nil {
 		return nil, err
 	}
@@ -30,25 +29,25 @@ func ExternalBundle(data []byte, now time.Time) ([]byte, error) {
 		}
 	}
 	if len(certs) > 1 {
-		last = reject(ReasonValidity, fmt.Errorf("none of the %d certificates is valid now, as this one: %w", len(certs), last))
+		last = reject(ReasonValidity, fmt.Errorf("none of the %d certificates is currently valid; the last one: %w", len(certs), last))
 	}
 	return nil, last
 }
 
-// ExternalRoots reads certificates that somebody else wrote, in their
-// order. It is as strict as [ForeignBundle].
-func ExternalRoots(data []byte) ([]*x509.Certificate, error) {
+// ParseExternalCertificates reads certificates of an external issuer in their
+// order. It is as strict as [ExternalBundle].
+func ParseExternalCertificates(data []byte) ([]*x509.Certificate, error) {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, reject(ReasonEncoding, errors.New("empty: write at least one certificate in PEM"))
 	case len(data) > maxPEM:
-		return nil, reject(ReasonEncoding, fmt.Errorf("%d bytes: at most %d are read", len(data), maxPEM))
+		return nil, reject(ReasonEncoding, fmt.Errorf("%d bytes: the limit is %d", len(data), maxPEM))
 	case bytes.Contains(data, []byte("PRIVATE KEY")):
-		return nil, reject(ReasonKey, errors.New("it holds a private key: remove it, only certificates belong there"))
+		return nil, reject(ReasonKey, errors.New("it contains a private key: remove the key, a bundle contains only certificates"))
 	}
 	blocks := bytes.Count(data, []byte("-----BEGIN "))
 	if blocks == 0 {
-		return nil, reject(ReasonEncoding, errors.New("not PEM: there is no certificate in it"))
+		return nil, reject(ReasonEncoding, errors.New("not PEM: it contains no certificate"))
 	}
 	var certs []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -57,7 +56,7 @@ func ExternalRoots(data []byte) ([]*x509.Certificate, error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, reject(ReasonEncoding, fmt.Errorf("block %d is not a certificate that can be read", len(certs)+1))
+			return nil, reject(ReasonEncoding, fmt.Errorf("block %d is not a valid certificate", len(certs)+1))
 		}
 		certs = append(certs, c)
 	}

@@ -23,9 +23,9 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// Provider keeps the newest usable certificate and trust bundle of the serving
-// Secret in memory. What it has once accepted it serves until something better
-// comes: a Secret that is damaged or deleted changes nothing but the alarm.
+// Provider serves the newest valid certificate and trust bundle of the serving
+// Secret from memory. If the Secret is damaged or deleted, the Provider reports it
+// and keeps what it serves.
 type Provider struct {
 	client    kubernetes.Interface
 	options   Options
@@ -33,13 +33,13 @@ type Provider struct {
 	current   atomic.Pointer[material]
 	rejection atomic.Pointer[rejection]
 	wake      chan struct{}
-	// loaded is closed when there is a certificate, which handshakes wait for as
-	// long as firstWait.
+	// loaded is closed when there is a certificate. Handshakes wait for it up to
+	// firstTimeout.
 	loaded       chan struct{}
 	load         sync.Once
 	firstTimeout time.Duration
-	// confirmed says that the Secret has been read since others know of this
-	// replica: whatever they decide now, they wait for it.
+	// confirmed means that the Secret has been read since this replica's Lease
+	// exists: from then on, rotations wait for this replica.
 	confirmed atomic.Bool
 
 	mu          sync.Mutex
@@ -47,14 +47,14 @@ type Provider struct {
 	subscribers []chan struct{}
 }
 
-// material is what is served, ready for use. It is never changed.
+// material is what is served. It is immutable.
 type material struct {
-	held   pki.ServingState
+	state  pki.ServingState
 	tls    *tls.Certificate
 	bundle []byte
 }
 
-// rejection is why the Secret, at this version of it, is not served.
+// rejection is why a version of the Secret is not served.
 type rejection struct {
 	version string
 	reason  pki.Reason
@@ -63,17 +63,17 @@ type rejection struct {
 
 var errNoSecret = errors.New("the Secret does not exist or has not been read yet")
 
-// NewProvider returns a Watcher that knows nothing until Start.
+// NewProvider returns a Provider that has no certificate until Start.
 func NewProvider(client kubernetes.Interface, o Options) *Provider {
 	w := &Provider{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: make(chan struct{}, 1), loaded: make(chan struct{}), firstTimeout: firstTimeout}
 	w.rejection.Store(&rejection{reason: reasonOf(errNoSecret), err: errNoSecret})
 	return w
 }
 
-// NeedLeaderElection says that every replica watches.
+// NeedLeaderElection returns false: every replica runs the Provider.
 func (w *Provider) NeedLeaderElection() bool { return false }
 
-// Start watches until ctx ends. It is called once.
+// Start watches the Secret until ctx ends. Call it once.
 func (w *Provider) Start(ctx context.Context) error {
 	if err := w.options.validate(); err != nil {
 		return err
@@ -103,8 +103,8 @@ func (w *Provider) Start(ctx context.Context) error {
 	}
 }
 
-// pollInterval is how long there is nothing to do without an event: a certificate that
-// is not yet valid becomes so, and a trial ends.
+// pollInterval is the time until the next check without an event: a certificate
+// becomes valid, or a trial ends.
 func (w *Provider) pollInterval() time.Duration {
 	switch {
 	case !w.confirmed.Load():
@@ -115,7 +115,7 @@ func (w *Provider) pollInterval() time.Duration {
 	return maxSleep
 }
 
-// confirmInterval is how often to look whether the others know of this replica.
+// confirmInterval is how often to check whether this replica's Lease exists.
 const confirmInterval = 100 * time.Millisecond
 
 func (w *Provider) refresh(ctx context.Context, store cache.Store) {
@@ -132,8 +132,7 @@ func (w *Provider) refresh(ctx context.Context, store cache.Store) {
 	w.accept(ctx, secret)
 }
 
-// confirm reads the Secret past all caches. It reports whether that was
-// possible.
+// confirm reads the Secret without a cache and reports whether that succeeded.
 func (w *Provider) confirm(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -144,12 +143,12 @@ func (w *Provider) confirm(ctx context.Context) bool {
 	return err == nil || apierrors.IsNotFound(err)
 }
 
-// accept takes over what the Secret holds, as far as it may be served.
+// accept takes over the valid parts of the Secret.
 func (w *Provider) accept(ctx context.Context, secret *corev1.Secret) {
 	stored, damage := readServing(secret)
 	published, err := w.options.Published(ctx)
 	if err != nil {
-		published = Published{} // nothing is known to go by
+		published = Published{} // unknown
 	}
 	var refused error
 	w.update(func(h pki.ServingState) pki.ServingState {
@@ -166,7 +165,7 @@ func (w *Provider) accept(ctx context.Context, secret *corev1.Secret) {
 	}
 }
 
-// update changes what is held, and tells everybody who is concerned.
+// update changes the state and notifies the subscribers.
 func (w *Provider) update(change func(pki.ServingState) pki.ServingState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,18 +178,18 @@ func (w *Provider) update(change func(pki.ServingState) pki.ServingState) {
 	}
 }
 
-// publish serves what is held. It is called with the lock.
+// publish serves the state. The caller holds the lock.
 func (w *Provider) publish(held pki.ServingState) {
 	pair := held.Presented()
 	if pair.IsZero() && len(held.Serving.Bundle.Roots()) == 0 {
 		return
 	}
-	next := &material{held: held, tls: pair.TLS(), bundle: held.Serving.Bundle.PEM()}
+	next := &material{state: held, tls: pair.TLS(), bundle: held.Serving.Bundle.PEM()}
 	old := w.current.Swap(next)
 	if !pair.IsZero() {
 		w.load.Do(func() { close(w.loaded) })
 	}
-	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.Equal(old.held.Serving.Paths, held.Serving.Paths) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
+	if old != nil && bytes.Equal(old.bundle, next.bundle) && slices.Equal(old.state.Serving.Paths, held.Serving.Paths) && slices.EqualFunc(old.tls.Certificate, next.tls.Certificate, bytes.Equal) {
 		return
 	}
 	w.metrics.served(held)
@@ -204,8 +203,8 @@ func (w *Provider) notify() {
 	}
 }
 
-// recordRejection keeps what is served and raises the alarm, once for each version of
-// the Secret.
+// recordRejection reports a rejected Secret, once per version. The Provider keeps
+// what it serves.
 func (w *Provider) recordRejection(version string, err error) {
 	reason := reasonOf(err)
 	last := w.rejection.Swap(&rejection{version: version, reason: reason, err: err})
@@ -214,11 +213,11 @@ func (w *Provider) recordRejection(version string, err error) {
 	}
 	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", w.options.SecretNames.Serving, "serving", w.currentState().Presented().String())
 	if errors.Is(err, errNoSecret) {
-		log.Info("the Secret is gone, keeping what is served")
+		log.Info("the Secret does not exist, keeping the served certificate")
 		return
 	}
 	w.metrics.refused(reason)
-	log.Error(err, "the Secret is not fit to be served, keeping what is served", "reason", reason)
+	log.Error(err, "the Secret cannot be served, keeping the served certificate", "reason", reason)
 }
 
 func (w *Provider) currentState() pki.ServingState {
@@ -227,8 +226,9 @@ func (w *Provider) currentState() pki.ServingState {
 	return w.state
 }
 
-// ReportDistrust is told that a client refused what is served. If that is the
-// certificate of a new CA, the one before is served again for a while.
+// ReportDistrust handles a client that rejects the served certificate. If the
+// certificate is of a new CA and on trial, the Provider serves the previous one
+// for a while.
 func (w *Provider) ReportDistrust() {
 	if !w.currentState().OnTrial() {
 		return
@@ -242,14 +242,14 @@ func (w *Provider) ReportDistrust() {
 	})
 	if fell {
 		w.metrics.fallbacks.Inc()
-		w.options.Log.Info("a client does not trust the certificate of the new CA, serving the one before for a while", "serving", w.currentState().Presented().String())
-		notify(w.wake) // so that the end of it is awaited
+		w.options.Log.Info("a client rejects the certificate of the new CA, serving the previous one for now", "serving", w.currentState().Presented().String())
+		notify(w.wake) // to schedule the end of the fall-back
 	}
 }
 
-// GetCertificate is for [tls.Config]. It only reads a pointer, once there is a
-// certificate. Before that, callers wait for a while: a replica that was killed
-// and is started again is called before anybody knows of either.
+// GetCertificate is for [tls.Config]. It loads a pointer. Before the first
+// certificate, handshakes wait: API servers may call a restarted replica at any
+// time.
 func (w *Provider) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := w.current.Load()
 	if m == nil || len(m.tls.Certificate) == 0 {
@@ -260,10 +260,10 @@ func (w *Provider) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 	return m.tls, nil
 }
 
-// firstTimeout is shorter than what the server gives a handshake.
+// firstTimeout is shorter than the server's timeout of handshakes.
 const firstTimeout = 4 * time.Second
 
-// waitForFirst waits for what is served first; nil if that takes too long.
+// waitForFirst waits for the first certificate; nil after the timeout.
 func (w *Provider) waitForFirst(hello *tls.ClientHelloInfo) *material {
 	ctx, cancel := context.WithTimeout(hello.Context(), w.firstTimeout)
 	defer cancel()
@@ -275,8 +275,7 @@ func (w *Provider) waitForFirst(hello *tls.ClientHelloInfo) *material {
 	}
 }
 
-// Bundle returns the trust bundle in PEM: the roots under which what is served
-// verifies. It is nil until there is one.
+// Bundle returns the trust bundle in PEM; nil until there is one.
 func (w *Provider) Bundle() []byte {
 	m := w.current.Load()
 	if m == nil {
@@ -285,37 +284,37 @@ func (w *Provider) Bundle() []byte {
 	return bytes.Clone(m.bundle)
 }
 
-// Path is the secret first segment of the path that API servers are told to
-// call; it is empty until there is one.
+// Path returns the secret first segment of the path that API servers call; ""
+// until there is one.
 func (w *Provider) Path() string {
 	m := w.current.Load()
 	if m == nil {
 		return ""
 	}
-	return m.held.Serving.Path()
+	return m.state.Serving.Path()
 }
 
-// Accepts reports whether the path is one that API servers call. It does not
-// wait, and how long it takes does not depend on the path.
+// Accepts reports whether the path is one that API servers call. It does not block
+// and compares in constant time.
 func (w *Provider) Accepts(path string) bool {
 	m := w.current.Load()
-	return m != nil && m.held.Serving.Accepts(path)
+	return m != nil && m.state.Serving.Accepts(path)
 }
 
-// TrustEpoch is the epoch of the trust bundle; 0 until there is one.
+// TrustEpoch returns the epoch of the trust bundle; 0 until there is one.
 func (w *Provider) TrustEpoch() int64 {
 	m := w.current.Load()
 	if m == nil {
 		return 0
 	}
-	return m.held.Serving.TrustEpoch
+	return m.state.Serving.TrustEpoch
 }
 
-// Committed is the lowest epoch that this replica may still serve; 0 until it
+// Committed returns the lowest epoch that this replica may still serve; 0 until it
 // serves anything.
 func (w *Provider) Committed() int64 { return w.currentState().Committed() }
 
-// Fingerprint is that of the leaf that is served: SHA-256, in hexadecimal.
+// Fingerprint returns the SHA-256 of the served leaf in hexadecimal.
 func (w *Provider) Fingerprint() string {
 	m := w.current.Load()
 	if m == nil || m.tls.Leaf == nil {
@@ -325,9 +324,8 @@ func (w *Provider) Fingerprint() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Subscribe returns a channel that receives after every change of the
-// certificate or the bundle. Changes that follow each other quickly may arrive
-// as one. The channel lives as long as the Watcher.
+// Subscribe returns a channel that receives after changes of the certificate or
+// the bundle. Several changes may arrive as one. The channel is never closed.
 func (w *Provider) Subscribe() <-chan struct{} {
 	c := make(chan struct{}, 1)
 	w.mu.Lock()
@@ -336,9 +334,8 @@ func (w *Provider) Subscribe() <-chan struct{} {
 	return c
 }
 
-// Ready reports why API servers would not be served well: there is no
-// certificate, it does not verify under what they were told to trust, or it is
-// about to expire.
+// Ready returns an error if API servers would reject the served certificate: there
+// is none, the published bundles do not verify it, or it is about to expire.
 func (w *Provider) Ready() error {
 	held := w.currentState()
 	if held.Presented().IsZero() {
@@ -352,16 +349,16 @@ func (w *Provider) Ready() error {
 	defer cancel()
 	published, err := w.options.Published(ctx)
 	if err != nil {
-		return fmt.Errorf("looking at what API servers trust: %w", err)
+		return fmt.Errorf("reading the published bundles: %w", err)
 	}
 	if err := held.Check(published.live(), w.options.ServerNames, w.options.Lifetimes, w.options.clocks()); err != nil {
-		return fmt.Errorf("the served certificate is of no use: %w", err)
+		return fmt.Errorf("API servers would reject the served certificate: %w", err)
 	}
 	if !w.confirmed.Load() {
-		return errors.New("the serving Secret has not been read since the other replicas know of this one")
+		return errors.New("the serving Secret has not been read since this replica's Lease was written")
 	}
 	return nil
 }
 
-// readTimeout bounds a look at the caches, which wait until they are filled.
+// readTimeout bounds a read from caches, which blocks until they are synced.
 const readTimeout = time.Second

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// ServingState is what one replica has in memory: what it presents, and what it would
-// tell API servers to trust. The zero Held is nothing.
+// ServingState is one replica's state in memory: the certificate that it presents
+// and the bundle that it publishes. The zero ServingState is empty.
 //
-// The pair of a new CA is on trial at first: should an API server refuse it,
-// the replica falls back to the pair before. Only when the trial is over does
-// it say that it has given that up, so nobody ends the trust in a CA that a
-// replica could still go back to.
+// The pair of a new CA is on trial at first. If an API server rejects it, the
+// replica falls back to the previous pair. A replica reports the new epoch only
+// after the trial, so the leader never ends trust in a CA that a replica could
+// fall back to.
 type ServingState struct {
-	// Serving is the newest that was accepted.
+	// Serving is the newest accepted content of the Secret.
 	Serving Serving
-	// previous is the pair that may be presented again, and its epoch.
+	// previous is the pair for a fall-back.
 	previous      Pair
 	previousEpoch int64
 	fellBack      bool
@@ -24,15 +24,15 @@ type ServingState struct {
 	since time.Time
 }
 
-// Periods says how long a replica goes on in a state that shall pass.
+// Periods bounds the temporary states of a replica.
 type Periods struct {
-	// Trial is how long a pair of a new CA is on trial.
+	// Trial is how long the replica may fall back from the pair of a new CA.
 	Trial time.Duration
-	// Fallback is how long the pair before is used again when it has failed.
+	// Fallback is how long the replica presents the previous pair after a rejection.
 	Fallback time.Duration
 }
 
-// Presented is the pair for new connections.
+// Presented returns the pair for new connections.
 func (h ServingState) Presented() Pair {
 	if h.fellBack {
 		return h.previous
@@ -40,7 +40,7 @@ func (h ServingState) Presented() Pair {
 	return h.Serving.Pair
 }
 
-// PresentedEpoch is the epoch of that pair.
+// PresentedEpoch returns the epoch of that pair.
 func (h ServingState) PresentedEpoch() int64 {
 	if h.fellBack {
 		return h.previousEpoch
@@ -48,8 +48,8 @@ func (h ServingState) PresentedEpoch() int64 {
 	return h.Serving.Epoch
 }
 
-// Committed is the lowest epoch that the replica may still present; 0 while it
-// has nothing.
+// Committed returns the lowest epoch that the replica may still present; 0 without
+// a certificate.
 func (h ServingState) Committed() int64 {
 	switch {
 	case !h.previous.IsZero():
@@ -60,17 +60,17 @@ func (h ServingState) Committed() int64 {
 	return h.Serving.Epoch
 }
 
-// OnTrial reports whether the pair before may still be presented.
+// OnTrial reports whether the replica may still present the previous pair.
 func (h ServingState) OnTrial() bool { return !h.previous.IsZero() }
 
-// FallenBack reports whether the pair before is in use again.
+// FallenBack reports whether the replica presents the previous pair again.
 func (h ServingState) FallenBack() bool { return h.fellBack }
 
-// Accept takes over what is stored, as far as it is fit to be used; the error
-// says what is not. Live are the bundles that API servers have been told to
-// trust: what verifies under one of them now must go on doing so.
+// Accept takes over the usable parts of what is stored; the error says which part
+// is rejected. Live are the published bundles: a pair that verifies under one of
+// them is not replaced by one that does not.
 //
-// The time of a trial is now, which may be of a clock that does not jump.
+// Trials are timed by now, which may be monotonic.
 func (h ServingState) Accept(stored Serving, live []Bundle, names Names, clocks Clocks, now time.Time) (ServingState, error) {
 	err := h.check(stored, live, names, clocks)
 	next := h
@@ -94,13 +94,13 @@ func (h ServingState) check(stored Serving, live []Bundle, names Names, clocks C
 	own := h.Presented()
 	good := func(pair Pair, bundle Bundle) bool { return pair.checkAt(clocks, bundle, names) == nil }
 	if !good(own, h.Serving.Bundle) {
-		return nil // anything is better
+		return nil // the presented pair is unusable
 	}
-	// A later bundle without the own root means that the CA was replaced and this leaf was not known to the leader: no copy
-	// that is restored has a later bundle.
+	// A later bundle without the own root means that the CA was replaced and the leader did not know this leaf: a restored
+	// copy has no later bundle.
 	replaced := stored.TrustEpoch > h.Serving.TrustEpoch && !good(own, stored.Bundle)
 	if stored.Epoch < h.Serving.Epoch && !replaced {
-		return reject(ReasonEpoch, fmt.Errorf("the certificate is of epoch %d, which is older than %d: it was restored from a copy", stored.Epoch, h.Serving.Epoch))
+		return reject(ReasonEpoch, fmt.Errorf("the certificate has epoch %d, older than %d: it was restored from a backup", stored.Epoch, h.Serving.Epoch))
 	}
 	for _, bundle := range live {
 		if good(own, bundle) && !good(stored.Pair, bundle) {
@@ -121,8 +121,8 @@ func (h ServingState) serve(stored Serving, clocks Clocks, now time.Time) Servin
 	return next
 }
 
-// mayPublish reports whether the stored bundle may go to API servers: it is no
-// older than the present one, and what is presented verifies under it.
+// mayPublish reports whether the stored bundle may be published: it is not older
+// than the present one, and verifies the presented pair.
 func (h ServingState) mayPublish(stored Serving, clocks Clocks) bool {
 	if len(stored.Bundle.roots) == 0 || stored.TrustEpoch < h.Serving.TrustEpoch {
 		return false
@@ -130,7 +130,8 @@ func (h ServingState) mayPublish(stored Serving, clocks Clocks) bool {
 	return h.Presented().IsZero() || h.Presented().checkAt(clocks, stored.Bundle, Names{}) == nil
 }
 
-// FallBack is told that somebody refused what is presented.
+// FallBack presents the previous pair again, if the new one is on trial. Call it
+// when a client rejects the presented certificate.
 func (h ServingState) FallBack(now time.Time) ServingState {
 	if !h.previous.IsZero() && !h.fellBack {
 		h.fellBack, h.since = true, now
@@ -138,8 +139,8 @@ func (h ServingState) FallBack(now time.Time) ServingState {
 	return h
 }
 
-// Tick ends what has lasted long enough: a trial, or a fall-back. After that
-// the newest pair is used for good.
+// Tick ends a trial or a fall-back whose period has passed. From then on, the
+// replica presents only the newest pair.
 func (h ServingState) Tick(now time.Time, p Periods) ServingState {
 	lasted := now.Sub(h.since)
 	if !h.previous.IsZero() && (h.fellBack && lasted >= p.Fallback || !h.fellBack && lasted >= p.Trial) {
@@ -148,10 +149,9 @@ func (h ServingState) Tick(now time.Time, p Periods) ServingState {
 	return h
 }
 
-// Check reports why API servers would not be served well: nothing is
-// presented, it does not verify under what they have been told to trust, or it
-// is about to expire. Live bundles that nothing at hand verifies under are
-// somebody else's mistake, as long as there is one that it does.
+// Check returns an error if API servers would reject the presented certificate:
+// there is none, no published bundle verifies it, or it is about to expire. One
+// live bundle that verifies it is enough; the others may be invalid edits.
 func (h ServingState) Check(live []Bundle, names Names, c Config, clocks Clocks) error {
 	pair := h.Presented()
 	if err := pair.checkAt(clocks, h.Serving.Bundle, names); err != nil {
@@ -164,16 +164,16 @@ func (h ServingState) Check(live []Bundle, names Names, c Config, clocks Clocks)
 		}
 	}
 	if untrusted != nil {
-		return fmt.Errorf("the registered configurations do not trust it: %w", untrusted)
+		return fmt.Errorf("the bundles in the webhook configurations do not verify it: %w", untrusted)
 	}
 	leaf := pair.Certificate()
 	least := c.MinimumLeft(leaf)
 	if c.External {
-		least = 0 // all replicas have it, and to stop calling them would be worse
+		least = 0 // all replicas serve it: unready ones would end service before it expires
 	}
-	return clocks.anyBetween(func(now time.Time) error {
+	return clocks.passesByEither(func(now time.Time) error {
 		if left := leaf.NotAfter.Sub(now); left < least {
-			return fmt.Errorf("it expires in %s, less than %s: it should have been renewed long ago", left.Round(time.Second), least)
+			return fmt.Errorf("it expires in %s, less than %s: its renewal is overdue", left.Round(time.Second), least)
 		}
 		return nil
 	})

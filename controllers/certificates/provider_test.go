@@ -19,7 +19,7 @@ import (
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
-// makeState is what a Keeper makes from nothing.
+// makeState returns the state that a Rotator creates from nothing.
 func makeState(t *testing.T, names ServerNames, now time.Time) pki.State {
 	t.Helper()
 	var state pki.State
@@ -43,8 +43,8 @@ func dataOf(t *testing.T, s pki.Serving) map[string][]byte {
 	return data
 }
 
-// TestRefusals puts into the Secret what must not be served. Without a Keeper
-// nothing repairs it, and the Watcher goes on with what it has.
+// TestRefusals writes invalid content to the Secret. Without a Rotator nothing
+// repairs it, and the Provider keeps what it serves.
 func TestRefusals(t *testing.T) {
 	now := time.Now()
 	good := makeState(t, serverNames, now).Serving
@@ -74,35 +74,35 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
-			w := newWorld(t)
+			w := newTestEnvironment(t)
 			w.put(defaultServingName, dataOf(t, good))
-			watcher := w.startWatcher()
-			g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
-			bundle, address := watcher.Bundle(), w.serve(watcher)
-			changed := watcher.Subscribe()
+			provider := w.startProvider()
+			g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
+			bundle, address := provider.Bundle(), w.serve(provider)
+			changed := provider.Subscribe()
 
 			w.put(defaultServingName, tc.data)
 			count := func() float64 {
-				return testutil.ToFloat64(watcher.metrics.rejected.WithLabelValues(string(tc.reason)))
+				return testutil.ToFloat64(provider.metrics.rejected.WithLabelValues(string(tc.reason)))
 			}
-			g.Eventually(count, patience, pause).Should(Equal(1.0))
-			for range 3 { // a look without a change is not another refusal
+			g.Eventually(count, timeout, pause).Should(Equal(1.0))
+			for range 3 { // an unchanged Secret is not rejected again
 				w.clock.Step(time.Minute)
 				time.Sleep(pause)
 			}
 			g.Expect(count()).To(Equal(1.0))
-			if lines := strings.Count(w.log.String(), "the Secret is not fit to be served"); lines != 1 {
+			if lines := strings.Count(w.log.String(), "the Secret cannot be served"); lines != 1 {
 				t.Errorf("%d alarms in the log, want 1", lines)
 			}
 			if serial, err := w.servedSerial(address, bundle); err != nil || serial != pki.Serial(good.Pair.Certificate()) {
 				t.Errorf("serial %s, error %v; want what was served before", serial, err)
 			}
-			g.Expect(watcher.Bundle()).To(Equal(bundle))
-			g.Expect(watcher.Ready()).To(Succeed())
+			g.Expect(provider.Bundle()).To(Equal(bundle))
+			g.Expect(provider.Ready()).To(Succeed())
 			g.Expect(changed).NotTo(Receive())
 
 			w.put(defaultServingName, dataOf(t, stranger))
-			g.Eventually(changed, patience, pause).Should(Receive())
+			g.Eventually(changed, timeout, pause).Should(Receive())
 			if _, err := w.servedSerial(address, stranger.Bundle.PEM()); err != nil {
 				t.Errorf("after the repair: %v", err)
 			}
@@ -111,41 +111,41 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestDeletedSecretIsKeptInMemory(t *testing.T) {
-	g, w := NewWithT(t), newWorld(t)
+	g, w := NewWithT(t), newTestEnvironment(t)
 	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, w.clock.Now()).Serving))
-	watcher := w.startWatcher()
-	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
+	provider := w.startProvider()
+	g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
 	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	g.Eventually(w.log.String, patience, pause).Should(ContainSubstring("the Secret is gone, keeping what is served"))
-	g.Expect(watcher.Ready()).To(Succeed())
-	if _, err := w.servedSerial(w.serve(watcher), watcher.Bundle()); err != nil {
+	g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("the Secret does not exist, keeping the served certificate"))
+	g.Expect(provider.Ready()).To(Succeed())
+	if _, err := w.servedSerial(w.serve(provider), provider.Bundle()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestNotYetValid: a replica whose clock is behind takes the certificate when
-// its time comes, without an event.
+// TestNotYetValid has a replica with a slow clock. It serves the certificate once
+// that is valid, without an event.
 func TestNotYetValid(t *testing.T) {
-	g, w := NewWithT(t), newWorld(t)
+	g, w := NewWithT(t), newTestEnvironment(t)
 	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, w.clock.Now().Add(2*time.Hour)).Serving))
-	watcher := w.startWatcher()
-	g.Eventually(watcher.Ready, patience, pause).Should(MatchError(ContainSubstring("not valid before")))
+	provider := w.startProvider()
+	g.Eventually(provider.Ready, timeout, pause).Should(MatchError(ContainSubstring("not valid before")))
 	g.Eventually(func() error {
 		w.clock.Step(10 * time.Minute)
-		return watcher.Ready()
-	}, patience, pause).Should(Succeed())
+		return provider.Ready()
+	}, timeout, pause).Should(Succeed())
 }
 
 func TestReady(t *testing.T) {
-	g, w := NewWithT(t), newWorld(t)
-	watcher := w.startWatcher()
-	if watcher.NeedLeaderElection() {
+	g, w := NewWithT(t), newTestEnvironment(t)
+	provider := w.startProvider()
+	if provider.NeedLeaderElection() {
 		t.Error("the Watcher must run in every replica")
 	}
-	g.Expect(watcher.Ready()).To(MatchError("no certificate from Secret " + w.options.Namespace + "/ostiary-serving yet: the Secret does not exist or has not been read yet"))
-	address := w.serve(watcher)
+	g.Expect(provider.Ready()).To(MatchError("no certificate from Secret " + w.options.Namespace + "/ostiary-serving yet: the Secret does not exist or has not been read yet"))
+	address := w.serve(provider)
 	dial := func() error {
 		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
@@ -153,36 +153,36 @@ func TestReady(t *testing.T) {
 		}
 		return conn.Close()
 	}
-	watcher.firstTimeout = time.Millisecond
+	provider.firstTimeout = time.Millisecond
 	g.Expect(dial()).To(MatchError(ContainSubstring("internal error")))
-	g.Expect(watcher.Bundle()).To(BeNil())
-	watcher.firstTimeout = patience // who comes too early waits
+	g.Expect(provider.Bundle()).To(BeNil())
+	provider.firstTimeout = timeout // early handshakes wait
 	early := make(chan error, 1)
 	go func() { early <- dial() }()
 
 	made := w.clock.Now()
 	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, made).Serving))
-	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
-	g.Eventually(early, patience).Should(Receive(BeNil()))
+	g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
+	g.Eventually(early, timeout).Should(Receive(BeNil()))
 	w.clock.SetTime(made.Add(89*day - 2*time.Second))
-	g.Expect(watcher.Ready()).To(Succeed())
+	g.Expect(provider.Ready()).To(Succeed())
 	w.clock.SetTime(made.Add(89*day + 2*time.Second))
-	g.Expect(watcher.Ready()).To(MatchError(ContainSubstring("less than 24h0m0s: it should have been renewed long ago")))
+	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("less than 24h0m0s: its renewal is overdue")))
 	w.clock.SetTime(made.Add(91 * day))
-	g.Expect(watcher.Ready()).To(MatchError(ContainSubstring("the served certificate is of no use: the certificate expired at")))
+	g.Expect(provider.Ready()).To(MatchError(ContainSubstring("API servers would reject the served certificate: the certificate expired at")))
 }
 
 func TestMetrics(t *testing.T) {
-	g, w := NewWithT(t), newWorld(t)
+	g, w := NewWithT(t), newTestEnvironment(t)
 	state := makeState(t, serverNames, w.clock.Now())
 	w.put(defaultServingName, dataOf(t, state.Serving))
-	watcher := w.startWatcher()
-	g.Eventually(watcher.Ready, patience, pause).Should(Succeed())
+	provider := w.startProvider()
+	g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
 	for certificate, want := range map[string]time.Time{
 		"leaf": state.Serving.Pair.Certificate().NotAfter,
 		"ca":   state.CA.Pair.Certificate().NotAfter,
 	} {
-		if got := testutil.ToFloat64(watcher.metrics.expiry.WithLabelValues(certificate)); got != float64(want.Unix()) {
+		if got := testutil.ToFloat64(provider.metrics.expiry.WithLabelValues(certificate)); got != float64(want.Unix()) {
 			t.Errorf("expiry of %s = %f, want %d", certificate, got, want.Unix())
 		}
 	}
@@ -209,15 +209,15 @@ func TestMetrics(t *testing.T) {
 	g.Expect(again.Start(context.Background())).To(MatchError(ContainSubstring("registering the metrics of certificates")))
 }
 
-// TestWatchForbidden: a Watcher that may not read says so.
+// TestWatchForbidden checks that a Provider without permission reports it.
 func TestWatchForbidden(t *testing.T) {
-	g, w := NewWithT(t), newWorld(t)
+	g, w := NewWithT(t), newTestEnvironment(t)
 	config := rest.CopyConfig(apiServer)
 	config.Impersonate.UserName = "nobody-in-particular"
 	w.client = kubernetes.NewForConfigOrDie(config)
-	w.startWatcher()
-	g.Eventually(w.log.String, patience, pause).Should(And(
-		ContainSubstring("watching the Secret failed, trying again"),
+	w.startProvider()
+	g.Eventually(w.log.String, timeout, pause).Should(And(
+		ContainSubstring("watching the Secret failed, retrying"),
 		ContainSubstring(`User \"nobody-in-particular\" cannot list resource \"secrets\"`),
 	))
 }
