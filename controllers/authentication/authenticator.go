@@ -244,15 +244,15 @@ func (g *Authenticator) report(s *source, text string, err error) {
 // Authenticate returns nil for an accepted caller. It reads only the header and
 // the connection, and does not block.
 func (g *Authenticator) Authenticate(r *http.Request) error {
-	var shown authentication.Credentials
+	var credentials authentication.Credentials
 	if r.TLS != nil {
-		shown.Certificates = r.TLS.PeerCertificates
+		credentials.Certificates = r.TLS.PeerCertificates
 	}
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		shown.Token = strings.TrimSpace(token)
+		credentials.Token = strings.TrimSpace(token)
 	}
-	shown.User, shown.Password, _ = r.BasicAuth()
-	return authentication.Check(*g.methods.Load(), shown, g.options.Clock.Now())
+	credentials.User, credentials.Password, _ = r.BasicAuth()
+	return authentication.Check(*g.methods.Load(), credentials, g.options.Clock.Now())
 }
 
 // Ready returns an error until every source has been read.

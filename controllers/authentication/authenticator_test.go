@@ -64,7 +64,7 @@ func issue(t *testing.T) issued {
 	return issued{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}), leaf}
 }
 
-// request is one of a caller that shows what is given.
+// request returns a request with the given credentials.
 func request(leaf *x509.Certificate, authorization string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.TLS = &tls.ConnectionState{}
@@ -139,7 +139,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestCAFile changes the file in steps. What was read of it holds until something better can be read.
+// TestCAFile changes the file in steps. Its last valid content stays in use.
 func TestCAFile(t *testing.T) {
 	first, second := issue(t), issue(t)
 	path := filepath.Join(t.TempDir(), "ca.crt")
@@ -194,10 +194,10 @@ func TestCAFile(t *testing.T) {
 	}
 }
 
-// TestSecret has a Secret that is not there at first, comes, is spoilt, goes, and comes back. How it is read from an API
-// server is for the integration tests.
+// TestSecret creates, corrupts, deletes and recreates a Secret. The integration
+// tests cover reading it from an API server.
 func TestSecret(t *testing.T) {
-	const secret = "a-token-that-nobody-may-see"
+	const secret = "a-token-that-must-stay-secret"
 	log := &lines{}
 	g, err := New(Options{TokenSecret: "tokens", BasicSecret: "users", Namespace: "ns", Clock: clock.RealClock{}, Log: log.logger()})
 	if err != nil {
@@ -279,7 +279,7 @@ func TestFileIsFollowed(t *testing.T) {
 	}
 }
 
-// TestWithoutSources checks the readiness of a replica that everybody may call.
+// TestWithoutSources checks the readiness of a replica that accepts all callers.
 func TestWithoutSources(t *testing.T) {
 	if err := (*Authenticator)(nil).Ready(); err != nil {
 		t.Errorf("Ready() = %v, want nil", err)

@@ -139,7 +139,7 @@ func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Is
 		}
 	}
 	next, why := have, have.NeedsRenewal(s.options.Lifetimes, now)
-	if asked := request(stored); why == "" && asked != "" && asked != string(stored.Data[lastRequestField]) {
+	if requested := request(stored); why == "" && requested != "" && requested != string(stored.Data[lastRequestField]) {
 		why = "a new CA was requested"
 	}
 	switch {
@@ -214,8 +214,8 @@ func (s *Store) storeIssuer(ctx context.Context, old *corev1.Secret, i pki.Issue
 			data[field] = pki.EncodeCertificates(c)
 		}
 	}
-	if asked := request(old); asked != "" {
-		data[lastRequestField] = []byte(asked)
+	if requested := request(old); requested != "" {
+		data[lastRequestField] = []byte(requested)
 	}
 	secrets := s.options.Client.CoreV1().Secrets(s.options.Namespace)
 	if old == nil {
@@ -241,8 +241,8 @@ func (s *Store) secret(ctx context.Context, o object) (*corev1.Secret, error) {
 	return found, err
 }
 
-// certificate sees to one Secret. It writes only where the Secret is not as it
-// should be, as the watch and then the API server show it.
+// certificate returns the certificate in a Secret. It writes the Secret only if
+// the watch and then the API server show that it is outdated.
 func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o object, names pki.Names) trust {
 	s.mu.Lock()
 	w := s.watches[o]
@@ -288,7 +288,7 @@ func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Name
 
 var errNotOwned = errors.New("it contains data that Ostiary did not write: specify another Secret or empty this one")
 
-// write brings a Secret up to date, if it is still as it is read now.
+// write updates a Secret, unless it has changed since it was read.
 func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pki.Names, bundle []byte) (pki.Pair, error) {
 	live, err := s.secret(ctx, o)
 	if err != nil {

@@ -18,10 +18,10 @@ func (s *Store) register() {
 	s.options.Registerer.MustRegister(&states{
 		store: s,
 		reachable: prometheus.NewDesc("ostiary_backends",
-			"Policies with a backend, by whether the last TLS handshake with it succeeded: reachable, unreachable or unknown. Reported by the leader.",
+			"Policies with a backend, by the result of the last TLS handshake: reachable, unreachable or unknown. Reported by the leader.",
 			[]string{"state"}, nil),
 		ca: prometheus.NewDesc("ostiary_backend_ca_problems",
-			"Policies with a backend whose CA bundle or certificate is not what its source should hold, by reason: NotFound, Forbidden, Refused or Failed. Reported by the leader.",
+			"Policies with a backend whose CA bundle or certificate is missing or invalid, by reason: NotFound, Forbidden, Refused or Failed. Reported by the leader.",
 			[]string{"reason"}, nil),
 	})
 }

@@ -63,7 +63,7 @@ type Store struct {
 	backends map[types.UID]*backend
 	watches  map[object]*watch
 	leading  context.Context // nil while this replica does not lead
-	running  *sync.WaitGroup // what has been started since it leads
+	running  *sync.WaitGroup // goroutines of the current leadership
 	issued   map[object]trust
 }
 

@@ -40,8 +40,8 @@ func policyWith(name string, b v1alpha1.Backend) *v1alpha1.WebhookPolicy {
 	return &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}, Spec: v1alpha1.WebhookPolicySpec{Backend: &b}}
 }
 
-// A replica that does not lead knows what stands in the policy, and leaves the
-// rest to what is registered.
+// A replica that does not lead knows the bundles in policies, and leaves the
+// registered ones unchanged.
 func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 	s := newStore(t)
 	public := policyWith("public", v1alpha1.Backend{})
@@ -76,7 +76,7 @@ func TestBundlesOfAReplicaThatDoesNotLead(t *testing.T) {
 	}
 }
 
-// What a leader knew is not used in its next term: another has led since.
+// A leader discards its state when it loses leadership.
 func TestTermEnds(t *testing.T) {
 	s := newStore(t)
 	elsewhere := policyWith("elsewhere", v1alpha1.Backend{CAFrom: &v1alpha1.CASource{ConfigMap: &v1alpha1.ObjectKey{Namespace: "a", Name: "b", Key: "c"}}})
@@ -134,8 +134,8 @@ func TestReachability(t *testing.T) {
 	}
 }
 
-// An author of policies learns one of three reasons of what listens somewhere, and
-// no address, error or certificate.
+// Authors of policies see one of three reasons, and no address, error or
+// certificate.
 func TestConditionHidesNetworkDetails(t *testing.T) {
 	tlsServer := httptest.NewTLSServer(nil)
 	defer tlsServer.Close()

@@ -15,7 +15,7 @@ import (
 
 // Reasons of the condition CAReady and of its events.
 const (
-	// ReasonCARead means that the CA bundle is what its source holds.
+	// ReasonCARead means that the CA bundle was read from its source.
 	ReasonCARead = "Read"
 	// ReasonCAReading means that the source has not been read yet.
 	ReasonCAReading = "Pending"

@@ -230,7 +230,7 @@ func (w *testEnvironment) waitUntilSteady(provider *Provider) pki.State {
 			return err
 		}
 		if !served.Leaf.Equal(state.Serving.Pair.Certificate()) || !bytes.Equal(provider.Bundle(), state.Serving.Bundle.PEM()) {
-			return fmt.Errorf("the Watcher serves %s", pki.Serial(served.Leaf))
+			return fmt.Errorf("the Provider serves %s", pki.Serial(served.Leaf))
 		}
 		return nil
 	}, timeout, pause).Should(Succeed())

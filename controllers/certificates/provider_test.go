@@ -48,7 +48,7 @@ func dataOf(t *testing.T, s pki.Serving) map[string][]byte {
 func TestRefusals(t *testing.T) {
 	now := time.Now()
 	good := makeState(t, serverNames, now).Serving
-	stranger := makeState(t, serverNames, now).Serving
+	unrelated := makeState(t, serverNames, now).Serving
 	elsewhere := makeState(t, ServerNames{DNS: []string{"elsewhere.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}, now).Serving
 	expired := makeState(t, serverNames, now.Add(-91*day)).Serving
 	authority := makeState(t, serverNames, now).CA
@@ -64,11 +64,11 @@ func TestRefusals(t *testing.T) {
 		"garbage":              {with(chainField, []byte("garbage")), pki.ReasonEncoding},
 		"no bundle":            {with(bundleField, nil), pki.ReasonEncoding},
 		"a leaf as bundle":     {with(bundleField, good.Pair.CertificatePEM()), pki.ReasonUsage},
-		"key of another":       {with(keyField, dataOf(t, stranger)[keyField]), pki.ReasonKey},
+		"key of another":       {with(keyField, dataOf(t, unrelated)[keyField]), pki.ReasonKey},
 		"other names":          {dataOf(t, elsewhere), pki.ReasonNames},
 		"a CA":                 {dataOf(t, pki.Serving{Pair: authority.Pair, Bundle: good.Bundle, Paths: good.Paths}), pki.ReasonUsage},
 		"expired":              {dataOf(t, expired), pki.ReasonValidity},
-		"bundle of another CA": {with(bundleField, stranger.Bundle.PEM()), pki.ReasonChain},
+		"bundle of another CA": {with(bundleField, unrelated.Bundle.PEM()), pki.ReasonChain},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,9 +101,9 @@ func TestRefusals(t *testing.T) {
 			g.Expect(provider.Ready()).To(Succeed())
 			g.Expect(changed).NotTo(Receive())
 
-			w.put(defaultServingName, dataOf(t, stranger))
+			w.put(defaultServingName, dataOf(t, unrelated))
 			g.Eventually(changed, timeout, pause).Should(Receive())
-			if _, err := w.servedSerial(address, stranger.Bundle.PEM()); err != nil {
+			if _, err := w.servedSerial(address, unrelated.Bundle.PEM()); err != nil {
 				t.Errorf("after the repair: %v", err)
 			}
 		})
@@ -142,7 +142,7 @@ func TestReady(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
 	provider := w.startProvider()
 	if provider.NeedLeaderElection() {
-		t.Error("the Watcher must run in every replica")
+		t.Error("the Provider must run in every replica")
 	}
 	g.Expect(provider.Ready()).To(MatchError("no certificate from Secret " + w.options.Namespace + "/ostiary-serving yet: the Secret does not exist or has not been read yet"))
 	address := w.serve(provider)

@@ -162,7 +162,7 @@ func TestExternalIssuerChanges(t *testing.T) {
 	}
 	stop()
 	if got := w.secret(sourceName).Data; !bytes.Equal(got[chainField], next[chainField]) || len(got) != 3 {
-		t.Error("the Secret of somebody else was written")
+		t.Error("the Secret of the external issuer was written")
 	}
 	if data := w.secret(defaultCAName).Data; len(data[keyField]) != 0 {
 		t.Error("the Secret has a key for an external CA")
@@ -210,7 +210,7 @@ func TestExternalProblems(t *testing.T) {
 		"another CA":               {with(bundleField, other.leaf()[bundleField]), "chain", "write the root of the chain to ca.crt"},
 		"a leaf as CA":             {with(bundleField, good[chainField]), "usage", "is not a CA"},
 		"too much":                 {with(bundleField, bytes.Repeat(good[bundleField], 200)), "encoding", "the limit is 65536"},
-		"too long a chain":         {with(chainField, long), "encoding", "a chain of 11 certificates: at most 10 are served"},
+		"too long a chain":         {with(chainField, long), "encoding", "a chain of 11 certificates: at most 10 are allowed"},
 		"not renewed in time":      {i.leaf(func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-50*day), now.Add(5*day) }), "expiring", "has not been renewed"},
 		"garbage":                  {with(chainField, []byte("garbage")), "encoding", "field tls.crt: not PEM"},
 		"Secret without any field": {map[string][]byte{chainField: {}, keyField: {}}, "encoding", "field tls.crt: empty"},
@@ -271,14 +271,14 @@ func TestExternalForms(t *testing.T) {
 	long[chainField] = append(long[chainField], pki.EncodeCertificates(between.cert)...)
 	long[bundleField] = pki.EncodeCertificates(between.cert, i.cert)
 	text := i.leaf()
-	text[bundleField] = append([]byte("subject=somebody\n"), text[bundleField]...)
+	text[bundleField] = append([]byte("subject=external\n"), text[bundleField]...)
 	tests := map[string]struct {
 		data map[string][]byte
 		root *x509.Certificate
 	}{
 		"an RSA key of openssl":                {withRSA, i.cert},
 		"an EC key of openssl":                 {withEC, i.cert},
-		"vouches for itself":                   {map[string][]byte{chainField: pki.EncodeCertificates(selfSigned), keyField: keyPEM(self.key), bundleField: pki.EncodeCertificates(selfSigned)}, selfSigned},
+		"self-signed":                          {map[string][]byte{chainField: pki.EncodeCertificates(selfSigned), keyField: keyPEM(self.key), bundleField: pki.EncodeCertificates(selfSigned)}, selfSigned},
 		"by an intermediate, and the root too": {long, i.cert},
 		"text around it":                       {text, i.cert},
 	}

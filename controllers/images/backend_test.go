@@ -23,7 +23,7 @@ import (
 	"github.com/ostiary/ostiary/test/plugintest"
 )
 
-// decider is a backend that does what the first image asks it to.
+// decider is a backend whose response depends on the first image.
 type decider struct {
 	*httptest.Server
 	asked, strayed atomic.Int32
@@ -175,8 +175,8 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestRemembered: the same question is asked once, as long as its answer holds
-// and the configuration is the same.
+// TestRemembered checks that a decision is cached until it expires or the
+// configuration changes.
 func TestRemembered(t *testing.T) {
 	tests := map[string]struct {
 		image, settings string
@@ -235,8 +235,8 @@ func TestKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestSecrets: a client is made once for each version of a Secret, and what is
-// wrong with it is no answer of a backend.
+// TestSecrets checks that a client is created once per version of a Secret, and
+// that an invalid Secret is not a decision.
 func TestSecrets(t *testing.T) {
 	w := &watch{store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 	s := New(nil, "ostiary-system", logr.Discard())
@@ -272,6 +272,6 @@ func TestSecrets(t *testing.T) {
 	}
 	got := plugintest.Ask(t, fmt.Sprintf(settings, true), plugintest.Request{Object: pod("good")}, policy.Environment{Images: New(nil, "ostiary-system", logr.Discard())})
 	if got.Code != 422 || !strings.HasSuffix(got.Message, "is not watched yet") {
-		t.Errorf("nobody to ask, with defaultAllow: %d %q", got.Code, got.Message)
+		t.Errorf("no backend, with defaultAllow: %d %q", got.Code, got.Message)
 	}
 }

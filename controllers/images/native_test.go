@@ -75,7 +75,7 @@ func (s *service) review(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// host trusts the service, and shows it the client's certificate, if there is one.
+// host trusts the service and presents the client's certificate, if there is one.
 func (s *service) host(clientPEM, keyPEM []byte) policy.Environment {
 	return policy.Environment{Images: known{[]byte(config(s.URL, s.trusted(), credentials(clientPEM, keyPEM)))}}
 }
@@ -118,7 +118,7 @@ func client(t *testing.T) (pool *x509.CertPool, certPEM, keyPEM []byte) {
 
 func TestNativeTLS(t *testing.T) {
 	trusted, certPEM, keyPEM := client(t)
-	stranger, _, _ := client(t)
+	unrelated, _, _ := client(t)
 	tests := map[string]struct {
 		clients          *x509.CertPool
 		shown, untrusted bool
@@ -129,7 +129,7 @@ func TestNativeTLS(t *testing.T) {
 		"server does not require client auth":                         {},
 		"server does not require client auth, client provides it":     {shown: true},
 		"client does not trust server":                                {shown: true, untrusted: true, want: "the certificate of the image policy backend is not trusted"},
-		"server does not trust client":                                {clients: stranger, shown: true, want: "unexpected response of the image policy backend"},
+		"server does not trust client":                                {clients: unrelated, shown: true, want: "unexpected response of the image policy backend"},
 		"server is using insecure connection, which is not supported": {plain: true, want: "server: must be an https URL"},
 	}
 	for name, tc := range tests {
@@ -160,7 +160,7 @@ func TestNativeTLS(t *testing.T) {
 	}
 }
 
-// TestNativeCache: errors are not remembered, answers are.
+// TestNativeCache checks that decisions are cached and errors are not.
 func TestNativeCache(t *testing.T) {
 	s := newService(t, nil)
 	s.allow.Store(true)

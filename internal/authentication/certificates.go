@@ -46,8 +46,8 @@ func NewCertificates(bundle []byte, names []string, now time.Time) (*Certificate
 func (c *Certificates) String() string { return "a client certificate" }
 
 // Check implements [Method].
-func (c *Certificates) Check(shown Credentials, now time.Time) *RejectedError {
-	chain := shown.Certificates
+func (c *Certificates) Check(credentials Credentials, now time.Time) *RejectedError {
+	chain := credentials.Certificates
 	switch {
 	case len(chain) == 0:
 		return noMethod()

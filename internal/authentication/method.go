@@ -61,10 +61,10 @@ type Method interface {
 // Check returns nil if one of the methods accepts the caller, and a *RejectedError
 // otherwise. Any of them is enough, so that an operator can change the method
 // without an interruption.
-func Check(ways []Method, shown Credentials, now time.Time) error {
+func Check(methods []Method, credentials Credentials, now time.Time) error {
 	var first *RejectedError
-	for _, way := range ways {
-		rejected := way.Check(shown, now)
+	for _, method := range methods {
+		rejected := method.Check(credentials, now)
 		if rejected == nil {
 			return nil
 		}
@@ -72,13 +72,13 @@ func Check(ways []Method, shown Credentials, now time.Time) error {
 			first = cmp.Or(first, rejected)
 		}
 	}
-	return cmp.Or(first, &RejectedError{ReasonNone, fmt.Sprintf("the caller must present %s", list(ways))})
+	return cmp.Or(first, &RejectedError{ReasonNone, fmt.Sprintf("the caller must present %s", list(methods))})
 }
 
-func list(ways []Method) string {
-	names := make([]string, len(ways))
-	for i, way := range ways {
-		names[i] = way.String()
+func list(methods []Method) string {
+	names := make([]string, len(methods))
+	for i, method := range methods {
+		names[i] = method.String()
 	}
 	return strings.Join(names, " or ")
 }
@@ -90,8 +90,8 @@ func noMethod() *RejectedError { return &RejectedError{Reason: ReasonNone} }
 type NotLoaded struct{ Method }
 
 // Check implements [Method].
-func (n NotLoaded) Check(shown Credentials, now time.Time) *RejectedError {
-	if rejected := n.Method.Check(shown, now); rejected != nil && rejected.Reason == ReasonNone {
+func (n NotLoaded) Check(credentials Credentials, now time.Time) *RejectedError {
+	if rejected := n.Method.Check(credentials, now); rejected != nil && rejected.Reason == ReasonNone {
 		return rejected
 	}
 	return &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}

@@ -95,18 +95,18 @@ func TestCertificates(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			var shown Credentials
+			var credentials Credentials
 			for _, s := range tc.chain {
-				shown.Certificates = append(shown.Certificates, s.cert)
+				credentials.Certificates = append(credentials.Certificates, s.cert)
 			}
-			wantRejected(t, accepted, shown, tc.want)
+			wantRejected(t, accepted, credentials, tc.want)
 		})
 	}
 }
 
-func wantRejected(t *testing.T, way Method, shown Credentials, want Reason) {
+func wantRejected(t *testing.T, method Method, credentials Credentials, want Reason) {
 	t.Helper()
-	err := Check([]Method{way}, shown, now)
+	err := Check([]Method{method}, credentials, now)
 	var rejected *RejectedError
 	var got Reason
 	if errors.As(err, &rejected) {
@@ -115,9 +115,9 @@ func wantRejected(t *testing.T, way Method, shown Credentials, want Reason) {
 	if got != want {
 		t.Errorf("Check() = %v (%q), want reason %q", err, got, want)
 	}
-	for _, secret := range []string{shown.Token, shown.User, shown.Password} {
+	for _, secret := range []string{credentials.Token, credentials.User, credentials.Password} {
 		if err != nil && len(secret) >= minSecret && strings.Contains(err.Error(), secret) {
-			t.Errorf("Check() = %v repeats what was shown", err)
+			t.Errorf("Check() = %v repeats the credentials", err)
 		}
 	}
 }
@@ -156,20 +156,20 @@ const (
 )
 
 func TestTokens(t *testing.T) {
-	way, err := NewTokens(map[string][]byte{"token": []byte(first + "\n"), "next": []byte(second)})
+	method, err := NewTokens(map[string][]byte{"token": []byte(first + "\n"), "next": []byte(second)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for shown, want := range map[string]Reason{
+	for credentials, want := range map[string]Reason{
 		"": ReasonNone, first: "", second: "", "token": ReasonToken, first + "x": ReasonToken, first[1:]: ReasonToken,
 		first + "\n": ReasonToken, strings.Repeat("x", maxSecret+1): ReasonToken,
 	} {
-		t.Run(shown[:min(len(shown), 30)], func(t *testing.T) { wantRejected(t, way, Credentials{Token: shown}, want) })
+		t.Run(credentials[:min(len(credentials), 30)], func(t *testing.T) { wantRejected(t, method, Credentials{Token: credentials}, want) })
 	}
 }
 
 func TestPasswords(t *testing.T) {
-	way, err := NewPasswords(map[string][]byte{"username": []byte("api"), "password": []byte(first), "next": []byte("with:colon:" + second)})
+	method, err := NewPasswords(map[string][]byte{"username": []byte("api"), "password": []byte(first), "next": []byte("with:colon:" + second)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,9 @@ func TestPasswords(t *testing.T) {
 		"a colon in the user": {user: "api:with", password: "colon:" + second, want: ReasonPassword},
 	}
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) { wantRejected(t, way, Credentials{User: tc.user, Password: tc.password}, tc.want) })
+		t.Run(name, func(t *testing.T) {
+			wantRejected(t, method, Credentials{User: tc.user, Password: tc.password}, tc.want)
+		})
 	}
 }
 
@@ -227,7 +229,7 @@ func TestSecretsRefused(t *testing.T) {
 	}
 }
 
-// Any of the ways is enough, and the first that was tried says what is wrong.
+// Any method is enough. The error is from the first with credentials.
 func TestCheckSeveral(t *testing.T) {
 	tokens, err := NewTokens(map[string][]byte{"token": []byte(first)})
 	if err != nil {
@@ -239,24 +241,24 @@ func TestCheckSeveral(t *testing.T) {
 	}
 	missing := NotLoaded{&Tokens{}}
 	tests := map[string]struct {
-		ways  []Method
-		shown Credentials
-		want  error
+		methods     []Method
+		credentials Credentials
+		want        error
 	}{
-		"one right, one wrong":           {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: second}, nil},
-		"both wrong":                     {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: "no"}, &RejectedError{ReasonToken, "the bearer token is not accepted"}},
-		"nothing":                        {[]Method{tokens, passwords}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token or a user and a password"}},
-		"another thing":                  {[]Method{tokens}, Credentials{User: "api", Password: second}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
-		"not loaded":                     {[]Method{missing}, Credentials{Token: first}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
-		"not loaded, the zero token":     {[]Method{missing}, Credentials{Token: " "}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
-		"not loaded, nothing shown":      {[]Method{missing}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
-		"not loaded, another way is":     {[]Method{missing, passwords}, Credentials{User: "api", Password: second}, nil},
-		"no way is never an open way":    {nil, Credentials{Token: first}, &RejectedError{ReasonNone, "the caller must present "}},
-		"zero values accept no password": {[]Method{&Passwords{}}, Credentials{User: "a", Password: "b"}, &RejectedError{ReasonPassword, "the user and the password are not accepted"}},
+		"one right, one wrong":              {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: second}, nil},
+		"both wrong":                        {[]Method{tokens, passwords}, Credentials{Token: "wrong", User: "api", Password: "no"}, &RejectedError{ReasonToken, "the bearer token is not accepted"}},
+		"nothing":                           {[]Method{tokens, passwords}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token or a user and a password"}},
+		"another thing":                     {[]Method{tokens}, Credentials{User: "api", Password: second}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
+		"not loaded":                        {[]Method{missing}, Credentials{Token: first}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
+		"not loaded, the zero token":        {[]Method{missing}, Credentials{Token: " "}, &RejectedError{ReasonNotLoaded, "the accepted callers have not been loaded yet"}},
+		"not loaded, no credentials":        {[]Method{missing}, Credentials{}, &RejectedError{ReasonNone, "the caller must present a bearer token"}},
+		"not loaded, another method is":     {[]Method{missing, passwords}, Credentials{User: "api", Password: second}, nil},
+		"no method is never an open method": {nil, Credentials{Token: first}, &RejectedError{ReasonNone, "the caller must present "}},
+		"zero values accept no password":    {[]Method{&Passwords{}}, Credentials{User: "a", Password: "b"}, &RejectedError{ReasonPassword, "the user and the password are not accepted"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Check(tc.ways, tc.shown, now)); diff != "" {
+			if diff := cmp.Diff(tc.want, Check(tc.methods, tc.credentials, now)); diff != "" {
 				t.Errorf("Check() (-want +got):\n%s", diff)
 			}
 		})

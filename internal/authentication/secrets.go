@@ -30,8 +30,8 @@ const (
 // the time of a comparison does not depend on the credentials.
 type secrets [][sha256.Size]byte
 
-func (s secrets) hold(shown string) bool {
-	got, found := sha256.Sum256([]byte(shown)), 0
+func (s secrets) contains(secret string) bool {
+	got, found := sha256.Sum256([]byte(secret)), 0
 	for i := range s { // no early exit: the time must not reveal which one matches
 		found |= subtle.ConstantTimeCompare(got[:], s[i][:])
 	}
@@ -50,11 +50,11 @@ func NewTokens(data map[string][]byte) (*Tokens, error) {
 func (t *Tokens) String() string { return "a bearer token" }
 
 // Check implements [Method].
-func (t *Tokens) Check(shown Credentials, _ time.Time) *RejectedError {
+func (t *Tokens) Check(credentials Credentials, _ time.Time) *RejectedError {
 	switch {
-	case shown.Token == "":
+	case credentials.Token == "":
 		return noMethod()
-	case len(shown.Token) > maxSecret || !t.accepted.hold(shown.Token):
+	case len(credentials.Token) > maxSecret || !t.accepted.contains(credentials.Token):
 		return &RejectedError{ReasonToken, "the bearer token is not accepted"}
 	}
 	return nil
@@ -85,11 +85,11 @@ func pair(user, password string) string { return user + ":" + password }
 func (p *Passwords) String() string { return "a user and a password" }
 
 // Check implements [Method].
-func (p *Passwords) Check(shown Credentials, _ time.Time) *RejectedError {
+func (p *Passwords) Check(credentials Credentials, _ time.Time) *RejectedError {
 	switch {
-	case shown.User == "" && shown.Password == "":
+	case credentials.User == "" && credentials.Password == "":
 		return noMethod()
-	case len(shown.User)+len(shown.Password) > 2*maxSecret || strings.Contains(shown.User, ":") || !p.accepted.hold(pair(shown.User, shown.Password)):
+	case len(credentials.User)+len(credentials.Password) > 2*maxSecret || strings.Contains(credentials.User, ":") || !p.accepted.contains(pair(credentials.User, credentials.Password)):
 		return &RejectedError{ReasonPassword, "the user and the password are not accepted"}
 	}
 	return nil

@@ -38,10 +38,10 @@ type version struct {
 
 type modelReplica struct {
 	state    ServingState
-	leased   bool   // has said once what it serves
-	reported int64  // what it said last
+	leased   bool   // has written its Lease
+	reported int64  // the last reported epoch
 	callable bool   // has read the Secret after that
-	sight    string // what it has read already
+	sight    string // the last read state
 }
 
 type modelLeader struct {
@@ -62,7 +62,7 @@ type decision struct {
 	memory      []string // the paths that the leader served then
 }
 
-// machine is what is modelled; mutants replace it.
+// machine is the tested function; mutants replace it.
 type machine func(State, Observed, Names, Config) Action
 
 type model struct {
@@ -71,7 +71,7 @@ type model struct {
 	next      machine
 	now       time.Time
 	log       []string
-	real      bool // verify with crypto/x509 and not only by who signed whom
+	real      bool // verify with crypto/x509 instead of comparing issuers
 	lag       time.Duration
 	faultless bool // injects no faults
 
@@ -614,7 +614,7 @@ func TestModel(t *testing.T) {
 	}
 	t.Logf("%d walks, %d writes, %d rotations", walks, writes, rotations)
 	if rotations < int64(walks) {
-		t.Errorf("%d rotations in %d walks: the model does not exercise what it is for", rotations, walks)
+		t.Errorf("%d rotations in %d walks: the model covers too few", rotations, walks)
 	}
 }
 
@@ -674,7 +674,7 @@ func TestModelCatches(t *testing.T) {
 			s.CA.PreviousRemoved = time.Time{}
 			return Next(s, o, n, c)
 		}, "I1"},
-		"forget what is published": {func(s State, o Observed, n Names, c Config) Action {
+		"forget the published roots": {func(s State, o Observed, n Names, c Config) Action {
 			o.Published.Epoch, o.Memory = 0, State{}
 			for i := range o.Replicas {
 				o.Replicas[i].Epoch = min(o.Replicas[i].Epoch, s.CA.Epoch)

@@ -39,7 +39,7 @@ func (s *modelSource) change(m *model) {
 		m.logf("the leaf is issued by another CA")
 		s.issue(m, s.newCA(m), nil)
 	case 4:
-		m.logf("the leaf vouches for itself")
+		m.logf("the leaf is self-signed")
 		self := certified(m, leafTemplate("self"), nil, nil)
 		s.external = ExternalCertificate{Pair: self, Roots: self.chain}
 	case 5:
@@ -152,7 +152,7 @@ func TestModelExternal(t *testing.T) {
 			}
 			t.Logf("%d walks, %d rotations", walks, rotations)
 			if rotations < int64(walks) {
-				t.Errorf("%d rotations in %d walks: the model does not exercise what it is for", rotations, walks)
+				t.Errorf("%d rotations in %d walks: the model covers too few", rotations, walks)
 			}
 		})
 	}

@@ -40,7 +40,8 @@ func (k Kind) OfCA() bool { return k == CreateCA || k == RestoreCA || k == Retir
 // Action is the next step.
 type Action struct {
 	Kind Kind
-	// CrossCertified says, for CreateCA, that the CA before vouches for the new one.
+	// CrossCertified means, for CreateCA, that the current CA signs a
+	// cross-certificate for the new one.
 	CrossCertified bool
 	// Reason says in words why, or what the action waits for.
 	Reason string

@@ -500,7 +500,7 @@ func TestYears(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const years = 4
 			now := epoch0
-			// API servers have long had what is published: the path before is dropped.
+			// All API servers have the published bundle: the previous path is dropped.
 			rest := func(s State, now time.Time) (State, []Kind) {
 				return runUntilWait(t, s, names, c, func(s State) Observed { return steadyObservedFor(s, now, c.Overlap) })
 			}

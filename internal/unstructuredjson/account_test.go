@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// worst are bodies of the shapes that take most of memory for their size.
+// worst returns bodies of the shapes that need the most memory for their size.
 func worst(size int) map[string]string {
 	list := func(element string) string {
 		return `{"a":[` + strings.TrimSuffix(strings.Repeat(element+",", size/(len(element)+1)), ",") + `]}`
@@ -70,7 +70,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestAccountLimits checks that decoding ends at the limits, and that what was taken is given back.
+// TestAccountLimits checks that decoding stops at the limits and that Close returns all bytes.
 func TestAccountLimits(t *testing.T) {
 	raw := []byte(worst(7 << 20)["empty objects"])
 	memory := NewMemory(MaxAccount / 2)

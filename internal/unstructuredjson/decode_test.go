@@ -120,8 +120,8 @@ func TestDecodeDepth(t *testing.T) {
 	}
 }
 
-// TestDecodeReleasesInput decodes on reused decoders, after failures too, and checks that trees stay as they
-// were when later inputs are decoded and when the memory of their input is overwritten.
+// TestDecodeReleasesInput decodes on reused decoders, also after failures, and checks that later inputs do not change
+// earlier trees.
 func TestDecodeReleasesInput(t *testing.T) {
 	pod := readFile(t, "testdata/pod.json")
 	var want map[string]any
@@ -163,8 +163,7 @@ func TestDecodeDoesNotChangeItsInput(t *testing.T) {
 	}
 }
 
-// FuzzDecode compares with the decoder that the API server makes unstructured objects with: what is decoded here is the
-// same tree there, and what is refused here is refused there too.
+// FuzzDecode compares with the API server's decoder: the same trees, and the same rejections.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"a":[1,2.5,-0,1e3,"x",null,true,{}]}`, `{"a":9223372036854775808}`, `{"a":1,"a":2}`, `{"a":"\ud83d\ude00\n"}`,
@@ -191,7 +190,7 @@ func compare(t *testing.T, raw []byte) {
 	}
 }
 
-// TestDecodeRandom compares on JSON of every shape, with duplicates, broken text, numbers and depth.
+// TestDecodeRandom compares random JSON with duplicates, invalid text, numbers and nesting.
 func TestDecodeRandom(t *testing.T) {
 	const seed = 14
 	random := rand.New(rand.NewPCG(seed, seed))
