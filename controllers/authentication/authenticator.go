@@ -75,7 +75,7 @@ var errNoSecret = errors.New("it does not exist or has not been read yet")
 func New(o Options) (*Authenticator, error) {
 	g := &Authenticator{options: o, problem: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_webhook_caller_source_problem",
-		Help: "1 while a source of who may call (client_ca, token or basic) cannot be used; what was read of it before holds.",
+		Help: "1 while a source of accepted credentials (client_ca, token or basic) is invalid; its previous content stays in use.",
 	}, []string{"source"})}
 	if o.CAFile != "" {
 		s := g.add("client_ca", "--client-ca "+o.CAFile, &authentication.Certificates{})

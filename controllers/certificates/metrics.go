@@ -24,27 +24,27 @@ func newMetrics() *metrics {
 	m := &metrics{
 		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_expiry_timestamp_seconds",
-			Help: "When the certificate expires, in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
+			Help: "Expiry of the certificate in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
 		}, []string{"certificate"}),
 		created: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_not_before_timestamp_seconds",
-			Help: "From when on the certificate is valid, in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
+			Help: "Start of the validity of the certificate in seconds since 1970: of the leaf that this replica serves, and of the CA that signed it.",
 		}, []string{"certificate"}),
 		epoch: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_epoch",
-			Help: "How many CAs there have been: served, up to the one whose leaf this replica serves; trusted, up to the newest in its trust bundle.",
+			Help: "Number of a CA, counted from the first one: served, that of the leaf that this replica serves; trusted, the newest in its trust bundle.",
 		}, []string{"of"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_certificate_rejected_total",
-			Help: "Contents of the serving Secret that this replica refused to serve while it kept the previous certificate, by what was wrong with them: encoding, key, names, usage, validity, chain or epoch.",
+			Help: "Contents of the serving Secret that this replica rejected, by reason: encoding, key, names, usage, validity, chain or epoch. It continues to serve the previous certificate.",
 		}, []string{"reason"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_certificate_fallbacks_total",
-			Help: "Times that this replica went back to the certificate of the previous CA because a client did not trust that of the new one.",
+			Help: "Fallbacks of this replica to the certificate of the previous CA because a client did not trust that of the new one.",
 		}),
 		skew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ostiary_clock_skew_seconds",
-			Help: "How far this replica's clock is ahead of the API server's.",
+			Help: "Seconds by which the clock of this replica is ahead of that of the API server.",
 		}),
 	}
 	for _, reason := range pki.Reasons() {
@@ -119,31 +119,31 @@ func newRotatorMetrics() *rotatorMetrics {
 	m := &rotatorMetrics{
 		phase: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_rotation_phase",
-			Help: "Where the rotation of the CA stands: 1 for the present phase of Steady, Trusting and Serving. Reported by the leader.",
+			Help: "Phase of the CA rotation: 1 for the current phase of Steady, Trusting and Serving. Reported by the leader.",
 		}, []string{"phase"}),
 		epoch: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_authority_epoch",
-			Help: "How many CAs there have been. Reported by the leader.",
+			Help: "Number of CAs since the installation. Reported by the leader.",
 		}),
 		replicas: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_replicas",
-			Help: "Replicas by the CA of the certificate that they may still serve: current, previous or none. Reported by the leader.",
+			Help: "Replicas by the CA of the certificate that they may serve: current, previous or none. Reported by the leader.",
 		}, []string{"serving"}),
 		stale: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_stale_trust",
-			Help: "1 while a registered configuration carries another trust bundle than it should. Reported by the leader.",
+			Help: "1 while a registered configuration has an outdated trust bundle. Reported by the leader.",
 		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_certificate_writes_total",
-			Help: "Writes of the two Secrets, by what was done: CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle or Retire. Reported by the leader.",
+			Help: "Writes of the two Secrets, by action: CreateCA, RestoreCA, IssueLeaf, RestoreLeaf, PublishBundle or Retire. Reported by the leader.",
 		}, []string{"action"}),
 		problem: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_source_problem",
-			Help: "1 for what is wrong with the certificate that cert-manager or somebody else issues, absent where Ostiary issues its own: missing, forbidden, not_installed (cert-manager), refused (its Certificate), issuing (nothing is wrong yet), failed, expiring (and not replaced), or encoding, key, names, usage, validity or chain, as of the Secret's content. Reported by the leader.",
+			Help: "1 for the problem of the externally issued certificate, by reason: missing, forbidden, not_installed (cert-manager), refused (its Certificate), issuing (in progress), failed, expiring (not renewed), or encoding, key, names, usage, validity or chain (of the content of the Secret). Absent if Ostiary issues the certificate. Reported by the leader.",
 		}, []string{"reason"}),
 		offer: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_certificate_source_expiry_timestamp_seconds",
-			Help: "When the certificate that cert-manager or somebody else issues expires, in seconds since 1970; absent where there is none, or Ostiary issues its own. Reported by the leader.",
+			Help: "Expiry of the externally issued certificate in seconds since 1970. Absent if there is none, or if Ostiary issues the certificate. Reported by the leader.",
 		}, nil),
 	}
 	for _, kind := range pki.Kinds() {

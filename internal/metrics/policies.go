@@ -60,15 +60,15 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		}, []string{"policy"}),
 		notIdempotent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_not_idempotent_total",
-			Help: "Times that a policy, run once more on its own result, changed the object again. Few changes are tried so: the first 10 of a generation on each replica, then one in 1,000.",
+			Help: "Checks in which a policy, applied to its own result, changed the object again. Each replica checks the first 10 changes of a generation, then one in 1,000.",
 		}, []string{"policy"}),
 		breakGlass: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_breakglass_total",
-			Help: "Times that a policy would have refused a request or changed its object, and was skipped because RBAC allows its user to.",
+			Help: "Requests that a policy would have denied or changed, and for which it was skipped because the user has the permission breakglass.",
 		}, []string{"policy"}),
 		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_panics_total",
-			Help: "Panics in evaluations of a policy. Each was an error of the policy for that request alone.",
+			Help: "Panics in evaluations of a policy. Each is an error for one request.",
 		}, []string{"policy"}),
 		compileFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ostiary_policy_compile_failures_total",
@@ -76,7 +76,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		}),
 		loaded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_policies",
-			Help: "Policies that this replica holds, by state: accepted or refused.",
+			Help: "Policies that this replica has loaded, by state: accepted or refused.",
 		}, []string{"state"}),
 	}
 	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded)
