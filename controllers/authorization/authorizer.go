@@ -45,7 +45,7 @@ func New(reviews authorizationclient.SubjectAccessReviewInterface, registry prom
 		timeout: timeout,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_authorization_duration_seconds",
-			Help:    "Time to ask the API server what a user may do, by result: allowed, denied, no_opinion or error (no answer; failurePolicy decided).",
+			Help:    "Time of a SubjectAccessReview, by result: allowed, denied, no_opinion or error (no answer; failurePolicy decided).",
 			Buckets: []float64{1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1},
 		}, []string{"result"}),
 	}

@@ -83,7 +83,7 @@ func New(o Options) *Store {
 	}
 	o.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "ostiary_params_informers",
-		Help: "Kinds of params that this replica watches, whether or not the API server lets it.",
+		Help: "Kinds of params that this replica watches, including those that it lacks the permission for.",
 	}, func() float64 { return float64(len(*s.watches.Load())) }))
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -103,6 +104,14 @@ func TestShouldReport(t *testing.T) {
 	p.Status.ObservedGeneration = p.Generation
 	if shouldReport(p, state, transient) {
 		t.Error("a replica that has just started reports a policy as not Ready")
+	}
+	pending := &metav1.Condition{Status: metav1.ConditionUnknown, Reason: ReasonPending}
+	if shouldReport(p, state, inputs{reachable: pending}) {
+		t.Error("a policy is reported before the canary has a result")
+	}
+	forbidden := &metav1.Condition{Status: metav1.ConditionFalse, Reason: "Forbidden"}
+	if !shouldReport(p, state, inputs{reachable: pending, caReady: forbidden, missing: missingDependency{reason: "Forbidden", message: "m"}}) {
+		t.Error("a problem of the CA bundle is not reported while the backend has not been tested")
 	}
 	if !shouldReport(p, state, lasting) || !shouldReport(p, state, inputs{}) {
 		t.Error("a known state is not reported")

@@ -160,7 +160,7 @@ func requeue(s v1alpha1.WebhookPolicyStatus) ctrl.Result {
 func shouldReport(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) bool {
 	o, _ := observeLoaded(p, state)
 	blocked := o.noCertificate && in.certificateProblem != "" // lasts until a user acts
-	transient := !blocked && (o.noCertificate || in.missing.transient || in.reachable != nil && in.reachable.Reason == ReasonPending)
+	transient := !blocked && (o.noCertificate || in.missing.transient || in.caReady == nil && in.reachable != nil && in.reachable.Reason == ReasonPending)
 	registered := o.registered && find(p.Status, v1alpha1.ConditionRegistered).Status != metav1.ConditionTrue
 	return o.loaded && (!transient || registered || p.Status.ObservedGeneration != p.Generation)
 }

@@ -41,10 +41,10 @@ type panel struct {
 func picture() []panel {
 	return []panel{
 		{"Decisions", "per second", 1},
-		{"Answers of Ostiary", "ms", 1000},
+		{"Response time of Ostiary", "ms", 1000},
 		{"Calls by status", "per second", 1},
-		{"What API servers wait, p99", "ms", 1000},
-		{"Calls that fail, as API servers see them", "per second", 1},
+		{"Wait of API servers, p99", "ms", 1000},
+		{"Failed calls, as API servers count them", "per second", 1},
 		{"Memory", "MiB", 1.0 / (1 << 20)},
 	}
 }

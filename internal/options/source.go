@@ -43,7 +43,7 @@ func (o *Options) Issuer() (ref IssuerReference, ok bool, err error) {
 	return ref, true, nil
 }
 
-// ExternalCertificate reports whether somebody else issues the serving certificate.
+// ExternalCertificate reports whether Ostiary does not issue the serving certificate.
 func (o *Options) ExternalCertificate() bool {
 	return o.CertManagerIssuer != "" || o.CertificateSecret != ""
 }

@@ -19,14 +19,13 @@ app.kubernetes.io/component: manager
 {{- end }}
 {{- end }}
 
-{{/* The port of an address, host:port; empty where it is off. */}}
+{{/* The port of an address, host:port; empty if it is disabled. */}}
 {{- define "ostiary.port" -}}
 {{- if ne . "0" }}{{ splitList ":" . | last }}{{ end }}
 {{- end }}
 
 {{/*
-The objects in a file of config, in the release's namespace and with its labels:
-what both say is said once.
+The objects in a file of config, with the namespace and the labels of the release.
   root: the context; file: below files/; labels and annotations: further ones
 */}}
 {{- define "ostiary.objects" -}}
@@ -43,7 +42,7 @@ what both say is said once.
 {{- end }}
 {{- end }}
 
-{{/* What every pod of Ostiary's has to say to be admitted as restricted. */}}
+{{/* The Pod Security Standard restricted requires this of every pod. */}}
 {{- define "ostiary.podSecurityContext" -}}
 runAsNonRoot: true
 runAsUser: 65532
