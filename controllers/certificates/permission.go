@@ -26,7 +26,7 @@ func (k *Rotator) Permitted(ctx context.Context) error {
 		return nil
 	}
 	if unreadable {
-		return fmt.Errorf("Ostiary may neither read Secret %s/%s nor create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
+		return fmt.Errorf("no permission to read Secret %s/%s or to create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
 	}
 	return fmt.Errorf("there is no certificate in Secret %s/%s, and Ostiary may not create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
 }

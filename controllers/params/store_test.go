@@ -428,7 +428,7 @@ func TestInformersAreCounted(t *testing.T) {
 	s := New(Options{Client: dynamic.NewForConfigOrDie(apiServer), Discovery: discovery.NewDiscoveryClientForConfigOrDie(apiServer), Registerer: registry})
 	defer s.stop()
 	s.Want([]admissionregistrationv1.ParamKind{configMaps})
-	want := "# HELP ostiary_params_informers Kinds of params that this replica watches, whether or not the API server lets it.\n# TYPE ostiary_params_informers gauge\nostiary_params_informers 1\n"
+	want := "# HELP ostiary_params_informers Kinds of params that this replica watches, including those that it lacks the permission for.\n# TYPE ostiary_params_informers gauge\nostiary_params_informers 1\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}

@@ -69,7 +69,10 @@ func New(o Options) (*Sources, error) {
 		}, o.Log.WithName("typechecking")),
 	}
 	s.Schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.Resources, o.Log.WithName("schemas"))
-	return s, s.addStores(o, known)
+	if err := s.addStores(o, known); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *Sources) addStores(o Options, known params.Discovery) error {

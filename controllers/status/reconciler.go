@@ -210,30 +210,46 @@ func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicySta
 // when a dependency is missing, when a generation is rejected, and when a conflict
 // begins.
 func (r *Reconciler) recordEvents(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, missing missingDependency) {
+	if kind, action := eventOf(before, after, missing); action != "" {
+		is := ready(after)
+		r.Events.Eventf(p, nil, kind, is.Reason, action, "%s", eventMessage(is.Message))
+	}
+}
+
+// eventOf returns the type and the action of the event for a change of status. The
+// action is empty if there is none.
+func eventOf(before, after v1alpha1.WebhookPolicyStatus, missing missingDependency) (kind, action string) {
 	was, is := ready(before), ready(after)
 	isMissing := is.Reason == missing.reason && missing.message != ""
-	kind, action := corev1.EventTypeWarning, "Register"
 	switch {
 	case is.Reason == ReasonConflict && was.Reason != ReasonConflict:
-		action = "Repair"
+		return corev1.EventTypeWarning, "Repair"
 	case isNewlyRejected(before, after, v1alpha1.ConditionAccepted, ReasonInvalid):
-		action = "Refuse"
+		return corev1.EventTypeWarning, "Refuse"
 	case isNewlyRejected(before, after, v1alpha1.ConditionRegistered, ReasonRefused):
+		return corev1.EventTypeWarning, "Register"
 	case isMissing && missing.transient:
-		return // as for every new policy
+		return "", "" // as for every new policy
 	case isMissing && was.Message != is.Message:
-		action = "Prepare"
+		return corev1.EventTypeWarning, "Prepare"
 	case changesOften(before, after):
-		return // the status shows whether it lasts
-	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
-		kind = corev1.EventTypeNormal
-	case is.Status != metav1.ConditionTrue && is.Reason == find(after, v1alpha1.ConditionReachable).Reason:
-		return // package canary records one event for all policies
-	case is.Status != metav1.ConditionTrue && was.Status == metav1.ConditionTrue:
-	default:
-		return
+		return "", "" // the status shows whether it lasts
 	}
-	r.Events.Eventf(p, nil, kind, is.Reason, action, "%s", eventMessage(is.Message))
+	return readinessEvent(was.Status == metav1.ConditionTrue, after)
+}
+
+// readinessEvent is eventOf for a policy that becomes Ready or stops being Ready.
+func readinessEvent(wasReady bool, after v1alpha1.WebhookPolicyStatus) (kind, action string) {
+	is := ready(after)
+	switch isReady := is.Status == metav1.ConditionTrue; {
+	case isReady == wasReady:
+		return "", ""
+	case isReady:
+		return corev1.EventTypeNormal, "Register"
+	case is.Reason == find(after, v1alpha1.ConditionReachable).Reason:
+		return "", "" // package canary records one event for all policies
+	}
+	return corev1.EventTypeWarning, "Register"
 }
 
 // changesOften reports whether the status may change repeatedly: a new generation

@@ -17,6 +17,8 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
+// NewLogger returns a logger that writes to standard error in the format and at the
+// level that the flags ask for.
 func NewLogger(o options.Options) (logr.Logger, error) {
 	level, err := zapcore.ParseLevel(o.LogLevel)
 	if err != nil {

@@ -152,7 +152,10 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 			return nil, err
 		}
 	}
-	return r, r.add(r.replicas, manager.RunnableFunc(tuneCollector))
+	if err := r.add(r.replicas, manager.RunnableFunc(tuneCollector)); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func (r *replica) add(runnables ...manager.Runnable) error {

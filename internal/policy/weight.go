@@ -112,7 +112,7 @@ func (w *weights) add(env *cel.Env, expression string) error {
 		if w.nodes += len(expression) / 2; w.nodes > maxNodes {
 			return errTooManyNodes
 		}
-		return nil //nolint:nilerr // the compiler says it
+		return nil // the compiler reports it
 	}
 	computed, before := 0, w.calls
 	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {

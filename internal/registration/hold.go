@@ -51,8 +51,8 @@ func isHeldAtIgnore(want, have *webhook) bool {
 		have.FailurePolicy != nil && *have.FailurePolicy == admissionregistrationv1.Ignore
 }
 
-// HoldAtIgnore reports whether a policy that is to fail closed is carried by a webhook
-// that is held at Ignore.
+// HeldAtIgnore reports whether a policy with failurePolicy Fail is in a webhook whose
+// failurePolicy is still Ignore.
 func (v View) HeldAtIgnore(policy Entry) bool {
 	return slices.ContainsFunc(policy.memberships, func(m membership) bool {
 		c := v.states[member{m.settings.Phase, m.policy}]

@@ -91,7 +91,7 @@ func testNoSecrets(t *testing.T, w *world) {
 	must(t, plane.WriteKubeconfig(file, "system:serviceaccount:"+namespace+":ostiary"))
 	t.Run("nor read them", func(t *testing.T) {
 		w.withoutSecrets(t, "create", "get")
-		const want = "ostiary: Ostiary may neither read Secret ostiary-system/ostiary-serving nor create Secrets: apply config/rbac first"
+		const want = "ostiary: no permission to read Secret ostiary-system/ostiary-serving or to create Secrets: apply config/rbac first"
 		if got := w.startAlone(t, "--kubeconfig="+file); got != want {
 			t.Errorf("it ended with %q, want %q", got, want)
 		}

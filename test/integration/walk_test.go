@@ -32,10 +32,10 @@ var walkSeed = flag.Uint64("walk-seed", 1, "seed of the random walk")
 const (
 	walkOperations, walkOperationsShort = 1000, 300
 
-	walkBurst      = 40 // operations at a time; then all of them have to settle
-	walkSlots      = 12
-	walkProbers    = 4
-	walkPause      = 5 * time.Millisecond // between two requests of a prober
+	walkBurst   = 40 // operations at a time; then all of them have to settle
+	walkSlots   = 12
+	walkProbers = 4
+	walkPause   = 5 * time.Millisecond // between two requests of a prober
 	// walkNotice is how long API servers may go on using connections to a replica
 	// that was killed: one that they keep fails once, with the request that takes it.
 	walkNotice = time.Second
