@@ -3,6 +3,7 @@
 //	docs definition DEFINITION DOCUMENT   every field of a CustomResourceDefinition
 //	docs flags DOCUMENT                   every flag of the manager
 //	docs metrics DOCUMENT                 every metric, between two marks of the document
+//	docs packages DOCUMENT                every package, between two marks of the document
 //	docs chart CHART DOCUMENT             the manager's flags into the chart's schema,
 //	                                      its values.yaml, and every value
 //	docs plugins FOLDER                   the configuration of every admission plugin,
@@ -41,12 +42,20 @@ func run(args []string) error {
 			}
 			return intoMarks(string(document), metricTable(found))
 		})
+	case len(args) == 2 && args[0] == "packages":
+		return rewrite(args[1], args[1], func(document []byte) (string, error) {
+			table, err := packagesIn(os.DirFS("."), "api", "internal", "controllers", "webhooks")
+			if err != nil {
+				return "", err
+			}
+			return intoMarks(string(document), table)
+		})
 	case len(args) == 3 && args[0] == "chart":
 		return chart(args[1], args[2])
 	case len(args) == 2 && args[0] == "plugins":
 		return pages(args[1])
 	}
-	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, chart CHART DOCUMENT, or plugins FOLDER")
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, or plugins FOLDER")
 }
 
 // rewrite makes a document of a file.
