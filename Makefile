@@ -135,10 +135,6 @@ conformance-plugins: kubernetes ## Compare plugins with the native ones, with N 
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@hack/fuzz.sh $(FUZZTIME)
 
-.PHONY: fuzz-build
-fuzz-build:
-	@hack/fuzz.sh build
-
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
 	@hack/check-layout.sh
