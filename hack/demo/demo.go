@@ -21,13 +21,14 @@ type demo struct {
 	progress
 	cp      *controlplane.ControlPlane
 	kubectl kubectl
+	metrics string // URL
 }
 
 // run gives the demo. However it ends, nothing of it is left.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	d := demo{progress: progress{out: out, start: time.Now()}}
 	d.say("Starting a Kubernetes control plane")
-	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: o.dir, Log: d}); err != nil {
+	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: o.dir, Log: d, Audit: true}); err != nil {
 		return unlessEnded(ctx, err)
 	}
 	defer func() { err = errors.Join(err, d.cp.Stop()) }()
@@ -39,6 +40,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err != nil {
 		return unlessEnded(ctx, err)
 	}
+	d.metrics = manager.MetricsURL(running)
 	err = d.show(ctx, running, o.once)
 	d.say("Stopping everything")
 	return errors.Join(err, running.Stop())
@@ -74,17 +76,22 @@ func (d demo) show(ctx context.Context, running *controlplane.Running, once bool
 }
 
 func (d demo) install(ctx context.Context) error {
-	d.say("Applying config/crd and config/namespace")
+	d.say("Applying config/crd, config/namespace and config/rbac")
 	return d.kubectl.do(ctx,
 		[]string{"apply", "-k", "config/crd"},
 		[]string{"apply", "-k", "config/namespace"},
+		[]string{"apply", "-k", "config/rbac"},
 		[]string{"wait", "--for=condition=Established", "crd/webhookpolicies.admission.ostiary.dev", waitTimeout},
 	)
 }
 
 func (d demo) startManager(ctx context.Context, path string) (*controlplane.Running, error) {
-	d.say("Starting the manager, outside of the cluster")
-	return manager.Start(ctx, d.cp, manager.Options{Path: path, Args: []string{
+	d.say("Starting the manager outside of the cluster, with the permissions of its ServiceAccount")
+	kubeconfig := filepath.Join(d.cp.Dir(), "ostiary.kubeconfig")
+	if err := d.cp.WriteKubeconfig(kubeconfig, "system:serviceaccount:ostiary-system:ostiary"); err != nil {
+		return nil, err
+	}
+	return manager.Start(ctx, d.cp, manager.Options{Path: path, Kubeconfig: kubeconfig, Args: []string{
 		"--log-format=console",
 		"--drain-max=100ms", // the API server keeps its idle connections for longer than a user waits
 	}})
@@ -92,7 +99,7 @@ func (d demo) startManager(ctx context.Context, path string) (*controlplane.Runn
 
 // perform puts the samples into force and shows what they do.
 func (d demo) perform(ctx context.Context) error {
-	d.say("Applying config/samples, and waiting until every policy is Ready that needs nobody else's webhook")
+	d.say("Applying config/samples, and waiting until every policy is Ready, except those that need an external webhook")
 	err := d.kubectl.do(ctx,
 		[]string{"apply", "-k", "config/samples"},
 		[]string{"wait", "--for=condition=Ready", "webhookpolicies", "--selector=!example.com/needs", waitTimeout},
@@ -102,10 +109,13 @@ func (d demo) perform(ctx context.Context) error {
 	}
 	for _, s := range shows() {
 		d.say("%s", s.title)
+		if err := s.prepare(ctx, d.kubectl, d.out); err != nil {
+			return err
+		}
 		if err := s.await(ctx, d.kubectl); err != nil {
 			return err
 		}
-		if err := s.perform(ctx, d.kubectl, d.out); err != nil {
+		if err := s.perform(ctx, d.kubectl, d.out, d.cp.AuditLog(0)); err != nil {
 			return err
 		}
 	}
@@ -121,9 +131,11 @@ func (d demo) stay(ctx context.Context) error {
   kubectl get webhookpolicies
   kubectl create deployment shop --image=nginx:1.29 --replicas=9
   kubectl explain webhookpolicy.spec
+  curl -s %s | grep ^ostiary_policy
 
 The manager's log is %s
-`, d.kubectl.kubeconfig, d.kubectl.home, d.kubectl.path, d.cp.LogFile(manager.Name))
+The audit log of the API server is %s
+`, d.kubectl.kubeconfig, d.kubectl.home, d.kubectl.path, d.metrics, d.cp.LogFile(manager.Name), d.cp.AuditLog(0))
 	d.say("Ready. Ctrl-C stops everything and removes it")
 	<-ctx.Done()
 	if err := context.Cause(ctx); errors.Is(err, errManagerEnded) {

@@ -53,4 +53,13 @@ func (k kubectl) do(ctx context.Context, commands ...[]string) error {
 }
 
 // commandLine is what a user types to run kubectl.
-func commandLine(args []string) string { return "kubectl " + strings.Join(args, " ") }
+func commandLine(args []string) string {
+	line := "kubectl"
+	for _, arg := range args {
+		if strings.Contains(arg, `"`) {
+			arg = "'" + arg + "'"
+		}
+		line += " " + arg
+	}
+	return line
+}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,10 +14,12 @@ import (
 
 // show is one request of the demo, and what has to come of it.
 type show struct {
-	title string
-	args  []string // of kubectl
-	want  outcome
-	says  string // what the outcome shows
+	title   string
+	action  string   // validationAction that the sample policy gets before the request; "" changes nothing
+	args    []string // of kubectl
+	want    outcome
+	audited string // text that the audit log must contain
+	says    string // what the outcome shows
 }
 
 // outcome is what kubectl has to print and return.
@@ -26,6 +30,9 @@ type outcome struct {
 	begins string
 	holds  []string
 }
+
+// privileged names the sample policy whose effect the demo changes.
+const privileged = "audit-privileged-pods"
 
 // shows belong to config/samples: the policies' names and messages stand there.
 func shows() []show {
@@ -54,11 +61,41 @@ func shows() []show {
 		},
 		says: "allowed, with a warning of the policy warn-latest-image",
 	}, {
-		title: "Asking for a pod that every policy likes",
+		title: "Asking for a pod that no policy objects to",
 		args:  []string{"run", "api", "--labels=team=shop", "--image=nginx:1.29"},
 		want:  outcome{stdout: "pod/api created\n"},
-		says:  "allowed, without a word",
+		says:  "allowed, without a warning",
+	}, {
+		title:   "Asking for a privileged pod: the policy " + privileged + " only audits",
+		args:    privilegedPod("audited"),
+		want:    outcome{stdout: "pod/audited created\n"},
+		audited: "run the containers without securityContext.privileged",
+		says:    "allowed, and recorded in the audit log",
+	}, {
+		title:  "Changing the policy from Audit to Warn",
+		action: "Warn",
+		args:   privilegedPod("warned"),
+		want: outcome{
+			stdout: "pod/warned created\n",
+			begins: "Warning: ",
+			holds:  []string{"WebhookPolicy '" + privileged + "'", ": run the containers without securityContext.privileged"},
+		},
+		says: "allowed, with a warning",
+	}, {
+		title:  "Changing the policy from Warn to Deny",
+		action: "Deny",
+		args:   privilegedPod("denied"),
+		want: outcome{
+			exit:   1,
+			begins: "The pods \"denied\" is invalid: ",
+			holds:  []string{"WebhookPolicy '" + privileged + "' with binding 'learn' denied request", ": run the containers without securityContext.privileged"},
+		},
+		says: "refused",
 	}}
+}
+
+func privilegedPod(name string) []string {
+	return []string{"run", name, "--labels=team=shop", "--image=nginx:1.29", "--privileged"}
 }
 
 // check says in what a result is not the outcome.
@@ -113,9 +150,20 @@ func (s show) await(ctx context.Context, k kubectl) error {
 	}
 }
 
+// prepare changes the effect of the sample policy.
+func (s show) prepare(ctx context.Context, k kubectl, out io.Writer) error {
+	if s.action == "" {
+		return nil
+	}
+	args := []string{"patch", "webhookpolicy", privileged, "--type=merge",
+		fmt.Sprintf(`--patch={"spec":{"bindings":[{"name":"learn","validationActions":[%q]}]}}`, s.action)}
+	fmt.Fprintf(out, "\n$ %s\n", commandLine(args))
+	return k.do(ctx, args)
+}
+
 // perform sends the request for real, and prints the command, kubectl's own
 // output, and what that shows.
-func (s show) perform(ctx context.Context, k kubectl, out io.Writer) error {
+func (s show) perform(ctx context.Context, k kubectl, out io.Writer, auditLog string) error {
 	r, err := k.run(ctx, s.args...)
 	if err != nil {
 		return err
@@ -125,5 +173,28 @@ func (s show) perform(ctx context.Context, k kubectl, out io.Writer) error {
 		return fmt.Errorf("%q was not %s: %w", commandLine(s.args), s.says, err)
 	}
 	fmt.Fprintf(out, "# %s\n\n", s.says)
-	return nil
+	if s.audited == "" {
+		return nil
+	}
+	return s.awaitAudit(ctx, auditLog)
+}
+
+// awaitAudit waits until the audit log has the text.
+func (s show) awaitAudit(ctx context.Context, file string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, fmt.Errorf("not seen within %s", effectTimeout))
+	defer cancel()
+	for {
+		log, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("reading the audit log: %w", err)
+		}
+		if bytes.Contains(log, []byte(s.audited)) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %q in the audit log: %w", s.audited, context.Cause(ctx))
+		case <-time.After(effectEvery):
+		}
+	}
 }

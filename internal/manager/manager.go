@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/go-logr/logr"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -86,7 +88,7 @@ func Run(ctx context.Context, o options.Options, version string, log logr.Logger
 	if err != nil {
 		return err
 	}
-	r, err := newReplica(config, o, log)
+	r, err := newReplica(ctx, config, o, log)
 	if err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func RESTConfig(kubeconfig, version string) (*rest.Config, error) {
 	return config, nil
 }
 
-func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*replica, error) {
+func newReplica(ctx context.Context, config *rest.Config, o options.Options, log logr.Logger) (*replica, error) {
 	r := &replica{options: o, config: config, log: log, clock: &certificates.ServerClock{}}
 	config.Wrap(r.clock.Wrap)
 	var err error
@@ -140,7 +142,7 @@ func newReplica(config *rest.Config, o options.Options, log logr.Logger) (*repli
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	if r.manager, err = newManager(config, o, log); err != nil {
+	if r.manager, err = awaitManager(ctx, config, o, log); err != nil {
 		return nil, err
 	}
 	r.lease = replicas.NewLease()
@@ -167,6 +169,35 @@ func (r *replica) add(runnables ...manager.Runnable) error {
 	return nil
 }
 
+// The API server serves a new kind a moment after its definition was applied.
+const (
+	kindTimeout  = 20 * time.Second
+	kindInterval = 500 * time.Millisecond
+)
+
+// awaitManager returns a manager as soon as the API server has the kind WebhookPolicy.
+func awaitManager(ctx context.Context, config *rest.Config, o options.Options, log logr.Logger) (mgr manager.Manager, err error) {
+	waiting := false
+	_ = wait.PollUntilContextTimeout(ctx, kindInterval, kindTimeout, true, func(context.Context) (bool, error) {
+		mgr, err = newManager(config, o, log)
+		if !meta.IsNoMatchError(err) {
+			return true, nil
+		}
+		if !waiting {
+			log.Info("Waiting for the kind WebhookPolicy", "timeout", kindTimeout.String())
+			waiting = true
+		}
+		return false, nil
+	})
+	if meta.IsNoMatchError(err) {
+		err = fmt.Errorf("the API server has no WebhookPolicy in %s: apply config/crd first", v1alpha1.GroupVersion)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	return mgr, nil
+}
+
 func newManager(config *rest.Config, o options.Options, log logr.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme, certmanager.AddToScheme} {
@@ -175,7 +206,7 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger) (manage
 		}
 	}
 	ours := labels.SelectorFromSet(labels.Set{registration.LabelManagedBy: registration.ManagedBy})
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
 		Logger:                 log,
 		Metrics:                metricsserver.Options{BindAddress: "0"}, // see addMetrics
@@ -192,13 +223,6 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger) (manage
 			},
 		},
 	})
-	if meta.IsNoMatchError(err) {
-		err = fmt.Errorf("the API server has no WebhookPolicy in %s: apply config/crd first", v1alpha1.GroupVersion)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
-	}
-	return mgr, nil
 }
 
 // addSources adds the objects that evaluations read.

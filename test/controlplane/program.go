@@ -32,6 +32,9 @@ type Running struct {
 	process   *process
 }
 
+// Port returns one of the program's ports on loopback, counted from 0.
+func (r *Running) Port(i int) int { return r.component.ports[i] }
+
 // Run starts a program and returns when it is ready. A failure, or the end of ctx
 // before that, leaves no process behind. Stop it before the control plane.
 func (cp *ControlPlane) Run(ctx context.Context, p Program) (*Running, error) {

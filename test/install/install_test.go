@@ -28,6 +28,7 @@ func TestInstallation(t *testing.T) {
 		test func(*testing.T, *world)
 	}{
 		{"the manager ends without its definition", testNoDefinition},
+		{"the manager waits for its definition", testLateDefinition},
 		{"the README's commands install it", testQuickStart},
 		{"manifests are accepted", testManifests},
 		{"the manager ends where it cannot run", testNoStart},

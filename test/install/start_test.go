@@ -50,6 +50,41 @@ func testNoDefinition(t *testing.T, w *world) {
 	w.wantNone(t)
 }
 
+// testLateDefinition applies the definition while a manager starts.
+func testLateDefinition(t *testing.T, w *world) {
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	must(t, err)
+	defer log.Close()
+	health := freeAddress(t)
+	manager := newCommand(t, w.program, w.flags(t, "--health-address="+health)...)
+	manager.Stderr = log
+	must(t, manager.Start())
+	t.Cleanup(func() { _ = manager.Process.Kill() })
+	await(t).Eventually(func() (string, error) {
+		lines, err := os.ReadFile(log.Name())
+		return string(lines), err
+	}).Should(ContainSubstring("Waiting for the kind WebhookPolicy"))
+	folder, err := filepath.Abs(root)
+	must(t, err)
+	run := func(command string) {
+		if out, err := shell(t, folder, command); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	run("kubectl apply --server-side -k config/default")
+	await(t).Eventually(func() (int, error) {
+		answer, err := http.Get("http://" + health + "/readyz")
+		if err != nil {
+			return 0, err
+		}
+		return answer.StatusCode, answer.Body.Close()
+	}).Should(Equal(http.StatusOK))
+	must(t, manager.Process.Signal(os.Interrupt))
+	must(t, manager.Wait())
+	run("kubectl delete -k config/default") // with the namespace, Kubernetes deletes what it owns
+	await(t).Eventually(func() ([]string, error) { return w.registered(t.Context()) }).Should(BeEmpty())
+}
+
 // wantNone checks that nothing is half done.
 func (w *world) wantNone(t *testing.T) {
 	t.Helper()

@@ -469,10 +469,11 @@ func TestPolicyBecomesForeign(t *testing.T) {
 	})
 	p := c.awaitReady(t, "becomes")
 	c.awaitDenied(t, namespace, "becomes")
-	for _, kind := range []string{v1alpha1.ConditionCAReady, v1alpha1.ConditionReachable} {
-		if got := condition(p, kind); got.Status != "" {
-			t.Errorf("condition %+v is left", got)
-		}
+	if got := condition(p, v1alpha1.ConditionCAReady); got.Status != "" {
+		t.Errorf("condition %+v is left", got)
+	}
+	if got := condition(p, v1alpha1.ConditionReachable); !strings.Contains(got.Message, "API servers reach Ostiary") {
+		t.Errorf("condition %+v is about the external webhook, want it about Ostiary", got)
 	}
 }
 

@@ -19,36 +19,55 @@ type Options struct {
 	Path string
 	// WebhookAddress is where it answers calls, host:port; "" is a free port.
 	WebhookAddress string
+	// Kubeconfig is the file with the manager's credentials; "" is that of the control
+	// plane's admin, without an account for params.
+	Kubeconfig string
 	// Args are further flags.
 	Args []string
 }
 
-// Start starts the manager and returns when it is ready. It acts as the control
-// plane's admin, keeps nothing, and dies with the process that started it.
+// ports of the manager
+const (
+	webhookPort = iota
+	healthPort
+	metricsPort
+	portCount
+)
+
+// MetricsURL returns where a manager serves metrics, without authentication.
+func MetricsURL(running *controlplane.Running) string {
+	return "http://" + loopback(running.Port(metricsPort)) + "/metrics"
+}
+
+// Start starts the manager and returns when it is ready. It keeps
+// nothing, and dies with the process that started it.
 func Start(ctx context.Context, cp *controlplane.ControlPlane, o Options) (*controlplane.Running, error) {
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
 		return nil, fmt.Errorf("finding the manager: %w", err)
 	}
 	return cp.Run(ctx, controlplane.Program{
-		Name: Name, Path: path, Ports: 2,
+		Name: Name, Path: path, Ports: portCount,
 		Args:   func(ports []int) []string { return append(o.flags(cp.Kubeconfig(), ports), o.Args...) },
-		Probes: func(ports []int) []string { return []string{"http://" + loopback(ports[1]) + "/readyz"} },
+		Probes: func(ports []int) []string { return []string{"http://" + loopback(ports[healthPort]) + "/readyz"} },
 	})
 }
 
-func (o Options) flags(kubeconfig string, ports []int) []string {
+func (o Options) flags(admin string, ports []int) []string {
 	webhook := o.WebhookAddress
 	if webhook == "" {
-		webhook = loopback(ports[0])
+		webhook = loopback(ports[webhookPort])
 	}
-	return []string{
-		"--kubeconfig=" + kubeconfig,
+	flags := []string{
 		"--webhook-address=" + webhook, "--webhook-url=https://" + webhook,
-		"--health-address=" + loopback(ports[1]), "--metrics-address=0",
+		"--health-address=" + loopback(ports[healthPort]),
+		"--metrics-address=" + loopback(ports[metricsPort]), "--metrics-auth=false",
 		"--drain-min=100ms", // no other replica takes over
-		"--params-account=", // nobody has been granted kinds of params
 	}
+	if o.Kubeconfig != "" {
+		return append(flags, "--kubeconfig="+o.Kubeconfig)
+	}
+	return append(flags, "--kubeconfig="+admin, "--params-account=") // no role grants kinds of params
 }
 
 func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
