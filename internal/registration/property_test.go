@@ -67,6 +67,14 @@ func testNamespace(name, key, value string) *corev1.Namespace {
 	return ns
 }
 
+// seeds returns how many random cases a test draws: a third of n in the short form.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return n / 3
+	}
+	return n
+}
+
 // TestRandomPolicies compares, for random policies and every request there is,
 // what the API server sends to the planned webhooks of both phases with what
 // native policies and bindings would look at.
@@ -74,7 +82,7 @@ func TestRandomPolicies(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	requests := allRequests()
 	var total counts
-	for seed := range uint64(60) {
+	for seed := range seeds(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		policies := randomPolicies(r, 1+r.IntN(30))
 		plan := Build(Input{Policies: policies, Endpoint: testService, ExemptNamespaces: testExempt})
