@@ -253,7 +253,7 @@ func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
 	if state == nil {
 		return nil
 	}
-	if e := state.Entries[p.UID]; e != nil && e.Policy.Generation == p.Generation {
+	if e := state.Entries[p.UID]; e != nil && e.Policy.Generation == p.Generation && e.Policy.HelpURL() == p.HelpURL() {
 		return e
 	}
 	return nil

@@ -135,8 +135,8 @@ func refusedInStatus(p *v1alpha1.WebhookPolicy) string {
 	return c.Message
 }
 
-// relevantEvents lets those events through that loading depends on. A policy of which
-// nothing else has changed than its status is loaded already.
+// relevantEvents selects the events that loading depends on: a new generation, a new
+// help URL, or a status that reports or no longer reports a refusal.
 func relevantEvents() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },
@@ -144,7 +144,7 @@ func relevantEvents() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*v1alpha1.WebhookPolicy)
 			after, alsoOK := e.ObjectNew.(*v1alpha1.WebhookPolicy)
-			return ok && alsoOK && (refusedInStatus(before) == "") != (refusedInStatus(after) == "")
+			return ok && alsoOK && ((refusedInStatus(before) == "") != (refusedInStatus(after) == "") || before.HelpURL() != after.HelpURL())
 		},
 	})
 }

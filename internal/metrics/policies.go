@@ -42,7 +42,7 @@ type Policies struct {
 // request.
 type series struct {
 	duration prometheus.Observer
-	requests [5][8]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
+	requests [5][10]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
 }
 
 // NewPolicies creates the metrics and registers them.
@@ -50,7 +50,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 	p := &Policies{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_requests_total",
-			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, skip (a matchCondition was false), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
+			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
 		}, []string{"policy", "operation", "decision"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_policy_evaluation_duration_seconds",
@@ -209,7 +209,11 @@ func decisionIndex(d policy.Decision) int {
 		return 5
 	case policy.DecisionBreakGlass:
 		return 6
-	default:
+	case policy.DecisionAnnotate:
 		return 7
+	case policy.DecisionUnmatched:
+		return 8
+	default:
+		return 9
 	}
 }

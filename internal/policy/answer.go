@@ -32,6 +32,10 @@ const (
 	auditLeftOutKey = "left_out"
 )
 
+// causeField is the field of every cause: the name of the object in expressions.
+// kubectl prints causes as "field: message", and nothing else for the reason Invalid.
+const causeField = "object"
+
 // answer gathers what the policies of one call decide.
 type answer struct {
 	denials        []denial
@@ -56,7 +60,7 @@ type denial struct {
 // Each binding's actions are applied to each decision, as the API server does.
 func (a *answer) add(p *Compiled, results []result) Decision {
 	var acted actions
-	decided, failed := false, false
+	evaluated, failed := false, false
 	annotations := annotationCollector{}
 	for _, r := range results {
 		if r.err != nil {
@@ -64,7 +68,7 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 			a.denyMisconfigured(p, r.binding, "failed to configure binding: "+r.err.Error(), metav1.StatusReasonInvalid)
 			continue
 		}
-		decided = decided || len(r.decisions) > 0
+		evaluated = evaluated || len(r.decisions)+len(r.annotations) > 0
 		failed = failed || slices.ContainsFunc(r.decisions, isError)
 		acted |= a.applyDecisions(p, r)
 		a.warnOnce(r.warnings...)
@@ -76,8 +80,12 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 	switch {
 	case failed:
 		return DecisionError
-	case !decided:
+	case len(results) == 0:
+		return DecisionUnmatched
+	case !evaluated:
 		return DecisionSkip
+	case acted == 0 && len(annotations) > 0:
+		return DecisionAnnotate
 	default:
 		return acted.decision()
 	}
@@ -119,10 +127,10 @@ func (a *answer) applyActions(p *Compiled, r result, index int, d validating.Pol
 		switch action {
 		case admissionregistrationv1.Deny:
 			acted |= acting
-			a.deny(denial{message: b.subject + " denied request: " + message, reason: d.Reason, code: r.code(index)})
+			a.deny(denial{message: b.subject + " denied request: " + message + b.help, reason: d.Reason, code: r.code(index)})
 		case admissionregistrationv1.Warn:
 			acted |= warning
-			a.warn("Validation failed for " + b.subject + ": " + message)
+			a.warn("Validation failed for " + b.subject + ": " + message + b.help)
 		case admissionregistrationv1.Audit:
 			acted |= auditing
 			a.fail(validating.ValidationFailureValue{Message: message, Policy: p.name, Binding: b.name, ExpressionIndex: index, ValidationActions: b.actions})
@@ -241,7 +249,7 @@ func (a *answer) status(attr admission.Attributes) *metav1.Status {
 	lines := make([]string, len(shown))
 	for i, d := range shown {
 		lines[i] = d.message
-		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Message: d.message})
+		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Field: causeField, Message: d.message})
 	}
 	if more := a.denied - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("(%d more denials were left out)", more))

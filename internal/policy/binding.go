@@ -21,16 +21,20 @@ type binding struct {
 	name     string
 	actions  []admissionregistrationv1.ValidationAction
 	subject  string // "WebhookPolicy 'p' with binding 'b'"
+	help     string // follows messages: " (see https://...)", or ""
 	paramRef *admissionregistrationv1.ParamRef
 	match    matching.MatchCriteria // nil: all that the policy matches
 }
 
-func newBinding(policy string, b v1alpha1.Binding) binding {
-	subject := "WebhookPolicy '" + policy + "'"
+func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
+	subject := "WebhookPolicy '" + p.Name + "'"
 	if b.Name != "" {
 		subject += " with binding '" + b.Name + "'"
 	}
 	out := binding{name: b.Name, actions: slices.Clone(b.ValidationActions), subject: subject, paramRef: b.ParamRef.DeepCopy()}
+	if url := p.HelpURL(); url != "" {
+		out.help = " (see " + url + ")"
+	}
 	if b.MatchResources != nil {
 		out.match = newCriteria(b.MatchResources)
 	}

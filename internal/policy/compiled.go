@@ -34,15 +34,21 @@ const (
 	DecisionAudit Decision = "audit"
 	// DecisionMutate means that the object was changed.
 	DecisionMutate Decision = "mutate"
+	// DecisionAnnotate means that the request passed and that the policy wrote a value
+	// into the audit log.
+	DecisionAnnotate Decision = "annotate"
 	// DecisionSkip means that a matchCondition was false.
 	DecisionSkip Decision = "skip"
+	// DecisionUnmatched means that no binding applies to the request: none matches it,
+	// or its params do not exist and parameterNotFoundAction is Allow.
+	DecisionUnmatched Decision = "unmatched"
 	// DecisionAllow means that every validation was true, or nothing was to be changed.
 	DecisionAllow Decision = "allow"
 )
 
 // Decisions lists every Decision.
 func Decisions() []Decision {
-	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionSkip, DecisionAllow}
+	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionUnmatched, DecisionAllow}
 }
 
 // Compiled is one policy, ready to be evaluated. It is immutable, but for a
@@ -88,7 +94,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 	}
 	c.rules = rulesKey(spec.MatchConstraints)
 	for _, b := range spec.EffectiveBindings() {
-		c.bindings = append(c.bindings, newBinding(p.Name, b))
+		c.bindings = append(c.bindings, newBinding(p, b))
 	}
 	return c
 }

@@ -13,9 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 func hostOf() Environment { return Environment{Now: time.Now, Namespaces: testNamespaces} }
@@ -162,6 +165,11 @@ func TestDecisions(t *testing.T) {
 	}{
 		"allow":                    {"validations: [{expression: 'true'}]", DecisionAllow},
 		"skip":                     {"validations: [{expression: 'false'}]\nmatchConditions: [{name: a, expression: 'false'}]", DecisionSkip},
+		"annotate":                 {"auditAnnotations: [{key: k, valueExpression: 'string(1)'}]", DecisionAnnotate},
+		"annotate and validate":    {"validations: [{expression: 'true'}]\nauditAnnotations: [{key: k, valueExpression: 'string(1)'}]", DecisionAnnotate},
+		"no value to annotate":     {"auditAnnotations: [{key: k, valueExpression: 'null'}]", DecisionAllow},
+		"annotate, skipped":        {"auditAnnotations: [{key: k, valueExpression: 'string(1)'}]\nmatchConditions: [{name: a, expression: 'false'}]", DecisionSkip},
+		"no binding matches":       {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Deny], matchResources: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}}]", DecisionUnmatched},
 		"deny":                     {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, validationActions: [Warn]}, {name: c, validationActions: [Deny]}]", DecisionDeny},
 		"warn":                     {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}, {name: b, validationActions: [Warn]}]", DecisionWarn},
 		"audit":                    {"validations: [{expression: 'false'}]\nbindings: [{name: a, validationActions: [Audit]}]", DecisionAudit},
@@ -173,13 +181,37 @@ func TestDecisions(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			decisions := map[string]Decision{}
-			host := hostOf()
+			host := testWorld.host()
 			host.Observe = observeInto(decisions)
 			evaluate(t, groupFrom(t, map[string]string{"p": tc.spec}), podInput(t, admission.Create).review(t), host)
 			if decisions["p"] != tc.want {
 				t.Errorf("decision = %q, want %q", decisions["p"], tc.want)
 			}
 		})
+	}
+}
+
+func TestUnmatchedMutation(t *testing.T) {
+	decisions := map[string]Decision{}
+	host := testWorld.host()
+	host.Observe = observeInto(decisions)
+	g := groupFrom(t, map[string]string{"p": "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/metadata/labels\"}]'}}]\nbindings: [{name: a, matchResources: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}}]"})
+	if _, err := g.Mutate(t.Context(), podInput(t, admission.Create).review(t), host); err != nil || decisions["p"] != DecisionUnmatched {
+		t.Errorf("decision = %q, %v, want %q", decisions["p"], err, DecisionUnmatched)
+	}
+}
+
+func TestHelpFollowsMessages(t *testing.T) {
+	p := policyFrom(t, "p", "validations: [{expression: 'false', message: m}]\nbindings: [{name: a, validationActions: [Deny]}, {name: b, validationActions: [Warn]}]")
+	p.Annotations = map[string]string{v1alpha1.AnnotationHelp: "https://wiki.example.com/p"}
+	resp := evaluate(t, NewGroup([]*Compiled{mustCompile(t, sharedCompiler, p)}), podInput(t, admission.Create).review(t), hostOf())
+	wantCause := metav1.StatusCause{Field: "object", Message: "WebhookPolicy 'p' with binding 'a' denied request: m (see https://wiki.example.com/p)"}
+	if diff := cmp.Diff([]metav1.StatusCause{wantCause}, resp.Result.Details.Causes); diff != "" {
+		t.Errorf("causes (-want +got):\n%s", diff)
+	}
+	wantWarnings := []string{"Validation failed for WebhookPolicy 'p' with binding 'b': m (see https://wiki.example.com/p)"}
+	if diff := cmp.Diff(wantWarnings, resp.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
 

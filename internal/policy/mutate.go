@@ -60,7 +60,11 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	before := r.versioned.VersionedObject.Object()
 	var steps []step
 	for _, p := range policiesOf(matched) {
-		steps = append(steps, p.steps(ctx, r, host)...)
+		own := p.steps(ctx, r, host)
+		if len(own) == 0 && host.Observe != nil {
+			host.Observe(p.name, raw.Operation, DecisionUnmatched, 0)
+		}
+		steps = append(steps, own...)
 	}
 	var a answer
 	for _, misconfigured := range []bool{true, false} { // the API server's order of errors

@@ -104,6 +104,7 @@ func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 	p = plugins.Resolve(p).Policy
 	var w warner
 	spec := field.NewPath("spec")
+	w.help(p)
 	w.timeout(&p.Spec, spec)
 	w.replicas(&p.Spec, facts, spec)
 	w.selectors(&p.Spec, spec)

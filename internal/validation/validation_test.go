@@ -183,6 +183,19 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+func TestWarningAboutHelp(t *testing.T) {
+	p := parse(t, matching(`{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`, ""))
+	p.Annotations = map[string]string{v1alpha1.AnnotationHelp: "https://wiki.example.com/labels"}
+	if got := Warnings(p, cluster()); len(got) > 0 {
+		t.Errorf("warnings %q for a valid URL", got)
+	}
+	p.Annotations[v1alpha1.AnnotationHelp] = "wiki"
+	want := []string{"metadata.annotations[admission.ostiary.dev/help]: messages do not contain it: use an http or https URL of at most 256 bytes"}
+	if diff := cmp.Diff(want, Warnings(p, cluster())); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
 func TestWarningsAreBounded(t *testing.T) {
 	p := parse(t, matching(`{apiGroups: [""], apiVersions: ["*"], resources: [pods], operations: [CREATE]}`, "timeoutSeconds: 30"))
 	long := strings.Repeat("ü", maxWarning)

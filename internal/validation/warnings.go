@@ -44,6 +44,13 @@ func mutates(spec *v1alpha1.WebhookPolicySpec) bool {
 	return spec.Mutates() || (spec.Backend != nil && spec.Backend.Type == v1alpha1.BackendMutating)
 }
 
+func (w *warner) help(p *v1alpha1.WebhookPolicy) {
+	if p.Annotations[v1alpha1.AnnotationHelp] != "" && p.HelpURL() == "" {
+		w.warn(field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationHelp),
+			"messages do not contain it: use an http or https URL of at most %d bytes", v1alpha1.MaxHelpBytes)
+	}
+}
+
 func (w *warner) timeout(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	if t := spec.EffectiveTimeoutSeconds(); t > longTimeout {
 		w.warn(at.Child("timeoutSeconds"), "requests wait up to %d seconds while %s does not answer, longer than many clients do; choose %d or less", t, answerer(spec), longTimeout)

@@ -76,10 +76,11 @@ const subject = "Policy '"
 
 var (
 	nativeFrame = regexp.MustCompile(`^\S+(?: "[^"]*")? is forbidden: (ValidatingAdmissionPolicy '|policy ')`)
-	ourFrame    = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
+	ourFrame    = regexp.MustCompile(`^(?:object )?(?:admission webhook "[^"]*" denied the request: )?`)
 )
 
-// frames takes out the engines' names and what the API server puts before them.
+// frames takes out the engines' names, what the API server puts before them, and the
+// field of Ostiary's causes.
 func frames(c *comparison) bool {
 	before := c.ours.String()
 	c.native.texts(func(s string) string {
