@@ -186,6 +186,9 @@ func (s *step) apply(ctx context.Context, r *request, host Environment, namespac
 		if err == nil {
 			object, err = validateResult(before, object, host.Objects)
 		}
+		if err == nil {
+			err = checkIdentity(r.raw.Operation, before, object)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
 			continue
@@ -199,6 +202,22 @@ func (s *step) apply(ctx context.Context, r *request, host Environment, namespac
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkIdentity rejects a mutation that the API server would reject without the name
+// of the policy. On CREATE, the API server accepts another name.
+func checkIdentity(operation admissionv1.Operation, before, after runtime.Object) error {
+	was, okBefore := before.(metav1.Object)
+	is, okAfter := after.(metav1.Object)
+	switch {
+	case !okBefore || !okAfter:
+		return nil
+	case was.GetNamespace() != is.GetNamespace():
+		return fmt.Errorf("metadata.namespace: the mutation changes it from %q to %q; the namespace of an object is immutable", was.GetNamespace(), is.GetNamespace())
+	case operation != admissionv1.Create && was.GetName() != is.GetName():
+		return fmt.Errorf("metadata.name: the mutation changes it from %q to %q; the name of an existing object is immutable", was.GetName(), is.GetName())
+	}
+	return nil
 }
 
 // patch runs one mutation. A panic is an error of it alone: the library that

@@ -60,6 +60,7 @@ func knownDifferences() []difference {
 		{name: "several-audited", row: "failures of several bindings in the audit log", normalise: severalAudited},
 		{name: "variables-in-match-conditions", row: "variables in `matchConditions`", refusal: variablesInConditions},
 		{name: "reason-unauthorized", row: "reason `Unauthorized`", refusal: reasonUnauthorized},
+		{name: "identity", row: "a mutation of the name or the namespace", test: "TestMutationsKeepTheIdentity"},
 		{name: "long-annotations", row: "audit annotations over 64 KiB", test: "TestLongAnswersDiffer"},
 		{name: "long-warnings", row: "warnings over 4 KiB", test: "TestLongAnswersDiffer"},
 		{name: "unknown-schema", row: "a mutation of a kind without a known schema", test: "TestSchemaOfANewKindDiffers"},
