@@ -19,7 +19,7 @@ import (
 
 // bombs is how many of each kind of bomb the replicas have to answer. The senders send
 // the same kind at a time.
-func (r *run) bombs() int { return r.size.of(attackers/3, 3*attackers) }
+func (r *run) bombs() int { return r.size.of(1, 3*attackers) }
 
 // attackBombs sends what costs most for its size: objects to be decoded and
 // evaluated, directly and through API servers, and policies to be compiled. It
@@ -28,7 +28,7 @@ func attackBombs(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
 	over := time.Duration(r.size.of(12, 60)) * time.Minute
-	stop := r.sendBombs(r.size.of(26, 130))
+	stop := r.sendBombs(r.size.of(13, 130))
 	r.under(attack{Kind: "objects", Count: r.bombs(), Over: over}, attack{Kind: "compilations", Count: r.bombs(), Over: over})
 	stop()
 }
@@ -38,10 +38,10 @@ func attackBombs(r *run) {
 func attackConnections(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
-	over := time.Duration(r.size.of(30, 120)) * time.Second
+	over := time.Duration(r.size.of(20, 120)) * time.Second
 	flood := r.startFlood(over / 2)
 	defer func() { r.note("%s", flood()) }()
-	stop := r.sendBombs(r.size.of(26, 130))
+	stop := r.sendBombs(r.size.of(13, 130))
 	r.under(attack{Kind: "announced", Count: announcedConnections / len(announcements()), Over: over})
 	stop()
 }
