@@ -58,13 +58,9 @@ type reachability struct {
 	epoch     int // handshakes of earlier epochs are ignored
 }
 
-// again requests an immediate handshake. Earlier results remain until it
-// completes.
-func (r *reachability) again() {
-	r.due = time.Time{}
-	r.busy = false
-	r.epoch++
-}
+// restart forgets earlier results and requests an immediate handshake, because the
+// backend is at another address, has another name or needs another CA.
+func (r *reachability) restart() { *r = reachability{epoch: r.epoch + 1} }
 
 // ended records a handshake and reports whether the result has changed.
 func (r *reachability) ended(reason string, now time.Time) bool {

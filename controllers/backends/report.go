@@ -2,6 +2,7 @@ package backends
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -31,6 +32,11 @@ func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 	if b == nil {
 		b = &backend{now: trust{reason: ReasonCAReading, message: "the CA bundle of the backend is being read"}}
 	}
+	if !b.isFor(p) { // the store learns of the new generation later than its reader
+		other := *b
+		other.reach = reachability{}
+		b = &other
+	}
 	ca, reach := b.caReady(), b.reachable(&p.Spec)
 	r := Report{Conditions: []metav1.Condition{ca, reach}}
 	switch {
@@ -40,6 +46,11 @@ func (s *Store) Report(p *v1alpha1.WebhookPolicy) Report {
 		r.Missing, r.Temporary = &reach, reach.Status == metav1.ConditionUnknown
 	}
 	return r
+}
+
+// isFor reports whether results are about the backend of a generation of the policy.
+func (b *backend) isFor(p *v1alpha1.WebhookPolicy) bool {
+	return b.policy != nil && equality.Semantic.DeepEqual(b.policy.Spec.Backend, p.Spec.Backend)
 }
 
 func (b *backend) caReady() metav1.Condition {

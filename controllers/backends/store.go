@@ -109,9 +109,11 @@ func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 			b = &backend{}
 		}
 		if b.policy == nil || b.policy.Generation != p.Generation {
+			if !b.isFor(p) {
+				b.reach.restart()
+			}
 			b.policy = p
 			b.checked = checkedTrust{}
-			b.reach.again()
 		}
 		after[p.UID] = b
 	}
@@ -193,7 +195,7 @@ func (s *Store) resolve() bool {
 		b.now = t
 		if t.ok() {
 			if !bytes.Equal(b.good, t.bundle) {
-				b.reach.again()
+				b.reach.restart()
 			}
 			b.good, b.known = t.bundle, true
 		}

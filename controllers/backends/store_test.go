@@ -129,8 +129,11 @@ func TestReachability(t *testing.T) {
 		t.Errorf("reason %q, due %s", r.reason, r.due)
 	}
 	epoch := r.epoch
-	if r.again(); !r.due.IsZero() || !r.known || r.epoch == epoch {
-		t.Errorf("%+v is not to be tried at once", r)
+	if r.restart(); !r.due.IsZero() || r.known || r.epoch == epoch {
+		t.Errorf("%+v after a restart", r)
+	}
+	if !r.ended(ReasonUnreachable, now) || r.ok {
+		t.Error("the first failure at a new address does not count")
 	}
 }
 
