@@ -235,14 +235,16 @@ func eventOf(before, after v1alpha1.WebhookPolicyStatus, missing missingDependen
 	case changesOften(before, after):
 		return "", "" // the status shows whether it lasts
 	}
-	return readinessEvent(was.Status == metav1.ConditionTrue, after)
+	return readinessEvent(was, after)
 }
 
-// readinessEvent is eventOf for a policy that becomes Ready or stops being Ready.
-func readinessEvent(wasReady bool, after v1alpha1.WebhookPolicyStatus) (kind, action string) {
+// readinessEvent is eventOf for a policy that becomes Ready, is Ready with another
+// effect, or stops being Ready.
+func readinessEvent(was metav1.Condition, after v1alpha1.WebhookPolicyStatus) (kind, action string) {
 	is := ready(after)
+	wasReady := was.Status == metav1.ConditionTrue
 	switch isReady := is.Status == metav1.ConditionTrue; {
-	case isReady == wasReady:
+	case isReady && wasReady && (was.Reason != is.Reason || was.Message == is.Message), !isReady && !wasReady:
 		return "", ""
 	case isReady:
 		return corev1.EventTypeNormal, "Register"

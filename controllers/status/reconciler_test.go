@@ -39,6 +39,7 @@ func TestEvents(t *testing.T) {
 	}{
 		"enforced":                     {state(unknown, no, ReasonPending, "l"), enforced, missingDependency{}, []string{"Normal Enforced enforced"}},
 		"still enforced":               {enforced, enforced, missingDependency{}, nil},
+		"enforced otherwise":           {enforced, next(state(yes, yes, ReasonEnforced, "other effect")), missingDependency{}, []string{"Normal Enforced other effect"}},
 		"not enforced":                 {enforced, pending, missingDependency{}, []string{"Warning Pending gone"}},
 		"a conflict":                   {enforced, conflictPending, missingDependency{}, []string{"Warning Conflict gone; other"}},
 		"still a conflict, restored":   {conflictPending, conflict, missingDependency{}, nil},
