@@ -9,32 +9,32 @@ import (
 )
 
 const (
-	// CanaryLabel marks the one object that a canary is called for; its value is
-	// the phase.
+	// CanaryLabel is the label of the object for which a canary is called. Its
+	// value is the phase.
 	CanaryLabel = v1alpha1.GroupName + "/canary"
-	// CanaryNonce is the annotation whose value the answer repeats.
+	// CanaryNonce is the annotation with the nonce that the response repeats.
 	CanaryNonce = v1alpha1.GroupName + "/canary-nonce"
-	// CanaryPath begins the path of the canaries, after the capability. The phase
-	// follows.
+	// CanaryPath is the path of canaries between the capability and the phase.
 	CanaryPath = "/canary/"
 
 	canaryTimeout int32 = 5
 )
 
-// CanaryConfiguration is the name of the configuration of the phase's canary. It
-// is not one of a call group.
+// CanaryConfiguration returns the name of the phase's canary configuration. No call
+// group has such a name.
 func (p Phase) CanaryConfiguration() string { return "ostiary-canary-" + string(p) }
 
-// CanaryWebhook is the name of the phase's canary in messages of API servers.
+// CanaryWebhook returns the name of the phase's canary webhook. API servers quote it
+// in messages.
 func (p Phase) CanaryWebhook() string { return "canary" + p.webhookDomain() }
 
-// CanaryMessage is what a canary's denial says.
+// CanaryMessage returns the message with which a canary denies a request.
 func CanaryMessage(nonce string) string { return "Ostiary was reached: " + nonce }
 
-// Canary is the configuration that proves, for one kind of webhooks, that API
-// servers reach Ostiary: of one webhook for one labelled object in Ostiary's
-// namespace, which nobody creates. Like every other it is at the endpoint of all
-// groups, trusts their bundle, and says of which epoch that is.
+// Canary returns the configuration that tests whether API servers reach Ostiary in
+// a phase. Its webhook is called for one labeled ConfigMap in Ostiary's namespace,
+// which exists only in dry-run requests. Endpoint, bundle and epoch are those of all
+// call groups.
 func Canary(phase Phase, endpoint Endpoint, capability string, caBundle []byte, epoch int64, namespace string) Configuration {
 	w := webhook{
 		Name:         phase.CanaryWebhook(),

@@ -12,9 +12,9 @@ import (
 
 const (
 	// ReviewConfiguration is the name of the configuration with the webhook that
-	// reviews policies. No call group has such a name.
+	// validates policies. No call group has such a name.
 	ReviewConfiguration = "ostiary-webhookpolicies"
-	// ReviewPath is where the API server sends policies to be reviewed, after the
+	// ReviewPath is the path of the webhook that validates policies, after the
 	// capability.
 	ReviewPath = "/validate-webhookpolicy"
 
@@ -22,12 +22,11 @@ const (
 	reviewTimeoutSeconds = 5
 )
 
-// NewReview is the configuration of the webhook that reviews policies. It is the
-// one exception from the guard that no webhook is called for Ostiary's own API,
-// and cannot lock anybody out: its failurePolicy is Ignore, and it is called
-// for what is created or changed, never for a deletion or a status. The owner
-// is the definition of the policies' kind, with which it goes. Like every other
-// it says of which epoch its bundle is.
+// NewReview returns the configuration of the webhook that validates policies. It is
+// the only webhook for Ostiary's own API, and cannot lock out users: its
+// failurePolicy is Ignore, and it is not called for deletions and status updates.
+// The owner is the CustomResourceDefinition of policies; garbage collection deletes
+// the configuration with it. epoch is that of the bundle.
 func NewReview(endpoint Endpoint, capability string, caBundle []byte, epoch int64, owner metav1.OwnerReference) Configuration {
 	c := NewConfiguration(PhaseValidate)
 	c.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(PhaseValidate.kind()))
@@ -56,8 +55,8 @@ func NewReview(endpoint Endpoint, capability string, caBundle []byte, epoch int6
 	return c
 }
 
-// Owned reports whether an observed configuration has the owners that are
-// planned, among others that it may have.
+// Owned reports whether an observed configuration has the planned owners. It may
+// have others too.
 func Owned(have, want Configuration) bool {
 	return !slices.ContainsFunc(want.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
 		return !slices.ContainsFunc(have.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner.UID })
