@@ -168,7 +168,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	p := newPass(observed)
 	p.gate = r.Gate.Snapshot(ctx, state)
-	plan := r.promoted(state.Plan, observed)
+	plan := r.holdUnproven(state.Plan, observed)
 	changes := registration.Diff(plan, observed)
 	if err := r.write(ctx, p, changes); err != nil {
 		return ctrl.Result{}, err
