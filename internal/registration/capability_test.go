@@ -42,11 +42,8 @@ func TestCapabilityInConfigurations(t *testing.T) {
 	for _, endpoint := range []Endpoint{testService, {URL: "https://ostiary.example.org:8443/"}} {
 		policy := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 		plan := func(capability string) []Configuration {
-			configs := []Configuration{
-				NewReview(endpoint, capability, []byte("x"), 7, testOwner),
-				Canary(PhaseMutate, endpoint, capability, []byte("x"), 7, "ostiary-system"),
-				Canary(PhaseValidate, endpoint, capability, []byte("x"), 7, "ostiary-system"),
-			}
+			own := Own{Endpoint: endpoint, Capability: capability, CABundle: []byte("x"), Epoch: 7, Owner: testOwner}
+			configs := []Configuration{own.Review(), own.Canary(PhaseMutate, "ostiary-system"), own.Canary(PhaseValidate, "ostiary-system")}
 			policy.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
 			for _, g := range Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}, Endpoint: endpoint, Capability: capability, CABundle: []byte("x")}).Groups {
 				configs = append(configs, g.Configuration)

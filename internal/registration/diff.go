@@ -26,6 +26,11 @@ type Ref struct {
 	ResourceVersion string
 }
 
+// RefOf returns the reference to an observed configuration.
+func RefOf(c Configuration) Ref {
+	return Ref{Phase: PhaseOf(c), Name: c.GetName(), UID: c.GetUID(), ResourceVersion: c.GetResourceVersion()}
+}
+
 // Changes are the writes that turn the observed configurations into the planned
 // ones, in this order: Apply, then Delete.
 type Changes struct {
@@ -79,11 +84,9 @@ func Diff(plan Plan, observed []Configuration) Changes {
 		}
 	}
 	changes.Apply = append(changes.Apply, removals...)
-	for key, config := range unplanned {
+	for _, config := range unplanned {
 		if generated(config) {
-			changes.Delete = append(changes.Delete, Ref{
-				Phase: key.phase, Name: key.name, UID: config.GetUID(), ResourceVersion: config.GetResourceVersion(),
-			})
+			changes.Delete = append(changes.Delete, RefOf(config))
 		}
 	}
 	slices.SortFunc(changes.Delete, func(a, b Ref) int {

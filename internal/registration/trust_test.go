@@ -71,11 +71,11 @@ func TestEpochIsWritten(t *testing.T) {
 
 // Without policies only Ostiary's own configurations contain the epoch.
 func TestEpochWithoutPolicies(t *testing.T) {
-	const namespace = "ostiary-system"
+	own := Own{Endpoint: testService, CABundle: []byte("a"), Epoch: 7, Owner: testOwner}
 	for name, config := range map[string]Configuration{
-		"review":          NewReview(testService, "", []byte("a"), 7, testOwner),
-		"mutate canary":   Canary(PhaseMutate, testService, "", []byte("a"), 7, namespace),
-		"validate canary": Canary(PhaseValidate, testService, "", []byte("a"), 7, namespace),
+		"review":          own.Review(),
+		"mutate canary":   own.Canary(PhaseMutate, "ostiary-system"),
+		"validate canary": own.Canary(PhaseValidate, "ostiary-system"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(Trust{Bundles: [][]byte{[]byte("a")}, Capabilities: []string{""}, Epoch: 7}, TrustIn([]Configuration{config}, testService)); diff != "" {
@@ -86,7 +86,9 @@ func TestEpochWithoutPolicies(t *testing.T) {
 }
 
 func TestCheckEpoch(t *testing.T) {
-	of := func(epoch int64) Configuration { return NewReview(testService, "", []byte("a"), epoch, testOwner) }
+	of := func(epoch int64) Configuration {
+		return Own{Endpoint: testService, CABundle: []byte("a"), Epoch: epoch, Owner: testOwner}.Review()
+	}
 	for name, tc := range map[string]struct {
 		want, have Configuration
 		wantErr    string

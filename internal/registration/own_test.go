@@ -13,7 +13,7 @@ var testOwner = metav1.OwnerReference{APIVersion: "apiextensions.k8s.io/v1", Kin
 func TestReviewGolden(t *testing.T) {
 	for name, endpoint := range map[string]Endpoint{"service": testService, "url": {URL: "https://127.0.0.1:9443/"}} {
 		t.Run(name, func(t *testing.T) {
-			got, err := yaml.Marshal(NewReview(endpoint, "", []byte("-----BEGIN CERTIFICATE-----\n"), 7, testOwner))
+			got, err := yaml.Marshal(Own{Endpoint: endpoint, CABundle: []byte("-----BEGIN CERTIFICATE-----\n"), Epoch: 7, Owner: testOwner}.Review())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -24,7 +24,7 @@ func TestReviewGolden(t *testing.T) {
 
 // The configuration belongs to no group: Diff does not delete it.
 func TestReviewIsNotDeleted(t *testing.T) {
-	own := NewReview(testService, "", []byte("x"), 7, testOwner)
+	own := Own{Endpoint: testService, CABundle: []byte("x"), Epoch: 7, Owner: testOwner}.Review()
 	if changes := Diff(Plan{}, []Configuration{own}); !changes.Empty() {
 		t.Errorf("Diff() = %+v, want nothing", changes)
 	}
@@ -34,7 +34,7 @@ func TestReviewIsNotDeleted(t *testing.T) {
 }
 
 func TestReviewMatches(t *testing.T) {
-	want := NewReview(testService, "", []byte("x"), 7, testOwner)
+	want := Own{Endpoint: testService, CABundle: []byte("x"), Epoch: 7, Owner: testOwner}.Review()
 	tests := map[string]struct {
 		edit func(Configuration)
 		want bool
