@@ -3,8 +3,8 @@ package canary
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,13 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clientevents "k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/controllers/internal/events"
@@ -37,26 +34,15 @@ const (
 	// the API server does not call the canary. Each report may write the status of
 	// thousands of policies.
 	failureThreshold, notFoundThreshold = 3, 20
-	// repairInterval is the least time between two repairs of a configuration.
-	repairInterval = time.Second
 )
 
 // Options configure a Prober.
 type Options struct {
-	Client    client.Client // reads from the manager's cache
-	Cache     cache.Cache
+	Client    client.Reader // reads from the manager's cache
 	Config    *rest.Config
 	Namespace string
-	Endpoint  registration.Endpoint
-	// Owner returns the CustomResourceDefinition of policies, which owns the
-	// canary configurations, so that they are deleted with it.
-	Owner func(context.Context) (metav1.OwnerReference, error)
 	// Bundle returns the current trust bundle, nil if there is none.
 	Bundle func() []byte
-	// Epoch returns the epoch of the bundle.
-	Epoch func() int64
-	// Capability returns the secret first segment of webhook paths.
-	Capability func() string
 	// BundleChanged receives after each change of the bundle.
 	BundleChanged <-chan struct{}
 	Events        clientevents.EventRecorder
@@ -133,25 +119,12 @@ func (p *Prober) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	edits, err := p.watchConfigurations(ctx)
-	if err != nil {
-		return err
-	}
-	timer, repair := time.NewTimer(0), time.NewTimer(healthyInterval)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	defer repair.Stop()
-	var repaired time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-edits:
-			repair.Reset(time.Until(repaired.Add(repairInterval))) // limits the rate if another client keeps editing
-			continue
-		case <-repair.C:
-			repaired = time.Now()
-			p.applyConfigurations(ctx)
-			continue
 		case <-p.options.BundleChanged:
 		case <-list.changed:
 		case <-timer.C:
@@ -160,54 +133,29 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// watchConfigurations returns a channel that receives after each change of a
-// canary configuration, until ctx ends.
-func (p *Prober) watchConfigurations(ctx context.Context) (<-chan struct{}, error) {
-	changed := make(chan struct{}, 1)
+// isRegistered reports whether the canary configurations have the bundle. The
+// controller of the configurations writes them.
+func (p *Prober) isRegistered(ctx context.Context, bundle []byte) bool {
+	var observed []registration.Configuration
 	for _, phase := range phases() {
-		source := events.InformerSource(p.options.Cache, registration.NewConfiguration(phase), func(_ events.Queue, obj client.Object) {
-			if obj.GetName() != phase.CanaryConfiguration() {
-				return
-			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
-		if err := source.Start(ctx, nil); err != nil {
-			return nil, fmt.Errorf("watching the canaries' configurations: %w", err)
+		config := registration.NewConfiguration(phase)
+		if err := p.options.Client.Get(ctx, client.ObjectKey{Name: phase.CanaryConfiguration()}, config); err != nil {
+			return false // not in the cache
 		}
+		observed = append(observed, config)
 	}
-	return changed, nil
-}
-
-// applyConfigurations applies the canary configurations that differ. It returns
-// the bundle in them. ok is false after an error or without a bundle.
-func (p *Prober) applyConfigurations(ctx context.Context) (bundle []byte, ok bool) {
-	epoch := p.options.Epoch() // first, so that it is not newer than the bundle
-	if bundle = p.options.Bundle(); len(bundle) == 0 {
-		return nil, false
-	}
-	for _, phase := range phases() {
-		if err := p.applyConfiguration(ctx, phase, bundle, epoch); err != nil {
-			if ctx.Err() == nil && !errors.Is(err, errNamespaceDeleting) {
-				p.options.Log.Error(err, "cannot apply the canary configuration, trying again")
-			}
-			return bundle, false
-		}
-	}
-	return bundle, true
+	bundles := registration.ObservedBundles(observed)
+	return !slices.ContainsFunc(phases(), func(phase registration.Phase) bool {
+		return !bytes.Equal(bundles[phase.CanaryWebhook()], bundle)
+	})
 }
 
 // probeAll sends a canary of each phase to each API server, and returns the time
-// until the next probe.
+// until the next probe. It waits for canary configurations with the current bundle.
 func (p *Prober) probeAll(ctx context.Context, addresses []string) time.Duration {
-	bundle, ok := p.applyConfigurations(ctx)
-	switch {
-	case len(bundle) == 0:
+	bundle := p.options.Bundle()
+	if len(bundle) == 0 || !p.isRegistered(ctx, bundle) {
 		return pendingInterval
-	case !ok:
-		return unhealthyInterval
 	}
 	next, found := healthyInterval, map[registration.Phase][]result{}
 	for _, phase := range phases() {
@@ -234,46 +182,6 @@ func (p *Prober) updateGauge(found map[registration.Phase][]result) {
 			}
 		}
 	}
-}
-
-// errNamespaceDeleting prevents writes while Ostiary's namespace is being deleted:
-// no replica might be left to delete a new configuration.
-var errNamespaceDeleting = errors.New("the namespace of Ostiary is being deleted")
-
-// applyConfiguration applies the configuration of a phase's canary if it differs.
-func (p *Prober) applyConfiguration(ctx context.Context, phase registration.Phase, bundle []byte, epoch int64) error {
-	namespace := &corev1.Namespace{}
-	if err := p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.Namespace}, namespace); err != nil {
-		return fmt.Errorf("getting namespace %s: %w", p.options.Namespace, err)
-	}
-	if namespace.DeletionTimestamp != nil {
-		return errNamespaceDeleting
-	}
-	want, have := registration.Canary(phase, p.options.Endpoint, p.options.Capability(), bundle, epoch, p.options.Namespace), registration.NewConfiguration(phase)
-	err := p.options.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, have)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("getting configuration %s: %w", want.GetName(), err)
-	}
-	if err == nil && registration.Matches(have, want) {
-		return nil
-	}
-	if err := registration.CheckEpoch(want, have); err != nil {
-		return err
-	}
-	owner, err := p.options.Owner(ctx)
-	if err != nil {
-		return err
-	}
-	want.SetOwnerReferences([]metav1.OwnerReference{owner})
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
-	if err != nil {
-		return fmt.Errorf("converting configuration %s: %w", want.GetName(), err)
-	}
-	u := client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: fields})
-	if err := p.options.Client.Apply(ctx, u, client.FieldOwner(registration.FieldManager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying configuration %s: %w", want.GetName(), registration.ConcealError(err))
-	}
-	return nil
 }
 
 // sendAll sends a canary to every API server. If the result is unknown for all of

@@ -85,7 +85,7 @@ func NewConflictTracker(registry prometheus.Registerer) *ConflictTracker {
 
 // jitter returns a random duration between d/2 and d.
 func jitter(d time.Duration) time.Duration {
-	return d - rand.N(d/2+1) //nolint:gosec // nobody gains by guessing it
+	return d - rand.N(d/2+1) //nolint:gosec // it is not secret
 }
 
 // OtherManagers returns, by the name of each contested configuration, a

@@ -42,8 +42,7 @@ func (r *Reconciler) deleteAll(ctx context.Context) error {
 		if config.GetDeletionTimestamp() != nil {
 			continue
 		}
-		ref := registration.Ref{Phase: registration.PhaseOf(config), Name: config.GetName(), UID: config.GetUID(), ResourceVersion: config.GetResourceVersion()}
-		if err := r.remove(ctx, ref); err != nil {
+		if err := r.remove(ctx, registration.RefOf(config)); err != nil {
 			return err
 		}
 	}

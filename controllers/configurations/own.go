@@ -2,32 +2,41 @@ package configurations
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// Own returns the configuration for Ostiary's own webhook, which is not part of
-// the plan. Nil means that there is none.
-type Own func(ctx context.Context) (registration.Configuration, error)
+// Own returns Ostiary's own configurations, which are not part of the plan: the
+// canaries and the webhook that validates policies.
+type Own func(ctx context.Context) ([]registration.Configuration, error)
 
-// reconcileOwn creates, repairs or deletes the configuration for Ostiary's own
-// webhook. It does not write an equal one.
+// reconcileOwn creates and repairs Ostiary's own configurations. It deletes the one
+// of the webhook that validates policies if that is disabled.
 func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 	if r.Own == nil {
 		return nil
 	}
-	want, err := r.Own(ctx)
+	wants, err := r.Own(ctx)
 	if err != nil {
 		return err
 	}
-	have := p.observed[key{registration.PhaseValidate, registration.ReviewConfiguration}]
+	var errs []error
+	for _, want := range wants {
+		errs = append(errs, r.applyOwn(ctx, p, want))
+	}
+	review := p.observed[key{registration.PhaseValidate, registration.ReviewConfiguration}]
+	if review != nil && !slices.ContainsFunc(wants, func(want registration.Configuration) bool { return keyOf(want) == keyOf(review) }) {
+		errs = append(errs, r.remove(ctx, registration.RefOf(review)))
+	}
+	return errors.Join(errs...)
+}
+
+// applyOwn writes one of Ostiary's own configurations if it differs.
+func (r *Reconciler) applyOwn(ctx context.Context, p *pass, want registration.Configuration) error {
+	have := p.observed[keyOf(want)]
 	switch {
-	case want == nil && have == nil:
-		return nil
-	case want == nil:
-		return r.remove(ctx, registration.Ref{
-			Phase: registration.PhaseOf(have), Name: have.GetName(), UID: have.GetUID(), ResourceVersion: have.GetResourceVersion(),
-		})
 	case have != nil && registration.Matches(have, want) && registration.Owned(have, want):
 		return nil
 	case have != nil && registration.CheckEpoch(want, have) != nil:

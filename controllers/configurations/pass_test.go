@@ -27,10 +27,10 @@ func TestPostponedAdditionsBlockRemovals(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			for _, refused := range []bool{false, true} {
+			for _, rejected := range []bool{false, true} {
 				p := newPass([]registration.Configuration{newConfiguration("old", "a,b")})
 				switch {
-				case tt.postponed != nil && refused:
+				case tt.postponed != nil && rejected:
 					p.reject(tt.postponed, errors.New("no"))
 				case tt.postponed != nil:
 					p.postpone(tt.postponed)

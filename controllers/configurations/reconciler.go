@@ -4,6 +4,7 @@ package configurations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -37,7 +38,7 @@ type Reconciler struct {
 	// Conflicts tracks other clients that write the configurations.
 	Conflicts *ConflictTracker
 	Clock     clock.PassiveClock
-	// Own returns the configuration for Ostiary's own webhook. It may be nil.
+	// Own returns Ostiary's own configurations. It may be nil.
 	Own Own
 	// Proof reports whether API servers reach Ostiary. Until they do, webhooks are
 	// held at failurePolicy Ignore. Nil counts as proven.
@@ -163,25 +164,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := checkEpochs(state.Plan, observed); err != nil {
-		return ctrl.Result{}, err
-	}
 	p := newPass(observed)
 	p.gate = r.Gate.Snapshot(ctx, state)
-	plan := r.promoted(state.Plan, observed)
-	changes := registration.Diff(plan, observed)
-	if err := r.write(ctx, p, changes); err != nil {
-		return ctrl.Result{}, err
-	}
-	if wait := r.Gate.Publish(p.gate); wait > 0 {
-		p.requeueWithin(wait)
-	}
-	if err := r.resolveRejections(ctx, state, p.rejections); err != nil {
-		return ctrl.Result{}, err
-	}
-	r.updateGauges(plan)
-	// Last, so that no policy waits for it.
-	if err := r.reconcileOwn(ctx, p); err != nil {
+	// Own configurations come last, so that no policy waits for them.
+	if err := errors.Join(r.reconcilePlan(ctx, p, state, observed), r.reconcileOwn(ctx, p)); err != nil {
 		return ctrl.Result{}, err
 	}
 	err = r.touch(ctx, p)
@@ -190,6 +176,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: r.requeueAfterPass(p)}, nil
+}
+
+// reconcilePlan writes the configurations of call groups.
+func (r *Reconciler) reconcilePlan(ctx context.Context, p *pass, state *policies.State, observed []registration.Configuration) error {
+	if err := checkEpochs(state.Plan, observed); err != nil {
+		return err
+	}
+	plan := r.holdUnproven(state.Plan, observed)
+	if err := r.write(ctx, p, registration.Diff(plan, observed)); err != nil {
+		return err
+	}
+	if wait := r.Gate.Publish(p.gate); wait > 0 {
+		p.requeueWithin(wait)
+	}
+	if err := r.resolveRejections(ctx, state, p.rejections); err != nil {
+		return err
+	}
+	r.updateGauges(plan)
+	return nil
 }
 
 // write applies changes. A blocked or rejected configuration delays only the

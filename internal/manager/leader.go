@@ -35,14 +35,9 @@ func (r *replica) addLeader() error {
 	recorder := r.manager.GetEventRecorder("ostiary")
 	prober := canary.NewProber(canary.Options{
 		Client:        r.manager.GetClient(),
-		Cache:         r.manager.GetCache(),
 		Config:        r.config,
 		Namespace:     r.options.Namespace,
-		Endpoint:      r.endpoint,
-		Owner:         r.definition,
 		Bundle:        r.provider.Bundle,
-		Capability:    r.provider.Path,
-		Epoch:         r.provider.TrustEpoch,
 		BundleChanged: r.provider.Subscribe(),
 		Events:        recorder,
 		Log:           r.log.WithName("canary"),
@@ -56,7 +51,7 @@ func (r *replica) addLeader() error {
 		Refusals:   &r.refusals,
 		Conflicts:  configurations.NewConflictTracker(ctrlmetrics.Registry),
 		Clock:      clock.RealClock{},
-		Own:        r.reviewConfiguration(),
+		Own:        r.ownConfigurations,
 		Proof:      prober,
 		Namespace:  r.options.Namespace,
 		Gate:       gate,
@@ -118,20 +113,23 @@ func (r *replica) warnings(p *v1alpha1.WebhookPolicy) []string {
 	return validation.Warnings(p, facts)
 }
 
-// reviewConfiguration returns the configuration of the webhook that validates
-// WebhookPolicies.
-func (r *replica) reviewConfiguration() configurations.Own {
-	if !r.options.PolicyWebhook {
-		return func(context.Context) (registration.Configuration, error) { return nil, nil }
+// ownConfigurations returns the configurations of the canaries and of the webhook
+// that validates WebhookPolicies.
+func (r *replica) ownConfigurations(ctx context.Context) ([]registration.Configuration, error) {
+	owner, err := r.definition(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return func(ctx context.Context) (registration.Configuration, error) {
-		owner, err := r.definition(ctx)
-		if err != nil {
-			return nil, err
-		}
-		epoch := r.provider.TrustEpoch() // first, so that it is never ahead of the bundle
-		return registration.NewReview(r.endpoint, r.provider.Path(), r.provider.Bundle(), epoch, owner), nil
+	epoch := r.provider.TrustEpoch() // first, so that it is never ahead of the bundle
+	own := registration.Own{Endpoint: r.endpoint, Capability: r.provider.Path(), CABundle: r.provider.Bundle(), Epoch: epoch, Owner: owner}
+	configs := []registration.Configuration{
+		own.Canary(registration.PhaseMutate, r.options.Namespace),
+		own.Canary(registration.PhaseValidate, r.options.Namespace),
 	}
+	if r.options.PolicyWebhook {
+		configs = append(configs, own.Review())
+	}
+	return configs, nil
 }
 
 // definition returns the CustomResourceDefinition of WebhookPolicies as an owner.

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// maxConditions is how many matchConditions the API server takes.
+	// maxConditions is the API server's limit on matchConditions of a webhook.
 	maxConditions = 64
 
-	// maxBackendName leaves room for what stands around a policy's name in
-	// those of its configuration and its webhook.
+	// maxBackendName is the maximum length of a policy's name in the names of its
+	// configuration and webhook. It leaves room for their prefixes and suffixes.
 	maxBackendName = 200
 
-	// breakGlassName is of the matchCondition for breakGlass.
+	// breakGlassName is the name of the matchCondition for breakGlass.
 	breakGlassName = "may-not-break-glass"
 )
 
-// externalWebhook is what a webhook is called with that Ostiary does not host.
+// externalWebhook is the part of a webhook that is different for a backend.
 type externalWebhook struct {
 	clientConfig admissionregistrationv1.WebhookClientConfig
 	versions     []string
 	conditions   []admissionregistrationv1.MatchCondition
 }
 
-// BackendPhase is the phase in which a backend is called.
+// BackendPhase returns the phase in which a backend is called.
 func BackendPhase(b *v1alpha1.Backend) Phase {
 	if b.Type == v1alpha1.BackendMutating {
 		return PhaseMutate
@@ -42,24 +42,24 @@ func BackendPhase(b *v1alpha1.Backend) Phase {
 	return PhaseValidate
 }
 
-// WithBundle is the entry of a policy with a backend, whose certificate the API
-// server is to verify with the bundle. Any other entry stays as it is.
+// WithBundle returns the entry with another CA bundle for the policy's backend. It
+// has no effect for policies without a backend.
 func (e Entry) WithBundle(caBundle []byte) Entry {
 	e.memberships = slices.Clone(e.memberships)
 	for i := range e.memberships {
-		if f := e.memberships[i].external; f != nil {
-			trusting := *f
-			trusting.clientConfig.CABundle = bytes.Clone(caBundle)
-			e.memberships[i].external = &trusting
+		if w := e.memberships[i].external; w != nil {
+			updated := *w
+			updated.clientConfig.CABundle = bytes.Clone(caBundle)
+			e.memberships[i].external = &updated
 		}
 	}
 	return e
 }
 
-// newExternalMembership is a policy's part in the phase of its backend. Its settings hold
-// the policy's name, so it shares its group with none, and the group is named
-// after the policy alone, so that every change is made in place. DELETE is not
-// left out in the mutating phase: the backend may refuse it, as natively.
+// newExternalMembership returns the membership of a policy with a backend. Its
+// settings contain the policy's name, so it never shares a group, and the group is
+// named after the policy alone, so that changes update it in place. Its rules keep
+// DELETE in the mutating phase: a mutating webhook can deny deletions.
 func newExternalMembership(policy *v1alpha1.WebhookPolicy) membership {
 	b := policy.Spec.Backend
 	phase := BackendPhase(b)
@@ -80,9 +80,10 @@ func newExternalMembership(policy *v1alpha1.WebhookPolicy) membership {
 	return m
 }
 
-// externalConditions are those of the policy. Ostiary is not asked about the
-// requests, so the API server itself has to ask whether their users may skip
-// the policy; where it gets no answer, they may not.
+// externalConditions returns the matchConditions of a backend's webhook: those of
+// the policy, and one for breakGlass. Ostiary does not receive the requests, so the
+// API server checks whether their users may skip the policy. If this check fails,
+// they may not.
 func externalConditions(policy *v1alpha1.WebhookPolicy) []admissionregistrationv1.MatchCondition {
 	conditions := slices.Clone(policy.Spec.MatchConditions)
 	if !policy.Spec.BreakGlass {
@@ -95,8 +96,8 @@ func externalConditions(policy *v1alpha1.WebhookPolicy) []admissionregistrationv
 	})
 }
 
-// backendGroup has a hash instead of a name that is too long. No policy can be
-// named so that its group is another's.
+// backendGroup returns the name of a backend's group. A policy name that is too long
+// is replaced with a hash. Different policies have different groups.
 func backendGroup(policy string) string {
 	if len(policy) <= maxBackendName {
 		return "backend-" + policy
@@ -105,7 +106,8 @@ func backendGroup(policy string) string {
 	return "long-backend-" + hex.EncodeToString(sum[:])
 }
 
-// backendClient sets what the API server would fill with a default.
+// backendClient returns the clientConfig of a backend. It sets every field that
+// the API server would set to a default.
 func backendClient(b *v1alpha1.Backend) admissionregistrationv1.WebhookClientConfig {
 	client := admissionregistrationv1.WebhookClientConfig{CABundle: bytes.Clone(b.CABundle)}
 	if b.Service == nil {
@@ -121,27 +123,27 @@ func backendClient(b *v1alpha1.Backend) admissionregistrationv1.WebhookClientCon
 	return client
 }
 
-// applyTo makes a webhook of Ostiary's the foreign one. The guards stay.
+// applyTo changes a webhook to the external one. The guards stay.
 //
-// API servers evaluate all conditions, and refuse the request where they cost too
-// much together. What the author wrote is therefore not evaluated in namespaces
-// that a condition exempts. It may end with a comment.
-func (f *externalWebhook) applyTo(w *webhook, g *guards) {
-	f.clientConfig.DeepCopyInto(&w.ClientConfig)
-	w.AdmissionReviewVersions = slices.Clone(f.versions)
+// API servers evaluate all matchConditions, and deny the request if their total
+// cost is too high. In exempt namespaces, the policy's conditions are therefore not
+// evaluated, if a match condition excludes these namespaces.
+func (e *externalWebhook) applyTo(w *webhook, g *guards) {
+	e.clientConfig.DeepCopyInto(&w.ClientConfig)
+	w.AdmissionReviewVersions = slices.Clone(e.versions)
 	guarded := slices.ContainsFunc(w.Rules, labelsUntrusted)
-	for _, c := range f.conditions {
-		if guarded {
+	for _, c := range e.conditions {
+		if guarded { // the line feed ends a comment of the expression
 			c.Expression = "!(" + g.exemptExpression() + ") || (" + c.Expression + "\n)"
 		}
 		w.MatchConditions = append(w.MatchConditions, c)
 	}
 }
 
-// Bundles are the CA bundles of webhooks, by their names.
+// Bundles are CA bundles by the name of the webhook.
 type Bundles map[string][]byte
 
-// ObservedBundles are the bundles that configurations hold.
+// ObservedBundles returns the CA bundles in configurations.
 func ObservedBundles(observed []Configuration) Bundles {
 	out := Bundles{}
 	for _, config := range observed {
@@ -152,7 +154,7 @@ func ObservedBundles(observed []Configuration) Bundles {
 	return out
 }
 
-// Of is the bundle of the backend of an entry's policy, nil where there is none.
+// Of returns the CA bundle for the backend of an entry's policy, nil if there is none.
 func (b Bundles) Of(e Entry) []byte {
 	for i := range e.memberships {
 		if m := &e.memberships[i]; m.external != nil {
@@ -162,8 +164,8 @@ func (b Bundles) Of(e Entry) []byte {
 	return nil
 }
 
-// checkBackend refuses what the API server would refuse in a webhook
-// configuration, and what nobody would evaluate.
+// checkBackend rejects values that the API server would reject in a webhook
+// configuration, and fields that have no effect with a backend.
 func checkBackend(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	b := spec.Backend
 	if b == nil {
@@ -181,7 +183,7 @@ func checkBackend(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorL
 }
 
 func checkBackendFields(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	errs := forbidFields(at, "the backend alone decides", []fieldUse{
+	errs := forbidFields(at, "it has no effect in a policy with a backend", []fieldUse{
 		{"mutations", len(spec.Mutations) > 0},
 		{"validations", len(spec.Validations) > 0},
 		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
@@ -192,17 +194,17 @@ func checkBackendFields(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.
 	at = at.Child("matchConstraints")
 	match := matchOf(spec)
 	if len(match.ExcludeResourceRules) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("excludeResourceRules"), "write what the backend is not called for as a matchCondition: a webhook has no such rules"))
+		errs = append(errs, field.Forbidden(at.Child("excludeResourceRules"), "exclude requests with a matchCondition instead: webhooks have no excludeResourceRules"))
 	}
 	for i := range match.ResourceRules {
 		if len(match.ResourceRules[i].ResourceNames) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("resourceRules").Index(i).Child("resourceNames"), "write the names as a matchCondition on request.name: a webhook has none"))
+			errs = append(errs, field.Forbidden(at.Child("resourceRules").Index(i).Child("resourceNames"), "compare request.name in a matchCondition instead: webhooks have no resourceNames"))
 		}
 	}
 	return errs
 }
 
-// fieldUse is a field that may be used beside what decides.
+// fieldUse is a field of a policy, and whether the policy sets it.
 type fieldUse struct {
 	name string
 	used bool
@@ -218,12 +220,12 @@ func forbidFields(at *field.Path, why string, fields []fieldUse) field.ErrorList
 	return errs
 }
 
-// checkPlugin refuses what nobody would evaluate.
+// checkPlugin rejects fields that have no effect with a plugin.
 func checkPlugin(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	if spec.Plugin == nil {
 		return nil
 	}
-	return forbidFields(at, "the plugin alone decides", []fieldUse{
+	return forbidFields(at, "it has no effect in a policy with a plugin", []fieldUse{
 		{"mutations", len(spec.Mutations) > 0},
 		{"validations", len(spec.Validations) > 0},
 		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
@@ -232,7 +234,8 @@ func checkPlugin(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorLi
 	})
 }
 
-// checkConditions leaves room for those that Ostiary adds.
+// checkConditions checks the names and the number of matchConditions. Ostiary adds
+// conditions to them.
 func checkConditions(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range spec.MatchConditions {
@@ -253,11 +256,11 @@ func checkConditions(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.Err
 func checkBackendURL(raw string, at *field.Path) field.ErrorList {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" {
-		// Neither the value nor the parser's error, which may hold a password.
+		// The value and the parser's error can contain a password.
 		return field.ErrorList{field.Forbidden(at, "write url as https://host[:port]/path: the API server calls nothing else")}
 	}
 	if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return field.ErrorList{field.Forbidden(at, "remove user, query and fragment from url: the API server refuses them")}
+		return field.ErrorList{field.Forbidden(at, "remove user, query and fragment from url: the API server rejects them")}
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// asBackend makes a backend of a policy: its rules and selectors stay.
+// asBackend returns a policy with a backend, and with the rules and selectors of
+// another policy.
 func asBackend(p *v1alpha1.WebhookPolicy, edits ...func(*v1alpha1.Backend)) *v1alpha1.WebhookPolicy {
 	p = p.DeepCopy()
 	s := &p.Spec
@@ -38,12 +39,12 @@ func asBackend(p *v1alpha1.WebhookPolicy, edits ...func(*v1alpha1.Backend)) *v1a
 
 func beingMutating(b *v1alpha1.Backend) { b.Type = v1alpha1.BackendMutating }
 
-// TestRandomBackends compares what the API server sends to backends with what
-// their policies' rules and selectors match, less what the guards keep.
+// TestRandomBackends compares the requests that the API server sends to backends
+// with the requests that the policies' rules, selectors and guards match.
 func TestRandomBackends(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	requests := allRequests()
-	sent, kept := 0, 0
+	sent, guarded := 0, 0
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		var policies []*v1alpha1.WebhookPolicy
@@ -70,27 +71,27 @@ func TestRandomBackends(t *testing.T) {
 			for _, group := range plan.Groups {
 				policy := byName[group.Members[0]]
 				want, matches := o.matched(t, policy.Spec.MatchConstraints, attr)
-				off := offLimits(attr, policy)
+				excluded := isExcluded(attr, policy)
 				got, called := o.called(t, group.Configuration, attr)
-				if called != (matches && !off) || called && got != want {
-					t.Errorf("seed %d: %s: called %t with %s, want %t with %s", seed, describe(attr), called, got, matches && !off, want)
+				if called != (matches && !excluded) || called && got != want {
+					t.Errorf("seed %d: %s: called %t with %s, want %t with %s", seed, describe(attr), called, got, matches && !excluded, want)
 				}
 				if called {
 					sent++
 				} else if matches {
-					kept++
+					guarded++
 				}
 			}
 		}
 	}
-	if sent < 200 || kept < 200 {
-		t.Errorf("the generator is too tame: %d sent, %d kept out", sent, kept)
+	if sent < 200 || guarded < 200 {
+		t.Errorf("the random policies are too similar: %d requests are sent, %d are guarded", sent, guarded)
 	}
 }
 
-// Whatever changes in a backend's policy but its phase and order is changed in
-// the configuration that is there.
-func TestBackendIsChangedInPlace(t *testing.T) {
+// A change of a policy with a backend updates its configuration, unless the phase
+// or the order changes.
+func TestBackendIsUpdatedInPlace(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 8))
 	base := randomPolicies(r, 1)[0]
 	before := Build(Input{Policies: []*v1alpha1.WebhookPolicy{asBackend(base)}, Endpoint: testService})
@@ -102,13 +103,13 @@ func TestBackendIsChangedInPlace(t *testing.T) {
 	after := Build(Input{Policies: []*v1alpha1.WebhookPolicy{changed}, Endpoint: testService})
 	changes := Diff(after, []Configuration{before.Groups[0].Configuration})
 	if len(changes.Apply) != 1 || len(changes.Delete) != 0 || changes.Apply[0].GetName() != before.Groups[0].Configuration.GetName() {
-		t.Errorf("changes %+v, want one apply of what is there", changes)
+		t.Errorf("changes %+v, want one apply of the existing configuration", changes)
 	}
-	if _, ok, why := Registered(changed, after, []Configuration{before.Groups[0].Configuration}); ok || !strings.Contains(why, "has yet to be updated") {
-		t.Errorf("registered %t (%s) before the change is made", ok, why)
+	if _, ok, why := Registered(changed, after, []Configuration{before.Groups[0].Configuration}); ok || !strings.Contains(why, "is not updated yet") {
+		t.Errorf("registered %t (%s) before the update", ok, why)
 	}
 	if _, ok, why := Registered(changed, after, []Configuration{after.Groups[0].Configuration}); !ok {
-		t.Errorf("not registered after it: %s", why)
+		t.Errorf("not registered after the update: %s", why)
 	}
 }
 
@@ -119,8 +120,8 @@ func testRule() admissionregistrationv1.NamedRuleWithOperations {
 	}}
 }
 
-// A condition that is missing in the API server would have the backend called
-// for more than its policy says.
+// Without a matchCondition, API servers call the backend for requests that the
+// policy does not match.
 func TestBackendWithoutItsConditionsIsNotRegistered(t *testing.T) {
 	p := asBackend(randomPolicies(rand.New(rand.NewPCG(1, 9)), 1)[0])
 	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "a", Expression: "true"}}
@@ -148,20 +149,20 @@ func TestBackendBundles(t *testing.T) {
 		of   Entry
 		want string
 	}{
-		"given":      {e, "another"},
-		"its own":    {Prepare(other), "bundle"},
-		"no backend": {Prepare(randomPolicies(rand.New(rand.NewPCG(1, 11)), 1)[0]), ""},
+		"from WithBundle": {e, "another"},
+		"from the policy": {Prepare(other), "bundle"},
+		"no backend":      {Prepare(randomPolicies(rand.New(rand.NewPCG(1, 11)), 1)[0]), ""},
 	} {
 		if got := bundles.Of(tt.of); string(got) != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 	if got := Webhooks(Build(Input{Entries: []Entry{e}, Endpoint: testService}).Groups[0].Configuration)[0].ClientConfig.CABundle; !bytes.Equal(got, []byte("bundle")) {
-		t.Errorf("giving an entry another bundle changed the entry: %s", got)
+		t.Errorf("WithBundle changed its receiver: %s", got)
 	}
 }
 
-func TestBackendNamesStayApart(t *testing.T) {
+func TestBackendNamesDiffer(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{"a", "a.b", "backend-a", strings.Repeat("a", 200), strings.Repeat("a", 201), strings.Repeat("a", 253), strings.Repeat("b", 253)} {
 		group := backendGroup(name)
@@ -192,22 +193,22 @@ func TestCheckBackend(t *testing.T) {
 		edit func(*v1alpha1.WebhookPolicySpec)
 		want []string
 	}{
-		"good": {edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(63) }},
-		"64 conditions beside the guard": {
+		"63 conditions and the guard": {edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(63) }},
+		"64 conditions and the guard": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(64) },
 			want: []string{"spec.matchConditions: Too many: 64: must have at most 63 items"},
 		},
-		"63 conditions beside the guard and breakGlass": {
+		"63 conditions, the guard and breakGlass": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions, s.BreakGlass = conditions(63), true },
 			want: []string{"spec.matchConditions: Too many: 63: must have at most 62 items"},
 		},
-		"a condition named as that of breakGlass": {
+		"the name of the condition for breakGlass": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "may-not-break-glass", Expression: "true"}}
 			},
 			want: []string{`spec.matchConditions[0].name: Invalid value: "may-not-break-glass": choose another name: Ostiary has a condition of this name`},
 		},
-		"64 conditions where no guard is needed": {edit: func(s *v1alpha1.WebhookPolicySpec) {
+		"64 conditions without a guard": {edit: func(s *v1alpha1.WebhookPolicySpec) {
 			s.MatchConditions = conditions(64)
 			s.MatchConstraints.ResourceRules[0].APIGroups = []string{"apps"}
 		}},
@@ -225,19 +226,19 @@ func TestCheckBackend(t *testing.T) {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConstraints.ResourceRules[0].APIGroups = []string{v1alpha1.GroupName}
 			},
-			want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": no policy is called for it, so that a broken one cannot lock the cluster`},
+			want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never apply to it, so that a broken policy cannot lock the cluster`},
 		},
-		"validations too": {
+		"validations": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
 				s.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
 			},
-			want: []string{"spec.validations: Forbidden: remove validations: the backend alone decides"},
+			want: []string{"spec.validations: Forbidden: remove validations: it has no effect in a policy with a backend"},
 		},
-		"names": {
+		"resource names": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConstraints.ResourceRules[0].ResourceNames = []string{"a"}
 			},
-			want: []string{"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: write the names as a matchCondition on request.name: a webhook has none"},
+			want: []string{"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: compare request.name in a matchCondition instead: webhooks have no resourceNames"},
 		},
 		"service and url": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.URL = "https://a" },
@@ -247,13 +248,13 @@ func TestCheckBackend(t *testing.T) {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "http://a" },
 			want: []string{noURL},
 		},
-		"url that quotes a password": {
+		"invalid url with a password": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "https://me:p%zz@a" },
 			want: []string{noURL},
 		},
 		"url with a user": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "https://me:secret@a" },
-			want: []string{"spec.backend.url: Forbidden: remove user, query and fragment from url: the API server refuses them"},
+			want: []string{"spec.backend.url: Forbidden: remove user, query and fragment from url: the API server rejects them"},
 		},
 	}
 	for name, tt := range tests {

@@ -10,41 +10,40 @@ import (
 )
 
 const (
-	// MaxMembers is how many policies one call group holds.
+	// MaxMembers is the maximum number of policies in a call group.
 	MaxMembers = 500
 
-	// maxGroupSize keeps a configuration well below the 1.5 MiB that etcd
-	// accepts, together with its members and owner references.
+	// maxGroupSize is in bytes. With its members and owner references, a
+	// configuration stays well below the 1.5 MiB that etcd accepts.
 	maxGroupSize = 512 << 10
 
 	resourceBits = 16
 	nameBits     = 48
 	hashBits     = resourceBits + nameBits
 
-	// maxSplits is how often a group can be divided between names. After
-	// chanceCuts each further one halves it, so that 65,536 policies fit
-	// wherever the cuts before have fallen.
+	// maxSplits is the maximum number of nested divisions by name. Divisions after
+	// the first hashSplits halve the group, so that 65,536 policies fit however
+	// unequal the parts of the first ones are.
 	maxSplits  = 30
 	hashSplits = 14
 )
 
-// hash is a fixed string of bits that says where a policy goes when its
-// group has to be divided: a hash of the resources that it names, then a hash
-// of its name.
+// bucketHash selects the part that contains a policy if its group is divided: a
+// hash of the resources in its rules, then a hash of its name.
 type bucketHash [hashBits / 8]byte
 
 func newBucketHash(resources, name string) bucketHash {
 	r, n := sha256.Sum256([]byte(resources)), sha256.Sum256([]byte(name))
-	var a bucketHash
-	copy(a[copy(a[:], r[:resourceBits/8]):], n[:])
-	return a
+	var h bucketHash
+	copy(h[copy(h[:], r[:resourceBits/8]):], n[:])
+	return h
 }
 
-func (a bucketHash) bit(i int) byte { return a[i/8] >> (7 - i%8) & 1 }
+func (h bucketHash) bit(i int) byte { return h[i/8] >> (7 - i%8) & 1 }
 
-// resourceSignature names the resources of rules, without API groups and
-// subresources. Policies for any resource have a signature of their own, so
-// that they do not make every part of a divided group see every request.
+// resourceSignature returns the resources of rules, without API groups and
+// subresources. Policies for all resources have a separate signature, so that not
+// every part of a divided group receives every request.
 func resourceSignature(rules []admissionregistrationv1.RuleWithOperations) string {
 	var names []string
 	for i := range rules {
@@ -59,18 +58,18 @@ func resourceSignature(rules []admissionregistrationv1.RuleWithOperations) strin
 	return strings.Join(sortedSet(names), ",")
 }
 
-// nameHash is the part of an address that depends on the policy's name.
-func (a bucketHash) nameHash() []byte { return a[resourceBits/8:] }
+// nameHash returns the part of the hash that depends on the policy's name.
+func (h bucketHash) nameHash() []byte { return h[resourceBits/8:] }
 
-// memberSet is a call group in the making: policies with equal settings. prefix
-// says, in binary digits, which of those that share the settings.
+// memberSet is a set of policies with equal settings, from which a call group is
+// made. prefix identifies the part of a divided set, in binary digits.
 type memberSet struct {
 	prefix  string
 	members []*membership
 }
 
-// divide splits policies with equal settings, sorted by name, into buckets that
-// are small enough.
+// divide divides policies with equal settings, sorted by name, into sets of limited
+// size.
 func divide(members []*membership) []memberSet {
 	if members[0].settings.Phase == PhaseMutate {
 		return memberSet{members: members}.divideByName(nil)
@@ -78,15 +77,14 @@ func divide(members []*membership) []memberSet {
 	return memberSet{members: members}.divideByHash(nil)
 }
 
-// divideByHash divides a bucket that is too large by the next bit of its
-// policies' addresses, so policies for the same resources stay together as long
-// as they can, and a request meets few groups.
+// divideByHash divides a set that is too large by the next bit of its policies'
+// hashes. Policies for the same resources stay together as far as possible, so that
+// a request matches few groups.
 //
-// A policy's bucket depends on its address and on how many policies there are
-// near it, never on the rest: adding or removing one changes one bucket. It
-// renames others only where a bucket crosses the limit and becomes two, or two
-// become one again. The new ones are then in force before the old ones go (see
-// Diff).
+// The set of a policy depends on its hash and on the number of policies with similar
+// hashes: adding or removing a policy changes one set. Sets get other names only if
+// one grows beyond the limit and is divided, or if two are joined again. The new
+// configurations are written before the old ones are deleted (see Diff).
 func (b memberSet) divideByHash(out []memberSet) []memberSet {
 	if b.fits() || len(b.prefix) == hashBits {
 		return append(out, b)
@@ -104,15 +102,13 @@ func (b memberSet) divideByHash(out []memberSet) []memberSet {
 	return out
 }
 
-// divideByName divides a bucket that is too large between two names. Each part
-// holds consecutive names and sorts by its prefix, so mutations of one group
-// are applied in the order of the policies' names however it is divided. A
-// request can meet every part.
+// divideByName divides a set that is too large between two names. Each part
+// contains consecutive names and sorts by its prefix, so mutations are applied in
+// the order of the policies' names. A request can match every part.
 //
-// The second part begins with the policy whose name has the lowest hash. Which
-// one that is does not change with most policies that are added or removed: as
-// with divideByAddress they change one bucket. Only the one in so many that is
-// such a beginning, or becomes one, has what it divides divided anew.
+// The second part begins with the policy whose name has the lowest hash. Adding or
+// removing most policies does not change this policy, and therefore changes one
+// set, as in divideByHash. If it does, the set is divided at another name.
 func (b memberSet) divideByName(out []memberSet) []memberSet {
 	if b.fits() || len(b.prefix) == maxSplits {
 		return append(out, b)
@@ -122,7 +118,7 @@ func (b memberSet) divideByName(out []memberSet) []memberSet {
 	return memberSet{prefix: b.prefix + "1", members: b.members[at:]}.divideByName(out)
 }
 
-// splitIndex is where the second part begins. Neither part is empty.
+// splitIndex returns the index at which the second part begins. No part is empty.
 func (b memberSet) splitIndex() int {
 	if len(b.prefix) >= hashSplits {
 		return len(b.members) / 2
@@ -144,10 +140,10 @@ func (b memberSet) fits() bool {
 	return len(b.members) == 1 || len(b.members) <= MaxMembers && size <= maxGroupSize
 }
 
-// name is the settings' name. Where their policies are divided, the prefix
-// follows: in the mutating phase as it is, since its names have to sort, else in
-// hexadecimal, with a 1 in front that keeps leading zeros apart. The longest
-// forms, 1000-ignore-30s-<16 digits>-<30 digits> and
+// name returns the group's name: the name of the settings and, in a divided group,
+// the prefix. The prefix is in binary in the mutating phase, so that names sort,
+// and otherwise in hexadecimal, after a digit 1 that preserves leading zeros. The
+// longest forms, 1000-ignore-30s-<16 digits>-<30 digits> and
 // ignore-30s-<16 digits>-<17 digits>, are DNS labels.
 func (b memberSet) name() string {
 	name := b.members[0].groupName

@@ -43,10 +43,10 @@ func names(plan Plan) []string {
 	return out
 }
 
-// TestRequestMeetsFewGroups divides 5,000 policies for 50 resources. All that
-// name one resource fit into one group, so a request for it meets no other but
-// those of the policies for any resource.
-func TestRequestMeetsFewGroups(t *testing.T) {
+// TestRequestMatchesFewGroups divides 5,000 policies for 50 resources. All policies
+// for one resource fit into one group. A request for it matches this group and the
+// one of the policies for all resources.
+func TestRequestMatchesFewGroups(t *testing.T) {
 	var resources []string
 	for i := range 50 {
 		resources = append(resources, fmt.Sprintf("kind%ds", i))
@@ -57,17 +57,17 @@ func TestRequestMeetsFewGroups(t *testing.T) {
 	if len(plan.Groups) < 11 || len(plan.Groups) > 40 {
 		t.Errorf("%d groups for %d policies", len(plan.Groups), len(policies))
 	}
-	holding := map[string]map[string]bool{}
+	groupsOf := map[string]map[string]bool{}
 	for _, group := range plan.Groups {
 		for _, member := range group.Members {
 			resource, _, _ := strings.Cut(member, "-")
-			if holding[resource] == nil {
-				holding[resource] = map[string]bool{}
+			if groupsOf[resource] == nil {
+				groupsOf[resource] = map[string]bool{}
 			}
-			holding[resource][group.Name] = true
+			groupsOf[resource][group.Name] = true
 		}
 	}
-	for resource, groups := range holding {
+	for resource, groups := range groupsOf {
 		if len(groups) != 1 {
 			t.Errorf("the policies for %s are in %d groups, want 1", resource, len(groups))
 		}
@@ -75,7 +75,7 @@ func TestRequestMeetsFewGroups(t *testing.T) {
 }
 
 // TestAddingToADividedGroup adds policies to 5,000, one at a time. Each changes
-// one configuration, or divides one that was full.
+// one configuration, or divides a full one.
 func TestAddingToADividedGroup(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 6))
 	entries := make([]Entry, 0, 5000)
@@ -171,7 +171,7 @@ func TestLongestNameIsALabel(t *testing.T) {
 	}
 }
 
-// applied are the policies of a plan in the order in which their mutations are
+// applied returns the policies of a plan in the order in which their mutations are
 // applied: API servers sort configurations by name.
 func applied(plan Plan) []string {
 	groups := map[string][]string{}
@@ -187,7 +187,7 @@ func applied(plan Plan) []string {
 	return out
 }
 
-// namedPolicies mutate, and their names have little in common but their beginning.
+// namedPolicies returns mutating policies with random names with a common prefix.
 func namedPolicies(r *rand.Rand, n int, changes ...func(*v1alpha1.WebhookPolicy)) []*v1alpha1.WebhookPolicy {
 	seen := set{}
 	var out []*v1alpha1.WebhookPolicy
@@ -214,7 +214,7 @@ func TestDividedMutationsKeepTheirOrder(t *testing.T) {
 				}
 				want = append(want, sortedSet(names)...)
 			}
-			for _, p := range second { // a policy can have one order only
+			for _, p := range second { // names are unique
 				p.Name = "z-" + p.Name
 			}
 			for i := n; i < len(want); i++ {
@@ -232,8 +232,8 @@ func TestDividedMutationsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestAddingToDividedMutations adds policies to 3,000, one at a time. Nearly
-// always that changes one configuration.
+// TestAddingToDividedMutations adds policies to 3,000, one at a time. Most of them
+// change one configuration.
 func TestAddingToDividedMutations(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 9))
 	policies := namedPolicies(r, 3000)
@@ -255,9 +255,9 @@ func TestAddingToDividedMutations(t *testing.T) {
 	}
 }
 
-// TestUnluckyNamesFit divides policies whose names' hashes fall, so that each
-// cut takes one policy off.
-func TestUnluckyNamesFit(t *testing.T) {
+// TestUnequalPartsFit divides policies whose names have ascending hashes, so that
+// each division by hash separates one policy.
+func TestUnequalPartsFit(t *testing.T) {
 	policies := namedPolicies(rand.New(rand.NewPCG(4, 9)), 20_000)
 	members := make([]*membership, len(policies))
 	hashes := make([]bucketHash, len(policies))

@@ -10,12 +10,12 @@ import (
 )
 
 // capabilityLength is the number of characters of a capability: the secret first
-// segment of every path that API servers call Ostiary at. A caller that does not
-// know it is no API server.
+// segment of all paths at which API servers call Ostiary. It authenticates API
+// servers.
 const capabilityLength = 32
 
-// SplitPath divides a path into the capability, which is not verified, and the
-// path that follows it. The capability is empty where the path has none.
+// SplitPath splits a path into the capability, which is not verified, and the
+// rest. The capability is empty if the path has none.
 func SplitPath(path string) (capability, rest string) {
 	if len(path) < 1+capabilityLength+1 || path[0] != '/' || path[1+capabilityLength] != '/' {
 		return "", path
@@ -23,7 +23,7 @@ func SplitPath(path string) (capability, rest string) {
 	return path[1 : 1+capabilityLength], path[1+capabilityLength:]
 }
 
-// capabilityOf is the capability in what an API server is told to call.
+// capabilityOf returns the capability in the path of a clientConfig.
 func (e Endpoint) capabilityOf(config admissionregistrationv1.WebhookClientConfig) string {
 	var path string
 	switch {
@@ -36,9 +36,9 @@ func (e Endpoint) capabilityOf(config admissionregistrationv1.WebhookClientConfi
 	return capability
 }
 
-// withCapability is the path that API servers call. It is the path itself where
-// there is no capability yet; such a path is never called, because there is no
-// certificate then either.
+// withCapability returns the path that API servers call. Without a capability it is
+// the path itself: no API server calls it, because there is no certificate yet
+// either.
 func withCapability(capability, path string) string {
 	if capability == "" {
 		return path
@@ -46,8 +46,8 @@ func withCapability(capability, path string) string {
 	return "/" + capability + path
 }
 
-// ConcealError is an error with Conceal applied to everything that it says, the
-// text of an API status included. Nil stays nil.
+// ConcealError returns an error whose text and API status contain no capability. It
+// returns nil for nil.
 func ConcealError(err error) error {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
@@ -67,6 +67,6 @@ func ConcealError(err error) error {
 var capabilities = regexp.MustCompile(`/[a-z2-7]{32}/(validate|mutate|canary)`)
 
 // Conceal replaces capabilities in a text. API servers quote the URL of a
-// webhook when a call fails, and the path when they refuse a configuration.
-// Whatever they say passes through here before it is logged or shown.
+// webhook if a call fails, and the path if they reject a configuration. Use it for
+// each message of an API server before the message is logged or published.
 func Conceal(text string) string { return capabilities.ReplaceAllString(text, "/.../$1") }

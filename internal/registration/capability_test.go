@@ -20,13 +20,13 @@ const testCapability = "abcdefghijklmnopqrstuvwxyz234567"
 
 func TestSplitPath(t *testing.T) {
 	for name, tc := range map[string]struct{ path, want, wantRest string }{
-		"with":             {"/" + testCapability + "/validate/x", testCapability, "/validate/x"},
-		"without":          {"/validate/x", "", "/validate/x"},
-		"short":            {"/" + testCapability[1:] + "/validate/x", "", "/" + testCapability[1:] + "/validate/x"},
-		"long":             {"/" + testCapability + "a/validate/x", "", "/" + testCapability + "a/validate/x"},
-		"nothing after it": {"/" + testCapability, "", "/" + testCapability},
-		"a slash after it": {"/" + testCapability + "/", testCapability, "/"},
-		"empty":            {"", "", ""},
+		"a capability":             {"/" + testCapability + "/validate/x", testCapability, "/validate/x"},
+		"no capability":            {"/validate/x", "", "/validate/x"},
+		"too short":                {"/" + testCapability[1:] + "/validate/x", "", "/" + testCapability[1:] + "/validate/x"},
+		"too long":                 {"/" + testCapability + "a/validate/x", "", "/" + testCapability + "a/validate/x"},
+		"only a capability":        {"/" + testCapability, "", "/" + testCapability},
+		"a capability and a slash": {"/" + testCapability + "/", testCapability, "/"},
+		"empty":                    {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if capability, rest := SplitPath(tc.path); capability != tc.want || rest != tc.wantRest {
@@ -36,17 +36,14 @@ func TestSplitPath(t *testing.T) {
 	}
 }
 
-// TestCapabilityInConfigurations looks for it in everything that is generated:
-// it is in the paths, and in nothing else.
+// The capability is in the paths of all generated configurations, and in no other
+// field.
 func TestCapabilityInConfigurations(t *testing.T) {
 	for _, endpoint := range []Endpoint{testService, {URL: "https://ostiary.example.org:8443/"}} {
 		policy := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 		plan := func(capability string) []Configuration {
-			configs := []Configuration{
-				NewReview(endpoint, capability, []byte("x"), 7, testOwner),
-				Canary(PhaseMutate, endpoint, capability, []byte("x"), 7, "ostiary-system"),
-				Canary(PhaseValidate, endpoint, capability, []byte("x"), 7, "ostiary-system"),
-			}
+			own := Own{Endpoint: endpoint, Capability: capability, CABundle: []byte("x"), Epoch: 7, Owner: testOwner}
+			configs := []Configuration{own.Review(), own.Canary(PhaseMutate, "ostiary-system"), own.Canary(PhaseValidate, "ostiary-system")}
 			policy.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
 			for _, g := range Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}, Endpoint: endpoint, Capability: capability, CABundle: []byte("x")}).Groups {
 				configs = append(configs, g.Configuration)
@@ -62,11 +59,11 @@ func TestCapabilityInConfigurations(t *testing.T) {
 				t.Errorf("%s: capabilities %q", c.GetName(), got)
 			}
 			if text := fmt.Sprint(canonicalJSON(c)); strings.Count(text, testCapability) != len(Webhooks(c)) {
-				t.Errorf("%s has the capability elsewhere than in its paths: %s", c.GetName(), text)
+				t.Errorf("%s has the capability outside of its paths: %s", c.GetName(), text)
 			}
 			stripped := strings.ReplaceAll(canonicalJSON(c), "/"+testCapability, "")
 			if diff := cmp.Diff(canonicalJSON(without[i]), stripped); diff != "" {
-				t.Errorf("%s differs in more than its paths:\n%s", c.GetName(), diff)
+				t.Errorf("%s differs in other fields than paths:\n%s", c.GetName(), diff)
 			}
 		}
 	}
@@ -79,11 +76,11 @@ func TestConceal(t *testing.T) {
 			`failed calling webhook "x": failed to call webhook: Post "https://o.s.svc:443` + path + `/validate/fail-10s-x?timeout=5s": dial tcp: connection refused`,
 			`failed calling webhook "x": failed to call webhook: Post "https://o.s.svc:443/.../validate/fail-10s-x?timeout=5s": dial tcp: connection refused`,
 		},
-		"a canary":      {path + "/canary/mutate", "/.../canary/mutate"},
-		"the review":    {path + "/validate-webhookpolicy", "/.../validate-webhookpolicy"},
-		"two":           {path + "/mutate/a " + path + "/mutate/b", "/.../mutate/a /.../mutate/b"},
-		"somebody else": {"/v1/" + testCapability + "/x", "/v1/" + testCapability + "/x"},
-		"nothing":       {"connection refused", "connection refused"},
+		"a canary":                  {path + "/canary/mutate", "/.../canary/mutate"},
+		"the review":                {path + "/validate-webhookpolicy", "/.../validate-webhookpolicy"},
+		"two capabilities":          {path + "/mutate/a " + path + "/mutate/b", "/.../mutate/a /.../mutate/b"},
+		"a path of another program": {"/v1/" + testCapability + "/x", "/v1/" + testCapability + "/x"},
+		"no path":                   {"connection refused", "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, Conceal(tc.text)); diff != "" {
@@ -92,17 +89,17 @@ func TestConceal(t *testing.T) {
 		})
 	}
 	invalid := apierrors.NewInvalid(schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration"}, "x", field.ErrorList{
-		field.Invalid(field.NewPath("webhooks").Index(0).Child("clientConfig", "service", "path"), path+"/validate/x", "is refused"),
+		field.Invalid(field.NewPath("webhooks").Index(0).Child("clientConfig", "service", "path"), path+"/validate/x", "is rejected"),
 	})
 	err := ConcealError(fmt.Errorf("applying: %w", invalid))
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
-		t.Fatalf("%v is no longer a refusal of the API server", err)
+		t.Fatalf("%v is not the API server's error", err)
 	}
 	if text := fmt.Sprintf("%+v %v %v", err, err, canonicalJSON(status.Status())); strings.Contains(text, testCapability) {
 		t.Errorf("the error has the capability: %s", text)
 	}
 	if ConcealError(nil) != nil {
-		t.Error("no error became one")
+		t.Error("ConcealError(nil) is not nil")
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// maxPairs bounds the pairs of API group and resource that the rules of one
-// policy spell out.
+// maxPairs is the maximum number of pairs of API group and resource in the rules of
+// a policy.
 const maxPairs = 1000
 
-// maxOrder keeps orders to four digits, so that names sort as the numbers do.
+// maxOrder limits orders to four digits, so that names sort like the numbers.
 const maxOrder = 1000
 
-const guardReason = "so that a broken one cannot lock the cluster"
+const guardReason = "so that a broken policy cannot lock the cluster"
 
-// Check says why a policy can never be registered. What it accepts, the API
-// server accepts in a webhook configuration.
+// Check returns the errors that prevent the registration of a policy. API servers
+// accept the webhook configuration of a policy without errors.
 func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(checkCall(&policy.Spec, spec), checkBackend(&policy.Spec, spec)...)
@@ -77,8 +77,8 @@ func checkCall(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList
 	return errs
 }
 
-// mayMutate is true for rules that name no known operation, too: those have an
-// error of their own.
+// mayMutate reports whether a rule has an operation other than DELETE. It is also
+// true for rules without a known operation, for which there is another error.
 func mayMutate(rule admissionregistrationv1.NamedRuleWithOperations) bool {
 	return operationsOf(rule.Operations) != opDelete
 }
@@ -113,14 +113,14 @@ func checkSelectors(match *admissionregistrationv1.MatchResources, at *field.Pat
 	return errs
 }
 
-// checkExempt refuses a selection that the guards leave nothing of.
+// checkExempt rejects a selection of only exempt namespaces.
 func checkExempt(selected []string, at *field.Path) field.ErrorList {
 	exempt := exemptNamespaces(nil)
 	if slices.ContainsFunc(selected, func(name string) bool { return !slices.Contains(exempt, name) }) {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(at, fmt.Sprintf(
-		"select other namespaces too: no policy is called for %s, %s", strings.Join(exempt, " and "), guardReason))}
+		"select other namespaces too: policies never apply in %s, %s", strings.Join(exempt, " and "), guardReason))}
 }
 
 func checkRules(rules []admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {
@@ -135,7 +135,7 @@ func checkRules(rules []admissionregistrationv1.NamedRuleWithOperations, at *fie
 	}
 	if pairs > maxPairs {
 		errs = append(errs, field.Invalid(at, pairs, fmt.Sprintf(
-			"use wildcards or several policies: the rules spell out more than %d pairs of API group and resource", maxPairs)))
+			"use wildcards or several policies: the rules list more than %d pairs of API group and resource", maxPairs)))
 	}
 	return errs
 }
@@ -184,7 +184,7 @@ func checkRule(rule *admissionregistrationv1.Rule, at *field.Path) field.ErrorLi
 	return errs
 }
 
-// checkList wants at least one entry, and "*" alone if at all.
+// checkList rejects an empty list, and "*" together with other entries.
 func checkList[S ~string](list []S, at *field.Path, one, many string) field.ErrorList {
 	switch {
 	case len(list) == 0:
@@ -195,9 +195,8 @@ func checkList[S ~string](list []S, at *field.Path, one, many string) field.Erro
 	return nil
 }
 
-// checkResources refuses lists with entries that another entry matches, but
-// only those that the API server refuses, so that what is valid in a native
-// policy is valid here.
+// checkResources rejects entries that another entry matches, exactly if the API
+// server rejects them, so that the rules of every native policy are valid.
 func checkResources(list []string, at *field.Path) field.ErrorList {
 	if len(list) == 0 {
 		return field.ErrorList{field.Required(at, "add a resource, or \"*\" for all")}
@@ -229,24 +228,24 @@ func checkResources(list []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// checkGuards refuses rules that name what no webhook is called for, or not
-// unasked. Rules that merely include it in a wildcard are fine.
-func checkGuards(rule *admissionregistrationv1.Rule, asked bool, at *field.Path) field.ErrorList {
+// checkGuards rejects rules that name guarded resources, except critical resources
+// if the policy allows them. Wildcards that match guarded resources are valid.
+func checkGuards(rule *admissionregistrationv1.Rule, allowed bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, group := range rule.APIGroups {
 		switch {
 		case neverCalled(group):
-			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf("remove %q: no policy is called for it, %s", group, guardReason)))
+			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf("remove %q: policies never apply to it, %s", group, guardReason)))
 		case guardedGroup(group) && slices.ContainsFunc(rule.Resources, anyResource):
 			errs = append(errs, field.Forbidden(at.Child("apiGroups").Index(i), fmt.Sprintf(
-				"remove %q, or name its resources instead of \"*\": no policy is called for it by a wildcard, %s", group, guardReason)))
+				"remove %q, or name its resources instead of \"*\": wildcards do not apply to it, %s", group, guardReason)))
 		}
 	}
 	if len(errs) > 0 {
 		return errs
 	}
 	for i, entry := range rule.Resources {
-		if problem := guardedEntryError(rule.APIGroups, entry, asked); problem != "" {
+		if problem := guardedEntryError(rule.APIGroups, entry, allowed); problem != "" {
 			errs = append(errs, field.Forbidden(at.Child("resources").Index(i), problem+", "+guardReason))
 		}
 	}
@@ -258,36 +257,36 @@ func anyResource(entry string) bool {
 	return resource == wildcard
 }
 
-// guardedEntryError says what is wrong with one entry of a rule's resources, if
-// anything is; asked is whether the policy allows critical resources.
-func guardedEntryError(groups []string, entry string, asked bool) string {
+// guardedEntryError returns the error of one entry of a rule's resources, empty if
+// there is none. allowed is allowCriticalResources of the policy.
+func guardedEntryError(groups []string, entry string, allowed bool) string {
 	resource, _, _ := strings.Cut(entry, "/")
 	for _, group := range groups {
 		switch {
 		case !guarded(group, resource):
 		case critical(group, resource) == nil:
-			return fmt.Sprintf("remove %q or the API group %q: no policy is called for what they name together", entry, group)
-		case !asked:
-			return fmt.Sprintf("remove %q, or set spec.allowCriticalResources to true: without that no policy is called for it", entry)
+			return fmt.Sprintf("remove %q or the API group %q: policies never apply to this resource of this group", entry, group)
+		case !allowed:
+			return fmt.Sprintf("remove %q, or set spec.allowCriticalResources to true: by default policies do not apply to it", entry)
 		}
 	}
 	if slices.Contains(groups, wildcard) && guardedName(resource) {
-		return fmt.Sprintf("remove %q, or name the API groups it is for instead of \"*\": no policy is called for Ostiary's or Kubernetes' own %s", entry, resource)
+		return fmt.Sprintf("remove %q, or name its API groups instead of \"*\": wildcards do not apply to the %s of Kubernetes and Ostiary", entry, resource)
 	}
 	return ""
 }
 
-// checkCriticalResources refuses a policy that asks to be called for critical resources and
-// names none: its author may take wildcards to reach them.
+// checkCriticalResources rejects allowCriticalResources in a policy that names no
+// critical resource: wildcards never match them.
 func checkCriticalResources(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
 	if !spec.AllowCriticalResources || spec.Plugin != nil || len(allowedCritical(spec)) > 0 {
-		return nil // what the rules of a plugin name is for CheckPlugin
+		return nil // CheckPlugin checks the rules of a plugin
 	}
 	return uselessAllowCritical(at)
 }
 
-// CheckPlugin is Check for what is known only with the rules of a policy's
-// plugin, which the policy given has.
+// CheckPlugin returns the errors in allowCriticalResources of a policy with a
+// plugin. The policy must have the rules of the plugin.
 func CheckPlugin(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	spec := &policy.Spec
 	if spec.Plugin == nil {
@@ -299,12 +298,12 @@ func CheckPlugin(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 		return uselessAllowCritical(field.NewPath("spec"))
 	case !spec.AllowCriticalResources && len(named) > 0:
 		return field.ErrorList{field.Required(field.NewPath("spec", "allowCriticalResources"), fmt.Sprintf(
-			"set it to true: the plugin %s is for %s, for which no policy is called without that, %s", spec.Plugin.Name, strings.TrimPrefix(named[0], "/"), guardReason))}
+			"set it to true: the plugin %s is for %s, to which policies do not apply by default, %s", spec.Plugin.Name, strings.TrimPrefix(named[0], "/"), guardReason))}
 	}
 	return nil
 }
 
 func uselessAllowCritical(at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Forbidden(at.Child("allowCriticalResources"),
-		"remove it, or name in matchConstraints.resourceRules the critical resource it is for, with its API group: wildcards reach none")}
+		"remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources")}
 }

@@ -20,32 +20,32 @@ func TestCheck(t *testing.T) {
 	on := func(group string, resources ...string) func(*v1alpha1.WebhookPolicySpec) {
 		return onRule(func(r *rule) { r.APIGroups, r.Resources = []string{group}, resources })
 	}
-	asking := func(change func(*v1alpha1.WebhookPolicySpec)) func(*v1alpha1.WebhookPolicySpec) {
+	allowing := func(change func(*v1alpha1.WebhookPolicySpec)) func(*v1alpha1.WebhookPolicySpec) {
 		return func(s *v1alpha1.WebhookPolicySpec) { change(s); s.AllowCriticalResources = true }
 	}
 	namespaces := func(selector metav1.LabelSelector) func(*v1alpha1.WebhookPolicySpec) {
 		return func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.NamespaceSelector = &selector }
 	}
 	const (
-		match = "spec.matchConstraints."
-		first = match + "resourceRules[0]."
-		why   = ", so that a broken one cannot lock the cluster"
-		idle  = `spec.allowCriticalResources: Forbidden: remove it, or name in matchConstraints.resourceRules the critical resource it is for, with its API group: wildcards reach none`
+		match   = "spec.matchConstraints."
+		first   = match + "resourceRules[0]."
+		why     = ", so that a broken policy cannot lock the cluster"
+		useless = `spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources`
 	)
 	tests := map[string]struct {
 		change func(*v1alpha1.WebhookPolicySpec)
 		want   []string
 	}{
-		"fine":                       {change: func(*v1alpha1.WebhookPolicySpec) {}},
-		"wildcards":                  {change: onRule(func(r *rule) { *r = everything() })},
-		"wildcard in a group":        {change: on("coordination.k8s.io", "*")},
-		"wildcards side by side":     {change: on("", "*", "pods/*", "*/status")},
-		"pods and their others":      {change: on("", "pods", "pods/*")},
-		"events of others":           {change: on("example.com", "events", "leases")},
-		"guarded, but excluded":      {change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ExcludeResourceRules = []rule{eventsRule()} }},
-		"exempt namespace among two": {change: namespaces(in("kubernetes.io/metadata.name", "kube-system", "prod"))},
+		"a valid policy":                     {change: func(*v1alpha1.WebhookPolicySpec) {}},
+		"wildcards":                          {change: onRule(func(r *rule) { *r = everything() })},
+		"wildcard in a group":                {change: on("coordination.k8s.io", "*")},
+		"several wildcards":                  {change: on("", "*", "pods/*", "*/status")},
+		"pods and all of pods":               {change: on("", "pods", "pods/*")},
+		"events and leases of another group": {change: on("example.com", "events", "leases")},
+		"a guarded resource is excluded":     {change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ExcludeResourceRules = []rule{eventsRule()} }},
+		"one of two namespaces is exempt":    {change: namespaces(in("kubernetes.io/metadata.name", "kube-system", "prod"))},
 
-		"mutations on DELETE too": {change: func(s *v1alpha1.WebhookPolicySpec) {
+		"mutations on DELETE and UPDATE": {change: func(s *v1alpha1.WebhookPolicySpec) {
 			mutatingSpec(s)
 			s.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{"DELETE", "UPDATE"}
 			s.MatchConstraints.ResourceRules = append(s.MatchConstraints.ResourceRules, s.MatchConstraints.ResourceRules[0])
@@ -58,9 +58,9 @@ func TestCheck(t *testing.T) {
 		"only audit annotations": {change: func(s *v1alpha1.WebhookPolicySpec) {
 			s.Validations, s.AuditAnnotations = nil, []admissionregistrationv1.AuditAnnotation{{Key: "a", ValueExpression: "'b'"}}
 		}},
-		"first and last order": {change: func(s *v1alpha1.WebhookPolicySpec) { mutatingSpec(s); s.Order = new(int32(1000)) }},
+		"the highest order": {change: func(s *v1alpha1.WebhookPolicySpec) { mutatingSpec(s); s.Order = new(int32(1000)) }},
 
-		"nothing to do": {
+		"no expressions": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.Validations = nil },
 			want:   []string{`spec: Required value: add at least one entry to mutations, validations or auditAnnotations, or a plugin or a backend`},
 		},
@@ -71,14 +71,14 @@ func TestCheck(t *testing.T) {
 			},
 			want: []string{match + `resourceRules: Required value: add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE`},
 		},
-		"mutations on nothing": {
+		"mutations without operations": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				mutatingSpec(s)
 				s.MatchConstraints.ResourceRules[0].Operations = nil
 			},
 			want: []string{first + `operations: Required value: add an operation, or "*" for all`},
 		},
-		"mutations out of range": {
+		"invalid values for mutations": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				mutatingSpec(s)
 				s.Order, s.ReinvocationPolicy = new(int32(1001)), new(admissionregistrationv1.ReinvocationPolicyType("Always"))
@@ -88,7 +88,7 @@ func TestCheck(t *testing.T) {
 				`spec.order: Invalid value: 1001: choose between 0 and 1000`,
 			},
 		},
-		"order below the first": {
+		"a negative order": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { mutatingSpec(s); s.Order = new(int32(-1)) },
 			want:   []string{`spec.order: Invalid value: -1: choose between 0 and 1000`},
 		},
@@ -115,7 +115,7 @@ func TestCheck(t *testing.T) {
 				s.Bindings = []v1alpha1.Binding{{Name: "b", MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: new(in("kubernetes.io/metadata.name", "kube-system"))}}}
 			},
 			want: []string{`spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Forbidden: ` +
-				`select other namespaces too: no policy is called for kube-node-lease and kube-system` + why},
+				`select other namespaces too: policies never apply in kube-node-lease and kube-system` + why},
 		},
 
 		"no constraints": {
@@ -126,7 +126,7 @@ func TestCheck(t *testing.T) {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ResourceRules = nil },
 			want:   []string{match + `resourceRules: Required value: add at least one rule that names the requests this policy is for`},
 		},
-		"values out of range": {
+		"invalid values": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				s.TimeoutSeconds, s.FailurePolicy, s.MatchConstraints.MatchPolicy = new(int32(31)), new(admissionregistrationv1.FailurePolicyType("fail")), new(admissionregistrationv1.MatchPolicyType("Any"))
 			},
@@ -145,7 +145,7 @@ func TestCheck(t *testing.T) {
 				first + `resources: Required value: add a resource, or "*" for all`,
 			},
 		},
-		"wildcards not alone": {
+		"wildcards with other entries": {
 			change: onRule(func(r *rule) {
 				r.Operations = append(r.Operations, "*")
 				r.APIGroups, r.APIVersions, r.Resources = []string{"*", ""}, []string{"v1", "*"}, []string{"*", "pods"}
@@ -157,7 +157,7 @@ func TestCheck(t *testing.T) {
 				first + `resources: Invalid value: ["*","pods"]: remove "*", or all other resources without a subresource: it matches them too`,
 			},
 		},
-		"resources that repeat each other": {
+		"resources that another entry matches": {
 			change: on("", "pods/*", "pods/status", "*/scale", "nodes/scale", "*/*"),
 			want: []string{
 				first + `resources[1]: Invalid value: "pods/status": remove it: "pods/*", earlier in the list, matches it too`,
@@ -165,7 +165,7 @@ func TestCheck(t *testing.T) {
 				first + `resources: Invalid value: ["pods/*","pods/status","*/scale","nodes/scale","*/*"]: remove "*/*", or all other resources: it matches them too`,
 			},
 		},
-		"entries that say nothing": {
+		"empty and unknown entries": {
 			change: onRule(func(r *rule) {
 				r.Operations, r.APIVersions, r.Resources = []admissionregistrationv1.OperationType{"PATCH"}, []string{""}, []string{"", "/status"}
 				r.Scope = new(admissionregistrationv1.ScopeType("All"))
@@ -185,7 +185,7 @@ func TestCheck(t *testing.T) {
 				first + `resourceNames[2]: Duplicate value: "a"`,
 			},
 		},
-		"excluding nothing": {
+		"an exclusion without resources": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConstraints.ExcludeResourceRules = []rule{everything()}
 				s.MatchConstraints.ExcludeResourceRules[0].Resources = nil
@@ -198,9 +198,9 @@ func TestCheck(t *testing.T) {
 					r.Resources = append(r.Resources, fmt.Sprintf("r%d", i))
 				}
 			}),
-			want: []string{match + `resourceRules: Invalid value: 1001: use wildcards or several policies: the rules spell out more than 1000 pairs of API group and resource`},
+			want: []string{match + `resourceRules: Invalid value: 1001: use wildcards or several policies: the rules list more than 1000 pairs of API group and resource`},
 		},
-		"selectors": {
+		"invalid selectors": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				s.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a b", Operator: "In"}}}
 				s.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}
@@ -215,66 +215,66 @@ func TestCheck(t *testing.T) {
 		"only exempt namespaces": {
 			change: namespaces(in("kubernetes.io/metadata.name", "kube-system", "kube-node-lease")),
 			want: []string{match + `namespaceSelector.matchExpressions[0].values: Forbidden: ` +
-				`select other namespaces too: no policy is called for kube-node-lease and kube-system` + why},
+				`select other namespaces too: policies never apply in kube-node-lease and kube-system` + why},
 		},
 		"only one exempt namespace": {
 			change: namespaces(metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "kube-system"}}),
 			want: []string{match + `namespaceSelector.matchLabels[kubernetes.io/metadata.name]: Forbidden: ` +
-				`select other namespaces too: no policy is called for kube-node-lease and kube-system` + why},
+				`select other namespaces too: policies never apply in kube-node-lease and kube-system` + why},
 		},
 		"guarded group": {
 			change: onRule(func(r *rule) { r.APIGroups = []string{"apps", "authentication.k8s.io"} }),
 			want: []string{first + `resources[0]: Forbidden: remove "pods" or the API group "authentication.k8s.io": ` +
-				`no policy is called for what they name together` + why},
+				`policies never apply to this resource of this group` + why},
 		},
-		"a guarded group by a wildcard": {
+		"a guarded group with a wildcard": {
 			change: on("authorization.k8s.io", "*/status"),
 			want: []string{first + `apiGroups[0]: Forbidden: remove "authorization.k8s.io", or name its resources instead of "*": ` +
-				`no policy is called for it by a wildcard` + why},
+				`wildcards do not apply to it` + why},
 		},
-		"a guarded group by a wildcard, asked for": {
-			change: asking(on("authorization.k8s.io", "*")),
+		"an allowed guarded group with a wildcard": {
+			change: allowing(on("authorization.k8s.io", "*")),
 			want: []string{first + `apiGroups[0]: Forbidden: remove "authorization.k8s.io", or name its resources instead of "*": ` +
-				`no policy is called for it by a wildcard` + why, idle},
+				`wildcards do not apply to it` + why, useless},
 		},
 		"Ostiary's own group": {
 			change: on("admission.ostiary.dev", "*"),
-			want:   []string{first + `apiGroups[0]: Forbidden: remove "admission.ostiary.dev": no policy is called for it` + why},
+			want:   []string{first + `apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never apply to it` + why},
 		},
 		"guarded resources": {
 			change: onRule(func(r *rule) {
 				r.APIGroups, r.Resources = []string{"", "coordination.k8s.io"}, []string{"pods", "events", "leases/status"}
 			}),
 			want: []string{
-				first + `resources[1]: Forbidden: remove "events", or set spec.allowCriticalResources to true: without that no policy is called for it` + why,
-				first + `resources[2]: Forbidden: remove "leases/status", or set spec.allowCriticalResources to true: without that no policy is called for it` + why,
+				first + `resources[1]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default policies do not apply to it` + why,
+				first + `resources[2]: Forbidden: remove "leases/status", or set spec.allowCriticalResources to true: by default policies do not apply to it` + why,
 			},
 		},
 		"guarded resource in any group": {
 			change: on("*", "leases", "pods"),
-			want: []string{first + `resources[0]: Forbidden: remove "leases", or name the API groups it is for instead of "*": ` +
-				`no policy is called for Ostiary's or Kubernetes' own leases` + why},
+			want: []string{first + `resources[0]: Forbidden: remove "leases", or name its API groups instead of "*": ` +
+				`wildcards do not apply to the leases of Kubernetes and Ostiary` + why},
 		},
-		"guarded resources, asked for": {change: asking(onRule(func(r *rule) {
+		"allowed guarded resources": {change: allowing(onRule(func(r *rule) {
 			r.APIGroups, r.Resources = []string{"", "coordination.k8s.io"}, []string{"pods", "events", "leases/status"}
 		}))},
-		"a guarded resource beside everything": {change: asking(func(s *v1alpha1.WebhookPolicySpec) {
+		"an allowed guarded resource and everything": {change: allowing(func(s *v1alpha1.WebhookPolicySpec) {
 			s.MatchConstraints.ResourceRules = []rule{everything(), ruleOf("authentication.k8s.io", "tokenreviews")}
 		})},
-		"a guarded resource in any group, asked for": {
-			change: asking(on("*", "leases")),
-			want: []string{first + `resources[0]: Forbidden: remove "leases", or name the API groups it is for instead of "*": ` +
-				`no policy is called for Ostiary's or Kubernetes' own leases` + why, idle},
+		"an allowed guarded resource in any group": {
+			change: allowing(on("*", "leases")),
+			want: []string{first + `resources[0]: Forbidden: remove "leases", or name its API groups instead of "*": ` +
+				`wildcards do not apply to the leases of Kubernetes and Ostiary` + why, useless},
 		},
-		"everything, asked for":       {change: asking(onRule(func(r *rule) { *r = everything() })), want: []string{idle}},
-		"nothing critical, asked for": {change: asking(func(*v1alpha1.WebhookPolicySpec) {}), want: []string{idle}},
-		"Ostiary's own, asked for": {
-			change: asking(on("admission.ostiary.dev", "webhookpolicies")),
-			want:   []string{first + `apiGroups[0]: Forbidden: remove "admission.ostiary.dev": no policy is called for it` + why, idle},
+		"everything is allowed":         {change: allowing(onRule(func(r *rule) { *r = everything() })), want: []string{useless}},
+		"no critical resource is named": {change: allowing(func(*v1alpha1.WebhookPolicySpec) {}), want: []string{useless}},
+		"allowed policies": {
+			change: allowing(on("admission.ostiary.dev", "webhookpolicies")),
+			want:   []string{first + `apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never apply to it` + why, useless},
 		},
-		"webhook configurations, asked for": {
-			change: asking(on("admissionregistration.k8s.io", "validatingwebhookconfigurations")),
-			want:   []string{first + `apiGroups[0]: Forbidden: remove "admissionregistration.k8s.io": no policy is called for it` + why, idle},
+		"allowed webhook configurations": {
+			change: allowing(on("admissionregistration.k8s.io", "validatingwebhookconfigurations")),
+			want:   []string{first + `apiGroups[0]: Forbidden: remove "admissionregistration.k8s.io": policies never apply to it` + why, useless},
 		},
 	}
 	for name, tc := range tests {
@@ -292,7 +292,7 @@ func TestCheck(t *testing.T) {
 			if diff := cmp.Diff(before, policy); diff != "" {
 				t.Errorf("Check changed the policy:\n%s", diff)
 			}
-			// Whatever Check says, nothing may panic on it.
+			// Build must not panic, whatever Check returns.
 			Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}})
 		})
 	}
@@ -335,24 +335,24 @@ func TestEndpointValidate(t *testing.T) {
 		endpoint Endpoint
 		want     string
 	}{
-		"service":        {endpoint: service("ns", "name", 443)},
-		"url":            {endpoint: Endpoint{URL: "https://example.com"}},
-		"url with port":  {endpoint: Endpoint{URL: "https://127.0.0.1:9443/"}},
-		"url, version 6": {endpoint: Endpoint{URL: "https://[::1]:9443"}},
-		"nothing":        {want: "endpoint: set service or url"},
-		"both":           {endpoint: Endpoint{Service: &Service{}, URL: "x"}, want: "endpoint: set either service or url, not both"},
+		"service":         {endpoint: service("ns", "name", 443)},
+		"url":             {endpoint: Endpoint{URL: "https://example.com"}},
+		"url with port":   {endpoint: Endpoint{URL: "https://127.0.0.1:9443/"}},
+		"url, version 6":  {endpoint: Endpoint{URL: "https://[::1]:9443"}},
+		"nothing":         {want: "endpoint: set service or url"},
+		"service and url": {endpoint: Endpoint{Service: &Service{}, URL: "x"}, want: "endpoint: set either service or url, not both"},
 		"bad service": {
 			endpoint: service("", "A", 0),
 			want: "endpoint: service.namespace \"\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')\n" +
 				"endpoint: service.name \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')\n" +
 				"endpoint: service.port 0: must be between 1 and 65535, inclusive",
 		},
-		"not https":    {endpoint: Endpoint{URL: "http://a"}, want: `endpoint: url has scheme "http": the API server calls https only`},
-		"no host":      {endpoint: Endpoint{URL: "https://:9443"}, want: "endpoint: url has no host"},
+		"not https":    {endpoint: Endpoint{URL: "http://a"}, want: `endpoint: url has scheme "http": write it as https://host[:port]`},
+		"no host":      {endpoint: Endpoint{URL: "https://:9443"}, want: "endpoint: url has no host: write it as https://host[:port]"},
 		"a port":       {endpoint: Endpoint{URL: "https://a:70000"}, want: `endpoint: url has port "70000": choose one between 1 and 65535`},
 		"a path":       {endpoint: Endpoint{URL: "https://a/b"}, want: "endpoint: remove the path from url: each call group has its own"},
-		"a user":       {endpoint: Endpoint{URL: "https://u:secret@a"}, want: "endpoint: remove user and password from url: the API server refuses them"},
-		"a query":      {endpoint: Endpoint{URL: "https://a?b"}, want: "endpoint: remove query and fragment from url: the API server refuses them"},
+		"a user":       {endpoint: Endpoint{URL: "https://u:secret@a"}, want: "endpoint: remove user and password from url: the API server rejects them"},
+		"a query":      {endpoint: Endpoint{URL: "https://a?b"}, want: "endpoint: remove query and fragment from url: the API server rejects them"},
 		"not parsable": {endpoint: Endpoint{URL: "https://u:secret@a:b"}, want: "endpoint: url cannot be parsed: write it as https://host[:port]"},
 	}
 	for name, tc := range tests {

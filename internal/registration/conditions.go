@@ -11,15 +11,15 @@ import (
 const (
 	conditionName = "matches-policy"
 
-	// maxDelegated is how many groups are made for the sake of conditions that
-	// the API server evaluates. Every group is a client of the API server's own,
-	// of which it keeps 200. Policies beyond that are called without.
+	// maxDelegated is the maximum number of groups with a delegated condition. API
+	// servers make a client for each group and cache 200 clients. The conditions of
+	// other policies are not delegated.
 	maxDelegated = 64
 )
 
-// delegate has the API server evaluate a condition, if there is one. Mutations get
-// none: groups of equal order are called in an order that nobody chooses, and a
-// webhook that is left out at first is not invoked again.
+// delegate delegates a condition to the API server, unless it is empty. It is not
+// for mutations: API servers do not reinvoke a webhook that they did not call the
+// first time, and a separate group changes the order of mutations.
 func (m *membership) delegate(condition string) {
 	if condition == "" {
 		return
@@ -30,8 +30,8 @@ func (m *membership) delegate(condition string) {
 	m.setKey()
 }
 
-// Condition is what the API server is to evaluate for the policy, empty where
-// that is nothing.
+// Condition returns the policy's condition for the API server, empty if there is
+// none.
 func (e Entry) Condition() string {
 	for i := range e.memberships {
 		if condition := e.memberships[i].settings.Condition; condition != "" {
@@ -41,8 +41,8 @@ func (e Entry) Condition() string {
 	return ""
 }
 
-// WithoutCondition is the entry without conditions that the API server evaluates: for a
-// policy that answers requests whatever they say, because it is broken.
+// WithoutCondition returns the entry without a delegated condition. It is for a
+// broken policy, whose error is the response to all requests.
 func (e Entry) WithoutCondition() Entry {
 	out := Entry{name: e.name, memberships: slices.Clone(e.memberships)}
 	for i := range out.memberships {
@@ -53,9 +53,9 @@ func (e Entry) WithoutCondition() Entry {
 	return out
 }
 
-// delegatedKeys are the keys of the groups that are made for their conditions. Where
-// there are too many, those stay that come first by their hash, so that a policy
-// which comes or goes changes one of them at most.
+// delegatedKeys returns the keys of the groups with a delegated condition. If there
+// are more than maxDelegated, it selects them by hash, so that adding or removing a
+// policy changes at most one of them.
 func delegatedKeys(entries []Entry, refused []string) set {
 	byHash := map[string]string{}
 	for i := range entries {
@@ -76,15 +76,16 @@ func delegatedKeys(entries []Entry, refused []string) set {
 	return keys
 }
 
-// variant is the membership as it stands in a plan with these conditions.
-func (m *membership) variant(pushed set) *membership {
-	if m.undelegated != nil && !pushed.has(m.key) {
+// variant returns the membership with its condition if that is delegated, and
+// otherwise without it.
+func (m *membership) variant(delegated set) *membership {
+	if m.undelegated != nil && !delegated.has(m.key) {
 		return m.undelegated
 	}
 	return m
 }
 
-// matchConditions are those of a webhook with these rules.
+// matchConditions returns the matchConditions of a webhook with these rules.
 func matchConditions(rules []admissionregistrationv1.RuleWithOperations, g *guards, s *settings) []admissionregistrationv1.MatchCondition {
 	out := g.conditions(rules)
 	if s.Condition != "" {
@@ -93,8 +94,8 @@ func matchConditions(rules []admissionregistrationv1.RuleWithOperations, g *guar
 	return out
 }
 
-// ConditionOf is the condition of its policies that a configuration has the API
-// server evaluate, empty where there is none.
+// ConditionOf returns the delegated condition in a configuration, empty if there is
+// none.
 func ConditionOf(config Configuration) string {
 	for _, w := range Webhooks(config) {
 		if condition := conditionOf(&w); condition != "" {

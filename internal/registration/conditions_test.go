@@ -20,9 +20,9 @@ func notNamed(i int) func(*v1alpha1.WebhookPolicy) {
 	return onlyIf(fmt.Sprintf("request.name != %q", fmt.Sprint("n", i)))
 }
 
-// TestConditionsMakeFewGroups: however many conditions there are, few groups are
-// made for them, and one more policy displaces one other at most.
-func TestConditionsMakeFewGroups(t *testing.T) {
+// Conditions make at most maxDelegated groups, and one more policy replaces at most
+// one of them.
+func TestDelegatedConditionsAreLimited(t *testing.T) {
 	var policies []*v1alpha1.WebhookPolicy
 	for i := range 10000 {
 		policies = append(policies, policyFor(fmt.Sprintf("p%05d", i), fmt.Sprintf("things%d", i%50), notNamed(i%700)))
@@ -44,15 +44,15 @@ func TestConditionsMakeFewGroups(t *testing.T) {
 	before := planOf(few...)
 	for i := range 20 {
 		after := planOf(append(slices.Clone(few), policyFor("new", "pods", notNamed(1000+i)))...)
-		// One is made or displaces another, whose members go to the common group.
+		// A new group, or one that replaces another, whose members join the common group.
 		if n := len(differing(t, before, after)); n > 3 {
 			t.Errorf("one more policy changes %d groups", n)
 		}
 	}
 }
 
-// TestOneMoreOfManyWritesOneObject adds one policy to 5,000.
-func TestOneMoreOfManyWritesOneObject(t *testing.T) {
+// TestAddingOneOfManyWritesOneObject adds one policy to 5,000.
+func TestAddingOneOfManyWritesOneObject(t *testing.T) {
 	var policies []*v1alpha1.WebhookPolicy
 	for i := range 5000 {
 		policies = append(policies, policyFor(fmt.Sprintf("p%04d", i), fmt.Sprintf("things%d", i%100), timeout(int32(1+i%3))))
@@ -64,11 +64,11 @@ func TestOneMoreOfManyWritesOneObject(t *testing.T) {
 		writes[len(changes.Apply)+len(changes.Delete)]++
 	}
 	if writes[1] != 20 {
-		t.Errorf("number of writes, and how often: %v, want one each time", writes)
+		t.Errorf("number of additions by number of writes: %v, want one write for each", writes)
 	}
 }
 
-func TestRefusedConditionsStayLocal(t *testing.T) {
+func TestRefusedConditionsAreNotDelegated(t *testing.T) {
 	a, b := policyFor("a", "pods", notNamed(1)), policyFor("b", "pods", notNamed(2))
 	in := Input{Policies: []*v1alpha1.WebhookPolicy{a, b}, Endpoint: testService, CABundle: []byte("bundle")}
 	before := Build(in)
@@ -84,17 +84,17 @@ func TestRefusedConditionsStayLocal(t *testing.T) {
 	if got["a"] != "" || got["b"] == "" {
 		t.Errorf("conditions %q, want one for b alone", got)
 	}
-	// While it moves, it is in the old group or the new one.
+	// The policy stays in the old group until it is in the new one.
 	changes := Diff(after, observe(before))
 	if len(changes.Apply) != 1 || len(changes.Delete) != 1 {
-		t.Errorf("changes %v, want one group made before one is deleted", actions(changes))
+		t.Errorf("changes %v, want one apply and one delete", actions(changes))
 	}
 	if _, ok, why := NewView(after, observe(after)).Registered(Prepare(a)); !ok {
 		t.Errorf("a is not registered: %s", why)
 	}
 }
 
-func TestBrokenPoliciesHandNothingDown(t *testing.T) {
+func TestWithoutCondition(t *testing.T) {
 	plan := Build(Input{Entries: []Entry{Prepare(policyFor("a", "pods", notNamed(1))).WithoutCondition()}, Endpoint: testService})
 	if got := ConditionOf(plan.Groups[0].Configuration); got != "" {
 		t.Errorf("condition %q, want none", got)

@@ -13,19 +13,18 @@ import (
 // Phase is a phase of admission.
 type Phase string
 
-// The phases of admission, as the label LabelPhase and paths have them.
+// The phases of admission, as in the label LabelPhase and in paths.
 const (
 	PhaseMutate   Phase = "mutate"
 	PhaseValidate Phase = "validate"
 )
 
-// ConfigurationPrefix begins the name of every configuration that is generated
-// for the phase. The name of the call group follows. Nothing without it is ever
-// deleted.
+// ConfigurationPrefix returns the prefix of the names of the phase's configurations.
+// The name of the call group follows. Diff deletes only configurations with it.
 func (p Phase) ConfigurationPrefix() string { return "ostiary-" + string(p) + "-" }
 
-// PathPrefix begins the path of every call of the phase. The name of the call
-// group follows.
+// PathPrefix returns the prefix of the paths of the phase's webhooks. The name of
+// the call group follows.
 func (p Phase) PathPrefix() string { return "/" + string(p) + "/" }
 
 func (p Phase) webhookDomain() string { return "." + string(p) + "." + v1alpha1.GroupName }
@@ -37,7 +36,7 @@ func (p Phase) kind() string {
 	return "ValidatingWebhookConfiguration"
 }
 
-// adjective is for messages.
+// adjective returns mutating or validating, for messages.
 func (p Phase) adjective() string {
 	if p == PhaseMutate {
 		return "mutating"
@@ -46,13 +45,13 @@ func (p Phase) adjective() string {
 }
 
 // Configuration is a *MutatingWebhookConfiguration or a
-// *ValidatingWebhookConfiguration. Nothing else will do.
+// *ValidatingWebhookConfiguration.
 type Configuration interface {
 	metav1.Object
 	runtime.Object
 }
 
-// NewConfiguration is an empty configuration of the phase's kind.
+// NewConfiguration returns an empty configuration of the phase's kind.
 func NewConfiguration(phase Phase) Configuration {
 	if phase == PhaseMutate {
 		return &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -60,7 +59,7 @@ func NewConfiguration(phase Phase) Configuration {
 	return &admissionregistrationv1.ValidatingWebhookConfiguration{}
 }
 
-// PhaseOf is the phase that a configuration is for, by its type.
+// PhaseOf returns the phase of a configuration, by its type.
 func PhaseOf(c Configuration) Phase {
 	if _, ok := c.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
 		return PhaseMutate
@@ -68,21 +67,21 @@ func PhaseOf(c Configuration) Phase {
 	return PhaseValidate
 }
 
-// GroupKey names a call group. A name is taken once in each phase.
+// GroupKey identifies a call group. Names are unique in each phase.
 type GroupKey struct {
 	Phase Phase
 	Name  string
 }
 
-// GroupOf is the call group that a configuration is named for; ok is false
-// where it is not named for any.
+// GroupOf returns the call group in the name of a configuration. ok is false if
+// there is none.
 func GroupOf(c Configuration) (key GroupKey, ok bool) {
 	key.Phase = PhaseOf(c)
 	key.Name, ok = strings.CutPrefix(c.GetName(), key.Phase.ConfigurationPrefix())
 	return key, ok
 }
 
-// objectKey tells configurations apart: the two kinds may share a name.
+// objectKey identifies a configuration. Both kinds may have one of the same name.
 type objectKey struct {
 	phase Phase
 	name  string
@@ -98,9 +97,9 @@ func byKey(configs []Configuration) map[objectKey]Configuration {
 	return out
 }
 
-// Webhooks are the webhooks of a configuration of either kind. Those of a
-// validating one come without a reinvocationPolicy, the only field that they
-// do not have. They share their contents with the configuration.
+// Webhooks returns the webhooks of a configuration of either kind, which share
+// their contents with it. Validating webhooks have no reinvocationPolicy, and every
+// other field.
 func Webhooks(c Configuration) []admissionregistrationv1.MutatingWebhook {
 	if m, ok := c.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
 		return m.Webhooks
@@ -116,7 +115,7 @@ func Webhooks(c Configuration) []admissionregistrationv1.MutatingWebhook {
 	return out
 }
 
-// webhook stands for a webhook of either kind.
+// webhook is a webhook of either kind.
 type webhook = admissionregistrationv1.MutatingWebhook
 
 func setWebhooks(c Configuration, webhooks []webhook) {
@@ -164,16 +163,16 @@ func toValidating(w *webhook) admissionregistrationv1.ValidatingWebhook {
 }
 
 func clone(c Configuration) Configuration {
-	out, _ := c.DeepCopyObject().(Configuration) // a copy has the type of what it was copied from
+	out, _ := c.DeepCopyObject().(Configuration) // a copy has the same type
 	return out
 }
 
-// AnnotationTouched is in a configuration that was written once more as it was,
-// for API servers to hear of it: the resourceVersion that it had before.
+// AnnotationTouched is the annotation of a touched configuration. Its value is the
+// previous resourceVersion.
 const AnnotationTouched = "admission.ostiary.dev/announced"
 
-// Touched is a configuration that differs from c in an annotation alone. It can
-// be written over what is of a resourceVersion, and over nothing else.
+// Touched returns a copy of c with a new annotation, which causes an event for API
+// servers. It can be written only if c still has the resourceVersion.
 func Touched(c Configuration, resourceVersion string) Configuration {
 	out := clone(c)
 	annotations := out.GetAnnotations()
@@ -186,9 +185,9 @@ func Touched(c Configuration, resourceVersion string) Configuration {
 	return out
 }
 
-// Matches reports whether an observed configuration is as planned: our labels,
-// annotations and owner references are in it, and its webhooks are the planned
-// ones and no others.
+// Matches reports whether an observed configuration is as planned: it has the
+// planned labels, annotations, owner references to policies, and webhooks, and no
+// other webhooks.
 func Matches(have, want Configuration) bool {
 	return isApplied(want, have)
 }

@@ -10,8 +10,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// TestWebhooksOfBothKinds fails when a version of the API adds a field that the
-// conversions between the kinds would lose.
+// TestWebhooksOfBothKinds fails if a new version of the API has a field that the
+// conversions between the kinds lose.
 func TestWebhooksOfBothKinds(t *testing.T) {
 	var validating admissionregistrationv1.ValidatingWebhook
 	from := reflect.ValueOf(&validating).Elem()
@@ -26,11 +26,11 @@ func TestWebhooksOfBothKinds(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(validating, toValidating(&general)); diff != "" {
-		t.Errorf("there and back (-want +got):\n%s", diff)
+		t.Errorf("after both conversions (-want +got):\n%s", diff)
 	}
 }
 
-// fill makes a value other than zero.
+// fill sets a value that is not zero.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -46,9 +46,9 @@ func fill(v reflect.Value) {
 	}
 }
 
-// TestWebhooksReadAsTheirOwnKind holds for what a patch writes: the general
-// form of a validating webhook is encoded as the webhook itself.
-func TestWebhooksReadAsTheirOwnKind(t *testing.T) {
+// A patch contains the result of Webhooks: its JSON is that of the webhooks
+// themselves.
+func TestWebhooksEncodeAsTheirOwnKind(t *testing.T) {
 	for _, group := range planOf(policyFor("a", "pods", doingBoth)).Groups {
 		general, err := json.Marshal(Webhooks(group.Configuration))
 		if err != nil {

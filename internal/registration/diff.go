@@ -14,54 +14,58 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Ref is a configuration as it was observed, for the preconditions of a delete.
+// Ref identifies an observed configuration, for the preconditions of a delete.
 type Ref struct {
-	// Phase says of which kind the object is.
+	// Phase determines the kind of the object.
 	Phase Phase
 	// Name is the object's name.
 	Name string
 	// UID is the object's UID.
 	UID types.UID
-	// ResourceVersion is the version that was looked at.
+	// ResourceVersion is the observed version.
 	ResourceVersion string
 }
 
-// Changes lead from what is observed to what is planned. They are to be
-// executed in their order: Apply, then Delete.
+// RefOf returns the reference to an observed configuration.
+func RefOf(c Configuration) Ref {
+	return Ref{Phase: PhaseOf(c), Name: c.GetName(), UID: c.GetUID(), ResourceVersion: c.GetResourceVersion()}
+}
+
+// Changes are the writes that turn the observed configurations into the planned
+// ones, in this order: Apply, then Delete.
 type Changes struct {
-	// Apply are objects to be applied as FieldManager, forcing conflicts. An
-	// object can stand here twice.
+	// Apply are objects to be applied as FieldManager, forcing conflicts. It can
+	// contain an object twice.
 	Apply []Configuration
-	// Delete are objects that carry nothing any more.
+	// Delete are objects that are no longer planned.
 	Delete []Ref
 }
 
-// Empty reports whether there is nothing to do.
+// Empty reports whether there are no changes.
 func (c Changes) Empty() bool { return len(c.Apply) == 0 && len(c.Delete) == 0 }
 
-// Diff compares a plan with the configurations that carry Ostiary's label. It
-// tolerates labels, annotations and owner references that others add, and what
-// tolerated lists, and repairs everything else. Server-side apply cannot remove a webhook or a
-// matchCondition that another field manager put in; a difference that is still
-// there after an apply has to be overwritten with an update.
+// Diff compares a plan with the configurations with Ostiary's label. It ignores
+// labels, annotations and owner references of other clients, and the requirements
+// of isTolerated. It reverts all other changes. Server-side apply cannot remove a
+// webhook or a matchCondition that another field manager has added: a difference
+// that remains after an apply has to be overwritten with an update.
 //
-// The order keeps a policy that moves between groups in force: first what
-// creates or adds, then what removes, then deletes. An object that gains some
-// policies and loses others that moved is applied twice, first with both. In
-// between the policy is called in both groups: its mutations may be applied
-// twice, as with a reinvocation, rather than not at all.
+// The order of the changes ensures that a policy that moves between groups stays
+// registered: first creations and additions, then removals, then deletions. An
+// object that gains some policies and loses others that move is applied twice,
+// first with both. Meanwhile the policy is called in both groups: its mutations may
+// be applied twice, as with a reinvocation.
 //
-// Mutations come before validations, so a policy that has both never refuses,
-// while it comes into force, what its mutations are there to mend; and what adds
-// comes before anything that removes, so it is half in force for no longer than
-// the additions take. For a policy that goes the order does not matter: it is
-// not evaluated any more, whatever still names it.
+// Mutations come before validations, so that the validations of a new policy do not
+// deny requests that its mutations would correct. Additions come before removals,
+// so that only additions delay the registration of a policy in both phases. The
+// order does not matter for deleted policies, which are no longer evaluated.
 func Diff(plan Plan, observed []Configuration) Changes {
 	unplanned := byKey(observed)
 	planned := plan.members()
 	var changes Changes
 	var removals []Configuration
-	for i := range plan.Groups { // mutating ones first
+	for i := range plan.Groups { // sorted: mutate comes before validate
 		group := &plan.Groups[i]
 		want := group.Configuration
 		have, exists := unplanned[keyOf(want)]
@@ -80,11 +84,9 @@ func Diff(plan Plan, observed []Configuration) Changes {
 		}
 	}
 	changes.Apply = append(changes.Apply, removals...)
-	for key, config := range unplanned {
+	for _, config := range unplanned {
 		if generated(config) {
-			changes.Delete = append(changes.Delete, Ref{
-				Phase: key.phase, Name: key.name, UID: config.GetUID(), ResourceVersion: config.GetResourceVersion(),
-			})
+			changes.Delete = append(changes.Delete, RefOf(config))
 		}
 	}
 	slices.SortFunc(changes.Delete, func(a, b Ref) int {
@@ -93,9 +95,9 @@ func Diff(plan Plan, observed []Configuration) Changes {
 	return changes
 }
 
-// generated reports whether a configuration was made by this package and is
-// not being deleted already. Others may carry the label: those of Ostiary's
-// own installation do.
+// generated reports whether a configuration is one of a call group and is not
+// being deleted. Configurations of Ostiary's installation have the label
+// LabelManagedBy too.
 func generated(config Configuration) bool {
 	group, named := GroupOf(config)
 	labels := config.GetLabels()
@@ -121,8 +123,8 @@ func includes(have, want map[string]string) bool {
 	return true
 }
 
-// policyOwners are the owner references to policies, sorted: the API server
-// and other field managers may reorder them and add their own.
+// policyOwners returns the owner references to policies, sorted. The API server
+// and other field managers may reorder them and add others.
 func policyOwners(config metav1.Object) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, owner := range config.GetOwnerReferences() {
@@ -136,7 +138,7 @@ func policyOwners(config metav1.Object) []metav1.OwnerReference {
 	return out
 }
 
-// members are the names of all policies that are planned, by phase.
+// members returns the names of all planned policies by phase.
 func (p Plan) members() map[Phase]set {
 	members := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
 	for i := range p.Groups {
@@ -147,7 +149,7 @@ func (p Plan) members() map[Phase]set {
 	return members
 }
 
-// lostMembers are the observed members that the planned group does not have.
+// lostMembers returns the observed members that the planned group does not have.
 func lostMembers(group *Group, have Configuration) []string {
 	return slices.DeleteFunc(Members(have), func(name string) bool {
 		_, stays := slices.BinarySearch(group.Members, name)
@@ -155,8 +157,8 @@ func lostMembers(group *Group, have Configuration) []string {
 	})
 }
 
-// gainsMembers reports whether the planned group has members, or requests of theirs,
-// that the observed one lacks.
+// gainsMembers reports whether the planned group has members or rules that the
+// observed configuration does not have.
 func gainsMembers(group *Group, have Configuration) bool {
 	members := Members(have)
 	if slices.ContainsFunc(group.Members, func(name string) bool { return !slices.Contains(members, name) }) {
@@ -166,8 +168,8 @@ func gainsMembers(group *Group, have Configuration) bool {
 	return found == nil || !covers(found.Rules, unitsOf(group.webhook.Rules))
 }
 
-// widened is the planned configuration together with the members and rules of
-// the observed one.
+// widened returns the planned configuration with the members and rules of both the
+// planned and the observed one.
 func widened(group *Group, have Configuration) Configuration {
 	out := clone(group.Configuration)
 	members := append(Members(have), group.Members...)
@@ -203,10 +205,9 @@ func findWebhook(config Configuration, name string) *webhook {
 	return nil
 }
 
-// Members reads the policies that a configuration says it carries, sorted.
-// People can edit the annotation: spaces, duplicates and what cannot be a
-// policy's name are skipped, and no more is read than a configuration can
-// carry while policies move.
+// Members returns the policies in the annotation of a configuration, sorted. Other
+// clients can edit the annotation: Members ignores spaces, duplicates and invalid
+// names, and reads at most twice MaxMembers, the maximum while policies move.
 func Members(config metav1.Object) []string {
 	var names []string
 	for name := range strings.SplitSeq(config.GetAnnotations()[AnnotationMembers], ",") {

@@ -17,7 +17,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// config is how tests look at, and edit, a configuration of either kind.
+// config is a copy of a configuration of either kind, for comparisons and edits.
 type config = admissionregistrationv1.MutatingWebhookConfiguration
 
 func view(c Configuration) *config {
@@ -41,8 +41,8 @@ func metadata(c Configuration) *metav1.ObjectMeta {
 	panic(fmt.Sprintf("a configuration of type %T", c))
 }
 
-// policyFor is a policy on the creation of one core resource. Unless changes
-// say otherwise it validates.
+// policyFor returns a validating policy for the creation of a core resource, with
+// changes.
 func policyFor(name, resource string, changes ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
 	policy := &v1alpha1.WebhookPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
@@ -67,7 +67,7 @@ func order(n int32) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) { p.Spec.Order = &n }
 }
 
-// mutating takes the validations away and adds a mutation.
+// mutating replaces the validations with a mutation.
 func mutating(p *v1alpha1.WebhookPolicy) {
 	doingBoth(p)
 	p.Spec.Validations = nil
@@ -81,7 +81,7 @@ func planOf(policies ...*v1alpha1.WebhookPolicy) Plan {
 	return Build(Input{Policies: policies, Endpoint: testService, CABundle: []byte("bundle")})
 }
 
-// observe is what informers show after a plan has been applied.
+// observe returns the configurations of a cache after a plan has been applied.
 func observe(plan Plan) []Configuration {
 	var out []Configuration
 	for _, group := range plan.Groups {
@@ -100,8 +100,8 @@ func stored(applied Configuration) Configuration {
 	return have
 }
 
-// actions are in short: mutating configurations by their order, all by their
-// timeout.
+// actions returns a short form of changes: mutating configurations with their order,
+// all with their timeout.
 func actions(changes Changes) []string {
 	var out []string
 	for _, c := range changes.Apply {
@@ -124,33 +124,33 @@ func TestDiffOrder(t *testing.T) {
 		plan Plan
 		want []string
 	}{
-		"nothing changes": {plan: base},
+		"no change": {plan: base},
 		"one is added": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "services"), policyFor("c", "secrets"), policyFor("x", "pods", timeout(9))),
 			want: []string{"apply 5s [a,b,c]"},
 		},
-		"the last of a group goes": {
+		"the last one of a group is removed": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "services")),
 			want: []string{"delete fail-9s"},
 		},
-		"all go": {plan: planOf(), want: []string{"delete fail-5s", "delete fail-9s"}},
-		"one moves to a group that exists": {
+		"all are removed": {plan: planOf(), want: []string{"delete fail-5s", "delete fail-9s"}},
+		"one moves to an existing group": {
 			plan: planOf(policyFor("a", "pods", timeout(9)), policyFor("b", "services"), policyFor("x", "pods", timeout(9))),
 			want: []string{"apply 9s [a,x]", "apply 5s [b]"},
 		},
-		"one moves to a new group, another goes": {
+		"one moves to a new group, another is removed": {
 			plan: planOf(policyFor("a", "pods", timeout(1)), policyFor("b", "services")),
 			want: []string{"apply 1s [a]", "apply 5s [b]", "delete fail-9s"},
 		},
-		"two change places": {
+		"two swap their groups": {
 			plan: planOf(policyFor("a", "pods", timeout(9)), policyFor("b", "services"), policyFor("x", "pods")),
 			want: []string{"apply 5s [a,b,x]", "apply 9s [a,x]", "apply 5s [b,x]", "apply 9s [a]"},
 		},
-		"one goes, another comes": {
+		"one is removed, another is added": {
 			plan: planOf(policyFor("b", "services"), policyFor("c", "pods"), policyFor("x", "pods", timeout(9))),
 			want: []string{"apply 5s [b,c]"},
 		},
-		"one gets other rules": {
+		"the rules of one change": {
 			plan: planOf(policyFor("a", "secrets"), policyFor("b", "services"), policyFor("x", "pods", timeout(9))),
 			want: []string{"apply 5s [a,b]"},
 		},
@@ -172,42 +172,42 @@ func TestDiffOrderOfPhases(t *testing.T) {
 		plan Plan
 		want []string
 	}{
-		"one that does both is added": {
+		"one of both phases is added": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth), policyFor("c", "secrets", doingBoth), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
 			want: []string{"apply mutate 0500 5s [b,c,m]", "apply 5s [a,b,c]"},
 		},
-		"one that does both goes": {
+		"one of both phases is removed": {
 			plan: planOf(policyFor("a", "pods"), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
 			want: []string{"apply mutate 0500 5s [m]", "apply 5s [a]"},
 		},
-		"one that does both goes, and a group with it": {
+		"one of both phases is removed, with its groups": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth), policyFor("m", "pods", mutating)),
 			want: []string{"delete 0500-fail-9s", "delete fail-9s"},
 		},
-		"one that does both moves": {
+		"one of both phases moves": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth, timeout(9)), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
 			want: []string{"apply mutate 0500 9s [b,x]", "apply 9s [b,x]", "apply mutate 0500 5s [m]", "apply 5s [a]"},
 		},
-		"two that do both change places": {
+		"two of both phases swap their groups": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth, timeout(9)), policyFor("m", "pods", mutating), policyFor("x", "pods", doingBoth)),
 			want: []string{
 				"apply mutate 0500 5s [b,m,x]", "apply mutate 0500 9s [b,x]", "apply 5s [a,b,x]", "apply 9s [b,x]",
 				"apply mutate 0500 5s [m,x]", "apply mutate 0500 9s [b]", "apply 5s [a,x]", "apply 9s [b]",
 			},
 		},
-		"one no longer mutates: its validations are not moving": {
+		"one loses its mutations": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods"), policyFor("c", "pods", mutating), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
 			want: []string{"apply mutate 0500 5s [c,m]"},
 		},
-		"one starts to mutate": {
+		"one gets mutations": {
 			plan: planOf(policyFor("a", "pods", doingBoth), policyFor("b", "pods", doingBoth), policyFor("m", "pods", mutating), policyFor("x", "pods", timeout(9), doingBoth)),
 			want: []string{"apply mutate 0500 5s [a,b,m]"},
 		},
-		"one gets another order": {
+		"the order of one changes": {
 			plan: planOf(policyFor("a", "pods"), policyFor("b", "pods", doingBoth), policyFor("m", "pods", mutating, order(7)), policyFor("x", "pods", timeout(9), doingBoth)),
 			want: []string{"apply mutate 0007 5s [m]", "apply mutate 0500 5s [b]"},
 		},
-		"all go": {plan: planOf(), want: []string{"delete 0500-fail-5s", "delete 0500-fail-9s", "delete fail-5s", "delete fail-9s"}},
+		"all are removed": {plan: planOf(), want: []string{"delete 0500-fail-5s", "delete 0500-fail-9s", "delete fail-5s", "delete fail-9s"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) { checkOrder(t, base, tc.plan, tc.want) })
@@ -224,7 +224,7 @@ func checkOrder(t *testing.T, base, plan Plan, want []string) {
 		}
 	}
 	if diff := cmp.Diff(byKey(observe(base)), byKey(observed)); diff != "" {
-		t.Errorf("Diff changed what was observed:\n%s", diff)
+		t.Errorf("Diff changed its argument:\n%s", diff)
 	}
 }
 
@@ -238,22 +238,22 @@ func TestDiffRepairs(t *testing.T) {
 		tamper     func(*config)
 		wantRepair bool
 	}{
-		"as applied":                   {tamper: func(*config) {}},
-		"a label of others":            {tamper: func(c *config) { c.Labels["team"] = "x" }},
-		"an annotation of others":      {tamper: func(c *config) { c.Annotations["note"] = "x" }},
-		"an owner of others":           {tamper: func(c *config) { c.OwnerReferences = append([]metav1.OwnerReference{other}, c.OwnerReferences...) }},
+		"no change":                    {tamper: func(*config) {}},
+		"another label":                {tamper: func(c *config) { c.Labels["team"] = "x" }},
+		"another annotation":           {tamper: func(c *config) { c.Annotations["note"] = "x" }},
+		"another owner":                {tamper: func(c *config) { c.OwnerReferences = append([]metav1.OwnerReference{other}, c.OwnerReferences...) }},
 		"owners in another order":      {tamper: func(c *config) { slices.Reverse(c.OwnerReferences) }},
 		"empty instead of absent":      {tamper: func(c *config) { c.Webhooks[0].MatchConditions = []admissionregistrationv1.MatchCondition{} }},
-		"our label":                    {tamper: func(c *config) { c.Labels[LabelPhase] = "x" }, wantRepair: true},
-		"our label removed":            {tamper: func(c *config) { delete(c.Labels, LabelManagedBy) }, wantRepair: true},
-		"our annotation":               {tamper: func(c *config) { c.Annotations[AnnotationMembers] = "a" }, wantRepair: true},
+		"label":                        {tamper: func(c *config) { c.Labels[LabelPhase] = "x" }, wantRepair: true},
+		"label removed":                {tamper: func(c *config) { delete(c.Labels, LabelManagedBy) }, wantRepair: true},
+		"annotation":                   {tamper: func(c *config) { c.Annotations[AnnotationMembers] = "a" }, wantRepair: true},
 		"all metadata":                 {tamper: func(c *config) { c.Labels, c.Annotations, c.OwnerReferences = nil, nil, nil }, wantRepair: true},
-		"an owner is missing":          {tamper: func(c *config) { c.OwnerReferences = c.OwnerReferences[1:] }, wantRepair: true},
-		"an owner of an earlier life":  {tamper: func(c *config) { c.OwnerReferences[0].UID = "old" }, wantRepair: true},
-		"an owner blocks deletion":     {tamper: func(c *config) { c.OwnerReferences[0].BlockOwnerDeletion = new(true) }, wantRepair: true},
-		"a policy too many owns it":    {tamper: func(c *config) { c.OwnerReferences = append(c.OwnerReferences, ownerOf("c")) }, wantRepair: true},
+		"owner removed":                {tamper: func(c *config) { c.OwnerReferences = c.OwnerReferences[1:] }, wantRepair: true},
+		"owner with another UID":       {tamper: func(c *config) { c.OwnerReferences[0].UID = "old" }, wantRepair: true},
+		"owner.blockOwnerDeletion":     {tamper: func(c *config) { c.OwnerReferences[0].BlockOwnerDeletion = new(true) }, wantRepair: true},
+		"another policy as owner":      {tamper: func(c *config) { c.OwnerReferences = append(c.OwnerReferences, ownerOf("c")) }, wantRepair: true},
 		"no webhooks":                  {tamper: func(c *config) { c.Webhooks = nil }, wantRepair: true},
-		"a webhook too many":           {tamper: func(c *config) { c.Webhooks = append(c.Webhooks, c.Webhooks[0]) }, wantRepair: true},
+		"another webhook":              {tamper: func(c *config) { c.Webhooks = append(c.Webhooks, c.Webhooks[0]) }, wantRepair: true},
 		"webhook.name":                 {tamper: func(c *config) { c.Webhooks[0].Name = "a.b.c" }, wantRepair: true},
 		"webhook.rules":                {tamper: func(c *config) { c.Webhooks[0].Rules = nil }, wantRepair: true},
 		"webhook.rules.scope":          {tamper: func(c *config) { *c.Webhooks[0].Rules[0].Scope = "Cluster" }, wantRepair: true},
@@ -294,7 +294,7 @@ func checkRepair(t *testing.T, plan Plan, tamper func(*config), wantRepair bool)
 		t.Fatalf("Diff = %v, want applies only", actions(got))
 	}
 	if diff := cmp.Diff(plan.Groups[0].Configuration, got.Apply[len(got.Apply)-1]); diff != "" {
-		t.Errorf("the last apply is not what is planned:\n%s", diff)
+		t.Errorf("the last apply is not the planned configuration:\n%s", diff)
 	}
 }
 
@@ -306,18 +306,18 @@ func never() []admissionregistrationv1.MatchCondition {
 	return []admissionregistrationv1.MatchCondition{{Name: "never", Expression: "false"}}
 }
 
-func TestDiffDeletesOnlyItsOwn(t *testing.T) {
+func TestDiffDeletesOnlyGeneratedConfigurations(t *testing.T) {
 	tests := map[string]struct {
 		change     func(*config)
 		wantDelete bool
 	}{
-		"generated":         {change: func(*config) {}, wantDelete: true},
-		"another name":      {change: func(c *config) { c.Name = "ostiary-policies" }},
-		"no phase":          {change: func(c *config) { delete(c.Labels, LabelPhase) }},
-		"another phase":     {change: func(c *config) { c.Labels[LabelPhase] = "x" }},
-		"another manager":   {change: func(c *config) { c.Labels[LabelManagedBy] = "Helm" }},
-		"deleted already":   {change: func(c *config) { c.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time} }},
-		"without any label": {change: func(c *config) { c.Labels = nil }},
+		"generated":       {change: func(*config) {}, wantDelete: true},
+		"another name":    {change: func(c *config) { c.Name = "ostiary-policies" }},
+		"no phase":        {change: func(c *config) { delete(c.Labels, LabelPhase) }},
+		"another phase":   {change: func(c *config) { c.Labels[LabelPhase] = "x" }},
+		"another manager": {change: func(c *config) { c.Labels[LabelManagedBy] = "Helm" }},
+		"being deleted":   {change: func(c *config) { c.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time} }},
+		"no labels":       {change: func(c *config) { c.Labels = nil }},
 	}
 	for name, tc := range tests {
 		for _, phase := range []Phase{PhaseMutate, PhaseValidate} {
@@ -340,31 +340,30 @@ func TestDiffDeletesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestKindsMayShareNames gives a configuration of one kind the name of a
-// generated one of the other.
-func TestKindsMayShareNames(t *testing.T) {
+// A configuration of one kind can have the name of a generated one of the other kind.
+func TestSameNameOfBothKinds(t *testing.T) {
 	plan := planOf(policyFor("a", "pods", doingBoth))
 	for _, group := range plan.Groups {
-		stranger := NewConfiguration(PhaseMutate)
+		other := NewConfiguration(PhaseMutate)
 		if group.Phase == PhaseMutate {
-			stranger = NewConfiguration(PhaseValidate)
+			other = NewConfiguration(PhaseValidate)
 		}
-		stranger.SetName(group.Configuration.GetName())
-		stranger.SetLabels(group.Configuration.GetLabels())
-		if got := Diff(plan, append(observe(plan), stranger)); !got.Empty() {
-			t.Errorf("a %s of the name %s: Diff = %v, want nothing", PhaseOf(stranger).kind(), stranger.GetName(), actions(got))
+		other.SetName(group.Configuration.GetName())
+		other.SetLabels(group.Configuration.GetLabels())
+		if got := Diff(plan, append(observe(plan), other)); !got.Empty() {
+			t.Errorf("%s %s: Diff = %v, want nothing", PhaseOf(other).kind(), other.GetName(), actions(got))
 		}
-		if _, ok := GroupOf(stranger); ok {
-			t.Errorf("a %s of the name %s passes for a group's", PhaseOf(stranger).kind(), stranger.GetName())
+		if _, ok := GroupOf(other); ok {
+			t.Errorf("GroupOf returns a group for %s %s", PhaseOf(other).kind(), other.GetName())
 		}
 	}
 }
 
-// TestNoMomentWithoutEnforcement walks from one random set of policies to
-// another, one write at a time, and looks after each whether every policy that
-// stands in both is carried, and whether one that mutates and validates, and is
-// not on its way out, never validates without mutating.
-func TestNoMomentWithoutEnforcement(t *testing.T) {
+// TestDiffKeepsPoliciesRegistered applies the changes between random sets of
+// policies one by one. After each, policies of both sets must be registered, and
+// policies of both phases must not be in the validating phase alone, unless they are
+// removed.
+func TestDiffKeepsPoliciesRegistered(t *testing.T) {
 	widened := map[Phase]int{}
 	for seed := range uint64(250) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -381,25 +380,25 @@ func TestNoMomentWithoutEnforcement(t *testing.T) {
 			}
 			applied[keyOf(c)] = true
 			state[keyOf(c)] = stored(c)
-			checkEnforced(t, seed, staying, state)
-			checkMended(t, seed, inBoth, state)
+			checkStaying(t, seed, staying, state)
+			checkBothPhases(t, seed, inBoth, state)
 		}
 		for _, ref := range changes.Delete {
 			delete(state, objectKey{ref.Phase, ref.Name})
-			checkEnforced(t, seed, staying, state)
-			checkMended(t, seed, inBoth, state)
+			checkStaying(t, seed, staying, state)
+			checkBothPhases(t, seed, inBoth, state)
 		}
 		if rest := Diff(target, slices.Collect(maps.Values(state))); !rest.Empty() {
-			t.Errorf("seed %d: still to do in the end: %v", seed, actions(rest))
+			t.Errorf("seed %d: changes after the last one: %v", seed, actions(rest))
 		}
 	}
 	if widened[PhaseMutate] < 3 || widened[PhaseValidate] < 10 {
-		t.Errorf("configurations that were applied twice: %v: the sets differ too little", widened)
+		t.Errorf("%v configurations are applied twice, want more: the sets are too similar", widened)
 	}
 }
 
-// changed moves some policies between groups, gives others new rules, and adds
-// and removes some.
+// changed returns the policies with changes: some move between groups or have other
+// rules, some are added or removed.
 func changed(r *rand.Rand, before []*v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy {
 	var after []*v1alpha1.WebhookPolicy
 	for _, policy := range before {
@@ -422,7 +421,7 @@ func changed(r *rand.Rand, before []*v1alpha1.WebhookPolicy) []*v1alpha1.Webhook
 	return after
 }
 
-// staying are the parts of policies that keep their rules.
+// staying returns the memberships of policies of both sets with unchanged rules.
 func staying(before, after []*v1alpha1.WebhookPolicy) []membership {
 	was := map[member][]ruleUnit{}
 	for _, policy := range before {
@@ -433,7 +432,7 @@ func staying(before, after []*v1alpha1.WebhookPolicy) []membership {
 	var out []membership
 	for _, policy := range after {
 		for _, m := range Prepare(policy).memberships {
-			if atoms, ok := was[member{m.settings.Phase, m.policy}]; ok && slices.Equal(atoms, m.units) {
+			if units, ok := was[member{m.settings.Phase, m.policy}]; ok && slices.Equal(units, m.units) {
 				out = append(out, m)
 			}
 		}
@@ -441,8 +440,8 @@ func staying(before, after []*v1alpha1.WebhookPolicy) []membership {
 	return out
 }
 
-// inBothPhases are the policies that mutate and validate, and did so before if
-// they were there.
+// inBothPhases returns the policies of both phases, without those that had no
+// mutations before.
 func inBothPhases(after, before []*v1alpha1.WebhookPolicy) set {
 	out := set{}
 	for _, p := range after {
@@ -458,9 +457,9 @@ func inBothPhases(after, before []*v1alpha1.WebhookPolicy) set {
 	return out
 }
 
-func checkEnforced(t *testing.T, seed uint64, staying []membership, state map[objectKey]Configuration) {
+func checkStaying(t *testing.T, seed uint64, staying []membership, state map[objectKey]Configuration) {
 	t.Helper()
-	carried := func(m membership) bool {
+	registered := func(m membership) bool {
 		for key, c := range state {
 			if key.phase == m.settings.Phase && strings.Contains(","+c.GetAnnotations()[AnnotationMembers]+",", ","+m.policy+",") && covers(Webhooks(c)[0].Rules, m.units) &&
 				slices.ContainsFunc(c.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == m.uid }) {
@@ -470,23 +469,23 @@ func checkEnforced(t *testing.T, seed uint64, staying []membership, state map[ob
 		return false
 	}
 	for _, m := range staying {
-		if !carried(m) {
-			t.Fatalf("seed %d: nothing carries %s in phase %s for a moment", seed, m.policy, m.settings.Phase)
+		if !registered(m) {
+			t.Fatalf("seed %d: %s is temporarily not registered in phase %s", seed, m.policy, m.settings.Phase)
 		}
 	}
 }
 
-func checkMended(t *testing.T, seed uint64, inBoth set, state map[objectKey]Configuration) {
+func checkBothPhases(t *testing.T, seed uint64, inBoth set, state map[objectKey]Configuration) {
 	t.Helper()
-	carried := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
+	members := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
 	for key, c := range state {
 		for _, name := range Members(c) {
-			carried[key.phase][name] = struct{}{}
+			members[key.phase][name] = struct{}{}
 		}
 	}
 	for name := range inBoth {
-		if carried[PhaseValidate].has(name) && !carried[PhaseMutate].has(name) {
-			t.Fatalf("seed %d: %s validates and does not mutate for a moment", seed, name)
+		if members[PhaseValidate].has(name) && !members[PhaseMutate].has(name) {
+			t.Fatalf("seed %d: %s is temporarily in the validating phase alone", seed, name)
 		}
 	}
 }
@@ -500,12 +499,12 @@ func TestMembers(t *testing.T) {
 		annotation string
 		want       []string
 	}{
-		"none":             {},
-		"one":              {annotation: "a", want: []string{"a"}},
-		"dots and dashes":  {annotation: "a.b,a-b", want: []string{"a-b", "a.b"}},
-		"edited by people": {annotation: " b , a,,a,\n c", want: []string{"a", "b", "c"}},
-		"not names":        {annotation: "A,a/b,-," + strings.Repeat("x", 254) + ",ok", want: []string{"ok"}},
-		"too many":         {annotation: strings.Join(many, ","), want: sortedSet(many[:2*MaxMembers])},
+		"none":                   {},
+		"one":                    {annotation: "a", want: []string{"a"}},
+		"dots and dashes":        {annotation: "a.b,a-b", want: []string{"a-b", "a.b"}},
+		"spaces and empty names": {annotation: " b , a,,a,\n c", want: []string{"a", "b", "c"}},
+		"invalid names":          {annotation: "A,a/b,-," + strings.Repeat("x", 254) + ",ok", want: []string{"ok"}},
+		"too many":               {annotation: strings.Join(many, ","), want: sortedSet(many[:2*MaxMembers])},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Endpoint is where the API server reaches Ostiary: a Service in the cluster,
-// or a URL. Exactly one of them is set.
+// Endpoint is the address at which API servers call Ostiary: a Service or a URL.
+// Exactly one of them is set.
 type Endpoint struct {
-	// Service is the Service in front of Ostiary.
+	// Service is the Service of the replicas.
 	Service *Service
-	// URL is https://host[:port]; paths are appended to it.
+	// URL is https://host[:port], without a path.
 	URL string
 }
 
@@ -30,7 +30,7 @@ type Service struct {
 	Port int32
 }
 
-// Validate says what is wrong with the endpoint, all of it in one error.
+// Validate returns all errors of the endpoint in one.
 func (e Endpoint) Validate() error {
 	switch {
 	case e.Service != nil && e.URL != "":
@@ -61,15 +61,15 @@ func (s Service) validate() error {
 func validateURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil {
-		// The parser's own error would repeat a password that the URL holds.
+		// The parser's error can contain a password.
 		return errors.New("endpoint: url cannot be parsed: write it as https://host[:port]")
 	}
 	var errs []error
 	if u.Scheme != "https" {
-		errs = append(errs, fmt.Errorf("endpoint: url has scheme %q: the API server calls https only", u.Scheme))
+		errs = append(errs, fmt.Errorf("endpoint: url has scheme %q: write it as https://host[:port]", u.Scheme))
 	}
 	if u.Hostname() == "" {
-		errs = append(errs, errors.New("endpoint: url has no host"))
+		errs = append(errs, errors.New("endpoint: url has no host: write it as https://host[:port]"))
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.Atoi(port); err != nil || len(validation.IsValidPortNum(n)) > 0 {
@@ -77,13 +77,13 @@ func validateURL(raw string) error {
 		}
 	}
 	if u.User != nil {
-		errs = append(errs, errors.New("endpoint: remove user and password from url: the API server refuses them"))
+		errs = append(errs, errors.New("endpoint: remove user and password from url: the API server rejects them"))
 	}
 	if u.Opaque != "" || (u.Path != "" && u.Path != "/") {
 		errs = append(errs, errors.New("endpoint: remove the path from url: each call group has its own"))
 	}
 	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		errs = append(errs, errors.New("endpoint: remove query and fragment from url: the API server refuses them"))
+		errs = append(errs, errors.New("endpoint: remove query and fragment from url: the API server rejects them"))
 	}
 	return errors.Join(errs...)
 }

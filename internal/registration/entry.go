@@ -16,19 +16,19 @@ import (
 	"github.com/ostiary/ostiary/internal/registration/matchconditions"
 )
 
-// Entry is what a plan needs to know of one policy. It shares nothing with the
-// policy it was prepared from, and nothing changes it.
+// Entry is the part of a plan that depends on one policy alone. It is immutable and
+// shares no memory with the policy.
 type Entry struct {
 	name string
-	// memberships are one for each phase that the policy is called in, the
-	// mutating one first.
+	// memberships has one element for each phase of the policy, the mutating one
+	// first.
 	memberships []membership
 }
 
-// Name is the name of the policy.
+// Name returns the name of the policy.
 func (e Entry) Name() string { return e.name }
 
-// membership is a policy's part in one phase.
+// membership is the registration of a policy in one phase.
 type membership struct {
 	policy   string
 	uid      types.UID
@@ -37,20 +37,20 @@ type membership struct {
 	key       string
 	groupName string
 	units     []ruleUnit
-	// ordered holds the rules as the author ordered them, where order matters.
+	// ordered are the rules in their original order if it matters, otherwise nil.
 	ordered []admissionregistrationv1.RuleWithOperations
 	hash    bucketHash
-	size    int
-	// external is set where Ostiary is not the one that is called.
+	size    int // bytes of rules and name in a configuration, approximately
+	// external is nil for policies without a backend.
 	external *externalWebhook
-	// undelegated is the same without a condition, nil where there is none.
+	// undelegated is the membership without a condition, nil if there is none.
 	undelegated *membership
 }
 
-// settings are what all members of a call group have in common. Backend is the
-// name of a policy that has one. Order and ReinvocationPolicy are only for the
-// mutating phase, Condition, which the API server evaluates, only for the
-// validating one. Critical are the guarded resources that are let through.
+// settings are equal for all members of a call group. Backend is the name of a
+// policy with a backend. Order and ReinvocationPolicy are only for the mutating
+// phase, Condition, the delegated condition, only for the validating phase.
+// Critical are the allowed critical resources.
 type settings struct {
 	Phase              Phase
 	MatchPolicy        admissionregistrationv1.MatchPolicyType
@@ -67,7 +67,7 @@ type settings struct {
 	Critical           []string                                       `json:",omitempty"`
 }
 
-// Prepare does the part of Build that concerns one policy alone.
+// Prepare does the part of Build that depends on one policy alone.
 func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	e := Entry{name: policy.Name}
 	if policy.Spec.Backend != nil {
@@ -80,7 +80,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	}
 	if policy.Spec.Validates() {
 		m := newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate))
-		if !slices.Contains(m.settings.Critical, coreEvents) { // API servers do not show conditions the converted one
+		if !slices.Contains(m.settings.Critical, coreEvents) { // API servers evaluate conditions before they convert events
 			m.delegate(matchconditions.Condition(&policy.Spec))
 		}
 		e.memberships = append(e.memberships, m)
@@ -91,8 +91,8 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissionregistrationv1.RuleWithOperations) membership {
 	spec := &policy.Spec
 	match := matchOf(spec)
-	through := allowedCritical(spec)
-	versions, ordered := versionSignature(rules, through)
+	allowed := allowedCritical(spec)
+	versions, ordered := versionSignature(rules, allowed)
 	m := membership{
 		policy: policy.Name,
 		uid:    policy.UID,
@@ -103,7 +103,7 @@ func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissio
 			TimeoutSeconds: spec.EffectiveTimeoutSeconds(),
 			SideEffects:    spec.SideEffects(),
 			Versions:       versions,
-			Critical:       through,
+			Critical:       allowed,
 		},
 		units: unitsOf(rules),
 		hash:  newBucketHash(resourceSignature(rules), policy.Name),
@@ -127,12 +127,12 @@ func (m *membership) setKey() {
 	m.groupName = groupName(m.settings, m.key)
 }
 
-// groupName is readable where it can be and otherwise a hash of everything
-// that members share. Nothing else goes into it, so a group keeps its name
-// whatever happens to its members, the endpoint, the bundle or the exemptions.
-// The hash is long enough that nobody finds settings that take another group's
-// name. The order, in four digits, comes first: API servers call mutating
-// webhooks in the order of their configurations' names.
+// groupName returns the name of the group with these settings. It contains some
+// settings and a hash of all of them, and depends on nothing else: members,
+// endpoint, bundle and exempt namespaces do not change it. It is impractical to find
+// settings with the 64-bit hash of another group. The order comes first, in four
+// digits: API servers call mutating webhooks in the order of their configurations'
+// names.
 func groupName(s settings, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	name := fmt.Sprintf("%s-%ds-%s", strings.ToLower(string(s.FailurePolicy)), s.TimeoutSeconds, hex.EncodeToString(sum[:8]))
@@ -149,7 +149,7 @@ func matchPolicy(match *admissionregistrationv1.MatchResources) admissionregistr
 	return *match.MatchPolicy
 }
 
-// sortedSet is a sorted copy without duplicates, nil where it is empty.
+// sortedSet returns a sorted copy without duplicates, nil if it is empty.
 func sortedSet[S ~string](items []S) []S {
 	if len(items) == 0 {
 		return nil
@@ -159,8 +159,8 @@ func sortedSet[S ~string](items []S) []S {
 	return slices.Compact(out)
 }
 
-// canonicalJSON writes values that hold only strings, numbers, slices and
-// maps, for which encoding cannot fail.
+// canonicalJSON encodes values of strings, numbers, slices and maps, for which
+// encoding cannot fail.
 func canonicalJSON(v any) string {
 	out, err := json.Marshal(v)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// FuzzBuild plans whatever decodes as policies. Nothing may panic, the order
-// must not matter, an applied plan must need no change, and what Check accepts
-// must come out valid and registered.
+// FuzzBuild plans any input that decodes as policies. Nothing may panic, the order
+// must not matter, an applied plan must need no changes, and policies that Check
+// accepts must be registered in valid configurations.
 func FuzzBuild(f *testing.F) {
 	for seed := range uint64(10) {
 		content, err := json.Marshal(randomPolicies(rand.New(rand.NewPCG(seed, 7)), 5))

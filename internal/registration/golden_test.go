@@ -31,7 +31,7 @@ func TestGolden(t *testing.T) {
 	}
 	names := baseNames(t, "testdata/policies")
 	if len(names) < 40 {
-		t.Errorf("only %d situations in testdata/policies", len(names))
+		t.Errorf("%d files in testdata/policies, want at least 40", len(names))
 	}
 	for name := range inputs {
 		if !slices.Contains(names, name) {
@@ -57,11 +57,11 @@ func TestGolden(t *testing.T) {
 		})
 	}
 	if golden := baseNames(t, "testdata/golden"); !slices.Equal(golden, names) {
-		t.Errorf("files in testdata/golden do not answer to those in testdata/policies (-policies +golden):\n%s", cmp.Diff(names, golden))
+		t.Errorf("testdata/golden and testdata/policies have different files (-policies +golden):\n%s", cmp.Diff(names, golden))
 	}
 }
 
-// readPolicies gives each policy of a file a UID that follows from its name.
+// readPolicies returns the policies of a file. Their UIDs depend on their names.
 func readPolicies(t *testing.T, path string) []*v1alpha1.WebhookPolicy {
 	t.Helper()
 	content, err := os.ReadFile(path)

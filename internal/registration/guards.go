@@ -16,16 +16,16 @@ const (
 	exemptName = "not-exempt-namespaces"
 )
 
-// guardExpression says in CEL what guarded says in Go. Subresources share
-// request.resource.resource with their resource.
+// guardExpression is the negation of guarded as a CEL expression. Subresources have
+// the same request.resource.resource as their resource.
 const guardExpression = `!(request.resource.group in ['admission.ostiary.dev', 'admissionregistration.k8s.io', 'authentication.k8s.io', 'authorization.k8s.io', 'events.k8s.io'] || ` +
 	`request.resource.group == '' && request.resource.resource == 'events' || ` +
 	`request.resource.group == 'coordination.k8s.io' && request.resource.resource == 'leases')`
 
-// guardedGroup lists the API groups that no webhook is called for unasked: without
-// them a broken policy could not be mended or deleted, or no request could be
-// authorized. All that authentication.k8s.io and authorization.k8s.io hold are
-// reviews, and all that events.k8s.io holds are events.
+// guardedGroup reports whether all resources of an API group are guarded. Without
+// them, broken policies cannot be corrected or deleted, or requests cannot be
+// authorized. authentication.k8s.io and authorization.k8s.io contain only reviews,
+// events.k8s.io only events.
 func guardedGroup(group string) bool {
 	switch group {
 	case v1alpha1.GroupName, admissionregistrationv1.GroupName, "authentication.k8s.io", "authorization.k8s.io", "events.k8s.io":
@@ -34,17 +34,17 @@ func guardedGroup(group string) bool {
 	return false
 }
 
-// guarded lists the resources that no webhook is called for unasked. Leases keep nodes
-// and leaders alive, and events are how a cluster in trouble speaks; both are
-// written at a rate that no webhook should see.
+// guarded reports whether webhooks are not called for a resource by default. Nodes
+// and leaders depend on Leases, and events are needed to diagnose failures. Both are
+// written very often.
 func guarded(group, resource string) bool {
 	return guardedGroup(group) ||
 		group == corev1.GroupName && resource == "events" ||
 		group == "coordination.k8s.io" && resource == "leases"
 }
 
-// guardedName reports whether a resource of this name is guarded in some API
-// group. It is for rules that name a resource in every group.
+// guardedName reports whether a resource of this name is guarded in any API group.
+// It is for rules with the API group "*".
 func guardedName(resource string) bool {
 	switch resource {
 	case "events", "leases", "webhookpolicies",
@@ -58,15 +58,15 @@ func guardedName(resource string) bool {
 	return false
 }
 
-// neverCalled lists the API groups that no policy can ask to be called for:
-// what it would break could not be mended.
+// neverCalled reports whether policies never apply to an API group, because a broken
+// policy for it could not be corrected or deleted.
 func neverCalled(group string) bool {
 	return group == v1alpha1.GroupName || group == admissionregistrationv1.GroupName
 }
 
-// critical are the guarded resources that a policy can ask to be called for, by
-// API group and resource. Events are one kind of object in two API groups: who
-// asks for one is shown those of the other, converted.
+// critical returns the guarded resources that a policy for this resource can allow,
+// as group/resource, nil if there are none. Events are the same objects in two API
+// groups: a policy for one gets those of the other, converted.
 func critical(group, resource string) []string {
 	switch name := group + "/" + resource; name {
 	case coreEvents, namedEvents:
@@ -81,8 +81,8 @@ func critical(group, resource string) []string {
 
 const coreEvents, namedEvents = "/events", "events.k8s.io/events"
 
-// allowedCritical are the guarded resources that a policy is called for after all,
-// sorted: it says so, and its rules name them. Wildcards never reach one.
+// allowedCritical returns the critical resources that the rules of a policy with
+// allowCriticalResources name, sorted. Wildcards match none.
 func allowedCritical(spec *v1alpha1.WebhookPolicySpec) []string {
 	if !spec.AllowCriticalResources {
 		return nil
@@ -90,7 +90,7 @@ func allowedCritical(spec *v1alpha1.WebhookPolicySpec) []string {
 	return criticalOf(matchOf(spec).ResourceRules)
 }
 
-// criticalOf are the guarded resources that rules name, sorted.
+// criticalOf returns the critical resources that rules name, sorted.
 func criticalOf(rules []admissionregistrationv1.NamedRuleWithOperations) []string {
 	var out []string
 	for _, rule := range rules {
@@ -104,18 +104,17 @@ func criticalOf(rules []admissionregistrationv1.NamedRuleWithOperations) []strin
 	return sortedSet(out)
 }
 
-// guards are what a webhook is not called for: guarded resources, but for those
-// that are let through, and exempt namespaces. Both depend on its rules, which
-// change with the members of its group.
+// guards exclude guarded resources and exempt namespaces from a webhook. The
+// necessary conditions depend on its rules, which change with the members.
 type guards struct {
-	critical []string
-	exempt   []string
+	critical []string // allowed critical resources
+	exempt   []string // exempt namespaces
 	// selector is the namespaceSelector of the members.
 	selector metav1.LabelSelector
 }
 
-// conditions are the matchConditions that guard a webhook with these rules: one,
-// or none where its rules need none.
+// conditions returns the guard for a webhook with these rules: one matchCondition,
+// or none if the rules need none.
 func (g *guards) conditions(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.MatchCondition {
 	out := guardConditions(rules, g.critical)
 	switch {
@@ -128,8 +127,8 @@ func (g *guards) conditions(rules []admissionregistrationv1.RuleWithOperations) 
 	return out
 }
 
-// namespaceSelector is the members' one without the exempt namespaces, unless
-// conditions leaves these out.
+// namespaceSelector returns the members' selector without the exempt namespaces,
+// unless conditions excludes these.
 func (g *guards) namespaceSelector(rules []admissionregistrationv1.RuleWithOperations) *metav1.LabelSelector {
 	out := g.selector.DeepCopy()
 	if !slices.ContainsFunc(rules, labelsUntrusted) {
@@ -140,55 +139,55 @@ func (g *guards) namespaceSelector(rules []admissionregistrationv1.RuleWithOpera
 	return out
 }
 
-// exemptExpression leaves out exempt namespaces by the request's namespace, which
-// is the name of the Namespace where the request is for one. There is none for
-// cluster-scoped resources, and for a Namespace whose name is yet to be generated.
-func (g *guards) exemptExpression() string { // names of namespaces, in which nothing has to be escaped
+// exemptExpression excludes exempt namespaces by the request's namespace. In
+// requests for a Namespace, this is its name. Requests for cluster-scoped resources,
+// and for a Namespace without a name yet (generateName), have none.
+func (g *guards) exemptExpression() string { // names of namespaces need no escaping
 	return `!has(request.namespace) || !(request.namespace in ['` + strings.Join(g.exempt, "', '") + `'])`
 }
 
-// labelsUntrusted reports whether API servers may match a namespaceSelector with labels
-// that the sender of a request chooses: those of an object whose resource is called
-// namespaces, in whatever API group. No custom resource is in a group without a dot.
+// labelsUntrusted reports whether API servers may evaluate a namespaceSelector on
+// labels that the requesting client chooses: those of an object whose resource is
+// called namespaces, in any API group. Groups of custom resources contain a dot.
 func labelsUntrusted(rule admissionregistrationv1.RuleWithOperations) bool {
 	return reachesNamespaces(rule) && slices.ContainsFunc(rule.APIGroups, func(group string) bool {
 		return group == corev1.GroupName || group == wildcard || strings.Contains(group, ".")
 	})
 }
 
-// guardConditions is the matchCondition that keeps guarded resources out, but
-// for those that are let through, or nothing where the rules match no other.
-func guardConditions(rules []admissionregistrationv1.RuleWithOperations, through []string) []admissionregistrationv1.MatchCondition {
-	if !slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool { return reachesGuarded(rule, through) }) {
+// guardConditions returns the matchCondition that excludes guarded resources except
+// the allowed ones, nil if the rules match no others.
+func guardConditions(rules []admissionregistrationv1.RuleWithOperations, allowed []string) []admissionregistrationv1.MatchCondition {
+	if !slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool { return reachesGuarded(rule, allowed) }) {
 		return nil
 	}
 	expression := guardExpression
-	if len(through) > 0 { // names of critical, in which nothing has to be escaped
-		expression += ` || (request.resource.group + '/' + request.resource.resource) in ['` + strings.Join(through, "', '") + `']`
+	if len(allowed) > 0 { // names of critical need no escaping
+		expression += ` || (request.resource.group + '/' + request.resource.resource) in ['` + strings.Join(allowed, "', '") + `']`
 	}
 	return []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: expression}}
 }
 
-// ownConditions are the matchConditions of a webhook beside the guards.
+// ownConditions returns the matchConditions of a webhook without the guard.
 func ownConditions(w *webhook) []admissionregistrationv1.MatchCondition {
 	return slices.DeleteFunc(slices.Clone(w.MatchConditions), func(c admissionregistrationv1.MatchCondition) bool {
 		return c.Name == guardName || c.Name == exemptName
 	})
 }
 
-func reachesGuarded(rule admissionregistrationv1.RuleWithOperations, through []string) bool {
+func reachesGuarded(rule admissionregistrationv1.RuleWithOperations, allowed []string) bool {
 	return slices.ContainsFunc(rule.APIGroups, func(group string) bool {
 		return group == wildcard || slices.ContainsFunc(rule.Resources, func(entry string) bool {
 			resource, _, _ := strings.Cut(entry, "/")
 			if resource == wildcard {
 				return guarded(group, "events") || guarded(group, "leases")
 			}
-			return guarded(group, resource) && !slices.Contains(through, group+"/"+resource)
+			return guarded(group, resource) && !slices.Contains(allowed, group+"/"+resource)
 		})
 	})
 }
 
-// exemptNamespaces adds those that the cluster itself lives in.
+// exemptNamespaces adds the namespaces of the control plane and of node Leases.
 func exemptNamespaces(more []string) []string {
 	return sortedSet(append([]string{metav1.NamespaceSystem, corev1.NamespaceNodeLease}, more...))
 }

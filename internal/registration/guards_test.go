@@ -16,29 +16,29 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// TestGuardCompilesOnOldClusters uses the expressions' environment of 1.30.
+// TestGuardCompilesOnOldClusters uses the CEL environment of Kubernetes 1.30.
 func TestGuardCompilesOnOldClusters(t *testing.T) {
 	compiler := cel.NewCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))
 	rules := []admissionregistrationv1.RuleWithOperations{everything().RuleWithOperations}
-	for _, through := range [][]string{nil, {"coordination.k8s.io/leases"}, {coreEvents, namedEvents}} {
-		condition := matchconditions.MatchCondition(guardConditions(rules, through)[0])
+	for _, allowed := range [][]string{nil, {"coordination.k8s.io/leases"}, {coreEvents, namedEvents}} {
+		condition := matchconditions.MatchCondition(guardConditions(rules, allowed)[0])
 		result := compiler.CompileCELExpression(&condition, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
 		if result.Error != nil {
-			t.Errorf("letting %q through: %v", through, result.Error)
+			t.Errorf("%q are allowed: %v", allowed, result.Error)
 		}
 	}
 }
 
-// TestCriticalResourcesThatAreAskedFor sends every resource to webhooks for
-// everything, of policies that name one critical resource each.
-func TestCriticalResourcesThatAreAskedFor(t *testing.T) {
+// TestAllowedCriticalResources sends every resource to webhooks of policies that have
+// rules for everything and name one critical resource each.
+func TestAllowedCriticalResources(t *testing.T) {
 	resources := slices.Clone(testResources)
 	for _, name := range []string{"authentication.k8s.io/selfsubjectreviews", "authorization.k8s.io/selfsubjectaccessreviews", "authorization.k8s.io/selfsubjectrulesreviews"} {
 		group, resource, _ := strings.Cut(name, "/")
 		resources = append(resources, testResource{group, resource, []string{"v1"}, []string{""}, false})
 	}
 	o := newOracle(t, testNamespaces, resources)
-	asked := 0
+	allowed := 0
 	for _, named := range resources {
 		policy := policyFor("a", "pods")
 		policy.Spec.AllowCriticalResources = true
@@ -46,7 +46,7 @@ func TestCriticalResourcesThatAreAskedFor(t *testing.T) {
 		if errs := Check(policy); len(errs) > 0 {
 			continue
 		}
-		asked++
+		allowed++
 		config := planOf(policy).Groups[0].Configuration
 		for _, r := range resources {
 			want := !guarded(r.group, r.resource) || r.group == named.group && r.resource == named.resource ||
@@ -59,14 +59,14 @@ func TestCriticalResourcesThatAreAskedFor(t *testing.T) {
 			}
 		}
 	}
-	if asked != 9 {
-		t.Errorf("%d resources can be asked for, want 9", asked)
+	if allowed != 9 {
+		t.Errorf("%d resources can be allowed, want 9", allowed)
 	}
 }
 
-// TestGuardSaysTheSameInBothLanguages sends every resource to a webhook with
-// rules for everything, and compares with the function guarded.
-func TestGuardSaysTheSameInBothLanguages(t *testing.T) {
+// TestGuardExpression sends every resource to a webhook with rules for everything,
+// and compares the result with the function guarded.
+func TestGuardExpression(t *testing.T) {
 	var resources []testResource
 	for _, group := range []string{"", "apps", "example.com", "coordination.k8s.io", "events.k8s.io", "authentication.k8s.io",
 		"authorization.k8s.io", "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "admission.ostiary.dev", "ostiary.dev"} {
@@ -87,7 +87,7 @@ func TestGuardSaysTheSameInBothLanguages(t *testing.T) {
 			}
 		}
 		if r.group != "apps" && r.group != "example.com" && guarded(r.group, r.resource) && !guardedGroup(r.group) && !guardedName(r.resource) {
-			t.Errorf("%s is guarded, but may be named for any group", r.resource)
+			t.Errorf("%s is guarded, but guardedName is false", r.resource)
 		}
 	}
 }
@@ -118,21 +118,21 @@ func TestGuardConditions(t *testing.T) {
 			group, resource, _ := strings.Cut(name, "/")
 			rules := []admissionregistrationv1.RuleWithOperations{ruleOf("apps", "deployments").RuleWithOperations, ruleOf(group, resource).RuleWithOperations}
 			if got := len(guardConditions(rules, nil)); got != map[bool]int{true: 1, false: 0}[want] {
-				t.Errorf("%d conditions, guard wanted: %t", got, want)
+				t.Errorf("%d conditions, want a guard: %t", got, want)
 			}
 		})
 	}
 }
 
-// TestCostlyConditionsSpareExemptNamespaces has a backend's conditions cost more
-// than API servers allow, which is an error wherever they are evaluated.
-func TestCostlyConditionsSpareExemptNamespaces(t *testing.T) {
+// The conditions of a backend can exceed the cost limit of API servers, which is an
+// error. They are not evaluated in exempt namespaces.
+func TestExpensiveConditionsInExemptNamespaces(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	list := "[" + strings.Repeat("1, ", 299) + "1]"
-	policy := asBackend(policyFor("costly", "pods"))
+	policy := asBackend(policyFor("expensive", "pods"))
 	policy.Spec.MatchConstraints.ResourceRules = []rule{everything()}
 	policy.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{
-		Name: "costly", Expression: fmt.Sprintf("%s.all(a, %s.all(b, %s.all(c, a + b + c > 0))) // three in a row", list, list, list),
+		Name: "expensive", Expression: fmt.Sprintf("%s.all(a, %s.all(b, %s.all(c, a + b + c > 0))) // a comment", list, list, list),
 	}}
 	config := Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}, ExemptNamespaces: testExempt}).Groups[0].Configuration
 	for _, ns := range []string{"kube-system", "ostiary-system"} {
@@ -140,7 +140,7 @@ func TestCostlyConditionsSpareExemptNamespaces(t *testing.T) {
 			t.Errorf("the backend is called in %s", ns)
 		}
 	}
-	policy.Spec.MatchConditions[0].Expression = "request.namespace != 'test' // where it is harmless"
+	policy.Spec.MatchConditions[0].Expression = "request.namespace != 'test' // a comment"
 	config = Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}, ExemptNamespaces: testExempt}).Groups[0].Configuration
 	for _, ns := range testNamespaces[:4] {
 		want := ns.Name == "prod" || ns.Name == "plain"
@@ -150,8 +150,7 @@ func TestCostlyConditionsSpareExemptNamespaces(t *testing.T) {
 	}
 }
 
-// TestNamespaceObjects asks about Namespace objects themselves, which are exempt
-// by their name and not by what their labels say.
+// Namespace objects themselves are exempt by name. Their labels have no effect.
 func TestNamespaceObjects(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	policy := policyFor("all", "namespaces")
@@ -161,8 +160,8 @@ func TestNamespaceObjects(t *testing.T) {
 	namespaces := testResource{"", "namespaces", []string{"v1"}, nil, false}
 	for _, ns := range testNamespaces {
 		want := ns.Name == "prod" || ns.Name == "test" || ns.Name == "plain"
-		if _, got := o.called(t, config, namespaces.attributes("v1", "", ns.Name, ns.Name, admission.Create, borrowedLabels, nil)); got != want {
-			t.Errorf("%s with borrowed labels: called %t, want %t", ns.Name, got, want)
+		if _, got := o.called(t, config, namespaces.attributes("v1", "", ns.Name, ns.Name, admission.Create, exemptLabels, nil)); got != want {
+			t.Errorf("%s with labels of an exempt namespace: called %t, want %t", ns.Name, got, want)
 		}
 		for _, sub := range []string{"", "status", "finalize"} {
 			for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
@@ -175,7 +174,7 @@ func TestNamespaceObjects(t *testing.T) {
 			}
 		}
 	}
-	if _, got := o.called(t, config, namespaces.attributes("v1", "", "", "", admission.Create, borrowedLabels, nil)); !got {
-		t.Error("a namespace whose name is yet to be generated is exempt by its labels")
+	if _, got := o.called(t, config, namespaces.attributes("v1", "", "", "", admission.Create, exemptLabels, nil)); !got {
+		t.Error("a Namespace with generateName is exempt by its labels")
 	}
 }

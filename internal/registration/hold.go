@@ -6,13 +6,13 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// HoldAtIgnore is the plan with the groups that fail closed held at Ignore, in the
-// phases in which it has not been proven that API servers reach Ostiary: a new
-// installation, or a firewall, must not refuse what no policy has seen.
+// HoldAtIgnore returns the plan with failurePolicy Ignore instead of Fail in the
+// phases in which it is not proven that API servers reach Ostiary, so that a new
+// installation behind a firewall denies no requests.
 //
-// What fails closed in the API server already stays so, and so do the policies
-// in it, to whatever group they move: only their author takes that back. The
-// proof says nothing about backends, which are not held.
+// Policies in an observed webhook with failurePolicy Fail keep it, also if they move
+// to another group: only their author changes it. Groups of backends are not held,
+// because the proof does not include backends.
 func (p Plan) HoldAtIgnore(observed []Configuration, proven func(Phase) bool) Plan {
 	closed := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
 	for _, have := range observed {
@@ -35,7 +35,7 @@ func (p Plan) HoldAtIgnore(observed []Configuration, proven func(Phase) bool) Pl
 	return out
 }
 
-// externalWebhook reports whether somebody else hosts what the group calls.
+// isExternal reports whether the group calls a backend.
 func (g *Group) isExternal() bool { return g.Path == "" }
 
 func failsClosed(webhooks []webhook) bool {
@@ -44,15 +44,15 @@ func failsClosed(webhooks []webhook) bool {
 	})
 }
 
-// heldAtIgnore reports whether a webhook that is to fail closed does not yet, and
-// differs in nothing else about failures.
+// isHeldAtIgnore reports whether a webhook with planned failurePolicy Fail still has
+// Ignore.
 func isHeldAtIgnore(want, have *webhook) bool {
 	return *want.FailurePolicy == admissionregistrationv1.Fail &&
 		have.FailurePolicy != nil && *have.FailurePolicy == admissionregistrationv1.Ignore
 }
 
-// HeldAtIgnore reports whether a policy with failurePolicy Fail is in a webhook whose
-// failurePolicy is still Ignore.
+// HeldAtIgnore reports whether a policy with failurePolicy Fail is in a webhook with
+// failurePolicy Ignore.
 func (v View) HeldAtIgnore(policy Entry) bool {
 	return slices.ContainsFunc(policy.memberships, func(m membership) bool {
 		c := v.states[member{m.settings.Phase, m.policy}]

@@ -25,9 +25,9 @@ func heldPolicy(name string, timeout int32, failure admissionregistrationv1.Fail
 	}
 }
 
-// What fails closed is held back until it is proven that it is reached, and
-// never taken back but by its author.
-func TestHeld(t *testing.T) {
+// failurePolicy Fail is held at Ignore until it is proven that API servers reach
+// Ostiary. Afterwards only the author changes it.
+func TestHoldAtIgnore(t *testing.T) {
 	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	plan := func(policies ...*v1alpha1.WebhookPolicy) Plan {
 		return Build(Input{Policies: policies, Endpoint: Endpoint{URL: "https://h"}, CABundle: []byte("b")})
@@ -50,17 +50,17 @@ func TestHeld(t *testing.T) {
 		proven   func(Phase) bool
 		want     admissionregistrationv1.FailurePolicyType
 	}{
-		"not proven":                       {plan(a), nil, never, ignore},
-		"proven":                           {plan(a), nil, always, fail},
-		"held before, now proven":          {plan(a), observed(plan(a).HoldAtIgnore(nil, never)), always, fail},
-		"held before, still not proven":    {plan(a), observed(plan(a).HoldAtIgnore(nil, never)), never, ignore},
-		"closed before":                    {plan(a), observed(plan(a)), never, fail},
-		"closed before, and it moves":      {plan(moved), observed(plan(a)), never, fail},
-		"closed before, with a new member": {plan(a, heldPolicy("b", 5, fail)), observed(plan(a)), never, fail},
-		"another one is closed":            {plan(a), observed(plan(heldPolicy("b", 6, fail))), never, ignore},
-		"the author takes it back":         {plan(authored), observed(plan(a)), never, ignore},
-		"somebody else hosts it":           {plan(hosted), nil, never, fail},
-		"the author never asked for it":    {plan(authored), nil, always, ignore},
+		"not proven":                        {plan(a), nil, never, ignore},
+		"proven":                            {plan(a), nil, always, fail},
+		"held before, now proven":           {plan(a), observed(plan(a).HoldAtIgnore(nil, never)), always, fail},
+		"held before, still not proven":     {plan(a), observed(plan(a).HoldAtIgnore(nil, never)), never, ignore},
+		"Fail before":                       {plan(a), observed(plan(a)), never, fail},
+		"Fail before, and the policy moves": {plan(moved), observed(plan(a)), never, fail},
+		"Fail before, with a new member":    {plan(a, heldPolicy("b", 5, fail)), observed(plan(a)), never, fail},
+		"another policy has Fail":           {plan(a), observed(plan(heldPolicy("b", 6, fail))), never, ignore},
+		"the author changes Fail to Ignore": {plan(authored), observed(plan(a)), never, ignore},
+		"a backend":                         {plan(hosted), nil, never, fail},
+		"Ignore, proven":                    {plan(authored), nil, always, ignore},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -70,17 +70,17 @@ func TestHeld(t *testing.T) {
 				t.Errorf("failurePolicy %s, want %s", have, tt.want)
 			}
 			if after := *Webhooks(tt.plan.Groups[0].Configuration)[0].FailurePolicy; after != before {
-				t.Error("the plan was changed")
+				t.Error("HoldAtIgnore changed the plan")
 			}
 		})
 	}
-	// A policy that is held is registered; that it is held can be told.
+	// A held policy is registered.
 	p := plan(a)
 	view := NewView(p, observed(p.HoldAtIgnore(nil, never)))
 	if _, ok, why := view.Registered(Prepare(a)); !ok || !view.HeldAtIgnore(Prepare(a)) {
 		t.Errorf("registered %t (%s), held %t; want both", ok, why, view.HeldAtIgnore(Prepare(a)))
 	}
 	if view = NewView(p, observed(p)); view.HeldAtIgnore(Prepare(a)) {
-		t.Error("held although it fails closed")
+		t.Error("held with failurePolicy Fail")
 	}
 }

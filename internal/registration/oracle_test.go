@@ -29,8 +29,8 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// oracle asks the API server's own code which webhooks and which native
-// policies a request concerns.
+// oracle uses the API server's code to decide which webhooks and native policies a
+// request matches.
 type oracle struct {
 	webhooks   *generic.Webhook
 	policies   *matching.Matcher
@@ -40,7 +40,7 @@ type oracle struct {
 
 func newOracle(t testing.TB, namespaces []*corev1.Namespace, resources []testResource) *oracle {
 	t.Helper()
-	// The client only has to exist: every namespace is found in the informer.
+	// The client is never used: the informer has every namespace.
 	client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "localhost"}, &http.Client{Transport: noNetwork{}})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func newOracle(t testing.TB, namespaces []*corev1.Namespace, resources []testRes
 }
 
 // called reports whether the API server calls the configuration's webhook for
-// a request, and the resource, with version, that it sends.
+// a request, and returns the resource and version in the call.
 func (o *oracle) called(t testing.TB, config Configuration, attr admission.Attributes) (schema.GroupVersionResource, bool) {
 	t.Helper()
 	var accessor hooks.WebhookAccessor
@@ -94,7 +94,7 @@ func (o *oracle) called(t testing.TB, config Configuration, attr admission.Attri
 	}
 	invocation, err := o.webhooks.ShouldCallHook(context.Background(), accessor, attr, o.interfaces, versioned{attr})
 	if err != nil {
-		t.Fatalf("%s: asking whether to call %s: %v", describe(attr), config.GetName(), err)
+		t.Fatalf("%s: matching %s: %v", describe(attr), config.GetName(), err)
 	}
 	if invocation == nil {
 		return schema.GroupVersionResource{}, false
@@ -103,7 +103,7 @@ func (o *oracle) called(t testing.TB, config Configuration, attr admission.Attri
 }
 
 // matched reports whether a native policy with these constraints matches a
-// request, and the resource, with version, that it is evaluated on.
+// request, and returns the resource and version on which it is evaluated.
 func (o *oracle) matched(t testing.TB, match *admissionregistrationv1.MatchResources, attr admission.Attributes) (schema.GroupVersionResource, bool) {
 	t.Helper()
 	defaulted := match.DeepCopy()
@@ -117,10 +117,9 @@ func (o *oracle) matched(t testing.TB, match *admissionregistrationv1.MatchResou
 	return gvr, ok
 }
 
-// wants reports whether a native policy would evaluate a request, or refuse it
-// over an error: its rules match by names and exclusions too, and no condition is
-// false.
-func (o *oracle) wants(t testing.TB, policy *v1alpha1.WebhookPolicy, attr admission.Attributes) bool {
+// evaluates reports whether a native policy evaluates a request, or denies it because
+// of an error: rules, names and exclusions match, and no match condition is false.
+func (o *oracle) evaluates(t testing.TB, policy *v1alpha1.WebhookPolicy, attr admission.Attributes) bool {
 	t.Helper()
 	gvr, ok := o.matched(t, policy.Spec.MatchConstraints, attr)
 	if !ok || len(policy.Spec.MatchConditions) == 0 || policy.Spec.ParamKind != nil {
@@ -143,8 +142,8 @@ func (o *oracle) wants(t testing.TB, policy *v1alpha1.WebhookPolicy, attr admiss
 	return result.Matches || result.Error != nil
 }
 
-// rulesOnly is what a policy matches in a phase by rules and selectors alone,
-// without the parts that are evaluated where the call is answered.
+// rulesOnly returns the rules and selectors of a policy in a phase, without the
+// parts that Ostiary evaluates.
 func rulesOnly(policy *v1alpha1.WebhookPolicy, phase Phase) *admissionregistrationv1.MatchResources {
 	match := policy.Spec.MatchConstraints.DeepCopy()
 	match.ExcludeResourceRules = nil
@@ -194,7 +193,7 @@ func (r testResource) attributes(version, sub, namespace, name string, op admiss
 	case admission.Delete:
 		old = oldObject
 	}
-	return admission.NewAttributesRecord(obj, old, kind, namespace, name, resource, sub, op, nil, false, &user.DefaultInfo{Name: "somebody"})
+	return admission.NewAttributesRecord(obj, old, kind, namespace, name, resource, sub, op, nil, false, &user.DefaultInfo{Name: "jane"})
 }
 
 func describe(attr admission.Attributes) string {
@@ -220,7 +219,7 @@ func parse(selector *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(selector)
 }
 
-// interfaces has only what matching uses.
+// interfaces has the one interface that matching uses.
 type interfaces struct {
 	mapper runtime.EquivalentResourceMapper
 }

@@ -55,8 +55,8 @@ var (
 		{"example.com", "namespaces", []string{"v1"}, []string{"", "status"}, true},
 	}
 
-	// borrowedLabels are what a caller writes into an object to look exempt.
-	borrowedLabels = map[string]string{corev1.LabelMetadataName: "kube-system", "tier": "prod"}
+	// exemptLabels are those of an exempt namespace. Clients can set them in other objects.
+	exemptLabels = map[string]string{corev1.LabelMetadataName: "kube-system", "tier": "prod"}
 )
 
 func testNamespace(name, key, value string) *corev1.Namespace {
@@ -75,9 +75,9 @@ func seeds(n uint64) uint64 {
 	return n
 }
 
-// TestRandomPolicies compares, for random policies and every request there is,
-// what the API server sends to the planned webhooks of both phases with what
-// native policies and bindings would look at.
+// TestRandomPolicies compares, for random policies and all test requests, the
+// requests that the API server sends to the webhooks of both phases with those that
+// native policies and bindings match.
 func TestRandomPolicies(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	requests := allRequests()
@@ -93,22 +93,22 @@ func TestRandomPolicies(t *testing.T) {
 			}
 			for _, phase := range []Phase{PhaseMutate, PhaseValidate} {
 				n := checkRequest(t, o, policies, plan, phase, attr)
-				total = counts{total.sent + n.sent, total.kept + n.kept, total.spared + n.spared, total.asked + n.asked}
+				total = counts{total.sent + n.sent, total.excluded + n.excluded, total.spared + n.spared, total.allowed + n.allowed}
 			}
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	if total.sent < 1000 || total.kept < 1000 || total.spared < 200 || total.asked < 50 {
-		t.Errorf("the generator is too tame: %+v", total)
+	if total.sent < 1000 || total.excluded < 1000 || total.spared < 200 || total.allowed < 50 {
+		t.Errorf("the random policies are too similar: %+v", total)
 	}
 }
 
-// counts are the calls that requests cause, the policies that match but are
-// kept out by guards, those that match but whose only binding does not, and
-// those that match what guards keep out of others.
-type counts struct{ sent, kept, spared, asked int }
+// counts are numbers of calls (sent), and of policies that match a request:
+// excluded by guards, not called because of a binding or condition (spared), and for
+// an allowed critical resource (allowed).
+type counts struct{ sent, excluded, spared, allowed int }
 
 func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, plan Plan, phase Phase, attr admission.Attributes) (n counts) {
 	t.Helper()
@@ -127,38 +127,38 @@ func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, p
 		}
 		n.sent++
 		for _, name := range group.Members {
-			if offLimits(attr, byName[name]) {
-				t.Errorf("%s is sent to %s, which %s shares", describe(attr), group.Name, name)
+			if isExcluded(attr, byName[name]) {
+				t.Errorf("%s is sent to %s with member %s, which excludes it", describe(attr), group.Name, name)
 			}
 		}
 		if !slices.ContainsFunc(group.Members, func(name string) bool { return o.concerns(t, byName[name], phase, attr) }) {
-			t.Errorf("%s is sent to %s, but no member asks for it", describe(attr), group.Name)
+			t.Errorf("%s is sent to %s, but no member matches it", describe(attr), group.Name)
 		}
 		for _, name := range group.Members {
 			delivered[name] = append(delivered[name], gvr.String())
 		}
 	}
 	for _, policy := range policies {
-		if !takesPart(policy, phase) {
+		if !isInPhase(policy, phase) {
 			continue
 		}
 		gvr, matches := o.matched(t, rulesOnly(policy, phase), attr)
-		if phase == PhaseValidate && matches && !o.wants(t, policy, attr) {
+		if phase == PhaseValidate && matches && !o.evaluates(t, policy, attr) {
 			if delivered[policy.Name] == nil {
 				n.spared++
 			}
-			continue // sent with those of another policy, or to be looked at again
+			continue // not sent, or Ostiary evaluates the conditions again
 		}
 		bound := slices.ContainsFunc(policy.Spec.EffectiveBindings(), func(b v1alpha1.Binding) bool { return o.binds(t, b, attr) })
-		off := offLimits(attr, policy)
-		if matches && !off && offLimits(attr, &v1alpha1.WebhookPolicy{}) {
-			n.asked++
+		excluded := isExcluded(attr, policy)
+		if matches && !excluded && isExcluded(attr, &v1alpha1.WebhookPolicy{}) {
+			n.allowed++
 		}
 		switch {
-		case matches && off:
-			n.kept++
+		case matches && excluded:
+			n.excluded++
 		case matches && bound && !slices.Equal(delivered[policy.Name], []string{gvr.String()}):
-			t.Errorf("%s: policy %s must be shown %s once, is shown %v", describe(attr), policy.Name, gvr, delivered[policy.Name])
+			t.Errorf("%s: policy %s gets %v, want %s once", describe(attr), policy.Name, delivered[policy.Name], gvr)
 		case matches && delivered[policy.Name] == nil:
 			n.spared++
 		}
@@ -166,16 +166,15 @@ func checkRequest(t *testing.T, o *oracle, policies []*v1alpha1.WebhookPolicy, p
 	return n
 }
 
-func takesPart(policy *v1alpha1.WebhookPolicy, phase Phase) bool {
+func isInPhase(policy *v1alpha1.WebhookPolicy, phase Phase) bool {
 	if phase == PhaseMutate {
 		return policy.Spec.Mutates()
 	}
 	return policy.Spec.Validates()
 }
 
-// concerns reports whether a policy's own rules and selectors match, and its
-// binding's namespaceSelector, where it has one binding and every request that
-// this leaves out is one that the binding does not match.
+// concerns reports whether the rules and selectors of a policy match a request, and
+// the selectors of its binding that the webhook has too.
 func (o *oracle) concerns(t testing.TB, policy *v1alpha1.WebhookPolicy, phase Phase, attr admission.Attributes) bool {
 	t.Helper()
 	if _, matches := o.matched(t, rulesOnly(policy, phase), attr); !matches {
@@ -209,8 +208,8 @@ func (o *oracle) binds(t testing.TB, b v1alpha1.Binding, attr admission.Attribut
 	return matches
 }
 
-// offLimits reports whether the guards keep a request from a policy.
-func offLimits(attr admission.Attributes, policy *v1alpha1.WebhookPolicy) bool {
+// isExcluded reports whether the guards exclude a request from a policy.
+func isExcluded(attr admission.Attributes, policy *v1alpha1.WebhookPolicy) bool {
 	exempt := append([]string{"kube-system", "kube-node-lease"}, testExempt...)
 	if slices.Contains(exempt, attr.GetNamespace()) {
 		return true
@@ -220,18 +219,18 @@ func offLimits(attr admission.Attributes, policy *v1alpha1.WebhookPolicy) bool {
 	case "admission.ostiary.dev", "admissionregistration.k8s.io":
 		return true
 	case "authentication.k8s.io", "authorization.k8s.io":
-		return !asksFor(policy, gr)
+		return !isAllowed(policy, gr)
 	}
 	switch gr.String() {
 	case "events", "events.events.k8s.io", "leases.coordination.k8s.io":
-		return !asksFor(policy, gr)
+		return !isAllowed(policy, gr)
 	}
 	return false
 }
 
-// asksFor reports whether a policy may and does name a critical resource. Events
-// of both groups are one.
-func asksFor(policy *v1alpha1.WebhookPolicy, gr schema.GroupResource) bool {
+// isAllowed reports whether a policy allows and names a critical resource. Events
+// of both groups are the same resource.
+func isAllowed(policy *v1alpha1.WebhookPolicy, gr schema.GroupResource) bool {
 	return policy.Spec.AllowCriticalResources && slices.ContainsFunc(policy.Spec.MatchConstraints.ResourceRules, func(rule admissionregistrationv1.NamedRuleWithOperations) bool {
 		return slices.Contains(rule.Resources, gr.Resource) && slices.ContainsFunc(rule.APIGroups, func(group string) bool {
 			return group == gr.Group || gr.Resource == "events" && (group == "" || group == "events.k8s.io")
@@ -249,7 +248,7 @@ func allRequests() []admission.Attributes {
 						namespace, name, objectLabels := ns.Name, "thing", map[string]string{"app": ns.Name}
 						switch {
 						case r.resource == "namespaces" && r.group != "":
-							objectLabels = borrowedLabels
+							objectLabels = exemptLabels
 						case r.resource == "namespaces":
 							name, objectLabels = ns.Name, ns.Labels
 						case !r.namespaced:
@@ -257,7 +256,7 @@ func allRequests() []admission.Attributes {
 						}
 						out = append(out, r.attributes(version, sub, namespace, name, op, objectLabels, nil))
 						if r.resource == "namespaces" && sub == "" && op == admission.Create { // with generateName
-							out = append(out, r.attributes(version, sub, "", "", op, borrowedLabels, nil))
+							out = append(out, r.attributes(version, sub, "", "", op, exemptLabels, nil))
 						}
 						if op == admission.Update {
 							other := map[string]string{"app": "prod", "tier": "prod", "rank": "a", corev1.LabelMetadataName: name}
@@ -309,14 +308,15 @@ func TestPlanSharesNothingWithEntries(t *testing.T) {
 	}
 	want := planJSON(t, Build(in))
 	for _, group := range Build(in).Groups {
-		scribble(&Webhooks(group.Configuration)[0])
+		overwrite(&Webhooks(group.Configuration)[0])
 	}
 	if got := planJSON(t, Build(in)); !bytes.Equal(want, got) {
 		t.Errorf("changing a plan changed the next one:\n%s", cmp.Diff(string(want), string(got)))
 	}
 }
 
-func scribble(w *webhook) {
+// overwrite changes the memory that a webhook refers to.
+func overwrite(w *webhook) {
 	for i := range w.Rules {
 		for _, list := range [][]string{w.Rules[i].APIGroups, w.Rules[i].APIVersions, w.Rules[i].Resources} {
 			list[0] = "scribble"
@@ -338,9 +338,8 @@ func scribble(w *webhook) {
 	*w.TimeoutSeconds, *w.FailurePolicy = 1, "scribble"
 }
 
-// TestChangeStaysInItsGroup adds and removes single policies and looks at
-// which configurations differ.
-func TestChangeStaysInItsGroup(t *testing.T) {
+// Adding or removing a policy changes only the configurations of its groups.
+func TestChangeAffectsOneGroup(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		policies := randomPolicies(r, 100)
@@ -358,7 +357,7 @@ func TestChangeStaysInItsGroup(t *testing.T) {
 	}
 }
 
-// differing names the groups that two plans do not have in common.
+// differing returns the names of the groups that differ between two plans.
 func differing(t *testing.T, a, b Plan) []string {
 	t.Helper()
 	bytesOf := func(p Plan) map[string]string {
@@ -380,7 +379,7 @@ func differing(t *testing.T, a, b Plan) []string {
 	return sortedSet(names)
 }
 
-// planJSON is one configuration a line.
+// planJSON returns the configurations as JSON, one per line.
 func planJSON(t *testing.T, plan Plan) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -393,22 +392,22 @@ func planJSON(t *testing.T, plan Plan) []byte {
 	return out.Bytes()
 }
 
-// checkConfigurations checks what the API server demands of configurations,
-// and that what is written is what will be read back.
+// checkConfigurations checks that configurations are valid, and that the API server
+// sets no defaults in them.
 func checkConfigurations(t testing.TB, plan Plan) {
 	t.Helper()
 	names := map[GroupKey]bool{}
 	for _, group := range plan.Groups {
 		config := group.Configuration
 		if names[group.Key()] {
-			t.Errorf("group %s stands twice in the plan", group.Name)
+			t.Errorf("the plan contains group %s twice", group.Name)
 		}
 		names[group.Key()] = true
 		if key, ok := GroupOf(config); !ok || key != group.Key() || PhaseOf(config) != group.Phase {
-			t.Errorf("group %v has configuration %s, which is named for %v", group.Key(), config.GetName(), key)
+			t.Errorf("group %v has configuration %s of group %v", group.Key(), config.GetName(), key)
 		}
 		valid := validation.IsDNS1123Label
-		if group.Path == "" { // a backend's holds the name of its policy
+		if group.Path == "" { // the name contains the name of a policy
 			valid = validation.IsDNS1123Subdomain
 		}
 		if msgs := valid(group.Name); len(msgs) > 0 {
@@ -443,7 +442,7 @@ func checkWebhook(t testing.TB, group Group, webhook *webhook) {
 		}
 		errs := append(checkOperations(rule.Operations, nil), checkRule(&rule.Rule, nil)...)
 		if len(errs) > 0 {
-			t.Errorf("group %s: the API server refuses its rules: %v", group.Name, errs.ToAggregate())
+			t.Errorf("group %s: invalid rules: %v", group.Name, errs.ToAggregate())
 		}
 		if group.Phase == PhaseMutate && group.Path != "" && operationsOf(rule.Operations)&^opMutable != 0 {
 			t.Errorf("group %s mutates on %v", group.Name, rule.Operations)
@@ -452,7 +451,7 @@ func checkWebhook(t testing.TB, group Group, webhook *webhook) {
 	if webhook.FailurePolicy == nil || webhook.MatchPolicy == nil || webhook.NamespaceSelector == nil || webhook.ObjectSelector == nil ||
 		webhook.TimeoutSeconds == nil || webhook.SideEffects == nil || len(webhook.AdmissionReviewVersions) == 0 ||
 		(webhook.ReinvocationPolicy == nil) != (group.Phase == PhaseValidate) {
-		t.Errorf("group %s: a field is left to the API server's defaults", group.Name)
+		t.Errorf("group %s: a field is not set", group.Name)
 	}
 }
 
@@ -473,17 +472,17 @@ func randomPolicies(r *rand.Rand, n int) []*v1alpha1.WebhookPolicy {
 		if r.IntN(4) == 0 {
 			randomCritical(r, &policies[i].Spec)
 		}
-		randomWork(r, &policies[i].Spec)
+		randomPhases(r, &policies[i].Spec)
 		randomConditions(r, &policies[i].Spec)
 		if errs := Check(policies[i]); len(errs) > 0 {
-			panic(fmt.Sprintf("the generator made an invalid policy: %v", errs.ToAggregate()))
+			panic(fmt.Sprintf("invalid random policy: %v", errs.ToAggregate()))
 		}
 	}
 	return policies
 }
 
-// randomWork makes a policy mutate, validate or do both, with random bindings.
-func randomWork(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
+// randomPhases gives a policy mutations, validations or both, and random bindings.
+func randomPhases(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
 	policy := &v1alpha1.WebhookPolicy{Spec: *spec}
 	if spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}; r.IntN(2) == 0 {
 		doingBoth(policy)
@@ -517,7 +516,7 @@ func randomWork(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
 	}
 }
 
-// randomCritical names what a policy has to ask for.
+// randomCritical allows and names random critical resources.
 func randomCritical(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
 	spec.AllowCriticalResources = true
 	for range 1 + r.IntN(2) {
@@ -528,7 +527,7 @@ func randomCritical(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
 	}
 }
 
-// randomConditions are of a few kinds, some of which fail for some requests.
+// randomConditions adds matchConditions. Some of them fail for some requests.
 func randomConditions(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
 	for i := range pick(r, 0, 0, 0, 0, 1, 2) {
 		spec.MatchConditions = append(spec.MatchConditions, admissionregistrationv1.MatchCondition{
@@ -562,7 +561,7 @@ func randomSelector(r *rand.Rand, key, a, b string) *metav1.LabelSelector {
 		requirement(metav1.LabelSelectorOpNotIn, a), requirement(metav1.LabelSelectorOpDoesNotExist))
 }
 
-// randomRule is a rule that Check accepts.
+// randomRule returns a valid rule.
 func randomRule(r *rand.Rand) admissionregistrationv1.NamedRuleWithOperations {
 	for {
 		var rule admissionregistrationv1.NamedRuleWithOperations

@@ -12,17 +12,16 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Registered reports whether what is observed in the API server carries a
-// policy wholly, in each phase that it is called in: it is a member and an
-// owner, its rules are covered, and everything else about the webhook is as
-// planned. If not, refs are those of the phases in which it is, and why says
-// what is missing. For many policies, make one View.
+// Registered reports whether a policy is registered in all of its phases: it is a
+// member and an owner of an observed configuration, the webhook's rules cover those
+// of the policy, and its other fields are as planned. refs are the webhooks of the
+// phases in which the policy is registered, and why is the reason if ok is false.
+// For many policies, use NewView.
 func Registered(policy *v1alpha1.WebhookPolicy, plan Plan, observed []Configuration) (refs []v1alpha1.WebhookReference, ok bool, why string) {
 	return NewView(plan, observed).Registered(Prepare(policy))
 }
 
-// View answers, for any number of policies, whether what is observed carries
-// them.
+// View reports which policies are registered.
 type View struct {
 	states map[member]*webhookState
 }
@@ -33,21 +32,21 @@ type member struct {
 	policy string
 }
 
-// webhookState is a group with what is observed of it.
+// webhookState is the observed state of a planned group.
 type webhookState struct {
 	group string
 	ref   v1alpha1.WebhookReference
-	// problem says why it carries nobody.
+	// problem is the reason why no member is registered, empty if there is none.
 	problem string
-	// heldAtIgnore says that it does not fail closed yet, though it is to.
+	// heldAtIgnore reports that failurePolicy is Ignore, although Fail is planned.
 	heldAtIgnore bool
 	rules        []admissionregistrationv1.RuleWithOperations
 	members      set
 	owners       map[types.UID]struct{}
 }
 
-// NewView compares a plan with what is observed. It changes neither, and
-// neither may change while the view is in use.
+// NewView compares a plan with the observed configurations. They must not change
+// while the View is in use.
 func NewView(plan Plan, observed []Configuration) View {
 	have := byKey(observed)
 	view := View{states: map[member]*webhookState{}}
@@ -78,7 +77,7 @@ func newWebhookState(group *Group, have Configuration) *webhookState {
 	}
 	c.heldAtIgnore = !group.isExternal() && isHeldAtIgnore(want, found)
 	if fields := differences(group, found, c.heldAtIgnore); len(fields) > 0 {
-		c.problem = fmt.Sprintf("webhook %s in %s has yet to be updated: %s", want.Name, c.name(), strings.Join(fields, ", "))
+		c.problem = fmt.Sprintf("webhook %s in %s is not updated yet: %s", want.Name, c.name(), strings.Join(fields, ", "))
 		return c
 	}
 	c.rules = found.Rules
@@ -92,9 +91,10 @@ func newWebhookState(group *Group, have Configuration) *webhookState {
 
 func (c *webhookState) name() string { return c.ref.Kind + " " + c.ref.Configuration }
 
-// differences names the fields, other than rules, that are not as planned. The
-// guards are to be those for the observed rules: a configuration that still
-// carries a policy with wildcards has others than planned, which do no harm.
+// differences returns the names of the fields, except rules, that are not as
+// planned. The expected guards are those for the observed rules: if the
+// configuration still contains a policy with wildcards, they differ from the planned
+// ones, with the same effect.
 func differences(group *Group, have *webhook, held bool) []string {
 	want := &group.webhook
 	wantClient, haveClient := want.ClientConfig, have.ClientConfig
@@ -124,10 +124,10 @@ func differences(group *Group, have *webhook, held bool) []string {
 	return fields
 }
 
-// Registered is the package's function of the same name.
+// Registered is like the function Registered.
 func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok bool, why string) {
 	if len(policy.memberships) == 0 {
-		return nil, false, "no webhook is planned for it: it has nothing to be called for"
+		return nil, false, "no webhook is planned for it: it has no mutations or validations"
 	}
 	for i := range policy.memberships {
 		m := &policy.memberships[i]
@@ -141,13 +141,14 @@ func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok boo
 	return refs, why == "", why
 }
 
-// missing says what keeps the carrier, if there is one, from carrying the policy.
+// missing returns the reason why a policy is not registered, empty if it is. c is
+// nil if no webhook is planned.
 func (c *webhookState) missing(m *membership) string {
 	switch {
 	case c == nil:
 		return "no " + m.settings.Phase.adjective() + " webhook is planned for it yet"
 	case !m.mayBeIn(c.group):
-		return "the " + m.settings.Phase.adjective() + " webhook for its latest change has yet to be planned"
+		return "the " + m.settings.Phase.adjective() + " webhook for its latest change is not planned yet"
 	case c.problem != "":
 		return c.problem
 	case !c.members.has(m.policy):
@@ -162,7 +163,8 @@ func (c *webhookState) missing(m *membership) string {
 	return ""
 }
 
-// mayBeIn reports whether a group is one of those that the policy may be in.
+// mayBeIn reports whether a group has the settings of the policy, with or without
+// its condition.
 func (m *membership) mayBeIn(group string) bool {
 	return group == m.groupName || strings.HasPrefix(group, m.groupName+"-") || m.undelegated != nil && m.undelegated.mayBeIn(group)
 }

@@ -25,29 +25,29 @@ func TestRegistered(t *testing.T) {
 		gone   bool
 		why    string
 	}{
-		"as planned":            {},
-		"more than planned":     {change: func(c *config) { *c = *twice(c) }},
-		"a guard that it needs": {change: func(c *config) { *c = *wide(c) }},
-		"exempt by labels that callers choose": {
+		"as planned":                    {},
+		"additional members":            {change: func(c *config) { *c = *moving(c) }},
+		"additional rules with a guard": {change: func(c *config) { *c = *wide(c) }},
+		"additional rules without the match condition for namespaces": {
 			change: func(c *config) {
 				narrow := c.Webhooks[0].NamespaceSelector
 				*c = *wide(c)
 				c.Webhooks[0].NamespaceSelector = narrow
 			},
-			why: webhook + " in " + object + " has yet to be updated: namespaceSelector",
+			why: webhook + " in " + object + " is not updated yet: namespaceSelector",
 		},
-		"neither mutates nor validates": {
+		"no mutations or validations": {
 			policy: policyFor("a", "pods", func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations = nil }),
-			why:    "no webhook is planned for it: it has nothing to be called for",
+			why:    "no webhook is planned for it: it has no mutations or validations",
 		},
-		"rules of others gone":  {change: func(c *config) { c.Webhooks[0].Rules = podsOnly(c) }},
-		"a label of others":     {change: func(c *config) { c.Labels["a"] = "b" }},
-		"not planned":           {policy: policyFor("z", "pods"), why: "no validating webhook is planned for it yet"},
-		"not planned like this": {policy: policyFor("a", "pods", timeout(1)), why: "the validating webhook for its latest change has yet to be planned"},
-		"not there":             {gone: true, why: object + " does not exist yet"},
-		"no webhook":            {change: func(c *config) { c.Webhooks = nil }, why: object + " has no webhook " + group + ".validate.admission.ostiary.dev yet"},
-		"not a member":          {change: func(c *config) { c.Annotations[AnnotationMembers] = "b" }, why: object + " does not list it as a member yet"},
-		"owned by its last life": {
+		"rules of another member are missing": {change: func(c *config) { c.Webhooks[0].Rules = podsOnly(c) }},
+		"another label":                       {change: func(c *config) { c.Labels["a"] = "b" }},
+		"not planned":                         {policy: policyFor("z", "pods"), why: "no validating webhook is planned for it yet"},
+		"other settings are planned":          {policy: policyFor("a", "pods", timeout(1)), why: "the validating webhook for its latest change is not planned yet"},
+		"no configuration":                    {gone: true, why: object + " does not exist yet"},
+		"no webhook":                          {change: func(c *config) { c.Webhooks = nil }, why: object + " has no webhook " + group + ".validate.admission.ostiary.dev yet"},
+		"not a member":                        {change: func(c *config) { c.Annotations[AnnotationMembers] = "b" }, why: object + " does not list it as a member yet"},
+		"owner with another UID": {
 			change: func(c *config) { c.OwnerReferences[0].UID = "old" },
 			why:    object + " has no owner reference to it yet",
 		},
@@ -56,17 +56,17 @@ func TestRegistered(t *testing.T) {
 			why:    object + " does not cover all of its resourceRules yet",
 		},
 		"other rules": {policy: policyFor("a", "secrets"), why: object + " does not cover all of its resourceRules yet"},
-		"bundle": {
+		"another bundle": {
 			change: func(c *config) { c.Webhooks[0].ClientConfig.CABundle = []byte("old") },
-			why:    webhook + " in " + object + " has yet to be updated: clientConfig.caBundle",
+			why:    webhook + " in " + object + " is not updated yet: clientConfig.caBundle",
 		},
-		"much else": {
+		"several fields": {
 			change: func(c *config) {
 				w := &c.Webhooks[0]
 				w.ClientConfig.URL, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector = new("https://x"), nil, nil, nil, nil
 				w.SideEffects, w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions = nil, nil, nil, never()
 			},
-			why: webhook + " in " + object + " has yet to be updated: clientConfig, failurePolicy, matchPolicy, namespaceSelector, " +
+			why: webhook + " in " + object + " is not updated yet: clientConfig, failurePolicy, matchPolicy, namespaceSelector, " +
 				"objectSelector, sideEffects, timeoutSeconds, admissionReviewVersions, matchConditions",
 		},
 	}
@@ -100,10 +100,10 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// testGuards are those of every group of planOf without selectors.
+// testGuards are the guards of every group of planOf without selectors.
 var testGuards = guards{exempt: exemptNamespaces(nil)}
 
-// wide is a configuration that still carries a policy for everything.
+// wide returns a configuration with an additional policy for everything.
 func wide(c *config) *config {
 	out := c.DeepCopy()
 	out.Annotations[AnnotationMembers] += ",y"
@@ -114,8 +114,8 @@ func wide(c *config) *config {
 	return out
 }
 
-// twice is a configuration with another policy, while it moves.
-func twice(c *config) *config {
+// moving returns a configuration while a policy for everything moves.
+func moving(c *config) *config {
 	group := Group{Phase: PhaseMutate, Members: Members(c), Configuration: c, webhook: c.Webhooks[0], guards: testGuards}
 	return view(widened(&group, wide(c)))
 }
@@ -158,22 +158,22 @@ func TestRegisteredInBothPhases(t *testing.T) {
 		wantRefs []v1alpha1.WebhookReference
 		wantWhy  string
 	}{
-		"both":            {policy: policy, plan: plan, observed: observed, wantRefs: refs},
-		"neither":         {policy: policy, plan: plan, wantWhy: "MutatingWebhookConfiguration " + refs[0].Configuration + " does not exist yet"},
-		"mutating only":   {policy: policy, plan: plan, observed: observed[:1], wantRefs: refs[:1], wantWhy: "ValidatingWebhookConfiguration " + refs[1].Configuration + " does not exist yet"},
-		"validating only": {policy: policy, plan: plan, observed: observed[1:], wantRefs: refs[1:], wantWhy: "MutatingWebhookConfiguration " + refs[0].Configuration + " does not exist yet"},
+		"in both phases":    {policy: policy, plan: plan, observed: observed, wantRefs: refs},
+		"no configurations": {policy: policy, plan: plan, wantWhy: "MutatingWebhookConfiguration " + refs[0].Configuration + " does not exist yet"},
+		"mutating only":     {policy: policy, plan: plan, observed: observed[:1], wantRefs: refs[:1], wantWhy: "ValidatingWebhookConfiguration " + refs[1].Configuration + " does not exist yet"},
+		"validating only":   {policy: policy, plan: plan, observed: observed[1:], wantRefs: refs[1:], wantWhy: "MutatingWebhookConfiguration " + refs[0].Configuration + " does not exist yet"},
 		"only its validations are planned": {
 			policy: policy, plan: planOf(policyFor("a", "pods")), observed: observed[1:], wantRefs: refs[1:], wantWhy: "no mutating webhook is planned for it yet",
 		},
-		"other order planned": {
+		"another order is planned": {
 			policy: policyFor("a", "pods", doingBoth, order(1)), plan: plan, observed: observed, wantRefs: refs[1:],
-			wantWhy: "the mutating webhook for its latest change has yet to be planned",
+			wantWhy: "the mutating webhook for its latest change is not planned yet",
 		},
-		"reinvocation": {
+		"another reinvocationPolicy": {
 			policy: policy, plan: plan, observed: []Configuration{reinvoked, observed[1]}, wantRefs: refs[1:],
-			wantWhy: "webhook " + refs[0].Webhook + " in MutatingWebhookConfiguration " + refs[0].Configuration + " has yet to be updated: reinvocationPolicy",
+			wantWhy: "webhook " + refs[0].Webhook + " in MutatingWebhookConfiguration " + refs[0].Configuration + " is not updated yet: reinvocationPolicy",
 		},
-		"a phase that it no longer has": {policy: policyFor("a", "pods"), plan: planOf(policyFor("a", "pods")), observed: observed, wantRefs: refs[1:]},
+		"a removed phase": {policy: policyFor("a", "pods"), plan: planOf(policyFor("a", "pods")), observed: observed, wantRefs: refs[1:]},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -13,81 +13,77 @@ import (
 )
 
 const (
-	// FieldManager owns, by server-side apply, what this package generates.
+	// FieldManager is the field manager of generated objects in server-side apply.
 	FieldManager = "ostiary"
 
-	// LabelManagedBy and its value ManagedBy mark every generated object.
+	// LabelManagedBy is a label of every generated object.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "ostiary"
 
-	// LabelPhase says in which phase of admission a generated configuration
-	// is called.
+	// LabelPhase is the label with the phase of a generated configuration.
 	LabelPhase = "admission.ostiary.dev/phase"
 
-	// AnnotationMembers lists the policies that a configuration carries,
-	// sorted and joined by commas.
+	// AnnotationMembers lists the policies in a configuration, sorted and separated
+	// by commas.
 	AnnotationMembers = "admission.ostiary.dev/members"
 
 	policyKind = "WebhookPolicy"
 )
 
-// Input is all that a plan depends on.
+// Input is the input of Build.
 type Input struct {
-	// Policies are those to be registered, in any order, each name once.
+	// Policies are the policies to be registered, in any order. Names are unique.
 	Policies []*v1alpha1.WebhookPolicy
-	// Entries are further policies, already prepared. A caller that keeps the
-	// entries of unchanged policies spares most of the work of Build.
+	// Entries are further policies that are already prepared. Build is fast if a
+	// caller keeps the entries of unchanged policies.
 	Entries []Entry
-	// RefusedConditions are those that the API server does not take. They are
-	// evaluated where the call is answered, and nowhere else.
+	// RefusedConditions are the conditions that the API server rejects. They are
+	// not delegated.
 	RefusedConditions []string
-	// Endpoint is where the API server reaches Ostiary. It has passed Validate.
+	// Endpoint is the address of Ostiary. It must be valid according to Validate.
 	Endpoint Endpoint
-	// CABundle is what the API server verifies Ostiary's certificate with.
+	// CABundle is the bundle with which API servers verify Ostiary's certificate.
 	CABundle []byte
 	// Capability is the secret first segment of the paths of Ostiary's webhooks.
 	Capability string
-	// Epoch is that of the CA bundle; 0 is none.
+	// Epoch is the epoch of the CA bundle, 0 if it has none.
 	Epoch int64
-	// ExemptNamespaces are left alone, in addition to kube-system and
+	// ExemptNamespaces are excluded from all webhooks, like kube-system and
 	// kube-node-lease. They include Ostiary's own.
 	ExemptNamespaces []string
 }
 
-// Group is a call group: the policies that one webhook carries. Nothing in it
-// may be changed.
+// Group is a call group: the policies of one webhook. It is immutable.
 type Group struct {
 	// Phase is the phase of admission in which the group is called.
 	Phase Phase
-	// Name is the group's name, a DNS label; a subdomain where a policy's name is
-	// part of it. It is unique within the phase.
+	// Name is the group's name: a DNS label, or a DNS subdomain if it contains the
+	// name of a policy. It is unique within the phase.
 	Name string
-	// Path is where the API server sends the group's requests, without the
-	// capability; empty where it is not Ostiary that it sends them to.
+	// Path is the path of the webhook without the capability, empty for a backend.
 	Path string
 	// Members are the names of the group's policies, sorted.
 	Members []string
 	// Configuration is the object to be applied, of the phase's kind.
 	Configuration Configuration
 
-	// webhook is the one webhook of the configuration, which it shares its
-	// contents with.
+	// webhook is the only webhook of the configuration. They share their contents.
 	webhook webhook
 	guards  guards
 }
 
-// Key is the group's phase and name.
+// Key returns the group's phase and name.
 func (g *Group) Key() GroupKey { return GroupKey{Phase: g.Phase, Name: g.Name} }
 
-// Plan is what has to be registered.
+// Plan is the set of configurations to be registered.
 type Plan struct {
-	// Groups are sorted by phase and name, mutating ones first. API servers
-	// call those of the mutating phase in this order.
+	// Groups are sorted by phase and name, mutating ones first. API servers call
+	// mutating webhooks in this order.
 	Groups []Group
 }
 
-// GroupsOf lists the names of the groups that carry a policy in a phase.
+// GroupsOf returns the names of the groups of a policy in a phase.
 func (p Plan) GroupsOf(phase Phase, policy string) []string {
 	var names []string
 	for i := range p.Groups {
@@ -117,11 +113,11 @@ func Build(in Input) Plan {
 			bySettings[m.key] = append(bySettings[m.key], m)
 		}
 	}
-	frame := newGroupBuilder(in)
+	builder := newGroupBuilder(in)
 	var plan Plan
 	for _, sharing := range bySettings {
 		for _, b := range divide(sharing) {
-			plan.Groups = append(plan.Groups, frame.group(b))
+			plan.Groups = append(plan.Groups, builder.group(b))
 		}
 	}
 	slices.SortFunc(plan.Groups, func(a, b Group) int {
@@ -130,7 +126,7 @@ func Build(in Input) Plan {
 	return plan
 }
 
-// groupBuilder is what all groups of a plan have in common.
+// groupBuilder makes the groups of a plan. Its fields are equal for all of them.
 type groupBuilder struct {
 	endpoint   Endpoint
 	caBundle   []byte
@@ -169,8 +165,8 @@ func (f groupBuilder) group(b memberSet) Group {
 	return g
 }
 
-// webhook sets every field that the API server would otherwise fill with a
-// default, so that what is read back equals what was written.
+// webhook returns the webhook of a group. It sets every field that the API server
+// would set to a default, so that the stored object equals the applied one.
 func (f groupBuilder) webhook(b memberSet, g *Group) webhook {
 	s := b.members[0].settings
 	rules := b.rules()
@@ -190,8 +186,8 @@ func (f groupBuilder) webhook(b memberSet, g *Group) webhook {
 	if g.Phase == PhaseMutate {
 		w.ReinvocationPolicy = new(s.ReinvocationPolicy)
 	}
-	if f := b.members[0].external; f != nil {
-		f.applyTo(&w, &g.guards)
+	if external := b.members[0].external; external != nil {
+		external.applyTo(&w, &g.guards)
 	}
 	return w
 }

@@ -19,25 +19,25 @@ const (
 	opCreate
 	opDelete
 	opUpdate
-	// opAny stands for "*", which includes operations yet to be invented. A
-	// set with opAny has every other bit set too.
+	// opAny is "*", which includes operations of future versions. A set with opAny
+	// has every other bit set too.
 	opAny
 
 	opAll = opConnect | opCreate | opDelete | opUpdate | opAny
 
-	// opMutable are the operations that mutations are called for, as in native
-	// policies: what a DELETE sends is not stored.
+	// opMutable are the operations of mutations, as in native policies. A DELETE
+	// stores no object.
 	opMutable = opConnect | opCreate | opUpdate
 )
 
 // ruleUnit is a part of a rule: one API group, one resource, one scope. Unlike
-// rules, atoms can be merged without matching more than they did.
+// rules, units can be merged without matching more requests.
 type ruleUnit struct {
 	target
 	ops operations
 }
 
-// target is what an atom is about. versions is a sorted list joined by commas.
+// target is the resource of a unit. versions is a sorted list separated by commas.
 type target struct {
 	group, resource, versions string
 	scope                     admissionregistrationv1.ScopeType
@@ -83,8 +83,8 @@ func (o operations) list() []admissionregistrationv1.OperationType {
 	return out
 }
 
-// plainRules are rules in canonical form, without resourceNames and without
-// what the phase has no calls for. Their order is kept.
+// plainRules returns rules in canonical form and in the same order, without
+// resourceNames and without operations for which the phase is not called.
 func plainRules(rules []admissionregistrationv1.NamedRuleWithOperations, phase Phase) []admissionregistrationv1.RuleWithOperations {
 	out := make([]admissionregistrationv1.RuleWithOperations, 0, len(rules))
 	for i := range rules {
@@ -129,28 +129,28 @@ func unitsOf(rules []admissionregistrationv1.RuleWithOperations) []ruleUnit {
 	return out
 }
 
-// sizeOf is about what atoms cost as JSON, before any merging.
-func sizeOf(atoms []ruleUnit) int {
+// sizeOf returns the approximate size of units as JSON in bytes, without merging.
+func sizeOf(units []ruleUnit) int {
 	size := 0
-	for _, a := range atoms {
-		size += len(a.group) + len(a.resource) + len(a.versions) + 16
+	for _, u := range units {
+		size += len(u.group) + len(u.resource) + len(u.versions) + 16
 	}
 	return size
 }
 
-// ruleShape is what atoms must have in common to stand in one rule.
+// ruleShape is the part that is equal for all units of one rule.
 type ruleShape struct {
 	versions string
 	scope    admissionregistrationv1.ScopeType
 	ops      operations
 }
 
-// union merges atoms into few rules that match exactly what the atoms match.
+// union merges units into few rules that match exactly the same requests.
 func union(lists ...[]ruleUnit) []admissionregistrationv1.RuleWithOperations {
 	ops := map[target]operations{}
-	for _, atoms := range lists {
-		for _, a := range atoms {
-			ops[a.target] |= a.ops
+	for _, units := range lists {
+		for _, u := range units {
+			ops[u.target] |= u.ops
 		}
 	}
 	byShape := map[ruleShape]map[string][]string{}
@@ -177,7 +177,7 @@ func union(lists ...[]ruleUnit) []admissionregistrationv1.RuleWithOperations {
 	return rules
 }
 
-// dropCovered drops rules that rules with wildcards match anyway.
+// dropCovered removes rules whose requests a rule with wildcards matches too.
 func dropCovered(rules []admissionregistrationv1.RuleWithOperations) []admissionregistrationv1.RuleWithOperations {
 	var wide, kept []admissionregistrationv1.RuleWithOperations
 	var wideAt []int
@@ -206,8 +206,8 @@ func isWide(rule *admissionregistrationv1.Rule) bool {
 		slices.ContainsFunc(rule.Resources, func(entry string) bool { return strings.Contains(entry, wildcard) })
 }
 
-// rules puts API groups with the same resources into one rule, except for the
-// group "*", which has to stand alone.
+// rules combines API groups with the same resources into one rule. The group "*"
+// cannot be combined with others.
 func (s ruleShape) rules(resources map[string][]string) []admissionregistrationv1.RuleWithOperations {
 	everywhere := newSet(resources[wildcard])
 	type row struct{ groups, resources []string }
@@ -267,10 +267,9 @@ func (s set) has(item string) bool {
 	return ok
 }
 
-// widerEntries lists the entries of a rule's resources (a resource, or
-// resource/subresource, either of them possibly "*") that match all that an
-// entry matches, itself included. As in the API server, "pods/*" matches pods
-// too.
+// widerEntries returns the entries of a rule's resources that match everything that
+// an entry matches, including the entry itself. As in the API server, "pods/*"
+// matches pods too.
 func widerEntries(entry string) []string {
 	resource, subresource, found := strings.Cut(entry, "/")
 	anyResource := wildcard
@@ -284,8 +283,8 @@ func (s set) covers(entry string) bool {
 	return slices.ContainsFunc(widerEntries(entry), s.has)
 }
 
-// compactResources drops what another entry of the list matches anyway. The
-// API server refuses some such lists.
+// compactResources removes entries that another entry of the list covers. The API
+// server rejects some lists with such entries.
 func compactResources(list []string) []string {
 	s := newSet(list)
 	return slices.DeleteFunc(list, func(entry string) bool {
@@ -293,17 +292,17 @@ func compactResources(list []string) []string {
 	})
 }
 
-// covers reports whether rules match whatever the atoms match.
-func covers(rules []admissionregistrationv1.RuleWithOperations, atoms []ruleUnit) bool {
-	for _, a := range atoms {
-		for version := range strings.SplitSeq(a.versions, ",") {
+// covers reports whether rules match all requests that the units match.
+func covers(rules []admissionregistrationv1.RuleWithOperations, units []ruleUnit) bool {
+	for _, u := range units {
+		for version := range strings.SplitSeq(u.versions, ",") {
 			var matched operations
 			for i := range rules {
-				if ruleCovers(&rules[i], a.target, version) {
+				if ruleCovers(&rules[i], u.target, version) {
 					matched |= operationsOf(rules[i].Operations)
 				}
 			}
-			if a.ops&^matched != 0 {
+			if u.ops&^matched != 0 {
 				return false
 			}
 		}

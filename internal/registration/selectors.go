@@ -12,25 +12,24 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// selectors are those that a policy is registered with: its own, and where it
-// has one binding only, those of the binding too, as far as no request that
-// matches both is lost. Ostiary evaluates bindings itself, so what is left out
-// here costs calls and nothing else.
+// selectors returns the selectors of a policy's webhook: those of the policy and, if
+// it has exactly one binding, those of the binding, as far as the result matches
+// every request that both match. Ostiary evaluates bindings again, so a selector that
+// is not used here only costs calls.
 //
-// A namespace has one set of labels, so two namespaceSelectors come to the same
-// as one with the requirements of both. An exception are requests for Namespace
-// objects in the mutating phase: mutations may change the labels that the
-// binding is evaluated with.
+// A namespace has one set of labels, so one namespaceSelector with the requirements
+// of two matches the same requests as both. Requests for Namespace objects in the
+// mutating phase are an exception: mutations can change the labels on which the
+// binding is evaluated.
 //
-// An objectSelector is evaluated on the object and on the old one, and one of
-// them has to match. Two selectors may each find another of them, which one
-// selector with the requirements of both cannot. So the binding's is taken only
-// where the policy has none, and never in the mutating phase, where the
-// object's labels may change.
+// An objectSelector matches if the object or the old object matches. Two selectors
+// can match different ones of them, but one selector with the requirements of both
+// cannot. The binding's objectSelector is therefore used only if the policy has
+// none, and never in the mutating phase, in which the object's labels can change.
 //
-// With a paramKind nothing is taken from the binding: a paramKind that cannot
-// be resolved is an error for every request that the policy matches, whatever
-// its bindings match.
+// With a paramKind the selectors of the binding are not used: a paramKind that cannot
+// be resolved is an error for every request that the policy matches, also if no
+// binding matches.
 func selectors(spec *v1alpha1.WebhookPolicySpec, match *admissionregistrationv1.MatchResources,
 	rules []admissionregistrationv1.RuleWithOperations, phase Phase) (namespaces, objects metav1.LabelSelector) {
 	namespaces, objects = canonicalSelector(match.NamespaceSelector), canonicalSelector(match.ObjectSelector)
@@ -47,8 +46,9 @@ func selectors(spec *v1alpha1.WebhookPolicySpec, match *admissionregistrationv1.
 	return namespaces, objects
 }
 
-// reachesNamespaces looks at the resource's name alone, as the API server does
-// when it decides whose labels to look at.
+// reachesNamespaces reports whether a rule matches a resource called namespaces. As
+// in the API server, which evaluates namespaceSelectors on the labels of such objects,
+// the API group is irrelevant.
 func reachesNamespaces(rule admissionregistrationv1.RuleWithOperations) bool {
 	return slices.ContainsFunc(rule.Resources, func(entry string) bool {
 		resource, _, _ := strings.Cut(entry, "/")
@@ -56,7 +56,8 @@ func reachesNamespaces(rule admissionregistrationv1.RuleWithOperations) bool {
 	})
 }
 
-// intersectSelectors demands what two canonical selectors demand.
+// intersectSelectors returns a selector with the requirements of two canonical
+// selectors.
 func intersectSelectors(a, b metav1.LabelSelector) metav1.LabelSelector {
 	out := metav1.LabelSelector{
 		MatchLabels:      map[string]string{},
@@ -75,7 +76,7 @@ func intersectSelectors(a, b metav1.LabelSelector) metav1.LabelSelector {
 	return canonicalSelector(&out)
 }
 
-// canonicalSelector sorts what has no order and drops what is said twice.
+// canonicalSelector returns a sorted copy without duplicates.
 func canonicalSelector(selector *metav1.LabelSelector) metav1.LabelSelector {
 	var out metav1.LabelSelector
 	if selector == nil {

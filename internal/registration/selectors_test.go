@@ -12,9 +12,9 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// TestBindingsNarrow puts each pair of selectors, one of a policy and one of
-// its binding, to the API server's own matchers. No request that both match may
-// be left out, and no other may be sent that need not be.
+// TestBindingsNarrow evaluates each pair of selectors, of a policy and its binding,
+// with the API server's matchers. All requests that both match must be sent, and
+// others only if the webhook's selectors cannot exclude them.
 func TestBindingsNarrow(t *testing.T) {
 	o := newOracle(t, testNamespaces, testResources)
 	requests := selectorRequests()
@@ -50,7 +50,8 @@ func TestBindingsNarrow(t *testing.T) {
 	}
 }
 
-// boundPolicies have one binding, and differ in what else matters.
+// boundPolicies returns policies with bindings, which differ in resource, paramKind
+// and number of bindings.
 func boundPolicies(own, bound *admissionregistrationv1.MatchResources) []*v1alpha1.WebhookPolicy {
 	match := func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.MatchConstraints.NamespaceSelector = own.NamespaceSelector
@@ -82,12 +83,12 @@ func checkNarrow(t *testing.T, o *oracle, policy *v1alpha1.WebhookPolicy, reques
 			for _, b := range policy.Spec.Bindings {
 				bound = bound || o.binds(t, b, attr)
 			}
-			switch wanted := o.concerns(t, policy, group.Phase, attr); {
-			case offLimits(attr, policy):
+			switch want := o.concerns(t, policy, group.Phase, attr); {
+			case isExcluded(attr, policy):
 			case matches && bound && !called:
 				t.Errorf("%s: %s: policy %s and its binding match, but it is not called", group.Phase, describe(attr), policy.Name)
-			case called != wanted:
-				t.Errorf("%s: %s: policy %s: called %t, want %t", group.Phase, describe(attr), policy.Name, called, wanted)
+			case called != want:
+				t.Errorf("%s: %s: policy %s: called %t, want %t", group.Phase, describe(attr), policy.Name, called, want)
 			case matches && !called:
 				spared[group.Phase]++
 			}
@@ -111,7 +112,8 @@ func testSelectors() []*metav1.LabelSelector {
 	}
 }
 
-// selectorRequests are for objects that have each label, and had another.
+// selectorRequests returns requests for objects with all combinations of old and new
+// labels.
 func selectorRequests() []admission.Attributes {
 	labels := []map[string]string{{}, {"tier": "prod"}, {"tier": "test"}}
 	var out []admission.Attributes
@@ -137,7 +139,7 @@ func selectorRequests() []admission.Attributes {
 	return out
 }
 
-func TestBoth(t *testing.T) {
+func TestIntersectSelectors(t *testing.T) {
 	labels := func(pairs ...string) metav1.LabelSelector {
 		s := metav1.LabelSelector{MatchLabels: map[string]string{}}
 		for i := 0; i < len(pairs); i += 2 {
@@ -155,24 +157,24 @@ func TestBoth(t *testing.T) {
 	conflict := labels("a", "1")
 	conflict.MatchExpressions = in("a", "2").MatchExpressions
 	tests := map[string]struct{ a, b, want metav1.LabelSelector }{
-		"nothing":          {},
-		"one":              {a: labels("a", "1"), want: labels("a", "1")},
-		"the other":        {b: expressions("a"), want: expressions("a")},
-		"labels":           {a: labels("a", "1"), b: labels("b", "2"), want: labels("a", "1", "b", "2")},
-		"the same":         {a: labels("a", "1"), b: labels("a", "1"), want: labels("a", "1")},
-		"contradictory":    {a: labels("a", "1"), b: labels("a", "2"), want: conflict},
-		"expressions":      {a: expressions("b"), b: expressions("a", "b"), want: expressions("a", "b")},
-		"an empty value":   {a: labels("a", ""), b: labels("a", ""), want: labels("a", "")},
-		"one of each sort": {a: labels("a", "1"), b: in("a", "2"), want: conflict},
+		"both are empty":            {},
+		"the second is empty":       {a: labels("a", "1"), want: labels("a", "1")},
+		"the first is empty":        {b: expressions("a"), want: expressions("a")},
+		"different labels":          {a: labels("a", "1"), b: labels("b", "2"), want: labels("a", "1", "b", "2")},
+		"equal labels":              {a: labels("a", "1"), b: labels("a", "1"), want: labels("a", "1")},
+		"contradictory labels":      {a: labels("a", "1"), b: labels("a", "2"), want: conflict},
+		"expressions":               {a: expressions("b"), b: expressions("a", "b"), want: expressions("a", "b")},
+		"an empty value":            {a: labels("a", ""), b: labels("a", ""), want: labels("a", "")},
+		"a label and an expression": {a: labels("a", "1"), b: in("a", "2"), want: conflict},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			a, b := tc.a.DeepCopy(), tc.b.DeepCopy()
 			if diff := cmp.Diff(tc.want, intersectSelectors(tc.a, tc.b)); diff != "" {
-				t.Errorf("both (-want +got):\n%s", diff)
+				t.Errorf("intersection (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff([]*metav1.LabelSelector{a, b}, []*metav1.LabelSelector{&tc.a, &tc.b}); diff != "" {
-				t.Errorf("both changed its arguments:\n%s", diff)
+				t.Errorf("intersectSelectors changed its arguments:\n%s", diff)
 			}
 		})
 	}

@@ -7,11 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// isTolerated reports whether a requirement, which somebody else has added to a
-// namespaceSelector, is left alone: it leaves out the namespaces that a cloud
-// runs its own control plane in. AKS adds these to every webhook, and adds them
-// again whenever they are taken out. Nothing else may narrow a selector: it
-// would switch policies off.
+// isTolerated reports whether a requirement that another client has added to a
+// namespaceSelector is not reverted, because it excludes namespaces of the control
+// plane. AKS adds such requirements to every webhook, and again after each removal.
+// Other requirements could disable policies.
 func isTolerated(r metav1.LabelSelectorRequirement) bool {
 	switch r.Key {
 	case "control-plane":
@@ -22,8 +21,8 @@ func isTolerated(r metav1.LabelSelectorRequirement) bool {
 	return false
 }
 
-// sameNamespaces reports whether an observed namespaceSelector is the planned
-// one, but for what is tolerated.
+// sameNamespaces reports whether an observed namespaceSelector is the planned one,
+// except for tolerated requirements.
 func sameNamespaces(want, have *metav1.LabelSelector) bool {
 	if want == nil || have == nil {
 		return want == have
@@ -37,8 +36,8 @@ func sameNamespaces(want, have *metav1.LabelSelector) bool {
 	return equality.Semantic.DeepEqual(planned, observed)
 }
 
-// sameWebhooks reports whether the observed webhooks are the planned ones, but
-// for what is tolerated.
+// sameWebhooks reports whether the observed webhooks are the planned ones, except for
+// tolerated requirements.
 func sameWebhooks(want, have []webhook) bool {
 	return slices.EqualFunc(want, have, func(w, h webhook) bool {
 		if !sameNamespaces(w.NamespaceSelector, h.NamespaceSelector) {

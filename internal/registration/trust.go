@@ -11,14 +11,14 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// AnnotationEpoch is the epoch of the trust bundle in a configuration. What is
-// of an older epoch must not take its place.
+// AnnotationEpoch is the epoch of the trust bundle in a configuration. A bundle with
+// an older epoch must not replace it.
 const AnnotationEpoch = "admission.ostiary.dev/trust-epoch"
 
-// maxEpoch keeps an edited annotation from leading anywhere.
+// maxEpoch is the highest valid epoch. An annotation with a higher one was edited.
 const maxEpoch = 1 << 31
 
-// Epoch is the epoch of the trust bundle in a configuration; 0 if it has none.
+// Epoch returns the epoch of the trust bundle in a configuration, 0 if it has none.
 func Epoch(c Configuration) int64 {
 	epoch, err := strconv.ParseInt(c.GetAnnotations()[AnnotationEpoch], 10, 64)
 	if err != nil || epoch < 0 || epoch > maxEpoch {
@@ -27,19 +27,19 @@ func Epoch(c Configuration) int64 {
 	return epoch
 }
 
-// CheckEpoch is an error where what is wanted is of an older epoch than what there
-// is: who wants it has yet to learn of a trust bundle that somebody else has
-// published, and would write what nobody serves for any more.
+// CheckEpoch returns an error if a planned configuration has an older epoch than the
+// observed one: another replica has published a newer trust bundle, which this
+// replica has not read yet.
 func CheckEpoch(want, have Configuration) error {
 	if own, epoch := Epoch(want), Epoch(have); epoch > own {
-		return fmt.Errorf("the trust bundle of configuration %s is of epoch %d: this replica knows %d", have.GetName(), epoch, own)
+		return fmt.Errorf("the trust bundle of configuration %s has epoch %d: this replica has epoch %d", have.GetName(), epoch, own)
 	}
 	return nil
 }
 
-// setEpoch says in a configuration of which epoch its bundle is. Every one that
-// calls Ostiary has to: where there are no policies, those of Ostiary itself are
-// all that remembers the epoch beside the Secret.
+// setEpoch sets the annotation with the epoch. Every configuration that calls
+// Ostiary needs it: without policies, only Ostiary's own configurations and the
+// Secret contain the epoch.
 func setEpoch(c Configuration, epoch int64) {
 	if epoch <= 0 {
 		return
@@ -52,18 +52,19 @@ func setEpoch(c Configuration, epoch int64) {
 	c.SetAnnotations(annotations)
 }
 
-// Trust is what API servers are told to trust Ostiary with.
+// Trust is the trust configuration of API servers for an endpoint.
 type Trust struct {
-	// Bundles are the bundles of every webhook that calls the endpoint, each once.
+	// Bundles are the CA bundles of all webhooks that call the endpoint, without
+	// duplicates.
 	Bundles [][]byte
-	// Capabilities are those in the paths of these webhooks, each once. A path
-	// without one counts as the empty one.
+	// Capabilities are those in the paths of these webhooks, without duplicates. It
+	// is empty for a path without a capability.
 	Capabilities []string
-	// Epoch is the highest of the configurations that hold them.
+	// Epoch is the highest epoch of the configurations of these webhooks.
 	Epoch int64
 }
 
-// TrustIn finds in configurations what concerns an endpoint.
+// TrustIn returns the trust configuration for an endpoint in configurations.
 func TrustIn(configurations []Configuration, endpoint Endpoint) Trust {
 	var out Trust
 	seen := map[string]bool{}
@@ -85,9 +86,10 @@ func TrustIn(configurations []Configuration, endpoint Endpoint) Trust {
 	return out
 }
 
-// NeedsTouch reports whether an API server that goes on by what there is calls
-// others than it is to, or otherwise: webhooks differ in more than bundles, or in
-// bundles that share no certificate. Where they share one, it accepts what is served.
+// NeedsTouch reports whether an API server that still uses have makes other calls
+// than with want, or calls that fail: webhooks differ in other fields than bundles, or
+// in bundles without a common certificate. With a common certificate, it accepts the
+// serving certificate. have can be nil.
 func NeedsTouch(have, want Configuration) bool {
 	if have == nil {
 		return false
@@ -114,7 +116,7 @@ func shareCertificate(a, b []byte) bool {
 	})
 }
 
-// certificates are the blocks of a bundle.
+// certificates returns the contents of the PEM blocks of a bundle.
 func certificates(bundle []byte) (out [][]byte) {
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 		out = append(out, block.Bytes)

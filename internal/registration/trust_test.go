@@ -26,21 +26,21 @@ func TestTrustIn(t *testing.T) {
 	of := func(e Endpoint, bundle string) admissionregistrationv1.WebhookClientConfig {
 		return e.clientConfig("/mutate/x", []byte(bundle))
 	}
-	foreign := of(Endpoint{Service: &Service{Namespace: "shop", Name: "checks", Port: 443}}, "theirs")
-	near := of(Endpoint{URL: "https://192.0.2.1:94430"}, "theirs")
+	external := of(Endpoint{Service: &Service{Namespace: "shop", Name: "checks", Port: 443}}, "theirs")
+	similar := of(Endpoint{URL: "https://192.0.2.1:94430"}, "theirs")
 	tests := map[string]struct {
 		endpoint       Endpoint
 		configurations []Configuration
 		want           Trust
 	}{
-		"nothing":              {service, nil, Trust{}},
-		"each bundle once":     {service, []Configuration{config("2", of(service, "a"), of(service, "b")), config("3", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a"), []byte("b")}, Epoch: 3}},
-		"somebody else's":      {service, []Configuration{config("9", foreign), config("1", foreign, of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 1}},
-		"by URL":               {url, []Configuration{config("1", of(url, "a"), near, of(service, "b"))}, Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 1}},
-		"an emptied bundle":    {service, []Configuration{config("1", of(service, ""))}, Trust{Bundles: [][]byte{{}}, Epoch: 1}},
-		"no number":            {service, []Configuration{config("newest", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
-		"a negative number":    {service, []Configuration{config("-1", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
-		"a number out of hand": {service, []Configuration{config("4611686018427387904", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
+		"no configurations":        {service, nil, Trust{}},
+		"each bundle once":         {service, []Configuration{config("2", of(service, "a"), of(service, "b")), config("3", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a"), []byte("b")}, Epoch: 3}},
+		"external webhooks":        {service, []Configuration{config("9", external), config("1", external, of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 1}},
+		"by URL":                   {url, []Configuration{config("1", of(url, "a"), similar, of(service, "b"))}, Trust{Bundles: [][]byte{[]byte("a")}, Epoch: 1}},
+		"an empty bundle":          {service, []Configuration{config("1", of(service, ""))}, Trust{Bundles: [][]byte{{}}, Epoch: 1}},
+		"an invalid epoch":         {service, []Configuration{config("newest", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
+		"a negative epoch":         {service, []Configuration{config("-1", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
+		"an epoch above the limit": {service, []Configuration{config("4611686018427387904", of(service, "a"))}, Trust{Bundles: [][]byte{[]byte("a")}}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,18 +64,18 @@ func TestEpochIsWritten(t *testing.T) {
 			}
 		}
 		if len(plan.Groups) == 0 {
-			t.Error("nothing is planned")
+			t.Error("the plan is empty")
 		}
 	}
 }
 
-// Without policies the epoch is kept in what Ostiary registers for itself alone.
+// Without policies only Ostiary's own configurations contain the epoch.
 func TestEpochWithoutPolicies(t *testing.T) {
-	const namespace = "ostiary-system"
+	own := Own{Endpoint: testService, CABundle: []byte("a"), Epoch: 7, Owner: testOwner}
 	for name, config := range map[string]Configuration{
-		"review":          NewReview(testService, "", []byte("a"), 7, testOwner),
-		"mutate canary":   Canary(PhaseMutate, testService, "", []byte("a"), 7, namespace),
-		"validate canary": Canary(PhaseValidate, testService, "", []byte("a"), 7, namespace),
+		"review":          own.Review(),
+		"mutate canary":   own.Canary(PhaseMutate, "ostiary-system"),
+		"validate canary": own.Canary(PhaseValidate, "ostiary-system"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(Trust{Bundles: [][]byte{[]byte("a")}, Capabilities: []string{""}, Epoch: 7}, TrustIn([]Configuration{config}, testService)); diff != "" {
@@ -85,16 +85,18 @@ func TestEpochWithoutPolicies(t *testing.T) {
 	}
 }
 
-func TestBehind(t *testing.T) {
-	of := func(epoch int64) Configuration { return NewReview(testService, "", []byte("a"), epoch, testOwner) }
+func TestCheckEpoch(t *testing.T) {
+	of := func(epoch int64) Configuration {
+		return Own{Endpoint: testService, CABundle: []byte("a"), Epoch: epoch, Owner: testOwner}.Review()
+	}
 	for name, tc := range map[string]struct {
 		want, have Configuration
 		wantErr    string
 	}{
-		"the same":          {of(7), of(7), ""},
-		"newer":             {of(8), of(7), ""},
-		"of no known epoch": {of(7), of(0), ""},
-		"older":             {of(6), of(7), "the trust bundle of configuration ostiary-webhookpolicies is of epoch 7: this replica knows 6"},
+		"equal epochs":      {of(7), of(7), ""},
+		"a newer epoch":     {of(8), of(7), ""},
+		"no observed epoch": {of(7), of(0), ""},
+		"an older epoch":    {of(6), of(7), "the trust bundle of configuration ostiary-webhookpolicies has epoch 7: this replica has epoch 6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
@@ -102,13 +104,13 @@ func TestBehind(t *testing.T) {
 				got = err.Error()
 			}
 			if got != tc.wantErr {
-				t.Errorf("Behind() = %q, want %q", got, tc.wantErr)
+				t.Errorf("CheckEpoch() = %q, want %q", got, tc.wantErr)
 			}
 		})
 	}
 }
 
-func TestMisleads(t *testing.T) {
+func TestNeedsTouch(t *testing.T) {
 	bundle := func(certificates ...string) (out []byte) {
 		for _, c := range certificates {
 			out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(c)})...)
@@ -130,28 +132,28 @@ func TestMisleads(t *testing.T) {
 	labelled.SetAnnotations(map[string]string{AnnotationMembers: "x"})
 	tests := map[string]struct {
 		have, want Configuration
-		misleads   bool
+		wantTouch  bool
 	}{
-		"it is new":                          {nil, config(calling("a", one)), false},
-		"nothing has changed":                {config(calling("a", one)), config(calling("a", one)), false},
-		"none, and none":                     {config(calling("a", nil)), config(calling("a", nil)), false},
+		"a new configuration":                {nil, config(calling("a", one)), false},
+		"no change":                          {config(calling("a", one)), config(calling("a", one)), false},
+		"no bundles":                         {config(calling("a", nil)), config(calling("a", nil)), false},
 		"other members":                      {config(calling("a", one)), labelled, false},
-		"one more root":                      {config(calling("a", one)), config(calling("a", both)), false},
-		"one root less":                      {config(calling("a", both)), config(calling("a", two)), false},
-		"another root":                       {config(calling("a", one)), config(calling("a", two)), true},
-		"no root before":                     {config(calling("a", nil)), config(calling("a", two)), true},
-		"nonsense before":                    {config(calling("a", []byte("nonsense"))), config(calling("a", two)), true},
-		"another root of one of two":         {config(calling("a", one), calling("b", one)), config(calling("a", one), calling("b", two)), true},
-		"one webhook more":                   {config(calling("a", one)), config(calling("a", one), calling("b", one)), true},
-		"one webhook less":                   {config(calling("a", one), calling("b", one)), config(calling("a", one)), true},
+		"an additional certificate":          {config(calling("a", one)), config(calling("a", both)), false},
+		"a removed certificate":              {config(calling("a", both)), config(calling("a", two)), false},
+		"another certificate":                {config(calling("a", one)), config(calling("a", two)), true},
+		"no bundle before":                   {config(calling("a", nil)), config(calling("a", two)), true},
+		"an invalid bundle before":           {config(calling("a", []byte("nonsense"))), config(calling("a", two)), true},
+		"another certificate of one webhook": {config(calling("a", one), calling("b", one)), config(calling("a", one), calling("b", two)), true},
+		"an additional webhook":              {config(calling("a", one)), config(calling("a", one), calling("b", one)), true},
+		"a removed webhook":                  {config(calling("a", one), calling("b", one)), config(calling("a", one)), true},
 		"another webhook":                    {config(calling("b", one)), config(calling("a", one)), true},
-		"one rule more, of who has joined":   {config(calling("a", one)), config(wider), true},
-		"another failure policy, and a root": {config(calling("a", one)), config(closed), true},
+		"an additional rule":                 {config(calling("a", one)), config(wider), true},
+		"another failurePolicy and an additional certificate": {config(calling("a", one)), config(closed), true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := NeedsTouch(tt.have, tt.want); got != tt.misleads {
-				t.Errorf("got %t, want %t", got, tt.misleads)
+			if got := NeedsTouch(tt.have, tt.want); got != tt.wantTouch {
+				t.Errorf("got %t, want %t", got, tt.wantTouch)
 			}
 		})
 	}
@@ -159,6 +161,6 @@ func TestMisleads(t *testing.T) {
 	setWebhooks(have, []webhook{{Name: "a", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: one}}})
 	setWebhooks(want, []webhook{{Name: "a", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: both}}})
 	if NeedsTouch(have, want) || !bytes.Equal(Webhooks(want)[0].ClientConfig.CABundle, both) {
-		t.Error("one root more misleads, or the argument was changed")
+		t.Error("an additional certificate needs a touch, or NeedsTouch changed its argument")
 	}
 }

@@ -7,40 +7,38 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// versionSignature is equal for policies whose rules may share a webhook
-// without changing which version of an object any of them is shown.
+// versionSignature returns a text that is equal for policies whose rules can share a
+// webhook without changing the version of the objects that the policies get.
 //
-// With matchPolicy Equivalent the API server first looks for a rule that
-// matches a request as it came; failing that it takes the rules in their
-// order, and for each the versions that the resource also exists in, and
-// converts the object to the first that matches. So:
+// With matchPolicy Equivalent the API server first looks for a rule that matches a
+// request without conversion. If there is none, it takes the first rule, and the
+// first other version of the resource, that match after a conversion. Therefore:
 //
-//   - Where all rules have the same versions, these are the signature. Whether
-//     a request needs conversion, and to which version, then depends on them
-//     alone.
-//   - Where they differ, but no two rules with different versions can meet at
-//     one resource, the signature says which versions each resource has. The
-//     first case then holds for every resource by itself.
-//   - Otherwise the order and every detail of the rules matter. The rules are
-//     the signature, and the group keeps them as they are (ordered is true). So
-//     it is with events that are let through: they exist in two API groups, and
-//     in which of them they are shown depends on all rules too.
-func versionSignature(rules []admissionregistrationv1.RuleWithOperations, through []string) (signature string, ordered bool) {
+//   - If all rules have the same versions, these are the signature. They alone
+//     determine to which version a request is converted.
+//   - If versions differ, but no two rules with different versions match the same
+//     resource, the signature contains the versions of each resource. The first case
+//     then applies to each resource separately.
+//   - Otherwise the order and every detail of the rules matter. The rules are the
+//     signature, and the group has exactly these rules (ordered is true). This also
+//     applies to allowed events: they exist in two API groups, and all rules
+//     determine to which of them a request is converted.
+func versionSignature(rules []admissionregistrationv1.RuleWithOperations, allowed []string) (signature string, ordered bool) {
 	if len(rules) == 0 {
 		return "", false
 	}
-	mixed, meet := false, slices.Contains(through, coreEvents)
+	mixed, overlapping := false, slices.Contains(allowed, coreEvents)
 	for i := range rules {
 		for j := range rules[:i] {
 			if slices.Equal(rules[i].APIVersions, rules[j].APIVersions) {
 				continue
 			}
 			mixed = true
-			meet = meet || overlap(&rules[i].Rule, &rules[j].Rule)
+			overlapping = overlapping || overlap(&rules[i].Rule, &rules[j].Rule)
 		}
 	}
 	switch {
-	case meet:
+	case overlapping:
 		return canonicalJSON(rules), true
 	case mixed:
 		return canonicalJSON(versionsByResource(rules)), false
@@ -51,14 +49,14 @@ func versionSignature(rules []admissionregistrationv1.RuleWithOperations, throug
 
 func versionsByResource(rules []admissionregistrationv1.RuleWithOperations) []string {
 	var out []string
-	for _, a := range unitsOf(rules) {
-		out = append(out, a.group+"/"+a.resource+"="+a.versions)
+	for _, u := range unitsOf(rules) {
+		out = append(out, u.group+"/"+u.resource+"="+u.versions)
 	}
 	return sortedSet(out)
 }
 
-// overlap reports whether there is a resource that both rules match, leaving
-// versions, scope and operations aside.
+// overlap reports whether both rules match a common resource. It ignores versions,
+// scope and operations.
 func overlap(a, b *admissionregistrationv1.Rule) bool {
 	return slices.ContainsFunc(a.APIGroups, func(g string) bool {
 		return g == wildcard || slices.Contains(b.APIGroups, g) || slices.Contains(b.APIGroups, wildcard)

@@ -9,29 +9,29 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// TestVersionSignature says which policies may share a webhook. A rule is
-// written group/resource=version+version.
+// TestVersionSignature compares the signatures of two policies. A rule is written as
+// group/resource=version+version.
 func TestVersionSignature(t *testing.T) {
 	tests := map[string]struct {
 		a, b      string
 		wantShare bool
 	}{
-		"one version":                         {a: "/pods=v1", b: "apps/deployments=v1", wantShare: true},
-		"two versions, in any order":          {a: "apps/deployments=v1+v1beta1", b: "apps/scales=v1beta1+v1", wantShare: true},
-		"versions of one resource":            {a: "apps/deployments=v1", b: "apps/deployments=v1beta1"},
-		"one and any":                         {a: "apps/deployments=v1", b: "apps/deployments=*"},
-		"the same versions by resource":       {a: "/pods=v1 apps/deployments=v2", b: "apps/deployments=v2 /pods=v1", wantShare: true},
-		"other versions by resource":          {a: "/pods=v1 apps/deployments=v2", b: "/pods=v1 apps/deployments=v3"},
-		"another resource's version":          {a: "/pods=v1 apps/deployments=v2", b: "/pods=v1 apps/scales=v2"},
-		"rules that meet, in the same order":  {a: "apps/*=v1 apps/deployments=v2", b: "apps/*=v1 apps/deployments=v2", wantShare: true},
-		"rules that meet, in another order":   {a: "apps/*=v1 apps/deployments=v2", b: "apps/deployments=v2 apps/*=v1"},
-		"rules that meet at a subresource":    {a: "apps/x/*=v1 apps/*/status=v2", b: "apps/*/status=v2 apps/x/*=v1"},
-		"rules that do not meet":              {a: "apps/x/a=v1 apps/*/status=v2", b: "apps/*/status=v2 apps/x/a=v1", wantShare: true},
-		"rules that meet in any group":        {a: "*/x=v1 apps/x=v2", b: "apps/x=v2 */x=v1"},
-		"resources of one name, other groups": {a: "batch/x=v1 apps/x=v2", b: "apps/x=v2 batch/x=v1", wantShare: true},
-		"events of one group":                 {a: "/events=v1", b: "/events=v1", wantShare: true},
-		"events of both groups":               {a: "/events=v1", b: "events.k8s.io/events=v1"},
-		"events and what reaches them too":    {a: "events.k8s.io/events=v1", b: "events.k8s.io/events=v1 /*=v1"},
+		"one version":                                {a: "/pods=v1", b: "apps/deployments=v1", wantShare: true},
+		"two versions, in any order":                 {a: "apps/deployments=v1+v1beta1", b: "apps/scales=v1beta1+v1", wantShare: true},
+		"versions of one resource":                   {a: "apps/deployments=v1", b: "apps/deployments=v1beta1"},
+		"one and any":                                {a: "apps/deployments=v1", b: "apps/deployments=*"},
+		"the same versions by resource":              {a: "/pods=v1 apps/deployments=v2", b: "apps/deployments=v2 /pods=v1", wantShare: true},
+		"other versions by resource":                 {a: "/pods=v1 apps/deployments=v2", b: "/pods=v1 apps/deployments=v3"},
+		"another resource's version":                 {a: "/pods=v1 apps/deployments=v2", b: "/pods=v1 apps/scales=v2"},
+		"overlapping rules in the same order":        {a: "apps/*=v1 apps/deployments=v2", b: "apps/*=v1 apps/deployments=v2", wantShare: true},
+		"overlapping rules in another order":         {a: "apps/*=v1 apps/deployments=v2", b: "apps/deployments=v2 apps/*=v1"},
+		"rules that overlap in a subresource":        {a: "apps/x/*=v1 apps/*/status=v2", b: "apps/*/status=v2 apps/x/*=v1"},
+		"rules that do not overlap":                  {a: "apps/x/a=v1 apps/*/status=v2", b: "apps/*/status=v2 apps/x/a=v1", wantShare: true},
+		"rules that overlap in a group":              {a: "*/x=v1 apps/x=v2", b: "apps/x=v2 */x=v1"},
+		"resources of one name, other groups":        {a: "batch/x=v1 apps/x=v2", b: "apps/x=v2 batch/x=v1", wantShare: true},
+		"events of one group":                        {a: "/events=v1", b: "/events=v1", wantShare: true},
+		"events of both groups":                      {a: "/events=v1", b: "events.k8s.io/events=v1"},
+		"events, and a wildcard that matches events": {a: "events.k8s.io/events=v1", b: "events.k8s.io/events=v1 /*=v1"},
 	}
 	signature := func(rules string) string {
 		var list []rule

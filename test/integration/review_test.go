@@ -51,7 +51,7 @@ func TestPolicyReviewedWhenApplied(t *testing.T) {
 				p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{"events"}
 			},
 			wantField: "spec.matchConstraints.resourceRules[0].resources[0]", wantType: "FieldValueForbidden",
-			want: `Forbidden: remove "events", or set spec.allowCriticalResources to true: without that no policy is called for it, so that a broken one cannot lock the cluster`,
+			want: `Forbidden: remove "events", or set spec.allowCriticalResources to true: by default policies do not apply to it, so that a broken policy cannot lock the cluster`,
 		},
 	}
 	for name, tt := range tests {

@@ -170,9 +170,9 @@ func TestAskedFor(t *testing.T) {
 	tests := map[string]struct{ spec, want string }{
 		"it says so": {spec: config + "allowCriticalResources: true"},
 		"it does not": {spec: config, want: "spec.allowCriticalResources: Required value: set it to true: the plugin EventRateLimit is for events, " +
-			"for which no policy is called without that, so that a broken one cannot lock the cluster"},
+			"to which policies do not apply by default, so that a broken policy cannot lock the cluster"},
 		"another plugin says so": {spec: "plugin: {name: AlwaysPullImages}\nallowCriticalResources: true",
-			want: "spec.allowCriticalResources: Forbidden: remove it, or name in matchConstraints.resourceRules the critical resource it is for, with its API group: wildcards reach none"},
+			want: "spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources"},
 		"one for everything, with events": {spec: "plugin: {name: AlwaysDeny}\nallowCriticalResources: true\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [events], operations: [CREATE]}]}"},
 	}
 	for name, tc := range tests {

@@ -14,19 +14,19 @@ import (
 	"github.com/google/cel-go/parser"
 )
 
-// maxSearchedBytes bounds, in bytes, texts of the request that are searched, so that no
-// search exceeds what the API server lets an expression cost.
+// maxSearchedBytes limits the strings in which a condition searches, so that no
+// search exceeds the cost limit of the API server. Longer strings are not searched:
+// the condition is then true.
 const maxSearchedBytes = "4096"
 
-// errorFree rewrites an expression, of a policy that compiles, so that it has no
-// errors: where the expression is true or fails, the result is true; it is false
-// only where the expression is false. ok is false for an expression that says
-// something this does not know.
+// errorFree rewrites an expression that compiles so that it has no errors. The
+// result is false only if the expression is false, and true if the expression is
+// true or fails. ok is false for an expression with anything unsupported.
 //
-// An expression can fail where it reads what is not there or is of another type.
-// So each comparison that may is put together with the conditions under which
-// it cannot, and taken for true, or beneath a negation for false, where they do
-// not hold. In CEL "false && error" and "true || error" have no error.
+// A comparison fails if it reads an absent field or a value of another type. Each
+// such comparison is combined with preconditions under which it cannot fail. If
+// one of them does not hold, the comparison counts as true, or as false below a
+// negation. In CEL "false && error" and "true || error" have no error.
 func errorFree(expression string) (text string, ok bool) {
 	p, err := parser.NewParser(parser.Macros(parser.HasMacro))
 	if err != nil {
@@ -40,8 +40,8 @@ func errorFree(expression string) (text string, ok bool) {
 	return b.upper, ok && len(b.upper) <= maxSize
 }
 
-// approximations are an expression without errors, twice: true wherever the original is
-// true or fails, and false wherever it is false or fails.
+// approximations are two expressions without errors. upper is true if the original
+// is true or fails, lower is false if the original is false or fails.
 type approximations struct{ upper, lower string }
 
 func approximate(e ast.Expr) (approximations, bool) {
@@ -73,7 +73,7 @@ func approximate(e ast.Expr) (approximations, bool) {
 	return approximations{"(!(" + safe + ") || " + t.text + ")", "(" + safe + " && " + t.text + ")"}, true
 }
 
-// termType is what is known of a term's type.
+// termType is the type of a term, as far as it is known.
 type termType int
 
 const (
@@ -81,13 +81,13 @@ const (
 	typeInt
 	typeBool
 	typeNull
-	typeStrings // a list of texts
+	typeStrings // a list of strings
 	typeObject  // object or oldObject itself
-	typeDyn     // something within an object
+	typeDyn     // a value in an object, of any type
 )
 
-// term is a part of an expression. It does not fail where all of safe hold; to
-// ask them in their order does not fail either.
+// term is a part of an expression. It does not fail if all preconditions hold.
+// They do not fail either, if they are evaluated in order.
 type term struct {
 	text          string
 	typ           termType
@@ -99,7 +99,7 @@ func (t term) with(conditions ...string) term {
 	return t
 }
 
-// as is a term of which nothing is known, taken for a type.
+// as returns the term with a type. If the type is unknown, it adds a precondition.
 func (t term) as(want termType) (term, bool) {
 	if t.typ == want {
 		return t, true
@@ -112,7 +112,7 @@ func (t term) as(want termType) (term, bool) {
 	return t.with("type(" + t.text + ") == " + name), true
 }
 
-// booleanTerm is a term that is true or false.
+// booleanTerm returns the term of a boolean expression.
 func booleanTerm(e ast.Expr) (term, bool) {
 	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
 		return presence(e.AsSelect())
@@ -140,7 +140,7 @@ func booleanTerm(e ast.Expr) (term, bool) {
 	}
 }
 
-// presence is has().
+// presence returns the term of has().
 func presence(s ast.SelectExpr) (term, bool) {
 	t, ok := container(s.Operand())
 	t.text = "has(" + t.text + "." + s.FieldName() + ")"
@@ -148,8 +148,8 @@ func presence(s ast.SelectExpr) (term, bool) {
 	return t, ok
 }
 
-// container is what has fields: a part of the request, or an object and whatever is
-// a map in it.
+// container returns the term of a value with fields: a part of the request, an
+// object, or a map in an object.
 func container(e ast.Expr) (term, bool) {
 	if path, ok := requestPath(e); ok {
 		return requestField(path)
@@ -166,7 +166,7 @@ func container(e ast.Expr) (term, bool) {
 	return t, false
 }
 
-// value is a literal, a field of the request, or something in an object.
+// value returns the term of a literal, a field of the request, or a value in an object.
 func value(e ast.Expr) (term, bool) {
 	switch e.Kind() {
 	case ast.LiteralKind:
@@ -215,7 +215,7 @@ func literal(e ast.Expr) (term, bool) {
 	return term{}, false
 }
 
-// requestPath is a.b of request.a.b.
+// requestPath returns a.b for request.a.b.
 func requestPath(e ast.Expr) (string, bool) {
 	switch e.Kind() {
 	case ast.IdentKind:
@@ -229,12 +229,13 @@ func requestPath(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// requestField is a field of the request. Those that may be absent are asked for.
+// requestField returns the term of a field of the request. A field that can be
+// absent has a precondition.
 func requestField(path string) (term, bool) {
 	t := term{text: strings.TrimSuffix("request."+path, "."), typ: typeString}
 	switch path {
 	case "", "kind", "resource", "userInfo":
-		t.typ = typeObject // has fields, and is always there
+		t.typ = typeObject // never absent
 	case "operation", "kind.group", "kind.version", "kind.kind", "resource.group", "resource.version", "resource.resource":
 	case "name", "namespace", "subResource", "requestSubResource", "userInfo.username":
 		t = t.with("has(" + t.text + ")")
@@ -257,7 +258,7 @@ func requestField(path string) (term, bool) {
 	return t, true
 }
 
-// comparison compares two values of one type.
+// comparison returns the term of a comparison of two values of one type.
 func comparison(call ast.CallExpr) (term, bool) {
 	signs := map[string]string{
 		operators.Equals: "==", operators.NotEquals: "!=", operators.Less: "<", operators.LessEquals: "<=",
@@ -290,14 +291,14 @@ func comparison(call ast.CallExpr) (term, bool) {
 	return term{text: a.text + " " + sign + " " + b.text, typ: typeBool}.with(a.preconditions...).with(b.preconditions...), ok
 }
 
-// comparesObject reports whether one of the two, of which the other is null, is
-// an object that may be null.
+// comparesObject reports whether the term that is compared with null is object or
+// oldObject.
 func comparesObject(a, b term) bool {
 	return a.typ == typeObject && a.text != "request" || b.typ == typeObject
 }
 
-// unifyTypes gives one of the values the type of the other. Two that are unknown
-// are not compared.
+// unifyTypes gives one of the terms the type of the other. It fails if both
+// types are unknown.
 func unifyTypes(a, b term) (term, term, bool) {
 	if typed, ok := a.as(b.typ); ok {
 		return typed, b, typed.typ != typeDyn
@@ -306,7 +307,7 @@ func unifyTypes(a, b term) (term, term, bool) {
 	return a, typed, ok && typed.typ != typeDyn
 }
 
-// membership is "in".
+// membership returns the term of "in".
 func membership(element, in ast.Expr) (term, bool) {
 	e, ok := value(element)
 	if ok {
@@ -341,7 +342,7 @@ func membership(element, in ast.Expr) (term, bool) {
 	return out, false
 }
 
-// search looks for a text that is given in another.
+// search returns the term of a string function with a literal argument.
 func search(call ast.CallExpr) (term, bool) {
 	known := []string{"startsWith", "endsWith", "contains", "matches"}
 	if !slices.Contains(known, call.FunctionName()) || len(call.Args()) != 1 {
@@ -365,7 +366,7 @@ func search(call ast.CallExpr) (term, bool) {
 	return out.with("size(" + where.text + ") <= " + maxSearchedBytes), true
 }
 
-// authorizerCheck is what the authorizer is asked.
+// authorizerCheck returns the term of the receiver of allowed().
 func authorizerCheck(e ast.Expr) (term, bool) {
 	if e.Kind() == ast.IdentKind {
 		return term{text: "authorizer"}, e.AsIdent() == "authorizer"

@@ -1,13 +1,16 @@
-// Package matchconditions finds out which part of a policy's matching the API server
-// can do by itself, before it calls anybody: as a match condition of a webhook.
+// Package matchconditions delegates a part of a policy's matching to the API
+// server, as a match condition of a webhook: the API server then does not call
+// the webhook for requests that the policy does not match.
 //
-// What is handed down is evaluated again where the call is answered, and may
-// only ever leave out requests that the policy does not match. So it never
-// fails: an error would decide a request, with another message than the
-// policy's own, and without asking the policy. See total.
+// A delegated condition excludes only requests that the policy does not match;
+// Ostiary evaluates resource names, exclusions and match conditions again for
+// the other requests. It has no errors: an error would decide the request with
+// a message of the API server, without an evaluation of the policy. See
+// errorFree.
 //
-// A policy's matchConditions are handed down all or none, and not at all with a
-// paramKind: a param that is missing is an error whatever the conditions say.
+// The matchConditions of a policy are delegated together or not at all, and
+// never with a paramKind: a missing param is an error whatever the conditions
+// say.
 package matchconditions
 
 import (
@@ -20,12 +23,11 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// maxSize bounds what is handed down for one policy, in bytes.
+// maxSize limits the delegated condition of one policy, in bytes.
 const maxSize = 4 << 10
 
-// Condition is a CEL expression, without errors, that is false for requests
-// only that the policy does not match. It is empty where there is nothing to
-// hand down.
+// Condition returns a CEL expression without errors that is false only for
+// requests that the policy does not match. It is empty if nothing is delegated.
 func Condition(spec *v1alpha1.WebhookPolicySpec) string {
 	var parts []string
 	if match := spec.MatchConstraints; match != nil {
@@ -55,8 +57,9 @@ func conditions(list []admissionregistrationv1.MatchCondition) string {
 	return strings.Join(slices.Compact(parts), " && ")
 }
 
-// names is false for requests whose object no rule names, unless a rule without
-// names is for the resource, under the name that it is sent or was asked with.
+// names returns a condition for resourceNames: it is false if no rule contains
+// the name of the object, and no rule without names contains the resource of the
+// request, before or after conversion.
 func names(rules []admissionregistrationv1.NamedRuleWithOperations) string {
 	var named, others []string
 	for i := range rules {
@@ -83,7 +86,8 @@ func names(rules []admissionregistrationv1.NamedRuleWithOperations) string {
 		" || has(request.requestResource) && request.requestResource.resource in " + celList(others) + ")"
 }
 
-// exclusions is false for requests that a rule excludes as the client made them.
+// exclusions returns a condition that is false for requests that match a rule of
+// excludeResourceRules before conversion.
 func exclusions(rules []admissionregistrationv1.NamedRuleWithOperations) string {
 	if len(rules) == 0 {
 		return ""
@@ -96,7 +100,7 @@ func exclusions(rules []admissionregistrationv1.NamedRuleWithOperations) string 
 	return "!(has(request.requestResource) && (" + strings.Join(slices.Compact(parts), " || ") + "))"
 }
 
-// matching says in CEL what a rule says.
+// matching returns a rule as a CEL expression.
 func matching(rule *admissionregistrationv1.NamedRuleWithOperations) string {
 	parts := []string{resources(rule.Resources)}
 	for _, in := range []struct {
@@ -125,8 +129,8 @@ func matching(rule *admissionregistrationv1.NamedRuleWithOperations) string {
 	return strings.Join(parts, " && ")
 }
 
-// resources reads entries as the API server does: "pods/*" is for pods too, and
-// "*" for no subresource.
+// resources returns entries of a rule's resources as a CEL expression. As in the
+// API server, "pods/*" matches pods too, and "*" matches no subresource.
 func resources(entries []string) string {
 	parts := make([]string, len(entries))
 	for i, entry := range entries {
@@ -159,7 +163,7 @@ func toStrings[S ~string](items []S) []string {
 	return out
 }
 
-// celList is a CEL list of what is in items, sorted and once each.
+// celList returns a CEL list of the items, sorted and without duplicates.
 func celList(items []string) string {
 	sorted := slices.Clone(items)
 	slices.Sort(sorted)

@@ -12,9 +12,9 @@ type Proof interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
-// promoted returns the plan with webhooks held at failurePolicy Ignore in the
+// holdUnproven returns the plan with webhooks held at failurePolicy Ignore in the
 // phases in which it is not proven that API servers reach Ostiary.
-func (r *Reconciler) promoted(plan registration.Plan, observed []registration.Configuration) registration.Plan {
+func (r *Reconciler) holdUnproven(plan registration.Plan, observed []registration.Configuration) registration.Plan {
 	if r.Proof == nil {
 		return plan
 	}
