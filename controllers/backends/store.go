@@ -24,6 +24,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/pki"
 )
@@ -54,17 +55,17 @@ type Store struct {
 	options   Options
 	listeners events.Broadcaster
 	probes    *prober
-	wake      chan struct{} // something may have changed
-	changed   chan struct{} // the same, for the issuing goroutine
+	wake      events.Signal // something may have changed
+	changed   events.Signal // the same, for the issuing goroutine
 	// remembered is the last used CA. Only the issuing goroutine accesses it.
 	remembered pki.Issuer
 
 	mu       sync.Mutex
 	backends map[types.UID]*backend
-	watches  map[object]*watch
+	watches  map[secrets.Object]*watch
 	leading  context.Context // nil while this replica does not lead
 	running  *sync.WaitGroup // goroutines of the current leadership
-	issued   map[object]trust
+	issued   map[secrets.Object]trust
 }
 
 // backend is the backend of one policy.
@@ -84,7 +85,7 @@ func New(o Options) *Store {
 	}
 	o.Lifetimes = o.Lifetimes.WithDefaults()
 	o.Account = cmp.Or(o.Account, o.Namespace+"/ostiary")
-	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[object]*watch{}, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[secrets.Object]*watch{}, wake: events.NewSignal(), changed: events.NewSignal()}
 	s.probes = newProber(o.Client.CoreV1(), o.Rule)
 	s.register()
 	return s
@@ -123,8 +124,8 @@ func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 
 // notify wakes both loops of Run.
 func (s *Store) notify() {
-	notify(s.wake)
-	notify(s.changed)
+	s.wake.Send()
+	s.changed.Send()
 }
 
 // sorted returns the backends by the names of their policies.
@@ -135,7 +136,7 @@ func (s *Store) sorted() []*backend {
 // follow starts and stops watches, so that exactly the sources of the backends are
 // watched.
 func (s *Store) follow() {
-	wanted := map[object]bool{}
+	wanted := map[secrets.Object]bool{}
 	if s.leading != nil {
 		for _, b := range s.sorted() {
 			if from := sourceOf(b.policy.Spec.Backend); from != nil && len(wanted) < maxObjects {
@@ -159,23 +160,17 @@ func (s *Store) follow() {
 	}
 }
 
-func (s *Store) watch(o object) *watch {
-	ctx, stop := context.WithCancel(withoutLogs(s.leading))
-	w := &watch{object: o, client: s.options.Client, changed: s.notify, stop: stop}
-	s.running.Go(func() { w.run(ctx) })
-	return w
+// watch watches an object while a policy needs it.
+type watch struct {
+	*secrets.Watch
+	stop context.CancelFunc
 }
 
-// withoutLogs returns a context in which the client logs nothing. At a high
-// verbosity it logs the bodies of requests, which contain keys.
-func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
-
-// notify sends to a channel with a buffer of one, unless it is full.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+func (s *Store) watch(o secrets.Object) *watch {
+	ctx, stop := context.WithCancel(s.leading)
+	w := &watch{secrets.NewWatch(s.options.Client, o, logr.Discard(), s.notify), stop} // policies report errors
+	s.running.Go(func() { w.Run(ctx) })
+	return w
 }
 
 // resolve evaluates every bundle again and reports whether one has changed.

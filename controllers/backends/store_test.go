@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/egress"
 )
 
@@ -202,7 +203,7 @@ func TestHostOf(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	o := object{kindConfigMap, "shop", "ca"}
+	o := secrets.Object{Kind: secrets.KindConfigMap, Namespace: "shop", Name: "ca"}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "ca", errors.New("no"))
 	want := trust{reason: ReasonCAForbidden, message: "Ostiary may not read ConfigMap shop/ca: grant its account a/b, by a Role and a RoleBinding in namespace shop, " +
 		`the rule {apiGroups: [""], resources: [configmaps], resourceNames: [ca], verbs: [get]}`}

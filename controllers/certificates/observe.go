@@ -26,7 +26,7 @@ func (k *Rotator) observe(ctx context.Context, f observedSecrets) (pki.Observed,
 	o := k.options
 	seen := pki.Observed{
 		Clocks:   o.clocks(),
-		Request:  request(f.ca),
+		Request:  RequestedRotation(f.ca),
 		External: f.external,
 		Memory:   pki.State{CA: k.memory, Serving: k.provider.currentState().Serving},
 	}

@@ -9,15 +9,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/wait"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
@@ -141,41 +137,6 @@ func (p Published) live() []pki.Bundle {
 	return out
 }
 
-// withoutLogs returns a context in which the client logs nothing. At a high
-// verbosity it logs the bodies of requests, which contain keys.
-func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
-
-func (o Options) watchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, name string, wake chan<- struct{}) (cache.Store, error) {
-	return WatchSecret(ctx, group, client, o.Namespace, name, o.Log, wake)
-}
-
-// WatchSecret watches one Secret until ctx ends and sends to wake, which must have
-// a buffer of one, at every event. It returns the store with the Secret. Nothing
-// logs the Secret's content.
-func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, namespace, name string, log logr.Logger, wake chan<- struct{}) (cache.Store, error) {
-	informer := coreinformers.NewFilteredSecretInformer(client, namespace, 0, nil, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	})
-	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		log.Error(err, "watching the Secret failed, retrying", "namespace", namespace, "secret", name)
-	}); err != nil {
-		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
-	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { notify(wake) },
-		UpdateFunc: func(any, any) { notify(wake) },
-		DeleteFunc: func(any) { notify(wake) },
-	}); err != nil {
-		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
-	}
-	group.StartWithContext(withoutLogs(ctx), informer.RunWithContext)
-	return informer.GetStore(), nil
-}
-
-// notify sends to a channel with a buffer of one, unless it is full.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+func (o Options) watchSecret(client kubernetes.Interface, name string, changed func()) *secrets.Watch {
+	return secrets.NewWatch(client, secrets.Object{Kind: secrets.KindSecret, Namespace: o.Namespace, Name: name}, o.Log, changed)
 }

@@ -8,6 +8,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 )
 
 // permissionTimeout bounds the requests of Permitted.
@@ -17,7 +19,7 @@ const permissionTimeout = 10 * time.Second
 // one. It checks nothing else if the certificate exists. If the API server does
 // not answer, Permitted returns nil: the Rotator reports the error later.
 func (k *Rotator) Permitted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(withoutLogs(ctx), permissionTimeout)
+	ctx, cancel := context.WithTimeout(secrets.WithoutLogs(ctx), permissionTimeout)
 	defer cancel()
 	o := k.options
 	_, err := k.client.CoreV1().Secrets(o.Namespace).Get(ctx, o.SecretNames.Serving, metav1.GetOptions{})

@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 			provider := w.startProvider()
 			g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
 			bundle, address := provider.Bundle(), w.serve(provider)
-			changed := provider.Subscribe()
+			changed := provider.Subscribe(t.Context())
 
 			w.put(defaultServingName, tc.data)
 			count := func() float64 {
@@ -218,6 +218,6 @@ func TestWatchForbidden(t *testing.T) {
 	w.startProvider()
 	g.Eventually(w.log.String, timeout, pause).Should(And(
 		ContainSubstring("watching the Secret failed, retrying"),
-		ContainSubstring(`User \"nobody-in-particular\" cannot list resource \"secrets\"`),
+		ContainSubstring(`User \"nobody-in-particular\" cannot watch resource \"secrets\"`),
 	))
 }

@@ -27,7 +27,7 @@ import (
 func TestFromNothing(t *testing.T) {
 	w := newTestEnvironment(t)
 	provider := w.startProvider()
-	changed := provider.Subscribe()
+	changed := provider.Subscribe(t.Context())
 	w.startRotator()
 	state := w.waitUntilSteady(provider)
 

@@ -90,7 +90,7 @@ func (r *Reporter) NeedLeaderElection() bool { return false }
 
 // Start keeps the Lease until ctx ends, and then deletes it.
 func (r *Reporter) Start(ctx context.Context) error {
-	changes := r.changes(ctx)
+	changes := events.Merge(ctx, r.options.Changes...)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var tried time.Time
@@ -111,26 +111,6 @@ func (r *Reporter) Start(ctx context.Context) error {
 			timer.Reset(r.renew(ctx))
 		}
 	}
-}
-
-// changes gives a channel that receives when anything has changed.
-func (r *Reporter) changes(ctx context.Context) <-chan struct{} {
-	var all events.Broadcaster
-	out := all.Subscribe(ctx)
-	for _, subscribe := range r.options.Changes {
-		in := subscribe(ctx)
-		go func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-in:
-					all.Notify()
-				}
-			}
-		}()
-	}
-	return out
 }
 
 // renew writes the Lease and returns when to do so next.

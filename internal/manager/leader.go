@@ -43,7 +43,7 @@ func (r *replica) addLeader() error {
 		Bundle:        r.provider.Bundle,
 		Capability:    r.provider.Path,
 		Epoch:         r.provider.TrustEpoch,
-		BundleChanged: r.provider.Subscribe(),
+		BundleChanged: r.provider.Subscribe(context.Background()),
 		Events:        recorder,
 		Log:           r.log.WithName("canary"),
 		Registerer:    ctrlmetrics.Registry,
