@@ -96,10 +96,8 @@ func New(o Options) (*Authenticator, error) {
 	if len(g.sources) == 0 {
 		return nil, errors.New("configuring authentication: specify a client CA or a Secret")
 	}
-	if o.Registerer != nil {
-		if err := o.Registerer.Register(g.problem); err != nil {
-			return nil, fmt.Errorf("registering the metrics of authentication: %w", err)
-		}
+	if err := o.Registerer.Register(g.problem); err != nil {
+		return nil, fmt.Errorf("registering the metrics of authentication: %w", err)
 	}
 	g.refreshAll()
 	return g, nil

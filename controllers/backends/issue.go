@@ -115,9 +115,9 @@ func (s *Store) issueAll(ctx context.Context) {
 func (s *Store) issuer(ctx context.Context, wanted map[secrets.Object]pki.Names) (pki.Issuer, trust) {
 	at := secrets.Object{Kind: secrets.KindSecret, Namespace: s.options.Namespace, Name: issuerName}
 	failed := func(err error) (pki.Issuer, trust) {
-		return pki.Issuer{}, refusal(err, at, s.options.Account, "write", "get, update")
+		return pki.Issuer{}, refusal(err, at, s.account, "write", "get, update")
 	}
-	now := s.options.Clock.Now()
+	now := time.Now()
 	stored, err := secrets.Get(ctx, s.secrets(at.Namespace), at.Name)
 	if err != nil {
 		return failed(err)
@@ -129,7 +129,7 @@ func (s *Store) issuer(ctx context.Context, wanted map[secrets.Object]pki.Names)
 			s.options.Log.Error(err, "the CA for backends is invalid, replacing it", "secret", at.String())
 		}
 	}
-	next, why := have, have.NeedsRenewal(s.options.Lifetimes, now)
+	next, why := have, have.NeedsRenewal(s.lifetimes, now)
 	if requested := certificates.RequestedRotation(stored); why == "" && requested != "" && requested != string(stored.Data[lastRequestField]) {
 		why = "a new CA was requested"
 	}
@@ -137,14 +137,14 @@ func (s *Store) issuer(ctx context.Context, wanted map[secrets.Object]pki.Names)
 	case why == "":
 		s.remembered = have
 		return have, trust{}
-	case have.Pair.IsZero() && s.remembered.NeedsRenewal(s.options.Lifetimes, now) == "":
+	case have.Pair.IsZero() && s.remembered.NeedsRenewal(s.lifetimes, now) == "":
 		next = s.remembered
 	default:
 		roots, known := s.rootsInUse(wanted)
 		if !known {
 			return pki.Issuer{}, trust{reason: ReasonCAReading, message: "waiting for the Secrets with the issued certificates"}
 		}
-		if next, err = have.Next(s.options.Lifetimes, roots, now, rand.Reader); err != nil {
+		if next, err = have.Next(s.lifetimes, roots, now, rand.Reader); err != nil {
 			return failed(err)
 		}
 	}
@@ -217,18 +217,18 @@ func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o secrets.Ob
 		return trust{reason: ReasonCAReading, message: "waiting for " + o.String()}
 	}
 	if err := w.Problem(); err != nil {
-		return refusal(err, o, s.options.Account, "write a certificate to", verbs)
+		return refusal(err, o, s.account, "write a certificate to", verbs)
 	}
 	seen, known := w.Data()
 	if !known {
 		return trust{reason: ReasonCAReading, message: o.String() + " is being read"}
 	}
-	bundle := issuer.Bundle(s.options.Clock.Now()).PEM()
+	bundle := issuer.Bundle(time.Now()).PEM()
 	leaf, why := s.leafIn(issuer, seen, names, bundle)
 	if why != "" {
 		var err error
 		if leaf, err = s.write(ctx, issuer, o, names, bundle); err != nil {
-			return refusal(err, o, s.options.Account, "write a certificate to", verbs)
+			return refusal(err, o, s.account, "write a certificate to", verbs)
 		}
 	}
 	until := leaf.Certificate().NotAfter.UTC().Format(time.RFC3339)
@@ -242,7 +242,7 @@ func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Name
 	if err != nil {
 		return pki.Pair{}, err.Error()
 	}
-	if why := issuer.LeafDue(leaf, names, s.options.Lifetimes, s.options.Clock.Now()); why != "" {
+	if why := issuer.LeafDue(leaf, names, s.lifetimes, time.Now()); why != "" {
 		return pki.Pair{}, why
 	}
 	if !bytes.Equal(data[bundleField], bundle) {
@@ -276,7 +276,7 @@ func (s *Store) write(ctx context.Context, issuer pki.Issuer, o secrets.Object, 
 		return leaf, nil // the watch lags behind
 	}
 	if leaf.IsZero() {
-		if leaf, err = issuer.Issue(names, s.options.Lifetimes, s.options.Clock.Now(), rand.Reader); err != nil {
+		if leaf, err = issuer.Issue(names, s.lifetimes, time.Now(), rand.Reader); err != nil {
 			return pki.Pair{}, err
 		}
 	}

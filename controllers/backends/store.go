@@ -20,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
@@ -37,22 +36,17 @@ type Options struct {
 	Client kubernetes.Interface
 	// Namespace is Ostiary's namespace.
 	Namespace string
-	// Account is Ostiary's service account, namespace/name, for messages.
-	Account string
-	// Lifetimes of issued certificates; zero fields have defaults.
-	Lifetimes pki.Config
 	// Rule limits the addresses of probes.
-	Rule egress.Rule
-	// Clock defaults to the real one.
-	Clock clock.WithTicker
-	Log   logr.Logger
-	// Registerer registers the metrics; nil disables them.
+	Rule       egress.Rule
+	Log        logr.Logger
 	Registerer prometheus.Registerer
 }
 
 // Store holds the state of all policies' backends.
 type Store struct {
 	options   Options
+	account   string     // Ostiary's ServiceAccount, namespace/name, for messages
+	lifetimes pki.Config // of issued certificates
 	listeners events.Broadcaster
 	probes    *prober
 	wake      events.Signal // something may have changed
@@ -80,13 +74,10 @@ type backend struct {
 
 // New returns a Store that watches nothing yet.
 func New(o Options) *Store {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
+	s := &Store{
+		options: o, account: o.Namespace + "/ostiary", lifetimes: pki.Config{}.WithDefaults(), probes: newProber(o.Client.CoreV1(), o.Rule),
+		backends: map[types.UID]*backend{}, watches: map[secrets.Object]*watch{}, wake: events.NewSignal(), changed: events.NewSignal(),
 	}
-	o.Lifetimes = o.Lifetimes.WithDefaults()
-	o.Account = cmp.Or(o.Account, o.Namespace+"/ostiary")
-	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[secrets.Object]*watch{}, wake: events.NewSignal(), changed: events.NewSignal()}
-	s.probes = newProber(o.Client.CoreV1(), o.Rule)
 	s.register()
 	return s
 }
@@ -176,7 +167,7 @@ func (s *Store) watch(o secrets.Object) *watch {
 // resolve evaluates every bundle again and reports whether one has changed.
 func (s *Store) resolve() bool {
 	changed := false
-	now := s.options.Clock.Now()
+	now := time.Now()
 	for _, b := range s.backends {
 		t := s.trust(b, now)
 		if t.reason == ReasonCAReading && b.known && b.now.reason != "" {
@@ -204,7 +195,7 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 		if w == nil && s.leading != nil {
 			return tooMany()
 		}
-		data, problem := from.read(w, s.options.Account)
+		data, problem := from.read(w, s.account)
 		if problem.reason != "" {
 			return problem
 		}
@@ -261,14 +252,14 @@ func (s *Store) Run(ctx context.Context) error {
 	s.begin(ctx, &running)
 	running.Go(func() { s.issue(ctx) })
 	defer s.begin(nil, nil) //nolint:staticcheck // a nil context means that this replica does not lead
-	tick := s.options.Clock.NewTicker(time.Second)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
-		case <-tick.C():
+		case <-tick.C:
 		}
 		s.refresh(ctx, &running)
 	}

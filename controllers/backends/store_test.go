@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +34,7 @@ func newStore(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Client: client, Namespace: "ostiary-system", Rule: egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
+	return New(Options{Client: client, Namespace: "ostiary-system", Registerer: prometheus.NewRegistry(), Rule: egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
 }
 
 func policyWith(name string, b v1alpha1.Backend) *v1alpha1.WebhookPolicy {

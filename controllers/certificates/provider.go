@@ -85,7 +85,7 @@ func (w *Provider) Start(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	watch := w.options.watchSecret(w.client, w.options.SecretNames.Serving, w.wake.Send)
+	watch := w.options.watchSecret(w.client, servingName, w.wake.Send)
 	group.Go(func() { watch.Run(ctx) })
 	for {
 		timer := w.options.Clock.NewTimer(w.pollInterval())
@@ -133,7 +133,7 @@ func (w *Provider) refresh(ctx context.Context, watch *secrets.Watch) {
 func (w *Provider) confirm(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	secret, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(ctx, w.options.SecretNames.Serving, metav1.GetOptions{})
+	secret, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(ctx, servingName, metav1.GetOptions{})
 	if err == nil {
 		w.accept(ctx, secret)
 	}
@@ -202,7 +202,7 @@ func (w *Provider) recordRejection(version string, err error) {
 	if last != nil && last.version == version && last.reason == reason {
 		return
 	}
-	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", w.options.SecretNames.Serving, "serving", w.currentState().Presented().String())
+	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", servingName, "serving", w.currentState().Presented().String())
 	if errors.Is(err, errNoSecret) {
 		log.Info("the Secret does not exist, keeping the served certificate")
 		return
@@ -328,7 +328,7 @@ func (w *Provider) Ready() error {
 		if r := w.rejection.Load(); r != nil {
 			reason = r.err
 		}
-		return fmt.Errorf("no certificate from Secret %s/%s yet: %w", w.options.Namespace, w.options.SecretNames.Serving, reason)
+		return fmt.Errorf("no certificate from Secret %s/%s yet: %w", w.options.Namespace, servingName, reason)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()

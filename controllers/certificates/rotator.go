@@ -194,10 +194,10 @@ type observedSecrets struct {
 func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
 	var f observedSecrets
 	var err error
-	if f.ca, err = k.get(ctx, k.options.SecretNames.CA); err != nil {
+	if f.ca, err = k.get(ctx, caName); err != nil {
 		return observedSecrets{}, err
 	}
-	if f.serving, err = k.get(ctx, k.options.SecretNames.Serving); err != nil {
+	if f.serving, err = k.get(ctx, servingName); err != nil {
 		return observedSecrets{}, err
 	}
 	if f.external, f.problem, err = k.readExternal(ctx); err != nil {
@@ -205,10 +205,10 @@ func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
 	}
 	var caErr, servingErr error
 	if f.state.CA, caErr = readAuthority(f.ca); caErr != nil {
-		caErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.CA, caErr)
+		caErr = fmt.Errorf("reading Secret %s: %w", caName, caErr)
 	}
 	if f.state.Serving, servingErr = readStored(f.serving); servingErr != nil {
-		servingErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.Serving, servingErr)
+		servingErr = fmt.Errorf("reading Secret %s: %w", servingName, servingErr)
 	}
 	f.damages = errors.Join(caErr, servingErr)
 	return f, nil
@@ -231,9 +231,9 @@ func (k *Rotator) get(ctx context.Context, name string) (*corev1.Secret, error) 
 func (k *Rotator) store(ctx context.Context, f observedSecrets, action pki.Action, state pki.State) error {
 	var data map[string][]byte
 	var err error
-	name, old, pair := k.options.SecretNames.Serving, f.serving, state.Serving.Pair
+	name, old, pair := servingName, f.serving, state.Serving.Pair
 	if action.Kind.OfCA() {
-		name, old, pair = k.options.SecretNames.CA, f.ca, state.CA.Pair
+		name, old, pair = caName, f.ca, state.CA.Pair
 		data, err = authorityData(state.CA)
 	} else {
 		data, err = servingData(state.Serving)

@@ -48,7 +48,7 @@ type Options struct {
 	// before, since nobody has to wait for a replica that is not called.
 	Loaded func() error
 	// Current is an error while the replica has not loaded what the API server holds
-	// now. It is asked where others may not have waited for this replica. It may be nil.
+	// now. It is asked where others may not have waited for this replica.
 	Current func(context.Context) error
 	// Changes tell that a report may have changed.
 	Changes []func(context.Context) <-chan struct{}
@@ -153,7 +153,7 @@ const noSpace = "etcdserver: mvcc: database space exceeded"
 // limit leaves time for watches of others that are late.
 func (r *Reporter) catchUp(ctx context.Context, always bool) error {
 	renewed := r.renewed.Load()
-	if r.options.Current == nil || !always && renewed != nil && r.now()-*renewed <= r.timing.unready {
+	if !always && renewed != nil && r.now()-*renewed <= r.timing.unready {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timing.attempt)
