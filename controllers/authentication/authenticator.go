@@ -11,17 +11,17 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
-	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/authentication"
 )
 
@@ -56,6 +56,7 @@ type Authenticator struct {
 	options Options
 	sources []*source
 	methods atomic.Pointer[[]authentication.Method]
+	wake    events.Signal
 	problem *prometheus.GaugeVec
 }
 
@@ -65,6 +66,7 @@ type Authenticator struct {
 type source struct {
 	label, name string
 	read        func() (authentication.Method, error)
+	watch       func(context.Context) // runs until the context ends
 	method      authentication.Method // NotLoaded until there is one
 	last        string                // the last reported problem; "" if there was none
 	failed      atomic.Pointer[error]
@@ -74,45 +76,52 @@ var errNoSecret = errors.New("it does not exist or has not been read yet")
 
 // New returns an Authenticator, or an error if the CA file is invalid.
 func New(o Options) (*Authenticator, error) {
-	g := &Authenticator{options: o, problem: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	g := &Authenticator{options: o, wake: events.NewSignal(), problem: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "ostiary_webhook_caller_source_problem",
 		Help: "1 while a source of accepted callers (client_ca, token or basic) is missing or invalid. Its last valid content remains in use.",
 	}, []string{"source"})}
 	if o.CAFile != "" {
 		s := g.add("client_ca", "--client-ca "+o.CAFile, &authentication.Certificates{})
-		s.read = g.readCA
+		s.read, s.watch = g.readCA, func(context.Context) {}
 		if _, err := s.read(); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	if o.TokenSecret != "" {
-		g.add("token", g.secret(o.TokenSecret), &authentication.Tokens{})
+		g.addSecret("token", o.TokenSecret, &authentication.Tokens{}, func(data map[string][]byte) (authentication.Method, error) { return authentication.NewTokens(data) })
 	}
 	if o.BasicSecret != "" {
-		g.add("basic", g.secret(o.BasicSecret), &authentication.Passwords{})
+		g.addSecret("basic", o.BasicSecret, &authentication.Passwords{}, func(data map[string][]byte) (authentication.Method, error) { return authentication.NewPasswords(data) })
 	}
 	if len(g.sources) == 0 {
 		return nil, errors.New("configuring authentication: specify a client CA or a Secret")
 	}
-	if o.Registerer != nil {
-		if err := o.Registerer.Register(g.problem); err != nil {
-			return nil, fmt.Errorf("registering the metrics of authentication: %w", err)
-		}
+	if err := o.Registerer.Register(g.problem); err != nil {
+		return nil, fmt.Errorf("registering the metrics of authentication: %w", err)
 	}
 	g.refreshAll()
 	return g, nil
 }
 
-func (g *Authenticator) secret(name string) string {
-	return "Secret " + g.options.Namespace + "/" + name
-}
-
 // add adds a source without credentials.
 func (g *Authenticator) add(label, name string, way authentication.Method) *source {
 	s := &source{label: label, name: name, method: authentication.NotLoaded{Method: way}, last: errNoSecret.Error()}
-	s.read = func() (authentication.Method, error) { return nil, errNoSecret }
 	g.sources = append(g.sources, s)
 	return s
+}
+
+// addSecret adds a source that is a Secret.
+func (g *Authenticator) addSecret(label, name string, way authentication.Method, parse func(map[string][]byte) (authentication.Method, error)) {
+	o := secrets.Object{Kind: secrets.KindSecret, Namespace: g.options.Namespace, Name: name}
+	w := secrets.NewWatch(g.options.Client, o, g.options.Log, g.wake.Send)
+	s := g.add(label, o.String(), way)
+	s.watch = w.Run
+	s.read = func() (authentication.Method, error) {
+		if secret := w.Secret(); secret != nil {
+			return parse(secret.Data)
+		}
+		return nil, errNoSecret
+	}
 }
 
 // NeedLeaderElection returns false: every replica authenticates callers.
@@ -121,14 +130,11 @@ func (g *Authenticator) NeedLeaderElection() bool { return false }
 // Start watches the sources until ctx ends. Call it once.
 func (g *Authenticator) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var group wait.Group
+	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	wake := make(chan struct{}, 1)
 	for _, s := range g.sources {
-		if err := g.follow(ctx, &group, s, wake); err != nil {
-			return err
-		}
+		group.Go(func() { s.watch(ctx) })
 	}
 	tick := g.options.Clock.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -136,38 +142,11 @@ func (g *Authenticator) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-wake:
+		case <-g.wake:
 		case <-tick.C():
 		}
 		g.refreshAll()
 	}
-}
-
-// follow starts the watch of a source that is a Secret.
-func (g *Authenticator) follow(ctx context.Context, group *wait.Group, s *source, wake chan<- struct{}) error {
-	var name string
-	var parse func(map[string][]byte) (authentication.Method, error)
-	switch s.label {
-	case "token":
-		name, parse = g.options.TokenSecret, func(data map[string][]byte) (authentication.Method, error) { return authentication.NewTokens(data) }
-	case "basic":
-		name, parse = g.options.BasicSecret, func(data map[string][]byte) (authentication.Method, error) { return authentication.NewPasswords(data) }
-	default:
-		return nil
-	}
-	store, err := certificates.WatchSecret(ctx, group, g.options.Client, g.options.Namespace, name, g.options.Log, wake)
-	if err != nil {
-		return err
-	}
-	s.read = func() (authentication.Method, error) {
-		obj, _, err := store.GetByKey(g.options.Namespace + "/" + name)
-		secret, ok := obj.(*corev1.Secret)
-		if err != nil || !ok {
-			return nil, errNoSecret
-		}
-		return parse(secret.Data)
-	}
-	return nil
 }
 
 func (g *Authenticator) readCA() (authentication.Method, error) {

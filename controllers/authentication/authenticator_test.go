@@ -199,7 +199,7 @@ func TestCAFile(t *testing.T) {
 func TestSecret(t *testing.T) {
 	const secret = "a-token-that-must-stay-secret"
 	log := &lines{}
-	g, err := New(Options{TokenSecret: "tokens", BasicSecret: "users", Namespace: "ns", Clock: clock.RealClock{}, Log: log.logger()})
+	g, err := New(Options{TokenSecret: "tokens", BasicSecret: "users", Namespace: "ns", Clock: clock.RealClock{}, Log: log.logger(), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestFileIsFollowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, path, first.pem)
 	fake := testclock.NewFakeClock(time.Now())
-	g, err := New(Options{CAFile: path, Names: []string{"caller"}, Clock: fake, Log: logr.Discard()})
+	g, err := New(Options{CAFile: path, Names: []string{"caller"}, Clock: fake, Log: logr.Discard(), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/pki"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -31,7 +33,6 @@ const (
 	crossCertificateField = "bridge.crt"
 	// lastRequestField is the last handled request for a new CA.
 	lastRequestField = "answered"
-	maxRequest       = 256
 
 	// annotationIssued marks the Secrets with certificates that Ostiary issued.
 	// It overwrites no others.
@@ -46,20 +47,20 @@ const (
 )
 
 // certificateOf returns the Secret for the certificate of a backend.
-func certificateOf(b *backend) (o object, wanted bool) {
+func certificateOf(b *backend) (o secrets.Object, wanted bool) {
 	spec := b.policy.Spec.Backend
 	if spec.Certificate == nil || spec.Service == nil {
-		return object{}, false
+		return secrets.Object{}, false
 	}
-	return object{kindSecret, spec.Service.Namespace, spec.Certificate.SecretName}, true
+	return secrets.Object{Kind: secrets.KindSecret, Namespace: spec.Service.Namespace, Name: spec.Certificate.SecretName}, true
 }
 
 // certificates returns the Secrets to write, each with the names of the Services
 // that share it.
-func (s *Store) certificates() map[object]pki.Names {
+func (s *Store) certificates() map[secrets.Object]pki.Names {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := map[object]pki.Names{}
+	out := map[secrets.Object]pki.Names{}
 	for _, b := range s.sorted() {
 		if o, wanted := certificateOf(b); wanted && s.watches[o] != nil {
 			dns := slices.Concat(out[o].DNS, []string{b.policy.Spec.Backend.Service.ServerName()})
@@ -72,10 +73,9 @@ func (s *Store) certificates() map[object]pki.Names {
 
 // issue maintains the certificates until ctx ends.
 func (s *Store) issue(ctx context.Context) {
-	ctx = withoutLogs(ctx)
-	for ctx.Err() == nil {
+	ctx = secrets.WithoutLogs(ctx)
+	for limit := rate.NewLimiter(rate.Every(issueRetryInterval), 1); limit.Wait(ctx) == nil; {
 		s.issueAll(ctx)
-		sleep(ctx, issueRetryInterval)
 		timer := time.NewTimer(issueInterval)
 		select {
 		case <-ctx.Done():
@@ -86,15 +86,6 @@ func (s *Store) issue(ctx context.Context) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 func (s *Store) issueAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -102,7 +93,7 @@ func (s *Store) issueAll(ctx context.Context) {
 	if len(wanted) == 0 {
 		return
 	}
-	issued := map[object]trust{}
+	issued := map[secrets.Object]trust{}
 	issuer, problem := s.issuer(ctx, wanted)
 	for o, names := range wanted {
 		if problem.reason != "" {
@@ -117,17 +108,17 @@ func (s *Store) issueAll(ctx context.Context) {
 	s.mu.Lock()
 	s.issued = issued
 	s.mu.Unlock()
-	notify(s.wake)
+	s.wake.Send()
 }
 
 // issuer returns the CA. It creates and replaces the CA when necessary.
-func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Issuer, trust) {
-	at := object{kindSecret, s.options.Namespace, issuerName}
+func (s *Store) issuer(ctx context.Context, wanted map[secrets.Object]pki.Names) (pki.Issuer, trust) {
+	at := secrets.Object{Kind: secrets.KindSecret, Namespace: s.options.Namespace, Name: issuerName}
 	failed := func(err error) (pki.Issuer, trust) {
-		return pki.Issuer{}, refusal(err, at, s.options.Account, "write", "get, update")
+		return pki.Issuer{}, refusal(err, at, s.account, "write", "get, update")
 	}
-	now := s.options.Clock.Now()
-	stored, err := s.secret(ctx, at)
+	now := time.Now()
+	stored, err := secrets.Get(ctx, s.secrets(at.Namespace), at.Name)
 	if err != nil {
 		return failed(err)
 	}
@@ -138,22 +129,22 @@ func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Is
 			s.options.Log.Error(err, "the CA for backends is invalid, replacing it", "secret", at.String())
 		}
 	}
-	next, why := have, have.NeedsRenewal(s.options.Lifetimes, now)
-	if requested := request(stored); why == "" && requested != "" && requested != string(stored.Data[lastRequestField]) {
+	next, why := have, have.NeedsRenewal(s.lifetimes, now)
+	if requested := certificates.RequestedRotation(stored); why == "" && requested != "" && requested != string(stored.Data[lastRequestField]) {
 		why = "a new CA was requested"
 	}
 	switch {
 	case why == "":
 		s.remembered = have
 		return have, trust{}
-	case have.Pair.IsZero() && s.remembered.NeedsRenewal(s.options.Lifetimes, now) == "":
+	case have.Pair.IsZero() && s.remembered.NeedsRenewal(s.lifetimes, now) == "":
 		next = s.remembered
 	default:
 		roots, known := s.rootsInUse(wanted)
 		if !known {
 			return pki.Issuer{}, trust{reason: ReasonCAReading, message: "waiting for the Secrets with the issued certificates"}
 		}
-		if next, err = have.Next(s.options.Lifetimes, roots, now, rand.Reader); err != nil {
+		if next, err = have.Next(s.lifetimes, roots, now, rand.Reader); err != nil {
 			return failed(err)
 		}
 	}
@@ -165,27 +156,17 @@ func (s *Store) issuer(ctx context.Context, wanted map[object]pki.Names) (pki.Is
 	return next, trust{}
 }
 
-// request returns the value of the annotation that requests a new CA, as for
-// Ostiary's own.
-func request(s *corev1.Secret) string {
-	if s == nil {
-		return ""
-	}
-	value := s.Annotations[certificates.RotateAnnotation]
-	return value[:min(len(value), maxRequest)]
-}
-
 // rootsInUse returns the roots of the issued certificates. They are unknown while
 // a Secret is being read.
-func (s *Store) rootsInUse(wanted map[object]pki.Names) (roots []*x509.Certificate, known bool) {
+func (s *Store) rootsInUse(wanted map[secrets.Object]pki.Names) (roots []*x509.Certificate, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for o := range wanted {
 		w := s.watches[o]
-		if w == nil || w.problem() != nil {
+		if w == nil || w.Problem() != nil {
 			continue
 		}
-		data, ok := w.data()
+		data, ok := w.Data()
 		if !ok {
 			return nil, false
 		}
@@ -214,36 +195,20 @@ func (s *Store) storeIssuer(ctx context.Context, old *corev1.Secret, i pki.Issue
 			data[field] = pki.EncodeCertificates(c)
 		}
 	}
-	if requested := request(old); requested != "" {
+	if requested := certificates.RequestedRotation(old); requested != "" {
 		data[lastRequestField] = []byte(requested)
 	}
-	secrets := s.options.Client.CoreV1().Secrets(s.options.Namespace)
-	if old == nil {
-		_, err = secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: issuerName, Labels: map[string]string{registration.LabelManagedBy: registration.ManagedBy}},
-			Type:       corev1.SecretTypeTLS,
-			Data:       data,
-		}, metav1.CreateOptions{})
-		return err
-	}
-	updated := old.DeepCopy()
-	updated.Data = data
-	_, err = secrets.Update(ctx, updated, metav1.UpdateOptions{})
+	_, err = secrets.Write(ctx, s.secrets(s.options.Namespace), issuerName, old, data)
 	return err
 }
 
-// secret reads a Secret without a cache; nil means that it does not exist.
-func (s *Store) secret(ctx context.Context, o object) (*corev1.Secret, error) {
-	found, err := s.options.Client.CoreV1().Secrets(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return found, err
+func (s *Store) secrets(namespace string) corev1client.SecretInterface {
+	return s.options.Client.CoreV1().Secrets(namespace)
 }
 
 // certificate returns the certificate in a Secret. It writes the Secret only if
 // the watch and then the API server show that it is outdated.
-func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o object, names pki.Names) trust {
+func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o secrets.Object, names pki.Names) trust {
 	s.mu.Lock()
 	w := s.watches[o]
 	s.mu.Unlock()
@@ -251,19 +216,19 @@ func (s *Store) certificate(ctx context.Context, issuer pki.Issuer, o object, na
 	if w == nil {
 		return trust{reason: ReasonCAReading, message: "waiting for " + o.String()}
 	}
-	if err := w.problem(); err != nil {
-		return refusal(err, o, s.options.Account, "write a certificate to", verbs)
+	if err := w.Problem(); err != nil {
+		return refusal(err, o, s.account, "write a certificate to", verbs)
 	}
-	seen, known := w.data()
+	seen, known := w.Data()
 	if !known {
 		return trust{reason: ReasonCAReading, message: o.String() + " is being read"}
 	}
-	bundle := issuer.Bundle(s.options.Clock.Now()).PEM()
+	bundle := issuer.Bundle(time.Now()).PEM()
 	leaf, why := s.leafIn(issuer, seen, names, bundle)
 	if why != "" {
 		var err error
 		if leaf, err = s.write(ctx, issuer, o, names, bundle); err != nil {
-			return refusal(err, o, s.options.Account, "write a certificate to", verbs)
+			return refusal(err, o, s.account, "write a certificate to", verbs)
 		}
 	}
 	until := leaf.Certificate().NotAfter.UTC().Format(time.RFC3339)
@@ -277,7 +242,7 @@ func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Name
 	if err != nil {
 		return pki.Pair{}, err.Error()
 	}
-	if why := issuer.LeafDue(leaf, names, s.options.Lifetimes, s.options.Clock.Now()); why != "" {
+	if why := issuer.LeafDue(leaf, names, s.lifetimes, time.Now()); why != "" {
 		return pki.Pair{}, why
 	}
 	if !bytes.Equal(data[bundleField], bundle) {
@@ -289,12 +254,12 @@ func (s *Store) leafIn(issuer pki.Issuer, data map[string][]byte, names pki.Name
 var errNotOwned = errors.New("it contains data that Ostiary did not write: specify another Secret or empty this one")
 
 // write updates a Secret, unless it has changed since it was read.
-func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pki.Names, bundle []byte) (pki.Pair, error) {
-	live, err := s.secret(ctx, o)
+func (s *Store) write(ctx context.Context, issuer pki.Issuer, o secrets.Object, names pki.Names, bundle []byte) (pki.Pair, error) {
+	live, err := secrets.Get(ctx, s.secrets(o.Namespace), o.Name)
 	if err != nil {
 		return pki.Pair{}, err
 	}
-	want := corev1apply.Secret(o.name, o.namespace).
+	want := corev1apply.Secret(o.Name, o.Namespace).
 		WithLabels(map[string]string{registration.LabelManagedBy: registration.ManagedBy}).
 		WithAnnotations(map[string]string{annotationIssued: strings.Join(names.DNS, ",")}).
 		WithType(corev1.SecretTypeTLS)
@@ -311,7 +276,7 @@ func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pk
 		return leaf, nil // the watch lags behind
 	}
 	if leaf.IsZero() {
-		if leaf, err = issuer.Issue(names, s.options.Lifetimes, s.options.Clock.Now(), rand.Reader); err != nil {
+		if leaf, err = issuer.Issue(names, s.lifetimes, time.Now(), rand.Reader); err != nil {
 			return pki.Pair{}, err
 		}
 	}
@@ -321,7 +286,7 @@ func (s *Store) write(ctx context.Context, issuer pki.Issuer, o object, names pk
 	}
 	want = want.WithData(map[string][]byte{corev1.TLSCertKey: leaf.CertificatePEM(), corev1.TLSPrivateKeyKey: key, bundleField: bundle})
 	// RBAC can restrict an apply by name, but not a create.
-	_, err = s.options.Client.CoreV1().Secrets(o.namespace).Apply(ctx, want, metav1.ApplyOptions{FieldManager: registration.FieldManager, Force: true})
+	_, err = s.secrets(o.Namespace).Apply(ctx, want, metav1.ApplyOptions{FieldManager: registration.FieldManager, Force: true})
 	if err != nil {
 		return pki.Pair{}, err
 	}

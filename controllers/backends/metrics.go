@@ -12,9 +12,6 @@ type states struct {
 }
 
 func (s *Store) register() {
-	if s.options.Registerer == nil {
-		return
-	}
 	s.options.Registerer.MustRegister(&states{
 		store: s,
 		reachable: prometheus.NewDesc("ostiary_backends",

@@ -90,7 +90,7 @@ type probe struct {
 // due returns the handshakes to start now.
 func (s *Store) due() []probe {
 	var out []probe
-	now := s.options.Clock.Now()
+	now := time.Now()
 	for uid, b := range s.backends {
 		if !b.known || b.reach.busy || now.Before(b.reach.due) {
 			continue
@@ -110,7 +110,7 @@ func (s *Store) probe(ctx context.Context, p probe) {
 	s.mu.Lock()
 	s.probes.busy--
 	b := s.backends[p.uid]
-	changed := ctx.Err() == nil && b != nil && b.reach.epoch == p.epoch && b.reach.ended(reason, s.options.Clock.Now())
+	changed := ctx.Err() == nil && b != nil && b.reach.epoch == p.epoch && b.reach.ended(reason, time.Now())
 	s.mu.Unlock()
 	if changed {
 		s.listeners.Notify()

@@ -20,10 +20,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/pki"
 )
@@ -36,35 +36,30 @@ type Options struct {
 	Client kubernetes.Interface
 	// Namespace is Ostiary's namespace.
 	Namespace string
-	// Account is Ostiary's service account, namespace/name, for messages.
-	Account string
-	// Lifetimes of issued certificates; zero fields have defaults.
-	Lifetimes pki.Config
 	// Rule limits the addresses of probes.
-	Rule egress.Rule
-	// Clock defaults to the real one.
-	Clock clock.WithTicker
-	Log   logr.Logger
-	// Registerer registers the metrics; nil disables them.
+	Rule       egress.Rule
+	Log        logr.Logger
 	Registerer prometheus.Registerer
 }
 
 // Store holds the state of all policies' backends.
 type Store struct {
 	options   Options
+	account   string     // Ostiary's ServiceAccount, namespace/name, for messages
+	lifetimes pki.Config // of issued certificates
 	listeners events.Broadcaster
 	probes    *prober
-	wake      chan struct{} // something may have changed
-	changed   chan struct{} // the same, for the issuing goroutine
+	wake      events.Signal // something may have changed
+	changed   events.Signal // the same, for the issuing goroutine
 	// remembered is the last used CA. Only the issuing goroutine accesses it.
 	remembered pki.Issuer
 
 	mu       sync.Mutex
 	backends map[types.UID]*backend
-	watches  map[object]*watch
+	watches  map[secrets.Object]*watch
 	leading  context.Context // nil while this replica does not lead
 	running  *sync.WaitGroup // goroutines of the current leadership
-	issued   map[object]trust
+	issued   map[secrets.Object]trust
 }
 
 // backend is the backend of one policy.
@@ -79,13 +74,10 @@ type backend struct {
 
 // New returns a Store that watches nothing yet.
 func New(o Options) *Store {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
+	s := &Store{
+		options: o, account: o.Namespace + "/ostiary", lifetimes: pki.Config{}.WithDefaults(), probes: newProber(o.Client.CoreV1(), o.Rule),
+		backends: map[types.UID]*backend{}, watches: map[secrets.Object]*watch{}, wake: events.NewSignal(), changed: events.NewSignal(),
 	}
-	o.Lifetimes = o.Lifetimes.WithDefaults()
-	o.Account = cmp.Or(o.Account, o.Namespace+"/ostiary")
-	s := &Store{options: o, backends: map[types.UID]*backend{}, watches: map[object]*watch{}, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
-	s.probes = newProber(o.Client.CoreV1(), o.Rule)
 	s.register()
 	return s
 }
@@ -125,8 +117,8 @@ func (s *Store) Want(policies []*v1alpha1.WebhookPolicy) {
 
 // notify wakes both loops of Run.
 func (s *Store) notify() {
-	notify(s.wake)
-	notify(s.changed)
+	s.wake.Send()
+	s.changed.Send()
 }
 
 // sorted returns the backends by the names of their policies.
@@ -137,7 +129,7 @@ func (s *Store) sorted() []*backend {
 // follow starts and stops watches, so that exactly the sources of the backends are
 // watched.
 func (s *Store) follow() {
-	wanted := map[object]bool{}
+	wanted := map[secrets.Object]bool{}
 	if s.leading != nil {
 		for _, b := range s.sorted() {
 			if from := sourceOf(b.policy.Spec.Backend); from != nil && len(wanted) < maxObjects {
@@ -161,29 +153,23 @@ func (s *Store) follow() {
 	}
 }
 
-func (s *Store) watch(o object) *watch {
-	ctx, stop := context.WithCancel(withoutLogs(s.leading))
-	w := &watch{object: o, client: s.options.Client, changed: s.notify, stop: stop}
-	s.running.Go(func() { w.run(ctx) })
-	return w
+// watch watches an object while a policy needs it.
+type watch struct {
+	*secrets.Watch
+	stop context.CancelFunc
 }
 
-// withoutLogs returns a context in which the client logs nothing. At a high
-// verbosity it logs the bodies of requests, which contain keys.
-func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
-
-// notify sends to a channel with a buffer of one, unless it is full.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+func (s *Store) watch(o secrets.Object) *watch {
+	ctx, stop := context.WithCancel(s.leading)
+	w := &watch{secrets.NewWatch(s.options.Client, o, logr.Discard(), s.notify), stop} // policies report errors
+	s.running.Go(func() { w.Run(ctx) })
+	return w
 }
 
 // resolve evaluates every bundle again and reports whether one has changed.
 func (s *Store) resolve() bool {
 	changed := false
-	now := s.options.Clock.Now()
+	now := time.Now()
 	for _, b := range s.backends {
 		t := s.trust(b, now)
 		if t.reason == ReasonCAReading && b.known && b.now.reason != "" {
@@ -211,7 +197,7 @@ func (s *Store) trust(b *backend, now time.Time) trust {
 		if w == nil && s.leading != nil {
 			return tooMany()
 		}
-		data, problem := from.read(w, s.options.Account)
+		data, problem := from.read(w, s.account)
 		if problem.reason != "" {
 			return problem
 		}
@@ -268,14 +254,14 @@ func (s *Store) Run(ctx context.Context) error {
 	s.begin(ctx, &running)
 	running.Go(func() { s.issue(ctx) })
 	defer s.begin(nil, nil) //nolint:staticcheck // a nil context means that this replica does not lead
-	tick := s.options.Clock.NewTicker(time.Second)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
-		case <-tick.C():
+		case <-tick.C:
 		}
 		s.refresh(ctx, &running)
 	}

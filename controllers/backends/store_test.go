@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/egress"
 )
 
@@ -32,7 +34,7 @@ func newStore(t *testing.T) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Client: client, Namespace: "ostiary-system", Rule: egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
+	return New(Options{Client: client, Namespace: "ostiary-system", Registerer: prometheus.NewRegistry(), Rule: egress.Rule{Permitted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
 }
 
 func policyWith(name string, b v1alpha1.Backend) *v1alpha1.WebhookPolicy {
@@ -205,7 +207,7 @@ func TestHostOf(t *testing.T) {
 }
 
 func TestRefusal(t *testing.T) {
-	o := object{kindConfigMap, "shop", "ca"}
+	o := secrets.Object{Kind: secrets.KindConfigMap, Namespace: "shop", Name: "ca"}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "ca", errors.New("no"))
 	want := trust{reason: ReasonCAForbidden, message: "Ostiary may not read ConfigMap shop/ca: grant its account a/b, by a Role and a RoleBinding in namespace shop, " +
 		`the rule {apiGroups: [""], resources: [configmaps], resourceNames: [ca], verbs: [get]}`}

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/pki"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
@@ -65,7 +67,7 @@ const recheckInterval = 30 * time.Second
 
 // source is the key of an object with a CA bundle.
 type source struct {
-	object object
+	object secrets.Object
 	key    string
 }
 
@@ -76,10 +78,10 @@ func sourceOf(b *v1alpha1.Backend) *source {
 		return nil
 	case b.CAFrom.Secret != nil:
 		k := b.CAFrom.Secret
-		return &source{object{kindSecret, k.Namespace, k.Name}, k.Key}
+		return &source{secrets.Object{Kind: secrets.KindSecret, Namespace: k.Namespace, Name: k.Name}, k.Key}
 	case b.CAFrom.ConfigMap != nil:
 		k := b.CAFrom.ConfigMap
-		return &source{object{kindConfigMap, k.Namespace, k.Name}, k.Key}
+		return &source{secrets.Object{Kind: secrets.KindConfigMap, Namespace: k.Namespace, Name: k.Name}, k.Key}
 	}
 	return nil
 }
@@ -91,10 +93,10 @@ func (s *source) read(w *watch, account string) (data []byte, problem trust) {
 	if w == nil {
 		return nil, trust{reason: ReasonCAReading, message: "waiting for " + s.object.String()}
 	}
-	if err := w.problem(); err != nil {
+	if err := w.Problem(); err != nil {
 		return nil, refusal(err, s.object, account, "read", "get, list, watch")
 	}
-	content, known := w.data()
+	content, known := w.Data()
 	if !known {
 		return nil, trust{reason: ReasonCAReading, message: s.object.String() + " is being read"}
 	}
@@ -109,7 +111,7 @@ func (s *source) read(w *watch, account string) (data []byte, problem trust) {
 }
 
 // refusal returns why an object is not usable, with the missing RBAC rule.
-func refusal(err error, o object, account, what, verbs string) trust {
+func refusal(err error, o secrets.Object, account, what, verbs string) trust {
 	if errors.Is(err, errNotOwned) {
 		return trust{reason: ReasonCARefused, message: fmt.Sprintf("%s: %v", o, err)}
 	}
@@ -118,7 +120,7 @@ func refusal(err error, o object, account, what, verbs string) trust {
 	}
 	return trust{reason: ReasonCAForbidden, message: fmt.Sprintf(
 		`Ostiary may not %s %s: grant its account %s, by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [%s], resourceNames: [%s], verbs: [%s]}`,
-		what, o, account, o.namespace, o.resource(), o.name, verbs)}
+		what, o, account, o.Namespace, strings.ToLower(o.Kind)+"s", o.Name, verbs)}
 }
 
 const maxProblem = 1 << 10 // bytes of an error of others

@@ -85,6 +85,10 @@ func newTestEnvironment(t *testing.T) *testEnvironment {
 		Clock:       w.clock,
 		Log:         funcr.New(func(prefix, args string) { w.log.add(prefix + " " + args) }, funcr.Options{Verbosity: 10}),
 		Registerer:  w.registry,
+		ServerTime:  w.clock.Now,
+		Published:   func(context.Context) (Published, error) { return Published{}, nil },
+		LeaseReady:  func() error { return nil },
+		Events:      &eventRecorder{},
 	}
 	t.Cleanup(w.checkLog)
 	return w
@@ -92,7 +96,7 @@ func newTestEnvironment(t *testing.T) *testEnvironment {
 
 // checkLog fails the test if the log contains a key at any verbosity.
 func (w *testEnvironment) checkLog() {
-	for _, name := range []string{defaultCAName, defaultServingName} {
+	for _, name := range []string{caName, servingName} {
 		if s, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(context.Background(), name, metav1.GetOptions{}); err == nil {
 			w.remember(s)
 		}
@@ -131,9 +135,9 @@ func (w *testEnvironment) secret(name string) *corev1.Secret {
 // requestRotation requests a rotation like an operator.
 func (w *testEnvironment) requestRotation(value string) {
 	w.t.Helper()
-	w.secret(defaultCAName) // so that checkLog knows its key
+	w.secret(caName) // so that checkLog knows its key
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, RotateAnnotation, value)
-	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Patch(context.Background(), defaultCAName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Patch(context.Background(), caName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -171,9 +175,22 @@ func (w *testEnvironment) rotator() *Rotator {
 	if provider == nil {
 		provider = NewProvider(w.client, w.options)
 	}
+	return w.rotatorOf(provider, w.client)
+}
+
+// rotatorOf returns a Rotator of the same process as a Provider, the only replica.
+func (w *testEnvironment) rotatorOf(provider *Provider, client kubernetes.Interface) *Rotator {
+	o := w.withOwnMetrics()
+	o.Replicas = func(context.Context) ([]pki.Replica, error) {
+		return []pki.Replica{{Name: "alone", Epoch: provider.Committed()}}, nil
+	}
+	return NewRotator(client, provider, o)
+}
+
+func (w *testEnvironment) withOwnMetrics() Options {
 	o := w.options
-	o.Registerer = nil
-	return NewRotator(w.client, provider, o)
+	o.Registerer = prometheus.NewRegistry()
+	return o
 }
 
 func (w *testEnvironment) run(start func(context.Context) error) (stop func()) {

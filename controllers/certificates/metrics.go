@@ -60,9 +60,6 @@ func (m *metrics) register(r prometheus.Registerer) error {
 
 // register returns what undoes it.
 func register(r prometheus.Registerer, collectors ...prometheus.Collector) (func(), error) {
-	if r == nil {
-		return func() {}, nil
-	}
 	for _, c := range collectors {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the metrics of certificates: %w", err)

@@ -26,7 +26,7 @@ func (k *Rotator) observe(ctx context.Context, f observedSecrets) (pki.Observed,
 	o := k.options
 	seen := pki.Observed{
 		Clocks:   o.clocks(),
-		Request:  request(f.ca),
+		Request:  RequestedRotation(f.ca),
 		External: f.external,
 		Memory:   pki.State{CA: k.memory, Serving: k.provider.currentState().Serving},
 	}
@@ -38,8 +38,10 @@ func (k *Rotator) observe(ctx context.Context, f observedSecrets) (pki.Observed,
 	// Remember the stored CA, unless it cannot be a successor of the last one.
 	k.memory = f.state.Remembered(seen)
 	seen.Memory.CA = k.memory
-	seen.Replicas, err = k.replicas(ctx)
-	return seen, err
+	if seen.Replicas, err = o.Replicas(ctx); err != nil {
+		return pki.Observed{}, fmt.Errorf("listing the replicas: %w", err)
+	}
+	return seen, nil
 }
 
 func (k *Rotator) compare(published Published, serving pki.Serving) pki.Publication {
@@ -71,17 +73,6 @@ func roots(published Published) []*x509.Certificate {
 		out = append(out, bundle.Roots()...)
 	}
 	return out
-}
-
-func (k *Rotator) replicas(ctx context.Context) ([]pki.Replica, error) {
-	if k.options.Replicas == nil {
-		return []pki.Replica{{Name: "alone", Epoch: k.provider.Committed()}}, nil
-	}
-	list, err := k.options.Replicas(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing the replicas: %w", err)
-	}
-	return list, nil
 }
 
 // Reasons of the events about the Secrets.
@@ -135,9 +126,6 @@ func (k *Rotator) reportWaiting(f observedSecrets, action pki.Action) {
 }
 
 func (k *Rotator) event(secret *corev1.Secret, kind, reason, action, format string, args ...any) {
-	if k.options.Events == nil {
-		return
-	}
 	// The recorder gets a reference, not the Secret with its content.
 	about := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Secret", Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,

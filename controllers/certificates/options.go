@@ -1,7 +1,6 @@
 package certificates
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,22 +8,20 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/wait"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
 // The names of the Secrets. Ostiary's role grants access to them by name.
 const (
-	defaultCAName      = "ostiary-ca"
-	defaultServingName = "ostiary-serving"
+	// caName contains the CA's certificate and key. Only the leader reads it.
+	caName = "ostiary-ca"
+	// servingName contains the serving certificate, its key and the trust bundle.
+	servingName = "ostiary-serving"
 )
 
 // maxSleep is the longest time between two checks of the clock. Timers stop while
@@ -34,47 +31,33 @@ const maxSleep = time.Minute
 // ServerNames are the names under which API servers call Ostiary.
 type ServerNames = pki.Names
 
-// SecretNames are the names of the Secrets.
-type SecretNames struct {
-	// CA contains the CA's certificate and key. Only the leader reads it.
-	CA string
-	// Serving contains the serving certificate, its key and the trust bundle.
-	Serving string
-}
-
 // Options configures the Rotator and the Provider.
 type Options struct {
 	// Namespace is the namespace of the Secrets.
 	Namespace string
-	// SecretNames default to ostiary-ca and ostiary-serving.
-	SecretNames SecretNames
 	// ServerNames are the names of the certificate.
 	ServerNames ServerNames
 	// Lifetimes of the certificates; zero fields have defaults.
 	Lifetimes pki.Config
 	// Source is the external issuer; nil if Ostiary has its own CA.
 	Source *Source
-	// Clock defaults to the real one.
-	Clock clock.WithTicker
+	Clock  clock.WithTicker
 	// Log gets a line for every change and every rejection.
 	Log logr.Logger
-	// Registerer registers the metrics; nil disables them.
+	// Registerer registers the metrics.
 	Registerer prometheus.Registerer
-	// ServerTime returns the API server's time, or zero if it is unknown. It defaults
-	// to the Clock's.
+	// ServerTime returns the API server's time, or zero if it is unknown.
 	ServerTime func() time.Time
-	// Published returns the bundles and paths in the webhook configurations. nil
-	// means that there are none.
+	// Published returns the bundles and paths in the webhook configurations.
 	Published func(context.Context) (Published, error)
-	// Replicas returns the replicas that API servers may call. nil means only this
-	// one.
+	// Replicas returns the replicas that API servers may call.
 	Replicas func(context.Context) ([]pki.Replica, error)
 	// LeaseReady returns an error until this replica has a Lease. Before a new
 	// replica is ready, it reads the Secret again after that.
 	LeaseReady func() error
 	// Changes receive when the result of Published or Replicas may have changed.
 	Changes []func(context.Context) <-chan struct{}
-	// Events records the actions of the leader; nil disables events.
+	// Events records the actions of the leader.
 	Events events.EventRecorder
 }
 
@@ -89,31 +72,14 @@ type Published struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.SecretNames.CA = cmp.Or(o.SecretNames.CA, defaultCAName)
-	o.SecretNames.Serving = cmp.Or(o.SecretNames.Serving, defaultServingName)
 	o.Lifetimes = o.Lifetimes.WithDefaults()
 	o.Lifetimes.External = o.Source != nil
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.ServerTime == nil {
-		o.ServerTime = o.Clock.Now
-	}
-	if o.Published == nil {
-		o.Published = func(context.Context) (Published, error) { return Published{}, nil }
-	}
-	if o.LeaseReady == nil {
-		o.LeaseReady = func() error { return nil }
-	}
 	return o
 }
 
 func (o Options) validate() error {
-	switch {
-	case o.Namespace == "":
+	if o.Namespace == "" {
 		return errors.New("maintaining certificates: the namespace of the Secrets is missing")
-	case o.SecretNames.CA == o.SecretNames.Serving:
-		return fmt.Errorf("maintaining certificates: the Secrets of the CA and of the serving certificate are both %q: use two names", o.SecretNames.CA)
 	}
 	if err := errors.Join(o.ServerNames.Validate(), o.Lifetimes.Validate()); err != nil {
 		return fmt.Errorf("maintaining certificates: %w", err)
@@ -141,41 +107,6 @@ func (p Published) live() []pki.Bundle {
 	return out
 }
 
-// withoutLogs returns a context in which the client logs nothing. At a high
-// verbosity it logs the bodies of requests, which contain keys.
-func withoutLogs(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
-
-func (o Options) watchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, name string, wake chan<- struct{}) (cache.Store, error) {
-	return WatchSecret(ctx, group, client, o.Namespace, name, o.Log, wake)
-}
-
-// WatchSecret watches one Secret until ctx ends and sends to wake, which must have
-// a buffer of one, at every event. It returns the store with the Secret. Nothing
-// logs the Secret's content.
-func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, namespace, name string, log logr.Logger, wake chan<- struct{}) (cache.Store, error) {
-	informer := coreinformers.NewFilteredSecretInformer(client, namespace, 0, nil, func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	})
-	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		log.Error(err, "watching the Secret failed, retrying", "namespace", namespace, "secret", name)
-	}); err != nil {
-		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
-	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { notify(wake) },
-		UpdateFunc: func(any, any) { notify(wake) },
-		DeleteFunc: func(any) { notify(wake) },
-	}); err != nil {
-		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
-	}
-	group.StartWithContext(withoutLogs(ctx), informer.RunWithContext)
-	return informer.GetStore(), nil
-}
-
-// notify sends to a channel with a buffer of one, unless it is full.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+func (o Options) watchSecret(client kubernetes.Interface, name string, changed func()) *secrets.Watch {
+	return secrets.NewWatch(client, secrets.Object{Kind: secrets.KindSecret, Namespace: o.Namespace, Name: name}, o.Log, changed)
 }

@@ -8,6 +8,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 )
 
 // permissionTimeout bounds the requests of Permitted.
@@ -17,18 +19,18 @@ const permissionTimeout = 10 * time.Second
 // one. It checks nothing else if the certificate exists. If the API server does
 // not answer, Permitted returns nil: the Rotator reports the error later.
 func (k *Rotator) Permitted(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(withoutLogs(ctx), permissionTimeout)
+	ctx, cancel := context.WithTimeout(secrets.WithoutLogs(ctx), permissionTimeout)
 	defer cancel()
 	o := k.options
-	_, err := k.client.CoreV1().Secrets(o.Namespace).Get(ctx, o.SecretNames.Serving, metav1.GetOptions{})
+	_, err := k.client.CoreV1().Secrets(o.Namespace).Get(ctx, servingName, metav1.GetOptions{})
 	missing, unreadable := apierrors.IsNotFound(err), apierrors.IsForbidden(err)
 	if !missing && !unreadable || k.mayCreateSecrets(ctx) {
 		return nil
 	}
 	if unreadable {
-		return fmt.Errorf("no permission to read Secret %s/%s or to create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
+		return fmt.Errorf("no permission to read Secret %s/%s or to create Secrets: apply config/rbac first", o.Namespace, servingName)
 	}
-	return fmt.Errorf("there is no certificate in Secret %s/%s, and Ostiary may not create Secrets: apply config/rbac first", o.Namespace, o.SecretNames.Serving)
+	return fmt.Errorf("there is no certificate in Secret %s/%s, and Ostiary may not create Secrets: apply config/rbac first", o.Namespace, servingName)
 }
 
 // mayCreateSecrets returns false only if the API server denies it.

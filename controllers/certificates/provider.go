@@ -16,10 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
@@ -32,7 +32,8 @@ type Provider struct {
 	metrics   *metrics
 	current   atomic.Pointer[material]
 	rejection atomic.Pointer[rejection]
-	wake      chan struct{}
+	wake      events.Signal
+	changes   events.Broadcaster
 	// loaded is closed when there is a certificate. Handshakes wait for it up to
 	// firstTimeout.
 	loaded       chan struct{}
@@ -42,9 +43,8 @@ type Provider struct {
 	// exists: from then on, rotations wait for this replica.
 	confirmed atomic.Bool
 
-	mu          sync.Mutex
-	state       pki.ServingState
-	subscribers []chan struct{}
+	mu    sync.Mutex
+	state pki.ServingState
 }
 
 // material is what is served. It is immutable.
@@ -65,7 +65,7 @@ var errNoSecret = errors.New("the Secret does not exist or has not been read yet
 
 // NewProvider returns a Provider that has no certificate until Start.
 func NewProvider(client kubernetes.Interface, o Options) *Provider {
-	w := &Provider{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: make(chan struct{}, 1), loaded: make(chan struct{}), firstTimeout: firstTimeout}
+	w := &Provider{client: client, options: o.withDefaults(), metrics: newMetrics(), wake: events.NewSignal(), loaded: make(chan struct{}), firstTimeout: firstTimeout}
 	w.rejection.Store(&rejection{reason: reasonOf(errNoSecret), err: errNoSecret})
 	return w
 }
@@ -81,14 +81,12 @@ func (w *Provider) Start(ctx context.Context) error {
 	if err := w.metrics.register(w.options.Registerer); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(withoutLogs(ctx))
-	var group wait.Group
+	ctx, cancel := context.WithCancel(secrets.WithoutLogs(ctx))
+	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	store, err := w.options.watchSecret(ctx, &group, w.client, w.options.SecretNames.Serving, w.wake)
-	if err != nil {
-		return err
-	}
+	watch := w.options.watchSecret(w.client, servingName, w.wake.Send)
+	group.Go(func() { watch.Run(ctx) })
 	for {
 		timer := w.options.Clock.NewTimer(w.pollInterval())
 		select {
@@ -99,7 +97,7 @@ func (w *Provider) Start(ctx context.Context) error {
 		case <-timer.C():
 		}
 		timer.Stop()
-		w.refresh(ctx, store)
+		w.refresh(ctx, watch)
 	}
 }
 
@@ -118,13 +116,12 @@ func (w *Provider) pollInterval() time.Duration {
 // confirmInterval is how often to check whether this replica's Lease exists.
 const confirmInterval = 100 * time.Millisecond
 
-func (w *Provider) refresh(ctx context.Context, store cache.Store) {
+func (w *Provider) refresh(ctx context.Context, watch *secrets.Watch) {
 	if !w.confirmed.Load() && w.options.LeaseReady() == nil && w.confirm(ctx) {
 		w.confirmed.Store(true)
 	}
-	obj, _, err := store.GetByKey(w.options.Namespace + "/" + w.options.SecretNames.Serving)
-	secret, ok := obj.(*corev1.Secret)
-	if err != nil || !ok {
+	secret := watch.Secret()
+	if secret == nil {
 		w.recordRejection("", errNoSecret)
 		w.update(func(h pki.ServingState) pki.ServingState { return h })
 		return
@@ -136,7 +133,7 @@ func (w *Provider) refresh(ctx context.Context, store cache.Store) {
 func (w *Provider) confirm(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	secret, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(ctx, w.options.SecretNames.Serving, metav1.GetOptions{})
+	secret, err := w.client.CoreV1().Secrets(w.options.Namespace).Get(ctx, servingName, metav1.GetOptions{})
 	if err == nil {
 		w.accept(ctx, secret)
 	}
@@ -174,7 +171,7 @@ func (w *Provider) update(change func(pki.ServingState) pki.ServingState) {
 	w.metrics.skew.Set(w.options.clocks().Skew().Seconds())
 	w.publish(w.state)
 	if before.Committed() != w.state.Committed() {
-		w.notify()
+		w.changes.Notify()
 	}
 }
 
@@ -194,13 +191,7 @@ func (w *Provider) publish(held pki.ServingState) {
 	}
 	w.metrics.served(held)
 	w.options.Log.Info("serving", "certificate", pair.String(), "epoch", held.PresentedEpoch(), "trustEpoch", held.Serving.TrustEpoch)
-	w.notify()
-}
-
-func (w *Provider) notify() {
-	for _, s := range w.subscribers {
-		notify(s)
-	}
+	w.changes.Notify()
 }
 
 // recordRejection reports a rejected Secret, once per version. The Provider keeps
@@ -211,7 +202,7 @@ func (w *Provider) recordRejection(version string, err error) {
 	if last != nil && last.version == version && last.reason == reason {
 		return
 	}
-	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", w.options.SecretNames.Serving, "serving", w.currentState().Presented().String())
+	log := w.options.Log.WithValues("namespace", w.options.Namespace, "secret", servingName, "serving", w.currentState().Presented().String())
 	if errors.Is(err, errNoSecret) {
 		log.Info("the Secret does not exist, keeping the served certificate")
 		return
@@ -243,7 +234,7 @@ func (w *Provider) ReportDistrust() {
 	if fell {
 		w.metrics.fallbacks.Inc()
 		w.options.Log.Info("a client rejects the certificate of the new CA, serving the previous one for now", "serving", w.currentState().Presented().String())
-		notify(w.wake) // to schedule the end of the fall-back
+		w.wake.Send() // to schedule the end of the fall-back
 	}
 }
 
@@ -325,14 +316,8 @@ func (w *Provider) Fingerprint() string {
 }
 
 // Subscribe returns a channel that receives after changes of the certificate or
-// the bundle. Several changes may arrive as one. The channel is never closed.
-func (w *Provider) Subscribe() <-chan struct{} {
-	c := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.subscribers = append(w.subscribers, c)
-	return c
-}
+// the bundle, until ctx ends.
+func (w *Provider) Subscribe(ctx context.Context) <-chan struct{} { return w.changes.Subscribe(ctx) }
 
 // Ready returns an error if API servers would reject the served certificate: there
 // is none, the published bundles do not verify it, or it is about to expire.
@@ -343,7 +328,7 @@ func (w *Provider) Ready() error {
 		if r := w.rejection.Load(); r != nil {
 			reason = r.err
 		}
-		return fmt.Errorf("no certificate from Secret %s/%s yet: %w", w.options.Namespace, w.options.SecretNames.Serving, reason)
+		return fmt.Errorf("no certificate from Secret %s/%s yet: %w", w.options.Namespace, servingName, reason)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()

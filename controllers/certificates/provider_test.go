@@ -75,13 +75,13 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			g := NewWithT(t)
 			w := newTestEnvironment(t)
-			w.put(defaultServingName, dataOf(t, good))
+			w.put(servingName, dataOf(t, good))
 			provider := w.startProvider()
 			g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
 			bundle, address := provider.Bundle(), w.serve(provider)
-			changed := provider.Subscribe()
+			changed := provider.Subscribe(t.Context())
 
-			w.put(defaultServingName, tc.data)
+			w.put(servingName, tc.data)
 			count := func() float64 {
 				return testutil.ToFloat64(provider.metrics.rejected.WithLabelValues(string(tc.reason)))
 			}
@@ -101,7 +101,7 @@ func TestRefusals(t *testing.T) {
 			g.Expect(provider.Ready()).To(Succeed())
 			g.Expect(changed).NotTo(Receive())
 
-			w.put(defaultServingName, dataOf(t, unrelated))
+			w.put(servingName, dataOf(t, unrelated))
 			g.Eventually(changed, timeout, pause).Should(Receive())
 			if _, err := w.servedSerial(address, unrelated.Bundle.PEM()); err != nil {
 				t.Errorf("after the repair: %v", err)
@@ -112,10 +112,10 @@ func TestRefusals(t *testing.T) {
 
 func TestDeletedSecretIsKeptInMemory(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
-	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, w.clock.Now()).Serving))
+	w.put(servingName, dataOf(t, makeState(t, serverNames, w.clock.Now()).Serving))
 	provider := w.startProvider()
 	g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
-	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), servingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	g.Eventually(w.log.String, timeout, pause).Should(ContainSubstring("the Secret does not exist, keeping the served certificate"))
@@ -129,7 +129,7 @@ func TestDeletedSecretIsKeptInMemory(t *testing.T) {
 // that is valid, without an event.
 func TestNotYetValid(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
-	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, w.clock.Now().Add(2*time.Hour)).Serving))
+	w.put(servingName, dataOf(t, makeState(t, serverNames, w.clock.Now().Add(2*time.Hour)).Serving))
 	provider := w.startProvider()
 	g.Eventually(provider.Ready, timeout, pause).Should(MatchError(ContainSubstring("not valid before")))
 	g.Eventually(func() error {
@@ -161,7 +161,7 @@ func TestReady(t *testing.T) {
 	go func() { early <- dial() }()
 
 	made := w.clock.Now()
-	w.put(defaultServingName, dataOf(t, makeState(t, serverNames, made).Serving))
+	w.put(servingName, dataOf(t, makeState(t, serverNames, made).Serving))
 	g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
 	g.Eventually(early, timeout).Should(Receive(BeNil()))
 	w.clock.SetTime(made.Add(89*day - 2*time.Second))
@@ -175,7 +175,7 @@ func TestReady(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
 	state := makeState(t, serverNames, w.clock.Now())
-	w.put(defaultServingName, dataOf(t, state.Serving))
+	w.put(servingName, dataOf(t, state.Serving))
 	provider := w.startProvider()
 	g.Eventually(provider.Ready, timeout, pause).Should(Succeed())
 	for certificate, want := range map[string]time.Time{
@@ -218,6 +218,6 @@ func TestWatchForbidden(t *testing.T) {
 	w.startProvider()
 	g.Eventually(w.log.String, timeout, pause).Should(And(
 		ContainSubstring("watching the Secret failed, retrying"),
-		ContainSubstring(`User \"nobody-in-particular\" cannot list resource \"secrets\"`),
+		ContainSubstring(`User \"nobody-in-particular\" cannot watch resource \"secrets\"`),
 	))
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/internal/pki"
+	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -76,7 +77,7 @@ func (r *Request) certificate() *certmanager.Certificate {
 	lifetime := &metav1.Duration{Duration: r.Lifetimes.LeafLifetime}
 	c := &certmanager.Certificate{
 		TypeMeta:   metav1.TypeMeta{APIVersion: certmanager.SchemeGroupVersion.String(), Kind: certmanager.CertificateKind},
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: map[string]string{managedByLabel: managedBy}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: map[string]string{registration.LabelManagedBy: registration.ManagedBy}},
 		Spec: certmanager.CertificateSpec{
 			SecretName:  r.Name,
 			IssuerRef:   certmeta.IssuerReference{Group: r.Issuer.Group, Kind: r.Issuer.Kind, Name: r.Issuer.Name},
@@ -106,7 +107,7 @@ func (r *Request) apply(ctx context.Context, want *certmanager.Certificate) (*so
 	}
 	delete(fields, "status")
 	u := &unstructured.Unstructured{Object: fields}
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(managedBy), client.ForceOwnership); err != nil {
+	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(registration.ManagedBy), client.ForceOwnership); err != nil {
 		return r.explain(err)
 	}
 	r.applied = u.GetResourceVersion()

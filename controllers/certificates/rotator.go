@@ -5,17 +5,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/pki"
 )
 
@@ -74,36 +75,18 @@ func (k *Rotator) Run(ctx context.Context) error {
 		return err
 	}
 	defer unregister() // the next leader reports
-	ctx, cancel := context.WithCancel(withoutLogs(ctx))
-	var group wait.Group
+	ctx, cancel := context.WithCancel(secrets.WithoutLogs(ctx))
+	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	wake := make(chan struct{}, 1)
+	wake := events.Merge(ctx, k.options.Changes...)
 	for _, name := range k.options.watched() {
-		if _, err := k.options.watchSecret(ctx, &group, k.client, name, wake); err != nil {
-			return err
-		}
-	}
-	for _, subscribe := range k.options.Changes {
-		changed := subscribe(ctx)
-		group.StartWithContext(ctx, func(ctx context.Context) { forward(ctx, changed, wake) })
+		group.Go(func() { k.options.watchSecret(k.client, name, wake.Send).Run(ctx) })
 	}
 	k.published = publication{} // unknown since this replica last led
 	k.loop(ctx, wake)
 	k.source.block("") // the next leader reports it
 	return nil
-}
-
-// forward notifies one channel whenever another receives.
-func forward(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-from:
-			notify(to)
-		}
-	}
 }
 
 func (k *Rotator) loop(ctx context.Context, wake <-chan struct{}) {
@@ -211,10 +194,10 @@ type observedSecrets struct {
 func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
 	var f observedSecrets
 	var err error
-	if f.ca, err = k.get(ctx, k.options.SecretNames.CA); err != nil {
+	if f.ca, err = k.get(ctx, caName); err != nil {
 		return observedSecrets{}, err
 	}
-	if f.serving, err = k.get(ctx, k.options.SecretNames.Serving); err != nil {
+	if f.serving, err = k.get(ctx, servingName); err != nil {
 		return observedSecrets{}, err
 	}
 	if f.external, f.problem, err = k.readExternal(ctx); err != nil {
@@ -222,10 +205,10 @@ func (k *Rotator) fetch(ctx context.Context) (observedSecrets, error) {
 	}
 	var caErr, servingErr error
 	if f.state.CA, caErr = readAuthority(f.ca); caErr != nil {
-		caErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.CA, caErr)
+		caErr = fmt.Errorf("reading Secret %s: %w", caName, caErr)
 	}
 	if f.state.Serving, servingErr = readStored(f.serving); servingErr != nil {
-		servingErr = fmt.Errorf("reading Secret %s: %w", k.options.SecretNames.Serving, servingErr)
+		servingErr = fmt.Errorf("reading Secret %s: %w", servingName, servingErr)
 	}
 	f.damages = errors.Join(caErr, servingErr)
 	return f, nil
@@ -236,11 +219,8 @@ func (k *Rotator) secrets() corev1client.SecretInterface {
 }
 
 func (k *Rotator) get(ctx context.Context, name string) (*corev1.Secret, error) {
-	s, err := k.secrets().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil // absence is not an error
-	case err != nil:
+	s, err := secrets.Get(ctx, k.secrets(), name)
+	if err != nil {
 		return nil, fmt.Errorf("reading Secret %s/%s: %w", k.options.Namespace, name, err)
 	}
 	return s, nil
@@ -251,9 +231,9 @@ func (k *Rotator) get(ctx context.Context, name string) (*corev1.Secret, error) 
 func (k *Rotator) store(ctx context.Context, f observedSecrets, action pki.Action, state pki.State) error {
 	var data map[string][]byte
 	var err error
-	name, old, pair := k.options.SecretNames.Serving, f.serving, state.Serving.Pair
+	name, old, pair := servingName, f.serving, state.Serving.Pair
 	if action.Kind.OfCA() {
-		name, old, pair = k.options.SecretNames.CA, f.ca, state.CA.Pair
+		name, old, pair = caName, f.ca, state.CA.Pair
 		data, err = authorityData(state.CA)
 	} else {
 		data, err = servingData(state.Serving)
@@ -261,7 +241,7 @@ func (k *Rotator) store(ctx context.Context, f observedSecrets, action pki.Actio
 	if err != nil {
 		return err
 	}
-	written, err := k.write(ctx, name, old, data)
+	written, err := secrets.Write(ctx, k.secrets(), name, old, data)
 	if err != nil {
 		return fmt.Errorf("writing Secret %s/%s: %w", k.options.Namespace, name, err)
 	}
@@ -273,23 +253,4 @@ func (k *Rotator) store(ctx context.Context, f observedSecrets, action pki.Actio
 		"namespace", k.options.Namespace, "secret", name, "action", action.Kind, "reason", action.Reason,
 		"certificate", pair.String(), "epoch", state.CA.Epoch, "phase", state.Phase())
 	return nil
-}
-
-// write creates the Secret, or replaces the content of the one that was read
-// unless it has changed since. It preserves other clients' labels and annotations.
-func (k *Rotator) write(ctx context.Context, name string, old *corev1.Secret, data map[string][]byte) (*corev1.Secret, error) {
-	if old == nil {
-		return k.secrets().Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedByLabel: managedBy}},
-			Type:       corev1.SecretTypeTLS,
-			Data:       data,
-		}, metav1.CreateOptions{})
-	}
-	updated := old.DeepCopy()
-	updated.Data = maps.Clone(data)
-	if updated.Labels == nil {
-		updated.Labels = map[string]string{}
-	}
-	updated.Labels[managedByLabel] = managedBy
-	return k.secrets().Update(ctx, updated, metav1.UpdateOptions{})
 }

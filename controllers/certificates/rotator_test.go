@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -27,11 +28,11 @@ import (
 func TestFromNothing(t *testing.T) {
 	w := newTestEnvironment(t)
 	provider := w.startProvider()
-	changed := provider.Subscribe()
+	changed := provider.Subscribe(t.Context())
 	w.startRotator()
 	state := w.waitUntilSteady(provider)
 
-	for _, name := range []string{defaultCAName, defaultServingName} {
+	for _, name := range []string{caName, servingName} {
 		s := w.secret(name)
 		if s.Type != corev1.SecretTypeTLS {
 			t.Errorf("%s has type %s", name, s.Type)
@@ -64,7 +65,7 @@ func TestNoWriteWhenSteady(t *testing.T) {
 	provider := w.startProvider()
 	w.startRotator()
 	w.waitUntilSteady(provider)
-	ca, serving := w.secret(defaultCAName).ResourceVersion, w.secret(defaultServingName).ResourceVersion
+	ca, serving := w.secret(caName).ResourceVersion, w.secret(servingName).ResourceVersion
 	written := strings.Count(w.log.String(), "certificates written")
 	if written != 2 {
 		t.Errorf("%d writes to begin with, want 2", written)
@@ -74,7 +75,7 @@ func TestNoWriteWhenSteady(t *testing.T) {
 		w.waitUntilSteady(provider)
 		time.Sleep(pause)
 	}
-	if w.secret(defaultCAName).ResourceVersion != ca || w.secret(defaultServingName).ResourceVersion != serving {
+	if w.secret(caName).ResourceVersion != ca || w.secret(servingName).ResourceVersion != serving {
 		t.Error("a Secret was written at rest")
 	}
 }
@@ -160,18 +161,18 @@ func TestLossAndDamage(t *testing.T) {
 		wantNewKey bool                 // of the leaf
 		wantLog    string
 	}{
-		"serving deleted":       {secret: defaultServingName, wantNewKey: true},
-		"CA deleted":            {secret: defaultCAName},
-		"serving emptied":       {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
-		"certificate corrupt":   {secret: defaultServingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: text that is not PEM"},
-		"key corrupt":           {secret: defaultServingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: text that is not PEM"},
-		"certificate too large": {secret: defaultServingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: the limit is 65536"},
-		"bundle corrupt":        {secret: defaultServingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: text that is not PEM"},
-		"bundle not canonical":  {secret: defaultServingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
-		"epoch corrupt":         {secret: defaultServingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not an epoch"},
-		"CA's key corrupt":      {secret: defaultCAName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: text that is not PEM"},
-		"CA's key of another":   {secret: defaultCAName, change: set(keyField, unrelatedKey(t)), wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
-		"CA's epoch lost":       {secret: defaultCAName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not an epoch"},
+		"serving deleted":       {secret: servingName, wantNewKey: true},
+		"CA deleted":            {secret: caName},
+		"serving emptied":       {secret: servingName, change: func(s *corev1.Secret) { s.Data = map[string][]byte{chainField: {}, keyField: {}} }, wantNewKey: true, wantLog: "field tls.crt: empty"},
+		"certificate corrupt":   {secret: servingName, change: set(chainField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.crt: text that is not PEM"},
+		"key corrupt":           {secret: servingName, change: set(keyField, corrupt), wantNewKey: true, wantLog: "reading Secret ostiary-serving: field tls.key: text that is not PEM"},
+		"certificate too large": {secret: servingName, change: set(chainField, make([]byte, 65<<10)), wantNewKey: true, wantLog: "field tls.crt: 66560 bytes of PEM: the limit is 65536"},
+		"bundle corrupt":        {secret: servingName, change: set(bundleField, corrupt), wantLog: "reading Secret ostiary-serving: field ca.crt: text that is not PEM"},
+		"bundle not canonical":  {secret: servingName, change: func(s *corev1.Secret) { s.Data[bundleField] = append(s.Data[bundleField], '\n') }, wantLog: "field ca.crt: not in the canonical form"},
+		"epoch corrupt":         {secret: servingName, change: set(epochField, []byte("-1")), wantLog: "field epoch: not an epoch"},
+		"CA's key corrupt":      {secret: caName, change: set(keyField, corrupt), wantLog: "reading Secret ostiary-ca: field tls.key: text that is not PEM"},
+		"CA's key of another":   {secret: caName, change: set(keyField, unrelatedKey(t)), wantLog: "reading Secret ostiary-ca: field tls.key: the key does not belong to the certificate"},
+		"CA's epoch lost":       {secret: caName, change: func(s *corev1.Secret) { delete(s.Data, epochField) }, wantLog: "reading Secret ostiary-ca: field epoch: not an epoch"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +224,7 @@ func TestLossAndDamage(t *testing.T) {
 // TestLostWithoutLeader loses the CA together with the leader. The old serving
 // certificate stays until every API server can trust the new CA.
 func TestLostWithoutLeader(t *testing.T) {
-	for name, lost := range map[string][]string{"CA": {defaultCAName}, "both Secrets": {defaultCAName, defaultServingName}} {
+	for name, lost := range map[string][]string{"CA": {caName}, "both Secrets": {caName, servingName}} {
 		t.Run(name, func(t *testing.T) {
 			g, w := NewWithT(t), newTestEnvironment(t)
 			provider := w.startProvider()
@@ -277,8 +278,8 @@ func TestRotationOnRequest(t *testing.T) {
 	delete(serving, trustEpochField)
 	ca[previousField] = pki.EncodeCertificates(makeState(t, serverNames, w.clock.Now()).CA.Pair.Certificate())
 	serving[bundleField] = append(serving[bundleField], ca[previousField]...)
-	w.put(defaultCAName, ca)
-	w.put(defaultServingName, serving)
+	w.put(caName, ca)
+	w.put(servingName, serving)
 	provider := w.startProvider()
 	w.startRotator()
 	before := w.waitUntilSteady(provider)
@@ -320,7 +321,7 @@ func TestFallback(t *testing.T) {
 	provider := w.startProvider()
 	w.startRotator()
 	w.waitUntilSteady(provider)
-	w.options.Registerer = nil
+	w.options.Registerer = prometheus.NewRegistry()
 	first := provider.Fingerprint()
 	w.requestRotation("now, please")
 	g.Eventually(provider.Fingerprint, timeout, pause).ShouldNot(Equal(first))
@@ -371,7 +372,7 @@ func TestBothLostAndExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.put(defaultServingName, data)
+	w.put(servingName, data)
 	provider := w.startProvider()
 	NewWithT(t).Eventually(provider.Ready, timeout, pause).Should(MatchError(ContainSubstring("the certificate expired at")))
 	w.startRotator()
@@ -388,7 +389,7 @@ func TestServerNamesChange(t *testing.T) {
 	stop()
 
 	w.options.ServerNames = ServerNames{DNS: []string{"ostiary.example.org"}, IPs: []net.IP{net.IPv6loopback}}
-	w.options.Registerer = nil
+	w.options.Registerer = prometheus.NewRegistry()
 	provider := w.startProvider()
 	w.startRotator()
 	w.waitUntilSteady(provider)
@@ -430,7 +431,7 @@ func TestStaleWriteIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := w.secret(defaultServingName)
+	s := w.secret(servingName)
 	s.Labels["changed"] = "yes"
 	if _, err := w.client.CoreV1().Secrets(w.options.Namespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -460,8 +461,7 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	})
-	w.options.Registerer = nil
-	k := NewRotator(kubernetes.NewForConfigOrDie(config), provider, w.options)
+	k := w.rotatorOf(provider, kubernetes.NewForConfigOrDie(config))
 	stop := w.run(k.Run)
 	w.waitUntilSteady(provider)
 	if !strings.Contains(w.log.String(), "the network is down") {
@@ -469,7 +469,7 @@ func TestErrorsOfTheAPIServer(t *testing.T) {
 	}
 	stop()
 
-	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.CoreV1().Secrets(w.options.Namespace).Delete(t.Context(), servingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.run(k.Run)
@@ -489,7 +489,7 @@ func TestPermissions(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "ostiary"},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}, ResourceNames: []string{defaultCAName, defaultServingName}},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}, ResourceNames: []string{caName, servingName}},
 		},
 	}
 	if _, err := w.client.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
@@ -514,7 +514,7 @@ func TestPermissions(t *testing.T) {
 		t.Error("the test proves nothing: the user may list all Secrets")
 	}
 	// Only the watch wakes the Rotator, because the clock does not move.
-	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), defaultServingName, metav1.DeleteOptions{}); err != nil {
+	if err := admin.CoreV1().Secrets(ns).Delete(t.Context(), servingName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.waitUntilSteady(provider)
@@ -527,7 +527,6 @@ func TestOptions(t *testing.T) {
 		wantErr string
 	}{
 		"no namespace": {func(o *Options) { o.Namespace = "" }, "maintaining certificates: the namespace of the Secrets is missing"},
-		"one Secret":   {func(o *Options) { o.SecretNames = SecretNames{CA: "a", Serving: "a"} }, `maintaining certificates: the Secrets of the CA and of the serving certificate are both "a": use two names`},
 		"no names":     {func(o *Options) { o.ServerNames = ServerNames{} }, "maintaining certificates: no server name: give at least one DNS name or IP address"},
 		"lifetimes":    {func(o *Options) { o.Lifetimes.Overlap = 1 }, "maintaining certificates: Overlap is 1ns: must be at least 5s"},
 	}

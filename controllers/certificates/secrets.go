@@ -45,9 +45,6 @@ const (
 	RotateAnnotation = "admission.ostiary.dev/rotate"
 	// maxRequest bounds the used part of its value, in bytes.
 	maxRequest = 256
-
-	managedByLabel = "app.kubernetes.io/managed-by"
-	managedBy      = "ostiary"
 )
 
 // inField adds the field of a Secret to an error, but never its content.
@@ -193,8 +190,9 @@ func readStored(s *corev1.Secret) (pki.Serving, error) {
 	return v, err
 }
 
-// request returns the requested rotation, or "".
-func request(s *corev1.Secret) string {
+// RequestedRotation returns the value of the annotation that requests a new CA; ""
+// without a Secret or an annotation.
+func RequestedRotation(s *corev1.Secret) string {
 	if s == nil {
 		return ""
 	}

@@ -183,9 +183,6 @@ func (k *Rotator) describe(f observedSecrets, problem error) (reason, text strin
 // sourceEvent records an event. Its action is the problem too: the API merges
 // events that differ only in their text.
 func (k *Rotator) sourceEvent(kind, reason, problem, text string) {
-	if k.options.Events == nil {
-		return
-	}
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: k.options.Namespace, Name: k.options.Source.Secret}
 	if k.options.Source.Request != nil {
 		about = k.options.Source.Request.reference()
@@ -217,7 +214,7 @@ func (s *sourceState) block(text string) {
 
 // watched returns the Secrets whose changes wake the Rotator.
 func (o Options) watched() []string {
-	names := []string{o.SecretNames.CA, o.SecretNames.Serving}
+	names := []string{caName, servingName}
 	if o.Source != nil {
 		names = append(names, o.Source.Secret)
 	}
@@ -230,7 +227,7 @@ func (o Options) validateSource() error {
 		return nil
 	case o.Source.Secret == "":
 		return errors.New("maintaining certificates: the name of the Secret of the external issuer is missing")
-	case slices.Contains([]string{o.SecretNames.CA, o.SecretNames.Serving}, o.Source.Secret):
+	case slices.Contains([]string{caName, servingName}, o.Source.Secret):
 		return fmt.Errorf("maintaining certificates: Secret %q is Ostiary's own: configure the issuer to write another Secret", o.Source.Secret)
 	}
 	return nil

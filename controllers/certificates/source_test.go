@@ -151,7 +151,7 @@ func TestExternalIssuerChanges(t *testing.T) {
 		}
 	}
 	// A new replica serves the same as the others, nothing newer.
-	again := NewProvider(w.client, w.withoutMetrics())
+	again := NewProvider(w.client, w.withOwnMetrics())
 	w.run(again.Start)
 	g.Eventually(func() string { return w.serial(again) }, timeout, pause).Should(Equal(fingerprintOf(renewed)))
 
@@ -164,18 +164,12 @@ func TestExternalIssuerChanges(t *testing.T) {
 	if got := w.secret(sourceName).Data; !bytes.Equal(got[chainField], next[chainField]) || len(got) != 3 {
 		t.Error("the Secret of the external issuer was written")
 	}
-	if data := w.secret(defaultCAName).Data; len(data[keyField]) != 0 {
+	if data := w.secret(caName).Data; len(data[keyField]) != 0 {
 		t.Error("the Secret has a key for an external CA")
 	}
 	if log := events.String(); !strings.Contains(log, "Warning CACreated: the external certificate has another CA; epoch 2, phase Trusting") {
 		t.Errorf("events:\n%s", log)
 	}
-}
-
-func (w *testEnvironment) withoutMetrics() Options {
-	o := w.options
-	o.Registerer = nil
-	return o
 }
 
 // TestExternalProblems writes invalid content to the Secret: it is reported, and

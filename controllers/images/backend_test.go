@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/plugintest"
@@ -238,14 +237,13 @@ func TestKubeconfigs(t *testing.T) {
 // TestSecrets checks that a client is created once per version of a Secret, and
 // that an invalid Secret is not a decision.
 func TestSecrets(t *testing.T) {
-	w := &watch{store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	var secret *corev1.Secret
+	w := &watch{secret: func() *corev1.Secret { return secret }}
 	s := New(nil, "ostiary-system", logr.Discard())
 	s.watches.Store(&map[string]*watch{"s": w})
 	at := policy.SecretKey{Name: "s", Key: "kubeconfig"}
 	put := func(version, key, value string) {
-		if err := w.store.Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ostiary-system", Name: "s", ResourceVersion: version}, Data: map[string][]byte{key: []byte(value)}}); err != nil {
-			t.Fatal(err)
-		}
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Data: map[string][]byte{key: []byte(value)}}
 	}
 	const start = "Secret ostiary-system/s, with the kubeconfig of the image policy backend"
 	fails := func(at policy.SecretKey, want string) {

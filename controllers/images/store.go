@@ -11,12 +11,10 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
-	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/secrets"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -88,7 +86,7 @@ func (s *Store) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
 	if w == nil {
 		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend, is not watched yet", s.namespace, at.Name) //nolint:staticcheck // a kind's name
 	}
-	b, err := w.backend(s.namespace, at)
+	b, err := w.backend(at)
 	if err != nil {
 		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend: %w", s.namespace, at.Name, err) //nolint:staticcheck // a kind's name
 	}
@@ -97,32 +95,18 @@ func (s *Store) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
 
 func (s *Store) watch(name string) *watch {
 	ctx, stop := context.WithCancel(s.end)
-	w := &watch{stop: stop}
-	wake := make(chan struct{}, 1)
-	store, err := certificates.WatchSecret(ctx, &w.running, s.client, s.namespace, name, s.log, wake)
-	if err != nil {
-		s.log.Error(err, "watching the Secret of an image policy backend failed")
-		return w
-	}
-	w.store = store
-	w.running.StartWithContext(ctx, func(ctx context.Context) {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-wake:
-				s.listeners.Notify()
-			}
-		}
-	})
+	at := secrets.Object{Kind: secrets.KindSecret, Namespace: s.namespace, Name: name}
+	from := secrets.NewWatch(s.client, at, s.log, s.listeners.Notify)
+	w := &watch{secret: from.Secret, stop: stop}
+	w.running.Go(func() { from.Run(ctx) })
 	return w
 }
 
 // watch watches one Secret.
 type watch struct {
-	store   cache.Store // nil if the watch failed
+	secret  func() *corev1.Secret // nil if it does not exist or has not been read yet
 	stop    context.CancelFunc
-	running wait.Group
+	running sync.WaitGroup
 	made    sync.Map // *made by the field of the Secret
 }
 
@@ -138,13 +122,9 @@ type made struct {
 	err     error
 }
 
-func (w *watch) backend(namespace string, at policy.SecretKey) (*backend, error) {
-	if w.store == nil {
-		return nil, fmt.Errorf("it cannot be watched")
-	}
-	found, _, err := w.store.GetByKey(namespace + "/" + at.Name)
-	secret, ok := found.(*corev1.Secret)
-	if err != nil || !ok {
+func (w *watch) backend(at policy.SecretKey) (*backend, error) {
+	secret := w.secret()
+	if secret == nil {
 		return nil, fmt.Errorf("it does not exist, or has not been read yet, or Ostiary may not watch it")
 	}
 	if m, ok := w.made.Load(at.Key); ok {

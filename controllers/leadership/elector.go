@@ -40,8 +40,6 @@ type Elector struct {
 	Log       logr.Logger
 	// Until ends the election when it is closed. It may be nil.
 	Until <-chan struct{}
-	// OnChange is called with true when a term begins and with false when it ends. It may be nil.
-	OnChange func(bool)
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: every replica competes.
@@ -117,10 +115,6 @@ type lock struct {
 func (l *lock) RecordEvent(string) { l.acquired = true }
 
 func (e *Elector) runLead(ctx context.Context) error {
-	if e.OnChange != nil {
-		e.OnChange(true)
-		defer e.OnChange(false)
-	}
 	e.Log.Info("leading", "identity", e.Identity)
 	defer e.Log.Info("no longer leading", "identity", e.Identity)
 	return e.Lead(ctx)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +26,7 @@ func hosting(t *testing.T) *Loader {
 		t.Fatal(err)
 	}
 	l := newLoader(t)
-	l.Backends = backends.New(backends.Options{Client: client, Namespace: "ostiary-system"})
+	l.Backends = backends.New(backends.Options{Client: client, Namespace: "ostiary-system", Registerer: prometheus.NewRegistry()})
 	return l
 }
 

@@ -48,7 +48,7 @@ type Options struct {
 	// before, since nobody has to wait for a replica that is not called.
 	Loaded func() error
 	// Current is an error while the replica has not loaded what the API server holds
-	// now. It is asked where others may not have waited for this replica. It may be nil.
+	// now. It is asked where others may not have waited for this replica.
 	Current func(context.Context) error
 	// Changes tell that a report may have changed.
 	Changes []func(context.Context) <-chan struct{}
@@ -90,7 +90,7 @@ func (r *Reporter) NeedLeaderElection() bool { return false }
 
 // Start keeps the Lease until ctx ends, and then deletes it.
 func (r *Reporter) Start(ctx context.Context) error {
-	changes := r.changes(ctx)
+	changes := events.Merge(ctx, r.options.Changes...)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var tried time.Time
@@ -111,26 +111,6 @@ func (r *Reporter) Start(ctx context.Context) error {
 			timer.Reset(r.renew(ctx))
 		}
 	}
-}
-
-// changes gives a channel that receives when anything has changed.
-func (r *Reporter) changes(ctx context.Context) <-chan struct{} {
-	var all events.Broadcaster
-	out := all.Subscribe(ctx)
-	for _, subscribe := range r.options.Changes {
-		in := subscribe(ctx)
-		go func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-in:
-					all.Notify()
-				}
-			}
-		}()
-	}
-	return out
 }
 
 // renew writes the Lease and returns when to do so next.
@@ -173,7 +153,7 @@ const noSpace = "etcdserver: mvcc: database space exceeded"
 // limit leaves time for watches of others that are late.
 func (r *Reporter) catchUp(ctx context.Context, always bool) error {
 	renewed := r.renewed.Load()
-	if r.options.Current == nil || !always && renewed != nil && r.now()-*renewed <= r.timing.unready {
+	if !always && renewed != nil && r.now()-*renewed <= r.timing.unready {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timing.attempt)

@@ -42,7 +42,7 @@ type Resources struct {
 	listeners events.Broadcaster
 	current   atomic.Pointer[snapshot] // nil until they have been read once
 	needed    atomic.Bool
-	wake      chan struct{}
+	wake      events.Signal
 
 	reading chan struct{} // held by who reads
 	readAt  time.Time     // when the last reading of them all began
@@ -52,7 +52,7 @@ var _ runtime.EquivalentResourceMapper = (*Resources)(nil)
 
 // New makes resources that are not known yet.
 func New(d Discovery, log logr.Logger) *Resources {
-	return &Resources{discovery: d, log: log, wake: make(chan struct{}, 1), reading: make(chan struct{}, 1)}
+	return &Resources{discovery: d, log: log, wake: events.NewSignal(), reading: make(chan struct{}, 1)}
 }
 
 // Start implements manager.Runnable: it reads the resources, and reads them
@@ -101,12 +101,7 @@ func (r *Resources) Need(needed bool) {
 }
 
 // Refresh has the resources read again, within two seconds.
-func (r *Resources) Refresh() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+func (r *Resources) Refresh() { r.wake.Send() }
 
 // Ready is an error until the resources have been read once.
 func (r *Resources) Ready() error {

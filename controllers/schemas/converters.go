@@ -97,7 +97,7 @@ type Converters struct {
 	resources Resources
 	log       logr.Logger
 	listeners events.Broadcaster
-	wake      chan struct{}
+	wake      events.Signal
 	lasting   int // how many policies lacked something for long, at the last read
 
 	known atomic.Pointer[documents] // replaced as a whole; requests read it
@@ -120,7 +120,7 @@ type want struct {
 
 // New makes converters that know nothing yet. The manager is run by Start.
 func New(m patch.TypeConverterManager, r Resources, log logr.Logger) *Converters {
-	c := &Converters{manager: m, resources: r, log: log, wake: make(chan struct{}, 1), fetching: map[schema.GroupVersion]chan struct{}{}}
+	c := &Converters{manager: m, resources: r, log: log, wake: events.NewSignal(), fetching: map[schema.GroupVersion]chan struct{}{}}
 	c.known.Store(&documents{})
 	return c
 }
@@ -175,10 +175,7 @@ func (c *Converters) Want(policies []*v1alpha1.WebhookPolicy) {
 		c.wanted, c.deadline = true, time.After(readyWithin)
 	}
 	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Send()
 }
 
 // since keeps when each policy's generation was wanted first.

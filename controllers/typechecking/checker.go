@@ -33,7 +33,7 @@ type Checker struct {
 	types     validating.TypeChecker
 	log       logr.Logger
 	listeners events.Broadcaster
-	wake      chan struct{}
+	wake      events.Signal
 
 	mu       sync.Mutex
 	policies []*v1alpha1.WebhookPolicy // that may have to be checked yet
@@ -47,7 +47,7 @@ type result struct {
 
 // New makes a checker that has checked nothing.
 func New(t validating.TypeChecker, log logr.Logger) *Checker {
-	return &Checker{types: t, log: log, wake: make(chan struct{}, 1), results: map[types.UID]result{}}
+	return &Checker{types: t, log: log, wake: events.NewSignal(), results: map[types.UID]result{}}
 }
 
 // Subscribe gives a channel that receives after results, until ctx ends: when
@@ -67,10 +67,7 @@ func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 	}
 	c.results = kept
 	c.mu.Unlock()
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Send()
 }
 
 // Found is what has been found for a policy's generation: in its status already,

@@ -38,7 +38,7 @@ func (r *replica) addLeader() error {
 		Config:        r.config,
 		Namespace:     r.options.Namespace,
 		Bundle:        r.provider.Bundle,
-		BundleChanged: r.provider.Subscribe(),
+		BundleChanged: r.provider.Subscribe(context.Background()),
 		Events:        recorder,
 		Log:           r.log.WithName("canary"),
 		Registerer:    ctrlmetrics.Registry,

@@ -278,7 +278,7 @@ func (r *replica) addPolicies() error {
 		Bundle:           r.provider.Bundle,
 		Capability:       r.provider.Path,
 		Epoch:            r.provider.TrustEpoch,
-		BundleChanged:    r.provider.Subscribe(),
+		BundleChanged:    r.provider.Subscribe(context.Background()),
 	}
 	return r.loader.SetupWithManager(r.manager)
 }
@@ -310,7 +310,7 @@ func (r *replica) addReporter() error {
 		},
 		Loaded:  r.store.Loaded,
 		Current: func(ctx context.Context) error { return r.loader.Current(ctx, r.manager.GetAPIReader()) },
-		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, func(context.Context) <-chan struct{} { return r.provider.Subscribe() }},
+		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, r.provider.Subscribe},
 		Log:     r.log.WithName("replicas"),
 	}))
 }

@@ -45,16 +45,7 @@ func ChannelSource(subscribe func(context.Context) <-chan struct{}, enqueue func
 	return source.Func(func(ctx context.Context, q Queue) error {
 		signals := subscribe(ctx)
 		enqueue(q)
-		go func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-signals:
-					enqueue(q)
-				}
-			}
-		}()
+		go forward(ctx, signals, func() { enqueue(q) })
 		return nil
 	})
 }
