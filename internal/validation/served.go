@@ -27,6 +27,7 @@ func (w *warner) served(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at 
 		here := at.Child("matchConstraints", "resourceRules").Index(i)
 		if facts.Resources != nil {
 			w.unknown(rule, facts, here)
+			w.unmatched(&spec.MatchConstraints.ResourceRules[i].RuleWithOperations, facts, here)
 		}
 		w.unstable(rule, facts, here.Child("apiVersions"))
 	}
@@ -44,35 +45,6 @@ func Unserved(p *v1alpha1.WebhookPolicy, facts ClusterInfo) bool {
 		w.unknown(&p.Spec.MatchConstraints.ResourceRules[i].Rule, facts, nil)
 	}
 	return len(w.warnings) > 0
-}
-
-// unknown says what of a rule the API server does not have: a group, else a
-// version of all of them, else a resource in all of these. A rule for several
-// groups need not make sense for each pair of a group and a resource.
-func (w *warner) unknown(rule *admissionregistrationv1.Rule, facts ClusterInfo, at *field.Path) {
-	found := facts.matching(rule.APIGroups, []string{wildcard})
-	for i, group := range rule.APIGroups {
-		if group != wildcard && len(facts.matching([]string{group}, []string{wildcard})) == 0 {
-			w.warn(at.Child("apiGroups").Index(i), "the API server has no group %q: correct it, unless it is still to be installed", group)
-		}
-	}
-	if len(found) == 0 {
-		return
-	}
-	for i, version := range rule.APIVersions {
-		if version != wildcard && len(facts.matching(rule.APIGroups, []string{version})) == 0 {
-			w.warn(at.Child("apiVersions").Index(i), "the API server does not serve the version %q of these groups", version)
-		}
-	}
-	found = facts.matching(rule.APIGroups, rule.APIVersions)
-	if len(found) == 0 || slices.ContainsFunc(found, facts.isUnknown) {
-		return
-	}
-	for i, entry := range rule.Resources {
-		if !slices.ContainsFunc(found, func(gv schema.GroupVersion) bool { return facts.has(gv, entry) }) {
-			w.warn(at.Child("resources").Index(i), "the API server does not serve %q in these groups and versions: resources have plural names in small letters", entry)
-		}
-	}
 }
 
 // unstable warns of a version that a later release may no longer serve. Where

@@ -101,13 +101,13 @@ func CheckBackend(b *v1alpha1.Backend, rule egress.Rule) field.ErrorList {
 // Warnings say what is risky about a policy, each with its field. They are
 // bounded in number and length.
 func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
-	p = plugins.Resolve(p).Policy
 	var w warner
 	spec := field.NewPath("spec")
 	w.help(p)
 	w.timeout(&p.Spec, spec)
 	w.replicas(&p.Spec, facts, spec)
 	w.selectors(&p.Spec, spec)
+	// Only rules that the author has written: those of a plugin have no field to change.
 	w.rules(&p.Spec, spec)
 	w.reviews(&p.Spec, spec)
 	w.served(&p.Spec, facts, spec)
