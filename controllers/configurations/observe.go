@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,29 +65,4 @@ func (r *Reconciler) getLive(ctx context.Context, k key) (registration.Configura
 func isNewer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
-}
-
-// maxOwners bounds the owners that isOrphan looks up. Beyond it a configuration
-// counts as an orphan until the next reconcile.
-const maxOwners = 10
-
-// isOrphan reports whether all policies that own a configuration are deleted. It
-// is checked before a configuration is created: garbage collection deletes
-// configurations together with their policies, and this replica may see the
-// former deletion first. A configuration that is created again would call
-// Ostiary for policies that no longer exist.
-func (r *Reconciler) isOrphan(ctx context.Context, want registration.Configuration) (bool, error) {
-	owners := want.GetOwnerReferences()
-	for _, owner := range owners[:min(len(owners), maxOwners)] {
-		policy := &metav1.PartialObjectMetadata{}
-		policy.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
-		err := r.Live.Get(ctx, client.ObjectKey{Name: owner.Name}, policy)
-		switch {
-		case err == nil && policy.UID == owner.UID:
-			return false, nil
-		case client.IgnoreNotFound(err) != nil:
-			return false, fmt.Errorf("getting policy %s, an owner of configuration %s: %w", owner.Name, want.GetName(), err)
-		}
-	}
-	return len(owners) > 0, nil
 }

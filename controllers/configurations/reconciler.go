@@ -183,7 +183,10 @@ func (r *Reconciler) reconcilePlan(ctx context.Context, p *pass, state *policies
 	if err := checkEpochs(state.Plan, observed); err != nil {
 		return err
 	}
-	plan := r.holdUnproven(state.Plan, observed)
+	plan, err := r.withoutDeletedOwners(ctx, p, r.holdUnproven(state.Plan, observed))
+	if err != nil {
+		return err
+	}
 	if err := r.write(ctx, p, registration.Diff(plan, observed)); err != nil {
 		return err
 	}

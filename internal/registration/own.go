@@ -126,3 +126,12 @@ func Owned(have, want Configuration) bool {
 		return !slices.ContainsFunc(have.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner.UID })
 	})
 }
+
+// WithoutOwners returns a copy of a configuration without some owner references.
+func WithoutOwners(c Configuration, owners []metav1.OwnerReference) Configuration {
+	out := clone(c)
+	out.SetOwnerReferences(slices.DeleteFunc(out.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+		return slices.ContainsFunc(owners, func(other metav1.OwnerReference) bool { return other.UID == o.UID })
+	}))
+	return out
+}
