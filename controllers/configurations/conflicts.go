@@ -45,7 +45,7 @@ type ConflictTracker struct {
 	jitter func(time.Duration) time.Duration
 
 	mu    sync.Mutex
-	byKey map[key]*conflict
+	byKey map[registration.Key]*conflict
 }
 
 // conflict is the state of one configuration that has been repaired.
@@ -80,7 +80,7 @@ func NewConflictTracker(registry prometheus.Registerer) *ConflictTracker {
 		Help: "1 for each generated configuration that another client keeps changing. Reported by the leader.",
 	}, []string{"configuration"})
 	registry.MustRegister(gauge)
-	return &ConflictTracker{gauge: gauge, jitter: jitter, byKey: map[key]*conflict{}}
+	return &ConflictTracker{gauge: gauge, jitter: jitter, byKey: map[registration.Key]*conflict{}}
 }
 
 // jitter returns a random duration between d/2 and d.
@@ -96,7 +96,7 @@ func (c *ConflictTracker) OtherManagers() map[string]string {
 	out := map[string]string{}
 	for k, found := range c.byKey {
 		if found.otherManager != "" {
-			out[k.name] = found.otherManager
+			out[k.Name] = found.otherManager
 		}
 	}
 	return out
@@ -108,7 +108,7 @@ func (c *ConflictTracker) Subscribe(ctx context.Context) <-chan struct{} {
 }
 
 // repairDelay returns how long to wait before a drifted configuration is repaired.
-func (c *ConflictTracker) repairDelay(k key, now time.Time) time.Duration {
+func (c *ConflictTracker) repairDelay(k registration.Key, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.byKey[k]
@@ -130,7 +130,7 @@ func (c *ConflictTracker) repairDelay(k key, now time.Time) time.Duration {
 
 // shouldIdentify reports whether to read the name of the client that changed a
 // drifted configuration.
-func (c *ConflictTracker) shouldIdentify(k key, now time.Time) bool {
+func (c *ConflictTracker) shouldIdentify(k registration.Key, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.byKey[k]
@@ -146,7 +146,7 @@ func (c *ConflictTracker) shouldIdentify(k key, now time.Time) bool {
 
 // recordRepair records a successful repair, by its start time. Failed writes
 // are not recorded: retries are no conflict.
-func (c *ConflictTracker) recordRepair(k key, began time.Time) {
+func (c *ConflictTracker) recordRepair(k registration.Key, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.byKey[k]
@@ -165,7 +165,7 @@ func (c *ConflictTracker) recordRepair(k key, began time.Time) {
 
 // recordManager records the client that keeps changing a configuration, and
 // reports whether it differs from the one on record.
-func (c *ConflictTracker) recordManager(k key, manager string) bool {
+func (c *ConflictTracker) recordManager(k registration.Key, manager string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.byKey[k]
@@ -173,7 +173,7 @@ func (c *ConflictTracker) recordManager(k key, manager string) bool {
 		return false
 	}
 	found.otherManager = manager
-	c.gauge.WithLabelValues(k.name).Set(1)
+	c.gauge.WithLabelValues(k.Name).Set(1)
 	c.broadcaster.Notify()
 	return true
 }
@@ -192,7 +192,7 @@ func (c *ConflictTracker) expire(now time.Time) time.Duration {
 		}
 		delete(c.byKey, k)
 		if found.otherManager != "" {
-			c.gauge.DeleteLabelValues(k.name)
+			c.gauge.DeleteLabelValues(k.Name)
 			c.broadcaster.Notify()
 		}
 	}
@@ -205,7 +205,7 @@ func (r *Reconciler) isBackingOff(p *pass, want registration.Configuration) bool
 	if !r.isRepair(want) {
 		return false
 	}
-	wait := r.Conflicts.repairDelay(keyOf(want), r.Clock.Now())
+	wait := r.Conflicts.repairDelay(registration.KeyOf(want), r.Clock.Now())
 	if wait > 0 {
 		p.requeueWithin(wait)
 	}
@@ -216,23 +216,23 @@ func (r *Reconciler) isBackingOff(p *pass, want registration.Configuration) bool
 // so that another client must have changed the configuration since. New plans
 // are applied at once.
 func (r *Reconciler) isRepair(want registration.Configuration) bool {
-	before := r.applied[keyOf(want)]
+	before := r.applied[registration.KeyOf(want)]
 	return before != nil && equality.Semantic.DeepEqual(before, want)
 }
 
 // identifyManager records the client that keeps changing a configuration. Call
 // it before the repair, which removes the client's name from managedFields.
-func (r *Reconciler) identifyManager(ctx context.Context, k key, now time.Time) {
+func (r *Reconciler) identifyManager(ctx context.Context, k registration.Key, now time.Time) {
 	if !r.Conflicts.shouldIdentify(k, now) {
 		return
 	}
 	if manager := r.otherManager(ctx, k); r.Conflicts.recordManager(k, manager) {
-		logr.FromContextOrDiscard(ctx).Info("configuration is contested", "configuration", k.name, "by", manager)
+		logr.FromContextOrDiscard(ctx).Info("configuration is contested", "configuration", k.Name, "by", manager)
 	}
 }
 
 // otherManager describes the client that changed a configuration last, by its managedFields.
-func (r *Reconciler) otherManager(ctx context.Context, k key) string {
+func (r *Reconciler) otherManager(ctx context.Context, k registration.Key) string {
 	live, err := r.getLive(ctx, k)
 	if err != nil || live == nil {
 		return unknownManager

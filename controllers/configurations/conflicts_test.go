@@ -10,7 +10,7 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-var contestedKey = key{registration.PhaseValidate, "ostiary-validate-a"}
+var contestedKey = registration.Key{Phase: registration.PhaseValidate, Name: "ostiary-validate-a"}
 
 // simulateConflict changes a configuration a fixed time after each repair, and
 // counts the repairs within a period.
@@ -58,7 +58,7 @@ func TestBackoffGrows(t *testing.T) {
 			if longest > tt.wantLongest || longest < tt.wantLongest-time.Second {
 				t.Errorf("a change lasted %v, want at most %v", longest, tt.wantLongest)
 			}
-			if got := c.OtherManagers()[contestedKey.name]; got != `the field manager "other"` {
+			if got := c.OtherManagers()[contestedKey.Name]; got != `the field manager "other"` {
 				t.Errorf("contested by %q, want the other field manager", got)
 			}
 			if got := c.OtherManagers()["ostiary-validate-b"]; got != "" {
@@ -106,7 +106,7 @@ func TestConflictExpires(t *testing.T) {
 	c := NewConflictTracker(prometheus.NewRegistry())
 	start := time.Unix(0, 0)
 	for i := range conflictThreshold {
-		if c.OtherManagers()[contestedKey.name] != "" {
+		if c.OtherManagers()[contestedKey.Name] != "" {
 			t.Errorf("contested after %d repairs", i)
 		}
 		repair(c, unknownManager, start)
@@ -117,7 +117,7 @@ func TestConflictExpires(t *testing.T) {
 	}
 	start = start.Add(identifyInterval)
 	repair(c, unknownManager, start)
-	if got := c.OtherManagers()[contestedKey.name]; got != "the other client" {
+	if got := c.OtherManagers()[contestedKey.Name]; got != "the other client" {
 		t.Errorf("contested by %q, want the name that is on record", got)
 	}
 	changed := c.Subscribe(t.Context())
@@ -128,8 +128,8 @@ func TestConflictExpires(t *testing.T) {
 	if n := testutil.CollectAndCount(c.gauge); n != 1 {
 		t.Errorf("%d series while contested, want 1", n)
 	}
-	if next := c.expire(start.Add(time.Second + left)); next != 0 || c.OtherManagers()[contestedKey.name] != "" {
-		t.Errorf("after %v without changes it is contested by %q, and expires in %v", left, c.OtherManagers()[contestedKey.name], next)
+	if next := c.expire(start.Add(time.Second + left)); next != 0 || c.OtherManagers()[contestedKey.Name] != "" {
+		t.Errorf("after %v without changes it is contested by %q, and expires in %v", left, c.OtherManagers()[contestedKey.Name], next)
 	}
 	if n := testutil.CollectAndCount(c.gauge); n != 0 {
 		t.Errorf("%d series after expiry, want none", n)

@@ -19,9 +19,9 @@ func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration,
 	if err != nil {
 		return nil, err
 	}
-	seen := map[key]bool{}
+	seen := map[registration.Key]bool{}
 	for i, item := range observed {
-		k := keyOf(item)
+		k := registration.KeyOf(item)
 		seen[k] = true
 		if w := r.written[k]; w != nil && isNewer(w.GetResourceVersion(), item.GetResourceVersion()) {
 			observed[i] = w
@@ -47,14 +47,14 @@ func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration,
 	return observed, nil
 }
 
-func (r *Reconciler) getLive(ctx context.Context, k key) (registration.Configuration, error) {
-	config := registration.NewConfiguration(k.phase)
-	err := r.Live.Get(ctx, client.ObjectKey{Name: k.name}, config)
+func (r *Reconciler) getLive(ctx context.Context, k registration.Key) (registration.Configuration, error) {
+	config := registration.NewConfiguration(k.Phase)
+	err := r.Live.Get(ctx, client.ObjectKey{Name: k.Name}, config)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("getting configuration %s: %w", k.name, err)
+		return nil, fmt.Errorf("getting configuration %s: %w", k.Name, err)
 	default:
 		return config, nil
 	}

@@ -26,8 +26,10 @@ func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 	for _, want := range wants {
 		errs = append(errs, r.applyOwn(ctx, p, want))
 	}
-	review := p.observed[key{registration.PhaseValidate, registration.ReviewConfiguration}]
-	if review != nil && !slices.ContainsFunc(wants, func(want registration.Configuration) bool { return keyOf(want) == keyOf(review) }) {
+	review := p.observed[registration.Key{Phase: registration.PhaseValidate, Name: registration.ReviewConfiguration}]
+	if review != nil && !slices.ContainsFunc(wants, func(want registration.Configuration) bool {
+		return registration.KeyOf(want) == registration.KeyOf(review)
+	}) {
 		errs = append(errs, r.remove(ctx, registration.RefOf(review)))
 	}
 	return errors.Join(errs...)
@@ -35,7 +37,7 @@ func (r *Reconciler) reconcileOwn(ctx context.Context, p *pass) error {
 
 // applyOwn writes one of Ostiary's own configurations if it differs.
 func (r *Reconciler) applyOwn(ctx context.Context, p *pass, want registration.Configuration) error {
-	have := p.observed[keyOf(want)]
+	have := p.observed[registration.KeyOf(want)]
 	switch {
 	case have != nil && registration.Matches(have, want) && registration.Owned(have, want):
 		return nil

@@ -11,7 +11,7 @@ import (
 // is added to the new one before it is removed from the old one. If the addition
 // is postponed, so is the removal.
 type pass struct {
-	observed     map[key]registration.Configuration
+	observed     map[registration.Key]registration.Configuration
 	postponed    map[member]struct{} // policies that are not yet in their planned configuration
 	gate         *ReplicaSnapshot
 	rejections   []rejection
@@ -31,11 +31,7 @@ type rejection struct {
 }
 
 func newPass(observed []registration.Configuration) *pass {
-	p := &pass{observed: make(map[key]registration.Configuration, len(observed)), postponed: map[member]struct{}{}}
-	for _, config := range observed {
-		p.observed[keyOf(config)] = config
-	}
-	return p
+	return &pass{observed: registration.ByKey(observed), postponed: map[member]struct{}{}}
 }
 
 // postpone records that a configuration is not written in this pass. Its members
@@ -73,7 +69,7 @@ func (p *pass) split(wants []registration.Configuration) (additive, removing []r
 
 // removedMembers returns the members that writing a configuration would remove.
 func (p *pass) removedMembers(want registration.Configuration) []string {
-	have := p.observed[keyOf(want)]
+	have := p.observed[registration.KeyOf(want)]
 	if have == nil {
 		return nil
 	}
@@ -92,7 +88,7 @@ func (p *pass) wouldDrop(want registration.Configuration) bool {
 
 // wouldDropAny is wouldDrop for the deletion of a configuration.
 func (p *pass) wouldDropAny(ref registration.Ref) bool {
-	have := p.observed[key{ref.Phase, ref.Name}]
+	have := p.observed[ref.Key]
 	return have != nil && slices.ContainsFunc(registration.Members(have), func(name string) bool {
 		_, postponed := p.postponed[member{ref.Phase, name}]
 		return postponed

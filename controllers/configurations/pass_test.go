@@ -38,7 +38,7 @@ func TestPostponedAdditionsBlockRemovals(t *testing.T) {
 				if got := !p.wouldDrop(newConfiguration("old", "a")); got != tt.wantOld {
 					t.Errorf("old may lose b: %t, want %t", got, tt.wantOld)
 				}
-				if got := !p.wouldDropAny(registration.Ref{Phase: registration.PhaseValidate, Name: "old"}); got != tt.wantOld {
+				if got := !p.wouldDropAny(registration.Ref{Key: registration.Key{Phase: registration.PhaseValidate, Name: "old"}}); got != tt.wantOld {
 					t.Errorf("old may be deleted: %t, want %t", got, tt.wantOld)
 				}
 				if p.wouldDrop(newConfiguration("old", "a,b,c")) || p.wouldDrop(newConfiguration("other", "a")) {

@@ -56,24 +56,16 @@ type Reconciler struct {
 	RefusedConditions prometheus.Gauge
 
 	// written is the result of this replica's last write, while the cache may be older.
-	written map[key]registration.Configuration
+	written map[registration.Key]registration.Configuration
 	// applied is the content of this replica's last write.
-	applied map[key]registration.Configuration
+	applied map[registration.Key]registration.Configuration
 	// staleCompiled is the time of writes that API servers may have missed; see touch.
-	staleCompiled map[key]time.Time
+	staleCompiled map[registration.Key]time.Time
 	// propagating are recent writes that API servers may not call by yet.
-	propagating map[key]propagation
+	propagating map[registration.Key]propagation
 	// probedConditions are match conditions that the API server accepts.
 	probedConditions map[string]struct{}
 }
-
-// key identifies a configuration. Both kinds may have one of the same name.
-type key struct {
-	phase registration.Phase
-	name  string
-}
-
-func keyOf(c registration.Configuration) key { return key{registration.PhaseOf(c), c.GetName()} }
 
 // NewGauge returns the metric for Registered, and registers it.
 func NewGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
@@ -143,9 +135,9 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 
 // reset drops the state of an earlier term of leadership.
 func (r *Reconciler) reset() {
-	r.written, r.applied = map[key]registration.Configuration{}, map[key]registration.Configuration{}
-	r.propagating = map[key]propagation{}
-	r.staleCompiled, r.probedConditions = map[key]time.Time{}, map[string]struct{}{}
+	r.written, r.applied = map[registration.Key]registration.Configuration{}, map[registration.Key]registration.Configuration{}
+	r.propagating = map[registration.Key]propagation{}
+	r.staleCompiled, r.probedConditions = map[registration.Key]time.Time{}, map[string]struct{}{}
 }
 
 // Reconcile applies the plan.
@@ -249,7 +241,7 @@ func (r *Reconciler) mustWait(ctx context.Context, p *pass, want registration.Co
 	if r.isBlocked(p, want) {
 		return true, nil
 	}
-	if p.observed[keyOf(want)] != nil {
+	if p.observed[registration.KeyOf(want)] != nil {
 		return false, nil
 	}
 	orphan, err := r.isOrphan(ctx, want)

@@ -59,7 +59,7 @@ func (r *Reconciler) touch(ctx context.Context, p *pass) error {
 
 // sendTouch writes a configuration, unless another write has come first, which
 // has the same effect.
-func (r *Reconciler) sendTouch(ctx context.Context, k key, announced registration.Configuration) error {
+func (r *Reconciler) sendTouch(ctx context.Context, k registration.Key, announced registration.Configuration) error {
 	u, err := r.send(ctx, announced)
 	if err != nil {
 		if apierrors.IsConflict(err) {
@@ -67,12 +67,12 @@ func (r *Reconciler) sendTouch(ctx context.Context, k key, announced registratio
 		}
 		return err
 	}
-	got, err := toTyped(u, k.phase)
+	got, err := toTyped(u, k.Phase)
 	if err != nil {
 		return err
 	}
 	r.written[k] = got
-	logr.FromContextOrDiscard(ctx).Info("touched configuration", "configuration", k.name)
+	logr.FromContextOrDiscard(ctx).Info("touched configuration", "configuration", k.Name)
 	return nil
 }
 
@@ -86,7 +86,7 @@ type propagation struct {
 // the calls of API servers. A new member that leaves the webhooks as they are does not.
 func (r *Reconciler) startPropagation(p *pass, wants []registration.Configuration) {
 	for _, want := range wants {
-		k := keyOf(want)
+		k := registration.KeyOf(want)
 		had := p.observed[k]
 		if had == nil || r.isRepair(want) || registration.NeedsTouch(had, want) {
 			r.propagating[k] = propagation{members: registration.Members(want), since: r.Clock.Now()}

@@ -129,7 +129,7 @@ func TestDeletedIsNotTouched(t *testing.T) {
 	c := newConfiguration("a", "x")
 	r.recordWrite(nil, c, c)
 	r.recordWrite(nil, c, c)
-	r.forget(keyOf(c))
+	r.forget(registration.KeyOf(c))
 	if err := r.touch(t.Context(), newPass(nil)); err != nil || len(r.staleCompiled) > 0 {
 		t.Errorf("error %v, %d to touch", err, len(r.staleCompiled))
 	}

@@ -42,7 +42,7 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 	for i, want := range ready {
 		switch {
 		case errs[i] == nil:
-			r.recordWrite(p.observed[keyOf(want)], want, got[i])
+			r.recordWrite(p.observed[registration.KeyOf(want)], want, got[i])
 		case isRejection(errs[i]):
 			p.reject(want, errs[i])
 		default:
@@ -57,7 +57,7 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 
 // recordWrite records a successful write: the previous object, the applied and the resulting one.
 func (r *Reconciler) recordWrite(had, want, got registration.Configuration) {
-	k := keyOf(want)
+	k := registration.KeyOf(want)
 	if r.isRepair(want) || registration.NeedsTouch(had, want) {
 		r.staleCompiled[k] = r.Clock.Now()
 	}
@@ -73,7 +73,7 @@ func (r *Reconciler) recordWrite(had, want, got registration.Configuration) {
 func (r *Reconciler) apply(ctx context.Context, want registration.Configuration) (registration.Configuration, error) {
 	repair, now := r.isRepair(want), r.Clock.Now()
 	if repair {
-		r.identifyManager(ctx, keyOf(want), now)
+		r.identifyManager(ctx, registration.KeyOf(want), now)
 	}
 	u, err := r.send(ctx, want)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *Reconciler) apply(ctx context.Context, want registration.Configuration)
 		}
 	}
 	if repair {
-		r.Conflicts.recordRepair(keyOf(want), now)
+		r.Conflicts.recordRepair(registration.KeyOf(want), now)
 	}
 	return got, nil
 }
@@ -146,13 +146,13 @@ func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting configuration %s: %w", ref.Name, err)
 	}
-	r.forget(key{ref.Phase, ref.Name})
+	r.forget(ref.Key)
 	logr.FromContextOrDiscard(ctx).Info("deleted configuration", "configuration", ref.Name)
 	return nil
 }
 
 // forget drops the state of a deleted configuration.
-func (r *Reconciler) forget(k key) {
+func (r *Reconciler) forget(k registration.Key) {
 	delete(r.written, k)
 	delete(r.applied, k)
 	delete(r.staleCompiled, k)

@@ -91,8 +91,8 @@ func TestFailedWrites(t *testing.T) {
 			t.Fatalf("%d of the other two are written", len(r.written))
 		}
 		// No other client changes these two.
-		delete(r.applied, key{registration.PhaseValidate, "c-1"})
-		delete(r.applied, key{registration.PhaseValidate, "c-2"})
+		delete(r.applied, registration.Key{Phase: registration.PhaseValidate, Name: "c-1"})
+		delete(r.applied, registration.Key{Phase: registration.PhaseValidate, Name: "c-2"})
 	}
 	if got := r.Conflicts.OtherManagers(); len(got) > 0 {
 		t.Errorf("contested: %v", got)

@@ -81,18 +81,20 @@ func GroupOf(c Configuration) (key GroupKey, ok bool) {
 	return key, ok
 }
 
-// objectKey identifies a configuration. Both kinds may have one of the same name.
-type objectKey struct {
-	phase Phase
-	name  string
+// Key identifies a configuration. Both kinds may have one of the same name.
+type Key struct {
+	Phase Phase
+	Name  string
 }
 
-func keyOf(c Configuration) objectKey { return objectKey{PhaseOf(c), c.GetName()} }
+// KeyOf returns the key of a configuration.
+func KeyOf(c Configuration) Key { return Key{PhaseOf(c), c.GetName()} }
 
-func byKey(configs []Configuration) map[objectKey]Configuration {
-	out := make(map[objectKey]Configuration, len(configs))
+// ByKey returns configurations by key.
+func ByKey(configs []Configuration) map[Key]Configuration {
+	out := make(map[Key]Configuration, len(configs))
 	for _, c := range configs {
-		out[keyOf(c)] = c
+		out[KeyOf(c)] = c
 	}
 	return out
 }

@@ -16,10 +16,7 @@ import (
 
 // Ref identifies an observed configuration, for the preconditions of a delete.
 type Ref struct {
-	// Phase determines the kind of the object.
-	Phase Phase
-	// Name is the object's name.
-	Name string
+	Key
 	// UID is the object's UID.
 	UID types.UID
 	// ResourceVersion is the observed version.
@@ -28,7 +25,7 @@ type Ref struct {
 
 // RefOf returns the reference to an observed configuration.
 func RefOf(c Configuration) Ref {
-	return Ref{Phase: PhaseOf(c), Name: c.GetName(), UID: c.GetUID(), ResourceVersion: c.GetResourceVersion()}
+	return Ref{Key: KeyOf(c), UID: c.GetUID(), ResourceVersion: c.GetResourceVersion()}
 }
 
 // Changes are the writes that turn the observed configurations into the planned
@@ -61,15 +58,15 @@ func (c Changes) Empty() bool { return len(c.Apply) == 0 && len(c.Delete) == 0 }
 // so that only additions delay the registration of a policy in both phases. The
 // order does not matter for deleted policies, which are no longer evaluated.
 func Diff(plan Plan, observed []Configuration) Changes {
-	unplanned := byKey(observed)
+	unplanned := ByKey(observed)
 	planned := plan.members()
 	var changes Changes
 	var removals []Configuration
 	for i := range plan.Groups { // sorted: mutate comes before validate
 		group := &plan.Groups[i]
 		want := group.Configuration
-		have, exists := unplanned[keyOf(want)]
-		delete(unplanned, keyOf(want))
+		have, exists := unplanned[KeyOf(want)]
+		delete(unplanned, KeyOf(want))
 		switch {
 		case exists && isApplied(want, have):
 		case !exists, len(lostMembers(group, have)) == 0:

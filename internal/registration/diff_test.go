@@ -223,7 +223,7 @@ func checkOrder(t *testing.T, base, plan Plan, want []string) {
 			t.Fatalf("Diff (-want +got):\n%s", diff)
 		}
 	}
-	if diff := cmp.Diff(byKey(observe(base)), byKey(observed)); diff != "" {
+	if diff := cmp.Diff(ByKey(observe(base)), ByKey(observed)); diff != "" {
 		t.Errorf("Diff changed its argument:\n%s", diff)
 	}
 }
@@ -330,7 +330,7 @@ func TestDiffDeletesOnlyGeneratedConfigurations(t *testing.T) {
 				edit(c, tc.change)
 				var want Changes
 				if tc.wantDelete {
-					want.Delete = []Ref{{Phase: phase, Name: c.GetName(), UID: "1", ResourceVersion: "2"}}
+					want.Delete = []Ref{{Key: KeyOf(c), UID: "1", ResourceVersion: "2"}}
 				}
 				if diff := cmp.Diff(want, Diff(planOf(), []Configuration{c})); diff != "" {
 					t.Errorf("Diff (-want +got):\n%s", diff)
@@ -370,21 +370,21 @@ func TestDiffKeepsPoliciesRegistered(t *testing.T) {
 		before := randomPolicies(r, 40)
 		after := changed(r, before)
 		target := Build(Input{Policies: after, Endpoint: testService})
-		state := byKey(observe(Build(Input{Policies: before, Endpoint: testService})))
+		state := ByKey(observe(Build(Input{Policies: before, Endpoint: testService})))
 		changes := Diff(target, slices.Collect(maps.Values(state)))
-		applied := map[objectKey]bool{}
+		applied := map[Key]bool{}
 		staying, inBoth := staying(before, after), inBothPhases(after, before)
 		for _, c := range changes.Apply {
-			if applied[keyOf(c)] {
+			if applied[KeyOf(c)] {
 				widened[PhaseOf(c)]++
 			}
-			applied[keyOf(c)] = true
-			state[keyOf(c)] = stored(c)
+			applied[KeyOf(c)] = true
+			state[KeyOf(c)] = stored(c)
 			checkStaying(t, seed, staying, state)
 			checkBothPhases(t, seed, inBoth, state)
 		}
 		for _, ref := range changes.Delete {
-			delete(state, objectKey{ref.Phase, ref.Name})
+			delete(state, ref.Key)
 			checkStaying(t, seed, staying, state)
 			checkBothPhases(t, seed, inBoth, state)
 		}
@@ -457,11 +457,11 @@ func inBothPhases(after, before []*v1alpha1.WebhookPolicy) set {
 	return out
 }
 
-func checkStaying(t *testing.T, seed uint64, staying []membership, state map[objectKey]Configuration) {
+func checkStaying(t *testing.T, seed uint64, staying []membership, state map[Key]Configuration) {
 	t.Helper()
 	registered := func(m membership) bool {
 		for key, c := range state {
-			if key.phase == m.settings.Phase && strings.Contains(","+c.GetAnnotations()[AnnotationMembers]+",", ","+m.policy+",") && covers(Webhooks(c)[0].Rules, m.units) &&
+			if key.Phase == m.settings.Phase && strings.Contains(","+c.GetAnnotations()[AnnotationMembers]+",", ","+m.policy+",") && covers(Webhooks(c)[0].Rules, m.units) &&
 				slices.ContainsFunc(c.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == m.uid }) {
 				return true
 			}
@@ -475,12 +475,12 @@ func checkStaying(t *testing.T, seed uint64, staying []membership, state map[obj
 	}
 }
 
-func checkBothPhases(t *testing.T, seed uint64, inBoth set, state map[objectKey]Configuration) {
+func checkBothPhases(t *testing.T, seed uint64, inBoth set, state map[Key]Configuration) {
 	t.Helper()
 	members := map[Phase]set{PhaseMutate: {}, PhaseValidate: {}}
 	for key, c := range state {
 		for _, name := range Members(c) {
-			members[key.phase][name] = struct{}{}
+			members[key.Phase][name] = struct{}{}
 		}
 	}
 	for name := range inBoth {

@@ -48,11 +48,11 @@ type webhookState struct {
 // NewView compares a plan with the observed configurations. They must not change
 // while the View is in use.
 func NewView(plan Plan, observed []Configuration) View {
-	have := byKey(observed)
+	have := ByKey(observed)
 	view := View{states: map[member]*webhookState{}}
 	for i := range plan.Groups {
 		group := &plan.Groups[i]
-		c := newWebhookState(group, have[keyOf(group.Configuration)])
+		c := newWebhookState(group, have[KeyOf(group.Configuration)])
 		for _, name := range group.Members {
 			view.states[member{group.Phase, name}] = c
 		}
