@@ -1,5 +1,5 @@
-// Package authorization answers the CEL variable authorizer: it asks the API
-// server in a SubjectAccessReview what a user may do.
+// Package authorization implements the CEL variable authorizer with
+// SubjectAccessReviews.
 package authorization
 
 import (
@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// timeout is for one question, waiting for its turn included. The shortest
-	// time that a webhook can have is a second; a question that hangs must leave
-	// some of it for the answer, which then follows the policy's failurePolicy.
+	// timeout is for one review, including the wait for a slot. It is shorter than one
+	// second, the shortest timeoutSeconds of a webhook, so that Ostiary can still
+	// respond according to failurePolicy.
 	timeout = 900 * time.Millisecond
-	// parallel bounds the questions of all requests at a time.
-	parallel = 64
+	// maxConcurrent is the maximum number of concurrent reviews.
+	maxConcurrent = 64
 )
 
-// Authorizer asks the API server. It keeps no answers: a permission that is
-// taken away is gone with the next request, as with the API server's own engine.
+// Authorizer sends a review for each check. It caches no results, so that a revoked
+// permission applies to the next request, like in the API server.
 type Authorizer struct {
 	reviews  authorizationclient.SubjectAccessReviewInterface
 	slots    chan struct{}
@@ -37,11 +37,11 @@ type Authorizer struct {
 	duration *prometheus.HistogramVec
 }
 
-// New makes an authorizer. It registers its metric on registry.
+// New returns an Authorizer and registers its metric.
 func New(reviews authorizationclient.SubjectAccessReviewInterface, registry prometheus.Registerer) *Authorizer {
 	a := &Authorizer{
 		reviews: reviews,
-		slots:   make(chan struct{}, parallel),
+		slots:   make(chan struct{}, maxConcurrent),
 		timeout: timeout,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_authorization_duration_seconds",
@@ -53,8 +53,9 @@ func New(reviews authorizationclient.SubjectAccessReviewInterface, registry prom
 	return a
 }
 
-// Authorize implements authorizer.UnconditionalAuthorizer. Without an answer the
-// error is a *policy.UnansweredError; an error that came with the answer is not.
+// Authorize implements authorizer.UnconditionalAuthorizer. If the review fails, the
+// error is a *policy.AuthorizerUnavailableError. An evaluation error in the result of
+// the review is not.
 func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
 	start := time.Now()
 	var status authorizationv1.SubjectAccessReviewStatus
@@ -79,14 +80,14 @@ func (a *Authorizer) review(ctx context.Context, attributes authorizer.Attribute
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()
 	case <-ctx.Done():
-		return authorizationv1.SubjectAccessReviewStatus{}, fmt.Errorf("too many questions at a time: %w", ctx.Err())
+		return authorizationv1.SubjectAccessReviewStatus{}, fmt.Errorf("waiting for one of %d concurrent SubjectAccessReviews: %w", cap(a.slots), ctx.Err())
 	}
 	review, err := a.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: specOf(attributes)}, metav1.CreateOptions{})
 	if err != nil {
 		return authorizationv1.SubjectAccessReviewStatus{}, err
 	}
 	if review.Status.Allowed && review.Status.Denied {
-		return authorizationv1.SubjectAccessReviewStatus{}, errors.New("the answer is both allowed and denied")
+		return authorizationv1.SubjectAccessReviewStatus{}, errors.New("the SubjectAccessReview is both allowed and denied")
 	}
 	return review.Status, nil
 }

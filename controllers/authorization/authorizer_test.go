@@ -37,7 +37,7 @@ const eventually = time.Minute
 var cluster *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
-	// The node authorizer, beside RBAC, is one that looks at field selectors.
+	// Unlike RBAC, the node authorizer evaluates field selectors.
 	o := controlplane.Options{NoControllerManager: true, APIServerArgs: []string{"--authorization-mode=Node"}}
 	os.Exit(cptest.Main(m, o, func(cp *controlplane.ControlPlane) { cluster = cp }))
 }
@@ -70,7 +70,7 @@ func attributes(u user.Info, verb, resource string, mods ...func(*authorizer.Att
 	return a
 }
 
-// bind lets a user have a role, which need not exist.
+// bind binds a user to a role, which need not exist.
 func bind(t *testing.T, name, role string, rules []rbacv1.PolicyRule) {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(cluster.Config()).RbacV1()
@@ -101,7 +101,7 @@ func TestAuthorize(t *testing.T) {
 	node := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}
 	type answer struct {
 		Decision authorizer.Decision
-		Reason   string // part of it
+		Reason   string // a part
 	}
 	allowed := answer{Decision: authorizer.DecisionAllow, Reason: `RBAC: allowed by ClusterRoleBinding "reads-pods" of ClusterRole "reads-pods" to User "reader"`}
 	tests := map[string]struct {
@@ -121,13 +121,13 @@ func TestAuthorize(t *testing.T) {
 		"node without its selector": {attributes(node, "list", "pods"), answer{Decision: authorizer.DecisionNoOpinion, Reason: "can only list/watch pods with spec.nodeName field selector"}},
 		"node with its selector":    {attributes(node, "list", "pods", selectors("spec.nodeName=n1", "")), answer{Decision: authorizer.DecisionAllow}},
 		"node with another's":       {attributes(node, "list", "pods", selectors("spec.nodeName=n2", "")), answer{Decision: authorizer.DecisionNoOpinion, Reason: "can only list/watch pods with spec.nodeName field selector"}},
-		"selector that is none":     {attributes(node, "list", "pods", selectors("spec.nodeName", "")), answer{Decision: authorizer.DecisionNoOpinion, Reason: "can only list/watch pods with spec.nodeName field selector"}},
+		"invalid selector":          {attributes(node, "list", "pods", selectors("spec.nodeName", "")), answer{Decision: authorizer.DecisionNoOpinion, Reason: "can only list/watch pods with spec.nodeName field selector"}},
 		"label selector":            {attributes(reader, "get", "pods", selectors("", "a=b,c!=d,e,!f,g in (h,i),j notin (k)")), allowed},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := newAuthorizer(cluster.Config())
-			// RBAC learns of the roles a moment after they are there.
+			// The RBAC authorizer caches roles.
 			NewWithT(t).Eventually(func() string {
 				decision, reason, err := a.Authorize(t.Context(), tc.attributes)
 				if err != nil {
@@ -170,7 +170,7 @@ func TestReview(t *testing.T) {
 				{Key: "a", Operator: metav1.FieldSelectorOpIn, Values: []string{"b"}}, {Key: "c", Operator: metav1.FieldSelectorOpNotIn, Values: []string{"d"}},
 			}}}),
 		},
-		"label selector, less what a review cannot say": {
+		"label selector with inexpressible requirements": {
 			attributes(u, "list", "pods", selectors("", "a=b,c!=d,e,!f,g in (h),i notin (j),k>1")),
 			of(&authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Version: "*", Resource: "pods", LabelSelector: &authorizationv1.LabelSelectorAttributes{Requirements: []metav1.LabelSelectorRequirement{
 				{Key: "a", Operator: in, Values: []string{"b"}}, {Key: "c", Operator: notIn, Values: []string{"d"}},
@@ -178,11 +178,11 @@ func TestReview(t *testing.T) {
 				{Key: "g", Operator: in, Values: []string{"h"}}, {Key: "i", Operator: notIn, Values: []string{"j"}},
 			}}}),
 		},
-		"selectors that do not parse": {
+		"invalid selectors": {
 			attributes(u, "list", "pods", selectors("a", "a in")),
 			of(&authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Version: "*", Resource: "pods"}),
 		},
-		"nobody": {
+		"no user": {
 			&authorizer.AttributesRecord{Verb: "get", Path: "/x"},
 			authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/x", Verb: "get"}},
 		},
@@ -197,13 +197,13 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestAnswers covers the answers that no authorizer of a plain API server gives.
+// TestAnswers covers results that the API server does not return by default.
 func TestAnswers(t *testing.T) {
 	tests := map[string]struct {
-		status         authorizationv1.SubjectAccessReviewStatus
-		wantDecision   authorizer.Decision
-		wantErr        string
-		wantUnanswered bool
+		status          authorizationv1.SubjectAccessReviewStatus
+		wantDecision    authorizer.Decision
+		wantErr         string
+		wantUnavailable bool
 	}{
 		"denied":               {status: authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "r"}, wantDecision: authorizer.DecisionDeny},
 		"denied with an error": {status: authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "r", EvaluationError: "e"}, wantDecision: authorizer.DecisionDeny, wantErr: "e"},
@@ -213,7 +213,7 @@ func TestAnswers(t *testing.T) {
 		},
 		"both": {
 			status:       authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true, Reason: "r"},
-			wantDecision: authorizer.DecisionNoOpinion, wantErr: "asking for authorization: the answer is both allowed and denied", wantUnanswered: true,
+			wantDecision: authorizer.DecisionNoOpinion, wantErr: "asking for authorization: the SubjectAccessReview is both allowed and denied", wantUnavailable: true,
 		},
 	}
 	for name, tc := range tests {
@@ -228,26 +228,26 @@ func TestAnswers(t *testing.T) {
 			defer server.Close()
 			decision, reason, err := newAuthorizer(&rest.Config{Host: server.URL}).Authorize(t.Context(), attributes(nil, "get", "pods"))
 			var unanswered *policy.AuthorizerUnavailableError
-			if decision != tc.wantDecision || textOf(err) != tc.wantErr || errors.As(err, &unanswered) != tc.wantUnanswered {
+			if decision != tc.wantDecision || textOf(err) != tc.wantErr || errors.As(err, &unanswered) != tc.wantUnavailable {
 				t.Errorf("Authorize() = %v, %q, %v; want %v, %q", decision, reason, err, tc.wantDecision, tc.wantErr)
 			}
-			if !tc.wantUnanswered && reason != "r" {
+			if !tc.wantUnavailable && reason != "r" {
 				t.Errorf("reason = %q, want r", reason)
 			}
 		})
 	}
 }
 
-func wantUnanswered(ctx context.Context, t *testing.T, a *Authorizer) {
+func wantUnavailable(ctx context.Context, t *testing.T, a *Authorizer) {
 	t.Helper()
 	decision, _, err := a.Authorize(ctx, attributes(&user.DefaultInfo{Name: "u"}, "get", "pods"))
 	var unanswered *policy.AuthorizerUnavailableError
 	if decision != authorizer.DecisionNoOpinion || !errors.As(err, &unanswered) {
-		t.Errorf("Authorize() = %v, %v; want an UnansweredError", decision, err)
+		t.Errorf("Authorize() = %v, %v; want an AuthorizerUnavailableError", decision, err)
 	}
 }
 
-func TestAPIServerThatIsSilent(t *testing.T) {
+func TestUnresponsiveAPIServer(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -255,25 +255,25 @@ func TestAPIServerThatIsSilent(t *testing.T) {
 	defer listener.Close()
 	a := newAuthorizer(&rest.Config{Host: "http://" + listener.Addr().String()})
 	a.timeout = 50 * time.Millisecond
-	wantUnanswered(t.Context(), t, a) // ends by its own timeout
+	wantUnavailable(t.Context(), t, a) // ends at its own timeout
 	a.timeout = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	wantUnanswered(ctx, t, a) // ends with the request
+	wantUnavailable(ctx, t, a) // ends at the deadline of the request
 }
 
-func TestAPIServerThatIsForbidden(t *testing.T) {
+func TestForbidden(t *testing.T) {
 	config := cluster.Config()
-	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
+	config.Impersonate = rest.ImpersonationConfig{UserName: "unprivileged"}
 	registry := prometheus.NewRegistry()
 	a := New(kubernetes.NewForConfigOrDie(config).AuthorizationV1().SubjectAccessReviews(), registry)
-	wantUnanswered(t.Context(), t, a)
+	wantUnavailable(t.Context(), t, a)
 	if n := testutil.CollectAndCount(a.duration); n != 1 {
-		t.Errorf("%d results are counted, want one", n)
+		t.Errorf("%d results in the metric, want 1", n)
 	}
 }
 
-func TestQuestionsAtATimeAreBounded(t *testing.T) {
+func TestConcurrencyIsLimited(t *testing.T) {
 	var mu sync.Mutex
 	now, most := 0, 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -301,14 +301,14 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 	}
 	callers.Wait()
 	if most > 3 {
-		t.Errorf("%d questions at a time, want at most 3", most)
+		t.Errorf("%d concurrent reviews, want at most 3", most)
 	}
 	a.slots, a.timeout = make(chan struct{}), 10*time.Millisecond
-	wantUnanswered(t.Context(), t, a) // nobody's turn comes
+	wantUnavailable(t.Context(), t, a) // all slots are taken
 }
 
-// TestAPIServerThatIsDown stops the one that the other tests use, and starts it again.
-func TestAPIServerThatIsDown(t *testing.T) {
+// TestAPIServerDown stops and restarts the API server of the other tests.
+func TestAPIServerDown(t *testing.T) {
 	config := cluster.Config()
 	if err := cluster.StopAPIServer(0); err != nil {
 		t.Fatal(err)
@@ -318,5 +318,5 @@ func TestAPIServerThatIsDown(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	wantUnanswered(t.Context(), t, newAuthorizer(config))
+	wantUnavailable(t.Context(), t, newAuthorizer(config))
 }

@@ -7,10 +7,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// A selector narrows what is asked for: a requirement that has no form in a
-// review is left out, and the question is then a broader one, which is allowed
-// to fewer users. A selector that does not parse is left out as a whole, as in
-// the API server.
+// A selector restricts a review. Requirements that a SubjectAccessReview cannot
+// express are omitted. The review then covers more objects, which is allowed to fewer
+// users. Like in the API server, an invalid selector is omitted completely.
 
 func fieldSelectorOf(a authorizer.Attributes) *authorizationv1.FieldSelectorAttributes {
 	requirements, err := a.GetFieldSelector()

@@ -213,11 +213,11 @@ func TestMetrics(t *testing.T) {
 func TestWatchForbidden(t *testing.T) {
 	g, w := NewWithT(t), newTestEnvironment(t)
 	config := rest.CopyConfig(apiServer)
-	config.Impersonate.UserName = "nobody-in-particular"
+	config.Impersonate.UserName = "unprivileged"
 	w.client = kubernetes.NewForConfigOrDie(config)
 	w.startProvider()
 	g.Eventually(w.log.String, timeout, pause).Should(And(
 		ContainSubstring("watching the Secret failed, retrying"),
-		ContainSubstring(`User \"nobody-in-particular\" cannot watch resource \"secrets\"`),
+		ContainSubstring(`User \"unprivileged\" cannot watch resource \"secrets\"`),
 	))
 }

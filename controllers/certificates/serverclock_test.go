@@ -24,7 +24,7 @@ func TestServerClock(t *testing.T) {
 	want := time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
 	ask(want.Format(http.TimeFormat), nil)
 	ask("soon", nil)
-	ask("", errors.New("nobody there"))
+	ask("", errors.New("no server"))
 	if off := c.Now().Sub(want); off < 0 || off > time.Minute {
 		t.Errorf("it is %s, want %s or a little later", c.Now(), want)
 	}

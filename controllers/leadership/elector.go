@@ -42,7 +42,7 @@ type Elector struct {
 	Until <-chan struct{}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica competes.
+// NeedLeaderElection returns false: every replica competes.
 func (e *Elector) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable. It returns when ctx or Until ends.

@@ -12,9 +12,9 @@ import (
 	"github.com/ostiary/ostiary/internal/queue"
 )
 
-// live is the client with which the API server's code reads a param that is
-// not in the cache yet. That code gives each read a second but does not know of
-// the request, whose own time may be shorter.
+// live is the client with which the API server's code reads a param that is not in
+// the cache. That code limits each read to one second. live also applies the
+// deadline of the request, which may be earlier.
 type live struct {
 	dynamic.Interface
 	ctx   context.Context
@@ -52,7 +52,7 @@ func (n liveNamespace) Get(_ context.Context, name string, o metav1.GetOptions, 
 }
 
 func (l live) get(from dynamic.ResourceInterface, name string, o metav1.GetOptions, sub []string) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	ctx, cancel := context.WithTimeout(l.ctx, maxWait)
 	defer cancel()
 	var u *unstructured.Unstructured
 	var err error

@@ -12,15 +12,15 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// AggregationLabel is the label, with the value "true", of ClusterRoles whose
-// rules Ostiary's role for params takes up.
+// AggregationLabel is the label, with the value "true", of ClusterRoles that are
+// aggregated into Ostiary's role for params.
 const AggregationLabel = "admission.ostiary.dev/aggregate-to-params"
 
-const maxProblem = 1 << 10 // bytes of an error of the API server
+const maxProblem = 1 << 10 // bytes of an error from the API server
 
 var errUnknownKind = errors.New("unknown kind")
 
-// step is something that can fail.
+// step is a request to the API server.
 type step int
 
 const (
@@ -33,22 +33,22 @@ const (
 
 func (s step) String() string { return [steps]string{"finding", "listing", "watching", "getting"}[s] }
 
-// report notes how a step went.
+// report records and logs the result of a step. err is nil if it succeeded.
 func (w *watch) report(ctx context.Context, s step, err error) {
-	if err != nil && (ctx.Err() != nil || w.passing(err)) {
+	if err != nil && (ctx.Err() != nil || w.isTransient(err)) {
 		return
 	}
-	if !w.note(s, err) {
+	if !w.record(s, err) {
 		return
 	}
 	if problem := w.problem(); problem != "" {
-		w.options.Log.Info("params are not available", "kind", w.gvk.String(), "problem", problem)
+		w.options.Log.Info("cannot read params", "kind", w.gvk.String(), "problem", problem)
 	}
 	w.changed()
 }
 
-// note reports whether the step's problem is another than before.
-func (w *watch) note(s step, err error) bool {
+// record reports whether the step's problem has changed.
+func (w *watch) record(s step, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	problem := w.explain(s, err)
@@ -57,22 +57,22 @@ func (w *watch) note(s step, err error) bool {
 	return changed
 }
 
-// passing reports whether an error says nothing about the kind. What is known
-// stays in use while the API server is away; a kind that is forbidden or gone
-// is another matter.
-func (w *watch) passing(err error) bool {
+// isTransient reports whether to ignore an error. While the API server is
+// unavailable, cached objects stay in use.
+func (w *watch) isTransient(err error) bool {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTooManyRequests(err) {
 		return true
 	}
-	return w.known.Load() != nil && !lasting(err)
+	return w.known.Load() != nil && !needsAction(err)
 }
 
-// lasting reports whether somebody has to do something about an error.
-func lasting(err error) bool {
+// needsAction reports whether an error persists until an administrator fixes its
+// cause.
+func needsAction(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || errors.Is(err, errUnknownKind)
 }
 
-// problem is the first step's that failed.
+// problem returns the problem of the first step that failed; "" if none did.
 func (w *watch) problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *watch) problem() string {
 	return w.problems[i]
 }
 
-// explain says what is wrong and how it is mended.
+// explain returns the problem and how to fix it; "" without an error.
 func (w *watch) explain(s step, err error) string {
 	switch {
 	case err == nil:

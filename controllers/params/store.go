@@ -1,11 +1,11 @@
-// Package params finds the objects that policies read as params. It watches
-// the kinds that loaded policies name, and no others, on every replica.
+// Package params provides the objects that policies read as params. Every replica
+// watches the kinds that loaded policies specify, and no others.
 //
-// A kind is watched in all namespaces: which of them a binding reads is known
-// only with each request. What is kept of an object is all of it but
-// metadata.managedFields, which takes about 2 KiB more than its size as JSON. A
-// kind with many objects that no policy reads, as ConfigMaps, costs that on
-// every replica; a kind of its own for params costs what is in it.
+// It watches a kind in all namespaces, because the namespace that a binding reads
+// depends on the request. The cache contains each object without
+// metadata.managedFields, in about 2 KiB more memory than its JSON size. A kind with
+// many objects that no policy reads, such as ConfigMap, uses that memory on every
+// replica. A dedicated kind for params avoids it.
 package params
 
 import (
@@ -32,32 +32,32 @@ import (
 )
 
 const (
-	// patience is how long requests wait for the first list of a kind, counted
-	// from the moment it is watched, and how long a read past the cache may take.
-	// It is that of the API server's own engine.
-	patience = time.Second
-	// retry is how long after a failure a kind is looked for again.
-	retry = 2 * time.Second
-	// readyWithin is how long a replica that starts is held back by kinds that
-	// neither answer nor fail.
-	readyWithin = time.Minute
+	// maxWait is how long requests wait for the first list of a kind, from the start
+	// of its watch, and the timeout of a read without the cache. The API server's
+	// ValidatingAdmissionPolicies have the same limit.
+	maxWait = time.Second
+	// retryInterval is the interval between attempts to find and list a kind.
+	retryInterval = 2 * time.Second
+	// readyTimeout is how long a starting replica stays unready because of kinds
+	// whose list neither completes nor fails.
+	readyTimeout = time.Minute
 )
 
-// Options say where the objects are.
+// Options configures a Store.
 type Options struct {
 	// Client reads the objects, with the permissions of Account.
 	Client dynamic.Interface
-	// Account is the ServiceAccount, namespace/name, that messages name.
+	// Account is the ServiceAccount of Client, namespace/name, for messages.
 	Account string
-	// Aggregated says that the account is granted kinds by the aggregation label.
+	// Aggregated means that ClusterRoles with AggregationLabel apply to Account.
 	Aggregated bool
 	Discovery  Discovery
 	Log        logr.Logger
-	// Registerer takes the metric of this package; nil means no metric.
+	// Registerer registers the metric of this package; nil disables it.
 	Registerer prometheus.Registerer
 }
 
-// Store holds the objects of the kinds that are wanted. It implements
+// Store caches the objects of the kinds that policies read. It implements
 // policy.Params and manager.Runnable.
 type Store struct {
 	options   Options
@@ -68,12 +68,12 @@ type Store struct {
 
 	watches atomic.Pointer[map[schema.GroupVersionKind]*watch] // replaced as a whole; requests read it
 
-	mu       sync.Mutex // held by whoever changes what is watched
-	first    []*watch   // those that a replica waits for before it is ready
+	mu       sync.Mutex // guards changes of watches
+	first    []*watch   // the kinds for which a starting replica waits
 	deadline <-chan time.Time
 }
 
-// New makes a store that watches nothing yet.
+// New returns a Store that watches nothing yet.
 func New(o Options) *Store {
 	s := &Store{options: o}
 	s.end, s.stop = context.WithCancel(context.Background())
@@ -88,7 +88,7 @@ func New(o Options) *Store {
 	return s
 }
 
-// Start implements manager.Runnable: when ctx ends, so does every watch.
+// Start implements manager.Runnable. It ends all watches when ctx ends.
 func (s *Store) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.stop()
@@ -98,15 +98,14 @@ func (s *Store) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica
-// answers requests.
+// NeedLeaderElection returns false: every replica evaluates requests.
 func (s *Store) NeedLeaderElection() bool { return false }
 
-// Subscribe gives a channel that receives after each change of a State, until
+// Subscribe returns a channel that receives after each change of a State, until
 // ctx ends.
 func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
 
-// Want watches exactly the given kinds from now on. Repetitions are no matter.
+// Want sets the kinds to watch. It ignores duplicates.
 func (s *Store) Want(kinds []admissionregistrationv1.ParamKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func (s *Store) Want(kinds []admissionregistrationv1.ParamKind) {
 	for i := range kinds {
 		gvk, err := parse(&kinds[i])
 		if err != nil {
-			continue // State and Params say so
+			continue // State and Params return the error
 		}
 		if after[gvk] = before[gvk]; after[gvk] == nil {
 			after[gvk] = s.watch(gvk)
@@ -128,7 +127,7 @@ func (s *Store) Want(kinds []admissionregistrationv1.ParamKind) {
 		}
 	}
 	if s.deadline == nil {
-		s.deadline = time.After(readyWithin)
+		s.deadline = time.After(readyTimeout)
 		s.first = slices.Collect(maps.Values(after))
 	}
 }
@@ -136,14 +135,14 @@ func (s *Store) Want(kinds []admissionregistrationv1.ParamKind) {
 func (s *Store) watch(gvk schema.GroupVersionKind) *watch {
 	ctx, stop := context.WithCancel(s.end)
 	w := newWatch(gvk, s.options, s.listeners.Notify, stop)
-	if s.end.Err() == nil { // the end waits for those that run
+	if s.end.Err() == nil { // Start must not wait for later goroutines
 		s.running.Go(func() { w.run(ctx) })
 	}
 	return w
 }
 
-// State tells whether the objects of a kind are known and followed, and if not,
-// what the problem is. Without a problem they are being listed.
+// State reports whether the cache of a kind is complete and up to date, and
+// otherwise its problem. Without a problem, the first list is in progress.
 func (s *Store) State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string) {
 	gvk, err := parse(kind)
 	if err != nil {
@@ -157,9 +156,9 @@ func (s *Store) State(kind *admissionregistrationv1.ParamKind) (synced bool, pro
 	return problem == "" && w.known.Load() != nil, problem
 }
 
-// Ready is an error while a kind that was wanted first, when this replica
-// started, is neither known nor found to be broken. Once nil it stays so: a new
-// policy does not make replicas unready.
+// Ready returns an error while the list of a kind from the first call of Want has
+// neither completed nor failed. Later calls of Want do not make the replica unready
+// again.
 func (s *Store) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +178,8 @@ func (s *Store) Ready() error {
 	return nil
 }
 
-// Params implements policy.Params with the API server's own rules. It reads
-// past the cache, for at most a second, only where a name is not in it.
+// Params implements policy.Params with the API server's rules. If a named object is
+// not in the cache, Params reads it from the API server, with a timeout of one second.
 func (s *Store) Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
 	if kind == nil || ref == nil {
 		return []runtime.Object{nil}, nil
@@ -210,8 +209,8 @@ func (s *Store) Params(ctx context.Context, kind *admissionregistrationv1.ParamK
 	return found, nil
 }
 
-// uniform gives a param that was read past the cache, and came as a Go type
-// without its kind, the form of those in the cache.
+// uniform converts params from live reads, which are Go types without a kind, to
+// unstructured objects like those in the cache.
 func uniform(found []runtime.Object, gvk schema.GroupVersionKind) error {
 	for i, o := range found {
 		if _, ok := o.(*unstructured.Unstructured); ok {
@@ -229,8 +228,8 @@ func uniform(found []runtime.Object, gvk schema.GroupVersionKind) error {
 	return nil
 }
 
-// sortByName sorts by namespace, then name. Each is looked up once for an object,
-// not for each comparison: a request may read a thousand params.
+// sortByName sorts by namespace, then name. It reads them once per object instead of
+// once per comparison, because a request may read a thousand params.
 func sortByName(found []runtime.Object) {
 	type named struct {
 		namespace, name string
@@ -239,7 +238,7 @@ func sortByName(found []runtime.Object) {
 	all := make([]named, len(found))
 	for i, o := range found {
 		all[i].object = o
-		if u, ok := o.(*unstructured.Unstructured); ok { // uniform has seen to it
+		if u, ok := o.(*unstructured.Unstructured); ok { // uniform converted the others
 			all[i].namespace, all[i].name = u.GetNamespace(), u.GetName()
 		}
 	}
@@ -254,12 +253,12 @@ func sortByName(found []runtime.Object) {
 func parse(kind *admissionregistrationv1.ParamKind) (schema.GroupVersionKind, error) {
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)
 	if err != nil || gv.Version == "" || kind.Kind == "" {
-		return schema.GroupVersionKind{}, errors.New(`spec.paramKind names no kind: write apiVersion as "group/version", or "v1", and kind`)
+		return schema.GroupVersionKind{}, errors.New(`spec.paramKind is not a kind: specify apiVersion as "group/version" or "v1", and kind`)
 	}
 	return gv.WithKind(kind.Kind), nil
 }
 
-// describe is how messages name a kind.
+// describe returns the name of a kind in messages.
 func describe(gvk schema.GroupVersionKind) string {
 	return fmt.Sprintf("objects of kind %s in %s", gvk.Kind, gvk.GroupVersion())
 }

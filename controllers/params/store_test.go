@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 var _ policy.Params = (*Store)(nil)
 
-// newStore is a running store that acts as the given user, "" for the admin.
+// newStore returns a running Store for a user; "" is the administrator.
 func newStore(t *testing.T, user string) *Store {
 	t.Helper()
 	config := rest.CopyConfig(apiServer)
@@ -95,7 +95,7 @@ func addConfigMap(t *testing.T, namespace, name string, labels map[string]string
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// addKind installs a kind of params named Rule in a group of the test's own.
+// addKind installs the kind Rule in a group.
 func addKind(t *testing.T, group, scope string) {
 	t.Helper()
 	crd := &unstructured.Unstructured{Object: map[string]any{
@@ -169,7 +169,7 @@ func denying(r *admissionregistrationv1.ParamRef) {
 	r.ParameterNotFoundAction = &action
 }
 
-// names are "namespace/name" of the params, each of which has to be complete.
+// names returns "namespace/name" of the params and checks that each is complete.
 func names(t *testing.T, found []runtime.Object) []string {
 	t.Helper()
 	var out []string
@@ -214,16 +214,16 @@ func TestParams(t *testing.T) {
 		"by name, in the ref's namespace":       {kind: configMaps, ref: ref(two, "z"), namespace: one, want: []string{two + "/z"}},
 		"by name, for a cluster-scoped request": {kind: configMaps, ref: ref(two, "z"), want: []string{two + "/z"}},
 		"by selector, in the order of names":    {kind: configMaps, ref: ref("", "", selecting(blue)), namespace: one, want: []string{one + "/a", one + "/b", one + "/c"}},
-		"empty selector is for all":             {kind: configMaps, ref: ref("", "", selecting(nil)), namespace: two, want: []string{two + "/z"}},
+		"empty selector matches all":            {kind: configMaps, ref: ref("", "", selecting(nil)), namespace: two, want: []string{two + "/z"}},
 		"name not found, Allow":                 {kind: configMaps, ref: ref("", "missing"), namespace: one},
 		"name not found, Deny":                  {kind: configMaps, ref: ref("", "missing", denying), namespace: one, wantErr: "no params found for policy binding with `Deny` parameterNotFoundAction"},
 		"selector without a match, Allow":       {kind: configMaps, ref: ref("", "", selecting(map[string]string{"colour": "red"})), namespace: one},
 		"selector without a match, Deny":        {kind: configMaps, ref: ref("", "", selecting(map[string]string{"colour": "red"}), denying), namespace: one, wantErr: "no params found for policy binding with `Deny` parameterNotFoundAction"},
-		"no namespace at all":                   {kind: configMaps, ref: ref("", "a"), wantErr: "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"},
+		"no namespace":                          {kind: configMaps, ref: ref("", "a"), wantErr: "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"},
 		"cluster-scoped kind":                   {kind: ruleKind(group), ref: ref("", "global"), namespace: one, want: []string{"/global"}},
 		"cluster-scoped kind in a namespace":    {kind: ruleKind(group), ref: ref(one, "global"), namespace: one, wantErr: "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"},
-		"a kind that nobody wanted":             {kind: admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Secret"}, ref: ref("", "a"), namespace: one, wantErr: "objects of kind Secret in v1 are not watched yet"},
-		"a kind that is none":                   {kind: admissionregistrationv1.ParamKind{APIVersion: "a/b/c", Kind: "X"}, ref: ref("", "a"), namespace: one, wantErr: `spec.paramKind names no kind: write apiVersion as "group/version", or "v1", and kind`},
+		"kind that is not wanted":               {kind: admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Secret"}, ref: ref("", "a"), namespace: one, wantErr: "objects of kind Secret in v1 are not watched yet"},
+		"invalid kind":                          {kind: admissionregistrationv1.ParamKind{APIVersion: "a/b/c", Kind: "X"}, ref: ref("", "a"), namespace: one, wantErr: `spec.paramKind is not a kind: specify apiVersion as "group/version" or "v1", and kind`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -245,12 +245,12 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-func TestParamOfAMomentAgoIsReadPastTheCache(t *testing.T) {
+func TestParamThatIsNotCached(t *testing.T) {
 	s := newStore(t, "")
 	namespace := newNamespace(t)
 	s.Want([]admissionregistrationv1.ParamKind{configMaps})
 	synced(t, s, configMaps)
-	// The cache misses an object that is in the API server.
+	// Remove an object from the cache that exists in the API server.
 	addConfigMap(t, namespace, "new", nil)
 	known := (*s.watches.Load())[schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}].known.Load()
 	g := NewWithT(t)
@@ -281,7 +281,7 @@ func TestParamOfAMomentAgoIsReadPastTheCache(t *testing.T) {
 	}
 }
 
-func TestParamsChangeWithoutANewLoad(t *testing.T) {
+func TestParamsChange(t *testing.T) {
 	s := newStore(t, "")
 	namespace := newNamespace(t)
 	addConfigMap(t, namespace, "c", nil)
@@ -301,17 +301,17 @@ func TestParamsChangeWithoutANewLoad(t *testing.T) {
 	}).WithTimeout(eventually).WithPolling(pause).Should(Equal("changed"))
 }
 
-func TestKindThatIsInstalledLater(t *testing.T) {
+func TestKindInstalledLater(t *testing.T) {
 	s := newStore(t, "")
 	const group = "later.params.test"
 	kind := ruleKind(group)
-	told := s.Subscribe(t.Context())
+	changed := s.Subscribe(t.Context())
 	s.Want([]admissionregistrationv1.ParamKind{kind})
 	const unknown = "the API server has no kind Rule in later.params.test/v1: install it, or change spec.paramKind"
 	problemOf(t, s, kind, unknown)
-	NewWithT(t).Eventually(told).WithTimeout(eventually).Should(Receive())
+	NewWithT(t).Eventually(changed).WithTimeout(eventually).Should(Receive())
 	if err := s.Ready(); err != nil {
-		t.Errorf("Ready() = %v: a kind that is missing keeps the replica from its work", err)
+		t.Errorf("Ready() = %v: a missing kind makes the replica unready", err)
 	}
 	if _, err := s.Params(t.Context(), &kind, ref("", "a"), "default"); textOf(err) != unknown {
 		t.Errorf("Params() error = %q, want %q", textOf(err), unknown)
@@ -328,7 +328,7 @@ func TestKindThatIsInstalledLater(t *testing.T) {
 	}
 }
 
-func TestKindThatIsInstalledAnewWithAnotherScope(t *testing.T) {
+func TestKindReplacedWithAnotherScope(t *testing.T) {
 	s := newStore(t, "")
 	const group = "again.params.test"
 	kind := ruleKind(group)
@@ -348,7 +348,7 @@ func TestKindThatIsInstalledAnewWithAnotherScope(t *testing.T) {
 	synced(t, s, kind)
 }
 
-func TestKindThatIsForbidden(t *testing.T) {
+func TestForbiddenKind(t *testing.T) {
 	const user = "params-forbidden"
 	s := newStore(t, user)
 	namespace := newNamespace(t)
@@ -357,7 +357,7 @@ func TestKindThatIsForbidden(t *testing.T) {
 	const want = `Ostiary may not read objects of kind ConfigMap in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["configmaps"], verbs: [get, list, watch]}`
 	problemOf(t, s, configMaps, want)
 	if err := s.Ready(); err != nil {
-		t.Errorf("Ready() = %v: a kind that is forbidden keeps the replica from its work", err)
+		t.Errorf("Ready() = %v: a forbidden kind makes the replica unready", err)
 	}
 	if _, err := s.Params(t.Context(), &configMaps, ref(namespace, "c"), ""); textOf(err) != want {
 		t.Errorf("Params() error = %q", textOf(err))
@@ -372,10 +372,10 @@ func TestKindThatIsForbidden(t *testing.T) {
 	if diff := cmp.Diff([]string{namespace + "/c"}, names(t, got)); diff != "" {
 		t.Errorf("params (-want +got):\n%s", diff)
 	}
-	// The rule that the message gives has get in it too: without it an object
-	// that is not in the cache yet cannot be told from one that does not exist.
+	// The rule in the message includes get: without it, an object that is not cached
+	// yet looks like one that does not exist.
 	if _, err := s.Params(t.Context(), &configMaps, ref(namespace, "missing"), ""); err == nil {
-		t.Error("a param that could not be read counts as not found")
+		t.Error("a forbidden param counts as not found")
 	}
 	problemOf(t, s, configMaps, want)
 	rule.Verbs = []string{"get"}
@@ -404,7 +404,7 @@ func grant(t *testing.T, user string, rule rbacv1.PolicyRule) {
 	}
 }
 
-func TestLetGoStopsTheWatch(t *testing.T) {
+func TestUnwantedKindIsNotWatched(t *testing.T) {
 	s := newStore(t, "")
 	s.Want([]admissionregistrationv1.ParamKind{configMaps, {APIVersion: "v1", Kind: "ServiceAccount"}})
 	synced(t, s, configMaps)
@@ -412,18 +412,18 @@ func TestLetGoStopsTheWatch(t *testing.T) {
 	informer := watched.known.Load().informer
 	s.Want([]admissionregistrationv1.ParamKind{configMaps})
 	if (*s.watches.Load())[watched.gvk] != watched {
-		t.Error("a kind that is still wanted is watched anew")
+		t.Error("the watch of a wanted kind was restarted")
 	}
 	s.Want(nil)
 	NewWithT(t).Eventually(informer.IsStopped).WithTimeout(eventually).WithPolling(pause).Should(BeTrue())
 	if _, err := s.Params(t.Context(), &configMaps, ref("", "a"), "default"); err == nil {
-		t.Error("params of a kind that is not watched any more")
+		t.Error("Params() succeeded for an unwatched kind")
 	}
 	s.Want([]admissionregistrationv1.ParamKind{configMaps})
 	synced(t, s, configMaps)
 }
 
-func TestInformersAreCounted(t *testing.T) {
+func TestInformersMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := New(Options{Client: dynamic.NewForConfigOrDie(apiServer), Discovery: discovery.NewDiscoveryClientForConfigOrDie(apiServer), Registerer: registry})
 	defer s.stop()
@@ -434,7 +434,7 @@ func TestInformersAreCounted(t *testing.T) {
 	}
 }
 
-// silent never answers.
+// silent does not respond.
 type silent struct{}
 
 func (silent) ServerResourcesForGroupVersionWithContext(ctx context.Context, _ string) (*metav1.APIResourceList, error) {
@@ -446,14 +446,14 @@ func TestKindThatDoesNotAnswer(t *testing.T) {
 	s := New(Options{Client: dynamic.NewForConfigOrDie(apiServer), Discovery: silent{}, Registerer: prometheus.NewRegistry()})
 	defer s.stop()
 	if err := s.Ready(); err != nil {
-		t.Errorf("Ready() = %v before anything is wanted", err)
+		t.Errorf("Ready() = %v before Want", err)
 	}
 	s.Want([]admissionregistrationv1.ParamKind{configMaps})
 	if err := s.Ready(); err == nil {
-		t.Error("Ready() = nil while the first list is awaited")
+		t.Error("Ready() = nil before the first list")
 	}
-	// A request waits for a moment, and then gets an error that follows
-	// failurePolicy: never "no params".
+	// A request waits for up to a second. The result is an error, to which failurePolicy
+	// applies, and not an empty list.
 	got, err := s.Params(t.Context(), &configMaps, ref("", "a"), "default")
 	if want := "objects of kind ConfigMap in v1 are still being listed"; textOf(err) != want || got != nil {
 		t.Errorf("Params() = %v, %q, want %q", got, textOf(err), want)
@@ -468,7 +468,7 @@ func TestKindThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestParallelCallersWhileKindsChange(t *testing.T) {
+func TestConcurrentCallers(t *testing.T) {
 	s := newStore(t, "")
 	namespace := newNamespace(t)
 	addConfigMap(t, namespace, "c", nil)

@@ -22,14 +22,13 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// Discovery finds the resource of a kind; a discovery client is one.
+// Discovery lists the resources of a group version, like a discovery client.
 type Discovery interface {
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// watch follows the objects of one kind, from the moment it is wanted until no
-// policy wants it any more. It goes on looking for a kind that is not there,
-// and asking where it is not allowed.
+// watch watches the objects of one kind while a policy reads it. It retries if the
+// kind does not exist or access is forbidden.
 type watch struct {
 	gvk     schema.GroupVersionKind
 	options Options
@@ -38,21 +37,21 @@ type watch struct {
 	stopped atomic.Bool
 
 	known  atomic.Pointer[known] // nil until the first list is complete
-	first  chan struct{}         // closed then
+	first  chan struct{}         // closed when the first list is complete
 	listed sync.Once
-	grace  chan struct{} // closed when requests no longer wait for it
+	grace  chan struct{} // closed when requests no longer wait for the first list
 
 	mu       sync.Mutex
-	resource string // as it was found last
+	resource string // last known; "" before the first
 	problems [steps]string
 }
 
-// known is the objects of a kind. It implements informers.GenericInformer.
+// known contains the objects of a kind. It implements informers.GenericInformer.
 type known struct {
 	informer cache.SharedIndexInformer
 	lister   cache.GenericLister
 	scope    meta.RESTScope
-	mapper   meta.RESTMapper // of this kind alone
+	mapper   meta.RESTMapper // of this kind only
 }
 
 // Informer implements informers.GenericInformer.
@@ -69,18 +68,18 @@ func newWatch(gvk schema.GroupVersionKind, o Options, changed func(), stop conte
 
 func (w *watch) wanted() bool { return !w.stopped.Load() }
 
-// run follows the kind until ctx ends.
+// run watches the kind until ctx ends.
 func (w *watch) run(ctx context.Context) {
-	timer := time.AfterFunc(patience, func() { close(w.grace) })
+	timer := time.AfterFunc(maxWait, func() { close(w.grace) })
 	defer timer.Stop()
 	w.options.Log.Info("watching params", "kind", w.gvk.String())
-	wait.JitterUntilWithContext(ctx, w.follow, retry, 0.5, true)
+	wait.JitterUntilWithContext(ctx, w.follow, retryInterval, 0.5, true)
 	w.options.Log.Info("stopped watching params", "kind", w.gvk.String())
 }
 
-// follow finds the resource and runs an informer on it. It returns when ctx
-// ends or when the resource is gone or forbidden; what is known then stays in
-// use until there is something newer.
+// follow finds the resource and runs its informer. It returns when ctx ends or when
+// the resource is removed or forbidden. The cache stays in use until the next
+// informer has synced.
 func (w *watch) follow(ctx context.Context) {
 	resource, err := w.find(ctx)
 	w.report(ctx, stepFind, err)
@@ -106,8 +105,8 @@ func (w *watch) follow(ctx context.Context) {
 	k.informer.RunWithContext(ctx)
 }
 
-// find asks the API server for the resource of the kind, each time anew: the
-// kind may have been installed, or installed anew, a moment ago.
+// find reads the resource of the kind from the API server. It does not cache the
+// result, because the kind may be installed or replaced at any time.
 func (w *watch) find(ctx context.Context) (metav1.APIResource, error) {
 	list, err := w.options.Discovery.ServerResourcesForGroupVersionWithContext(ctx, w.gvk.GroupVersion().String())
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -131,8 +130,9 @@ func (w *watch) is(resource string) {
 	w.resource = resource
 }
 
-// inform makes an informer that reports what the API server says to it, and
-// gives up where it would only try again after longer and longer pauses.
+// inform returns an informer that reports the result of each request. It calls
+// giveUp if the kind is forbidden or not found, because an informer backs off for
+// longer than retryInterval.
 func (w *watch) inform(r metav1.APIResource, giveUp func()) (*known, error) {
 	gvr := schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name}
 	client := w.options.Client.Resource(gvr)
@@ -170,8 +170,8 @@ func (w *watch) inform(r metav1.APIResource, giveUp func()) (*known, error) {
 	return &known{informer: informer, lister: lister, scope: scope, mapper: mapper}, nil
 }
 
-// await is what is known of the kind. In its first second it waits for the
-// first list, unless that has failed.
+// await returns the cache of the kind. During maxWait after the start of the watch,
+// it waits for the first list, unless that has failed.
 func (w *watch) await(ctx context.Context) (*known, error) {
 	if k := w.known.Load(); k != nil {
 		return k, nil

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newClock returns a clock that counts while the machine is suspended, too:
-// CLOCK_MONOTONIC, which the time package reads, stands still then.
+// newClock returns a clock that includes the time during which the machine is
+// suspended, unlike CLOCK_MONOTONIC, which the time package reads.
 func newClock() func() time.Duration {
 	if _, err := sinceBoot(); err != nil {
 		return newMonotonicClock()
 	}
 	return func() time.Duration {
-		now, _ := sinceBoot() // it fails always or never
+		now, _ := sinceBoot() // always or never fails
 		return now
 	}
 }

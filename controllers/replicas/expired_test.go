@@ -13,13 +13,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// renewing is a reporter whose clock and whose API server a test sets.
+// renewing is a Reporter with a fake clock and a fake API server.
 type renewing struct {
 	*Reporter
 	clock  time.Duration
-	takes  time.Duration // for one write
+	takes  time.Duration // duration of a write
 	write  error
-	behind error // what Current says
+	behind error // the result of Current
 	asked  int
 }
 
@@ -43,8 +43,8 @@ func newRenewing() *renewing {
 	return r
 }
 
-// A replica answers as long as others wait for it, and after that only when it has
-// loaded what they did not wait for.
+// TestExpired checks that a replica answers while others wait for it, and after that
+// only when it has loaded all later changes.
 func TestExpired(t *testing.T) {
 	gone, old := errors.New("connection refused"), errors.New("generation 2 of policy p has not been loaded yet")
 	full := errors.New("rpc error: " + noSpace)
@@ -62,21 +62,21 @@ func TestExpired(t *testing.T) {
 	tests := map[string][]step{
 		"before the first renewal": {{wantExpired: true}},
 		"renewed":                  {first, {after: 28 * time.Second}},
-		"not renewed any more":     {first, {after: 29 * time.Second, wantExpired: true}},
-		"started with policies that are old": {
+		"no longer renewed":        {first, {after: 29 * time.Second, wantExpired: true}},
+		"started with outdated policies": {
 			{renew: true, behind: old, wantExpired: true, wantAsked: true, wantNext: 200 * time.Millisecond}, first},
-		"renewed in time":                 {first, {after: 4 * time.Second, renew: true, wantNext: 4 * time.Second}, {after: 28 * time.Second}},
-		"counts from before the write":    {first, {after: 4 * time.Second, renew: true, takes: 3 * time.Second, wantNext: 4 * time.Second}, {after: 26 * time.Second, wantExpired: true}},
-		"one write that was refused":      {first, {after: 4 * time.Second, renew: true, write: gone, wantNext: time.Second}},
-		"written when it has expired":     {first, {after: time.Minute, wantExpired: true}, {renew: true, wantAsked: true, wantNext: 4 * time.Second}},
-		"tried often when it has expired": {first, {after: time.Minute, renew: true, write: gone, wantExpired: true, wantNext: 200 * time.Millisecond}},
-		"back with policies that are old": {first,
+		"renewed in time":               {first, {after: 4 * time.Second, renew: true, wantNext: 4 * time.Second}, {after: 28 * time.Second}},
+		"counts from before the write":  {first, {after: 4 * time.Second, renew: true, takes: 3 * time.Second, wantNext: 4 * time.Second}, {after: 26 * time.Second, wantExpired: true}},
+		"one failed write":              {first, {after: 4 * time.Second, renew: true, write: gone, wantNext: time.Second}},
+		"renewed after expiry":          {first, {after: time.Minute, wantExpired: true}, {renew: true, wantAsked: true, wantNext: 4 * time.Second}},
+		"frequent retries after expiry": {first, {after: time.Minute, renew: true, write: gone, wantExpired: true, wantNext: 200 * time.Millisecond}},
+		"renewed after expiry with outdated policies": {first,
 			{after: time.Minute, renew: true, behind: old, wantExpired: true, wantAsked: true, wantNext: 200 * time.Millisecond},
 			{after: time.Second, renew: true, wantAsked: true, wantNext: 4 * time.Second}},
 		"late, so that others may have stopped waiting": {first,
 			{after: 10 * time.Second, renew: true, takes: 3 * time.Second, behind: old, wantAsked: true, wantNext: time.Second},
 			{after: 16 * time.Second, wantExpired: true}},
-		"etcd takes no writes from anyone": {first,
+		"etcd quota exhausted": {first,
 			{after: 28 * time.Second, renew: true, write: full, wantAsked: true, wantNext: 4 * time.Second},
 			{after: 28 * time.Second, renew: true, write: full, wantAsked: true, wantNext: 4 * time.Second},
 			{after: 28 * time.Second, renew: true, write: full, behind: old, wantAsked: true, wantNext: 4 * time.Second},
@@ -104,7 +104,6 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// The clock goes on, whatever it counts from.
 func TestClock(t *testing.T) {
 	now := newClock()
 	before := now()

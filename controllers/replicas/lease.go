@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// timing is when a Lease is renewed. Every replica that is counted as gone has
-// been unready for a while before: duration-unready is what readiness probes
-// and the endpoints that follow them may take.
+// timing configures the renewal of a Lease. A replica becomes unready before its Lease
+// expires: readiness probes and the updates of endpoints may take duration-unready.
 type timing struct {
 	duration, unready, renew time.Duration
-	// expired is the age from which the replica itself takes its Lease for one that
-	// others no longer wait for. It is less than duration, because the clocks of two
-	// machines differ in speed and an answer takes time to arrive.
+	// expired is the age at which the replica itself considers its Lease expired. It is
+	// less than duration, because the clock rates of two machines differ and a response
+	// takes time to arrive.
 	expired time.Duration
-	// gap is the least time between two renewals for the sake of a new report.
+	// gap is the shortest time between two renewals because of a changed report.
 	gap time.Duration
-	// attempt bounds one call, and retry is the pause after one that failed.
+	// attempt is the timeout of a request, and retry the pause after a failed one.
 	attempt, retry time.Duration
 }
 
@@ -34,8 +33,8 @@ func defaultTiming() timing {
 type Lease struct {
 	timing timing
 	now    func() time.Duration
-	// renewed is the start of the write with which others last began to wait for this
-	// replica, by now. It is nil before the first one.
+	// renewed is the time, from now, at which the last successful write started; nil
+	// before the first one. From this write on, other replicas wait for this one.
 	renewed atomic.Pointer[time.Duration]
 }
 
@@ -47,16 +46,16 @@ func newMonotonicClock() func() time.Duration {
 	return func() time.Duration { return time.Since(start) }
 }
 
-// Expired reports whether other replicas may no longer wait for this one before
-// they report a policy as Ready, so that it may answer from old policies. That is
-// also so before the first renewal. It takes no lock and may be called for every request.
+// Expired reports whether the leader may report a policy as Ready without waiting for
+// this replica, which may then have outdated policies. It is true before the first
+// renewal. It takes no lock and may be called for every request.
 func (l *Lease) Expired() bool {
 	renewed := l.renewed.Load()
 	return renewed == nil || l.now()-*renewed >= l.timing.expired
 }
 
-// Ready is an error where the others may count this replica as gone soon: API
-// servers must not call one that nobody waits for.
+// Ready returns an error if the Lease may expire soon. API servers must not call a
+// replica with an expired Lease.
 func (l *Lease) Ready() error {
 	renewed := l.renewed.Load()
 	switch {

@@ -23,23 +23,23 @@ import (
 )
 
 const (
-	// maxDuration bounds how long a Lease can keep a replica alive.
+	// maxDuration is the longest duration of a Lease.
 	maxDuration = 5 * time.Minute
-	// forgetAfter is how long a Lease has to have run out before it is deleted,
-	// and sweepEvery how often that is looked for.
-	forgetAfter   = 10 * time.Minute
+	// deleteAfter is how long after its expiry a Lease is deleted, and sweepInterval the
+	// interval of the checks.
+	deleteAfter   = 10 * time.Minute
 	sweepInterval = time.Minute
 )
 
-// Replica is one that is alive.
+// Replica is a running replica.
 type Replica struct {
 	// Name is its identity.
 	Name string
 	Report
 }
 
-// Registry knows which replicas are alive. Every replica keeps one, so that the
-// next leader has known for a while which of them are.
+// Registry watches the Leases of all replicas. Every replica runs one, so that the
+// next leader has already observed them for a while.
 type Registry struct {
 	client    kubernetes.Interface
 	namespace string
@@ -52,8 +52,8 @@ type Registry struct {
 	synced func() bool
 }
 
-// sighting is a Lease, and when this process saw it change last. The times in
-// the Lease are those of another machine's clock and are not looked at.
+// sighting is a Lease and when this process last observed a change of it. The times in
+// the Lease are from another machine's clock and are ignored.
 type sighting struct {
 	uid      types.UID
 	version  string
@@ -69,7 +69,7 @@ func NewRegistry(client kubernetes.Interface, namespace string, log logr.Logger)
 	return &Registry{client: client, namespace: namespace, log: log, now: time.Now, seen: map[string]sighting{}}
 }
 
-// NeedLeaderElection says that every replica watches.
+// NeedLeaderElection returns false: every replica watches.
 func (g *Registry) NeedLeaderElection() bool { return false }
 
 // Start watches the Leases until ctx ends.
@@ -78,7 +78,7 @@ func (g *Registry) Start(ctx context.Context) error {
 		o.LabelSelector = labels.SelectorFromSet(leaseLabels()).String()
 	})
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		g.log.Error(err, "watching the replicas' Leases failed, trying again", "namespace", g.namespace)
+		g.log.Error(err, "watching the replicas' Leases failed, retrying", "namespace", g.namespace)
 	}); err != nil {
 		return fmt.Errorf("watching Leases in %s: %w", g.namespace, err)
 	}
@@ -104,7 +104,7 @@ func (g *Registry) observe(obj any) {
 	}
 	report, err := reportOf(lease.Annotations)
 	if err != nil {
-		g.log.Error(err, "a replica's Lease cannot be read", "lease", lease.Name)
+		g.log.Error(err, "a replica's Lease is invalid", "lease", lease.Name)
 	}
 	g.mu.Lock()
 	before, known := g.seen[lease.Name]
@@ -138,8 +138,8 @@ func (g *Registry) forget(obj any) {
 	}
 }
 
-// Live are the replicas that are alive, sorted by name. That a replica has gone
-// without a word turns out with time: ask again.
+// Live returns the replicas whose Lease has not expired, sorted by name. Subscribe
+// does not report the expiry of a Lease: call Live periodically.
 func (g *Registry) Live(context.Context) ([]Replica, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,12 +157,12 @@ func (g *Registry) Live(context.Context) ([]Replica, error) {
 	return out, nil
 }
 
-// Subscribe gives a channel that receives when a replica comes, goes or reports
-// something new, until ctx ends.
+// Subscribe returns a channel that receives when a replica starts, deletes its Lease or
+// changes its report, until ctx ends.
 func (g *Registry) Subscribe(ctx context.Context) <-chan struct{} { return g.listeners.Subscribe(ctx) }
 
-// Sweep deletes what replicas have left behind that went without a word and
-// have no Pod to go with, until ctx ends. Only the leader runs it.
+// Sweep deletes the Leases of crashed replicas that no Pod owns, until ctx ends. Only
+// the leader runs it.
 func (g *Registry) Sweep(ctx context.Context) error {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -179,11 +179,11 @@ func (g *Registry) Sweep(ctx context.Context) error {
 func (g *Registry) sweep(ctx context.Context) {
 	for name, s := range g.abandoned() {
 		err := g.client.CoordinationV1().Leases(g.namespace).Delete(ctx, name, metav1.DeleteOptions{
-			// One that is renewed meanwhile stays.
+			// A Lease that has been renewed meanwhile remains.
 			Preconditions: &metav1.Preconditions{UID: &s.uid, ResourceVersion: &s.version},
 		})
 		if err != nil && ctx.Err() == nil {
-			g.log.Info("cannot delete the Lease of a replica that is gone", "lease", name, "reason", err.Error())
+			g.log.Info("deleting the expired Lease of a replica failed", "lease", name, "reason", err.Error())
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (g *Registry) abandoned() map[string]sighting {
 	defer g.mu.Unlock()
 	now, out := g.now(), map[string]sighting{}
 	for name, s := range g.seen {
-		if s.expired(now) > forgetAfter {
+		if s.expired(now) > deleteAfter {
 			out[name] = s
 		}
 	}

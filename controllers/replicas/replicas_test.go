@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestReportsAreReadBack(t *testing.T) {
+func TestReportRoundTrip(t *testing.T) {
 	tests := map[string]Report{
 		"nothing":    {},
 		"policies":   {Policies: "18446744073709551616"},
@@ -31,8 +31,7 @@ func TestReportsAreReadBack(t *testing.T) {
 	}
 }
 
-// A report that cannot be read counts as one of nothing, so that nobody relies on it.
-func TestBrokenReports(t *testing.T) {
+func TestInvalidReports(t *testing.T) {
 	tests := map[string]struct{ annotation, want string }{
 		"epoch": {annotationEpoch, "reading annotation admission.ostiary.dev/serving-epoch: "},
 		"count": {annotationBadCertificates, "reading annotation admission.ostiary.dev/bad-certificate-alerts: "},
@@ -51,7 +50,7 @@ func TestLeaseNames(t *testing.T) {
 	tests := map[string]struct{ identity, want string }{
 		"a Pod's":        {"ostiary-7d9-x", "ostiary-replica-ostiary-7d9-x"},
 		"a host's":       {"My_Host.example-1a2b", "ostiary-replica-my-host-example-1a2b"},
-		"ends in a sign": {"host-", "ostiary-replica-host"},
+		"ends in a dash": {"host-", "ostiary-replica-host"},
 		"too long":       {strings.Repeat("x", 300), "ostiary-replica-" + strings.Repeat("x", 237)},
 	}
 	for name, tt := range tests {
@@ -64,7 +63,7 @@ func TestLeaseNames(t *testing.T) {
 	}
 }
 
-// watched is a registry that has seen Leases, and whose clock a test sets.
+// watched is a Registry with a fake clock.
 type watched struct {
 	*Registry
 	clock   time.Time
@@ -78,7 +77,7 @@ func newWatched() *watched {
 	return w
 }
 
-// lease is one as its replica would write it, with a clock that is years off.
+// lease returns a Lease of a replica whose clock is wrong by years.
 func (w *watched) lease(name string, report Report) *coordinationv1.Lease {
 	w.version++
 	return &coordinationv1.Lease{
@@ -101,7 +100,7 @@ func (w *watched) wantLive(t *testing.T, want ...Replica) {
 	}
 }
 
-func TestReplicasLiveAsLongAsTheirLeasesChange(t *testing.T) {
+func TestLive(t *testing.T) {
 	w := newWatched()
 	a, b := w.lease("a", Report{Policies: "5"}), w.lease("b", Report{})
 	w.observe(a)
@@ -111,39 +110,38 @@ func TestReplicasLiveAsLongAsTheirLeasesChange(t *testing.T) {
 
 	w.clock = w.clock.Add(30 * time.Second)
 	w.observe(w.lease("a", Report{Policies: "6"}))
-	w.observe(b) // listed again
+	w.observe(b) // a second list
 	w.clock = w.clock.Add(11 * time.Second)
 	w.wantLive(t, Replica{Name: "a", Report: Report{Policies: "6"}})
 	if left := w.abandoned(); len(left) > 0 {
-		t.Errorf("%v would be deleted a second after they ran out", left)
+		t.Errorf("%v would be deleted one second after expiry", left)
 	}
 
-	w.observe(w.lease("b", Report{})) // it was only slow
+	w.observe(w.lease("b", Report{})) // it was only late
 	w.wantLive(t, Replica{Name: "a", Report: Report{Policies: "6"}}, replicaB)
 	w.forget(cache.DeletedFinalStateUnknown{Obj: w.lease("a", Report{})})
 	w.wantLive(t, replicaB)
 
 	w.clock = w.clock.Add(time.Hour)
 	if left := w.abandoned(); len(left) != 1 {
-		t.Errorf("%v would be deleted, want the one that ran out an hour ago", left)
+		t.Errorf("%v would be deleted, want the Lease that expired an hour ago", left)
 	}
 }
 
-// Nobody is called alone before the others' Leases have been read.
-func TestLiveNeedsTheLeases(t *testing.T) {
+func TestLiveBeforeSync(t *testing.T) {
 	r := NewRegistry(nil, "ns", logr.Discard())
 	if _, err := r.Live(t.Context()); err == nil {
 		t.Error("got replicas before any Lease was read")
 	}
 }
 
-// A renewal alone tells nobody: at rest there is nothing to do for it.
-func TestOnlyNewsAreTold(t *testing.T) {
+// TestSubscribe checks that an unchanged renewal does not notify subscribers.
+func TestSubscribe(t *testing.T) {
 	w := newWatched()
-	heard := w.Subscribe(t.Context())
-	told := func() bool {
+	changes := w.Subscribe(t.Context())
+	notified := func() bool {
 		select {
-		case <-heard:
+		case <-changes:
 			return true
 		default:
 			return false
@@ -154,20 +152,20 @@ func TestOnlyNewsAreTold(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"a replica comes", func() { w.observe(w.lease("a", Report{})) }, true},
+		{"a replica starts", func() { w.observe(w.lease("a", Report{})) }, true},
 		{"it renews", func() { w.observe(w.lease("a", Report{})) }, false},
 		{"it reports", func() { w.observe(w.lease("a", Report{Policies: "7"})) }, true},
-		{"it was thought gone", func() { w.clock = w.clock.Add(time.Hour); w.observe(w.lease("a", Report{Policies: "7"})) }, true},
-		{"it goes", func() { w.forget(w.lease("a", Report{})) }, true},
+		{"it had expired", func() { w.clock = w.clock.Add(time.Hour); w.observe(w.lease("a", Report{Policies: "7"})) }, true},
+		{"its Lease is deleted", func() { w.forget(w.lease("a", Report{})) }, true},
 	}
 	for _, step := range steps {
-		if step.do(); told() != step.want {
-			t.Errorf("%s: told %t, want %t", step.name, !step.want, step.want)
+		if step.do(); notified() != step.want {
+			t.Errorf("%s: notified %t, want %t", step.name, !step.want, step.want)
 		}
 	}
 }
 
-func TestReadyOnlyWithALease(t *testing.T) {
+func TestReady(t *testing.T) {
 	r := NewReporter(Options{Lease: NewLease(), Report: func(context.Context) Report { return Report{} }})
 	if r.Ready() == nil {
 		t.Error("ready without a Lease")
@@ -180,9 +178,9 @@ func TestReadyOnlyWithALease(t *testing.T) {
 	past := now - r.timing.unready - time.Second
 	r.renewed.Store(&past)
 	if r.Ready() == nil {
-		t.Error("ready with a Lease that was not renewed")
+		t.Error("ready with an old Lease")
 	}
 	if r.timing.unready+r.timing.attempt >= r.timing.duration || 2*r.timing.renew > r.timing.unready {
-		t.Errorf("timing %+v: one missed renewal makes it unready, or it runs out too soon after", r.timing)
+		t.Errorf("timing %+v: one missed renewal makes the replica unready, or the Lease expires too early after that", r.timing)
 	}
 }

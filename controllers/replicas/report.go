@@ -1,5 +1,5 @@
-// Package replicas tells which replicas of Ostiary are alive and what each of
-// them serves. Every replica keeps a Lease of its own and says it there.
+// Package replicas finds the running replicas of Ostiary and what each of them serves.
+// Every replica reports it in its own Lease.
 package replicas
 
 import (
@@ -17,21 +17,21 @@ const (
 	annotationBadCertificates = v1alpha1.GroupName + "/bad-certificate-alerts"
 )
 
-// Report is what a replica says of itself.
+// Report is the state of a replica.
 type Report struct {
-	// Policies is a resource version: the replica has loaded every change of a
-	// policy up to it. It is empty while the replica has loaded nothing.
+	// Policies is the resource version up to which the replica has loaded all changes of
+	// policies; "" before the first load.
 	Policies string
-	// Epoch is that of the certificate that the replica serves.
+	// Epoch is the epoch of the served certificate.
 	Epoch int64
-	// Fingerprint is that of the leaf that the replica serves.
+	// Fingerprint is the fingerprint of the served leaf.
 	Fingerprint string
-	// BadCertificates counts the handshakes that API servers broke off because
-	// they do not trust what the replica serves.
+	// BadCertificates counts the handshakes in which a client rejected the served
+	// certificate.
 	BadCertificates uint64
 }
 
-// annotations are the report as a Lease holds it. What is not known is left out.
+// annotations returns the annotations of the Lease. It omits unknown values.
 func (r Report) annotations() map[string]string {
 	out := map[string]string{}
 	if r.Policies != "" {
@@ -49,8 +49,8 @@ func (r Report) annotations() map[string]string {
 	return out
 }
 
-// reportOf reads the report that a Lease holds. An error leaves out what cannot
-// be read, so that such a replica counts as one that serves nothing.
+// reportOf reads the annotations of a Lease. With an error the report is empty, so that
+// no replica relies on it.
 func reportOf(annotations map[string]string) (Report, error) {
 	r := Report{Policies: annotations[annotationPolicies], Fingerprint: annotations[annotationFingerprint]}
 	var errEpoch, errCount error

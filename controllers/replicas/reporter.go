@@ -25,38 +25,39 @@ const (
 	maxLeaseName   = 253
 )
 
-// Pod is the Pod that a replica runs in. The zero value is none.
+// Pod is the Pod of a replica. The zero value means none.
 type Pod struct {
 	Name string
 	UID  types.UID
 }
 
-// Options say which Lease a Reporter keeps.
+// Options configures a Reporter.
 type Options struct {
 	Client    kubernetes.Interface
 	Namespace string
-	// Lease is what the Reporter renews.
+	// Lease is the Lease to renew.
 	Lease *Lease
-	// Identity tells the replica from others. A process that comes after
-	// another one with the same identity takes over its Lease.
+	// Identity identifies the replica. A process with the identity of an earlier process
+	// takes over its Lease.
 	Identity string
-	// Pod owns the Lease, so that it goes with the Pod.
+	// Pod owns the Lease, so that the garbage collector deletes the Lease with it.
 	Pod Pod
-	// Report is asked for what the Lease shall say.
+	// Report returns the content of the Lease.
 	Report func(context.Context) Report
-	// Loaded is an error while there is nothing to report: no Lease is made
-	// before, since nobody has to wait for a replica that is not called.
+	// Loaded returns an error until the policies have been loaded. The Reporter creates
+	// no Lease before that, because API servers do not call the replica yet.
 	Loaded func() error
-	// Current is an error while the replica has not loaded what the API server holds
-	// now. It is asked where others may not have waited for this replica.
+	// Current returns an error until the replica has loaded the policies that the API
+	// server has now. The Reporter calls it after a late renewal, before which other
+	// replicas may not have waited for this one.
 	Current func(context.Context) error
-	// Changes tell that a report may have changed.
+	// Changes receive when the report may have changed.
 	Changes []func(context.Context) <-chan struct{}
 	Log     logr.Logger
 }
 
-// Reporter keeps the Lease of this replica, from the time when it can serve
-// until it has drained: a replica that is being stopped still serves.
+// Reporter maintains the Lease of this replica from its first load of policies until
+// it has drained.
 type Reporter struct {
 	*Lease
 
@@ -70,7 +71,7 @@ func NewReporter(o Options) *Reporter {
 	return &Reporter{Lease: o.Lease, options: o}
 }
 
-// LeaseName is the name of the Lease of the replica with an identity.
+// LeaseName returns the name of the Lease for an identity.
 func LeaseName(identity string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -85,10 +86,10 @@ func LeaseName(identity string) string {
 	return strings.TrimRight(name[:min(len(name), maxLeaseName)], "-")
 }
 
-// NeedLeaderElection says that every replica reports.
+// NeedLeaderElection returns false: every replica reports.
 func (r *Reporter) NeedLeaderElection() bool { return false }
 
-// Start keeps the Lease until ctx ends, and then deletes it.
+// Start maintains the Lease until ctx ends, and then deletes it.
 func (r *Reporter) Start(ctx context.Context) error {
 	changes := events.Merge(ctx, r.options.Changes...)
 	timer := time.NewTimer(0)
@@ -113,7 +114,7 @@ func (r *Reporter) Start(ctx context.Context) error {
 	}
 }
 
-// renew writes the Lease and returns when to do so next.
+// renew writes the Lease and returns the time until the next renewal.
 func (r *Reporter) renew(ctx context.Context) time.Duration {
 	began, start := r.now(), time.Now()
 	report := r.options.Report(ctx)
@@ -131,26 +132,25 @@ func (r *Reporter) renew(ctx context.Context) time.Duration {
 		r.written = report
 		return r.timing.renew
 	case ctx.Err() == nil:
-		r.options.Log.Error(err, "cannot renew the replica's Lease, trying again")
+		r.options.Log.Error(err, "renewing the replica's Lease failed, retrying")
 	}
 	switch {
 	case full:
-		return r.timing.renew // reading all policies each second would be more load than help
+		return r.timing.renew // reading all policies every second would increase the load
 	case r.Expired():
 		return r.timing.gap // every request fails until then
 	}
 	return r.timing.retry
 }
 
-// noSpace is what etcd says when its quota is used up. It then takes no write from
-// anyone, so that no policy changes and no status becomes Ready: a replica that has
-// loaded what can be read still answers right, and deletions, which make room, need
-// answers.
+// noSpace is the error of etcd when its quota is exhausted. No client can write then,
+// so no policy changes and none becomes Ready. A replica that has loaded all policies
+// therefore stays correct, and deletions, which free space, need its responses.
 const noSpace = "etcdserver: mvcc: database space exceeded"
 
-// catchUp is an error where others may have stopped waiting for this replica
-// before the present write, and it has not loaded what changed meanwhile. The
-// limit leaves time for watches of others that are late.
+// catchUp returns an error if other replicas may have stopped waiting for this one
+// before this write and it has not loaded all changes since. The limit allows for
+// delayed watches.
 func (r *Reporter) catchUp(ctx context.Context, always bool) error {
 	renewed := r.renewed.Load()
 	if !always && renewed != nil && r.now()-*renewed <= r.timing.unready {
@@ -165,9 +165,9 @@ func (r *Reporter) renewedAt(began time.Duration) {
 	before := r.renewed.Swap(&began)
 	switch {
 	case before == nil:
-		r.options.Log.Info("keeping the replica's Lease", "lease", LeaseName(r.options.Identity))
+		r.options.Log.Info("created the replica's Lease", "lease", LeaseName(r.options.Identity))
 	case r.now()-*before >= r.timing.expired:
-		r.options.Log.Info("renewed the replica's Lease, which had expired: answering again", "lease", LeaseName(r.options.Identity))
+		r.options.Log.Info("renewed the replica's expired Lease, answering requests again", "lease", LeaseName(r.options.Identity))
 	}
 }
 
@@ -213,8 +213,8 @@ func (r *Reporter) deleteLease(ctx context.Context) error {
 	err := r.options.Client.CoordinationV1().Leases(r.options.Namespace).
 		Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.uid}})
 	if err != nil {
-		// The Lease runs out by itself; the others wait for it until then.
-		r.options.Log.Error(err, "cannot delete the replica's Lease", "lease", name)
+		// The Lease expires. Until then the leader waits for this replica.
+		r.options.Log.Error(err, "deleting the replica's Lease failed", "lease", name)
 	}
 	return nil
 }

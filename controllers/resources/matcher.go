@@ -11,11 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 )
 
-// Matcher matches bindings as the API server does. It differs in one point: the
-// API server knows all of its resources, and we know those of a moment ago. A
-// resource that is newer than that may be another name of one that a rule
-// names, and that is an error, which follows failurePolicy, and never "does not
-// match".
+// Matcher matches bindings like the API server, but from cached resources. A newer
+// resource may be equivalent to one in a rule. Matches then returns an error, to which
+// failurePolicy applies, instead of "does not match".
 type Matcher struct {
 	Matcher   *matching.Matcher
 	Resources *Resources
@@ -31,10 +29,10 @@ func (m Matcher) Matches(attr admission.Attributes, o admission.ObjectInterfaces
 		return false, resource, kind, err
 	}
 	m.Resources.Refresh()
-	return false, resource, kind, fmt.Errorf("the resource %s is not known yet: a new one takes a moment to appear", attr.GetResource())
+	return false, resource, kind, fmt.Errorf("the resource %s is not known yet: retry after the next discovery, within a few seconds", attr.GetResource())
 }
 
-// mayMatch reports whether a rule might be for a resource that is not known.
+// mayMatch reports whether the resource is unknown and a rule may match it.
 func (m Matcher) mayMatch(attr admission.Attributes, resources admissionregistrationv1.MatchResources) bool {
 	if resources.MatchPolicy == nil || *resources.MatchPolicy != admissionregistrationv1.Equivalent {
 		return false
@@ -51,7 +49,7 @@ func (m Matcher) mayMatch(attr admission.Attributes, resources admissionregistra
 	})
 }
 
-// withoutRules are criteria that are for every resource.
+// withoutRules are criteria that match every resource.
 type withoutRules struct{ matching.MatchCriteria }
 
 // GetMatchResources implements matching.MatchCriteria.

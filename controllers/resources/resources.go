@@ -1,6 +1,6 @@
-// Package resources knows which resources the API server has, of which kinds
-// they are, and which are other names of the same objects. It runs on every
-// replica; what it knows is read without any call.
+// Package resources caches the resources of the API server, their kinds, and which of
+// them contain the same objects. It runs on every replica. Reads of the cache cause
+// no requests, except for ServedNow.
 package resources
 
 import (
@@ -21,42 +21,42 @@ import (
 )
 
 const (
-	// poll is how often the API server is asked while a policy needs to know.
-	poll = 30 * time.Second
-	// atMost is the shortest time between two times that it is asked.
-	atMost = 2 * time.Second
+	// pollInterval is the interval of discovery while a policy needs the resources.
+	pollInterval = 30 * time.Second
+	// minInterval is the shortest time between two discoveries.
+	minInterval = 2 * time.Second
 )
 
-// Discovery finds resources. It must be of the kind that is not aggregated: only
-// that tells what resources are stored as.
+// Discovery lists resources. It must not use aggregated discovery, which omits the
+// storage version hash.
 type Discovery interface {
 	ServerGroupsWithContext(ctx context.Context) (*metav1.APIGroupList, error)
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// Resources are those of one API server. They implement
+// Resources caches the resources of one API server. It implements
 // runtime.EquivalentResourceMapper and manager.Runnable.
 type Resources struct {
 	discovery Discovery
 	log       logr.Logger
 	listeners events.Broadcaster
-	current   atomic.Pointer[snapshot] // nil until they have been read once
+	current   atomic.Pointer[snapshot] // nil before the first discovery
 	needed    atomic.Bool
 	wake      events.Signal
 
-	reading chan struct{} // held by who reads
-	readAt  time.Time     // when the last reading of them all began
+	reading chan struct{} // a lock for one discovery at a time
+	readAt  time.Time     // start of the last complete discovery
 }
 
 var _ runtime.EquivalentResourceMapper = (*Resources)(nil)
 
-// New makes resources that are not known yet.
+// New returns Resources with an empty cache.
 func New(d Discovery, log logr.Logger) *Resources {
 	return &Resources{discovery: d, log: log, wake: events.NewSignal(), reading: make(chan struct{}, 1)}
 }
 
-// Start implements manager.Runnable: it reads the resources, and reads them
-// again until ctx ends, as long as a policy needs them.
+// Start implements manager.Runnable. It reads the resources once, and then
+// periodically while a policy needs them, until ctx ends.
 func (r *Resources) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -70,43 +70,42 @@ func (r *Resources) Start(ctx context.Context) error {
 			asked = true
 		}
 		if asked || r.needed.Load() || r.current.Load() == nil {
-			_ = r.update(ctx, time.Now()) // it has been logged, and is tried again
+			_ = r.update(ctx, time.Now()) // read logs the error, and the next attempt follows
 		}
-		next := poll
+		next := pollInterval
 		if r.current.Load() == nil {
-			next = atMost
+			next = minInterval
 		}
 		timer.Reset(next)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(atMost):
+		case <-time.After(minInterval):
 		}
 	}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica
-// answers requests.
+// NeedLeaderElection returns false: every replica evaluates requests.
 func (r *Resources) NeedLeaderElection() bool { return false }
 
-// Subscribe gives a channel that receives after each change, until ctx ends.
+// Subscribe returns a channel that receives after each change, until ctx ends.
 func (r *Resources) Subscribe(ctx context.Context) <-chan struct{} { return r.listeners.Subscribe(ctx) }
 
-// Need says whether any loaded policy needs to know the resources. While one
-// does, changes are noticed within 30 seconds.
+// Need sets whether a loaded policy needs the resources. If so, the cache is at most
+// 30 seconds old.
 func (r *Resources) Need(needed bool) {
 	if !r.needed.Swap(needed) && needed {
 		r.Refresh()
 	}
 }
 
-// Refresh has the resources read again, within two seconds.
+// Refresh starts a discovery within two seconds.
 func (r *Resources) Refresh() { r.wake.Send() }
 
-// Ready is an error until the resources have been read once.
+// Ready returns an error before the first discovery.
 func (r *Resources) Ready() error {
 	if r.current.Load() == nil {
-		return errors.New("the resources of the API server are not known yet")
+		return errors.New("the resources of the API server have not been read yet")
 	}
 	return nil
 }
@@ -120,8 +119,8 @@ func (r *Resources) EquivalentResourcesFor(resource schema.GroupVersionResource,
 	return s.mapper.EquivalentResourcesFor(resource, subresource)
 }
 
-// KindFor implements runtime.EquivalentResourceMapper. A resource that is not
-// known has an empty kind.
+// KindFor implements runtime.EquivalentResourceMapper. The kind of an unknown
+// resource is empty.
 func (r *Resources) KindFor(resource schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
 	s := r.current.Load()
 	if s == nil {
@@ -130,7 +129,7 @@ func (r *Resources) KindFor(resource schema.GroupVersionResource, subresource st
 	return s.mapper.KindFor(resource, subresource)
 }
 
-// Interfaces are admission's interfaces to the kinds of a scheme, with the
+// Interfaces returns admission's interfaces to the kinds of a scheme, with the
 // equivalent resources of the API server.
 func (r *Resources) Interfaces(scheme *runtime.Scheme) admission.ObjectInterfaces {
 	return interfaces{ObjectInterfaces: admission.NewObjectInterfacesFromScheme(scheme), resources: r}
@@ -146,8 +145,8 @@ func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapp
 	return i.resources
 }
 
-// Served are the resources by version, nil while they are not known. A version
-// that did not answer has nil. They must not be changed.
+// Served returns the resources by group version; nil before the first discovery. The
+// list of a group version whose discovery failed is nil. Callers must not change it.
 func (r *Resources) Served() map[schema.GroupVersion][]metav1.APIResource {
 	if s := r.current.Load(); s != nil {
 		return s.lists
@@ -155,8 +154,8 @@ func (r *Resources) Served() map[schema.GroupVersion][]metav1.APIResource {
 	return nil
 }
 
-// ServedNow is Served as of now: it reads the resources, or waits for a reading
-// that began since. It is nil if they cannot be read before ctx ends.
+// ServedNow returns Served from a discovery that starts after the call. It returns
+// nil if that fails or ctx ends first.
 func (r *Resources) ServedNow(ctx context.Context) map[schema.GroupVersion][]metav1.APIResource {
 	if err := r.update(ctx, time.Now()); err != nil {
 		return nil
@@ -164,7 +163,7 @@ func (r *Resources) ServedNow(ctx context.Context) map[schema.GroupVersion][]met
 	return r.Served()
 }
 
-// update reads the resources, unless a reading began after since.
+// update reads the resources, unless a discovery started after since.
 func (r *Resources) update(ctx context.Context, since time.Time) error {
 	select {
 	case r.reading <- struct{}{}:
@@ -183,9 +182,8 @@ func (r *Resources) update(ctx context.Context, since time.Time) error {
 	return err
 }
 
-// read asks the API server, one group version after another. Where one does
-// not answer, as that of an aggregated API server that is down, what was known
-// of it stays.
+// read lists the resources of each group version in turn. If one fails, for example
+// because an aggregated API server is down, its cached resources remain.
 func (r *Resources) read(ctx context.Context) error {
 	groups, err := r.discovery.ServerGroupsWithContext(ctx)
 	if err != nil {
@@ -217,7 +215,7 @@ func (r *Resources) read(ctx context.Context) error {
 
 func (r *Resources) failed(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
-		r.log.Info("cannot read resources", "error", err.Error())
+		r.log.Info("discovery of resources failed", "error", err.Error())
 	}
 	return err
 }

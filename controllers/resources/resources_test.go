@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(cptest.Main(m, controlplane.Options{NoControllerManager: true}, func(cp *controlplane.ControlPlane) { apiServer = cp.Config() }))
 }
 
-// start runs resources for the length of a test.
+// start runs Resources until the test ends.
 func start(t *testing.T, d Discovery) *Resources {
 	t.Helper()
 	r := New(d, logr.Discard())
@@ -121,16 +121,16 @@ func TestEquivalents(t *testing.T) {
 		want                  []string
 		wantKind              string
 	}{
-		"one version":                       {resource: "v1/pods", want: []string{"v1/pods"}, wantKind: "/v1, Kind=Pod"},
-		"two groups":                        {resource: "v1/events", want: []string{"events.k8s.io/v1/events", "v1/events"}, wantKind: "/v1, Kind=Event"},
-		"the other of two groups":           {resource: "events.k8s.io/v1/events", want: []string{"events.k8s.io/v1/events", "v1/events"}, wantKind: "events.k8s.io/v1, Kind=Event"},
-		"two versions":                      {resource: "autoscaling/v2/horizontalpodautoscalers", want: []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"}, wantKind: "autoscaling/v2, Kind=HorizontalPodAutoscaler"},
-		"subresource of two versions":       {resource: "autoscaling/v1/horizontalpodautoscalers", subresource: "status", want: []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"}, wantKind: "autoscaling/v1, Kind=HorizontalPodAutoscaler"},
-		"subresource with a kind of others": {resource: "apps/v1/deployments", subresource: "scale", want: []string{"apps/v1/deployments"}, wantKind: "autoscaling/v1, Kind=Scale"},
-		"custom resource":                   {resource: "equivalents.test/v1beta1/things", want: things, wantKind: "equivalents.test/v1beta1, Kind=Thing"},
-		"custom resource, subresource":      {resource: "equivalents.test/v1/things", subresource: "status", want: things, wantKind: "equivalents.test/v1, Kind=Thing"},
-		"equal name, other group":           {resource: "other.equivalents.test/v1/things", want: []string{"other.equivalents.test/v1/things"}, wantKind: "other.equivalents.test/v1, Kind=Thing"},
-		"unknown":                           {resource: "equivalents.test/v9/nothings"},
+		"one version":                   {resource: "v1/pods", want: []string{"v1/pods"}, wantKind: "/v1, Kind=Pod"},
+		"two groups":                    {resource: "v1/events", want: []string{"events.k8s.io/v1/events", "v1/events"}, wantKind: "/v1, Kind=Event"},
+		"the other of two groups":       {resource: "events.k8s.io/v1/events", want: []string{"events.k8s.io/v1/events", "v1/events"}, wantKind: "events.k8s.io/v1, Kind=Event"},
+		"two versions":                  {resource: "autoscaling/v2/horizontalpodautoscalers", want: []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"}, wantKind: "autoscaling/v2, Kind=HorizontalPodAutoscaler"},
+		"subresource of two versions":   {resource: "autoscaling/v1/horizontalpodautoscalers", subresource: "status", want: []string{"autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers"}, wantKind: "autoscaling/v1, Kind=HorizontalPodAutoscaler"},
+		"subresource with another kind": {resource: "apps/v1/deployments", subresource: "scale", want: []string{"apps/v1/deployments"}, wantKind: "autoscaling/v1, Kind=Scale"},
+		"custom resource":               {resource: "equivalents.test/v1beta1/things", want: things, wantKind: "equivalents.test/v1beta1, Kind=Thing"},
+		"custom resource, subresource":  {resource: "equivalents.test/v1/things", subresource: "status", want: things, wantKind: "equivalents.test/v1, Kind=Thing"},
+		"equal name, other group":       {resource: "other.equivalents.test/v1/things", want: []string{"other.equivalents.test/v1/things"}, wantKind: "other.equivalents.test/v1, Kind=Thing"},
+		"unknown":                       {resource: "equivalents.test/v9/nothings"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -158,12 +158,12 @@ func TestKinds(t *testing.T) {
 		limit int
 		want  []string
 	}{
-		"one":                      {rule("apps", "v1", "deployments"), 10, []string{"apps/v1, Kind=Deployment"}},
-		"subresource":              {rule("apps", "v1", "deployments/scale"), 10, []string{"autoscaling/v1, Kind=Scale"}},
-		"with all subresources":    {rule("apps", "v1", "deployments/*"), 10, []string{"apps/v1, Kind=Deployment", "autoscaling/v1, Kind=Scale"}},
-		"any group":                {rule("*", "*", "events"), 10, []string{"/v1, Kind=Event", "events.k8s.io/v1, Kind=Event"}},
-		"any resource, some of it": {rule("apps", "*", "*"), 2, []string{"apps/v1, Kind=ControllerRevision", "apps/v1, Kind=DaemonSet"}},
-		"none":                     {rule("apps", "v9", "deployments"), 10, nil},
+		"one":                   {rule("apps", "v1", "deployments"), 10, []string{"apps/v1, Kind=Deployment"}},
+		"subresource":           {rule("apps", "v1", "deployments/scale"), 10, []string{"autoscaling/v1, Kind=Scale"}},
+		"with all subresources": {rule("apps", "v1", "deployments/*"), 10, []string{"apps/v1, Kind=Deployment", "autoscaling/v1, Kind=Scale"}},
+		"any group":             {rule("*", "*", "events"), 10, []string{"/v1, Kind=Event", "events.k8s.io/v1, Kind=Event"}},
+		"any resource, limited": {rule("apps", "*", "*"), 2, []string{"apps/v1, Kind=ControllerRevision", "apps/v1, Kind=DaemonSet"}},
+		"none":                  {rule("apps", "v9", "deployments"), 10, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -179,58 +179,57 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-func TestNewResourcesAreFound(t *testing.T) {
+func TestNewResources(t *testing.T) {
 	r := start(t, newDiscovery())
-	told := r.Subscribe(t.Context())
+	changed := r.Subscribe(t.Context())
 	addKind(t, "found.test", "v1")
 	r.Need(true)
 	g := NewWithT(t)
-	g.Eventually(told).WithTimeout(eventually).Should(Receive())
+	g.Eventually(changed).WithTimeout(eventually).Should(Receive())
 	g.Eventually(func() bool { return r.KindFor(gvr("found.test/v1/things"), "").Empty() }).WithTimeout(eventually).Should(BeFalse())
 	addKind(t, "again.found.test", "v1")
 	r.Refresh()
 	g.Eventually(func() bool { return r.KindFor(gvr("again.found.test/v1/things"), "").Empty() }).WithTimeout(eventually).Should(BeFalse())
 }
 
-// What is served now is read at once, however lately it was read.
 func TestServedNow(t *testing.T) {
 	d := &flaky{DiscoveryClient: newDiscovery()}
 	r := start(t, d)
 	things := schema.GroupVersion{Group: "now.test", Version: "v1"}
 	addKind(t, things.Group, things.Version)
 	if len(r.ServedNow(t.Context())[things]) == 0 {
-		t.Error("a kind that has just been installed is not served")
+		t.Error("a new kind is not in the result")
 	}
 	if len(r.Served()[things]) == 0 {
-		t.Error("what was read is forgotten")
+		t.Error("the result is not cached")
 	}
 
 	before := d.groups()
 	_ = r.ServedNow(t.Context())
 	if asked := d.groups() - before; asked == 0 {
-		t.Error("what was read before the call is taken for what is served now")
+		t.Error("the result is from before the call")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.reading <- struct{}{}
 	if r.ServedNow(ended) != nil {
-		t.Error("there is an answer that nobody has read")
+		t.Error("got a result without a discovery")
 	}
 	<-r.reading
 }
 
 func TestServedBeforeTheStart(t *testing.T) {
 	if New(newDiscovery(), logr.Discard()).Served() != nil {
-		t.Error("something is served that nobody has asked for")
+		t.Error("got resources before the first discovery")
 	}
 }
 
-// flaky is a discovery whose group versions fail at times.
+// flaky is a Discovery that fails for some group versions.
 type flaky struct {
 	*discovery.DiscoveryClient
 	mu     sync.Mutex
 	broken map[string]bool
-	asked  int // for the groups
+	asked  int // requests for groups
 }
 
 func (f *flaky) groups() int {
@@ -264,21 +263,21 @@ func (f *flaky) ServerResourcesForGroupVersionWithContext(ctx context.Context, g
 	return f.DiscoveryClient.ServerResourcesForGroupVersionWithContext(ctx, gv)
 }
 
-func TestGroupVersionThatDoesNotAnswer(t *testing.T) {
+func TestFailingGroupVersion(t *testing.T) {
 	d := &flaky{DiscoveryClient: newDiscovery()}
 	d.fail("batch/v1")
 	r := start(t, d)
 	if list, ok := r.Served()[schema.GroupVersion{Group: "batch", Version: "v1"}]; list != nil || !ok {
-		t.Errorf("what did not answer is %v, known: %t; want a version of which nothing is known", list, ok)
+		t.Errorf("resources of the failing version = %v, %t; want nil, true", list, ok)
 	}
 	if !r.KindFor(gvr("batch/v1/jobs"), "").Empty() || r.KindFor(gvr("apps/v1/deployments"), "").Empty() {
-		t.Error("want all that answers, and nothing else")
+		t.Error("want the kinds of the other versions only")
 	}
 	d.fail("apps/v1")
 	r.Refresh()
 	NewWithT(t).Eventually(func() bool { return r.KindFor(gvr("batch/v1/jobs"), "").Empty() }).WithTimeout(eventually).Should(BeFalse())
 	if r.KindFor(gvr("apps/v1/deployments"), "").Empty() {
-		t.Error("what was known is lost")
+		t.Error("the cached kind is lost")
 	}
 }
 
@@ -299,7 +298,7 @@ func (c criteria) GetMatchResources() admissionregistrationv1.MatchResources {
 func TestMatcher(t *testing.T) {
 	r := start(t, newDiscovery())
 	m := Matcher{Matcher: matching.NewMatcher(nil, kubernetes.NewForConfigOrDie(apiServer)), Resources: r}
-	const unknown = "the resource new.test/v2, Resource=things is not known yet: a new one takes a moment to appear"
+	const unknown = "the resource new.test/v2, Resource=things is not known yet: retry after the next discovery, within a few seconds"
 	tests := map[string]struct {
 		policy                    admissionregistrationv1.MatchPolicyType
 		group, version, resources string // of the rule
@@ -317,7 +316,7 @@ func TestMatcher(t *testing.T) {
 		"unknown, any resource of the version": {group: "new.test", version: "v1", resources: "*", request: "new.test/v2/things", wantErr: unknown},
 		"unknown, any resource of another":     {group: "apps", version: "v1", resources: "*", request: "new.test/v2/things"},
 		"unknown, another resource":            {group: "new.test", version: "v1", resources: "others", request: "new.test/v2/things"},
-		"unknown, and the labels do not match": {group: "new.test", version: "v1", resources: "things", objects: labels.SelectorFromSet(labels.Set{"a": "b"}), request: "new.test/v2/things"},
+		"unknown, labels do not match":         {group: "new.test", version: "v1", resources: "things", objects: labels.SelectorFromSet(labels.Set{"a": "b"}), request: "new.test/v2/things"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -344,12 +343,12 @@ func TestMatcher(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnownBeforeTheStart(t *testing.T) {
+func TestBeforeTheStart(t *testing.T) {
 	r := New(newDiscovery(), logr.Discard())
 	if r.Ready() == nil {
 		t.Error("Ready() = nil before the resources have been read")
 	}
 	if got := fmt.Sprint(r.EquivalentResourcesFor(gvr("v1/pods"), ""), r.Kinds(admissionregistrationv1.Rule{}, 1)); got != "[] []" {
-		t.Errorf("known before the start: %s", got)
+		t.Errorf("equivalent resources before the start: %s", got)
 	}
 }

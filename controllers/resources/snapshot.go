@@ -15,7 +15,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// snapshot is the resources at one moment. It is immutable.
+// snapshot is the result of a discovery. It is immutable.
 type snapshot struct {
 	lists  map[schema.GroupVersion][]metav1.APIResource
 	order  []schema.GroupVersion
@@ -39,7 +39,7 @@ func newSnapshot(lists map[schema.GroupVersion][]metav1.APIResource) *snapshot {
 	return s
 }
 
-// list is what was known of a version, nil where nothing was.
+// list returns the resources of a group version; nil if they are unknown.
 func (s *snapshot) list(gv schema.GroupVersion) []metav1.APIResource {
 	if s == nil {
 		return nil
@@ -47,10 +47,10 @@ func (s *snapshot) list(gv schema.GroupVersion) []metav1.APIResource {
 	return s.lists[gv]
 }
 
-// identities tell resources of several groups that are the same objects, as
-// the events of two groups are, by their name and the hash of what they are
-// stored as. Without a hash a resource is the same in the versions of its own
-// group alone. Subresources go with their resource.
+// identities returns a key for each resource: resources with equal keys contain the
+// same objects, such as the events of two groups. The key consists of the name and
+// the storage version hash. A resource without a hash is equivalent only to its other
+// versions. Subresources follow their resource.
 func (s *snapshot) identities() map[schema.GroupResource]string {
 	out := map[schema.GroupResource]string{}
 	for _, gv := range s.order {
@@ -64,8 +64,8 @@ func (s *snapshot) identities() map[schema.GroupResource]string {
 	return out
 }
 
-// kindOf is the kind of what is sent to a resource, which a subresource may
-// take from another group.
+// kindOf returns the kind of the objects in requests for a resource. The kind of a
+// subresource may belong to another group.
 func kindOf(gv schema.GroupVersion, r metav1.APIResource) schema.GroupVersionKind {
 	if r.Version != "" {
 		gv = schema.GroupVersion{Group: r.Group, Version: r.Version}
@@ -73,16 +73,16 @@ func kindOf(gv schema.GroupVersion, r metav1.APIResource) schema.GroupVersionKin
 	return gv.WithKind(r.Kind)
 }
 
-// Kind is the kind of what is sent to a resource.
+// Kind is the kind of the objects in requests for a resource.
 type Kind struct {
 	schema.GroupVersionKind
-	// Served is where the resource is, which for a subresource may be in another
-	// group than its kind.
+	// Served is the group version of the resource. For a subresource it may differ
+	// from the kind's.
 	Served schema.GroupVersion
 }
 
-// Kinds are those of the resources that a rule is for, in a stable order, and
-// no more of them than limit.
+// Kinds returns the kinds of at most limit resources that match a rule, in a stable
+// order.
 func (r *Resources) Kinds(rule admissionregistrationv1.Rule, limit int) []Kind {
 	s := r.current.Load()
 	if s == nil {
@@ -110,8 +110,8 @@ func anyOf(list []string, value string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, value)
 }
 
-// names reports whether one of the patterns of a rule is for a resource, as
-// "pods" or "pods/status".
+// names reports whether a pattern of a rule matches a resource, such as "pods" or
+// "pods/status".
 func names(patterns []string, resource string) bool {
 	name, sub, _ := strings.Cut(resource, "/")
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
@@ -120,8 +120,8 @@ func names(patterns []string, resource string) bool {
 	})
 }
 
-// ResourcesOf implements policy.Kinds: the resources of a kind in one version,
-// without subresources.
+// ResourcesOf implements policy.Kinds. It returns the resources of a kind, without
+// subresources.
 func (r *Resources) ResourcesOf(kind schema.GroupVersionKind) ([]policy.KindResource, error) {
 	var out []policy.KindResource
 	for _, resource := range r.current.Load().list(kind.GroupVersion()) {

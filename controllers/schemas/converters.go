@@ -1,6 +1,5 @@
-// Package schemas holds the schemas of the kinds that loaded policies mutate.
-// They are read ahead of the requests, and read again when they change, on
-// every replica.
+// Package schemas caches the schemas of the kinds that loaded policies mutate. Every
+// replica reads them before requests need them, and again when they change.
 package schemas
 
 import (
@@ -27,30 +26,29 @@ import (
 )
 
 const (
-	// refresh is how often changed schemas are looked for. It is the interval at
-	// which the API server's code looks for changes itself.
-	refresh = 5 * time.Second
-	// soon is how long after something was missing it is looked for again, at
-	// first, and seldom in the end.
-	soon   = time.Second
-	seldom = 10 * time.Second
-	// patience is how long a request waits for a schema that was not read ahead.
-	patience = time.Second
-	// maxKinds bounds the kinds of one rule that are read ahead: a rule for
-	// everything is for more than anybody sends.
+	// refreshInterval is the interval of checks for changed schemas. The API server's
+	// code has the same interval.
+	refreshInterval = 5 * time.Second
+	// minRetry and maxRetry bound the back-off while a schema is missing.
+	minRetry = time.Second
+	maxRetry = 10 * time.Second
+	// fetchTimeout is how long a request waits for a schema that is not cached.
+	fetchTimeout = time.Second
+	// maxKinds is the maximum number of cached kinds per rule. A rule with wildcards
+	// matches more kinds than requests use.
 	maxKinds = 64
-	// tries is how often what is missing is looked for before it counts as
-	// broken, and no longer keeps a replica that starts from its work. The first
-	// look may be too early: the list of schemas is then still on its way.
-	tries = 3
-	// grace is how long what a generation of a policy lacks counts as being on its
-	// way: it takes a moment to read the schemas that it is the first to need.
+	// maxAttempts is the number of failed reads after which a missing schema no longer
+	// keeps a starting replica unready. The first read may precede the list of schemas.
+	maxAttempts = 3
+	// grace is how long a schema that a new generation of a policy needs may be
+	// missing before that counts as a permanent problem.
 	grace = 10 * time.Second
-	// readyWithin is how long a replica that starts is held back in any case.
-	readyWithin = time.Minute
+	// readyTimeout is the longest time for which missing schemas keep a starting
+	// replica unready.
+	readyTimeout = time.Minute
 )
 
-// Resources tell the kinds of a rule.
+// Resources finds the kinds that a rule matches.
 type Resources interface {
 	Kinds(rule admissionregistrationv1.Rule, limit int) []resources.Kind
 	Subscribe(ctx context.Context) <-chan struct{}
@@ -60,13 +58,14 @@ type Resources interface {
 
 type converter = managedfields.TypeConverter
 
-// documents are the schemas of each group version. One that has subresources
-// holds the schemas of their kinds too, whatever group those are of: Scale is
-// in that of deployments, and not in its own.
+// documents contains the schemas of each group version. A document also contains the
+// kinds of its subresources, even if they belong to another group: the schema of
+// Scale is in the document of deployments, but not in that of its own group.
 type documents map[schema.GroupVersion]converter
 
-// find finds the document for a kind: its own, if that has it, or any other.
-// Without either its own still serves for what does not need the schema.
+// find returns the document with the schema of a kind, preferably that of its own
+// group version. If there is none, it returns the latter, which is sufficient for
+// mutations that need no schema.
 func (d documents) find(kind schema.GroupVersionKind) (found converter, has bool) {
 	own := d[kind.GroupVersion()]
 	if holds(own, kind) {
@@ -90,7 +89,7 @@ func holds(c converter, kind schema.GroupVersionKind) bool {
 	return err == nil
 }
 
-// Converters find schemas by kind. They implement policy.TypeConverters and
+// Converters finds schemas by kind. It implements policy.TypeConverters and
 // manager.Runnable.
 type Converters struct {
 	manager   patch.TypeConverterManager
@@ -98,7 +97,7 @@ type Converters struct {
 	log       logr.Logger
 	listeners events.Broadcaster
 	wake      events.Signal
-	lasting   int // how many policies lacked something for long, at the last read
+	permanent int // number of policies with a permanent problem at the last read
 
 	known atomic.Pointer[documents] // replaced as a whole; requests read it
 
@@ -107,35 +106,34 @@ type Converters struct {
 	since    map[types.UID]want                    // of those policies
 	fetching map[schema.GroupVersion]chan struct{} // closed when done
 	wanted   bool                                  // Want has been called
-	looks    int                                   // how often what was wanted first has been looked for
-	warm     bool                                  // it has been read, or is broken
+	attempts int                                   // number of reads since then
+	warm     bool                                  // the replica is ready
 	deadline <-chan time.Time
 }
 
-// want says since when a generation of a policy is wanted.
+// want is when Want first received a generation of a policy.
 type want struct {
 	generation int64
 	since      time.Time
 }
 
-// New makes converters that know nothing yet. The manager is run by Start.
+// New returns Converters without schemas. Start runs the manager.
 func New(m patch.TypeConverterManager, r Resources, log logr.Logger) *Converters {
 	c := &Converters{manager: m, resources: r, log: log, wake: events.NewSignal(), fetching: map[schema.GroupVersion]chan struct{}{}}
 	c.known.Store(&documents{})
 	return c
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica
-// answers requests.
+// NeedLeaderElection returns false: every replica evaluates requests.
 func (c *Converters) NeedLeaderElection() bool { return false }
 
-// Subscribe gives a channel that receives after each change of what Missing
-// says, until ctx ends.
+// Subscribe returns a channel that receives after each change of the result of
+// Missing, until ctx ends.
 func (c *Converters) Subscribe(ctx context.Context) <-chan struct{} {
 	return c.listeners.Subscribe(ctx)
 }
 
-// Start implements manager.Runnable: it keeps the schemas until ctx ends.
+// Start implements manager.Runnable. It maintains the schemas until ctx ends.
 func (c *Converters) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.manager.Run(ctx) })
@@ -143,7 +141,7 @@ func (c *Converters) Start(ctx context.Context) error {
 	changed := c.resources.Subscribe(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pause := soon
+	pause := minRetry
 	for {
 		select {
 		case <-ctx.Done():
@@ -152,33 +150,32 @@ func (c *Converters) Start(ctx context.Context) error {
 		case <-changed:
 			c.listeners.Notify()
 		case <-c.wake:
-			pause = soon
+			pause = minRetry
 		}
 		if c.read() {
-			pause = soon
-			timer.Reset(refresh)
+			pause = minRetry
+			timer.Reset(refreshInterval)
 			continue
 		}
 		c.resources.Refresh()
 		timer.Reset(pause)
-		pause = min(2*pause, seldom)
+		pause = min(2*pause, maxRetry)
 	}
 }
 
-// Want keeps the schemas that these policies mutate by from now on. The
-// policies are not changed.
+// Want sets the policies whose schemas are cached. It does not change them.
 func (c *Converters) Want(policies []*v1alpha1.WebhookPolicy) {
 	c.mu.Lock()
 	c.policies = slices.DeleteFunc(slices.Clone(policies), func(p *v1alpha1.WebhookPolicy) bool { return len(p.Spec.Mutations) == 0 })
 	c.since = since(c.since, c.policies, time.Now())
 	if !c.wanted {
-		c.wanted, c.deadline = true, time.After(readyWithin)
+		c.wanted, c.deadline = true, time.After(readyTimeout)
 	}
 	c.mu.Unlock()
 	c.wake.Send()
 }
 
-// since keeps when each policy's generation was wanted first.
+// since returns when each policy's generation was first wanted.
 func since(before map[types.UID]want, policies []*v1alpha1.WebhookPolicy, now time.Time) map[types.UID]want {
 	after := make(map[types.UID]want, len(policies))
 	for _, p := range policies {
@@ -191,8 +188,8 @@ func since(before map[types.UID]want, policies []*v1alpha1.WebhookPolicy, now ti
 	return after
 }
 
-// Ready is an error while what was wanted first, when this replica started, has
-// not been looked for. Once nil it stays so.
+// Ready returns an error until the schemas for the first call of Want have been read
+// or have failed maxAttempts times.
 func (c *Converters) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,8 +204,8 @@ func (c *Converters) Ready() error {
 	return nil
 }
 
-// GetTypeConverter implements policy.TypeConverters. A schema that was not read
-// ahead is read now; the request waits for it, but not for long.
+// GetTypeConverter implements policy.TypeConverters. It reads a schema that is not
+// cached, and waits at most fetchTimeout.
 func (c *Converters) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
 	found, _ := c.known.Load().find(kind)
 	if found != nil {
@@ -216,13 +213,13 @@ func (c *Converters) GetTypeConverter(kind schema.GroupVersionKind) managedfield
 	}
 	select {
 	case <-c.fetch(kind):
-	case <-time.After(patience):
+	case <-time.After(fetchTimeout):
 	}
 	found, _ = c.known.Load().find(kind)
 	return found
 }
 
-// fetch reads the schema of a group version, once for all who ask meanwhile.
+// fetch reads the schema of a group version, once for all concurrent callers.
 func (c *Converters) fetch(kind schema.GroupVersionKind) <-chan struct{} {
 	gv := kind.GroupVersion()
 	c.mu.Lock()
@@ -246,7 +243,7 @@ func (c *Converters) fetch(kind schema.GroupVersionKind) <-chan struct{} {
 	return done
 }
 
-// update changes a copy of what is known, and reports whether it is another.
+// update changes a copy of the documents and reports whether they differ.
 func (c *Converters) update(change func(documents)) bool {
 	for {
 		before := c.known.Load()
@@ -258,8 +255,8 @@ func (c *Converters) update(change func(documents)) bool {
 	}
 }
 
-// read reads the schemas that are wanted, and again those that are known: the
-// manager reads only what has changed. It reports whether nothing is missing.
+// read reads all wanted and cached schemas and reports whether none is missing. The
+// manager downloads only changed documents.
 func (c *Converters) read() (complete bool) {
 	c.mu.Lock()
 	policies, wanted := c.policies, c.wanted
@@ -273,45 +270,45 @@ func (c *Converters) read() (complete bool) {
 	}
 	changed := false
 	for gv := range groupVersions {
-		// One that cannot be read just now stays as it was.
+		// A document that cannot be read stays cached.
 		if found := c.manager.GetTypeConverter(gv.WithKind("")); found != nil {
 			changed = c.update(func(known documents) { known[gv] = found }) || changed
 		}
 	}
-	missing, lasting := c.count(policies)
+	missing, permanent := c.count(policies)
 	complete = c.resources.Ready() == nil && missing == 0
 	if wanted {
-		c.looked(complete)
+		c.recordAttempt(complete)
 	}
-	if changed || lasting != c.lasting {
-		c.lasting = lasting
+	if changed || permanent != c.permanent {
+		c.permanent = permanent
 		c.listeners.Notify()
 	}
 	return complete
 }
 
-// count counts the policies that lack something, and those of them where that
-// is no longer a matter of time.
-func (c *Converters) count(policies []*v1alpha1.WebhookPolicy) (missing, lasting int) {
+// count returns the number of policies with a missing schema, and of those for which
+// that is permanent.
+func (c *Converters) count(policies []*v1alpha1.WebhookPolicy) (missing, permanent int) {
 	for _, p := range policies {
-		lack, passing := c.Missing(p)
-		if lack != "" {
+		problem, transient := c.Missing(p)
+		if problem != "" {
 			missing++
 		}
-		if lack != "" && !passing {
-			lasting++
+		if problem != "" && !transient {
+			permanent++
 		}
 	}
-	return missing, lasting
+	return missing, permanent
 }
 
-func (c *Converters) looked(complete bool) {
+func (c *Converters) recordAttempt(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.resources.Ready() == nil {
-		c.looks++
+		c.attempts++
 	}
-	c.warm = c.warm || complete || c.looks >= tries
+	c.warm = c.warm || complete || c.attempts >= maxAttempts
 }
 
 func (c *Converters) kinds(p *v1alpha1.WebhookPolicy) []resources.Kind {
@@ -329,9 +326,9 @@ func rulesOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.NamedRuleWithO
 	return p.Spec.MatchConstraints.ResourceRules
 }
 
-// Missing says what a policy's mutations lack to be applied, if anything. It is
-// passing while that may be since it was not looked for long enough.
-func (c *Converters) Missing(p *v1alpha1.WebhookPolicy) (missing string, passing bool) {
+// Missing returns why a policy's mutations cannot be applied; "" if they can. It is
+// transient while the schemas may not have been read yet.
+func (c *Converters) Missing(p *v1alpha1.WebhookPolicy) (missing string, transient bool) {
 	if missing = c.missing(p); missing == "" {
 		return "", false
 	}
@@ -344,38 +341,38 @@ func (c *Converters) Missing(p *v1alpha1.WebhookPolicy) (missing string, passing
 	return missing, !ok || w.generation != p.Generation || time.Since(w.since) < grace
 }
 
-// missing takes rules with wildcards to be for whatever there is.
+// missing ignores rules with wildcards.
 func (c *Converters) missing(p *v1alpha1.WebhookPolicy) string {
 	if len(p.Spec.Mutations) == 0 {
 		return ""
 	}
 	known := *c.known.Load()
 	for i, r := range rulesOf(p) {
-		if wild(r.Rule) {
+		if hasWildcard(r.Rule) {
 			continue
 		}
 		kinds := c.resources.Kinds(r.Rule, maxKinds)
 		if len(kinds) == 0 {
-			return fmt.Sprintf("the API server has none of the resources in spec.matchConstraints.resourceRules[%d]: install what is to be mutated, or change the rule", i)
+			return fmt.Sprintf("the API server has none of the resources in spec.matchConstraints.resourceRules[%d]: install the resource, or change the rule", i)
 		}
 		for _, kind := range kinds {
-			if found, has := known.find(kind.GroupVersionKind); found == nil || (!has && applies(p)) {
-				return fmt.Sprintf("the schema of %s in %s is not known: mutations of it fail until the API server publishes it", kind.Kind, kind.GroupVersion())
+			if found, has := known.find(kind.GroupVersionKind); found == nil || (!has && needsSchema(p)) {
+				return fmt.Sprintf("the schema of %s in %s is missing: mutations of this kind fail until the API server publishes it", kind.Kind, kind.GroupVersion())
 			}
 		}
 	}
 	return ""
 }
 
-// applies reports whether a policy has a mutation that goes by the schema of
-// the kind itself. A JSON patch does not.
-func applies(p *v1alpha1.WebhookPolicy) bool {
+// needsSchema reports whether a policy has an apply configuration. JSON patches need
+// no schema of the kind.
+func needsSchema(p *v1alpha1.WebhookPolicy) bool {
 	return slices.ContainsFunc(p.Spec.Mutations, func(m admissionregistrationv1.Mutation) bool {
 		return m.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration
 	})
 }
 
-func wild(r admissionregistrationv1.Rule) bool {
+func hasWildcard(r admissionregistrationv1.Rule) bool {
 	return slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIVersions, "*") ||
 		slices.ContainsFunc(r.Resources, func(resource string) bool { return slices.Contains([]byte(resource), '*') })
 }

@@ -58,7 +58,7 @@ func (c *counting) GetTypeConverter(kind schema.GroupVersionKind) managedfields.
 	return c.TypeConverterManager.GetTypeConverter(kind)
 }
 
-// start runs converters on the API server for the length of a test.
+// start runs Converters with the API server until the test ends.
 func start(t *testing.T) (*Converters, *counting) {
 	t.Helper()
 	d := discovery.NewDiscoveryClientForConfigOrDie(apiServer)
@@ -122,30 +122,30 @@ func missing(c *Converters, p *v1alpha1.WebhookPolicy) func() string {
 	}
 }
 
-// TestReady checks that a replica is not ready until schemas have been looked for, nor waits for them for ever. Nothing
-// reads any here.
+// TestReady checks that a replica is unready before schemas have been read, but not
+// after the timeout. The Converters are not started.
 func TestReady(t *testing.T) {
 	c := New(nil, nil, logr.Discard())
 	c.Want([]*v1alpha1.WebhookPolicy{mutating("apps", "v1", "deployments", apply)})
 	if err := c.Ready(); err == nil || err.Error() != "the schemas of the kinds to mutate are being read" {
-		t.Errorf("Ready() = %v before they were read", err)
+		t.Errorf("Ready() = %v before the first read", err)
 	}
 	over := make(chan time.Time)
 	close(over)
 	c.deadline = over
 	for range 2 {
 		if err := c.Ready(); err != nil {
-			t.Errorf("Ready() = %v after the time for it", err)
+			t.Errorf("Ready() = %v after the timeout", err)
 		}
 	}
 }
 
-func TestSchemasAreReadAhead(t *testing.T) {
+func TestSchemasAreCached(t *testing.T) {
 	c, m := start(t)
 	deployments, scale := mutating("apps", "v1", "deployments", apply), mutating("apps", "v1", "deployments/scale", apply)
 	everything := mutating("*", "*", "*", mutation(admissionregistrationv1.PatchTypeJSONPatch))
 	if err := c.Ready(); err != nil {
-		t.Errorf("Ready() = %v before anything is wanted", err)
+		t.Errorf("Ready() = %v before Want", err)
 	}
 	c.Want([]*v1alpha1.WebhookPolicy{deployments, scale, everything, {Spec: v1alpha1.WebhookPolicySpec{}}})
 	g := NewWithT(t)
@@ -157,7 +157,7 @@ func TestSchemasAreReadAhead(t *testing.T) {
 		_, has := c.known.Load().find(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 		return has
 	}).WithTimeout(eventually).WithPolling(pause).Should(BeTrue())
-	// From here on a request costs no read.
+	// Requests cause no more reads.
 	m.broken.Store(true)
 	for _, kind := range []schema.GroupVersionKind{
 		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "autoscaling", Version: "v1", Kind: "Scale"}, {Version: "v1", Kind: "Pod"},
@@ -177,7 +177,7 @@ func TestSchemasAreReadAhead(t *testing.T) {
 	}
 }
 
-func TestSchemaThatWasNotReadAhead(t *testing.T) {
+func TestSchemaThatIsNotCached(t *testing.T) {
 	c, m := start(t)
 	kind := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
 	NewWithT(t).Eventually(func() bool { return c.GetTypeConverter(kind) != nil }).WithTimeout(eventually).Should(BeTrue())
@@ -186,23 +186,23 @@ func TestSchemaThatWasNotReadAhead(t *testing.T) {
 	for range 16 {
 		callers.Go(func() {
 			if c.GetTypeConverter(kind) == nil {
-				t.Error("no schema of a kind that was read")
+				t.Error("no schema of a cached kind")
 			}
 		})
 	}
 	callers.Wait()
 	if now := m.reads.Load(); now > reads+5 {
-		t.Errorf("%d reads of a schema that is known", now-reads)
+		t.Errorf("%d reads of a cached schema", now-reads)
 	}
 	m.broken.Store(true)
 	if c.GetTypeConverter(schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}) != nil {
-		t.Error("a schema, though none can be read")
+		t.Error("a schema, although reads fail")
 	}
 }
 
 func TestMissing(t *testing.T) {
 	c, _ := start(t)
-	const none = "the API server has none of the resources in spec.matchConstraints.resourceRules[0]: install what is to be mutated, or change the rule"
+	const none = "the API server has none of the resources in spec.matchConstraints.resourceRules[0]: install the resource, or change the rule"
 	json := mutation(admissionregistrationv1.PatchTypeJSONPatch)
 	several := mutating("apps", "v1", "deployments", apply)
 	several.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v1", "v1beta9"}
@@ -215,7 +215,7 @@ func TestMissing(t *testing.T) {
 		"no such resource, JSON patch":      {mutating("none.test", "v1", "nothings", json), none},
 		"one of two versions":               {several, ""},
 		"wildcard":                          {mutating("none.test", "*", "nothings", apply), ""},
-		"kind without a schema":             {mutating("", "v1", "pods/exec", apply), "the schema of PodExecOptions in v1 is not known: mutations of it fail until the API server publishes it"},
+		"kind without a schema":             {mutating("", "v1", "pods/exec", apply), "the schema of PodExecOptions in v1 is missing: mutations of this kind fail until the API server publishes it"},
 		"kind without a schema, JSON patch": {mutating("", "v1", "pods/exec", json), ""},
 		"no mutations":                      {mutating("none.test", "v1", "nothings"), ""},
 	}
@@ -231,79 +231,80 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// What a new generation lacks is on its way at first; that it is not is told.
-func TestWhatIsMissingIsPassingAtFirst(t *testing.T) {
+// TestMissingIsTransientAtFirst checks that missing schemas of a new generation are
+// transient, and that subscribers are notified when that changes.
+func TestMissingIsTransientAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil, resources.New(nil, logr.Discard()), logr.Discard())
-		told := c.Subscribe(t.Context())
+		changed := c.Subscribe(t.Context())
 		newPolicy := func(uid types.UID, generation int64) *v1alpha1.WebhookPolicy {
 			p := mutating("none.test", "v1", "nothings", apply)
 			p.UID, p.Generation = uid, generation
 			return p
 		}
-		want := func(when string, p *v1alpha1.WebhookPolicy, passing bool) {
+		want := func(when string, p *v1alpha1.WebhookPolicy, transient bool) {
 			t.Helper()
-			if missing, got := c.Missing(p); missing == "" || got != passing {
-				t.Errorf("%s: Missing() = %q, passing %t, want %t", when, missing, got, passing)
+			if missing, got := c.Missing(p); missing == "" || got != transient {
+				t.Errorf("%s: Missing() = %q, transient %t, want %t", when, missing, got, transient)
 			}
 		}
-		wantTold := func(when string, want bool) {
+		wantNotified := func(when string, want bool) {
 			t.Helper()
 			c.read()
 			select {
-			case <-told:
+			case <-changed:
 				if !want {
-					t.Errorf("%s: told of nothing", when)
+					t.Errorf("%s: notified without a change", when)
 				}
 			default:
 				if want {
-					t.Errorf("%s: not told", when)
+					t.Errorf("%s: not notified", when)
 				}
 			}
 		}
 		first := newPolicy("u", 1)
 		c.Want([]*v1alpha1.WebhookPolicy{first})
-		time.Sleep(readyWithin - time.Second)
+		time.Sleep(readyTimeout - time.Second)
 		want("while the replica starts", first, true)
-		wantTold("while the replica starts", false)
+		wantNotified("while the replica starts", false)
 		time.Sleep(time.Second)
 		want("later", first, false)
-		wantTold("later", true)
-		wantTold("later still", false)
+		wantNotified("later", true)
+		wantNotified("later still", false)
 
 		second, other := newPolicy("u", 2), newPolicy("v", 2)
 		want("not wanted yet", second, true)
 		c.Want([]*v1alpha1.WebhookPolicy{second, other})
 		want("a new generation", second, true)
-		wantTold("a new generation", true)
+		wantNotified("a new generation", true)
 		time.Sleep(grace - time.Nanosecond)
 		c.Want([]*v1alpha1.WebhookPolicy{second})
 		want("not long enough", second, true)
-		wantTold("not long enough", false)
+		wantNotified("not long enough", false)
 		time.Sleep(time.Nanosecond)
 		want("long enough", second, false)
-		wantTold("long enough", true)
+		wantNotified("long enough", true)
 		if len(c.since) != 1 {
-			t.Errorf("%d policies are remembered, want the one that is wanted", len(c.since))
+			t.Errorf("%d policies are stored, want only the wanted one", len(c.since))
 		}
 	})
 }
 
-func TestKindThatIsInstalledLaterAndChanges(t *testing.T) {
+func TestKindInstalledLater(t *testing.T) {
 	c, _ := start(t)
 	p := mutating("later.schemas.test", "v1", "things", apply)
 	c.Want([]*v1alpha1.WebhookPolicy{p})
 	g := NewWithT(t)
 	g.Eventually(c.Ready).WithTimeout(eventually).WithPolling(pause).Should(Succeed())
 	g.Eventually(missing(c, p)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeEmpty())
-	told := c.Subscribe(t.Context())
+	notified := c.Subscribe(t.Context())
 	client := dynamic.NewForConfigOrDie(apiServer).Resource(crds)
 	created, err := client.Create(t.Context(), crd("later.schemas.test", "before"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.Eventually(missing(c, p)).WithTimeout(eventually).WithPolling(pause).Should(BeEmpty())
-	g.Eventually(told).WithTimeout(eventually).Should(Receive())
+	g.Eventually(notified).WithTimeout(eventually).Should(Receive())
 	fits := func(field string) func() bool {
 		return func() bool {
 			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "later.schemas.test/v1", "kind": "Thing", field: "x"}}
@@ -320,7 +321,7 @@ func TestKindThatIsInstalledLaterAndChanges(t *testing.T) {
 	}
 	g.Eventually(fits("before")).WithTimeout(eventually).WithPolling(pause).Should(BeTrue())
 	if fits("after")() {
-		t.Error("a field that the schema does not have fits it")
+		t.Error("a field that is not in the schema is accepted")
 	}
 	changed := crd("later.schemas.test", "after")
 	changed.SetResourceVersion(created.GetResourceVersion())

@@ -15,12 +15,12 @@ import (
 	"github.com/ostiary/ostiary/internal/queue"
 )
 
-// LiveReadTimeout bounds reads past a cache that a request may wait for, where
-// k8s.io/apiserver makes them without the request's own deadline.
+// LiveReadTimeout is the timeout of reads without a cache that k8s.io/apiserver makes
+// without the deadline of the request.
 const LiveReadTimeout = time.Second
 
-// Namespaces finds a namespace in the cache, or else in the API server, which may
-// know a namespace that was created a moment ago. The native engine does the same.
+// Namespaces finds a namespace in the cache, or else in the API server, because the
+// cache may lack a new namespace. ValidatingAdmissionPolicies do the same.
 type Namespaces struct {
 	Cached, Live client.Reader
 }
@@ -41,8 +41,8 @@ func (n Namespaces) get(ctx context.Context, name string) (*corev1.Namespace, er
 	return ns, n.Cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
 }
 
-// NamespaceLister lists the namespaces of the cache. The matcher that uses it
-// reads past the cache itself.
+// NamespaceLister lists the namespaces of the cache. The matcher that uses it makes
+// the live reads itself.
 type NamespaceLister struct{ Namespaces }
 
 var _ corelisters.NamespaceLister = NamespaceLister{}

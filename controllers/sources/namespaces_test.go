@@ -22,8 +22,8 @@ func readerOf(names ...string) client.Reader {
 	return b.Build()
 }
 
-// TestNamespaces: the API server is read only for a namespace that the cache does
-// not know, and never for the lister.
+// TestNamespaces checks that only missing namespaces are read from the API server, and
+// none for the lister.
 func TestNamespaces(t *testing.T) {
 	namespaces := Namespaces{Cached: readerOf("old"), Live: readerOf("old", "new")}
 	lister := NamespaceLister{namespaces}

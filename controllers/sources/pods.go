@@ -14,15 +14,14 @@ import (
 	"github.com/ostiary/ostiary/internal/queue"
 )
 
-// Bounds on the Pods that are read for one request, as in the API server's own
-// PodSecurity plugin.
+// Limits of the Pods for one request, as in the API server's PodSecurity plugin.
 const (
 	maxPods  = 3000
 	podsPage = 500
 )
 
-// Pods lists the Pods of a namespace from the API server. They are read only when
-// a label of their namespace changes, so a watch of all Pods would cost more.
+// Pods lists the Pods of a namespace from the API server. Policies need them only when
+// a label of a namespace changes, so a watch of all Pods would cost more.
 type Pods struct {
 	client corev1client.PodsGetter
 	token  chan struct{} // one namespace is listed at a time

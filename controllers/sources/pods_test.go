@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestPodsAreBounded: Pods are read page by page, up to a bound, without their
-// status and managed fields.
+// TestPodsAreBounded checks that Pods are read in pages, up to a limit, without status
+// and managed fields.
 func TestPodsAreBounded(t *testing.T) {
 	for stored, want := range map[int]struct{ listed, more int }{0: {}, 3: {3, 0}, podsPage + 1: {podsPage + 1, 0}, maxPods: {maxPods, 0}, maxPods + 7: {maxPods, 7}} {
 		t.Run(fmt.Sprint(stored), func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestPodsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPodsWaitNoLonger: one namespace is read at a time, and a waiting request
-// gives up at its deadline.
+// TestPodsWaitNoLonger checks that one namespace is read at a time and that a waiting
+// request ends at its deadline.
 func TestPodsWaitNoLonger(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	pages := podPages(t, 1)
@@ -74,7 +74,7 @@ func TestPodsWaitNoLonger(t *testing.T) {
 	}
 }
 
-// podPages answers lists of Pods as an API server does.
+// podPages serves lists of Pods like an API server.
 func podPages(t *testing.T, stored int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/namespaces/shop/pods" {

@@ -28,22 +28,21 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Options configure Sources.
+// Options configures Sources.
 type Options struct {
 	Config *rest.Config
 	Client kubernetes.Interface
 	Mapper meta.RESTMapper
-	// Namespace is that of Ostiary.
+	// Namespace is Ostiary's namespace.
 	Namespace string
-	// ParamsAccount is the ServiceAccount in Namespace with whose permissions params
-	// are read, so that authors of policies read no more than is granted to it.
-	// Empty means Ostiary's own account.
+	// ParamsAccount is the ServiceAccount in Namespace that Ostiary impersonates to read
+	// params. It limits what authors of policies can read. Empty means Ostiary's own.
 	ParamsAccount string
 	Log           logr.Logger
 	Registerer    prometheus.Registerer
 }
 
-// Sources are the objects that evaluations read besides the request.
+// Sources provides the objects that evaluations read besides the request.
 type Sources struct {
 	Params        *params.Store // of policies
 	PluginObjects *params.Store // listed by plugins
@@ -53,7 +52,7 @@ type Sources struct {
 	Types         *typechecking.Checker
 }
 
-// New returns Sources. Its Runnables must be started.
+// New returns Sources. The caller must start its Runnables.
 func New(o Options) (*Sources, error) {
 	known, err := discovery.NewDiscoveryClientForConfig(o.Config)
 	if err != nil {
@@ -95,12 +94,12 @@ func (s *Sources) addStores(o Options, known params.Discovery) error {
 	return nil
 }
 
-// Runnables are what every replica runs. Types is run by the leader.
+// Runnables returns what every replica runs. The leader also runs Types.
 func (s *Sources) Runnables() []manager.Runnable {
 	return []manager.Runnable{s.Params, s.PluginObjects, s.Images, s.Resources, s.Schemas}
 }
 
-// Prepare starts to read what the policies need, and stops to read the rest.
+// Prepare sets the policies whose dependencies are read.
 func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy) {
 	var kinds, listed []admissionregistrationv1.ParamKind
 	var backends []policy.SecretKey

@@ -1,6 +1,7 @@
-// Package typechecking checks the expressions of policies against the schemas
-// of the resources that they match, as the API server does for its own
-// policies. What it finds are warnings; no request waits for it.
+// Package typechecking checks the expressions of policies against the schemas of the
+// resources that they match, like the API server does for
+// ValidatingAdmissionPolicies. The results are warnings. Requests do not wait for
+// them.
 package typechecking
 
 import (
@@ -23,12 +24,12 @@ import (
 )
 
 const (
-	maxWarnings = 100     // that a status holds
-	maxWarning  = 2 << 10 // bytes of one of them: what the kind has room for
+	maxWarnings = 100     // in a status
+	maxWarning  = 2 << 10 // bytes, the limit in the CustomResourceDefinition
 )
 
 // Checker checks each generation of each policy once. Only the leader runs it,
-// since only the leader writes what it finds.
+// because only the leader writes statuses.
 type Checker struct {
 	types     validating.TypeChecker
 	log       logr.Logger
@@ -36,7 +37,7 @@ type Checker struct {
 	wake      events.Signal
 
 	mu       sync.Mutex
-	policies []*v1alpha1.WebhookPolicy // that may have to be checked yet
+	policies []*v1alpha1.WebhookPolicy // candidates for a check
 	results  map[types.UID]result
 }
 
@@ -45,17 +46,17 @@ type result struct {
 	found      *admissionregistrationv1.TypeChecking
 }
 
-// New makes a checker that has checked nothing.
+// New returns a Checker without results.
 func New(t validating.TypeChecker, log logr.Logger) *Checker {
 	return &Checker{types: t, log: log, wake: events.NewSignal(), results: map[types.UID]result{}}
 }
 
-// Subscribe gives a channel that receives after results, until ctx ends: when
-// nothing is left to be checked, and after each of many.
+// Subscribe returns a channel that receives after checks, until ctx ends: after every
+// hundred policies and when all are checked.
 func (c *Checker) Subscribe(ctx context.Context) <-chan struct{} { return c.listeners.Subscribe(ctx) }
 
-// Want has these policies checked, and forgets what was found for others. The
-// policies are not changed.
+// Want sets the policies to check and drops the results of others. It does not change
+// the policies.
 func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 	c.mu.Lock()
 	c.policies = policies
@@ -70,10 +71,10 @@ func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 	c.wake.Send()
 }
 
-// Found is what has been found for a policy's generation: in its status already,
-// or by this checker. It is nil while the policy has not been checked.
+// Found returns the result for the policy's generation, from its status or from this
+// Checker; nil if the policy has not been checked.
 func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
-	if stands(p) {
+	if isReported(p) {
 		return p.Status.TypeChecking
 	}
 	c.mu.Lock()
@@ -88,7 +89,7 @@ func (c *Checker) result(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Typ
 	return nil
 }
 
-// Run checks what is wanted, one policy after another, until ctx ends.
+// Run checks the policies, one after another, until ctx ends.
 func (c *Checker) Run(ctx context.Context) error {
 	for {
 		if c.checkAll(ctx) {
@@ -102,7 +103,7 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// checkAll reports whether there was anything to check.
+// checkAll reports whether it checked any policy.
 func (c *Checker) checkAll(ctx context.Context) bool {
 	var schemas *once
 	n := 0
@@ -111,7 +112,7 @@ func (c *Checker) checkAll(ctx context.Context) bool {
 		if p == nil {
 			break
 		}
-		if n%shareFor == 0 {
+		if n%sharedChecks == 0 {
 			schemas = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
 			c.listeners.Notify()
 		}
@@ -123,27 +124,27 @@ func (c *Checker) checkAll(ctx context.Context) bool {
 	return n > 0
 }
 
-// next is a policy that has not been checked. Those that have been are not
-// looked at again until others are wanted.
+// next returns a policy that has not been checked; nil if there is none. It drops
+// checked policies until the next call of Want.
 func (c *Checker) next() *v1alpha1.WebhookPolicy {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for ; len(c.policies) > 0; c.policies = c.policies[1:] {
-		if p := c.policies[0]; !stands(p) && c.result(p) == nil {
+		if p := c.policies[0]; !isReported(p) && c.result(p) == nil {
 			return p
 		}
 	}
 	return nil
 }
 
-// stands reports whether what was found for a policy's generation is in its
-// status.
-func stands(p *v1alpha1.WebhookPolicy) bool {
+// isReported reports whether the status contains the result for the policy's
+// generation.
+func isReported(p *v1alpha1.WebhookPolicy) bool {
 	return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil
 }
 
-// check never fails: what cannot be checked has no warnings. It is not nil, so
-// that a status tells a policy without warnings from one that is not checked.
+// check returns the warnings for a policy, none if it cannot be checked. The result is
+// not nil, because in a status nil means not checked.
 func (c *Checker) check(p *v1alpha1.WebhookPolicy, schemas resolver.SchemaResolver) (found *admissionregistrationv1.TypeChecking) {
 	found = &admissionregistrationv1.TypeChecking{}
 	if len(p.Spec.Validations) == 0 {
@@ -166,7 +167,7 @@ func (c *Checker) check(p *v1alpha1.WebhookPolicy, schemas resolver.SchemaResolv
 	return found
 }
 
-// native is the part of a policy that is checked, in the API server's own form.
+// native returns the checked part of a policy as a ValidatingAdmissionPolicy.
 func native(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	return &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name},
@@ -179,11 +180,11 @@ func native(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmiss
 	}
 }
 
-// shareFor is how many checks in a row share the schemas that were read: to read
-// one means to fetch and parse a document of its whole API group.
-const shareFor = 100
+// sharedChecks is the number of consecutive checks that share schemas. To read a
+// schema, the resolver downloads and parses the document of its API group.
+const sharedChecks = 100
 
-// once asks for each schema once.
+// once resolves each schema once.
 type once struct {
 	resolver resolver.SchemaResolver
 	answers  map[schema.GroupVersionKind]answer

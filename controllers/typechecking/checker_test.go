@@ -80,8 +80,8 @@ func found(c *Checker, p *v1alpha1.WebhookPolicy) func() *admissionregistrationv
 	return func() *admissionregistrationv1.TypeChecking { return c.Found(p) }
 }
 
-// TestSameWarningsAsKubernetes compares with what the cluster's own controller
-// finds in the same expressions.
+// TestSameWarningsAsKubernetes compares the warnings with those of
+// kube-controller-manager for the same expressions.
 func TestSameWarningsAsKubernetes(t *testing.T) {
 	v := func(expression string) admissionregistrationv1.Validation {
 		return admissionregistrationv1.Validation{Expression: expression}
@@ -129,13 +129,13 @@ func TestSameWarningsAsKubernetes(t *testing.T) {
 				t.Errorf("the policy was changed:\n%s", diff)
 			}
 			if name == "wrong" && len(want.ExpressionWarnings) < 3 {
-				t.Errorf("the comparison is of %d warnings", len(want.ExpressionWarnings))
+				t.Errorf("compared only %d warnings", len(want.ExpressionWarnings))
 			}
 		})
 	}
 }
 
-// asked counts what is asked, and panics if it is told to.
+// asked counts the resolved schemas and can panic.
 type asked struct {
 	resolver.SchemaResolver
 	mu     sync.Mutex
@@ -163,7 +163,7 @@ func TestEachGenerationIsCheckedOnce(t *testing.T) {
 	a := &asked{}
 	c := checkerOf(a)
 	run(t, c)
-	told := c.Subscribe(t.Context())
+	notified := c.Subscribe(t.Context())
 	p := policyFor("p", admissionregistrationv1.Validation{Expression: "true"})
 	checked := policyFor("checked", admissionregistrationv1.Validation{Expression: "true"})
 	checked.Status = v1alpha1.WebhookPolicyStatus{ObservedGeneration: 1, TypeChecking: &admissionregistrationv1.TypeChecking{}}
@@ -174,9 +174,9 @@ func TestEachGenerationIsCheckedOnce(t *testing.T) {
 		g.Eventually(found(c, p)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 		g.Eventually(found(c, mutates)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 	}
-	g.Eventually(told).WithTimeout(eventually).Should(Receive())
+	g.Eventually(notified).WithTimeout(eventually).Should(Receive())
 	if n := a.count(); n != 2 {
-		t.Errorf("%d schemas were asked for, want those of two kinds, once", n)
+		t.Errorf("%d schemas were resolved, want 2", n)
 	}
 	changed := p.DeepCopy()
 	changed.Generation = 2
@@ -187,11 +187,11 @@ func TestEachGenerationIsCheckedOnce(t *testing.T) {
 	g.Eventually(found(c, changed)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 	c.Want(nil)
 	if c.Found(changed) != nil {
-		t.Error("the result of a policy that is gone is kept")
+		t.Error("the result of a removed policy remains")
 	}
 }
 
-func TestPanicIsNoWarning(t *testing.T) {
+func TestPanic(t *testing.T) {
 	a := &asked{panics: true}
 	c := checkerOf(a)
 	run(t, c)
@@ -199,17 +199,17 @@ func TestPanicIsNoWarning(t *testing.T) {
 	c.Want([]*v1alpha1.WebhookPolicy{p})
 	NewWithT(t).Eventually(found(c, p)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 	if a.count() == 0 {
-		t.Error("nothing panicked")
+		t.Error("ResolveSchema was not called")
 	}
 }
 
 func TestWarningsAreBounded(t *testing.T) {
-	// A longer one would be refused, and with it all of the policy's status.
+	// The API server rejects a status with a longer warning.
 	crd, err := os.ReadFile("../../config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, after, ok := strings.Cut(string(crd), " warning:\n"); !ok || !strings.Contains(after[:min(len(after), 400)], fmt.Sprintf("maxLength: %d\n", maxWarning)) {
-		t.Errorf("the kind has no room for a warning of %d bytes", maxWarning)
+		t.Errorf("the CustomResourceDefinition does not allow warnings of %d bytes", maxWarning)
 	}
 }

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"fmt"
-	"os"
 
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/client-go/kubernetes"
@@ -19,15 +18,15 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// The first mutations of each policy are applied a second time, to their own
-// result, to check that they are idempotent; then one in recheckEvery. Each check
-// costs one evaluation in the background.
+// To check that mutations are idempotent, the first recheckFirst of each policy, and then
+// one in recheckEvery, are applied again to their own result. Each check costs one
+// evaluation in the background.
 const (
 	recheckFirst = 10
 	recheckEvery = 1000
 )
 
-// environment is what evaluations need of this process.
+// environment returns the dependencies of evaluations.
 func (r *replica) environment(counts *metrics.Policies) (policy.Environment, error) {
 	bounded := rest.CopyConfig(r.config)
 	bounded.Timeout = sources.LiveReadTimeout
@@ -37,11 +36,7 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 	}
 	namespaces := sources.Namespaces{Cached: r.manager.GetCache(), Live: r.manager.GetAPIReader()}
 	log := r.log.WithName("policies")
-	name, err := os.Hostname()
-	if err != nil {
-		return policy.Environment{}, fmt.Errorf("finding the host's name: %w", err)
-	}
-	reporter := &status.RuntimeReporter{Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: name}
+	reporter := &status.RuntimeReporter{Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: r.host}
 	return policy.Environment{
 		Namespaces:     namespaces,
 		Kinds:          r.sources.Resources,
@@ -62,7 +57,7 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 		}},
 		Panicked: func(found policy.PanicReport) {
 			counts.Panicked(found.Policy)
-			if found.Stack != nil { // at most every few seconds, whatever callers send
+			if found.Stack != nil { // at most every few seconds
 				log.Error(found.Err, "evaluation panicked", "policy", found.Policy, "generation", found.Generation, "stack", string(found.Stack))
 				reporter.ReportPanic(found)
 			}

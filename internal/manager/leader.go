@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
@@ -25,13 +24,8 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// addLeader adds what one replica does at a time: certificates, configurations and
-// statuses.
+// addLeader adds the tasks of the leader: certificates, configurations and statuses.
 func (r *replica) addLeader() error {
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("finding the host's name: %w", err)
-	}
 	recorder := r.manager.GetEventRecorder("ostiary")
 	prober := canary.NewProber(canary.Options{
 		Client:        r.manager.GetClient(),
@@ -77,7 +71,7 @@ func (r *replica) addLeader() error {
 	r.elector = &leadership.Elector{
 		Client:    r.client,
 		Namespace: r.options.Namespace,
-		Identity:  host + "_" + uuid.NewString(),
+		Identity:  r.host + "_" + uuid.NewString(),
 		Disabled:  !r.options.LeaderElect,
 		Lead: func(ctx context.Context) error {
 			return r.lead(ctx,

@@ -18,7 +18,7 @@ import (
 )
 
 // NewLogger returns a logger that writes to standard error in the format and at the
-// level that the flags ask for.
+// level of the flags.
 func NewLogger(o options.Options) (logr.Logger, error) {
 	level, err := zapcore.ParseLevel(o.LogLevel)
 	if err != nil {
@@ -39,9 +39,8 @@ func NewLogger(o options.Options) (logr.Logger, error) {
 	return zapr.NewLogger(zapLog), nil
 }
 
-// newCore writes to out what the configuration asks for. Capabilities are
-// concealed in every line: any request that Ostiary sends to an API server can
-// fail with an error that quotes the URL of a webhook.
+// newCore returns a core that writes to out without capabilities: any request to an API
+// server can fail with an error that quotes the URL of a webhook.
 func newCore(config zap.Config, out zapcore.WriteSyncer) zapcore.Core {
 	encoder := zapcore.NewJSONEncoder(config.EncoderConfig)
 	if config.Encoding == "console" {
@@ -62,8 +61,8 @@ func (c concealing) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// withoutProbes leaves out a line that controller-runtime writes for each probe
-// that fails, without saying why. onChange says it instead, once.
+// withoutProbes drops the line that controller-runtime logs for each failed probe
+// without the reason. onChange logs the reason once.
 type withoutProbes struct{ zapcore.Core }
 
 // With implements zapcore.Core.
@@ -79,11 +78,11 @@ func (c withoutProbes) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry)
 	return c.Core.Check(entry, checked)
 }
 
-// onChange logs when what a check says changes.
-func onChange(log logr.Logger, name string, check healthz.Checker) healthz.Checker {
+// onChange returns a check that logs each change of its result.
+func onChange(log logr.Logger, name string, check func() error) healthz.Checker {
 	var before atomic.Pointer[string]
-	return func(r *http.Request) error {
-		err := check(r)
+	return func(*http.Request) error {
+		err := check()
 		now := ""
 		if err != nil {
 			now = err.Error()

@@ -3,10 +3,10 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -59,7 +59,9 @@ type replica struct {
 	config   *rest.Config
 	client   kubernetes.Interface
 	endpoint registration.Endpoint
-	identity string // among the replicas
+	host     string
+	pod      replicas.Pod
+	identity string // of the Lease of this replica
 	manager  manager.Manager
 
 	lease    *replicas.Lease
@@ -67,7 +69,6 @@ type replica struct {
 	provider *certificates.Provider
 	rotator  *certificates.Rotator
 	sources  *sources.Sources
-	compiler *policy.Compiler
 	reviewer *policyvalidator.Reviewer
 	backends *backends.Store
 	store    *policies.Store
@@ -136,9 +137,12 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 	if r.endpoint, err = endpointOf(o); err != nil {
 		return nil, err
 	}
-	if r.identity, err = identityOf(podOf(o.Namespace)); err != nil {
-		return nil, err
+	if r.host, err = os.Hostname(); err != nil {
+		return nil, fmt.Errorf("finding the host's name: %w", err)
 	}
+	// A container that restarts in its Pod is the same replica.
+	r.pod = podOf(o.Namespace)
+	r.identity = cmp.Or(r.pod.Name, r.host+"-"+uuid.NewString()[:8])
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
@@ -249,8 +253,8 @@ func (r *replica) addSources() (err error) {
 // addPolicies adds what compiles policies. The reviewer and the loader share a
 // compiler, so that they do not compile the same policy twice.
 func (r *replica) addPolicies() error {
-	r.compiler = policy.NewCompiler()
-	r.reviewer = policyvalidator.New(r.compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"))
+	compiler := policy.NewCompiler()
+	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"))
 	counts := metrics.NewPolicies(ctrlmetrics.Registry)
 	environment, err := r.environment(counts)
 	if err != nil {
@@ -267,7 +271,7 @@ func (r *replica) addPolicies() error {
 	r.loader = &policies.Loader{
 		Client:           r.manager.GetClient(),
 		Store:            r.store,
-		Compiler:         r.compiler,
+		Compiler:         compiler,
 		Metrics:          counts,
 		Endpoint:         r.endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
@@ -299,7 +303,7 @@ func (r *replica) addReporter() error {
 		Namespace: r.options.Namespace,
 		Lease:     r.lease,
 		Identity:  r.identity,
-		Pod:       podOf(r.options.Namespace),
+		Pod:       r.pod,
 		Report: func(ctx context.Context) replicas.Report {
 			return replicas.Report{
 				Policies:        r.loader.Version(ctx),
@@ -313,19 +317,6 @@ func (r *replica) addReporter() error {
 		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, r.provider.Subscribe},
 		Log:     r.log.WithName("replicas"),
 	}))
-}
-
-// identityOf identifies this replica among the others. A container that restarts in
-// its Pod is the same replica.
-func identityOf(pod replicas.Pod) (string, error) {
-	if pod.Name != "" {
-		return pod.Name, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("finding the host's name: %w", err)
-	}
-	return host + "-" + uuid.NewString()[:8], nil
 }
 
 // podOf is the Pod that this process runs in, according to the downward API. A Pod
@@ -406,17 +397,15 @@ func (r *replica) addChecks() error {
 	if err := r.manager.AddHealthzCheck("process", healthz.Ping); err != nil {
 		return fmt.Errorf("adding a health check: %w", err)
 	}
-	for name, check := range map[string]healthz.Checker{
-		"policies": func(*http.Request) error { return r.store.Loaded() },
-		"params": func(*http.Request) error {
-			return errors.Join(r.sources.Params.Ready(), r.sources.PluginObjects.Ready())
-		},
-		"resources":    func(*http.Request) error { return r.sources.Resources.Ready() },
-		"schemas":      func(*http.Request) error { return r.sources.Schemas.Ready() },
-		"certificates": func(*http.Request) error { return r.provider.Ready() },
-		"lease":        func(*http.Request) error { return r.lease.Ready() },
-		"server":       r.server.Ready,
-		"callers":      func(*http.Request) error { return r.callers.Ready() },
+	for name, check := range map[string]func() error{
+		"policies":     r.store.Loaded,
+		"params":       func() error { return errors.Join(r.sources.Params.Ready(), r.sources.PluginObjects.Ready()) },
+		"resources":    r.sources.Resources.Ready,
+		"schemas":      r.sources.Schemas.Ready,
+		"certificates": r.provider.Ready,
+		"lease":        r.lease.Ready,
+		"server":       func() error { return r.server.Ready(nil) },
+		"callers":      r.callers.Ready,
 	} {
 		if err := r.manager.AddReadyzCheck(name, onChange(r.log, name, check)); err != nil {
 			return fmt.Errorf("adding the readiness check %s: %w", name, err)

@@ -12,44 +12,41 @@ import (
 )
 
 const (
-	// headroom is how much may be allocated between two garbage collections at
-	// the least. A small set of policies lives in a few MiB; by the runtime's
-	// own rule, which is to collect when the heap has doubled, answering
-	// requests would then be interrupted many times a second.
-	headroom = 20 << 20 // bytes
-	// The heap's growth stays between these, in per cent of what lives in it:
-	// a heap of many policies need not double for the headroom.
+	// headroom is the growth of the heap, in bytes, after which the runtime collects
+	// garbage. With the default of 100% of the live heap, a replica with few policies,
+	// which use a few MiB, would collect many times a second under load, and one with
+	// many policies would use twice the memory.
+	headroom = 20 << 20
+	// minGrowth and maxGrowth bound the growth, in per cent of the live heap.
 	minGrowth, maxGrowth = 20, 800
-	// defaultGrowth is the runtime's own.
+	// defaultGrowth is the default of the runtime.
 	defaultGrowth = 100
-	tuneEvery     = time.Second
+	tuneInterval  = time.Second
 )
 
-// ofLimit is the part of the container's memory that the heap may have: the rest
-// is for stacks, the program itself, and what the runtime does not count.
-const ofLimit = 0.88
+// limitRatio is the part of the container's memory limit that the Go runtime may use.
+// The rest is for the program's pages and for memory that the runtime does not count.
+const limitRatio = 0.88
 
-// LimitMemory has the garbage collector work harder near the limit of the
-// container's memory, before the kernel ends the process. It follows the limit,
-// whatever that is; GOMEMLIMIT, where it is set, counts instead. Without either
-// there is no limit.
+// LimitMemory sets the runtime's memory limit from the container's, so that the runtime
+// collects more garbage before the kernel kills the process. GOMEMLIMIT takes
+// precedence. Without either there is no limit.
 func LimitMemory(container memlimit.Provider, log logr.Logger) {
-	limit, err := memlimit.Set(memlimit.WithProvider(container), memlimit.WithRatio(ofLimit))
+	limit, err := memlimit.Set(memlimit.WithProvider(container), memlimit.WithRatio(limitRatio))
 	if err != nil {
-		log.Info("the container's limit of memory is not known", "reason", err.Error())
+		log.Info("the memory limit of the container is unknown", "reason", err.Error())
 		return
 	}
-	log.Info("memory", "limit", limit)
+	log.Info("memory limit", "bytes", limit)
 }
 
-// tuneCollector adapts the garbage collector to how much lives on the heap,
-// until ctx ends. A limit of memory instead would collect without a pause once
-// the living part comes near it.
+// tuneCollector adapts GOGC to the size of the live heap until ctx ends. A memory limit
+// alone would cause continuous collections when the live heap approaches it.
 func tuneCollector(ctx context.Context) error {
 	if os.Getenv("GOGC") != "" {
-		return nil // somebody has decided already
+		return nil // the administrator configures the collector
 	}
-	ticker := time.NewTicker(tuneEvery)
+	ticker := time.NewTicker(tuneInterval)
 	defer ticker.Stop()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	current := defaultGrowth
@@ -67,8 +64,7 @@ func tuneCollector(ctx context.Context) error {
 	}
 }
 
-// growth is how much the heap may grow before it is collected, in per cent of
-// what lives in it: the headroom, within bounds.
+// growth returns the value of GOGC for a live heap in bytes.
 func growth(live uint64) int {
 	if live == 0 {
 		return defaultGrowth

@@ -17,10 +17,10 @@ func TestLimitMemory(t *testing.T) {
 		environment string
 		want        int64
 	}{
-		"of the container":       {container: memlimit.Limit(1000 << 20), want: 880 << 20},
-		"no limit":               {container: func() (uint64, error) { return 0, memlimit.ErrNoLimit }, want: math.MaxInt64},
-		"not known":              {container: func() (uint64, error) { return 0, errors.New("no cgroups") }, want: 123 << 20},
-		"said by the Deployment": {container: memlimit.Limit(1000 << 20), environment: "123MiB", want: 123 << 20},
+		"container limit": {container: memlimit.Limit(1000 << 20), want: 880 << 20},
+		"no limit":        {container: func() (uint64, error) { return 0, memlimit.ErrNoLimit }, want: math.MaxInt64},
+		"unknown limit":   {container: func() (uint64, error) { return 0, errors.New("no cgroups") }, want: 123 << 20},
+		"GOMEMLIMIT":      {container: memlimit.Limit(1000 << 20), environment: "123MiB", want: 123 << 20},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestLimitMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// As the runtime has it, which reads the environment at the start.
+			// The runtime reads the environment only at its start.
 			before := debug.SetMemoryLimit(123 << 20)
 			defer debug.SetMemoryLimit(before)
 			LimitMemory(tc.container, logr.Discard())
@@ -46,13 +46,13 @@ func TestGrowth(t *testing.T) {
 		live uint64
 		want int
 	}{
-		"not known yet":   {live: 0, want: 100},
-		"almost nothing":  {live: 1 << 20, want: 800},
-		"a few policies":  {live: 10 << 20, want: 200},
-		"as the headroom": {live: 20 << 20, want: 100},
-		"more than that":  {live: 25 << 20, want: 80},
-		"a thousand":      {live: 50 << 20, want: 40},
-		"many policies":   {live: 1 << 30, want: 20},
+		"unknown":           {live: 0, want: 100},
+		"1 MiB":             {live: 1 << 20, want: 800},
+		"a few policies":    {live: 10 << 20, want: 200},
+		"equal to headroom": {live: 20 << 20, want: 100},
+		"above headroom":    {live: 25 << 20, want: 80},
+		"1,000 policies":    {live: 50 << 20, want: 40},
+		"1 GiB":             {live: 1 << 30, want: 20},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
