@@ -1,0 +1,166 @@
+// Package typecheck checks the expressions of policies against the schemas of the kinds
+// that they match. It finds fields that do not exist, values that do not fit and
+// operations of patches that do not exist, in every expression of a policy. It is pure:
+// the reviewer of policies and the leader call it with schemas that they have read.
+package typecheck
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// Kind is a kind with its schema.
+type Kind struct {
+	schema.GroupVersionKind
+	// Document has the schema. Nil means that the schema is not known.
+	Document *Document
+}
+
+// known reports whether the schema is known.
+func (k Kind) known() bool { return k.Document != nil && k.Document.Has(k.GroupVersionKind) }
+
+// Warning is a problem of one expression.
+type Warning struct {
+	// Field is the path of the expression: spec.validations[0].expression.
+	Field string
+	// Text is the problem and, if there is one, a suggestion.
+	Text string
+}
+
+// Checker checks policies, one at a time. It is safe for concurrent use.
+type Checker struct {
+	mu    sync.Mutex
+	types *resolver
+	env   *cel.Env
+}
+
+// New returns a checker for the CEL environment of the API server release that this
+// program was built with.
+func New() (*Checker, error) {
+	request, namespace := celplugin.BuildRequestType(), celplugin.BuildNamespaceType()
+	types := &resolver{}
+	set, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(
+		environment.VersionedOptions{
+			IntroducedVersion: version.MajorMinor(1, 0), // for every version
+			EnvOptions: []cel.EnvOption{
+				cel.Variable(celplugin.ObjectVarName, cel.ObjectType(objectType)),
+				cel.Variable(celplugin.OldObjectVarName, cel.ObjectType(objectType)),
+				cel.Variable(celplugin.ParamsVarName, cel.ObjectType(paramsType)),
+				cel.Variable(celplugin.VariableVarName, cel.ObjectType(variablesType)),
+				cel.Variable(celplugin.RequestVarName, request.CelType()),
+				cel.Variable(celplugin.NamespaceVarName, namespace.CelType()),
+				cel.Variable(celplugin.AuthorizerVarName, library.AuthorizerType),
+				cel.Variable(celplugin.RequestResourceAuthorizerVarName, library.ResourceCheckType),
+			},
+			DeclTypes: []*apiservercel.DeclType{request, namespace},
+		})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the check of types: %w", err)
+	}
+	set, err = set.Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		EnvOptions:        []cel.EnvOption{common.ResolverEnvOption(types), environment.UnversionedLib(library.JSONPatch)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the check of types: %w", err)
+	}
+	return &Checker{types: types, env: set.StoredExpressionsEnv()}, nil
+}
+
+// Check checks the expressions of a policy for each of the kinds that it matches, and
+// merges what it finds. A kind without a schema is not checked. Params is the kind of
+// the policy's params. When ctx ends, what has been found until then is returned. The
+// policy must compile.
+func (c *Checker) Check(ctx context.Context, p *v1alpha1.WebhookPolicy, kinds []Kind, params Kind) []Warning {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer func() { *c.types = resolver{} }() // do not keep the documents
+	expressions := expressionsOf(&p.Spec)
+	found := newFindings(kinds, discriminates(expressions))
+	for _, kind := range kinds {
+		if kind.known() {
+			c.checkKind(ctx, &p.Spec, expressions, kind, params, found)
+		}
+	}
+	return found.warnings(expressions)
+}
+
+func (c *Checker) checkKind(ctx context.Context, spec *v1alpha1.WebhookPolicySpec, expressions []expression, kind, params Kind, found *findings) {
+	*c.types = resolver{
+		object:    root(kind.Document, kind.GroupVersionKind, objectType),
+		params:    root(params.Document, params.GroupVersionKind, paramsType),
+		variables: make(map[string]*cel.Type, len(spec.Variables)),
+	}
+	for i := range expressions {
+		if ctx.Err() != nil {
+			return
+		}
+		e := &expressions[i]
+		out := c.checkExpression(e, kind, params, found)
+		if e.variable != "" {
+			c.types.variables[e.variable] = out
+		}
+	}
+}
+
+// checkExpression returns the type of an expression.
+func (c *Checker) checkExpression(e *expression, kind, params Kind, found *findings) *cel.Type {
+	c.types.missing, c.types.unknown = nil, nil
+	checked, issues := c.env.Compile(e.text)
+	for _, m := range c.types.unknown {
+		found.addMissing(e, kind, params, m)
+	}
+	if issues.Err() != nil {
+		parsed, _ := c.env.Parse(e.text) // it has no types
+		c.addIssues(e, parsed, issues, kind, params, found)
+		c.checkPatches(e, parsed, kind, params, found)
+		return cel.DynType
+	}
+	out := checked.OutputType()
+	if !e.returns(out) {
+		found.add(e, kind, "%s returns %s, and this returns %s", e.what, resultsOf(e), cel.FormatCELType(out))
+	}
+	c.checkPatches(e, checked, kind, params, found)
+	return out
+}
+
+// addIssues adds what the compiler reports. It reports fields that do not exist in the
+// order in which it asked the resolver for them.
+func (c *Checker) addIssues(e *expression, parsed *cel.Ast, issues *cel.Issues, kind, params Kind, found *findings) {
+	missing := c.types.missing
+	for _, issue := range issues.Errors() {
+		if isMissingField(issue.Message) && len(missing) > 0 {
+			found.addMissing(e, kind, params, missing[0])
+			missing = missing[1:]
+			continue
+		}
+		text, ok := c.types.explainMisfit(parsed, issue)
+		if !ok {
+			text = explain(issue.Message)
+		}
+		if text != "" {
+			found.add(e, kind, "%s", text+position(e, issue.Location))
+		}
+	}
+}
+
+func resultsOf(e *expression) string {
+	names := make([]string, len(e.results))
+	for i, t := range e.results {
+		names[i] = cel.FormatCELType(t)
+	}
+	return strings.Join(names, " or ")
+}
