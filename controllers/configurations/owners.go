@@ -26,7 +26,7 @@ func (r *Reconciler) withoutDeletedOwners(ctx context.Context, p *pass, plan reg
 	copied := false
 	for i := range plan.Groups {
 		want := plan.Groups[i].Configuration
-		have := p.observed[keyOf(want)]
+		have := p.observed[registration.KeyOf(want)]
 		if have == nil || !r.isRepair(want) {
 			continue
 		}
