@@ -94,11 +94,10 @@ func (r *Reconciler) isOrphan(ctx context.Context, want registration.Configurati
 func (r *Reconciler) owner(ctx context.Context, of registration.Configuration, owner metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	policy := &metav1.PartialObjectMetadata{}
 	policy.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
-	err := r.Live.Get(ctx, client.ObjectKey{Name: owner.Name}, policy)
-	if client.IgnoreNotFound(err) != nil {
+	switch err := r.Live.Get(ctx, client.ObjectKey{Name: owner.Name}, policy); {
+	case client.IgnoreNotFound(err) != nil:
 		return nil, fmt.Errorf("getting policy %s, an owner of configuration %s: %w", owner.Name, of.GetName(), err)
-	}
-	if err != nil || policy.UID != owner.UID {
+	case policy.UID != owner.UID: // empty if the policy does not exist
 		return nil, nil
 	}
 	return policy, nil

@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 		"misspelt, optional":          {spec: validation("object.spec.?hostNetwrk.orValue(false) == false"), kinds: []string{"Pod"}, want: []string{v0 + "Pod has no field spec.hostNetwrk, did you mean hostNetwork?"}},
 		"misspelt in a list":          {spec: validation("object.spec.containers.all(c, c.imag != '')"), kinds: []string{"Pod"}, want: []string{v0 + "Pod has no field spec.containers[*].imag, did you mean image?"}},
 		"misspelt twice":              {spec: validation("object.spec.hostNetwrk == object.spec.hostPDI"), kinds: []string{"Pod"}, want: []string{v0 + "Pod has no field spec.hostNetwrk, did you mean hostNetwork?", v0 + "Pod has no field spec.hostPDI, did you mean hostPID?"}},
-		"misspelt in the old object":  {spec: validation("oldObject.metadata.nmae == 'a'"), kinds: []string{"Pod"}, want: []string{v0 + "Pod has no field metadata.nmae, did you mean name?"}},
+		"misspelt in the old object":  {spec: validation("oldObject.metadata.namex == 'a'"), kinds: []string{"Pod"}, want: []string{v0 + "Pod has no field metadata.namex, did you mean name?"}},
 		"nothing similar":             {spec: validation("object.spec.rocket == true"), kinds: []string{"Pod"}, want: []string{v0 + "Pod has no field spec.rocket"}},
 		"several kinds":               {spec: validation("object.spec.replicsa > 1"), kinds: []string{"Deployment", "StatefulSet"}, want: []string{v0 + "Deployment and StatefulSet have no field spec.replicsa, did you mean replicas?"}},
 		"one of several kinds":        {spec: validation("object.spec.replicas > 1"), kinds: []string{"Deployment", "Pod"}, want: []string{v0 + "Pod has no field spec.replicas"}},

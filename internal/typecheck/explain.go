@@ -101,12 +101,12 @@ func (r *resolver) initialised(expr ast.Expr, id int64) (found node, ok bool) {
 
 // at returns the node of a field of a type of an object.
 func (r *resolver) at(typeName, name string) (node, bool) {
-	names := append(strings.Split(typeName, ".")[1:], name)
-	if first, _, _ := strings.Cut(typeName, "."); first != objectType {
+	names := strings.Split(typeName+"."+name, ".")
+	if names[0] != objectType {
 		return node{}, false
 	}
 	at := r.object
-	for _, name := range names {
+	for _, name := range names[1:] {
 		next, ok := at.inner().field(name)
 		if !ok {
 			return node{}, false
