@@ -24,12 +24,12 @@ import (
 const validate = registration.PhaseValidate
 
 func callFailed(text string) error {
-	return apierrors.NewInternalError(errors.New(`failed calling webhook "canary.validate.admission.ostiary.dev": failed to call webhook: Post "https://x/canary/validate?timeout=5s": ` + text))
+	return apierrors.NewInternalError(errors.New(`failed calling webhook "canary-validate.ostiary.dev": failed to call webhook: Post "https://x/canary/validate?timeout=5s": ` + text))
 }
 
 func denied(nonce string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-		Message: `admission webhook "canary.validate.admission.ostiary.dev" denied the request: ` + registration.CanaryMessage(nonce)}}
+		Message: `admission webhook "canary-validate.ostiary.dev" denied the request: ` + registration.CanaryMessage(nonce)}}
 }
 
 func TestVerdictOf(t *testing.T) {

@@ -158,7 +158,7 @@ func ObservedBundles(observed []Configuration) Bundles {
 func (b Bundles) Of(e Entry) []byte {
 	for i := range e.memberships {
 		if m := &e.memberships[i]; m.external != nil {
-			return b[m.groupName+m.settings.Phase.webhookDomain()]
+			return b[m.webhookName(m.groupName)]
 		}
 	}
 	return nil

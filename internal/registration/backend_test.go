@@ -170,7 +170,7 @@ func TestBackendNamesDiffer(t *testing.T) {
 			t.Errorf("policies %.20s and %.20s share the name %s", name, other, group)
 		}
 		seen[group] = name
-		if n := len("1000-" + group + PhaseValidate.webhookDomain()); n > 253 {
+		if n := len("1000-" + group + webhookDomain); n > 253 {
 			t.Errorf("policy of %d letters: the webhook's name has %d", len(name), n)
 		}
 		if n := len(PhaseValidate.ConfigurationPrefix() + "1000-" + group); n > 253 {

@@ -6,8 +6,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // Phase is a phase of admission.
@@ -27,7 +25,9 @@ func (p Phase) ConfigurationPrefix() string { return "ostiary-" + string(p) + "-
 // the call group follows.
 func (p Phase) PathPrefix() string { return "/" + string(p) + "/" }
 
-func (p Phase) webhookDomain() string { return "." + string(p) + "." + v1alpha1.GroupName }
+// webhookDomain ends the names of all webhooks. API servers quote the names in
+// messages to users.
+const webhookDomain = ".ostiary.dev"
 
 func (p Phase) kind() string {
 	if p == PhaseMutate {

@@ -135,11 +135,33 @@ func (m *membership) setKey() {
 // names.
 func groupName(s settings, key string) string {
 	sum := sha256.Sum256([]byte(key))
-	name := fmt.Sprintf("%s-%ds-%s", strings.ToLower(string(s.FailurePolicy)), s.TimeoutSeconds, hex.EncodeToString(sum[:8]))
+	return s.groupPrefix() + hex.EncodeToString(sum[:8])
+}
+
+func (s *settings) groupPrefix() string {
+	prefix := fmt.Sprintf("%s-%ds-", strings.ToLower(string(s.FailurePolicy)), s.TimeoutSeconds)
 	if s.Order != nil {
-		name = fmt.Sprintf("%04d-%s", *s.Order, name)
+		prefix = fmt.Sprintf("%04d-%s", *s.Order, prefix)
 	}
-	return name
+	return prefix
+}
+
+// shownDigits is the number of digits of a group's hash in the name of its webhook.
+const shownDigits = 8
+
+// webhookName returns the name of the webhook of a group. It is short, because users
+// read it in each denial: policies-1d790057.ostiary.dev. The names of two webhooks can
+// be equal: they are in different configurations.
+func (m *membership) webhookName(group string) string {
+	if m.external != nil {
+		return group + webhookDomain
+	}
+	hash := strings.TrimPrefix(group, m.settings.groupPrefix()) // and the part of a divided group
+	kind := "policies-"
+	if m.settings.Phase == PhaseMutate {
+		kind = "mutations-"
+	}
+	return kind + hash[:shownDigits] + hash[2*shownDigits:] + webhookDomain
 }
 
 func matchPolicy(match *admissionregistrationv1.MatchResources) admissionregistrationv1.MatchPolicyType {

@@ -27,7 +27,7 @@ const (
 	// CanaryPath is the path of canaries between the capability and the phase.
 	CanaryPath = "/canary/"
 
-	reviewWebhook     = "webhookpolicies." + v1alpha1.GroupName
+	reviewWebhook     = "webhookpolicies" + webhookDomain
 	ownTimeoutSeconds = 5
 )
 
@@ -37,7 +37,7 @@ func (p Phase) CanaryConfiguration() string { return "ostiary-canary-" + string(
 
 // CanaryWebhook returns the name of the phase's canary webhook. API servers quote it
 // in messages.
-func (p Phase) CanaryWebhook() string { return "canary" + p.webhookDomain() }
+func (p Phase) CanaryWebhook() string { return "canary-" + string(p) + webhookDomain }
 
 // CanaryMessage returns the message with which a canary denies a request.
 func CanaryMessage(nonce string) string { return "Ostiary was reached: " + nonce }

@@ -15,9 +15,10 @@ func TestRegistered(t *testing.T) {
 	plan := planOf(policies...)
 	group := plan.Groups[0].Name
 	object := "ValidatingWebhookConfiguration ostiary-validate-" + group
-	webhook := "webhook " + group + ".validate.admission.ostiary.dev"
+	name := plan.Groups[0].webhook.Name
+	webhook := "webhook " + name
 	refs := []v1alpha1.WebhookReference{{
-		Kind: "ValidatingWebhookConfiguration", Configuration: "ostiary-validate-" + group, Webhook: group + ".validate.admission.ostiary.dev",
+		Kind: "ValidatingWebhookConfiguration", Configuration: "ostiary-validate-" + group, Webhook: name,
 	}}
 	tests := map[string]struct {
 		policy *v1alpha1.WebhookPolicy
@@ -45,7 +46,7 @@ func TestRegistered(t *testing.T) {
 		"not planned":                         {policy: policyFor("z", "pods"), why: "no validating webhook is planned for it yet"},
 		"other settings are planned":          {policy: policyFor("a", "pods", timeout(1)), why: "the validating webhook for its latest change is not planned yet"},
 		"no configuration":                    {gone: true, why: object + " does not exist yet"},
-		"no webhook":                          {change: func(c *config) { c.Webhooks = nil }, why: object + " has no webhook " + group + ".validate.admission.ostiary.dev yet"},
+		"no webhook":                          {change: func(c *config) { c.Webhooks = nil }, why: object + " has no webhook " + name + " yet"},
 		"not a member":                        {change: func(c *config) { c.Annotations[AnnotationMembers] = "b" }, why: object + " does not list it as a member yet"},
 		"owner with another UID": {
 			change: func(c *config) { c.OwnerReferences[0].UID = "old" },
@@ -145,8 +146,8 @@ func TestRegisteredInBothPhases(t *testing.T) {
 	plan := planOf(policy)
 	mutate, validate := plan.Groups[0], plan.Groups[1]
 	refs := []v1alpha1.WebhookReference{
-		{Kind: "MutatingWebhookConfiguration", Configuration: "ostiary-mutate-" + mutate.Name, Webhook: mutate.Name + ".mutate.admission.ostiary.dev"},
-		{Kind: "ValidatingWebhookConfiguration", Configuration: "ostiary-validate-" + validate.Name, Webhook: validate.Name + ".validate.admission.ostiary.dev"},
+		{Kind: "MutatingWebhookConfiguration", Configuration: "ostiary-mutate-" + mutate.Name, Webhook: mutate.webhook.Name},
+		{Kind: "ValidatingWebhookConfiguration", Configuration: "ostiary-validate-" + validate.Name, Webhook: validate.webhook.Name},
 	}
 	observed := observe(plan)
 	reinvoked := clone(observed[0])

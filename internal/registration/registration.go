@@ -171,7 +171,7 @@ func (f groupBuilder) webhook(b memberSet, g *Group) webhook {
 	s := b.members[0].settings
 	rules := b.rules()
 	w := webhook{
-		Name:                    g.Name + g.Phase.webhookDomain(),
+		Name:                    b.members[0].webhookName(g.Name),
 		ClientConfig:            f.endpoint.clientConfig(withCapability(f.capability, g.Path), f.caBundle),
 		Rules:                   rules,
 		FailurePolicy:           new(s.FailurePolicy),

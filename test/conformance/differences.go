@@ -100,7 +100,7 @@ func frames(c *comparison) bool {
 const (
 	nativeFailures = "validation.policy.admission.k8s.io/validation_failure"
 	ourFailures    = "validation_failure"
-	ourDomain      = ".admission.ostiary.dev"
+	ourDomain      = ".ostiary.dev"
 )
 
 // auditKeys gives the annotations of both engines the keys that Ostiary's have
