@@ -50,8 +50,8 @@ const (
 // inField adds the field of a Secret to an error, but never its content.
 func inField(field string, err error) error { return fmt.Errorf("field %s: %w", field, err) }
 
-func readPair(s *corev1.Secret) (pki.Pair, error) {
-	chain, err := pki.ParseCertificates(s.Data[chainField])
+func readPair(s *corev1.Secret, parse func([]byte) ([]*x509.Certificate, error)) (pki.Pair, error) {
+	chain, err := parse(s.Data[chainField])
 	if err != nil {
 		return pki.Pair{}, inField(chainField, err)
 	}
@@ -69,7 +69,7 @@ func readPair(s *corev1.Secret) (pki.Pair, error) {
 // readCA reads a CA. It has no key if the issuer is external.
 func readCA(s *corev1.Secret) (pki.Pair, error) {
 	if len(s.Data[keyField]) > 0 || len(s.Data[chainField]) == 0 {
-		return readPair(s)
+		return readPair(s, pki.ParseCertificates)
 	}
 	ca, err := readOne(s, chainField)
 	if err != nil {
@@ -169,7 +169,7 @@ func readServing(s *corev1.Secret) (pki.Serving, error) {
 	}
 	var v pki.Serving
 	var errs [5]error
-	v.Pair, errs[0] = readPair(s)
+	v.Pair, errs[0] = readPair(s, pki.ParseCertificates)
 	v.Bundle, errs[1] = readBundle(s)
 	v.Epoch, errs[2] = readEpoch(s, epochField)
 	v.TrustEpoch = v.Epoch // as older versions had it

@@ -25,26 +25,21 @@ type Source struct {
 	Request *Request
 }
 
-// sourceReason is a problem with the external issuer, as a metric label. Problems
-// with the certificate itself have a [pki.Reason].
-type sourceReason string
-
+// Problems with the external issuer, as metric labels. Problems with the certificate
+// itself have a [pki.Reason].
 const (
-	reasonMissing      sourceReason = "missing"
-	reasonForbidden    sourceReason = "forbidden"
-	reasonNotInstalled sourceReason = "not_installed"
-	reasonRefused      sourceReason = "refused"
-	reasonIssuing      sourceReason = "issuing"
-	reasonFailed       sourceReason = "failed"
-	reasonExpiring     sourceReason = "expiring"
+	reasonMissing      = "missing"
+	reasonForbidden    = "forbidden"
+	reasonNotInstalled = "not_installed"
+	reasonRefused      = "refused"
+	reasonIssuing      = "issuing"
+	reasonFailed       = "failed"
+	reasonExpiring     = "expiring"
 )
 
 // sourceReasons returns all values of the metric's label.
 func sourceReasons() []string {
-	out := []string{
-		string(reasonMissing), string(reasonForbidden), string(reasonNotInstalled), string(reasonRefused),
-		string(reasonIssuing), string(reasonFailed), string(reasonExpiring),
-	}
+	out := []string{reasonMissing, reasonForbidden, reasonNotInstalled, reasonRefused, reasonIssuing, reasonFailed, reasonExpiring}
 	for _, r := range pki.Reasons() {
 		if r != pki.ReasonEpoch {
 			out = append(out, string(r))
@@ -55,8 +50,7 @@ func sourceReasons() []string {
 
 // sourceError is a problem with the external issuer and how to fix it.
 type sourceError struct {
-	reason sourceReason
-	text   string
+	reason, text string
 }
 
 // Error implements error.
@@ -106,17 +100,9 @@ func (s *Source) remedy() string {
 
 // externalFrom reads the Secret of an external issuer.
 func externalFrom(s *corev1.Secret) pki.ExternalCertificate {
-	chain, err := pki.ParseExternalCertificates(s.Data[chainField])
+	pair, err := readPair(s, pki.ParseExternalCertificates)
 	if err != nil {
-		return pki.ExternalCertificate{Err: inField(chainField, err)}
-	}
-	key, err := pki.ParseKey(s.Data[keyField])
-	if err != nil {
-		return pki.ExternalCertificate{Err: inField(keyField, err)}
-	}
-	pair, err := pki.NewPair(chain, key)
-	if err != nil {
-		return pki.ExternalCertificate{Err: inField(keyField, err)}
+		return pki.ExternalCertificate{Err: err}
 	}
 	roots, err := pki.ParseExternalCertificates(s.Data[bundleField])
 	if err != nil {
@@ -153,7 +139,7 @@ func (k *Rotator) checkExternal(f observedSecrets, seen pki.Observed) bool {
 	switch k.source.reported = text; {
 	case text == "":
 		log.Info("the external certificate is valid again")
-	case reason == string(reasonIssuing):
+	case reason == reasonIssuing:
 		log.Info("waiting for the external certificate", "reason", text)
 		k.sourceEvent(corev1.EventTypeNormal, "CertificateAwaited", reason, text)
 	default:
@@ -169,11 +155,11 @@ func (k *Rotator) describe(f observedSecrets, problem error) (reason, text strin
 	var expiring *pki.ExpiringError
 	switch {
 	case f.problem != nil:
-		return string(f.problem.reason), f.problem.text
+		return f.problem.reason, f.problem.text
 	case problem == nil:
 		return "", ""
 	case errors.As(problem, &expiring):
-		reason = string(reasonExpiring)
+		reason = reasonExpiring
 	default:
 		reason = string(reasonOf(problem))
 	}
