@@ -252,7 +252,7 @@ func (e *engine) logged(why string) string {
 // neverReady begins what is said of a policy that will not be Ready, but is in
 // force: the kind of its params does not exist, or the kind that it mutates has
 // no schema, as the options of a connection.
-var neverReady = regexp.MustCompile(`^the API server has no kind |^the schema of PodExecOptions in v1 is not known`)
+var neverReady = regexp.MustCompile(`^the API server has no kind |^the schema of PodExecOptions in v1 is missing`)
 
 func judge(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy) (refused, waiting map[string]string, err error) {
 	statuses := map[string]v1alpha1.WebhookPolicyStatus{}
