@@ -41,6 +41,7 @@ type Resources struct {
 	log       logr.Logger
 	listeners events.Broadcaster
 	current   atomic.Pointer[snapshot] // nil until they have been read once
+	version   atomic.Uint64            // of current
 	needed    atomic.Bool
 	wake      chan struct{}
 
@@ -160,6 +161,9 @@ func (r *Resources) Served() map[schema.GroupVersion][]metav1.APIResource {
 	return nil
 }
 
+// Version changes with what Served returns. It is 0 while the resources are not known.
+func (r *Resources) Version() uint64 { return r.version.Load() }
+
 // ServedNow is Served as of now: it reads the resources, or waits for a reading
 // that began since. It is nil if they cannot be read before ctx ends.
 func (r *Resources) ServedNow(ctx context.Context) map[schema.GroupVersion][]metav1.APIResource {
@@ -215,6 +219,7 @@ func (r *Resources) read(ctx context.Context) error {
 	}
 	if before == nil || !reflect.DeepEqual(before.lists, lists) {
 		r.current.Store(newSnapshot(lists))
+		r.version.Add(1)
 		r.listeners.Notify()
 	}
 	return nil
