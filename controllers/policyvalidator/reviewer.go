@@ -46,20 +46,21 @@ type Reviewer struct {
 	backends  egress.Rule
 	log       logr.Logger
 	limits    *limits
+	checks    []Check
 
 	accepted  chan struct{} // those that compile, and those that wait for it
 	compiling chan struct{}
 }
 
 // New makes a reviewer. Replicas says how many replicas answer calls, 0 where
-// that is not known.
-func New(compiler *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger) *Reviewer {
+// that is not known. The checks add warnings about valid policies.
+func New(compiler *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, checks ...Check) *Reviewer {
 	limits, err := readLimits()
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
 	return &Reviewer{
-		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits,
+		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits, checks: checks,
 		// One at a time: compiling takes a processor and memory from those who wait
 		// for the answer of a policy.
 		accepted: make(chan struct{}, 1+waiting), compiling: make(chan struct{}, 1),
@@ -136,13 +137,21 @@ func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a ans
 	}()
 	facts := r.Facts()
 	if validation.Unserved(p, facts) {
-		facts.Resources = r.resources.ServedNow(ctx)
+		facts.Resources = r.servedNow(ctx)
 	}
 	errs, warnings := validation.Review(r.compiler, p, facts)
 	if len(errs) > 0 {
 		return answer{response: &admissionv1.AdmissionResponse{Result: refusal(p, errs)}}
 	}
-	return answer{response: &admissionv1.AdmissionResponse{Allowed: true, Warnings: warnings}}
+	warnings = append(r.check(ctx, p, facts.Resources), warnings...)
+	return answer{response: &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}}
+}
+
+// servedNow is nil if the API server does not answer in time.
+func (r *Reviewer) servedNow(ctx context.Context) Served {
+	ctx, cancel := context.WithTimeout(ctx, discoverWithin)
+	defer cancel()
+	return r.resources.ServedNow(ctx)
 }
 
 // changed is the policy to review, nil where there is nothing to say: its spec

@@ -41,6 +41,7 @@ type Resources struct {
 	log       logr.Logger
 	listeners events.Broadcaster
 	current   atomic.Pointer[snapshot] // nil before the first discovery
+	version   atomic.Uint64            // of current
 	needed    atomic.Bool
 	wake      events.Signal
 
@@ -154,6 +155,9 @@ func (r *Resources) Served() map[schema.GroupVersion][]metav1.APIResource {
 	return nil
 }
 
+// Version changes with the result of Served. It is 0 before the first discovery.
+func (r *Resources) Version() uint64 { return r.version.Load() }
+
 // ServedNow returns Served from a discovery that starts after the call. It returns
 // nil if that fails or ctx ends first.
 func (r *Resources) ServedNow(ctx context.Context) map[schema.GroupVersion][]metav1.APIResource {
@@ -208,6 +212,7 @@ func (r *Resources) read(ctx context.Context) error {
 	}
 	if before == nil || !reflect.DeepEqual(before.lists, lists) {
 		r.current.Store(newSnapshot(lists))
+		r.version.Add(1)
 		r.listeners.Notify()
 	}
 	return nil

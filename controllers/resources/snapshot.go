@@ -1,9 +1,7 @@
 package resources
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -23,10 +21,7 @@ type snapshot struct {
 }
 
 func newSnapshot(lists map[schema.GroupVersion][]metav1.APIResource) *snapshot {
-	s := &snapshot{lists: lists}
-	s.order = slices.SortedFunc(maps.Keys(lists), func(a, b schema.GroupVersion) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
-	})
+	s := &snapshot{lists: lists, order: sorted(lists)}
 	identities := s.identities()
 	registry := runtime.NewEquivalentResourceRegistryWithIdentity(func(r schema.GroupResource) string { return identities[r] })
 	for _, gv := range s.order {
@@ -88,22 +83,7 @@ func (r *Resources) Kinds(rule admissionregistrationv1.Rule, limit int) []Kind {
 	if s == nil {
 		return nil
 	}
-	var out []Kind
-	for _, gv := range s.order {
-		if !anyOf(rule.APIGroups, gv.Group) || !anyOf(rule.APIVersions, gv.Version) {
-			continue
-		}
-		for _, resource := range s.lists[gv] {
-			if len(out) == limit {
-				return out
-			}
-			kind := Kind{GroupVersionKind: kindOf(gv, resource), Served: gv}
-			if names(rule.Resources, resource.Name) && !slices.Contains(out, kind) {
-				out = append(out, kind)
-			}
-		}
-	}
-	return out
+	return kindsIn(s.lists, s.order, rule, limit)
 }
 
 func anyOf(list []string, value string) bool {

@@ -1,17 +1,16 @@
 package sources
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -32,7 +31,6 @@ import (
 type Options struct {
 	Config *rest.Config
 	Client kubernetes.Interface
-	Mapper meta.RESTMapper
 	// Namespace is Ostiary's namespace.
 	Namespace string
 	// ParamsAccount is the ServiceAccount in Namespace that Ostiary impersonates to read
@@ -50,6 +48,8 @@ type Sources struct {
 	Resources     *resources.Resources
 	Schemas       *schemas.Converters
 	Types         *typechecking.Checker
+
+	policies atomic.Pointer[[]*v1alpha1.WebhookPolicy]
 }
 
 // New returns Sources. The caller must start its Runnables.
@@ -62,11 +62,8 @@ func New(o Options) (*Sources, error) {
 	s := &Sources{
 		Images:    images.New(o.Client, o.Namespace, o.Log.WithName("images")),
 		Resources: resources.New(known, o.Log.WithName("resources")),
-		Types: typechecking.New(validating.TypeChecker{
-			SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: known},
-			RestMapper:     o.Mapper,
-		}, o.Log.WithName("typechecking")),
 	}
+	s.Types = typechecking.New(known.OpenAPIV3WithContext(context.Background()), s.Resources, o.Log.WithName("typechecking"))
 	s.Schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.Resources, o.Log.WithName("schemas"))
 	if err := s.addStores(o, known); err != nil {
 		return nil, err
@@ -96,7 +93,7 @@ func (s *Sources) addStores(o Options, known params.Discovery) error {
 
 // Runnables returns what every replica runs. The leader also runs Types.
 func (s *Sources) Runnables() []manager.Runnable {
-	return []manager.Runnable{s.Params, s.PluginObjects, s.Images, s.Resources, s.Schemas}
+	return []manager.Runnable{s.Params, s.PluginObjects, s.Images, s.Resources, s.Schemas, follower{s}}
 }
 
 // Prepare sets the policies whose dependencies are read.
@@ -115,7 +112,7 @@ func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy) {
 	s.Images.Want(backends)
 	s.Params.Want(kinds)
 	s.PluginObjects.Want(listed)
-	s.Resources.Need(slices.ContainsFunc(policies, needsResources))
+	s.keep(policies)
 	s.Schemas.Want(policies)
 	s.Types.Want(policies)
 }

@@ -57,5 +57,6 @@ func (r *Reconciler) enqueueChanged() func(events.Queue) {
 		for _, name := range d.changed(state, inputsOf) {
 			q.Add(request(name))
 		}
+		r.unmatched.forget(func(uid types.UID) bool { return state.Entries[uid] != nil })
 	}
 }

@@ -71,6 +71,8 @@ type observation struct {
 	reachable          *metav1.Condition
 	caReady            *metav1.Condition
 	heldAtIgnore       bool // failurePolicy Fail is registered as Ignore
+	rules              unmatched
+	advice             []string // warnings about the accepted policy
 }
 
 // observe returns the status that a policy should have. Conditions whose status
@@ -99,6 +101,7 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 	o, refs := observeLoaded(p, state)
 	o.missing, o.waitReason, o.reachable, o.caReady = in.missing, in.waitReason, in.reachable, in.caReady
 	o.certificateProblem = in.certificateProblem
+	o.rules, o.advice = in.rules, advice(in.rules, in.types)
 	o.propagating = o.registered && in.propagating
 	if state != nil {
 		o.conflict = in.conflict(p.Name, state.Plan)
@@ -178,7 +181,7 @@ func table(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.WebhookRef
 		{kind: v1alpha1.ConditionAccepted, rules: []rule{
 			{!o.loaded, unknown, ReasonPending, notCompiled},
 			{!o.accepted, no, ReasonInvalid, o.problems},
-			{true, yes, ReasonAccepted, "every expression compiles"},
+			{true, yes, ReasonAccepted, acceptedMessage(o.advice)},
 		}},
 		{rules: []rule{
 			{o.missing.message != "" && o.rejection == "", no, o.missing.reason, o.missing.message},
@@ -216,7 +219,7 @@ func existing(c *metav1.Condition) []rule {
 // Stalled follow kstatus: Stalled if only a change of the policy helps.
 func conditions(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.WebhookReference) []metav1.Condition {
 	var out []metav1.Condition
-	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonEnforced, Message: enforcedMessage(p)}
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonEnforced, Message: readyMessage(p, o)}
 	reconciling, stalled := metav1.Condition{Type: v1alpha1.ConditionReconciling}, metav1.Condition{Type: v1alpha1.ConditionStalled}
 	for _, d := range table(p, o, refs) {
 		c := d.condition()
@@ -299,6 +302,14 @@ func names(refs []v1alpha1.WebhookReference) string {
 		out[i] = r.Kind + " " + r.Configuration
 	}
 	return strings.Join(out, ", ")
+}
+
+// readyMessage says what the policy does to requests, or that none matches.
+func readyMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
+	if o.rules.all && len(o.rules.warnings) > 0 {
+		return "no request matches the policy: " + strings.Join(o.rules.warnings, "; ")
+	}
+	return enforcedMessage(p)
 }
 
 // enforcedMessage says what the policy does to requests.

@@ -67,6 +67,22 @@ func TestConditions(t *testing.T) {
 				"Reconciling=True WaitingForReplicas: waiting for replica b, which has not loaded it yet",
 			},
 		},
+		"its expressions have warnings": {
+			observed: observation{loaded: true, accepted: true, planned: true, registered: true, advice: []string{"a: 1", "b: 2", "c: 3", "d: 4"}},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles, with warnings: a: 1; b: 2; c: 3; and 1 more: see status.typeChecking",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=True Enforced: enforced: requests that fail a validation are denied",
+			},
+		},
+		"its rules match no request": {
+			observed: observation{loaded: true, accepted: true, planned: true, registered: true, rules: unmatched{all: true, warnings: []string{"a: no pod"}}, advice: []string{"a: no pod"}},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles, with warnings: a: no pod",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=True Enforced: no request matches the policy: a: no pod",
+			},
+		},
 		"another client keeps changing its configuration": {
 			observed: observation{loaded: true, accepted: true, planned: true, registered: true, conflict: "other keeps changing it"},
 			want: []string{

@@ -103,6 +103,8 @@ type inputs struct {
 	// caReady is the condition CAReady, nil for a policy without a backend.
 	caReady *metav1.Condition
 	types   *admissionregistrationv1.TypeChecking
+	// rules are those that match no request.
+	rules unmatched
 	// conflicts may be nil.
 	conflicts Conflicts
 }
@@ -136,7 +138,7 @@ type missingDependency struct {
 }
 
 func (r *Reconciler) inputs(ctx context.Context, p *v1alpha1.WebhookPolicy) inputs {
-	in := inputs{missing: r.missingDependency(p), conflicts: r.Conflicts}
+	in := inputs{missing: r.missingDependency(p), conflicts: r.Conflicts, rules: r.unmatched.of(p, r.Resources)}
 	if r.Gate != nil {
 		in.waitReason = r.Gate.WaitReason(p.Name)
 		in.propagating = r.Gate.IsPropagating(p.Name)
@@ -250,6 +252,9 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	}
 	if r.Types != nil {
 		go follow(r.Types.Subscribe(ctx))
+	}
+	if r.Resources != nil {
+		go follow(r.Resources.Subscribe(ctx))
 	}
 	if r.Conflicts != nil {
 		go follow(r.Conflicts.Subscribe(ctx))

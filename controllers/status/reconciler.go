@@ -58,6 +58,7 @@ type Reconciler struct {
 	Images        Images
 	Schemas       Schemas
 	Types         Types
+	Resources     Resources
 	Backends      Backends
 	Conflicts     Conflicts
 	Certificate   Certificate
@@ -66,6 +67,7 @@ type Reconciler struct {
 	// Warnings returns the risks of a policy. It may be nil.
 	Warnings func(*v1alpha1.WebhookPolicy) []string
 
+	unmatched    unmatchedRules
 	written      sync.Map // by UID: the last written status, which the cache may not show yet
 	unregistered sync.Map // by name: since when a registered policy is found not registered
 }

@@ -1,62 +1,98 @@
 // Package typechecking checks the expressions of policies against the schemas of the
-// resources that they match, like the API server does for
-// ValidatingAdmissionPolicies. The results are warnings. Requests do not wait for
-// them.
+// resources that they match. It warns the client that applies a policy, and the leader
+// writes the warnings to its status. No other request waits for it.
 package typechecking
 
 import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	"k8s.io/apiserver/pkg/cel/openapi/resolver"
-	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/client-go/openapi"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/truncate"
+	"github.com/ostiary/ostiary/internal/typecheck"
 )
 
 const (
-	maxWarnings = 100     // in a status
-	maxWarning  = 2 << 10 // bytes, the limit in the CustomResourceDefinition
+	maxWarnings = 100     // that a status holds
+	maxWarning  = 2 << 10 // bytes of one of them: what the kind has room for
+
+	// checkTimeout bounds the check of one policy in the background.
+	checkTimeout = 10 * time.Second
+	// retryFirst and retryLast are the first and the last pause before policies are checked
+	// again that name kinds without a schema. API servers publish the schema of a new kind
+	// some seconds after its resource.
+	retryFirst, retryLast = 5 * time.Second, 80 * time.Second
+	// notifyAfter is the number of checks after which their results are written, while
+	// others wait.
+	notifyAfter = 100
 )
 
+// Resources are those that the API server serves.
+type Resources interface {
+	// Served returns nil while they are not known.
+	Served() Served
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // Checker checks each generation of each policy once. Only the leader runs it,
-// because only the leader writes statuses.
+// since only the leader writes what it finds.
 type Checker struct {
-	types     validating.TypeChecker
+	checker   *typecheck.Checker
+	documents *documents
+	resources Resources
 	log       logr.Logger
 	listeners events.Broadcaster
-	wake      events.Signal
+	wake      chan struct{}
 
 	mu       sync.Mutex
-	policies []*v1alpha1.WebhookPolicy // candidates for a check
+	policies []*v1alpha1.WebhookPolicy // that are wanted
 	results  map[types.UID]result
 }
 
 type result struct {
 	generation int64
 	found      *admissionregistrationv1.TypeChecking
+	// incomplete says that the schema of a kind was not known.
+	incomplete bool
 }
 
-// New returns a Checker without results.
-func New(t validating.TypeChecker, log logr.Logger) *Checker {
-	return &Checker{types: t, log: log, wake: events.NewSignal(), results: map[types.UID]result{}}
+// New returns a checker that has checked nothing.
+func New(client openapi.ClientWithContext, resources Resources, log logr.Logger) *Checker {
+	checker, err := typecheck.New()
+	if err != nil {
+		panic(err) // it depends on this program alone
+	}
+	return &Checker{
+		checker: checker, documents: newDocuments(client), resources: resources, log: log,
+		wake: make(chan struct{}, 1), results: map[types.UID]result{},
+	}
 }
 
-// Subscribe returns a channel that receives after checks, until ctx ends: after every
-// hundred policies and when all are checked.
+// Warnings checks a policy that is being applied, on a server that serves some
+// resources. When ctx ends, it returns what it has found until then.
+func (c *Checker) Warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+	found, _ := c.check(ctx, p, served)
+	out := make([]string, len(found))
+	for i, w := range found {
+		out[i] = w.Field + ": " + w.Text
+	}
+	return out
+}
+
+// Subscribe gives a channel that receives after results, until ctx ends: when
+// nothing is left to be checked, and after each of many.
 func (c *Checker) Subscribe(ctx context.Context) <-chan struct{} { return c.listeners.Subscribe(ctx) }
 
-// Want sets the policies to check and drops the results of others. It does not change
-// the policies.
+// Want has these policies checked, and forgets what was found for others. The
+// policies are not changed.
 func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 	c.mu.Lock()
 	c.policies = policies
@@ -68,139 +104,136 @@ func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 	}
 	c.results = kept
 	c.mu.Unlock()
-	c.wake.Send()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 }
 
-// Found returns the result for the policy's generation, from its status or from this
-// Checker; nil if the policy has not been checked.
+// Found is what has been found for a policy's generation: by this checker, or in its
+// status already. It is nil while the policy has not been checked.
 func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
-	if isReported(p) {
-		return p.Status.TypeChecking
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.result(p)
-}
-
-func (c *Checker) result(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
-	if r, ok := c.results[p.UID]; ok && r.generation == p.Generation {
+	if r, ok := c.result(p); ok {
 		return r.found
+	}
+	if stands(p) {
+		return p.Status.TypeChecking
 	}
 	return nil
 }
 
-// Run checks the policies, one after another, until ctx ends.
+func (c *Checker) result(p *v1alpha1.WebhookPolicy) (result, bool) {
+	r, ok := c.results[p.UID]
+	return r, ok && r.generation == p.Generation
+}
+
+// Run checks what is wanted, one policy after another, until ctx ends. Policies for
+// kinds without a schema are checked again when the resources change.
 func (c *Checker) Run(ctx context.Context) error {
-	for {
-		if c.checkAll(ctx) {
-			c.listeners.Notify()
-		}
+	changed := c.resources.Subscribe(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for pause := retryFirst; ; {
+		again := true
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-changed:
+			pause = retryFirst
 		case <-c.wake:
+			pause, again = retryFirst, false
+		case <-timer.C:
+			pause *= 2
+		}
+		if c.checkAll(ctx, again) {
+			c.listeners.Notify()
+		}
+		if pause <= retryLast {
+			timer.Reset(pause)
 		}
 	}
 }
 
-// checkAll reports whether it checked any policy.
-func (c *Checker) checkAll(ctx context.Context) bool {
-	var schemas *once
+// checkAll checks what has not been checked and, with again, what was not checked
+// completely. It reports whether there was anything to check.
+func (c *Checker) checkAll(ctx context.Context, again bool) bool {
+	served := c.resources.Served()
+	if served == nil {
+		return false // a change of the resources wakes Run
+	}
 	n := 0
-	for ; ctx.Err() == nil; n++ {
-		p := c.next()
+	for at := 0; ctx.Err() == nil; n++ {
+		var p *v1alpha1.WebhookPolicy
+		p, at = c.nextPolicy(at, again)
 		if p == nil {
 			break
 		}
-		if n%sharedChecks == 0 {
-			schemas = &once{resolver: c.types.SchemaResolver, answers: map[schema.GroupVersionKind]answer{}}
+		if n > 0 && n%notifyAfter == 0 {
 			c.listeners.Notify()
 		}
-		found := c.check(p, schemas)
+		r := c.checkInTime(ctx, p, served)
 		c.mu.Lock()
-		c.results[p.UID] = result{generation: p.Generation, found: found}
+		c.results[p.UID] = r
 		c.mu.Unlock()
 	}
 	return n > 0
 }
 
-// next returns a policy that has not been checked; nil if there is none. It drops
-// checked policies until the next call of Want.
-func (c *Checker) next() *v1alpha1.WebhookPolicy {
+// nextPolicy returns the first policy from an index on that is to be checked, and the
+// index after it.
+func (c *Checker) nextPolicy(from int, again bool) (*v1alpha1.WebhookPolicy, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for ; len(c.policies) > 0; c.policies = c.policies[1:] {
-		if p := c.policies[0]; !isReported(p) && c.result(p) == nil {
-			return p
+	for i := from; i < len(c.policies); i++ {
+		p := c.policies[i]
+		if r, ok := c.result(p); (again && ok && r.incomplete) || (!ok && !stands(p)) {
+			return p, i + 1
 		}
 	}
-	return nil
+	return nil, 0
 }
 
-// isReported reports whether the status contains the result for the policy's
-// generation.
-func isReported(p *v1alpha1.WebhookPolicy) bool {
+// stands reports whether what was found for a policy's generation is in its
+// status.
+func stands(p *v1alpha1.WebhookPolicy) bool {
 	return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil
 }
 
-// check returns the warnings for a policy, none if it cannot be checked. The result is
-// not nil, because in a status nil means not checked.
-func (c *Checker) check(p *v1alpha1.WebhookPolicy, schemas resolver.SchemaResolver) (found *admissionregistrationv1.TypeChecking) {
-	found = &admissionregistrationv1.TypeChecking{}
-	if len(p.Spec.Validations) == 0 {
-		return found
+// checkInTime never fails: what cannot be checked has no warnings. The result is not
+// nil, so that a status tells a policy without warnings from one that is not checked.
+func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) result {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	found, complete := c.check(ctx, p, served)
+	out := &admissionregistrationv1.TypeChecking{}
+	for _, w := range found[:min(len(found), maxWarnings)] {
+		out.ExpressionWarnings = append(out.ExpressionWarnings, admissionregistrationv1.ExpressionWarning{
+			FieldRef: w.Field, Warning: truncate.String(w.Text, maxWarning),
+		})
 	}
+	return result{generation: p.Generation, found: out, incomplete: !complete}
+}
+
+// check returns the warnings about a policy. They are complete if the schema of each
+// kind was read.
+func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) (found []typecheck.Warning, complete bool) {
 	defer func() {
 		if value := recover(); value != nil {
 			c.log.Error(fmt.Errorf("panic: %v", value), "type checking panicked", "policy", p.Name)
+			found, complete = nil, true
 		}
 	}()
-	checker := c.types
-	checker.SchemaResolver = schemas
-	for i, w := range checker.Check(native(p)) {
-		if i == maxWarnings {
-			break
-		}
-		w.Warning = truncate.String(w.Warning, maxWarning)
-		found.ExpressionWarnings = append(found.ExpressionWarnings, w)
+	if !hasExpressions(&p.Spec) {
+		return nil, true
 	}
-	return found
+	named, all := kindsOf(p, served)
+	kinds, read := c.known(ctx, named...)
+	params, readParams := c.params(ctx, p)
+	return c.checker.Check(ctx, p, kinds, params), all && read && readParams
 }
 
-// native returns the checked part of a policy as a ValidatingAdmissionPolicy.
-func native(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmissionPolicy {
-	return &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			ParamKind:        p.Spec.ParamKind,
-			MatchConstraints: p.Spec.MatchConstraints.DeepCopy(), // the checker sorts its lists
-			Validations:      p.Spec.Validations,
-			Variables:        p.Spec.Variables,
-		},
-	}
-}
-
-// sharedChecks is the number of consecutive checks that share schemas. To read a
-// schema, the resolver downloads and parses the document of its API group.
-const sharedChecks = 100
-
-// once resolves each schema once.
-type once struct {
-	resolver resolver.SchemaResolver
-	answers  map[schema.GroupVersionKind]answer
-}
-
-type answer struct {
-	schema *spec.Schema
-	err    error
-}
-
-// ResolveSchema implements resolver.SchemaResolver.
-func (o *once) ResolveSchema(kind schema.GroupVersionKind) (*spec.Schema, error) {
-	a, ok := o.answers[kind]
-	if !ok {
-		a.schema, a.err = o.resolver.ResolveSchema(kind)
-		o.answers[kind] = a
-	}
-	return a.schema, a.err
+func hasExpressions(spec *v1alpha1.WebhookPolicySpec) bool {
+	return len(spec.Validations)+len(spec.Variables)+len(spec.MatchConditions)+len(spec.AuditAnnotations)+len(spec.Mutations) > 0
 }

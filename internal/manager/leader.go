@@ -61,6 +61,7 @@ func (r *replica) addLeader() error {
 		Clock:  clock.RealClock{},
 
 		Params: r.sources.Params, PluginObjects: r.sources.PluginObjects, Images: r.sources.Images, Schemas: r.sources.Schemas, Types: r.sources.Types,
+		Resources: r.sources.Resources,
 		Conflicts: register.Conflicts, Backends: r.backends,
 		Warnings: r.warnings,
 		Gate:     gate,

@@ -234,7 +234,6 @@ func (r *replica) addSources() (err error) {
 	r.sources, err = sources.New(sources.Options{
 		Config:        r.config,
 		Client:        r.client,
-		Mapper:        r.manager.GetRESTMapper(),
 		Namespace:     r.options.Namespace,
 		ParamsAccount: r.options.Authors.ParamsAccount,
 		Log:           r.log,
@@ -254,7 +253,7 @@ func (r *replica) addSources() (err error) {
 // compiler, so that they do not compile the same policy twice.
 func (r *replica) addPolicies() error {
 	compiler := policy.NewCompiler()
-	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"))
+	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"), r.sources.Checks()...)
 	counts := metrics.NewPolicies(ctrlmetrics.Registry)
 	environment, err := r.environment(counts)
 	if err != nil {

@@ -36,7 +36,7 @@ func Unmatched(p *v1alpha1.WebhookPolicy, facts ClusterInfo) (warnings []string,
 	all = !slices.ContainsFunc(rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return facts.reachable(&r.RuleWithOperations)
 	})
-	return w.bounded(), all
+	return Bounded(w.warnings), all
 }
 
 func rulesOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.NamedRuleWithOperations {

@@ -3,6 +3,7 @@ package validation
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,12 +69,12 @@ func Validate(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, backends egr
 }
 
 // Review says why a policy cannot be in force and, where nothing keeps it from
-// that, what is risky about it.
+// that, what is risky about it, in any number of warnings.
 func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterInfo) (errs field.ErrorList, warnings []string) {
 	if v := Validate(compiler, p, facts.Backends); len(v.Errors) > 0 {
 		return v.Errors, nil
 	}
-	return nil, Warnings(p, facts)
+	return nil, warningsAbout(p, facts)
 }
 
 // CheckBackend says why the rule refuses a backend; nil is none. What is wrong
@@ -101,6 +102,10 @@ func CheckBackend(b *v1alpha1.Backend, rule egress.Rule) field.ErrorList {
 // Warnings say what is risky about a policy, each with its field. They are
 // bounded in number and length.
 func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
+	return Bounded(warningsAbout(p, facts))
+}
+
+func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 	var w warner
 	spec := field.NewPath("spec")
 	w.help(p)
@@ -111,7 +116,7 @@ func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 	w.rules(&p.Spec, spec)
 	w.reviews(&p.Spec, spec)
 	w.served(&p.Spec, facts, spec)
-	return w.bounded()
+	return w.warnings
 }
 
 // warner gathers warnings.
@@ -121,8 +126,10 @@ func (w *warner) warn(at *field.Path, format string, args ...any) {
 	w.warnings = append(w.warnings, at.String()+": "+fmt.Sprintf(format, args...))
 }
 
-func (w *warner) bounded() []string {
-	out := w.warnings
+// Bounded returns the first warnings, each on one line and cut to a length that API
+// servers pass on, and the number of those that are left out.
+func Bounded(warnings []string) []string {
+	out := slices.Clone(warnings)
 	if more := len(out) - maxWarnings; more > 0 {
 		out = append(out[:maxWarnings:maxWarnings], fmt.Sprintf("%d more warnings were left out", more))
 	}
