@@ -1,6 +1,6 @@
-// Package queue bounds how many requests compute at a time. Those beyond wait in
-// a line; who cannot have a turn in time is told so at once, before anything is
-// spent on it.
+// Package queue limits the number of concurrent evaluations. Further requests wait for
+// a slot. A request that cannot get one in time is rejected at once, before it costs
+// anything.
 package queue
 
 import (
@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Reason says why there is no turn. It is the value of a metric's label.
+// Reason is the reason for a rejection, and the value of a metric's label.
 type Reason string
 
-// The reasons for which there is no turn.
+// Reasons for a rejection.
 const (
-	// Full is that too many wait already.
+	// Full means that the limit of requests is reached.
 	Full Reason = "requests"
-	// Deadline is that the turn would come, or has come, too late.
+	// Deadline means that no slot is, or will be, free in time.
 	Deadline Reason = "wait"
 )
 
-// Reasons are all reasons.
+// Reasons returns all reasons.
 func Reasons() []Reason { return []Reason{Full, Deadline} }
 
-// BusyError says that there is no turn.
+// BusyError is the error for a request that gets no slot.
 type BusyError struct{ Reason Reason }
 
 // Error implements error.
@@ -34,33 +34,32 @@ func (e *BusyError) Error() string {
 	return "too many requests to answer this one in time"
 }
 
-// Limiter is who computes and who waits for it, first come, first served. It takes
-// no lock while turns are free: a turn is a place in a channel's buffer, and the
-// runtime hands those that become free to who has waited longest.
+// Limiter gives slots to requests, first come, first served. It takes no lock while
+// slots are free: a slot is an element in the buffer of a channel, and the runtime wakes
+// the sender that has waited longest.
 type Limiter struct {
 	slots           chan struct{}
 	limit           int64
 	accepted        atomic.Int64
 	waiting         atomic.Int64
-	averageDuration atomic.Int64 // nanoseconds that a turn takes of late
+	averageDuration atomic.Int64 // recent average time in a slot, in nanoseconds
 }
 
-// New makes a line in which so many compute at a time, and so many are in it
-// altogether: those that compute, those that wait for a turn, and those that
-// wait for somebody else.
-func New(turns, limit int) *Limiter {
-	return &Limiter{slots: make(chan struct{}, turns), limit: int64(limit)}
+// New returns a Limiter with a number of slots and a limit of requests: those in a slot,
+// those that wait for one, and those in Yield.
+func New(slots, limit int) *Limiter {
+	return &Limiter{slots: make(chan struct{}, slots), limit: int64(limit)}
 }
 
-// Waiting is how many wait for a turn.
+// Waiting returns the number of requests that wait for a slot.
 func (l *Limiter) Waiting() int { return int(l.waiting.Load()) }
 
-// InUse is how many have a turn.
+// InUse returns the number of slots in use.
 func (l *Limiter) InUse() int { return len(l.slots) }
 
-// Acquire waits for a turn until ctx ends or patience is at its end. An error is a
-// *BusyError or that of ctx. The turn has to be ended with Done.
-func (l *Limiter) Acquire(ctx context.Context, patience time.Duration) (*Slot, error) {
+// Acquire waits for a slot, for at most maxWait or until ctx ends. The error is a
+// *BusyError or that of ctx. The caller must call Release.
+func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) (*Slot, error) {
 	if l.accepted.Add(1) > l.limit {
 		l.accepted.Add(-1)
 		return nil, &BusyError{Full}
@@ -72,7 +71,7 @@ func (l *Limiter) Acquire(ctx context.Context, patience time.Duration) (*Slot, e
 		return t, nil
 	default:
 	}
-	if err := l.wait(ctx, patience); err != nil {
+	if err := l.wait(ctx, maxWait); err != nil {
 		l.accepted.Add(-1)
 		return nil, err
 	}
@@ -80,13 +79,13 @@ func (l *Limiter) Acquire(ctx context.Context, patience time.Duration) (*Slot, e
 	return t, nil
 }
 
-func (l *Limiter) wait(ctx context.Context, patience time.Duration) error {
+func (l *Limiter) wait(ctx context.Context, maxWait time.Duration) error {
 	ahead := l.waiting.Add(1)
 	defer l.waiting.Add(-1)
-	if l.expected(ahead) > patience {
+	if l.expected(ahead) > maxWait {
 		return &BusyError{Deadline}
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	select {
 	case l.slots <- struct{}{}:
@@ -98,13 +97,13 @@ func (l *Limiter) wait(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// expected is how long the last of so many will wait, if turns go on to take as
-// long as they did of late.
+// expected returns how long the last of the waiting requests will wait if evaluations
+// continue to take the recent average time.
 func (l *Limiter) expected(waiting int64) time.Duration {
 	return time.Duration(waiting * l.averageDuration.Load() / int64(cap(l.slots)))
 }
 
-// Slot is the right to compute. It is used by one goroutine at a time.
+// Slot permits an evaluation. Only one goroutine may use it at a time.
 type Slot struct {
 	limiter *Limiter
 	held    bool
@@ -120,29 +119,27 @@ func (t *Slot) stop() {
 	<-t.limiter.slots
 }
 
-// Release ends the turn.
+// Release frees the slot.
 func (t *Slot) Release() {
 	if t.held {
 		t.stop()
 	}
-	// Of two that end at the same moment one may be forgotten, which is no loss.
 	const weight = 8
-	pace := t.limiter.averageDuration.Load()
-	t.limiter.averageDuration.Store(pace + (int64(t.spent)-pace)/weight)
+	average := t.limiter.averageDuration.Load()
+	t.limiter.averageDuration.Store(average + (int64(t.spent)-average)/weight) // a lost concurrent update does no harm
 	t.limiter.accepted.Add(-1)
 }
 
 type slotKey struct{}
 
-// Context is ctx with the turn, for Away.
+// Context returns ctx with the slot, for Yield.
 func (t *Slot) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, slotKey{}, t)
 }
 
-// Yield runs f, which waits for somebody else and hardly computes, without the
-// turn that ctx has, if it has one: others compute in the meantime. Afterwards
-// it waits for a turn again. When ctx ends first, it goes on without one, since
-// all that is left to do is to give up.
+// Yield runs f, which waits for I/O, without the slot in ctx, so that another request
+// can use it. Afterwards it waits for a slot again. If ctx ends first, it returns
+// without one: the caller can only return an error then.
 func Yield(ctx context.Context, f func()) {
 	t, _ := ctx.Value(slotKey{}).(*Slot)
 	if t == nil || !t.held {
