@@ -153,11 +153,22 @@ func (o Options) watchSecret(ctx context.Context, group *wait.Group, client kube
 // a buffer of one, at every event. It returns the store with the Secret. Nothing
 // logs the Secret's content.
 func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, namespace, name string, log logr.Logger, wake chan<- struct{}) (cache.Store, error) {
+	informer, err := InformSecret(ctx, group, client, namespace, name, log, wake, func(error) {})
+	if err != nil {
+		return nil, err
+	}
+	return informer.GetStore(), nil
+}
+
+// InformSecret is WatchSecret for callers that have to know whether the Secret has been
+// read, and why not: it calls failed with each error of the API server.
+func InformSecret(ctx context.Context, group *wait.Group, client kubernetes.Interface, namespace, name string, log logr.Logger, wake chan<- struct{}, failed func(error)) (cache.SharedIndexInformer, error) {
 	informer := coreinformers.NewFilteredSecretInformer(client, namespace, 0, nil, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		log.Error(err, "watching the Secret failed, retrying", "namespace", namespace, "secret", name)
+		failed(err)
 	}); err != nil {
 		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
 	}
@@ -169,7 +180,7 @@ func WatchSecret(ctx context.Context, group *wait.Group, client kubernetes.Inter
 		return nil, fmt.Errorf("watching Secret %s/%s: %w", namespace, name, err)
 	}
 	group.StartWithContext(withoutLogs(ctx), informer.RunWithContext)
-	return informer.GetStore(), nil
+	return informer, nil
 }
 
 // notify sends to a channel with a buffer of one, unless it is full.

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -238,7 +239,8 @@ func TestKubeconfigs(t *testing.T) {
 // TestSecrets checks that a client is created once per version of a Secret, and
 // that an invalid Secret is not a decision.
 func TestSecrets(t *testing.T) {
-	w := &watch{store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	hasSynced := false
+	w := &watch{store: cache.NewStore(cache.MetaNamespaceKeyFunc), hasSynced: func() bool { return hasSynced }}
 	s := New(nil, "ostiary-system", logr.Discard())
 	s.watches.Store(&map[string]*watch{"s": w})
 	at := policy.SecretKey{Name: "s", Key: "kubeconfig"}
@@ -255,7 +257,16 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	fails(policy.SecretKey{Name: "t"}, "Secret ostiary-system/t, with the kubeconfig of the image policy backend, is not watched yet")
-	fails(at, start+": it does not exist, or has not been read yet, or Ostiary may not watch it")
+	fails(at, start+": it has not been read yet: wait some seconds")
+	for reason, failure := range map[string]error{
+		"Ostiary may not watch it: grant get, list and watch of Secret s in namespace ostiary-system to the ServiceAccount of Ostiary": apierrors.NewForbidden(corev1.Resource("secrets"), "s", nil),
+		"it cannot be read: see the log of Ostiary": apierrors.NewTimeoutError("secret.example.com does not answer", 1),
+	} {
+		w.failed.Store(&failure)
+		fails(at, start+": "+reason)
+	}
+	hasSynced = true
+	fails(at, start+": it does not exist: create it in namespace ostiary-system")
 	put("1", "other", "secret")
 	fails(at, start+": it has no field kubeconfig")
 	put("2", "kubeconfig", "secret")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -99,12 +100,20 @@ func (s *Store) watch(name string) *watch {
 	ctx, stop := context.WithCancel(s.end)
 	w := &watch{stop: stop}
 	wake := make(chan struct{}, 1)
-	store, err := certificates.WatchSecret(ctx, &w.running, s.client, s.namespace, name, s.log, wake)
+	informer, err := certificates.InformSecret(ctx, &w.running, s.client, s.namespace, name, s.log, wake, func(err error) {
+		w.failed.Store(&err)
+		s.listeners.Notify()
+	})
 	if err != nil {
 		s.log.Error(err, "watching the Secret of an image policy backend failed")
 		return w
 	}
-	w.store = store
+	w.store, w.hasSynced = informer.GetStore(), informer.HasSynced
+	w.running.StartWithContext(ctx, func(ctx context.Context) {
+		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			s.listeners.Notify() // without the Secret there is no event
+		}
+	})
 	w.running.StartWithContext(ctx, func(ctx context.Context) {
 		for {
 			select {
@@ -120,10 +129,25 @@ func (s *Store) watch(name string) *watch {
 
 // watch watches one Secret.
 type watch struct {
-	store   cache.Store // nil if the watch failed
-	stop    context.CancelFunc
-	running wait.Group
-	made    sync.Map // *made by the field of the Secret
+	store     cache.Store // nil if the watch failed
+	hasSynced cache.InformerSynced
+	failed    atomic.Pointer[error] // the last error of the API server
+	stop      context.CancelFunc
+	running   wait.Group
+	made      sync.Map // *made by the field of the Secret
+}
+
+// whyAbsent says why the Secret is not known.
+func (w *watch) whyAbsent(namespace, name string) error {
+	switch failed := w.failed.Load(); {
+	case w.hasSynced():
+		return fmt.Errorf("it does not exist: create it in namespace %s", namespace)
+	case failed == nil:
+		return fmt.Errorf("it has not been read yet: wait some seconds")
+	case apierrors.IsForbidden(*failed):
+		return fmt.Errorf("Ostiary may not watch it: grant get, list and watch of Secret %s in namespace %s to the ServiceAccount of Ostiary", name, namespace) //nolint:staticcheck // a name
+	}
+	return fmt.Errorf("it cannot be read: see the log of Ostiary")
 }
 
 func (w *watch) end() {
@@ -145,7 +169,7 @@ func (w *watch) backend(namespace string, at policy.SecretKey) (*backend, error)
 	found, _, err := w.store.GetByKey(namespace + "/" + at.Name)
 	secret, ok := found.(*corev1.Secret)
 	if err != nil || !ok {
-		return nil, fmt.Errorf("it does not exist, or has not been read yet, or Ostiary may not watch it")
+		return nil, w.whyAbsent(namespace, at.Name)
 	}
 	if m, ok := w.made.Load(at.Key); ok {
 		if m, ok := m.(*made); ok && m.version == secret.ResourceVersion {
