@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/internal/policy"
@@ -238,7 +239,13 @@ func TestKubeconfigs(t *testing.T) {
 // that an invalid Secret is not a decision.
 func TestSecrets(t *testing.T) {
 	var secret *corev1.Secret
-	w := &watch{secret: func() *corev1.Secret { return secret }}
+	var problem error
+	hasSynced := false
+	w := &watch{
+		data:    func() (map[string][]byte, bool) { return nil, hasSynced },
+		secret:  func() *corev1.Secret { return secret },
+		problem: func() error { return problem },
+	}
 	s := New(nil, "ostiary-system", logr.Discard())
 	s.watches.Store(&map[string]*watch{"s": w})
 	at := policy.SecretKey{Name: "s", Key: "kubeconfig"}
@@ -253,7 +260,17 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	fails(policy.SecretKey{Name: "t"}, "Secret ostiary-system/t, with the kubeconfig of the image policy backend, is not watched yet")
-	fails(at, start+": it does not exist, or has not been read yet, or Ostiary may not watch it")
+	fails(at, start+": it has not been read yet: wait some seconds")
+	for reason, failure := range map[string]error{
+		"Ostiary may not watch it: grant get, list and watch of Secret s in namespace ostiary-system to the ServiceAccount of Ostiary": apierrors.NewForbidden(corev1.Resource("secrets"), "s", nil),
+		"it cannot be read: see the log of Ostiary": apierrors.NewTimeoutError("secret.example.com does not answer", 1),
+	} {
+		problem = failure
+		fails(at, start+": "+reason)
+	}
+	problem = nil
+	hasSynced = true
+	fails(at, start+": it does not exist: create it in namespace ostiary-system")
 	put("1", "other", "secret")
 	fails(at, start+": it has no field kubeconfig")
 	put("2", "kubeconfig", "secret")

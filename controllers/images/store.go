@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ostiary/ostiary/controllers/internal/events"
@@ -86,7 +87,7 @@ func (s *Store) Backend(at policy.SecretKey) (policy.ImageBackend, error) {
 	if w == nil {
 		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend, is not watched yet", s.namespace, at.Name) //nolint:staticcheck // a kind's name
 	}
-	b, err := w.backend(at)
+	b, err := w.backend(s.namespace, at)
 	if err != nil {
 		return nil, fmt.Errorf("Secret %s/%s, with the kubeconfig of the image policy backend: %w", s.namespace, at.Name, err) //nolint:staticcheck // a kind's name
 	}
@@ -97,7 +98,7 @@ func (s *Store) watch(name string) *watch {
 	ctx, stop := context.WithCancel(s.end)
 	at := secrets.Object{Kind: secrets.KindSecret, Namespace: s.namespace, Name: name}
 	from := secrets.NewWatch(s.client, at, s.log, s.listeners.Notify)
-	w := &watch{secret: from.Secret, stop: stop}
+	w := &watch{secret: from.Secret, data: from.Data, problem: from.Problem, stop: stop}
 	w.running.Go(func() { from.Run(ctx) })
 	return w
 }
@@ -105,9 +106,26 @@ func (s *Store) watch(name string) *watch {
 // watch watches one Secret.
 type watch struct {
 	secret  func() *corev1.Secret // nil if it does not exist or has not been read yet
+	data    func() (_ map[string][]byte, known bool)
+	problem func() error // the error of the last list or watch
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	made    sync.Map // *made by the field of the Secret
+}
+
+// whyAbsent says why there is no Secret.
+func (w *watch) whyAbsent(namespace, name string) error {
+	problem := w.problem()
+	if apierrors.IsForbidden(problem) {
+		return fmt.Errorf("Ostiary may not watch it: grant get, list and watch of Secret %s in namespace %s to the ServiceAccount of Ostiary", name, namespace) //nolint:staticcheck // a name
+	}
+	if problem != nil {
+		return fmt.Errorf("it cannot be read: see the log of Ostiary")
+	}
+	if _, known := w.data(); known {
+		return fmt.Errorf("it does not exist: create it in namespace %s", namespace)
+	}
+	return fmt.Errorf("it has not been read yet: wait some seconds")
 }
 
 func (w *watch) end() {
@@ -122,10 +140,10 @@ type made struct {
 	err     error
 }
 
-func (w *watch) backend(at policy.SecretKey) (*backend, error) {
+func (w *watch) backend(namespace string, at policy.SecretKey) (*backend, error) {
 	secret := w.secret()
 	if secret == nil {
-		return nil, fmt.Errorf("it does not exist, or has not been read yet, or Ostiary may not watch it")
+		return nil, w.whyAbsent(namespace, at.Name)
 	}
 	if m, ok := w.made.Load(at.Key); ok {
 		if m, ok := m.(*made); ok && m.version == secret.ResourceVersion {

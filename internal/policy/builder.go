@@ -26,10 +26,11 @@ type builder struct {
 	programs  []*program
 	results   []celplugin.CompilationResult // of the validations
 	errs      field.ErrorList
+	hints     map[int]string // by the index in errs
 }
 
 func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
-	return &builder{policy: p, compiler: c}
+	return &builder{policy: p, compiler: c, hints: map[int]string{}}
 }
 
 // build compiles everything but the variables.
@@ -97,7 +98,7 @@ func (b *builder) declareVariables() {
 	path := field.NewPath("spec", "variables")
 	for i, v := range b.policy.Spec.Variables {
 		p := b.compiler.variable(b.known, v.Expression, b.declarations())
-		b.check(path.Index(i).Child("expression"), v.Expression, p.result)
+		b.check(path.Index(i).Child("expression"), v.Expression, p.result, b.declarations())
 		if typesIn(p.variable, maxVariableType) > maxVariableType {
 			detail := fmt.Sprintf("the type of the variable consists of more than %d types; use fewer lists and maps within each other", maxVariableType)
 			b.errs = append(b.errs, field.Invalid(path.Index(i).Child("expression"), truncate.String(v.Expression, maxErrorDetail), detail))
@@ -200,7 +201,7 @@ func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAcce
 	b.programs = append(b.programs, p)
 	result := p.result
 	result.ExpressionAccessor = accessor
-	b.check(path, accessor.GetExpression(), result)
+	b.check(path, accessor.GetExpression(), result, decls)
 	return result
 }
 
@@ -214,9 +215,12 @@ func (b *builder) evaluator(results []celplugin.CompilationResult) celplugin.Con
 	return readingConditions{ConditionEvaluator: evaluator, variables: b.variables}
 }
 
-func (b *builder) check(path *field.Path, expression string, result celplugin.CompilationResult) {
+func (b *builder) check(path *field.Path, expression string, result celplugin.CompilationResult, decls celplugin.OptionalVariableDeclarations) {
 	if result.Error == nil {
 		return
+	}
+	if hint := b.hint(expression, decls); hint != "" {
+		b.hints[len(b.errs)] = hint
 	}
 	b.errs = append(b.errs, field.Invalid(path, truncate.String(expression, maxErrorDetail), truncate.String(result.Error.Detail, maxErrorDetail)))
 }

@@ -51,11 +51,11 @@ func TestCompileErrors(t *testing.T) {
 		},
 		"messageExpression that asks the authorizer": {
 			spec: `validations: [{expression: 'true', messageExpression: 'authorizer.path("/").check("get").reason()'}]`,
-			want: []string{`spec.validations[0].messageExpression: Invalid value: "authorizer.path(\"/\").check(\"get\").reason()": compilation failed: ERROR: <input>:1:1: undeclared reference to 'authorizer' (in container '')` + "\n | authorizer.path(\"/\").check(\"get\").reason()\n | ^"},
+			want: []string{`spec.validations[0].messageExpression: Invalid value: "authorizer.path(\"/\").check(\"get\").reason()": a message cannot use authorizer: use it in a variable, or in the validation: compilation failed: ERROR: <input>:1:1: undeclared reference to 'authorizer' (in container '')` + "\n | authorizer.path(\"/\").check(\"get\").reason()\n | ^"},
 		},
 		"params without paramKind": {
 			spec: `validations: [{expression: 'params == null'}]`,
-			want: []string{`spec.validations[0].expression: Invalid value: "params == null": compilation failed: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')` + "\n | params == null\n | ^"},
+			want: []string{`spec.validations[0].expression: Invalid value: "params == null": params needs spec.paramKind, and a binding with paramRef: add both: compilation failed: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')` + "\n | params == null\n | ^"},
 		},
 		"types that do not fit": {
 			spec: `validations: [{expression: 'request.dryRun == 1'}]`,
@@ -63,15 +63,15 @@ func TestCompileErrors(t *testing.T) {
 		},
 		"unknown field of request": {
 			spec: `validations: [{expression: 'request.nope == 1'}]`,
-			want: []string{`spec.validations[0].expression: Invalid value: "request.nope == 1": compilation failed: ERROR: <input>:1:8: undefined field 'nope'` + "\n | request.nope == 1\n | .......^"},
+			want: []string{`spec.validations[0].expression: Invalid value: "request.nope == 1": there is no field nope: the fields are dryRun, kind, name, namespace, operation, options, requestKind, requestResource, requestSubResource, resource, subResource, userInfo: compilation failed: ERROR: <input>:1:8: undefined field 'nope'` + "\n | request.nope == 1\n | .......^"},
 		},
 		"variable below the one that reads it": {
 			spec: `{variables: [{name: a, expression: 'variables.b'}, {name: b, expression: '1'}], validations: [{expression: 'variables.b == 1'}]}`,
-			want: []string{`spec.variables[0].expression: Invalid value: "variables.b": compilation failed: ERROR: <input>:1:10: undefined field 'b'` + "\n | variables.b\n | .........^"},
+			want: []string{`spec.variables[0].expression: Invalid value: "variables.b": variables can use only variables defined before them, and b is spec.variables[1]: define it before this one: compilation failed: ERROR: <input>:1:10: undefined field 'b'` + "\n | variables.b\n | .........^"},
 		},
 		"variables that are not declared at all": {
 			spec: `validations: [{expression: 'variables.b == 1'}]`,
-			want: []string{`spec.validations[0].expression: Invalid value: "variables.b == 1": compilation failed: ERROR: <input>:1:1: undeclared reference to 'variables' (in container '')` + "\n | variables.b == 1\n | ^"},
+			want: []string{`spec.validations[0].expression: Invalid value: "variables.b == 1": there is no variable b: define it in spec.variables: compilation failed: ERROR: <input>:1:1: undeclared reference to 'variables' (in container '')` + "\n | variables.b == 1\n | ^"},
 		},
 		"all are reported, in the order of evaluation": {
 			spec: `{variables: [{name: a, expression: 'nope == 1'}], matchConditions: [{name: c, expression: 'nope == 1'}], validations: [{expression: 'nope == 1', messageExpression: '1'}]}`,

@@ -68,7 +68,7 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs 
 		out.reads.oldObject, out.reads.values = true, true
 		out.plain = nil
 	}
-	return out, b.errs
+	return out, b.hinted()
 }
 
 // expression compiles an expression that may read variables of the given types,

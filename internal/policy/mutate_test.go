@@ -224,11 +224,11 @@ func TestServerErrorsOfMutationsDiffer(t *testing.T) {
 		"wrong type": {
 			patching(op("add", "/metadata/labels/a", "1")), "create pod",
 			"500 InternalError: Internal error occurred: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
-			denied + "the result is no valid Pod: cannot convert int64 to string", "unchanged",
+			denied + "the result is no valid Pod: the value of metadata.labels.a, a number, does not fit its field: cannot convert int64 to string", "unchanged",
 		},
 		"quantity that is none": {
 			applying(`Object{spec: Object.spec{containers: [` + firstContainer + `resources: Object.spec.containers.resources{limits: {"cpu": "lots"}}}]}}`), "create pod",
-			"quantities must match the regular expression", denied + "the result is no valid Pod: quantities must match the regular expression", "unchanged",
+			"quantities must match the regular expression", denied + "the result is no valid Pod: the value of spec.containers[0].resources.limits.cpu, a string, does not fit its field: quantities must match the regular expression", "unchanged",
 		},
 		"test of a list with null": {
 			patching(op("test", "/spec/mixed", `[dyn(1), dyn(2.5), dyn("x"), dyn(null), dyn(true), dyn({"a": 1})]`)), "custom resource",

@@ -59,7 +59,7 @@ func validateAll(before, after *unstructured.Unstructured, objects admission.Obj
 	}
 	_, old := typedOf(before.GroupVersionKind(), before.Object, objects)
 	if unfit = without(unfit, old); unfit != nil {
-		return nil, fmt.Errorf("the result is no valid %s: %w", after.GetKind(), unfit)
+		return nil, fmt.Errorf("the result is no valid %s: %w", after.GetKind(), withPath(after.GroupVersionKind(), after.Object, objects, unfit))
 	}
 	return after, nil
 }

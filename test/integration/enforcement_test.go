@@ -208,6 +208,7 @@ func (c *cluster) outcome(t *testing.T, namespace, name string) outcome {
 	if out.Details != nil {
 		for i := range out.Details.Causes {
 			out.Details.Causes[i].Message = fromPolicy(out.Details.Causes[i].Message)
+			out.Details.Causes[i].Field = "" // Ostiary names the object, so that kubectl prints the cause well
 		}
 	}
 	return out

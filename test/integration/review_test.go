@@ -120,7 +120,7 @@ func TestRiskyPolicyIsWarnedOf(t *testing.T) {
 	c.reviewing(t, true)
 	const more = "  timeoutSeconds: 20\n  failurePolicy: Ignore\n"
 	want := "Warning: spec.timeoutSeconds: requests wait up to 20 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less\n" +
-		`Warning: spec.matchConstraints.resourceRules[0].resources[0]: the API server does not serve "configmap" in these groups and versions: resources have plural names in small letters` + "\n"
+		`Warning: spec.matchConstraints.resourceRules[0].resources[0]: the API server does not serve "configmap" in these groups and versions, did you mean "configmaps"?` + "\n"
 	text := strings.Replace(fmt.Sprintf(manifest, "risky", "nowhere", "true", more), "[configmaps]", "[configmap]", 1)
 	t.Cleanup(func() { c.discard("risky") })
 	out, errOut, err := c.kubectl(t.Context(), text, "apply", "-f", "-")

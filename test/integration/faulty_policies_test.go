@@ -1,0 +1,188 @@
+package integration
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// faulty is a policy with one mistake.
+type faulty struct {
+	// name says what the mistake is.
+	name string
+	// rule is that of spec.matchConstraints; empty is one for Pods.
+	rule string
+	// spec is the rest of the spec.
+	spec string
+	// field is the path of the mistake, and fix a part of the message.
+	field, fix string
+	rejected   bool
+}
+
+const (
+	podsRule        = `{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`
+	deploymentsRule = `{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}`
+	validRest       = "validations: [{expression: 'true'}]"
+)
+
+func validatingSpec(expression string) string {
+	return "validations:\n- expression: >-\n    " + expression + "\n"
+}
+
+func applyingSpec(expression string) string {
+	return "mutations:\n- patchType: ApplyConfiguration\n  applyConfiguration:\n    expression: >-\n      " + expression + "\n"
+}
+
+func patchingSpec(operation string) string {
+	return "mutations:\n- patchType: JSONPatch\n  jsonPatch:\n    expression: >-\n      [JSONPatch{" + operation + "}]\n"
+}
+
+// faultyExpressions use names that do not exist, or values of a type that does not fit.
+func faultyExpressions() []faulty {
+	const v, a, j = "spec.validations[0].expression", "spec.mutations[0].applyConfiguration.expression", "spec.mutations[0].jsonPatch.expression"
+	return []faulty{
+		{name: "a field of a validation", spec: validatingSpec("object.spec.hostNetwrk != true"), field: v, fix: "Pod has no field spec.hostNetwrk, did you mean hostNetwork?"},
+		{name: "a field of a variable", spec: "variables: [{name: host, expression: object.spec.hostNetwrk}]\n" + validatingSpec("variables.host != true"), field: "spec.variables[0].expression", fix: "did you mean hostNetwork?"},
+		{name: "a field of a match condition", spec: "matchConditions: [{name: a, expression: object.spec.hostNetwrk == true}]\n" + validRest, field: "spec.matchConditions[0].expression", fix: "did you mean hostNetwork?"},
+		{name: "a field of a message", spec: "validations: [{expression: 'true', messageExpression: object.metadata.nmae}]", field: "spec.validations[0].messageExpression", fix: "Pod has no field metadata.nmae, did you mean name?"},
+		{name: "a field of an audit annotation", spec: "auditAnnotations: [{key: a, valueExpression: object.metadata.nmae}]", field: "spec.auditAnnotations[0].valueExpression", fix: "did you mean name?"},
+		{name: "a field in has()", spec: validatingSpec("!has(object.spec.hostNetwrk)"), field: v, fix: "did you mean hostNetwork?"},
+		{name: "an optional field", spec: validatingSpec("!object.spec.?hostNetwrk.orValue(false)"), field: v, fix: "did you mean hostNetwork?"},
+		{name: "a field in a list", spec: validatingSpec("object.spec.containers.all(c, c.imag != '')"), field: v, fix: "Pod has no field spec.containers[*].imag, did you mean image?"},
+		{name: "a field of the old object", spec: validatingSpec("oldObject.metadata.lables != {}"), field: v, fix: "did you mean labels?"},
+		{name: "a field of another kind", rule: deploymentsRule, spec: validatingSpec("object.spec.containers.size() > 0"), field: v, fix: "Deployment has no field spec.containers"},
+		{name: "a field of params", spec: "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, paramRef: {name: p, parameterNotFoundAction: Allow}}]\n" + validatingSpec("params.dta.a != ''"), field: v, fix: "ConfigMap has no field dta, did you mean data?"},
+		{name: "a field of several kinds", rule: `{apiGroups: [apps], apiVersions: ["*"], resources: [deployments, statefulsets], operations: [CREATE]}`, spec: validatingSpec("object.spec.replicsa < 5"), field: v, fix: "Deployment and StatefulSet have no field spec.replicsa, did you mean replicas?"},
+		{name: "a field of request", spec: validatingSpec("request.userInfo.usrname != ''"), field: v, fix: "there is no field usrname, did you mean username?", rejected: true},
+		{name: "a field of the namespace", spec: validatingSpec("namespaceObject.metadata.lables != {}"), field: v, fix: "there is no field lables, did you mean labels?", rejected: true},
+		{name: "a function", spec: validatingSpec("object.metadata.name.startWith('a')"), field: v, fix: "there is no function startWith, did you mean startsWith?", rejected: true},
+		{name: "a string for a number", rule: deploymentsRule, spec: validatingSpec("object.spec.replicas < '5'"), field: v, fix: "the operator < does not take (int, string)"},
+		{name: "a validation that is a number", rule: deploymentsRule, spec: validatingSpec("object.spec.replicas"), field: v, fix: "a validation returns bool, and this returns int"},
+		{name: "a message that is a number", rule: deploymentsRule, spec: "validations: [{expression: 'true', messageExpression: object.spec.replicas}]", field: "spec.validations[0].messageExpression", fix: "a message returns string, and this returns int"},
+		{name: "a function of strings for a number", rule: deploymentsRule, spec: validatingSpec("object.spec.replicas.endsWith('a')"), field: v, fix: "the function endsWith does not take int.(string)"},
+		{name: "an initialised field", spec: applyingSpec("Object{spec: Object.spec{hostNetwrk: true}}"), field: a, fix: "Pod has no field spec.hostNetwrk, did you mean hostNetwork?"},
+		{name: "an initialised type", spec: applyingSpec("Object{spec: Object.sepc{hostNetwork: true}}"), field: a, fix: "Pod has no field sepc, did you mean spec?"},
+		{name: "an initialised value", spec: applyingSpec("Object{spec: Object.spec{hostNetwork: 'yes'}}"), field: a, fix: "the field spec.hostNetwork takes bool, and the value is string"},
+		{name: "an initialised label", spec: applyingSpec("Object{metadata: Object.metadata{labels: {'a': 1}}}"), field: a, fix: "the field metadata.labels takes map(string, string)"},
+		{name: "an operation of a patch", spec: patchingSpec(`op: "repalce", path: "/spec/hostNetwork", value: true`), field: j, fix: "did you mean replace? The operations are add, remove, replace, move, copy, test"},
+		{name: "a path of a patch", spec: patchingSpec(`op: "add", path: "/spec/hostNetwrk", value: true`), field: j, fix: "Pod has no field spec.hostNetwrk, did you mean hostNetwork?"},
+		{name: "a path of a patch without a slash", spec: patchingSpec(`op: "add", path: "spec/hostNetwork", value: true`), field: j, fix: `the path "spec/hostNetwork" of JSONPatch does not begin with /`},
+		{name: "a value of a patch", spec: patchingSpec(`op: "add", path: "/spec/hostNetwork", value: "yes"`), field: j, fix: `the path "/spec/hostNetwork" of JSONPatch takes bool, and the value is string`},
+		{name: "a patch without a value", spec: patchingSpec(`op: "add", path: "/spec/hostNetwork"`), field: j, fix: "the JSONPatch operation add needs the field value"},
+		{name: "a field of a patch", spec: patchingSpec(`op: "add", pth: "/spec/hostNetwork", value: true`), field: j, fix: "JSONPatch has no field pth: its fields are op, path, from, value", rejected: true},
+	}
+}
+
+// faultyReferences match nothing, or read what is not there.
+func faultyReferences() []faulty {
+	const at = "spec.matchConstraints.resourceRules[0]."
+	const params = "paramKind: {apiVersion: v1, kind: ConfigMap}\n" + validRest + "\n"
+	rule := func(group, version, resource, operation string) string {
+		return `{apiGroups: ["` + group + `"], apiVersions: [` + version + `], resources: [` + resource + `], operations: [` + operation + `]}`
+	}
+	return []faulty{
+		{name: "exec without CONNECT", rule: rule("", "v1", "pods/exec", "CREATE"), spec: validRest, field: at + "resources[0]", fix: "have only the operation CONNECT; add it to operations"},
+		{name: "CONNECT of pods", rule: rule("", "v1", "pods", "CONNECT"), spec: validRest, field: at + "resources[0]", fix: "have only the operations CREATE, UPDATE and DELETE"},
+		{name: "CREATE of a status", rule: rule("", "v1", "pods/status", "CREATE"), spec: validRest + "\nfailurePolicy: Ignore", field: at + "resources[0]", fix: "have only the operation UPDATE; add it to operations"},
+		{name: "a scope", rule: `{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE], scope: Cluster}`, spec: validRest, field: at + "resources[0]", fix: `"pods" is namespaced, and the rule has scope Cluster; remove scope`},
+		{name: "another group", rule: rule("", "v1", "deployments", "CREATE"), spec: validRest, field: at + "resources[0]", fix: `it is in the group "apps"`},
+		{name: "a singular", rule: rule("", "v1", "pod", "CREATE"), spec: validRest, field: at + "resources[0]", fix: `did you mean "pods"?`},
+		{name: "a kind", rule: rule("apps", "v1", "Deployment", "CREATE"), spec: validRest, field: at + "resources[0]", fix: `did you mean "deployments"?`},
+		{name: "a resource that is not served", rule: rule("apps", "v1", "rockets", "CREATE"), spec: validRest, field: at + "resources[0]", fix: "correct it, unless it is still to be installed"},
+		{name: "a group", rule: rule("app", "v1", "deployments", "CREATE"), spec: validRest, field: at + "apiGroups[0]", fix: `the API server has no group "app", did you mean "apps"?`},
+		{name: "a version", rule: rule("apps", "v2", "deployments", "CREATE"), spec: validRest, field: at + "apiVersions[0]", fix: "use v1"},
+		{name: "an absent param", spec: params + "bindings: [{name: b, paramRef: {name: absent, namespace: default, parameterNotFoundAction: Deny}}]", field: "spec.bindings[0].paramRef", fix: "ConfigMap default/absent does not exist: until it does, every request is denied"},
+		{name: "a selector of params", spec: params + "bindings: [{name: b, paramRef: {selector: {matchLabels: {absent: a}}, namespace: default, parameterNotFoundAction: Deny}}]", field: "spec.bindings[0].paramRef", fix: `no ConfigMap in namespace default matches the selector "absent=a"`},
+		{name: "a kind of params", spec: "paramKind: {apiVersion: v1, kind: ConfigMpa}\n" + validRest + "\nbindings: [{name: b, paramRef: {name: p, parameterNotFoundAction: Deny}}]", field: "spec.paramKind", fix: "did you mean ConfigMap?"},
+		{name: "params without a kind", spec: validatingSpec("params.data.a != ''"), field: "spec.validations[0].expression", fix: "params needs spec.paramKind, and a binding with paramRef: add both", rejected: true},
+		{name: "a later variable", spec: "variables: [{name: a, expression: variables.b}, {name: b, expression: '1'}]\n" + validRest, field: "spec.variables[0].expression", fix: "variables can use only variables defined before them", rejected: true},
+		{name: "a variable", spec: "variables: [{name: team, expression: '1'}]\n" + validatingSpec("variables.taem == 1"), field: "spec.validations[0].expression", fix: "there is no variable taem, did you mean team?", rejected: true},
+		{name: "the authorizer in a message", spec: "validations: [{expression: 'true', messageExpression: 'authorizer.path(\"/\").check(\"get\").reason()'}]", field: "spec.validations[0].messageExpression", fix: "a message cannot use authorizer", rejected: true},
+	}
+}
+
+// A policy with a mistake is rejected, or warned about, when it is applied, with the path
+// of the mistake and a fix.
+func TestFaultyPolicies(t *testing.T) {
+	c := install(t)
+	c.reviewing(t, true)
+	all := append(faultyExpressions(), faultyReferences()...)
+	if len(all) != 46 {
+		t.Errorf("%d policies", len(all))
+	}
+	for _, tt := range all {
+		t.Run(tt.name, func(t *testing.T) {
+			rule := tt.rule
+			if rule == "" {
+				rule = podsRule
+			}
+			p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: "faulty"}}
+			must(t, yaml.UnmarshalStrict([]byte("matchConstraints: {resourceRules: ["+rule+"]}\n"+tt.spec), &p.Spec))
+			a := c.asker(t)
+			err := a.Create(t.Context(), p, client.DryRunAll)
+			if tt.rejected {
+				checkRejection(t, err, tt)
+				return
+			}
+			must(t, err)
+			for _, w := range a.warnings {
+				if strings.HasPrefix(w, tt.field+": ") && strings.Contains(w, tt.fix) {
+					return
+				}
+			}
+			t.Errorf("warnings %q, want %q at %s", a.warnings, tt.fix, tt.field)
+		})
+	}
+}
+
+func checkRejection(t *testing.T, err error, want faulty) {
+	t.Helper()
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
+		t.Fatalf("got %v, want Invalid", err)
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == want.field && strings.Contains(cause.Message, want.fix) {
+			return
+		}
+	}
+	t.Errorf("causes %+v, want %q at %s", status.Status().Details.Causes, want.fix, want.field)
+}
+
+// The status repeats the warnings, and follows the resources of the API server.
+func TestStatusOfFaultyPolicies(t *testing.T) {
+	c := install(t)
+	c.reviewing(t, true)
+	apply := func(name, rule, spec string) {
+		p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		must(t, yaml.UnmarshalStrict([]byte("failurePolicy: Ignore\nmatchConstraints: {resourceRules: ["+rule+"]}\n"+spec), &p.Spec))
+		c.apply(t, p)
+	}
+	awaitMessage := func(name, condition, want string) {
+		t.Helper()
+		await(t).Eventually(func() string {
+			p, err := c.policy(t.Context(), name)
+			if err != nil {
+				return err.Error()
+			}
+			for _, c := range p.Status.Conditions {
+				if c.Type == condition {
+					return c.Message
+				}
+			}
+			return ""
+		}).Should(Equal(want))
+	}
+	apply("faulty-type", podsRule, applyingSpec("Object{spec: Object.spec{hostNetwrk: true}}"))
+	awaitMessage("faulty-type", v1alpha1.ConditionAccepted, "every expression compiles, with warnings: spec.mutations[0].applyConfiguration.expression: Pod has no field spec.hostNetwrk, did you mean hostNetwork?")
+	apply("faulty-rule", strings.Replace(podsRule, "[pods]", "[pod]", 1), validRest)
+	awaitMessage("faulty-rule", v1alpha1.ConditionReady, `no request matches the policy: spec.matchConstraints.resourceRules[0].resources[0]: the API server does not serve "pod" in these groups and versions, did you mean "pods"?`)
+}
