@@ -176,6 +176,10 @@ func (r *Reconciler) write(ctx context.Context, p *v1alpha1.WebhookPolicy, want 
 	if err != nil {
 		return false, fmt.Errorf("converting the status of policy %s: %w", p.Name, err)
 	}
+	if t := want.TypeChecking; t != nil && len(t.ExpressionWarnings) == 0 {
+		// Server-side apply replaces an object by null when its last field is removed.
+		fields["typeChecking"] = map[string]any{"expressionWarnings": []any{}}
+	}
 	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicy"))
 	u.SetName(p.Name)

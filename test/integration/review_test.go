@@ -31,7 +31,7 @@ import (
 func TestPolicyReviewedWhenApplied(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, true)
-	const denied = `admission webhook "webhookpolicies.admission.ostiary.dev" denied the request: WebhookPolicy.admission.ostiary.dev "reviewed" is invalid: `
+	const denied = `admission webhook "webhookpolicies.ostiary.dev" denied the request: WebhookPolicy.admission.ostiary.dev "reviewed" is invalid: `
 	tests := map[string]struct {
 		edit      func(*v1alpha1.WebhookPolicy)
 		wantField string
@@ -160,7 +160,7 @@ spec:
 	for resource, wantWarnings := range map[string]int{"widgets": 0, "gadgets": 1} {
 		p := newPolicy("new-kind", "nowhere", failing(admissionregistrationv1.Ignore), func(p *v1alpha1.WebhookPolicy) {
 			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("reviewed.test", resource, admissionregistrationv1.Create)}
-		})
+		}, saying("true"))
 		a := c.asker(t)
 		must(t, a.Create(t.Context(), p, client.DryRunAll))
 		if len(a.warnings) != wantWarnings {

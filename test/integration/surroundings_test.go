@@ -264,7 +264,7 @@ func TestTypesAreChecked(t *testing.T) {
 		got, err = warnings()
 		return got, err
 	}).ShouldNot(BeNil())
-	if len(got.ExpressionWarnings) != 1 || got.ExpressionWarnings[0].FieldRef != "spec.validations[0].expression" || !strings.Contains(got.ExpressionWarnings[0].Warning, "undefined field 'nothing'") {
+	if len(got.ExpressionWarnings) != 1 || got.ExpressionWarnings[0].FieldRef != "spec.validations[0].expression" || !strings.Contains(got.ExpressionWarnings[0].Warning, "ConfigMap has no field nothing") {
 		t.Errorf("warnings = %+v", got.ExpressionWarnings)
 	}
 	c.change(t, "mistyped", func(p *v1alpha1.WebhookPolicy) {
