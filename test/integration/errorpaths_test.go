@@ -298,7 +298,7 @@ func (c *cluster) wantErrorPath(t *testing.T, m *process, a *asker, v variant, o
 	}
 	counter := fmt.Sprintf("ostiary_policy_requests_total{decision=%q,operation=%q,policy=%q}", "error", "CREATE", v.policy.Name)
 	if v.want == "" {
-		counter = strings.Replace(counter, `"error"`, `"skip"`, 1)
+		counter = strings.Replace(counter, `"error"`, `"unmatched"`, 1)
 	}
 	var got answer
 	await(t).Eventually(func() error {
