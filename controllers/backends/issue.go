@@ -30,9 +30,9 @@ const (
 
 	bundleField           = "ca.crt"
 	previousField         = "previous.crt"
-	crossCertificateField = "bridge.crt"
+	crossCertificateField = "cross.crt"
 	// lastRequestField is the last handled request for a new CA.
-	lastRequestField = "answered"
+	lastRequestField = "last-request"
 
 	// annotationIssued marks the Secrets with certificates that Ostiary issued.
 	// It overwrites no others.

@@ -27,11 +27,11 @@ const (
 	// previousField is the previous CA, in the CA's Secret, while it is trusted,
 	// and crossCertificateField is the current CA certified by it.
 	previousField         = "previous.crt"
-	crossCertificateField = "bridge.crt"
+	crossCertificateField = "cross.crt"
 	// previousRemovedField is when trust in the previous CA ended.
-	previousRemovedField = "settled"
+	previousRemovedField = "previous-removed"
 	// lastRequestField is the value of the annotation that requested this CA.
-	lastRequestField = "answered"
+	lastRequestField = "last-request"
 	// pathField is the secret path of the CA, in the CA's Secret, and pathsField
 	// are those that replicas accept, in the serving Secret.
 	pathField  = "path"

@@ -49,8 +49,10 @@ func (r *run) material(at time.Time, config pki.Config, epoch int64) pki.State {
 // store has the Secrets and all configurations be of some material.
 func (r *run) store(s pki.State) {
 	epoch := []byte(strconv.FormatInt(s.CA.Epoch, 10))
-	r.put(r.T, secretOf(r, caSecret, s.CA.Pair, map[string][]byte{"epoch": epoch}))
-	r.put(r.T, secretOf(r, servingSecret, s.Serving.Pair, map[string][]byte{"epoch": epoch, "trust-epoch": epoch, "ca.crt": s.Serving.Bundle.PEM()}))
+	r.put(r.T, secretOf(r, caSecret, s.CA.Pair, map[string][]byte{"epoch": epoch, "path": []byte(s.CA.Path)}))
+	r.put(r.T, secretOf(r, servingSecret, s.Serving.Pair, map[string][]byte{"epoch": epoch, "trust-epoch": epoch, "ca.crt": s.Serving.Bundle.PEM(),
+		"paths": []byte(strings.Join(s.Serving.Paths, "\n")),
+	}))
 	r.publish(s.Serving.Bundle.PEM(), string(epoch))
 }
 
@@ -121,7 +123,7 @@ func caExpired(r *run) {
 }
 
 // brokenRotation replaces the CA as one would who does not know better: the new
-// bundle and the new leaf at once, without a bridge. Nobody leads meanwhile. It
+// bundle and the new leaf at once, without a cross-certificate. Nobody leads meanwhile. It
 // shows that the harness sees what it is there to see.
 func brokenRotation(r *run) {
 	r.limits.mustFail, r.limits.distrust = true, true

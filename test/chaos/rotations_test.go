@@ -44,7 +44,7 @@ func caRotations(r *run) {
 }
 
 // caKeyLost takes the CA away together with the memory of the leader: the next
-// one has to make another, without a bridge.
+// one has to make another, without a cross-certificate.
 func caKeyLost(r *run) {
 	for range r.size.of(1, 5) {
 		before := r.epoch(r.T)

@@ -293,7 +293,7 @@ func TestLeaderDiesDuringRotation(t *testing.T) {
 	}{
 		{"minted", caSecret, func(s *corev1.Secret) bool { return s.Data["previous.crt"] != nil }},
 		{"leaf issued", servingSecret, func(s *corev1.Secret) bool { return strings.Count(string(s.Data["ca.crt"]), "BEGIN") == 2 }},
-		{"retired", caSecret, func(s *corev1.Secret) bool { return s.Data["previous.crt"] == nil && s.Data["settled"] != nil }},
+		{"retired", caSecret, func(s *corev1.Secret) bool { return s.Data["previous.crt"] == nil && s.Data["previous-removed"] != nil }},
 		{"bundle reduced", servingSecret, func(s *corev1.Secret) bool { return strings.Count(string(s.Data["ca.crt"]), "BEGIN") == 1 }},
 	}
 	f.rotate(t) // so that there is a time of settlement
