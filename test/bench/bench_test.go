@@ -36,7 +36,9 @@ import (
 )
 
 // loaded are the sets that requests are measured with.
-func loaded() []string { return []string{bench.A, bench.B, bench.C, bench.D} }
+func loaded() []string {
+	return []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.V}
+}
 
 // service answers for one set of policies as the manager does: with the groups
 // that are registered, and with metrics.

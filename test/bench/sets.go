@@ -22,7 +22,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Sets of policies. All policies of A, B and C match the creation of a pod.
+// Sets of policies. All policies but most of D match the creation of a pod.
 const (
 	// A is one policy.
 	A = "A"
@@ -32,6 +32,11 @@ const (
 	C = "C"
 	// D is a thousand, of which five match pods.
 	D = "D"
+	// R is sixty-four in the style of published libraries, with variables, message
+	// expressions and match conditions. Ten refuse the pod Bad.
+	R = "R"
+	// V is a hundred with the same three variables. Ten refuse the pod Bad.
+	V = "V"
 	// Probes are a thousand that match pods. Policy probe-<i> refuses the pods
 	// whose label ProbeLabel is p<i>, and no others.
 	Probes = "P1000"
@@ -40,7 +45,7 @@ const (
 // ProbeLabel is what the policies of the set Probes look at.
 const ProbeLabel = "probe"
 
-// Pods. Every policy allows the pod Good; each set of A to D has some that
+// Pods. Every policy allows the pod Good; each set of A to V has some that
 // refuse the pod Bad.
 const (
 	Good = "ok"

@@ -18,6 +18,8 @@ func TestPolicies(t *testing.T) {
 		bench.B:      {20, 20},
 		bench.C:      {200, 200},
 		bench.D:      {1000, 5},
+		bench.R:      {64, 64},
+		bench.V:      {100, 100},
 		bench.Probes: {1000, 1000},
 	}
 	deny := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
