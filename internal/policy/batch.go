@@ -2,23 +2,36 @@ package policy
 
 import (
 	"context"
+	"fmt"
+	"reflect"
+	"slices"
 	"time"
 
-	celtypes "github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	celcommon "k8s.io/apiserver/pkg/cel/common"
 )
 
-// batch is the policies of one call that have equal rules, so that they match
-// the same requests. Those that consist of validations alone are evaluated
-// together first, which spares each of them what evaluating costs besides its
-// expressions. Only "all true" is taken from that: whatever else comes of it,
-// the policy is evaluated again by itself, which then decides.
+// batch is the policies of one call that have equal rules, so that they match the same
+// requests. Most of them need only the objects: these are first evaluated together,
+// without counting costs, and policies with the same variable share its value. Only the
+// results "all true" and "a match condition is false" are used. A policy with any other
+// result is evaluated again alone, by the validator of Kubernetes, whose result counts.
 type batch struct {
-	policies  []*Compiled // sorted by name
-	reads     inputs
-	evaluator celplugin.ConditionEvaluator // the validations of all plain policies, in their order; nil without any
+	policies []*Compiled // sorted by name
+	plans    []plan      // of each policy; without slots for one that the batch cannot evaluate
+	shared   []*untracked
+	reads    inputs
+}
+
+// plan says where a policy finds its variables.
+type plan struct {
+	names []string
+	slots []int // of the batch's shared variables, by the index in names
 }
 
 // newBatches divides policies, sorted by name, by their rules.
@@ -36,77 +49,259 @@ func newBatches(policies []*Compiled) []*batch {
 		b.reads = b.reads.with(p.reads)
 	}
 	for _, b := range out {
-		b.prepare()
+		b.shareVariables()
 	}
 	return out
 }
 
-func (b *batch) prepare() {
-	var all []celplugin.CompilationResult
-	for _, p := range b.policies {
-		all = append(all, p.plain...)
-	}
-	if len(all) > 0 {
-		b.evaluator = celplugin.NewCondition(all)
+// shareVariables finds equal variables. Two are equal if their expressions are, and if
+// the variables that these read are equal and have equal names.
+func (b *batch) shareVariables() {
+	slotOf := map[string]int{}
+	b.plans = make([]plan, len(b.policies))
+	for i, p := range b.policies {
+		if p.quick == nil {
+			continue
+		}
+		for _, v := range p.quick.variables {
+			key := fmt.Sprintf("%p", v.untracked)
+			for _, name := range v.reads {
+				if at := slices.Index(b.plans[i].names, name); at >= 0 {
+					key += fmt.Sprintf(" %s:%d", name, b.plans[i].slots[at])
+				}
+			}
+			slot, ok := slotOf[key]
+			if !ok {
+				slot = len(b.shared)
+				slotOf[key], b.shared = slot, append(b.shared, v.untracked)
+			}
+			b.plans[i].names, b.plans[i].slots = append(b.plans[i].names, v.name), append(b.plans[i].slots, slot)
+		}
 	}
 }
 
 // matches reports whether the policies are for a request.
 func (b *batch) matches(r *request, host Environment) bool { return b.policies[0].matches(r, host) }
 
-// evaluation is one policy's turn in the answer to a request.
+// batchOutcome is the result of a policy in a batch.
+type batchOutcome int
+
+const (
+	undecided  batchOutcome = iota // evaluate the policy alone
+	satisfied                      // every match condition and every validation is true
+	notMatched                     // a match condition is false
+)
+
+// evaluation is one policy's part in the answer to a request.
 type evaluation struct {
-	policy    *Compiled
-	satisfied bool // every validation is known to be true
-	elapsed   time.Duration
+	policy  *Compiled
+	outcome batchOutcome
+	elapsed time.Duration
 }
 
-// evaluations lists the policies, by name, with what is known of the plain ones.
-//
-// All of them share the cost budget of one: within it each of them was within
-// its own. Beyond it, and after a panic, nothing is known.
+// evaluations lists the policies, by name, with the outcome of those that the batch can
+// evaluate.
 func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
-	turns := make([]evaluation, len(b.policies))
+	out := make([]evaluation, len(b.policies))
 	for i, p := range b.policies {
-		turns[i].policy = p
+		out[i].policy = p
 	}
-	results := b.evaluate(ctx, r)
-	if results == nil {
-		return turns
+	of, ok := r.class()
+	if !ok || r.unreadable != nil || !slices.ContainsFunc(b.policies, func(p *Compiled) bool { return p.quick != nil }) {
+		return out
 	}
-	for i, p := range b.policies {
-		own := results[:len(p.plain)]
-		results = results[len(p.plain):]
-		if len(own) > 0 {
-			turns[i].elapsed, turns[i].satisfied = allTrue(own)
-		}
-	}
-	return turns
-}
-
-func (b *batch) evaluate(ctx context.Context, r *request) (results []celplugin.EvaluationResult) {
-	if b.evaluator == nil || ctx.Err() != nil || r.unreadable != nil {
-		return nil
-	}
-	defer func() {
-		if recover() != nil {
-			results = nil // the policy that panics does so again by itself, where it is reported
-		}
-	}()
-	request := celplugin.CreateAdmissionRequest(r.versioned.Attributes, r.raw.Resource, metav1.GroupVersionKind(r.versioned.VersionedKind))
-	results, _, err := b.evaluator.ForInput(ctx, r.versioned, request, celplugin.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
+	a, err := b.activation(r, of)
 	if err != nil {
-		return nil
+		return out
 	}
-	return results
+	start := time.Now()
+	for i, p := range b.policies {
+		if p.quick == nil || !p.quick.fits[of] || ctx.Err() != nil {
+			continue
+		}
+		a.plan = &b.plans[i]
+		out[i].outcome = a.evaluate(p.quick)
+		now := time.Now()
+		out[i].elapsed, start = now.Sub(start), now
+	}
+	return out
 }
 
-func allTrue(results []celplugin.EvaluationResult) (elapsed time.Duration, ok bool) {
-	for i := range results {
-		if results[i].Error != nil || results[i].EvalResult != celtypes.True {
-			return 0, false
-		}
-		elapsed += results[i].Elapsed
-	}
-	return elapsed, true
+// activation holds the inputs of the expressions of a batch during one request. It
+// implements cel.Activation.
+type activation struct {
+	object, oldObject, request any
+	variables                  *sharedVariables
+	plan                       *plan // of the current policy
 }
+
+func (b *batch) activation(r *request, of class) (*activation, error) {
+	object, err := r.versioned.VersionedObject.CELValue()
+	if err != nil {
+		return nil, err
+	}
+	oldObject, err := r.versioned.VersionedOldObject.CELValue()
+	if err != nil {
+		return nil, err
+	}
+	request := celplugin.CreateAdmissionRequest(r.versioned.Attributes, r.raw.Resource, metav1.GroupVersionKind(r.versioned.VersionedKind))
+	a := &activation{object: object, oldObject: oldObject, request: celcommon.SchemalessTypedToVal(request)}
+	a.variables = &sharedVariables{activation: a, programs: b.shared, values: make([]ref.Val, len(b.shared)), limit: of.extent()}
+	return a, nil
+}
+
+// ResolveName implements cel.Activation.
+func (a *activation) ResolveName(name string) (any, bool) {
+	switch name {
+	case celplugin.ObjectVarName:
+		return a.object, true
+	case celplugin.OldObjectVarName:
+		return a.oldObject, true
+	case celplugin.RequestVarName:
+		return a.request, true
+	case celplugin.VariableVarName:
+		return a.variables, true
+	}
+	return nil, false
+}
+
+// Parent implements cel.Activation.
+func (a *activation) Parent() cel.Activation { return nil }
+
+func (a *activation) evaluate(q *quick) batchOutcome {
+	for _, c := range q.conditions {
+		switch value, _, err := c.program.Eval(a); { // a panic is an error too
+		case err != nil:
+			return undecided
+		case value == types.False:
+			return notMatched
+		case value != types.True:
+			return undecided
+		}
+	}
+	for _, v := range q.validations {
+		if value, _, err := v.program.Eval(a); err != nil || value != types.True {
+			return undecided
+		}
+	}
+	return satisfied
+}
+
+// sharedVariables is the value of the CEL variable "variables". It evaluates each shared
+// variable when the first policy reads it.
+type sharedVariables struct {
+	activation *activation
+	programs   []*untracked
+	values     []ref.Val
+	limit      extent
+}
+
+// Find implements traits.Mapper.
+func (s *sharedVariables) Find(key ref.Val) (ref.Val, bool) {
+	name, ok := key.(types.String)
+	if !ok {
+		return nil, false
+	}
+	at := slices.Index(s.activation.plan.names, string(name))
+	if at < 0 {
+		return nil, false
+	}
+	slot := s.activation.plan.slots[at]
+	if s.values[slot] == nil {
+		s.values[slot] = s.evaluate(s.programs[slot])
+	}
+	return s.values[slot], true
+}
+
+// evaluate returns an error for a value that is larger than the bounds of costs permit.
+func (s *sharedVariables) evaluate(u *untracked) ref.Val {
+	value, _, err := u.program.Eval(s.activation)
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	if !within(value, s.limit) {
+		return types.NewErr("the value of the variable is too large to evaluate without counting costs")
+	}
+	return value
+}
+
+// within reports whether a value is within an extent. Objects of the request are.
+func within(value ref.Val, limit extent) bool {
+	switch v := value.(type) {
+	case types.String:
+		return float64(len(v)) <= limit.text
+	case types.Bytes:
+		return float64(len(v)) <= limit.text
+	case *types.Optional:
+		return !v.HasValue() || within(v.GetValue(), limit)
+	case traits.Mapper:
+		if _, ok := v.Value().(map[string]any); ok {
+			return true
+		}
+		return elementsWithin(v, v, limit)
+	case traits.Lister:
+		return elementsWithin(v, v, limit)
+	}
+	return true
+}
+
+func elementsWithin(v interface {
+	traits.Sizer
+	traits.Iterable
+}, indexed traits.Indexer, limit extent) bool {
+	if size, ok := v.Size().(types.Int); !ok || float64(size) > limit.elements {
+		return false
+	}
+	_, isMap := v.(traits.Mapper)
+	for it := v.Iterator(); it.HasNext() == types.True; {
+		next := it.Next()
+		if !within(next, limit) || isMap && !within(indexed.Get(next), limit) {
+			return false
+		}
+	}
+	return true
+}
+
+// Get implements traits.Indexer.
+func (s *sharedVariables) Get(key ref.Val) ref.Val {
+	if v, ok := s.Find(key); ok {
+		return v
+	}
+	return types.NewErr("no such key: %v", key)
+}
+
+// Contains implements traits.Container.
+func (s *sharedVariables) Contains(key ref.Val) ref.Val {
+	v, ok := s.Find(key)
+	if ok && types.IsUnknownOrError(v) {
+		return v
+	}
+	return types.Bool(ok)
+}
+
+// The other operations of a value end the evaluation with an error.
+
+// Iterator implements traits.Iterable.
+func (s *sharedVariables) Iterator() traits.Iterator {
+	return types.NewDynamicList(types.DefaultTypeAdapter, []any{}).Iterator()
+}
+
+// Size implements traits.Sizer.
+func (s *sharedVariables) Size() ref.Val { return types.NoSuchOverloadErr() }
+
+// ConvertToNative implements ref.Val.
+func (s *sharedVariables) ConvertToNative(reflect.Type) (any, error) {
+	return nil, fmt.Errorf("variables cannot be converted")
+}
+
+// ConvertToType implements ref.Val.
+func (s *sharedVariables) ConvertToType(ref.Type) ref.Val { return types.NoSuchOverloadErr() }
+
+// Equal implements ref.Val.
+func (s *sharedVariables) Equal(ref.Val) ref.Val { return types.NoSuchOverloadErr() }
+
+// Type implements ref.Val.
+func (s *sharedVariables) Type() ref.Type { return types.MapType }
+
+// Value implements ref.Val.
+func (s *sharedVariables) Value() any { return s }

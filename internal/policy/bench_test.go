@@ -75,7 +75,7 @@ func BenchmarkCompile(b *testing.B) {
 	b.Run("fresh", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			compiler := &Compiler{plain: sharedCompiler.plain, variables: sharedCompiler.variables, programs: newProgramCache(), env: sharedCompiler.env}
+			compiler := &Compiler{plain: sharedCompiler.plain, variables: sharedCompiler.variables, programs: newWeakCache[programKey, program](), untracked: sharedCompiler.untracked, env: sharedCompiler.env}
 			if _, errs := compiler.Compile(policies[i%len(policies)]); len(errs) > 0 {
 				b.Fatal(errs)
 			}

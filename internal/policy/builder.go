@@ -3,8 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -24,7 +22,6 @@ type builder struct {
 	variables []variable
 	known     knownVariables
 	programs  []*program
-	results   []celplugin.CompilationResult // of the validations
 	errs      field.ErrorList
 	hints     map[int]string // by the index in errs
 }
@@ -37,34 +34,16 @@ func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
 func (b *builder) build() *Compiled {
 	c := newCompiled(b.policy)
 	matcher := b.matcher()
-	b.results = b.validations()
-	validations, messages, annotations := b.evaluator(b.results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
+	results := b.validations()
+	validations, messages, annotations := b.evaluator(results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
 	patchers := b.patchers()
 	err := b.errs.ToAggregate()
 	failurePolicy := c.failurePolicy
 	c.validator = validating.NewValidator(validations, matcher, annotations, messages, &failurePolicy, errorOf(err))
 	c.mutator = mutator{matcher: matcher, patchers: patchers, err: errorOf(err)}
 	c.programs = b.programs
-	c.plain = b.plain(c.reads)
+	c.quick = b.quick(c.reads)
 	return c
-}
-
-// plain are the validations of a policy that consists of nothing else and is
-// in force wherever it matches, nil for any other.
-func (b *builder) plain(reads inputs) []celplugin.CompilationResult {
-	spec := &b.policy.Spec
-	if len(b.errs) > 0 || len(spec.Variables)+len(spec.MatchConditions)+len(spec.AuditAnnotations) > 0 || spec.ParamKind != nil || reads.namespace {
-		return nil
-	}
-	for _, v := range spec.Validations {
-		if v.MessageExpression != "" || strings.Contains(v.Expression, "authorizer") {
-			return nil
-		}
-	}
-	if slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil }) {
-		return nil
-	}
-	return b.results
 }
 
 // errorOf keeps a nil aggregate from becoming an error that is not nil.

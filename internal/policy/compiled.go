@@ -7,7 +7,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
-	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -72,8 +71,8 @@ type Compiled struct {
 	changes       atomic.Uint64
 	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
 
-	rules string                        // the rules, as a key: policies with equal ones match the same requests
-	plain []celplugin.CompilationResult // the validations, where nothing else is to be evaluated; see batch
+	rules string // the rules, as a key: policies with equal ones match the same requests
+	quick *quick // nil for a policy that a batch cannot evaluate
 }
 
 func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {

@@ -24,7 +24,8 @@ const maxErrorDetail = 2048
 type Compiler struct {
 	plain     celplugin.Compiler // for expressions that read no variables
 	variables *variablesCompiler
-	programs  *programCache
+	programs  *weakCache[programKey, program]
+	untracked *untrackedCompiler
 	env       *cel.Env // parses expressions to weigh them
 }
 
@@ -39,7 +40,11 @@ func NewCompiler() *Compiler {
 	if err != nil {
 		panic(err)
 	}
-	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newProgramCache(), env: env.StoredExpressionsEnv()}
+	withoutCosts, err := newUntrackedCompiler(env)
+	if err != nil {
+		panic(err)
+	}
+	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newWeakCache[programKey, program](), untracked: withoutCosts, env: env.StoredExpressionsEnv()}
 }
 
 // Compile compiles a policy. It always returns a result: where an expression
@@ -66,7 +71,7 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs 
 	out.plugin = plugin
 	if p.Spec.Plugin != nil {
 		out.reads.oldObject, out.reads.values = true, true
-		out.plain = nil
+		out.quick = nil
 	}
 	return out, b.hinted()
 }

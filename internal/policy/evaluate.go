@@ -38,7 +38,10 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 	var a answer
 	for _, t := range inOrder(ctx, r, matched) {
 		decision := DecisionAllow
-		if !t.satisfied {
+		switch t.outcome {
+		case notMatched:
+			decision = DecisionSkip
+		case undecided:
 			start := host.Now()
 			decision = a.applyBreakGlass(ctx, t.policy, r, host)
 			t.elapsed = host.Now().Sub(start)

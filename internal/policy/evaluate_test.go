@@ -84,7 +84,7 @@ func TestPanicIsAnErrorOfItsPolicyOnly(t *testing.T) {
 			group := groupFrom(t, tc.specs)
 			for _, p := range group.policies {
 				if p.name == tc.broken {
-					p.validator, p.plain = panicking{}, nil
+					p.validator, p.quick = panicking{}, nil
 				}
 			}
 			group = regroup(group)

@@ -132,25 +132,3 @@ func TestStacksOfPanics(t *testing.T) {
 		t.Errorf("error %q of the Go runtime, want its text", text)
 	}
 }
-
-// TestBatchIsUsedAfterAPanic: a panic in policies that are evaluated together
-// changes nothing for the next request.
-func TestBatchIsUsedAfterAPanic(t *testing.T) {
-	group := groupFrom(t, map[string]string{"a": "validations: [{expression: 'true'}]", "b": "validations: [{expression: 'true'}]"})
-	runs := map[string]*int{"a": new(int), "b": new(int)}
-	programs := map[string]*counting{}
-	for _, p := range group.policies {
-		program := &counting{Program: p.plain[0].Program, runs: runs[p.name], panics: p.name == "b"}
-		p.plain[0].Program, programs[p.name] = program, program
-	}
-	group = regroup(group)
-	host := hostOf()
-	if resp := evaluate(t, group, podInput(t, admission.Create).review(t), host); resp.Allowed {
-		t.Error("b panics, and the request is allowed")
-	}
-	programs["b"].panics = false
-	*runs["a"] = 0
-	if resp := evaluate(t, group, podInput(t, admission.Create).review(t), host); !resp.Allowed || *runs["a"] != 1 {
-		t.Errorf("after a panic the answer is %+v, with %d evaluations of the neighbour, want one", resp, *runs["a"])
-	}
-}

@@ -22,38 +22,37 @@ type programKey struct {
 	variables  string // names and types of those that the expression may read; empty if it reads none
 }
 
-// programCache finds programs by their expression. It holds them weakly: a
-// program lives as long as a policy uses it, so the cache needs no bound of
-// its own and no eviction.
-type programCache struct {
+// weakCache holds values weakly: a value lives as long as a policy uses it, so the
+// cache needs no bound and no eviction.
+type weakCache[K comparable, V any] struct {
 	mu      sync.Mutex
-	entries map[programKey]weak.Pointer[program]
+	entries map[K]weak.Pointer[V]
 }
 
-func newProgramCache() *programCache {
-	return &programCache{entries: map[programKey]weak.Pointer[program]{}}
+func newWeakCache[K comparable, V any]() *weakCache[K, V] {
+	return &weakCache[K, V]{entries: map[K]weak.Pointer[V]{}}
 }
 
-func (c *programCache) get(key programKey, compile func() *program) *program {
-	if p := c.lookup(key); p != nil {
-		return p
+func (c *weakCache[K, V]) get(key K, create func() *V) *V {
+	if v := c.lookup(key); v != nil {
+		return v
 	}
-	p := compile() // outside the lock: two callers may compile the same, which costs time but nothing else
+	v := create() // outside the lock: two callers may create the same, which only costs time
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.entries[key] = weak.Make(p)
-	runtime.AddCleanup(p, c.forget, key)
-	return p
+	c.entries[key] = weak.Make(v)
+	runtime.AddCleanup(v, c.forget, key)
+	return v
 }
 
-func (c *programCache) lookup(key programKey) *program {
+func (c *weakCache[K, V]) lookup(key K) *V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.entries[key].Value()
 }
 
-// forget removes a key whose program is gone, unless it has been compiled anew.
-func (c *programCache) forget(key programKey) {
+// forget removes a key whose value is gone, unless it has been created again.
+func (c *weakCache[K, V]) forget(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p, ok := c.entries[key]; ok && p.Value() == nil {

@@ -258,3 +258,44 @@ func (e *MalformedError) Unwrap() error { return e.Err }
 
 // BadRequest tells the server that the caller is at fault.
 func (e *MalformedError) BadRequest() bool { return true }
+
+// class returns the class of what expressions can read of the request, and whether there
+// is one.
+func (r *request) class() (class, bool) {
+	size := extent{elements: float64(max(len(r.raw.UserInfo.Groups), len(r.raw.UserInfo.Extra)))}
+	texts := append([]string{r.raw.Name, r.raw.Namespace, r.raw.UserInfo.Username, r.raw.UserInfo.UID}, r.raw.UserInfo.Groups...)
+	for key, values := range r.raw.UserInfo.Extra {
+		size.elements = max(size.elements, float64(len(values)))
+		texts = append(append(texts, key), values...)
+	}
+	for _, text := range texts {
+		size.text = max(size.text, float64(len(text)))
+	}
+	for _, object := range []runtime.Object{r.versioned.VersionedObject.Object(), r.versioned.VersionedOldObject.Object()} {
+		if u, ok := object.(*unstructured.Unstructured); ok {
+			size = size.union(extentOf(u.Object))
+		}
+	}
+	return classOf(size)
+}
+
+// extentOf returns the extent of a JSON value.
+func extentOf(value any) extent {
+	var size extent
+	switch value := value.(type) {
+	case string:
+		size.text = float64(len(value))
+	case []any:
+		size.elements = float64(len(value))
+		for _, v := range value {
+			size = size.union(extentOf(v))
+		}
+	case map[string]any:
+		size.elements = float64(len(value))
+		for key, v := range value {
+			size = size.union(extentOf(v))
+			size.text = max(size.text, float64(len(key)))
+		}
+	}
+	return size
+}

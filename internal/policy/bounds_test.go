@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/bench"
+)
+
+// boundedExpressions have every function whose cost is bounded.
+func boundedExpressions() []string {
+	return []string{
+		`object.a == object.b || object.a != object.b || object.n < 3 || object.n <= 3 || object.n > 3 || object.n >= 3`,
+		`object.l == object.l && object.m == object.m`,
+		`object.a < object.b && object.a <= object.b && object.a > object.b && object.a >= object.b`,
+		`object.a in object.l && object.a in object.m && object.a in ["a", "b"]`,
+		`object.a + object.b + object.a == object.b + "x"`,
+		`object.l + object.l + [object.a] == object.l`,
+		`(object.l + object.l).all(x, (object.l + object.l).exists(z, x == z))`,
+		`object.n + 1 - 2 * 3 / 4 % 5 == -object.n`,
+		`object.l[0] == object.m["k"] && object.?absent.orValue("x") == "x" && object.l[?7].hasValue()`,
+		`object.?m.k.or(optional.of("a")).value() == "a" || optional.ofNonZeroValue(object.a).hasValue() || optional.none().hasValue()`,
+		`object.a.startsWith(object.b) || object.a.endsWith(object.b) || object.a.contains(object.b)`,
+		`object.a.matches("^[a-z]+(-[a-z]+)*$") || object.a.matches(object.b)`,
+		`string(object.n) == "1" && string(object.a) == "b" && int("1") == 1 && uint(1) == uint(1) && double(1) == 1.0 && bool("true")`,
+		`object.a.lowerAscii() + object.a.upperAscii() + object.a.trim() + object.a.substring(0) + object.a.charAt(0) == "a"`,
+		`object.a.split("a").map(x, x + "b").join("c") == object.l.join(object.b)`,
+		`object.a.replace("a", object.b) == object.b.replace("", "xy")`,
+		`object.l.map(x, x + object.a).filter(x, x.contains("a")).size() == size(object.a)`,
+		`object.l.map(x, object.l.map(z, x + z)).all(l, l.all(t, t != ""))`,
+		`object.l.exists_one(x, x == object.a) ? object.m.all(k, object.m[k] != "") : object.m.exists(k, k == "a")`,
+		`quantity("1Gi").isGreaterThan(quantity("1Mi")) && quantity("1").isLessThan(quantity("2")) && quantity("1").compareTo(quantity("1")) == 0 && isQuantity(object.a)`,
+		`quantity("3").isInteger() && quantity("3").asInteger() == 3`,
+		`isIP(object.a) || ip("10.0.0.1") == ip("10.0.0.1") || isCIDR(object.a) || cidr("10.0.0.0/8") == cidr("10.0.0.0/8") || isURL(object.a) || url("https://example.com/a") == url("https://example.com/a")`,
+		`{"a": object.a, "b": object.b}.all(k, k != "") && [[object.a], [object.b, object.a]].all(l, l.size() > 0)`,
+		`object.?l.optMap(x, (x + [object.a]).filter(z, z in x)).orValue([]).all(x, x in object.l) && object.?a.optFlatMap(x, optional.of(x + x)).hasValue()`,
+		`has(object.a) && !has(object.c) && !(object.n == 2)`,
+	}
+}
+
+// TestBounds compares the bound of the cost of an expression with the cost that CEL counts.
+func TestBounds(t *testing.T) {
+	set, err := withBoundedFunctions(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set, err = set.Extend(environment.StrictCostOpt); err != nil {
+		t.Fatal(err)
+	}
+	env, err := set.StoredExpressionsEnv().Extend(cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType), cel.Variable("request", cel.DynType), cel.Variable("variables", cel.DynType))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := boundedExpressions()
+	for _, name := range []string{bench.B, bench.R, bench.V} {
+		policies, err := bench.Policies(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range policies {
+			for _, text := range expressions(&p.Spec) {
+				all = append(all, inlined(text, &p.Spec))
+			}
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	bounded, evaluated := 0, 0
+	for _, text := range all {
+		checked, issues := env.Compile(text)
+		if issues.Err() != nil {
+			t.Fatalf("%s: %v", text, issues.Err())
+		}
+		program, err := env.Program(checked, cel.CostLimit(math.MaxUint64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			object := randomPod(random)
+			size := extentOf(object)
+			size.nested = size.elements
+			bound := costBound(checked.NativeRep().Expr(), size)
+			if math.IsInf(bound, 1) {
+				t.Errorf("%s: the cost is not bounded", text)
+				break
+			}
+			bounded++
+			_, details, err := program.Eval(map[string]any{"object": object, "oldObject": nil, "request": map[string]any{"userInfo": map[string]any{"groups": []any{}}}, "variables": map[string]any{}})
+			if err == nil {
+				evaluated++
+			}
+			if details == nil || details.ActualCost() == nil {
+				t.Fatalf("%s: no cost: %v", text, err)
+			}
+			if cost := *details.ActualCost(); float64(cost) > bound {
+				t.Errorf("%s: cost %d, bound %v", text, cost, bound)
+			}
+		}
+	}
+	if evaluated < bounded/2 {
+		t.Errorf("%d of %d evaluations succeeded: most of them say little", evaluated, bounded)
+	}
+}
+
+// inlined replaces variables by their expressions.
+func inlined(text string, spec *v1alpha1.WebhookPolicySpec) string {
+	for i := len(spec.Variables) - 1; i >= 0; i-- {
+		text = strings.ReplaceAll(text, "variables."+spec.Variables[i].Name, "("+spec.Variables[i].Expression+")")
+	}
+	return text
+}
+
+// randomPod has the fields of boundedExpressions, and is a Pod.
+func randomPod(random *rand.Rand) map[string]any {
+	text := func() string {
+		return strings.Repeat("ab-", random.IntN(4)) + strings.Repeat("a", random.IntN(200)*random.IntN(2)) + "a"
+	}
+	var list, containers []any
+	entries := map[string]any{"k": text()}
+	for range 1 + random.IntN(20) {
+		list = append(list, text())
+		entries[text()] = text()
+		containers = append(containers, map[string]any{
+			"name": text(), "image": "registry.example.com/" + text() + ":1.2.3",
+			"resources": map[string]any{"requests": map[string]any{"cpu": "1", "memory": "1Gi"}, "limits": map[string]any{"cpu": "2", "memory": "2Gi"}},
+			"ports":     []any{map[string]any{"containerPort": int64(8080)}}, "env": []any{map[string]any{"name": text(), "value": text()}},
+			"securityContext": map[string]any{"capabilities": map[string]any{"drop": []any{"ALL", text()}, "add": []any{text()}}},
+		})
+	}
+	return map[string]any{
+		"a": text(), "b": text(), "n": int64(random.IntN(5)), "l": list, "m": entries,
+		"metadata": map[string]any{"name": text(), "labels": entries, "annotations": entries},
+		"spec":     map[string]any{"containers": containers, "volumes": []any{map[string]any{"name": text(), "configMap": map[string]any{"name": text()}}}},
+	}
+}

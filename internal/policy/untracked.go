@@ -1,0 +1,130 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"k8s.io/apimachinery/pkg/util/version"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// Extents of requests for which costs are bounded in advance.
+var (
+	elementClasses = [...]float64{16, 64, 256, 1024}      //nolint:gochecknoglobals // a constant
+	textClasses    = [...]float64{128, 1024, 8192, 65536} //nolint:gochecknoglobals // a constant
+)
+
+const classes = len(elementClasses) * len(textClasses)
+
+// class is the index of an extent of requests.
+type class int
+
+// classOf returns the smallest class of an extent, and whether there is one.
+func classOf(e extent) (class, bool) {
+	i := slices.IndexFunc(elementClasses[:], func(limit float64) bool { return e.elements <= limit })
+	j := slices.IndexFunc(textClasses[:], func(limit float64) bool { return e.text <= limit })
+	return class(i*len(textClasses) + j), i >= 0 && j >= 0
+}
+
+func (c class) extent() extent {
+	elements := elementClasses[int(c)/len(textClasses)]
+	return extent{elements: elements, nested: elements, text: textClasses[int(c)%len(textClasses)]}
+}
+
+// untracked is an expression that is evaluated without counting its cost. That takes a
+// third of the time. It may be evaluated only if the bounds of its cost permit it.
+type untracked struct {
+	program cel.Program
+	bounds  [classes]float64 // upper bounds of the cost, by class
+	reads   []string         // variables, sorted
+}
+
+// untrackedCompiler compiles expressions that have compiled before. All of their inputs
+// have no static type.
+type untrackedCompiler struct {
+	check, plan *cel.Env
+	programs    *weakCache[string, untracked]
+}
+
+func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) {
+	var inputs []cel.EnvOption
+	for _, name := range []string{celplugin.ObjectVarName, celplugin.OldObjectVarName, celplugin.RequestVarName, celplugin.VariableVarName} {
+		inputs = append(inputs, cel.Variable(name, cel.DynType))
+	}
+	set, err := base.Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: inputs})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
+	}
+	check := set.StoredExpressionsEnv()
+	// The options of programs cannot be taken from an environment, and those of
+	// Kubernetes count costs. So this one has the functions and types of the other.
+	var functions []cel.EnvOption
+	for _, f := range check.Functions() {
+		functions = append(functions, cel.FunctionDecls(f))
+	}
+	plan, err := cel.NewCustomEnv(append([]cel.EnvOption{
+		cel.CustomTypeAdapter(check.CELTypeAdapter()), cel.CustomTypeProvider(check.CELTypeProvider()), cel.OptionalTypes(),
+	}, functions...)...)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
+	}
+	return &untrackedCompiler{check: check, plan: plan, programs: newWeakCache[string, untracked]()}, nil
+}
+
+// compile returns nil for an expression that cannot be evaluated without counting its cost.
+func (c *untrackedCompiler) compile(expression string) *untracked {
+	return c.programs.get(expression, func() *untracked {
+		u, err := c.compileNew(expression)
+		if err != nil {
+			u = &untracked{}
+			for i := range u.bounds {
+				u.bounds[i] = math.Inf(1)
+			}
+		}
+		return u
+	})
+}
+
+func (c *untrackedCompiler) compileNew(expression string) (*untracked, error) {
+	checked, issues := c.check.Compile(expression)
+	if issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	u := &untracked{}
+	root := checked.NativeRep().Expr()
+	for i := range u.bounds {
+		u.bounds[i] = costBound(root, class(i).extent())
+	}
+	var err error
+	if u.reads, err = variablesIn(root); err != nil {
+		return nil, err
+	}
+	u.program, err = c.plan.Program(checked, cel.EvalOptions(cel.OptOptimize))
+	return u, err
+}
+
+// variablesIn returns the names of the variables that an expression reads. An error
+// means that it computes a name, or that a name is escaped.
+func variablesIn(root ast.Expr) ([]string, error) {
+	var names []string
+	uses, selected := 0, 0
+	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
+		switch {
+		case e.Kind() == ast.IdentKind && e.AsIdent() == celplugin.VariableVarName:
+			uses++
+		case e.Kind() == ast.SelectKind && e.AsSelect().Operand().Kind() == ast.IdentKind && e.AsSelect().Operand().AsIdent() == celplugin.VariableVarName:
+			selected++
+			names = append(names, e.AsSelect().FieldName())
+		}
+	}))
+	if uses != selected || slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "__") }) {
+		return nil, fmt.Errorf("the variables that the expression reads are not known")
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
