@@ -114,9 +114,11 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 	if err != nil {
 		return out
 	}
+	// Match conditions read the resource that the client named in request.resource.
+	converted := metav1.GroupVersionResource(r.versioned.GetResource()) != r.raw.Resource
 	start := time.Now()
 	for i, p := range b.policies {
-		if p.quick == nil || !p.quick.fits[of] || ctx.Err() != nil {
+		if p.quick == nil || !p.quick.fits[of] || converted && len(p.quick.conditions) > 0 || ctx.Err() != nil {
 			continue
 		}
 		a.plan = &b.plans[i]

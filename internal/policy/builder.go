@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -23,7 +24,8 @@ type builder struct {
 	known     knownVariables
 	programs  []*program
 	errs      field.ErrorList
-	hints     map[int]string // by the index in errs
+	hints     map[int]string      // by the index in errs
+	parsed    map[string]*cel.Ast // expressions without types
 }
 
 func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {

@@ -62,7 +62,8 @@ func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorLis
 func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs field.ErrorList) (*Compiled, field.ErrorList) {
 	b := newBuilder(p, c)
 	b.errs = errs
-	if err := c.weigh(p); err != nil {
+	parsed, err := c.weigh(p)
+	if b.parsed = parsed; err != nil {
 		b.errs = append(b.errs, err)
 		b.policy = withoutExpressions(p)
 	}

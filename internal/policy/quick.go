@@ -40,16 +40,19 @@ func (b *builder) quick(reads inputs) *quick {
 		}
 	}
 	q := &quick{}
+	compile := func(expression string) *untracked {
+		return b.compiler.untracked.compile(expression, b.parsed[expression])
+	}
 	for _, v := range spec.Variables {
-		q.variables = append(q.variables, quickVariable{v.Name, b.compiler.untracked.compile(v.Expression)})
+		q.variables = append(q.variables, quickVariable{v.Name, compile(v.Expression)})
 	}
 	for _, c := range spec.MatchConditions {
-		q.conditions = append(q.conditions, b.compiler.untracked.compile(c.Expression))
+		q.conditions = append(q.conditions, compile(c.Expression))
 	}
 	for _, v := range spec.Validations {
-		q.validations = append(q.validations, b.compiler.untracked.compile(v.Expression))
+		q.validations = append(q.validations, compile(v.Expression))
 		if v.MessageExpression != "" {
-			q.messages = append(q.messages, b.compiler.untracked.compile(v.MessageExpression))
+			q.messages = append(q.messages, compile(v.MessageExpression))
 		}
 	}
 	for i := range q.fits {

@@ -2,12 +2,14 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/decls"
 	"k8s.io/apimachinery/pkg/util/version"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -42,14 +44,21 @@ type untracked struct {
 	program cel.Program
 	bounds  [classes]float64 // upper bounds of the cost, by class
 	reads   []string         // variables, sorted
+	planner *planner         // keeps it in the cache
 }
 
 // untrackedCompiler compiles expressions that have compiled before. All of their inputs
 // have no static type.
 type untrackedCompiler struct {
-	check, plan *cel.Env
-	programs    *weakCache[string, untracked]
+	check     *cel.Env
+	functions map[string]*decls.FunctionDecl
+	planners  *weakCache[string, planner]
+	programs  *weakCache[string, untracked]
 }
+
+// planner makes programs that call some functions. Each program has a table of all
+// functions of its environment, so an environment with all of them takes much memory.
+type planner struct{ env *cel.Env }
 
 func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) {
 	var inputs []cel.EnvOption
@@ -61,25 +70,32 @@ func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) 
 		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
 	}
 	check := set.StoredExpressionsEnv()
-	// The options of programs cannot be taken from an environment, and those of
-	// Kubernetes count costs. So this one has the functions and types of the other.
-	var functions []cel.EnvOption
-	for _, f := range check.Functions() {
-		functions = append(functions, cel.FunctionDecls(f))
+	c := &untrackedCompiler{check: check, functions: check.Functions(), planners: newWeakCache[string, planner](), programs: newWeakCache[string, untracked]()}
+	_, err = c.newPlanner(slices.Collect(maps.Keys(c.functions)))
+	return c, err
+}
+
+// newPlanner returns an environment with the types and with some functions of the other
+// one. The options of programs cannot be removed from an environment, and those of
+// Kubernetes count costs.
+func (c *untrackedCompiler) newPlanner(functions []string) (*planner, error) {
+	options := []cel.EnvOption{cel.CustomTypeAdapter(c.check.CELTypeAdapter()), cel.CustomTypeProvider(c.check.CELTypeProvider()), cel.OptionalTypes()}
+	for _, name := range functions {
+		if f := c.functions[name]; f != nil {
+			options = append(options, cel.FunctionDecls(f))
+		}
 	}
-	plan, err := cel.NewCustomEnv(append([]cel.EnvOption{
-		cel.CustomTypeAdapter(check.CELTypeAdapter()), cel.CustomTypeProvider(check.CELTypeProvider()), cel.OptionalTypes(),
-	}, functions...)...)
+	env, err := cel.NewCustomEnv(options...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
 	}
-	return &untrackedCompiler{check: check, plan: plan, programs: newWeakCache[string, untracked]()}, nil
+	return &planner{env}, nil
 }
 
 // compile returns nil for an expression that cannot be evaluated without counting its cost.
-func (c *untrackedCompiler) compile(expression string) *untracked {
+func (c *untrackedCompiler) compile(expression string, parsed *cel.Ast) *untracked {
 	return c.programs.get(expression, func() *untracked {
-		u, err := c.compileNew(expression)
+		u, err := c.compileNew(parsed)
 		if err != nil {
 			u = &untracked{}
 			for i := range u.bounds {
@@ -90,8 +106,8 @@ func (c *untrackedCompiler) compile(expression string) *untracked {
 	})
 }
 
-func (c *untrackedCompiler) compileNew(expression string) (*untracked, error) {
-	checked, issues := c.check.Compile(expression)
+func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (*untracked, error) {
+	checked, issues := c.check.Check(parsed)
 	if issues.Err() != nil {
 		return nil, issues.Err()
 	}
@@ -104,8 +120,25 @@ func (c *untrackedCompiler) compileNew(expression string) (*untracked, error) {
 	if u.reads, err = variablesIn(root); err != nil {
 		return nil, err
 	}
-	u.program, err = c.plan.Program(checked, cel.EvalOptions(cel.OptOptimize))
+	functions := functionsIn(root)
+	u.planner = c.planners.get(strings.Join(functions, " "), func() *planner {
+		p, _ := c.newPlanner(functions) // all functions together are no error
+		return p
+	})
+	u.program, err = u.planner.env.Program(checked, cel.EvalOptions(cel.OptOptimize))
 	return u, err
+}
+
+// functionsIn returns the names of the functions that an expression calls, sorted.
+func functionsIn(root ast.Expr) []string {
+	var names []string
+	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.CallKind {
+			names = append(names, e.AsCall().FunctionName())
+		}
+	}))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // variablesIn returns the names of the variables that an expression reads. An error

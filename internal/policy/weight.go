@@ -49,16 +49,19 @@ type weights struct {
 	nodes, calls, openTypes, pattern int
 }
 
-// weigh says which bound a policy exceeds, and where. It parses the expressions
-// and does not check them.
-func (c *Compiler) weigh(p *v1alpha1.WebhookPolicy) *field.Error {
+// weigh returns an error if a policy exceeds a bound. It parses the expressions and does
+// not check them. It also returns those that can be parsed.
+func (c *Compiler) weigh(p *v1alpha1.WebhookPolicy) (map[string]*cel.Ast, *field.Error) {
 	var w weights
+	parsed := map[string]*cel.Ast{}
 	for path, expression := range expressions(&p.Spec) {
-		if err := w.add(c.env, expression); err != nil {
-			return field.Invalid(path, truncate.String(expression, maxErrorDetail), err.Error())
+		a, err := w.add(c.env, expression)
+		if err != nil {
+			return nil, field.Invalid(path, truncate.String(expression, maxErrorDetail), err.Error())
 		}
+		parsed[expression] = a
 	}
-	return nil
+	return parsed, nil
 }
 
 // expressions are all that a policy has, with their fields.
@@ -105,14 +108,14 @@ var errTooManyNodes = fmt.Errorf("the expressions of this policy have more than 
 
 // add takes one expression in, and says which bound is exceeded. One that does
 // not parse is left to the compiler: nothing of it is checked.
-func (w *weights) add(env *cel.Env, expression string) error {
+func (w *weights) add(env *cel.Env, expression string) (*cel.Ast, error) {
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
 		// Such as "a.b.c.": a node for two bytes, at most.
 		if w.nodes += len(expression) / 2; w.nodes > maxNodes {
-			return errTooManyNodes
+			return nil, errTooManyNodes
 		}
-		return nil // the compiler reports it
+		return nil, nil // the compiler reports it
 	}
 	computed, before := 0, w.calls
 	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -135,17 +138,17 @@ func (w *weights) add(env *cel.Env, expression string) error {
 	}))
 	switch {
 	case w.nodes > maxNodes:
-		return errTooManyNodes
+		return nil, errTooManyNodes
 	case w.calls > maxCalls || w.calls-before > maxCallsOfOne:
-		return fmt.Errorf("an expression has more than %d calls of functions and operators, or those of this policy have more than %d together; split the expression into variables, or the policy", maxCallsOfOne, maxCalls)
+		return nil, fmt.Errorf("an expression has more than %d calls of functions and operators, or those of this policy have more than %d together; split the expression into variables, or the policy", maxCallsOfOne, maxCalls)
 	case w.openTypes > maxOpenTypes:
-		return fmt.Errorf("the expressions of this policy have more than %d macros such as all() and map() and empty lists and maps together; split the policy", maxOpenTypes)
+		return nil, fmt.Errorf("the expressions of this policy have more than %d macros such as all() and map() and empty lists and maps together; split the policy", maxOpenTypes)
 	case computed > maxComputedKeys:
-		return fmt.Errorf("more than %d keys of map literals are not constants; split the expression into variables", maxComputedKeys)
+		return nil, fmt.Errorf("more than %d keys of map literals are not constants; split the expression into variables", maxComputedKeys)
 	case w.pattern > maxPattern:
-		return errors.New("the regular expressions of this policy are too large, with their repetitions; shorten them, or split the policy")
+		return nil, errors.New("the regular expressions of this policy are too large, with their repetitions; shorten them, or split the policy")
 	}
-	return nil
+	return parsed, nil
 }
 
 func computedKeys(m ast.MapExpr) (n int) {
