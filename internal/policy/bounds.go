@@ -151,22 +151,15 @@ func (b *bounder) call(call ast.CallExpr) (float64, extent) {
 // define the costs: see CallCost in k8s.io/apiserver/pkg/cel/library and costCall in
 // cel-go/interpreter.
 func callBound(function string, args []extent) (float64, extent) {
+	if cost, size, ok := operatorBound(function, args); ok {
+		return cost, size
+	}
 	a, b, c := args[0], args[1], args[2]
 	switch function {
-	case operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.NotStrictlyFalse,
-		operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo, operators.Negate,
-		"size", "int", "uint", "double", "bool", "hasValue", "isGreaterThan", "isLessThan", "compareTo", "isInteger", "asInteger":
+	case "size", "int", "uint", "double", "bool", "hasValue", "isGreaterThan", "isLessThan", "compareTo", "isInteger", "asInteger":
 		return 1, scalar()
-	case operators.Conditional:
-		return 1, b.union(c)
-	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
-		return 1 + min(max(a.elements, a.text), max(b.elements, b.text)), scalar()
-	case operators.In:
-		return 1 + b.elements, scalar()
-	case operators.Add:
-		return a.plus(b).traversal(), a.plus(b)
-	case operators.Index, operators.OptIndex, operators.OptSelect, "value", "optional.of", "optional.none", "optional.ofNonZeroValue":
-		return 2, a.union(a.part())
+	case "value", "optional.of", "optional.none", "optional.ofNonZeroValue":
+		return 2, a
 	case "or", "orValue":
 		return 2, a.union(b)
 	case "startsWith", "endsWith":
@@ -190,4 +183,24 @@ func callBound(function string, args []extent) (float64, extent) {
 		return a.traversal(), scalar()
 	}
 	return unbounded()
+}
+
+func operatorBound(operator string, args []extent) (cost float64, size extent, ok bool) {
+	a, b, c := args[0], args[1], args[2]
+	switch operator {
+	case operators.LogicalAnd, operators.LogicalOr, operators.LogicalNot, operators.NotStrictlyFalse,
+		operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo, operators.Negate:
+		return 1, scalar(), true
+	case operators.Conditional:
+		return 1, b.union(c), true
+	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		return 1 + min(max(a.elements, a.text), max(b.elements, b.text)), scalar(), true
+	case operators.In:
+		return 1 + b.elements, scalar(), true
+	case operators.Add:
+		return a.plus(b).traversal(), a.plus(b), true
+	case operators.Index, operators.OptIndex, operators.OptSelect:
+		return 2, a.union(a.part()), true
+	}
+	return 0, extent{}, false
 }

@@ -24,21 +24,27 @@ type quickVariable struct {
 	*untracked
 }
 
-// quick returns nil for a policy that needs more than the objects and the request, that
-// writes audit annotations, or whose bindings limit where it applies.
-func (b *builder) quick(reads inputs) *quick {
+// batchable reports whether a policy needs only the objects and the request, writes no
+// audit annotations, and applies wherever it matches.
+func (b *builder) batchable(reads inputs) bool {
 	spec := &b.policy.Spec
 	if len(b.errs) > 0 || len(spec.Validations) == 0 || len(spec.AuditAnnotations) > 0 || spec.ParamKind != nil || reads.namespace || reads.options {
-		return nil
-	}
-	if slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil }) {
-		return nil
+		return false
 	}
 	for _, text := range expressions(spec) {
 		if strings.Contains(text, "authorizer") {
-			return nil
+			return false
 		}
 	}
+	return !slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
+}
+
+// quick returns nil for a policy that a batch cannot evaluate.
+func (b *builder) quick(reads inputs) *quick {
+	if !b.batchable(reads) {
+		return nil
+	}
+	spec := &b.policy.Spec
 	q := &quick{}
 	compile := func(expression string) *untracked {
 		return b.compiler.untracked.compile(expression, b.parsed[expression])
