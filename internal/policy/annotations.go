@@ -18,12 +18,12 @@ const (
 	separator          = ", "     // the API server's, between values of one key
 )
 
-// annotationCollector gathers the values of one policy's audit annotations by
-// key, over all its bindings and params, each value once.
+// annotationCollector holds the values of one policy's audit annotations by key, from all
+// bindings and params, each value once.
 type annotationCollector map[string][]string
 
-// annotate takes in the audit annotations of one evaluation and reports whether
-// one of them failed. A failure denies, whatever the binding's actions are.
+// annotate adds the audit annotations of one evaluation and reports whether one of them
+// failed. A failure denies the request, with any action of the binding.
 func (a *answer) annotate(into annotationCollector, r result) (failed bool) {
 	for _, x := range r.annotations {
 		switch x.Action {
@@ -37,7 +37,7 @@ func (a *answer) annotate(into annotationCollector, r result) (failed bool) {
 	return failed
 }
 
-// collect takes in a value, if it is new and there is room for it.
+// collect adds a value that is new, if there is room for it.
 func (a *answer) collect(into annotationCollector, x validating.PolicyAuditAnnotation) {
 	value := x.Value
 	if len(value) > maxAnnotationValue {
@@ -69,10 +69,10 @@ func (a *answer) setAnnotation(key, value string) {
 	a.annotations[key] = value
 }
 
-// annotationKey is the key for a policy's annotation. The API server puts the
-// webhook's name and a slash before it, and drops keys that are not parts of
-// qualified names; the native key, with a slash between policy and key, is not
-// one. A name that is too long is cut and told apart by a hash.
+// annotationKey returns the key of a policy's annotation. The API server puts the name of
+// the webhook and a slash before it and drops keys that are not the name part of a
+// qualified name. The native key has a slash between policy and key, so it is not such a
+// name part. A key that is too long is cut and gets a hash.
 func annotationKey(policy, key string) string {
 	name := policy + "." + key
 	if len(name) <= maxAnnotationKey {

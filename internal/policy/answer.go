@@ -18,7 +18,7 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// Bounds on one answer. What goes beyond is counted, not sent.
+// Bounds of one response. Everything beyond them is counted and not sent.
 const (
 	maxDenials      = 64
 	maxWarnings     = 64
@@ -36,10 +36,10 @@ const (
 // kubectl prints causes as "field: message", and nothing else for the reason Invalid.
 const causeField = "object"
 
-// answer gathers what the policies of one call decide.
+// answer collects the decisions of the policies of one call.
 type answer struct {
 	denials        []denial
-	denied         int // of which denials holds the first
+	denied         int // all; denials holds the first
 	warnings       []string
 	failures       []validating.ValidationFailureValue
 	warned, failed int
@@ -53,11 +53,11 @@ type answer struct {
 type denial struct {
 	message string
 	reason  metav1.StatusReason
-	code    int32 // a plugin's; 0: that of the reason
+	code    int32 // of a plugin; 0 means the code of the reason
 }
 
-// add takes in one policy's results and says in one word what they come to.
-// Each binding's actions are applied to each decision, as the API server does.
+// add adds the results of one policy and returns its decision. It applies the actions of
+// each binding to each decision, as the API server does.
 func (a *answer) add(p *Compiled, results []result) Decision {
 	var acted actions
 	evaluated, failed := false, false
@@ -91,8 +91,8 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 	}
 }
 
-// denyMisconfigured denies for a reason that lies in the policy's configuration. Whatever
-// the binding's actions are, failurePolicy alone decides, as in the API server.
+// denyMisconfigured denies a request because of the configuration of a policy.
+// failurePolicy alone decides, not the actions of the binding, as in the API server.
 func (a *answer) denyMisconfigured(p *Compiled, b *binding, message string, reason metav1.StatusReason) {
 	if p.failurePolicy != admissionregistrationv1.Ignore {
 		a.deny(denial{message: b.subject + " denied request: " + truncate.String(message, maxOneMessage), reason: reason})
@@ -106,7 +106,7 @@ func (a *answer) applyDecisions(p *Compiled, r result) actions {
 		case validating.ActionAdmit:
 		case validating.ActionDeny:
 			acted |= a.applyActions(p, r, i, d)
-		default: // no release of the validator makes another
+		default: // no release of the validator returns another action
 			acted |= acting
 			a.deny(denial{message: fmt.Sprintf("%s denied request: internal error: unknown decision %q", r.binding.subject, d.Action)})
 		}
@@ -114,7 +114,7 @@ func (a *answer) applyDecisions(p *Compiled, r result) actions {
 	return acted
 }
 
-// isError also holds for a decision that is neither admit nor deny.
+// isError reports whether a decision is an error, which includes unknown actions.
 func isError(d validating.PolicyDecision) bool {
 	return d.Evaluation == validating.EvalError || (d.Action != validating.ActionAdmit && d.Action != validating.ActionDeny)
 }
@@ -139,7 +139,7 @@ func (a *answer) applyActions(p *Compiled, r result, index int, d validating.Pol
 	return acted
 }
 
-// code is that of a decision, 0 where its reason says.
+// code returns the code of a decision, or 0 for that of its reason.
 func (r result) code(index int) int32 {
 	if index < len(r.codes) {
 		return r.codes[index]
@@ -162,7 +162,7 @@ func (a *answer) warn(message string) {
 	}
 }
 
-// warnOnce leaves out what another binding has had said.
+// warnOnce adds warnings, except those that another binding has added.
 func (a *answer) warnOnce(messages ...string) {
 	for _, text := range messages {
 		if !slices.Contains(a.warnings, text) {
@@ -178,7 +178,7 @@ func (a *answer) fail(f validating.ValidationFailureValue) {
 	}
 }
 
-// response is the answer to send.
+// response returns the response to the request.
 func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
 	out := &admissionv1.AdmissionResponse{UID: r.raw.UID, Allowed: a.denied == 0}
 	failures := a.annotateFailures()
@@ -190,8 +190,7 @@ func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
 	return out
 }
 
-// addDetails puts what client and audit log are told beside the decision into a
-// response.
+// addDetails adds warnings and audit annotations to a response.
 func (a *answer) addDetails(out *admissionv1.AdmissionResponse) {
 	out.Warnings = a.warnings
 	if more := a.warned - len(a.warnings); more > 0 {
@@ -201,8 +200,8 @@ func (a *answer) addDetails(out *admissionv1.AdmissionResponse) {
 	out.AuditAnnotations = a.annotations
 }
 
-// annotateFailures writes the list of validation failures, as the API server does,
-// as far as there is room for it, and returns how many are in it.
+// annotateFailures adds the validation failures as the API server does, as far as there
+// is room, and returns their number.
 func (a *answer) annotateFailures() int {
 	var list []json.RawMessage
 	for i := range a.failures {
@@ -224,15 +223,15 @@ func (a *answer) annotateFailures() int {
 	return len(list)
 }
 
-// annotateOmissions says what the audit log lacks.
+// annotateOmissions adds the number of omitted audit annotations.
 func (a *answer) annotateOmissions(failures int) {
 	if failures > 0 || a.valuesLeftOut > 0 {
 		a.setAnnotation(auditLeftOutKey, fmt.Sprintf("%d validation failures and %d values of audit annotations", failures, a.valuesLeftOut))
 	}
 }
 
-// status is the API server's own for a denial by a policy, but for the message:
-// it names every denial, not the first alone. Code and reason are the first's.
+// status returns the status of a denial as the API server does, but its message contains
+// every denial. Code and reason are those of the first.
 func (a *answer) status(attr admission.Attributes) *metav1.Status {
 	first := a.denials[0]
 	var forbidden *apierrors.StatusError
@@ -254,12 +253,12 @@ func (a *answer) status(attr admission.Attributes) *metav1.Status {
 	if more := a.denied - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("(%d more denials were left out)", more))
 	}
-	// One to a line; the API server begins the first.
+	// One denial per line. The API server writes the beginning of the first line.
 	status.Message = strings.Join(lines, "\n")
 	return &status
 }
 
-// shownDenials are the denials that fit into one message.
+// shownDenials returns the denials that fit into one message.
 func (a *answer) shownDenials() []denial {
 	size := 0
 	for i, d := range a.denials {
@@ -270,8 +269,8 @@ func (a *answer) shownDenials() []denial {
 	return a.denials
 }
 
-// codeOf is the API server's mapping from a policy's reason to an HTTP status
-// code; any other reason is 422, Unprocessable Entity.
+// codeOf returns the HTTP status code of a reason, as the API server does: 422 for any
+// unknown reason.
 func codeOf(reason metav1.StatusReason) int32 {
 	switch reason {
 	case metav1.StatusReasonUnauthorized:

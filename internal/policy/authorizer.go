@@ -10,11 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// AuthorizerUnavailableError is what Host.Authorizer returns where it could not find out
-// whether something is allowed. It is an error of the evaluation that asked,
-// whatever the expression makes of it: read as "not allowed" it would let a
-// request pass wherever a condition is for those who are. An error that is part
-// of an answer is not one of these; expressions read it with errored().
+// AuthorizerUnavailableError is the error of an Environment.Authorizer that got no
+// decision. The evaluation ends with this error, whatever the expression does with the
+// result: as "not allowed" it could let a request pass. Errors that are part of a
+// decision are different: expressions read them with errored().
 type AuthorizerUnavailableError struct{ Err error }
 
 // Error implements error.
@@ -25,14 +24,13 @@ func (e *AuthorizerUnavailableError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *AuthorizerUnavailableError) Unwrap() error { return e.Err }
 
-// requestAuthorizer are what the expressions of one request ask the authorizer. CEL
-// asks without the request's context, which bounds the time of an answer, so
-// it is added here. Answers are kept for the length of the request. It is not
-// safe for concurrent use.
+// requestAuthorizer answers the authorization checks of one request. CEL checks without
+// the context of the request, so requestAuthorizer adds it. It keeps decisions for the
+// duration of the request. It is not safe for concurrent use.
 type requestAuthorizer struct {
 	ctx        context.Context
 	authorizer authorizer.UnconditionalAuthorizer
-	unanswered error // since the last look
+	unanswered error // since the last call of failed
 }
 
 func newRequestAuthorizer(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) *requestAuthorizer {
@@ -43,8 +41,8 @@ func newRequestAuthorizer(ctx context.Context, raw *admissionv1.AdmissionRequest
 	return &requestAuthorizer{ctx: ctx, authorizer: admissionauthorizer.NewCachingAuthorizer(asked)}
 }
 
-// noAuthorizer answers no question about reviews: each would be a review, for which
-// the policy is called again, without an end.
+// noAuthorizer fails every check in a policy for reviews. Each check would create a
+// review, for which the API server calls the policy again, without an end.
 type noAuthorizer struct{}
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
@@ -62,7 +60,7 @@ func (q *requestAuthorizer) Authorize(_ context.Context, attributes authorizer.A
 	return decision, reason, err
 }
 
-// failed is the error of a question since the last look that got no answer.
+// failed returns the error of a check without a decision since the last call of failed.
 func (q *requestAuthorizer) failed() error {
 	err := q.unanswered
 	q.unanswered = nil

@@ -92,7 +92,7 @@ const (
 	notMatched                     // a match condition is false
 )
 
-// evaluation is one policy's part in the answer to a request.
+// evaluation is the evaluation of one policy for a request.
 type evaluation struct {
 	policy  *Compiled
 	outcome batchOutcome

@@ -16,14 +16,14 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// binding is one binding of a policy, with what can be made of it once.
+// binding is a compiled binding of a policy.
 type binding struct {
 	name     string
 	actions  []admissionregistrationv1.ValidationAction
 	subject  string // "WebhookPolicy 'p' with binding 'b'"
 	help     string // follows messages: " (see https://...)", or ""
 	paramRef *admissionregistrationv1.ParamRef
-	match    matching.MatchCriteria // nil: all that the policy matches
+	match    matching.MatchCriteria // nil matches everything that the policy matches
 }
 
 func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
@@ -41,7 +41,7 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 	return out
 }
 
-// criteria are matchResources with their selectors parsed.
+// criteria holds matchResources with parsed selectors.
 type criteria struct {
 	resources            admissionregistrationv1.MatchResources
 	namespaces, objects  labels.Selector
@@ -59,8 +59,8 @@ func newCriteria(in *admissionregistrationv1.MatchResources) *criteria {
 	return c
 }
 
-// selector treats an absent selector as an empty one, as the API server's
-// defaulting does: both match everything.
+// selector parses a selector. An absent one matches everything, like an empty one, as
+// with the defaults of the API server.
 func selector(in *metav1.LabelSelector) (labels.Selector, error) {
 	if in == nil {
 		in = &metav1.LabelSelector{}
@@ -79,16 +79,16 @@ func (c *criteria) GetParsedObjectSelector() (labels.Selector, error) { return c
 // GetMatchResources implements matching.MatchCriteria.
 func (c *criteria) GetMatchResources() admissionregistrationv1.MatchResources { return c.resources }
 
-// invocation is one evaluation to make: of a binding, with one of its params.
-// Where the binding cannot be evaluated, err says why.
+// invocation is one evaluation: of a binding, with one of its params. If the binding
+// cannot be evaluated, err gives the reason.
 type invocation struct {
 	binding *binding
 	param   runtime.Object
 	err     error
 }
 
-// invocations lists the evaluations that a request asks of a policy, in the
-// order of the bindings and of the params' names.
+// invocations returns the evaluations of a policy for a request, in the order of the
+// bindings and of the names of params.
 func (c *Compiled) invocations(ctx context.Context, r *request, host Environment) []invocation {
 	var out []invocation
 	for i := range c.bindings {
@@ -128,9 +128,9 @@ func (b *binding) matches(r *request, host Environment) (bool, error) {
 	return matches, err
 }
 
-// labelled hides what has no metadata, as the options of a CONNECT, from
-// selectors. To the API server they are not objects, and no selector but the
-// empty one matches them; as JSON they would be objects without labels.
+// labelled hides objects without metadata, such as the options of a CONNECT, from
+// selectors. The API server does not treat them as objects: only the empty selector
+// matches them. Decoded from JSON they would be objects without labels.
 type labelled struct{ admission.Attributes }
 
 // GetObject implements admission.Attributes.
@@ -146,11 +146,11 @@ func withMetadata(object runtime.Object) runtime.Object {
 	return object
 }
 
-// params are the objects to evaluate a binding with, each as upstream's
-// dispatcher would hand it over.
+// params returns the objects to evaluate a binding with, in the order of the native
+// dispatcher.
 func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Environment) ([]runtime.Object, error) {
-	if c.paramKind == nil || b.paramRef == nil || ctx.Err() != nil { // what is not evaluated needs none
-		return noParams, nil //nolint:nilerr // the evaluation says that the time is over
+	if c.paramKind == nil || b.paramRef == nil || ctx.Err() != nil { // not evaluated
+		return noParams, nil //nolint:nilerr // the evaluation reports that the time is over
 	}
 	if host.Params == nil {
 		return nil, errNoParams
@@ -158,11 +158,11 @@ func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Envi
 	return host.Params.Params(ctx, c.paramKind, b.paramRef, r.raw.Namespace)
 }
 
-// result is what came of one invocation in the validating phase.
+// result is the result of one invocation in the validating phase.
 type result struct {
 	binding     *binding
 	decisions   []validating.PolicyDecision
-	codes       []int32 // of the decisions; without any, their reasons say
+	codes       []int32 // of the decisions; without an entry, that of the reason
 	warnings    []string
 	annotations []validating.PolicyAuditAnnotation
 	err         error // the binding could not be evaluated

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// breakGlassVerb is what has to be allowed on a policy for it to be skipped.
+	// breakGlassVerb is the verb on a policy that permits a user to skip it.
 	breakGlassVerb = "breakglass"
-	// auditBreakGlassKey is of the annotation that lists the policies skipped.
-	// Keys of policies' own annotations hold a dot.
+	// auditBreakGlassKey is the key of the annotation that lists skipped policies. The
+	// keys of policies contain a dot.
 	auditBreakGlassKey = "breakglass"
 	maxSkippedNames    = 64 // in one annotation
 )
 
-// applyBreakGlass evaluates one policy in the validating phase and takes in what comes of
-// it. Where the user may skip the policy, what it denies passes; its warnings
-// and audit annotations stay. Nobody is asked about a request that it passes.
+// applyBreakGlass evaluates one policy in the validating phase and adds its results. If
+// the user may skip the policy, its denials have no effect; its warnings and audit
+// annotations stay. It checks the permission only for a denial.
 func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, r *request, host Environment) Decision {
 	denials, denied := len(a.denials), a.denied
 	decision := a.add(p, p.validate(ctx, r, host))
@@ -36,9 +36,8 @@ func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, r *request, h
 	return DecisionBreakGlass
 }
 
-// skip undoes what one step of the mutating phase did, where the user may skip
-// its policy. What has no effect is not asked about: to have it skipped comes to
-// the same.
+// skip reverts one step of the mutating phase if the user may skip its policy. It checks
+// the permission only if the step has an effect.
 func (a *answer) skip(s *step, outcome Decision, before runtime.Object, r *request, host Environment) bool {
 	refuses := outcome == DecisionDeny || outcome == DecisionError && s.policy.failurePolicy != admissionregistrationv1.Ignore
 	changed := r.versioned.VersionedObject.Object() != before
@@ -49,8 +48,8 @@ func (a *answer) skip(s *step, outcome Decision, before runtime.Object, r *reque
 	return true
 }
 
-// maySkip reports whether the user of a request may skip a policy, and notes it
-// for the audit log. Where that cannot be found out, the user may not.
+// maySkip reports whether the user of a request may skip a policy, and adds it to the
+// audit log. Without a decision of the authorizer the user may not.
 func (a *answer) maySkip(p *Compiled, r *request, host Environment) (may bool) {
 	if !p.breakGlass && !host.BreakGlass {
 		return false
@@ -79,7 +78,7 @@ func (a *answer) maySkip(p *Compiled, r *request, host Environment) (may bool) {
 	return true
 }
 
-// annotateSkipped tells the audit log which policies were skipped.
+// annotateSkipped adds the skipped policies to the audit annotations.
 func (a *answer) annotateSkipped() {
 	if len(a.skipped) == 0 {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// builder gathers the parts and the errors of one policy while it is compiled.
+// builder holds the parts and the errors of a policy during its compilation.
 type builder struct {
 	policy    *v1alpha1.WebhookPolicy
 	compiler  *Compiler
@@ -48,7 +48,7 @@ func (b *builder) build() *Compiled {
 	return c
 }
 
-// errorOf keeps a nil aggregate from becoming an error that is not nil.
+// errorOf returns nil for a nil aggregate, not an interface that holds nil.
 func errorOf(err error) error {
 	if err == nil {
 		return nil
@@ -56,9 +56,8 @@ func errorOf(err error) error {
 	return errors.New(truncate.String(err.Error(), maxErrorDetail))
 }
 
-// The optional variables that kinds of expressions may read. As in the API
-// server, a message has no authorizer, and an audit annotation is declared one
-// that it then does not get.
+// The optional variables of each kind of expression are those of the API server: a
+// message has no authorizer; an audit annotation has one declared, without a value.
 func (b *builder) declarations() celplugin.OptionalVariableDeclarations {
 	return celplugin.OptionalVariableDeclarations{HasParams: b.policy.Spec.ParamKind != nil, HasAuthorizer: true}
 }
@@ -73,8 +72,8 @@ func (b *builder) patchDeclarations() celplugin.OptionalVariableDeclarations {
 	return decls
 }
 
-// declareVariables compiles the policy's variables, in order. Each may read
-// those before it, and the expressions that follow may read all.
+// declareVariables compiles the variables of the policy in order. Each can read those
+// before it.
 func (b *builder) declareVariables() {
 	path := field.NewPath("spec", "variables")
 	for i, v := range b.policy.Spec.Variables {
@@ -83,7 +82,7 @@ func (b *builder) declareVariables() {
 		if typesIn(p.variable, maxVariableType) > maxVariableType {
 			detail := fmt.Sprintf("the type of the variable consists of more than %d types; use fewer lists and maps within each other", maxVariableType)
 			b.errs = append(b.errs, field.Invalid(path.Index(i).Child("expression"), truncate.String(v.Expression, maxErrorDetail), detail))
-			return // what follows would be checked with this type
+			return // later expressions would be checked with this type
 		}
 		b.variables = append(b.variables, variable{name: v.Name, program: p})
 		b.known = b.known.with(v.Name, p)
@@ -101,9 +100,8 @@ func (b *builder) matcher() matchconditions.Matcher {
 		accessor := matchconditions.MatchCondition(conditions[i])
 		results[i] = b.expression(path.Index(i).Child("expression"), &accessor, b.declarations())
 	}
-	// With Ignore the matcher would take an error for a condition that is false:
-	// the same answer, but nobody would be told. What is done with it is for the
-	// policy's own failurePolicy, as with every other error.
+	// With Ignore the matcher would treat an error as a false condition and hide it. The
+	// failurePolicy of the policy decides about this error later, as about any other.
 	fail := admissionregistrationv1.Fail
 	return matchconditions.NewMatcher(b.evaluator(results), &fail, "policy", "validate", b.policy.Name)
 }
@@ -118,9 +116,8 @@ func (b *builder) validations() []celplugin.CompilationResult {
 	return results
 }
 
-// messageExpressions are nil where no validation has one; otherwise there is
-// an entry for each validation, empty where that one has none, as the
-// validator pairs them by index.
+// messageExpressions returns nil if no validation has one. Otherwise it returns an entry
+// for each validation, because the validator pairs them by index; an entry can be empty.
 func (b *builder) messageExpressions() []celplugin.CompilationResult {
 	path := field.NewPath("spec", "validations")
 	var results []celplugin.CompilationResult
@@ -174,9 +171,9 @@ func (b *builder) patcher(path *field.Path, accessor celplugin.ExpressionAccesso
 	return readingMutation{MutatingEvaluator: evaluator, variables: b.variables}
 }
 
-// expression compiles one expression. The accessor of the result is always the
-// policy's own, even where the program is shared, since the validator reads
-// messages and reasons from it.
+// expression compiles one expression. The accessor of the result belongs to the policy
+// even if the program is shared, because the validator reads messages and reasons from
+// it.
 func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) celplugin.CompilationResult {
 	p := b.compiler.expression(b.known, accessor, decls)
 	b.programs = append(b.programs, p)
@@ -186,8 +183,7 @@ func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAcce
 	return result
 }
 
-// evaluator evaluates conditions. A list without an entry gets one that returns
-// at once.
+// evaluator returns an evaluator of conditions; it may have none.
 func (b *builder) evaluator(results []celplugin.CompilationResult) celplugin.ConditionEvaluator {
 	evaluator := celplugin.NewCondition(results)
 	if len(b.variables) == 0 || len(results) == 0 {

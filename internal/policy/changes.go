@@ -5,14 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// changes are found in an object after a mutation. What is as it was needs not
-// be checked again.
+// changes finds the differences of an object after a mutation. Only these have to be
+// checked again.
 type changes struct {
-	any     bool // something is not as it was
-	emptied bool // some field is empty that was not there before, or not empty
+	any     bool // there is a difference
+	emptied bool // a field has become empty
 }
 
-// same reports whether two objects are one, or equal.
+// same reports whether two objects are identical or equal.
 func same(a, b runtime.Object) bool {
 	if a == b {
 		return true
@@ -27,8 +27,8 @@ func same(a, b runtime.Object) bool {
 	return !c.any
 }
 
-// object is what of an object is not as it was, with the way to it and nothing
-// else; nil where nothing was added to it.
+// object returns the changed fields of an object, with their parents; nil if nothing was
+// added.
 func (c *changes) object(before, after map[string]any) map[string]any {
 	var changed map[string]any
 	kept := 0
@@ -51,8 +51,8 @@ func (c *changes) object(before, after map[string]any) map[string]any {
 	return changed
 }
 
-// list is likewise of a list. Its elements stand where they did, for messages;
-// objects that are as they were are empty.
+// list does the same for a list. Elements keep their index, for messages; unchanged
+// objects are empty.
 func (c *changes) list(before, after []any) []any {
 	c.any = c.any || len(before) != len(after)
 	var changed []any
@@ -84,7 +84,7 @@ func withEmptyObjects(list []any) []any {
 	return out
 }
 
-// value is what of a value is not as it was, and whether there is such a thing.
+// value returns the changed part of a value, and whether there is one.
 func (c *changes) value(before, after any, stood bool) (changed any, differs bool) {
 	switch a := after.(type) {
 	case map[string]any:

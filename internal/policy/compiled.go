@@ -12,20 +12,19 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Decision says, in one word, what came of one policy's evaluation of one
-// request. The set is closed, so that it may serve as a metric label.
+// Decision is the result of one evaluation of a policy. The set is closed, so that it can
+// be the value of a metric label.
 type Decision string
 
-// The decisions. Where several apply to one evaluation, the first in this
-// order stands.
+// Decisions, in order of precedence.
 const (
-	// DecisionBreakGlass means that the policy would have refused the request or
-	// changed the object, and that the user may skip it.
+	// DecisionBreakGlass means that the policy denied the request or changed the object,
+	// and that the user skipped it.
 	DecisionBreakGlass Decision = "breakglass"
-	// DecisionError means that an expression failed with an error, whatever
-	// failurePolicy then made of it.
+	// DecisionError means that an expression failed with an error, whatever failurePolicy
+	// decided.
 	DecisionError Decision = "error"
-	// DecisionDeny means that the request was refused.
+	// DecisionDeny means that the request was denied.
 	DecisionDeny Decision = "deny"
 	// DecisionWarn means that the request passed with a warning.
 	DecisionWarn Decision = "warn"
@@ -41,37 +40,38 @@ const (
 	// DecisionUnmatched means that no binding applies to the request: none matches it,
 	// or its params do not exist and parameterNotFoundAction is Allow.
 	DecisionUnmatched Decision = "unmatched"
-	// DecisionAllow means that every validation was true, or nothing was to be changed.
+	// DecisionAllow means that every validation was true, or that no mutation changed the
+	// object.
 	DecisionAllow Decision = "allow"
 )
 
-// Decisions lists every Decision.
+// Decisions returns every Decision.
 func Decisions() []Decision {
 	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionUnmatched, DecisionAllow}
 }
 
-// Compiled is one policy, ready to be evaluated. It is immutable, but for a
-// count and a time, and safe for concurrent use.
+// Compiled is a policy that is ready to be evaluated. It is immutable, except for a
+// counter and a time, and safe for concurrent use.
 type Compiled struct {
 	name          string
 	uid           types.UID
 	generation    int64
 	include       []rule
 	exclude       []rule
-	equivalent    bool // matchPolicy: rules are for equivalent resources too
+	equivalent    bool // matchPolicy Equivalent
 	paramKind     *admissionregistrationv1.ParamKind
 	bindings      []binding
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
 	mutator       mutator
-	plugin        Plugin // nil: expressions decide
-	breakGlass    bool   // users whom RBAC allows it skip the policy
+	plugin        Plugin // nil for a policy with expressions
+	breakGlass    bool   // users with the permission can skip the policy
 	reads         inputs
 	programs      []*program // keeps shared programs alive
 	changes       atomic.Uint64
 	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
 
-	rules string // the rules, as a key: policies with equal ones match the same requests
+	rules string // the rules; equal for policies that match the same requests
 	quick *quick // nil for a policy that a batch cannot evaluate
 }
 
@@ -98,10 +98,10 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 	return c
 }
 
-// Name is the policy's name.
+// Name returns the name of the policy.
 func (c *Compiled) Name() string { return c.name }
 
-// rulesKey is equal for policies whose rules are.
+// rulesKey returns equal keys for equal rules.
 func rulesKey(match *admissionregistrationv1.MatchResources) string {
 	if match == nil {
 		return ""

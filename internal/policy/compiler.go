@@ -14,13 +14,12 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// maxErrorDetail bounds, in bytes, what a compiler's complaint about one
-// expression adds to a status condition, which holds at most 32 KiB in all.
+// maxErrorDetail is the maximum of bytes that the error of one expression adds to a
+// status condition, which holds at most 32 KiB.
 const maxErrorDetail = 2048
 
-// Compiler turns policies into their compiled form. It shares environments and
-// programs between policies, since building them is most of the cost of
-// compiling and most of the memory of the result. It is safe for concurrent use.
+// Compiler compiles policies. Policies share environments and programs, which take most
+// of the time and of the memory. It is safe for concurrent use.
 type Compiler struct {
 	plain     celplugin.Compiler // for expressions that read no variables
 	variables *variablesCompiler
@@ -34,7 +33,7 @@ type Compiler struct {
 func NewCompiler() *Compiler {
 	env, err := withBoundedFunctions(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
-		panic(err) // as the environments themselves, it depends on this program alone
+		panic(err) // it depends on this program alone
 	}
 	variables, err := newVariablesCompiler(env)
 	if err != nil {
@@ -47,18 +46,17 @@ func NewCompiler() *Compiler {
 	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newWeakCache[programKey, program](), untracked: withoutCosts, env: env.StoredExpressionsEnv()}
 }
 
-// Compile compiles a policy. It always returns a result: where an expression
-// does not compile, the errors say which and why, and the result answers every
-// request it matches with that error under the policy's failurePolicy, as the
-// API server does for a stored policy that it cannot compile.
-// The policy is neither changed nor kept.
+// Compile compiles a policy. It always returns a result: if an expression does not
+// compile, the errors contain the field and the reason, and failurePolicy decides every
+// request of the result, as the API server does for a stored policy that does not
+// compile. Compile neither changes nor keeps the policy.
 func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorList) {
 	return c.CompilePlugin(p, nil, nil)
 }
 
-// CompilePlugin is Compile for a policy that names a plugin: it decides the
-// requests that satisfy the matchConditions. Errors of its configuration are
-// taken for errors of expressions.
+// CompilePlugin compiles a policy that names a plugin, which decides the requests that
+// satisfy the matchConditions. Errors of its configuration count as errors of
+// expressions.
 func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs field.ErrorList) (*Compiled, field.ErrorList) {
 	b := newBuilder(p, c)
 	b.errs = errs
@@ -77,8 +75,8 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs 
 	return out, b.hinted()
 }
 
-// expression compiles an expression that may read variables of the given types,
-// or finds the program that another policy has compiled for the same one.
+// expression compiles an expression that can read variables of the given types, or
+// returns the shared program of an equal one.
 func (c *Compiler) expression(known knownVariables, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
 	key := programKey{expression: accessor.GetExpression(), kind: fmt.Sprintf("%T", accessor), decls: decls}
 	if known.none() || !strings.Contains(key.expression, "variables") {
@@ -90,25 +88,25 @@ func (c *Compiler) expression(known knownVariables, accessor celplugin.Expressio
 	return c.programs.get(key, func() *program { return c.variables.expression(known.fields, accessor, decls) })
 }
 
-// variable is expression for that of a variable.
+// variable compiles the expression of a variable, as expression does.
 func (c *Compiler) variable(known knownVariables, expression string, decls celplugin.OptionalVariableDeclarations) *program {
 	key := programKey{expression: expression, kind: "variable", decls: decls, variables: known.signature}
 	return c.programs.get(key, func() *program { return c.variables.variable(known.fields, expression, decls) })
 }
 
-// knownVariables are the names and types of the variables that a policy has
-// declared so far.
+// knownVariables holds the names and types of the variables that a policy has declared so
+// far.
 type knownVariables struct {
 	fields map[string]*apiservercel.DeclField
-	// signature is a hash of the names and types, in order. It has one length,
-	// however many there are.
+	// signature is a hash of the names and types, in order. Its length does not depend on
+	// their number.
 	signature string
 }
 
 func (k knownVariables) none() bool { return len(k.fields) == 0 }
 
-// with declares one more. It adds to the fields that it is given, since copies
-// of all of them for each variable would grow with the square of their number.
+// with adds a variable. It changes the fields instead of copying them, because the copies
+// would grow with the square of the number of variables.
 func (k knownVariables) with(name string, p *program) knownVariables {
 	if k.fields == nil {
 		k.fields = map[string]*apiservercel.DeclField{}

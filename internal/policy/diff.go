@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// maxTable bounds the comparisons made to align two lists. Longer ones are
-// compared by position between the ends that they share.
+// maxTable is the maximum of comparisons to align two lists. Longer lists are compared by
+// position, between their equal beginnings and ends.
 const maxTable = 1 << 10
 
 // operation is one operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
-	Value *any   `json:"value,omitempty"` // nil is no value, a pointer to nil is null
+	Value *any   `json:"value,omitempty"` // nil means no value, a pointer to nil means null
 }
 
-// difference is the JSON patch that makes one JSON object of another. It leaves
-// alone what is equal in both, and it keeps integers as they are, which a
-// comparison by way of float64 does not.
+// difference returns the JSON patch from one JSON object to another. It omits equal
+// values, and does not convert integers to float64.
 func difference(before, after map[string]any) []operation {
 	var d differ
 	d.objects(nil, before, after)
@@ -29,9 +28,8 @@ func difference(before, after map[string]any) []operation {
 
 type differ struct{ operations []operation }
 
-// place is where a value stands. It becomes a text only where an operation names
-// it: the texts of all places of a deep object would take its depth times its
-// size.
+// place is the position of a value. Only operations convert it to text: the texts of all
+// positions of a deep object would take its depth times its size.
 type place struct {
 	in   *place
 	name string
@@ -41,7 +39,7 @@ func (p *place) member(name string) *place { return &place{in: p, name: name} }
 
 func (p *place) element(index int) *place { return &place{in: p, name: strconv.Itoa(index)} }
 
-// String is the JSON Pointer of the place.
+// String returns the JSON Pointer of the place.
 func (p *place) String() string {
 	var names []string
 	for ; p != nil; p = p.in {
@@ -81,7 +79,7 @@ func (d *differ) values(path *place, before, after any) {
 	}
 }
 
-var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1") //nolint:gochecknoglobals // a constant in all but name; it is safe for concurrent use
+var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1") //nolint:gochecknoglobals // never changed, and safe for concurrent use
 
 func (d *differ) objects(path *place, before, after map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -99,8 +97,8 @@ func (d *differ) objects(path *place, before, after map[string]any) {
 	}
 }
 
-// lists keeps the elements that both have in the same order. What is between
-// them is changed in place as far as both have something there.
+// lists keeps the elements that both lists have in the same order. It changes the
+// elements between them in place.
 func (d *differ) lists(path *place, before, after []any) {
 	start := 0
 	for start < len(before) && start < len(after) && equal(before[start], after[start]) {
@@ -119,7 +117,7 @@ func (d *differ) lists(path *place, before, after []any) {
 	d.gap(path, start, before, after)
 }
 
-// gap changes the elements of a list that begin at a position.
+// gap changes the elements of a list from a position on.
 func (d *differ) gap(path *place, at int, before, after []any) {
 	pairs := min(len(before), len(after))
 	for i := range pairs {
@@ -133,15 +131,15 @@ func (d *differ) gap(path *place, at int, before, after []any) {
 	}
 }
 
-// common is a longest common subsequence of two lists: for each element the
-// number of those left out before it, in each list, since the one before.
+// common returns a longest common subsequence of two lists: for each element the number
+// of omitted elements before it, in each list.
 func common(before, after []any) [][2]int {
 	if len(before) == 0 || len(after) == 0 || len(before)*len(after) > maxTable {
 		return nil
 	}
 	width := len(after) + 1
 	same := make([]bool, len(before)*width)
-	length := make([]int, (len(before)+1)*width) // of the best for what begins at i, j
+	length := make([]int, (len(before)+1)*width) // of the longest one from i, j on
 	for i := len(before) - 1; i >= 0; i-- {
 		for j := len(after) - 1; j >= 0; j-- {
 			if same[i*width+j] = equal(before[i], after[j]); same[i*width+j] {
@@ -167,8 +165,7 @@ func common(before, after []any) [][2]int {
 	return out
 }
 
-// equal compares JSON values. A number is the same whether or not it was
-// written with a fraction.
+// equal compares JSON values. Numbers are equal with or without a fraction of zero.
 func equal(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:

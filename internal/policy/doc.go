@@ -1,12 +1,10 @@
-// Package policy decides admission requests: it compiles WebhookPolicies once
-// and evaluates the compiled form against one request at a time.
+// Package policy evaluates WebhookPolicies: it compiles them once, and evaluates the
+// compiled policies on one admission request at a time.
 //
-// CEL, its environments, cost budgets, match conditions and messages are those
-// of the API server's own ValidatingAdmissionPolicy (k8s.io/apiserver), so that
-// the same expression gives the same answer. What is left to this package is
-// which policies a request meets, sharing one decoded request among all of
-// them, and gathering their decisions into one answer.
+// CEL, its environments, cost budgets, match conditions and messages are those of
+// ValidatingAdmissionPolicy (k8s.io/apiserver), so that an expression gives the same
+// result. This package selects the policies of a request, decodes the request once, and
+// combines their decisions into one response.
 //
-// The package is pure: it holds no client and reads no clock. A namespace
-// getter and a clock are handed in with each call.
+// The package is pure: it holds no client and no clock. Environment contains both.
 package policy

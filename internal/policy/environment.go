@@ -16,51 +16,51 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Environment is what an evaluation needs of the process around it. Whatever is left
-// out is an error of the policies that need it.
+// Environment contains what evaluations need of the process. Policies that need a missing
+// part fail with an error.
 type Environment struct {
 	Namespaces Namespaces
-	// Params finds what policies read as params.
+	// Params finds the objects of a paramRef for a request in a namespace, in a stable
+	// order, with apiVersion and kind. A single nil means an evaluation without params;
+	// no object means no evaluation.
 	Params Params
-	// Listed finds what plugins list. It may find more than Params.
+	// Listed finds the objects that plugins list, which can be of more kinds than params.
 	Listed Params
-	// Matcher matches the matchResources of bindings; *matching.Matcher is one.
+	// Matcher matches the matchResources of bindings, such as a *matching.Matcher.
 	Matcher Matcher
-	// Authorizer answers for the CEL variable authorizer, within the request's
-	// context. Its answers are kept for the length of one request.
+	// Authorizer decides for the CEL variable authorizer, with the context of the
+	// request. Decisions are kept for the duration of a request.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// BreakGlass lets users skip any policy that RBAC allows them to, not only
-	// those that say so.
+	// BreakGlass permits users with the verb breakglass to skip every policy, not only
+	// those with breakGlass.
 	BreakGlass bool
-	// TypeConverters know the schemas of the kinds that are mutated.
+	// TypeConverters finds the schema of a kind; nil means that it is not known.
 	TypeConverters TypeConverters
-	// Objects know the Go types of kinds, and which resources are equivalent.
+	// Objects finds the Go types of kinds and equivalent resources.
 	Objects admission.ObjectInterfaces
-	// Kinds knows the resources of kinds, for plugins.
+	// Kinds finds the resources of kinds, for plugins.
 	Kinds Kinds
-	// Images knows the backends that decide about images, for the plugin that asks
-	// them.
+	// Images finds the backends of the plugin ImagePolicyWebhook.
 	Images Images
 	// Pods lists Pods, for plugins.
 	Pods Pods
 	Now  func() time.Time
-	// Observe is told of each policy's evaluation; nil is allowed.
+	// Observe gets the decision of each policy; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
-	// Recheck says how some changes are checked; nil is not at all.
+	// Recheck configures the checks of changes; nil disables them.
 	Recheck *Recheck
-	// Panicked is told of each panic in a policy's evaluation; nil is allowed.
+	// Panicked gets each panic of an evaluation; nil is allowed.
 	Panicked func(PanicReport)
 }
 
-// Namespaces finds the namespace of a request, as the CEL variable
-// namespaceObject shows it. It returns an error where there is none.
+// Namespaces finds the namespace of a request, for the CEL variable namespaceObject. It
+// returns an error if the namespace does not exist.
 type Namespaces interface {
 	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
-// Pods lists the Pods of a namespace, and says how many more there are than it
-// lists. It asks the API server, within the time of ctx: it is for what happens
-// rarely.
+// Pods lists Pods of a namespace, and the number of those that it omits. It calls the API
+// server, within the time of ctx.
 type Pods interface {
 	PodsIn(ctx context.Context, namespace string) (pods []*corev1.Pod, more int64, err error)
 }
@@ -73,7 +73,7 @@ type Params interface {
 	Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error)
 }
 
-// Matcher tells whether a request matches a binding.
+// Matcher reports whether a request matches a binding.
 type Matcher interface {
 	Matches(attr admission.Attributes, o admission.ObjectInterfaces, criteria matching.MatchCriteria) (bool, schema.GroupVersionResource, schema.GroupVersionKind, error)
 }
@@ -83,7 +83,7 @@ type TypeConverters interface {
 	GetTypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter
 }
 
-// authorizerOf is the host's, or one that answers every question with an error.
+// authorizerOf returns the authorizer, or one that fails every check.
 func (h Environment) authorizerOf() authorizer.UnconditionalAuthorizer {
 	if h.Authorizer != nil {
 		return h.Authorizer

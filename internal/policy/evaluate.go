@@ -19,14 +19,14 @@ var (
 	errNoMatcher = errors.New("matchResources cannot be matched here")
 	errNoParams  = errors.New("params are not available here")
 
-	// noParams is one evaluation without params.
-	noParams = []runtime.Object{nil} //nolint:gochecknoglobals // a constant in all but name; nobody writes to it
+	// noParams makes one evaluation without params.
+	noParams = []runtime.Object{nil} //nolint:gochecknoglobals // never changed
 )
 
-// Validate answers a request with the validations and audit annotations of
-// every policy of the group that matches it, in the order of their names. An
-// error means that the request itself could not be read; everything else,
-// panics included, is an error of one policy and follows its failurePolicy.
+// Validate evaluates the validations and audit annotations of every matching policy of
+// the group, in the order of names. An error means that the request could not be read.
+// Everything else, panics included, is an error of one policy, and its failurePolicy
+// decides.
 func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
 	r, matched, err := g.prepare(ctx, raw, host, inputs{})
 	if err != nil {
@@ -57,8 +57,8 @@ func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: raw.UID, Allowed: true}
 }
 
-// prepare finds the policies that match a request and decodes what they read,
-// and what the caller does.
+// prepare returns the batches that match a request, and decodes the inputs of their
+// policies and of the caller.
 func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment, also inputs) (*request, []*batch, error) {
 	r := newRequest(raw)
 	matched, reads := g.match(r, host)
@@ -82,7 +82,7 @@ func (g *Group) match(r *request, host Environment) ([]*batch, inputs) {
 	return matched, reads
 }
 
-// policiesOf lists the policies of batches, by name.
+// policiesOf returns the policies of batches, by name.
 func policiesOf(matched []*batch) []*Compiled {
 	var all []*Compiled
 	for _, b := range matched {
@@ -92,7 +92,7 @@ func policiesOf(matched []*batch) []*Compiled {
 	return all
 }
 
-// inOrder lists the turns of all policies of batches, by name.
+// inOrder returns the evaluations of all policies of batches, by name.
 func inOrder(ctx context.Context, r *request, matched []*batch) []evaluation {
 	if len(matched) == 1 {
 		return matched[0].evaluations(ctx, r)
@@ -105,16 +105,16 @@ func inOrder(ctx context.Context, r *request, matched []*batch) []evaluation {
 	return all
 }
 
-// validate runs one policy's expressions, for each binding and param. The
-// decisions are those that the API server's own validator makes of them.
+// validate evaluates a policy for each binding and param. The native validator makes the
+// decisions.
 func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (results []result) {
-	_ = r.authorizer.failed() // of a policy before this one that panicked
+	_ = r.authorizer.failed() // discards the error of an earlier policy that panicked
 	defer c.recovered(host, func() { results = c.failed() })
 	if r.unreadable != nil {
 		return c.denyUnreadable(r, host)
 	}
 	invocations := c.invocations(ctx, r, host)
-	var made map[runtime.Object]pluginResult // several bindings may be for one param, or for none
+	var made map[runtime.Object]pluginResult // several bindings can have the same param, or none
 	if len(invocations) > 1 {
 		made = make(map[runtime.Object]pluginResult, len(invocations))
 	}
@@ -135,8 +135,8 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 	return results
 }
 
-// evaluate runs a policy's expressions with one param. Whatever keeps it from
-// it is an error of the expressions, as one of theirs would be.
+// evaluate evaluates a policy with one param. Everything that prevents this counts as an
+// error of an expression.
 func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Environment) pluginResult {
 	if err := expired(ctx); err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
@@ -155,8 +155,8 @@ func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Objec
 	return pluginResult{ValidateResult: result}
 }
 
-// expired is an error once the time for the request is over. CEL itself looks
-// at the time only within long loops.
+// expired returns an error after the deadline of the request. CEL checks the deadline
+// only in long loops.
 func expired(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("not evaluated: %w", err)
@@ -164,7 +164,7 @@ func expired(ctx context.Context) error {
 	return nil
 }
 
-// namespace is the namespaceObject, where the policy reads it.
+// namespace returns the namespaceObject, if the policy reads it.
 func (c *Compiled) namespace(ctx context.Context, r *request, host Environment) (*corev1.Namespace, error) {
 	if !c.reads.namespace {
 		return nil, nil
@@ -172,8 +172,8 @@ func (c *Compiled) namespace(ctx context.Context, r *request, host Environment) 
 	return r.namespaceObject(ctx, host.Namespaces)
 }
 
-// failed is the result of a policy whose evaluation panicked: for each binding
-// a decision that follows failurePolicy, and then the binding's actions.
+// failed returns the result of a policy whose evaluation panicked: for each binding the
+// decision of failurePolicy.
 func (c *Compiled) failed() []result {
 	results := make([]result, len(c.bindings))
 	for i := range c.bindings {
@@ -182,7 +182,7 @@ func (c *Compiled) failed() []result {
 	return results
 }
 
-// failure is the decision on an evaluation that came to no result.
+// failure returns the decision of failurePolicy about an evaluation without a result.
 func (c *Compiled) failure(err error) validating.ValidateResult {
 	action := validating.ActionDeny
 	if c.failurePolicy == admissionregistrationv1.Ignore {

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// CEL adds the cost of a function after the function has returned, and a call
-// cannot be interrupted. These bounds are therefore checked before the call. Their
-// excess is an error of the expression, as that of the cost limit is, and all of
-// what they refuse is far beyond that limit or takes minutes.
+// CEL adds the cost of a function after the function has returned, and nothing can
+// interrupt a call. These bounds are therefore checked before the call. An argument
+// beyond them is an error of the expression, like an exceeded cost limit. Such arguments
+// are far beyond the cost limit, or take minutes.
 const (
 	// maxResult is the length in bytes of a text that the cost limit of one
 	// expression permits: a tenth of a unit per byte of 1,000,000 units.
@@ -34,8 +34,8 @@ const (
 	maxQuantity, maxExponent = 128, 128
 )
 
-// boundedOverloads are the overloads whose time or memory grows faster than the
-// size of their arguments. A check returns an error for arguments beyond the bounds.
+// boundedOverloads returns the overloads whose time or memory grows faster than the size
+// of their arguments, with a check of the arguments.
 func boundedOverloads() map[string]func(args []ref.Val) error {
 	return map[string]func(args []ref.Val) error{
 		"string_replace_string_string":     checkReplace,
@@ -81,7 +81,7 @@ func withBoundedFunctions(base *environment.EnvSet) (*environment.EnvSet, error)
 	return base.Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: options})
 }
 
-// bounded declares an overload once more, with a binding that checks its arguments.
+// bounded declares an overload again, with a binding that checks its arguments.
 func bounded(declared *decls.OverloadDecl, bindings []*functions.Overload, check func([]ref.Val) error) cel.FunctionOpt {
 	declare := cel.Overload
 	if declared.IsMemberFunction() {
@@ -133,8 +133,8 @@ func checkResult(size int) error {
 	return nil
 }
 
-// checkQuantity refuses what takes long to compare and add: a number with very many
-// digits, or a very large exponent. A text that is no quantity is left to the function.
+// checkQuantity rejects quantities that take long to compare and add: with very many
+// digits, or with a very large exponent. The function itself rejects other texts.
 func checkQuantity(args []ref.Val) error {
 	s := text(args[0])
 	if len(s) > maxQuantity {
@@ -180,8 +180,8 @@ func checkSearch(args []ref.Val) error {
 	return nil
 }
 
-// checkMatch bounds a regular expression that is not a constant. CEL does not allow
-// the same for matches(), and compiles constants with the policy: see maxPattern.
+// checkMatch bounds a regular expression that is not a constant. CEL does not allow this
+// for matches(), and compiles constants with the policy: see maxPattern.
 func checkMatch(args []ref.Val) error {
 	in, pattern := text(args[0]), text(args[1])
 	if len(pattern) > maxPattern || len(in)*len(pattern) > maxSearch {

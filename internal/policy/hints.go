@@ -16,8 +16,8 @@ import (
 	"github.com/ostiary/ostiary/internal/nearest"
 )
 
-// hinted puts hints before the messages of the compiler. Answers to requests have the
-// messages without hints, as those of the API server.
+// hinted returns the errors with hints before the messages of the compiler. Responses to
+// requests have no hints, like those of the API server.
 func (b *builder) hinted() field.ErrorList {
 	out := slices.Clone(b.errs)
 	for i, hint := range b.hints {
@@ -28,8 +28,8 @@ func (b *builder) hinted() field.ErrorList {
 	return out
 }
 
-// hint says how to correct the first name that an expression uses and that does not
-// exist for it. It is empty if there is none.
+// hint explains how to correct the first unknown name in an expression; empty if there is
+// none.
 func (b *builder) hint(expression string, decls celplugin.OptionalVariableDeclarations) (hint string) {
 	parsed, issues := b.compiler.env.Parse(expression)
 	if issues.Err() != nil {
@@ -63,8 +63,8 @@ func identHint(name string, decls celplugin.OptionalVariableDeclarations) string
 	return ""
 }
 
-// selectHint is about variables and the fields of request and namespaceObject. The fields
-// of other objects are not known here.
+// selectHint returns a hint about variables and the fields of request and
+// namespaceObject. The fields of other objects are not known here.
 func (b *builder) selectHint(s ast.SelectExpr) string {
 	name, operand := s.FieldName(), s.Operand()
 	if operand.Kind() == ast.IdentKind && operand.AsIdent() == celplugin.VariableVarName {
@@ -80,7 +80,7 @@ func (b *builder) selectHint(s ast.SelectExpr) string {
 	return fmt.Sprintf("there is no field %s: the fields are %s", name, strings.Join(slices.Sorted(maps.Keys(of.Fields)), ", "))
 }
 
-// declared is the type of request or namespaceObject, or of a field in them.
+// declared returns the type of request or namespaceObject, or of a field in them.
 func declared(e ast.Expr) *apiservercel.DeclType {
 	switch e.Kind() {
 	case ast.IdentKind:
@@ -113,7 +113,7 @@ func (b *builder) variableHint(name string) string {
 	return fmt.Sprintf("there is no variable %s: define it in spec.variables", name)
 }
 
-// callHint is about functions. Those of JSON patches are known to mutations only.
+// callHint returns a hint about functions. Only mutations have those of JSON patches.
 func callHint(call ast.CallExpr, env *cel.Env, decls celplugin.OptionalVariableDeclarations) string {
 	name := call.FunctionName()
 	if env.HasFunction(name) || (call.IsMemberFunction() && call.Target().Kind() == ast.IdentKind) && decls.HasPatchTypes {

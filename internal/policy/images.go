@@ -9,15 +9,15 @@ import (
 // SecretKey is a field of a Secret in Ostiary's namespace.
 type SecretKey struct{ Name, Key string }
 
-// Images knows the backends that decide about images.
+// Images finds the backends that decide about images.
 type Images interface {
-	// Backend is the one whose kubeconfig is in a field of a Secret. An error means
-	// that it is not known who is to be asked.
+	// Backend returns the backend whose kubeconfig is in a field of a Secret. An error
+	// means that it is not known.
 	Backend(at SecretKey) (ImageBackend, error)
 }
 
 // ImageBackend decides about images.
 type ImageBackend interface {
-	// Review asks once. An error means that the backend gave no answer.
+	// Review sends one review. An error means that the backend did not answer.
 	Review(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error)
 }

@@ -7,12 +7,11 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// inputs are the parts of a request that cost something to provide and that
-// some expression may read.
+// inputs says which costly parts of a request an expression can read.
 type inputs struct {
 	oldObject, namespace, options, managedFields bool
 
-	copies, values bool // they copy the object, or make Go values of it
+	copies, values bool // mutations copy the object; plugins create Go values
 }
 
 func (in inputs) with(other inputs) inputs {
@@ -27,18 +26,18 @@ func (in inputs) with(other inputs) inputs {
 }
 
 var (
-	// wholeRequest finds the request used other than by selecting a field of it.
-	// As a value without a static type it gives up its fields by computed names too.
+	// wholeRequest finds uses of request other than the selection of a field. As a value
+	// without a static type, it also has fields with computed names.
 	wholeRequest = regexp.MustCompile(`\brequest\b[^.\w]|\brequest$`)
-	// holders finds the objects, and the metadata in them.
+	// holders finds the objects and their metadata.
 	holders = regexp.MustCompile(`\b(object|oldObject|metadata)\b`)
-	// selection is what follows one of which a single field is selected, and
-	// not a method called. What is not of this form may read every field.
+	// selection matches the selection of a single field after one of them, but not the
+	// call of a method. Any other use can read every field.
 	selection = regexp.MustCompile(`^\s*\.\s*\??\s*[A-Za-z_]\w*\s*([^\s(\w]|$)`)
 )
 
-// readsOf looks for the names of inputs in the text of every expression. A
-// name in a comment or a string counts too, which costs a little and is safe.
+// readsOf searches the text of every expression for the names of inputs. A name in a
+// comment or a string counts too, which is safe.
 func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
 	var in inputs
 	for _, c := range spec.MatchConditions {
@@ -62,7 +61,7 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec) inputs {
 		}
 	}
 	for _, b := range spec.Bindings {
-		// An object selector matches the old object as well as the new.
+		// An object selector matches the old object too.
 		in.oldObject = in.oldObject || b.MatchResources != nil
 	}
 	return in
@@ -77,9 +76,8 @@ func readsOfExpression(expression string) inputs {
 	}
 }
 
-// readsManagedFields reports whether an expression could see
-// metadata.managedFields: it names them, or it does with an object or with its
-// metadata anything but select another field.
+// readsManagedFields reports whether an expression can read metadata.managedFields: it
+// names them, or it uses an object or its metadata other than to select another field.
 func readsManagedFields(expression string) bool {
 	if strings.Contains(expression, "managedFields") {
 		return true

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 )
 
-// rule is one resource rule; names, where there are any, are the only object
-// names it matches.
+// rule is a resource rule; with names it matches only the objects with these names.
 type rule struct {
 	admissionregistrationv1.RuleWithOperations
 	names []string
@@ -34,16 +33,16 @@ func anyMatches(rules []rule, attr admission.Attributes) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.matches(attr) })
 }
 
-// matches reports whether the policy is for a request. The API server has
-// applied the selectors already; it sends the resource in the version that the
-// registered rules ask for, which may not be the one the client named.
+// matches reports whether the policy applies to a request. The API server has applied the
+// selectors. It sends the resource in the version of the registered rules, which can
+// differ from that of the client.
 func (c *Compiled) matches(r *request, host Environment) bool {
 	return c.includes(r, host) && !anyMatches(c.exclude, r.match) && !c.excludes(r, host)
 }
 
-// includes looks at every name of the resource where a rule that the request
-// was sent for may not hold because of the object's name: that is not
-// registered, and another version may have a rule without names.
+// includes checks every name of the resource if the rule of the request does not match
+// because of the name of the object: names are not registered, and another version can
+// have a rule without names.
 func (c *Compiled) includes(r *request, host Environment) bool {
 	if anyMatches(c.include, r.match) {
 		return true
@@ -52,14 +51,13 @@ func (c *Compiled) includes(r *request, host Environment) bool {
 	return named && c.matchesElsewhere(c.include, r.match, host)
 }
 
-// excludes looks at the resource as the client named it and, where the policy
-// is for equivalent resources, at every other name of it.
+// excludes checks the resource of the client and, with matchPolicy Equivalent, each of
+// its other names.
 func (c *Compiled) excludes(r *request, host Environment) bool {
 	return len(c.exclude) > 0 && (anyMatches(c.exclude, r.original) || c.matchesElsewhere(c.exclude, r.original, host))
 }
 
-// matchesElsewhere reports whether a rule matches under another name of the
-// resource.
+// matchesElsewhere reports whether a rule matches another name of the resource.
 func (c *Compiled) matchesElsewhere(rules []rule, attr admission.Attributes, host Environment) bool {
 	if !c.equivalent || host.Objects == nil {
 		return false
@@ -73,7 +71,7 @@ func (c *Compiled) matchesElsewhere(rules []rule, attr admission.Attributes, hos
 	return false
 }
 
-// resourceOverride are attributes of a request under another name of its resource.
+// resourceOverride holds the attributes of a request with another name of its resource.
 type resourceOverride struct {
 	admission.Attributes
 	resource schema.GroupVersionResource
@@ -82,11 +80,10 @@ type resourceOverride struct {
 // GetResource implements admission.Attributes.
 func (o resourceOverride) GetResource() schema.GroupVersionResource { return o.resource }
 
-// index finds the policies that may match a request without looking at all of
-// them: a call costs what its resource has, not what exists.
+// index finds the policies of a resource, so that a call does not examine the others.
 type index struct {
 	byResource map[string][]*batch // by resource name
-	any        []*batch            // for a resource that no policy names: those with a wildcard
+	any        []*batch            // with wildcards, for resources that no policy names
 }
 
 func newIndex(policies []*Compiled) index {
@@ -109,7 +106,7 @@ func newIndex(policies []*Compiled) index {
 	return x
 }
 
-// candidates are the policies to look at for a resource.
+// candidates returns the batches that can match a resource.
 func (x index) candidates(resource string) []*batch {
 	if found, ok := x.byResource[resource]; ok {
 		return found

@@ -21,31 +21,31 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// mutator is what a policy has of the mutating phase.
+// mutator is the part of a policy for the mutating phase.
 type mutator struct {
-	matcher  matchconditions.Matcher // nil: no conditions
+	matcher  matchconditions.Matcher // nil without conditions
 	patchers []patch.Patcher
-	err      error // some expression does not compile
+	err      error // an expression does not compile
 }
 
 // step is one invocation of one policy in the mutating phase.
 type step struct {
 	policy *Compiled
 	invocation
-	misconfigured bool            // err is about the binding, not of an evaluation
-	result        runtime.Object  // what it made, if that is to be checked
-	again         []int           // the mutations that changed their own result, when it is
-	refusals      []metav1.Status // a plugin's
+	misconfigured bool            // err is an error of the binding, not of an evaluation
+	result        runtime.Object  // the resulting object, if it is to be checked
+	again         []int           // the mutations that changed their own result
+	refusals      []metav1.Status // of a plugin
 }
 
-// Mutate answers a request with one JSON patch: the mutations of every policy
-// of the group that matches it, in the order of their names, each applied to
-// what those before made. As in the API server, bindings and params are
-// matched on the object as it came, match conditions are evaluated on the
-// object as it is then, and an error of a mutation does not stop the others:
-// it follows the policy's failurePolicy.
+// Mutate evaluates the mutations of every matching policy of the group and returns one
+// JSON patch. Policies run in the order of names, each on the result of the previous one.
+// As in the API server, bindings and params are matched on the object of the request,
+// match conditions on the current object, and a failed mutation does not stop the others:
+// failurePolicy decides.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
-	// All of the object, for the patch. Where its kind has a Go type, what mutations make of it has to fit.
+	// The patch needs the whole object. If its kind has a Go type, results have to fit
+	// it.
 	values := host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(schema.GroupVersionKind(raw.Kind))
 	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true, copies: true, values: values})
 	if err != nil {
@@ -67,7 +67,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 		steps = append(steps, own...)
 	}
 	var a answer
-	for _, misconfigured := range []bool{true, false} { // the API server's order of errors
+	for _, misconfigured := range []bool{true, false} { // the order of the API server
 		for i := range steps {
 			if s := &steps[i]; s.misconfigured == misconfigured {
 				a.mutate(ctx, s, r, host)
@@ -83,7 +83,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	return out, err
 }
 
-// mutate runs one step and takes in what came of it.
+// mutate runs one step and adds its result.
 func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environment) {
 	start := host.Now()
 	before := r.versioned.VersionedObject.Object()
@@ -108,8 +108,8 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environme
 	}
 }
 
-// steps lists a policy's invocations; a panic while they are looked for is an
-// error of each binding.
+// steps returns the invocations of a policy; a panic meanwhile is an error of each
+// binding.
 func (c *Compiled) steps(ctx context.Context, r *request, host Environment) (out []step) {
 	defer c.recovered(host, func() {
 		out = nil
@@ -126,11 +126,10 @@ func (c *Compiled) steps(ctx context.Context, r *request, host Environment) (out
 	return out
 }
 
-// run applies the mutations of one invocation. Its error, if any, is left in
-// the step.
+// run applies the mutations of one invocation. It stores an error in the step.
 func (s *step) run(ctx context.Context, r *request, host Environment) (outcome Decision) {
 	before := r.versioned.VersionedObject.Object()
-	_ = r.authorizer.failed() // of a step before this one that panicked
+	_ = r.authorizer.failed() // discards the error of an earlier step that panicked
 	defer s.policy.recovered(host, func() {
 		r.versioned.UpdateObject(before)
 		s.err, outcome = errPanicked, DecisionError
@@ -172,9 +171,9 @@ func (s *step) run(ctx context.Context, r *request, host Environment) (outcome D
 	return DecisionMutate
 }
 
-// apply runs every mutation on the result of the one before. A mutation that
-// fails does not stop those after it, as in the API server; with failurePolicy
-// Ignore, what succeeded stays.
+// apply runs each mutation on the result of the previous one. A failed mutation does not
+// stop later ones, as in the API server; with failurePolicy Ignore, the results of the
+// others stay.
 func (s *step) apply(ctx context.Context, r *request, host Environment, namespace *corev1.Namespace) error {
 	var errs []error
 	for i, p := range s.policy.mutator.patchers {
@@ -220,8 +219,8 @@ func checkIdentity(operation admissionv1.Operation, before, after runtime.Object
 	return nil
 }
 
-// patch runs one mutation. A panic is an error of it alone: the library that
-// applies JSON patches is known to, where a test compares lists with null in them.
+// patch runs one mutation. A panic is an error of this mutation: the library for JSON
+// patches panics if a test compares lists with null.
 func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Environment, namespace *corev1.Namespace) (object runtime.Object, err error) {
 	defer s.policy.recovered(host, func() { err = errPanicked })
 	if host.TypeConverters == nil || host.Objects == nil {
@@ -241,8 +240,8 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Envi
 	}, celconfig.RuntimeCELCostBudget)
 }
 
-// refuseMutation denies for a step's error, unless failurePolicy lets it pass.
-// The message is the native one but for the engine's name.
+// refuseMutation denies the request because of a step's error, unless failurePolicy is
+// Ignore. The message is the native one with another subject.
 func (a *answer) refuseMutation(s *step) {
 	reason := metav1.StatusReasonInvalid
 	if s.misconfigured {
@@ -251,15 +250,15 @@ func (a *answer) refuseMutation(s *step) {
 	a.denyMisconfigured(s.policy, s.binding, s.err.Error(), reason)
 }
 
-// refuseObject denies with what a plugin has refused the object with.
+// refuseObject denies the request with the refusals of a plugin.
 func (a *answer) refuseObject(s *step) {
 	for _, r := range s.refusals {
 		a.deny(denial{message: s.binding.subject + " denied request: " + truncate.String(r.Message, maxOneMessage), reason: r.Reason, code: r.Code})
 	}
 }
 
-// mutation is the answer without a patch. A denial has the native engine's
-// code, which is 403 whatever the reason.
+// mutation returns the response without a patch. A denial has the code 403 for every
+// reason, as in the native engine.
 func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
 	if a.denied == 0 {
 		return allowed(r.raw)
@@ -269,7 +268,7 @@ func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: r.raw.UID, Result: status}
 }
 
-// addPatch puts what has become of the object into a response.
+// addPatch adds the difference of two objects to a response.
 func addPatch(out *admissionv1.AdmissionResponse, before, after runtime.Object) error {
 	old, okOld := before.(*unstructured.Unstructured)
 	changed, okChanged := after.(*unstructured.Unstructured)

@@ -11,25 +11,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// stackEvery bounds how often the stack of one policy's panics is taken. The
-// sender of a request may know how to cause a panic, and stacks are long.
+// stackEvery is the minimum time between two stacks of the panics of one policy. Senders
+// of requests can cause panics, and stacks are long.
 const stackEvery = 10 * time.Second
 
 var errPanicked = errors.New("internal error: the evaluation panicked")
 
-// PanicReport is a panic in the evaluation of a policy. It is an error of that
-// evaluation alone: no later answer depends on it.
+// PanicReport is a panic in the evaluation of a policy. Only that evaluation is affected.
 type PanicReport struct {
 	Policy     string
 	UID        types.UID
 	Generation int64
-	// Err says what happened, and holds nothing of the request.
+	// Err is the panic. It contains nothing of the request.
 	Err error
 	// Stack is nil within 10 seconds of the policy's last panic with a stack.
 	Stack []byte
 }
 
-// recovered makes a panic an error of this evaluation. Rechecks report none.
+// recovered turns a panic into an error of the evaluation. Rechecks do not report panics.
 func (c *Compiled) recovered(host Environment, fail func()) {
 	value := recover()
 	if value == nil {
@@ -50,8 +49,8 @@ func (c *Compiled) takesStack(now time.Time) bool {
 	return (last == 0 || now.UnixNano()-last >= int64(stackEvery)) && c.lastStack.CompareAndSwap(last, now.UnixNano())
 }
 
-// panicError gives the text of errors of the Go runtime only. Any other value
-// may hold what a request contains.
+// panicError returns the text of errors of the Go runtime only. Other values can contain
+// parts of the request.
 func panicError(value any) error {
 	if err, ok := value.(runtime.Error); ok {
 		return err
@@ -59,8 +58,7 @@ func panicError(value any) error {
 	return fmt.Errorf("panic with a value of type %T", value)
 }
 
-// ignoredPanic warns the client of a panic where failurePolicy lets the request
-// pass.
+// ignoredPanic returns the warning about a panic if failurePolicy lets the request pass.
 func (c *Compiled) ignoredPanic() []string {
 	if c.failurePolicy != admissionregistrationv1.Ignore {
 		return nil

@@ -21,54 +21,52 @@ import (
 
 var errNoObject = errors.New("the request has no object")
 
-// Plugin decides requests in Go, where a policy names one instead of
-// expressions. It implements Mutator, Validator or both. Its methods are called
-// concurrently.
+// Plugin decides requests in Go, for a policy that names it. It implements Mutator,
+// Validator or both. Its methods are called concurrently.
 //
-// An error that is a status of the API server with a code of 4xx, as those of
-// admission.NewForbidden, refuses the request: several may be joined. Any other
-// error means that there is no answer, and follows the policy's failurePolicy.
+// An error that is a status of the API server with a code of 4xx, such as that of
+// admission.NewForbidden, denies the request; several can be joined. Any other error
+// means that there is no decision, and failurePolicy decides.
 type Plugin interface {
-	// Rules are the requests that the plugin is for. They never change.
+	// Rules returns the requests that the plugin supports. They never change.
 	Rules() []admissionregistrationv1.RuleWithOperations
 }
 
 // Mutator changes objects.
 type Mutator interface {
 	Plugin
-	// Admit returns the object as it is to be: a changed copy, or the object of
-	// the call itself where nothing is to be changed.
+	// Admit returns the new object: a changed copy, or the object of the call without a
+	// change.
 	Admit(ctx context.Context, call *Call) (*unstructured.Unstructured, error)
 }
 
-// Validator refuses requests.
+// Validator denies requests.
 type Validator interface {
 	Plugin
 	Validate(ctx context.Context, call *Call) error
 }
 
-// StatefulPlugin is a plugin that remembers what it was asked.
+// StatefulPlugin is a plugin with state.
 type StatefulPlugin interface {
 	Plugin
-	// InheritState returns the plugin with what the one of the policy's generation before
-	// remembers, as far as it is of use to it. Neither is changed.
+	// InheritState returns the plugin with the state of the previous generation of the
+	// policy, as far as it is valid. Neither argument is changed.
 	InheritState(before Plugin) Plugin
 }
 
-// InheritState has the plugin of a policy remember what that of an earlier
-// generation does. It is called before anything else is asked of the policy.
+// InheritState gives the plugin of the policy the state of an earlier generation. It is
+// called before any other method.
 func (c *Compiled) InheritState(before *Compiled) {
 	if keeper, ok := c.plugin.(StatefulPlugin); ok && before.plugin != nil {
 		c.plugin = keeper.InheritState(before.plugin)
 	}
 }
 
-// Call is one request as a plugin sees it, until the plugin returns. Nothing
-// that it gives may be changed.
+// Call is one request, until the plugin returns. The plugin must not change any value of
+// it.
 type Call struct {
-	// Attributes are the request as the client made it. Its objects are
-	// unstructured, in the version that the rules ask for, and as the policies
-	// before have left them.
+	// Attributes are those of the client's request. The objects are unstructured, in the
+	// version of the rules, with the changes of earlier policies.
 	admission.Attributes
 	// Resource is the resource in that version.
 	Resource schema.GroupVersionResource
@@ -76,13 +74,13 @@ type Call struct {
 	Namespaces Namespaces
 	// Listed finds the objects of the kinds that the plugin needs.
 	Listed Params
-	// Authorizer says what users may do.
+	// Authorizer decides about permissions of users.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Kinds knows the resources of kinds.
+	// Kinds finds the resources of a kind; an error means that there is none.
 	Kinds Kinds
-	// Images knows the backends that decide about images.
+	// Images finds the backends that decide about images.
 	Images Images
-	// Pods lists Pods; nil where nobody can.
+	// Pods lists Pods; it can be nil.
 	Pods Pods
 	Now  func() time.Time
 
@@ -107,14 +105,14 @@ type typedKey struct {
 	kind   reflect.Type
 }
 
-// Object is the object as it is now, nil where there is none.
+// Object returns the current object, nil if there is none.
 func (c *Call) Object() *unstructured.Unstructured { return unstructuredOf(c.GetObject()) }
 
-// OldObject is the object as it is stored, nil where there is none.
+// OldObject returns the stored object, nil if there is none.
 func (c *Call) OldObject() *unstructured.Unstructured { return unstructuredOf(c.GetOldObject()) }
 
-// RequireObject is Object, or an error where there is none. No API server sends
-// such a creation or update, but any other caller may.
+// RequireObject returns the current object, or an error if there is none. No API server
+// sends such a CREATE or UPDATE, but other callers can.
 func (c *Call) RequireObject() (*unstructured.Unstructured, error) {
 	if object := c.Object(); object != nil {
 		return object, nil
@@ -123,32 +121,32 @@ func (c *Call) RequireObject() (*unstructured.Unstructured, error) {
 }
 
 func unstructuredOf(object runtime.Object) *unstructured.Unstructured {
-	u, _ := object.(*unstructured.Unstructured) // nil will do
+	u, _ := object.(*unstructured.Unstructured) // nil without an object
 	return u
 }
 
-// Warn has the client warned, whatever comes of the request.
+// Warn adds a warning for the client, whatever the decision is.
 func (c *Call) Warn(text string) { c.warnings = append(c.warnings, text) }
 
-// Annotate writes a value to the audit log.
+// Annotate adds a value for the audit log.
 func (c *Call) Annotate(key, value string) {
 	c.annotations = append(c.annotations, validating.PolicyAuditAnnotation{Key: key, Value: value, Action: validating.AuditAnnotationActionPublish})
 }
 
-// Namespace is the namespace of the request. One that does not exist is an error.
+// Namespace returns the namespace of the request, or an error if it does not exist.
 func (c *Call) Namespace(ctx context.Context) (*corev1.Namespace, error) {
 	if c.Namespaces == nil {
 		return nil, errors.New("namespaces are not available here")
 	}
 	ns, err := c.Namespaces.GetNamespace(ctx, c.GetNamespace())
 	if err != nil {
-		return nil, fmt.Errorf("getting namespace %q: %v", c.GetNamespace(), err) //nolint:errorlint // not found is no refusal here
+		return nil, fmt.Errorf("getting namespace %q: %v", c.GetNamespace(), err) //nolint:errorlint // not found must not deny the request
 	}
 	return ns, nil
 }
 
-// List gives all objects of a kind that the plugin needs, in a namespace if one
-// is given. As long as they are not known, that is an error.
+// List returns the objects of a kind that the plugin needs, optionally of one namespace.
+// It fails until they are known.
 func (c *Call) List(ctx context.Context, kind admissionregistrationv1.ParamKind, namespace string) ([]*unstructured.Unstructured, error) {
 	if c.Listed == nil {
 		return nil, errNoParams
@@ -168,12 +166,13 @@ func (c *Call) List(ctx context.Context, kind admissionregistrationv1.ParamKind,
 	return out, nil
 }
 
-// Forbid is the status with which the API server's own plugins refuse a request.
+// Forbid returns the error with which the native plugins deny a request.
 func (c *Call) Forbid(format string, args ...any) error {
 	return admission.NewForbidden(c, fmt.Errorf(format, args...))
 }
 
-// Typed is an object of the call as a Go value. Plugins of one request share it.
+// Typed returns an object of the call as a Go value, which all plugins of a request
+// share.
 func Typed[T any](c *Call, object *unstructured.Unstructured) (*T, error) {
 	if object == nil {
 		return nil, errNoObject
@@ -193,7 +192,7 @@ func Typed[T any](c *Call, object *unstructured.Unstructured) (*T, error) {
 	return out, nil
 }
 
-// call is a request as a plugin sees it.
+// call returns the Call of a request.
 func (c *Compiled) call(r *request, host Environment) *Call {
 	if r.typed == nil {
 		r.typed = map[typedKey]any{}
@@ -205,7 +204,7 @@ func (c *Compiled) call(r *request, host Environment) *Call {
 	}
 }
 
-// current are attributes with the objects in the version that was sent, as they are now.
+// current holds attributes with the current objects, in the version of the request.
 type current struct{ *admission.VersionedAttributes }
 
 // GetObject implements admission.Attributes.
@@ -214,14 +213,15 @@ func (a current) GetObject() runtime.Object { return a.VersionedObject.Object() 
 // GetOldObject implements admission.Attributes.
 func (a current) GetOldObject() runtime.Object { return a.VersionedOldObject.Object() }
 
-// pluginResult is what came of a policy's evaluation in the validating phase.
+// pluginResult is the result of a policy in the validating phase.
 type pluginResult struct {
 	validating.ValidateResult
-	codes    []int32 // of the decisions, where reasons do not say
+	codes    []int32 // of the decisions; without an entry, that of the reason
 	warnings []string
 }
 
-// evaluatePlugin has the plugin validate a request that satisfies the matchConditions.
+// evaluatePlugin validates a request with the plugin, if it satisfies the
+// matchConditions.
 func (c *Compiled) evaluatePlugin(ctx context.Context, r *request, host Environment) pluginResult {
 	if err := c.mutator.err; err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
@@ -262,8 +262,7 @@ func (c *Compiled) evaluatePlugin(ctx context.Context, r *request, host Environm
 	return out
 }
 
-// refusalsOf are the refusals in a plugin's error, or the error if there is
-// another among them.
+// refusalsOf returns the denials in an error of a plugin, or the first other error.
 func refusalsOf(err error) (refusals []metav1.Status, other error) {
 	if err == nil {
 		return nil, nil
@@ -285,8 +284,8 @@ func refusalsOf(err error) (refusals []metav1.Status, other error) {
 	return []metav1.Status{status.Status()}, nil
 }
 
-// admit has the plugin change the object. A refusal holds at once only where
-// the binding denies: elsewhere the validating phase tells of it.
+// admit changes the object with the plugin. A denial takes effect only if the binding
+// denies. Otherwise the validating phase reports it.
 func (s *step) admit(ctx context.Context, r *request, host Environment) (Decision, error) {
 	m, ok := s.policy.plugin.(Mutator)
 	if !ok {

@@ -9,17 +9,17 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// program is a compiled expression that several policies may share.
+// program is a compiled expression, which policies can share.
 type program struct {
 	result   celplugin.CompilationResult
-	variable *apiservercel.DeclType // of a variable's expression, its type
+	variable *apiservercel.DeclType // the type of a variable; nil for other expressions
 }
 
 type programKey struct {
 	expression string
-	kind       string // of the accessor: it determines the types that the expression may return
+	kind       string // of the accessor, which determines the permitted types
 	decls      celplugin.OptionalVariableDeclarations
-	variables  string // names and types of those that the expression may read; empty if it reads none
+	variables  string // names and types of the variables that it can read; empty if it reads none
 }
 
 // weakCache holds values weakly: a value lives as long as a policy uses it, so the

@@ -7,27 +7,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// pruneEmpty takes out of an object what its Go value leaves out since it is empty:
-// labels of which a mutation removed the last, a boolean set to false. The API
-// server holds such objects as Go values, so that the next expression would not
-// find the field there either. What was so before the mutation stays, as the
-// null that some releases send for a time that is not set.
+// pruneEmpty removes what the Go type of an object omits because it is empty: labels of
+// which a mutation removed the last, or a boolean that is now false. The API server holds
+// such objects as Go values, so the next expression would not find the field there
+// either. Fields that were empty before the mutation stay, such as the null for a missing
+// time in some releases.
 func pruneEmpty(before, after *unstructured.Unstructured, typed runtime.Object) runtime.Object {
 	held, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
 		return after
 	}
-	settled, changed := pruneEmptyMap(after.Object, held, before.Object)
+	pruned, changed := pruneEmptyMap(after.Object, held, before.Object)
 	if !changed {
 		return after
 	}
-	return &unstructured.Unstructured{Object: settled}
+	return &unstructured.Unstructured{Object: pruned}
 }
 
-// pruneEmptyMap leaves its arguments as they are: parts of them may belong to
-// other objects too.
-func pruneEmptyMap(tree, held, old map[string]any) (settled map[string]any, changed bool) {
-	settled = make(map[string]any, len(tree))
+// pruneEmptyMap does not change its arguments: parts of them can belong to other objects.
+func pruneEmptyMap(tree, held, old map[string]any) (pruned map[string]any, changed bool) {
+	pruned = make(map[string]any, len(tree))
 	for name, value := range tree {
 		other, kept := held[name]
 		was, stood := old[name]
@@ -36,20 +35,20 @@ func pruneEmptyMap(tree, held, old map[string]any) (settled map[string]any, chan
 			continue
 		}
 		var differs bool
-		settled[name], differs = pruneEmptyValue(value, other, was)
+		pruned[name], differs = pruneEmptyValue(value, other, was)
 		changed = changed || differs
 	}
 	if !changed {
 		return tree, false
 	}
-	return settled, true
+	return pruned, true
 }
 
-func pruneEmptyValue(value, held, old any) (settled any, changed bool) {
+func pruneEmptyValue(value, held, old any) (pruned any, changed bool) {
 	switch v := value.(type) {
 	case map[string]any:
 		if other, ok := held.(map[string]any); ok {
-			was, _ := old.(map[string]any) // none will do
+			was, _ := old.(map[string]any) // nil if there is none
 			return pruneEmptyMap(v, other, was)
 		}
 	case []any:
@@ -61,24 +60,24 @@ func pruneEmptyValue(value, held, old any) (settled any, changed bool) {
 	return value, false
 }
 
-func pruneEmptyList(list, held, old []any) (settled []any, changed bool) {
-	settled = make([]any, len(list))
+func pruneEmptyList(list, held, old []any) (pruned []any, changed bool) {
+	pruned = make([]any, len(list))
 	for i := range list {
 		var was any
 		if i < len(old) {
 			was = old[i]
 		}
 		var differs bool
-		settled[i], differs = pruneEmptyValue(list[i], held[i], was)
+		pruned[i], differs = pruneEmptyValue(list[i], held[i], was)
 		changed = changed || differs
 	}
 	if !changed {
 		return list, false
 	}
-	return settled, true
+	return pruned, true
 }
 
-// empty is what Go types leave out where they are told to.
+// empty reports whether a Go type with omitempty omits a value.
 func empty(value any) bool {
 	switch v := value.(type) {
 	case nil:

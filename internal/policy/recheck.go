@@ -7,17 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Recheck says how policies that change objects are run once more, each on its
-// own result. A policy that then changes it again is not idempotent: where it is
-// invoked twice, as on the next update, its mutations are applied twice.
+// Recheck configures how policies that change objects are run again on their own result.
+// If a policy then changes it again, it is not idempotent: the next update applies its
+// mutations a second time.
 type Recheck struct {
-	// First is how many of a policy's first changes are checked, and Every that
-	// one in so many is after them.
+	// First is the number of first changes of a policy that are checked. After these, one
+	// in Every is.
 	First, Every uint64
-	// Later runs a check beside the requests, with a time of its own, or leaves
-	// it: no request waits for one.
+	// Later runs a check with a deadline of its own, or omits it. No request waits for a
+	// check.
 	Later func(check func(ctx context.Context))
-	// Found is told of each policy that changed its own result again.
+	// Found gets each policy that changed its own result again.
 	Found func(Repeat)
 }
 
@@ -26,11 +26,11 @@ type Repeat struct {
 	Policy     string
 	UID        types.UID
 	Generation int64
-	// Mutations are the indices of those that did.
+	// Mutations holds the indices of the mutations that did.
 	Mutations []int
 }
 
-// due reports whether the change that a policy has just made is to be checked.
+// due reports whether to check the latest change of a policy.
 func (r *Recheck) due(c *Compiled) bool {
 	if r == nil {
 		return false
@@ -39,8 +39,8 @@ func (r *Recheck) due(c *Compiled) bool {
 	return n <= r.First || n%r.Every == 0
 }
 
-// recheck checks the steps whose result is kept. The request must be answered
-// by then: from here on it belongs to the check.
+// recheck checks the steps with a result. The request must have been answered: the check
+// changes it.
 func recheck(r *request, steps []step, host Environment) {
 	steps = slices.DeleteFunc(steps, func(s step) bool { return s.result == nil })
 	if len(steps) == 0 {

@@ -19,12 +19,12 @@ import (
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
-// request is an admission request while policies are evaluated on it: decoded
-// once, and only as far as some policy reads it.
+// request is an admission request during its evaluation: decoded once, and only the parts
+// that policies read.
 type request struct {
 	raw      *admissionv1.AdmissionRequest
-	match    admission.Attributes // in the version that was sent, without objects: for rules only
-	original admission.Attributes // as the client named it, likewise
+	match    admission.Attributes // in the version of the request, without objects
+	original admission.Attributes // in the version of the client, without objects
 
 	versioned  *admission.VersionedAttributes
 	authorizer *requestAuthorizer
@@ -33,25 +33,25 @@ type request struct {
 	namespaceErr   error
 	namespaceKnown bool
 
-	typed map[typedKey]any // what plugins have read
+	typed map[typedKey]any // decoded for plugins
 
 	typeConverter  managedfields.TypeConverter
 	converterKnown bool
 
-	unreadable *UnreadableError // nil: everything that is read could be decoded
-	large      bool             // too large to be kept once it is answered
+	unreadable *UnreadableError // nil if every part could be decoded
+	large      bool             // too large to be kept after the response
 }
 
-// maxRechecked is what a request may take for its changes to be checked after
-// the answer, when its memory is not counted any more.
+// maxRechecked is the maximum of memory of a request whose changes are checked after the
+// response, when its memory no longer counts.
 const maxRechecked = 1 << 20
 
-// What evaluations take: how often mutations copy an object at a time, and the
-// bytes of the largest Go value of an element, which is a container.
+// Memory of evaluations: the copies of an object that mutations make at a time, and the
+// bytes of the largest Go value of an element, a container.
 const (
 	copies     = 2
 	valueCost  = 1 << 10
-	fewObjects = 1000 // that nobody counts
+	fewObjects = 1000 // that do not count
 )
 
 func newRequest(raw *admissionv1.AdmissionRequest) *request {
@@ -66,8 +66,8 @@ func newRequest(raw *admissionv1.AdmissionRequest) *request {
 	return r
 }
 
-// requested is what the client asked for, which differs from what was sent
-// where the API server converted the object to a version that a rule names.
+// requested returns the kind and the resource of the client's request. They differ from
+// those of the review if the API server converted the object.
 func requested(raw *admissionv1.AdmissionRequest) (metav1.GroupVersionKind, metav1.GroupVersionResource, string) {
 	kind, resource, sub := raw.Kind, raw.Resource, raw.SubResource
 	if raw.RequestKind != nil {
@@ -96,13 +96,13 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 	return info
 }
 
-// prepare decodes what the policies that match will read. What cannot be
-// decoded leaves the request without objects, and unreadable.
+// prepare decodes the parts that the policies read. If a part cannot be decoded, the
+// request has no objects and is unreadable.
 func (r *request) prepare(ctx context.Context, reads inputs) error {
 	account := unstructuredjson.AccountOf(ctx)
 	decode := func(what string, raw runtime.RawExtension, wanted bool) (runtime.Object, error) {
 		if !wanted || r.unreadable != nil {
-			return nil, nil //nolint:nilerr // unreadable is an answer, not a failure
+			return nil, nil //nolint:nilerr // unreadable leads to a decision
 		}
 		object, err := r.decode(account, what, raw, reads)
 		if errors.As(err, &r.unreadable) {
@@ -140,8 +140,7 @@ func (r *request) prepare(ctx context.Context, reads inputs) error {
 	return nil
 }
 
-// reserve takes the memory that evaluating takes beyond what was decoded: for
-// the copies that mutations make, and for the Go values that plugins make.
+// reserve takes memory for the copies of mutations and the Go values of plugins.
 func (r *request) reserve(account *unstructuredjson.Account, copied int64, reads inputs) error {
 	var more int64
 	if reads.copies {
@@ -161,9 +160,9 @@ func (r *request) reserve(account *unstructuredjson.Account, copied int64, reads
 	return nil
 }
 
-// decode gives nil, not a typed nil, for what is absent: `object != null` in
-// CEL depends on it. An error is an *UnreadableError; a *MalformedError for what
-// no API server sends; or a *jsontree.BusyError.
+// decode returns nil, not a typed nil, for a missing part, because `object != null` in
+// CEL depends on it. The error is an *UnreadableError; a *MalformedError for reviews that
+// no API server sends; or an *unstructuredjson.BusyError.
 func (r *request) decode(account *unstructuredjson.Account, what string, raw runtime.RawExtension, reads inputs) (runtime.Object, error) {
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
@@ -188,12 +187,12 @@ func (r *request) decode(account *unstructuredjson.Account, what string, raw run
 	return &unstructured.Unstructured{Object: tree}, nil
 }
 
-// contradiction is that an object is not what the request says it is, which no
-// API server sends: it converts objects to the kind of the request, gives them
-// the namespace of the request before admission, and refuses an update of
-// another name. On CREATE a mutating webhook may have changed the name.
+// contradiction returns an error if an object contradicts the request. API servers
+// convert objects to the kind of the request, set their namespace before admission, and
+// reject an update with another name. On CREATE a mutating webhook can have changed the
+// name.
 func (r *request) contradiction(what string, tree map[string]any) error {
-	metadata, _ := tree["metadata"].(map[string]any) // none will do
+	metadata, _ := tree["metadata"].(map[string]any) // nil if there is none
 	kind := schema.GroupVersionKind(r.raw.Kind)
 	apiVersion, kindName := kind.ToAPIVersionAndKind()
 	name := r.raw.Name
@@ -219,9 +218,8 @@ func (r *request) contradiction(what string, tree map[string]any) error {
 	return nil
 }
 
-// namespaceObject looks the namespace up once, for the first policy that reads
-// it. That is within a policy's evaluation, where a panic is that policy's
-// error; those after it then get the error as well.
+// namespaceObject gets the namespace once, for the first policy that reads it. A panic is
+// an error of that policy, and later ones get an error too.
 func (r *request) namespaceObject(ctx context.Context, namespaces Namespaces) (*corev1.Namespace, error) {
 	if !r.namespaceKnown {
 		r.namespaceKnown, r.namespaceErr = true, errors.New("internal error: the lookup of the namespace panicked")
@@ -230,8 +228,8 @@ func (r *request) namespaceObject(ctx context.Context, namespaces Namespaces) (*
 	return r.namespace, r.namespaceErr
 }
 
-// lookUpNamespace follows the API server: cluster-scoped requests, those for
-// Namespaces among them, have no namespaceObject.
+// lookUpNamespace returns no namespace for cluster-scoped requests and for Namespaces, as
+// the API server does.
 func (r *request) lookUpNamespace(ctx context.Context, namespaces Namespaces) (*corev1.Namespace, error) {
 	kind := r.raw.Kind
 	if r.raw.Namespace == "" || (kind.Kind == "Namespace" && kind.Version == "v1" && kind.Group == "") {
@@ -244,7 +242,7 @@ func (r *request) lookUpNamespace(ctx context.Context, namespaces Namespaces) (*
 	return ns, nil
 }
 
-// MalformedError says that a request could not be decoded.
+// MalformedError is the error for a review that no API server sends.
 type MalformedError struct {
 	What string // the part of the review, as "request.object"
 	Err  error
@@ -256,11 +254,11 @@ func (e *MalformedError) Error() string { return fmt.Sprintf("decoding %s: %v", 
 // Unwrap implements errors.Unwrap.
 func (e *MalformedError) Unwrap() error { return e.Err }
 
-// BadRequest tells the server that the caller is at fault.
+// BadRequest marks errors that the caller causes.
 func (e *MalformedError) BadRequest() bool { return true }
 
-// class returns the class of what expressions can read of the request, and whether there
-// is one.
+// class returns the class of the values of the request that expressions can read, and
+// whether there is one.
 func (r *request) class() (class, bool) {
 	size := extent{elements: float64(max(len(r.raw.UserInfo.Groups), len(r.raw.UserInfo.Extra)))}
 	texts := append([]string{r.raw.Name, r.raw.Namespace, r.raw.UserInfo.Username, r.raw.UserInfo.UID}, r.raw.UserInfo.Groups...)

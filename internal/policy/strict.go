@@ -11,13 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// validateResult makes of a mutation's result what the API server would, where the Go type
-// of the object is known. It refuses what that has no place for: the API server
-// drops unknown fields without a word, and a slip of the pen in a mutation would
-// never be noticed. And it takes out what the Go type leaves out when it is
-// empty. What was unknown before the mutation is left alone, and then all of
-// the result is: the API server may be newer than the Go type. The result is the
-// object before where nothing changed.
+// validateResult converts the result of a mutation as the API server does, if the Go type
+// of the object is known. It rejects fields that the type does not have: the API server
+// drops them silently, and a typing error would not be found. It removes what the Go type
+// omits when empty. If fields were unknown before the mutation, the result stays
+// unchanged, because the API server can be newer than the Go type. Without a change it
+// returns the object before.
 func validateResult(before, after runtime.Object, objects admission.ObjectInterfaces) (runtime.Object, error) {
 	b, okBefore := before.(*unstructured.Unstructured)
 	a, okAfter := after.(*unstructured.Unstructured)
@@ -35,8 +34,8 @@ func validateResult(before, after runtime.Object, objects admission.ObjectInterf
 	return validateAll(b, a, objects)
 }
 
-// holds reports whether a kind has a place for all of some fields. What the Go
-// type makes of a field does not depend on the others.
+// holds reports whether the Go type of a kind has all of some fields. The fields do not
+// depend on each other.
 func holds(kind schema.GroupVersionKind, fields map[string]any, objects admission.ObjectInterfaces) bool {
 	if len(fields) == 0 {
 		return true
@@ -64,22 +63,20 @@ func validateAll(before, after *unstructured.Unstructured, objects admission.Obj
 	return after, nil
 }
 
-// typedOf makes a Go value of an object's content, or nil for a kind that has no
-// Go type here; the API server checks those by their schema. The error says what
-// of the object has no place in it.
+// typedOf converts an object to its Go type, or returns nil for a kind without one, which
+// the API server checks by its schema. The error names the fields that do not fit.
 func typedOf(kind schema.GroupVersionKind, content map[string]any, objects admission.ObjectInterfaces) (runtime.Object, error) {
 	typed, err := objects.GetObjectCreater().New(kind)
 	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // there is nothing to be wrong
+		return nil, nil //nolint:nilerr,nilnil // no Go type, no error
 	}
 	return typed, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, typed, true)
 }
 
 var position = regexp.MustCompile(`\[\d+\]`)
 
-// without leaves the unknown fields that are not among the old ones, at
-// whatever position in their lists. Where the old object could not be read at
-// all, nothing can be said of the new one.
+// without returns the unknown fields that the old object does not have at any index of
+// their lists. It returns none if the old object could not be converted.
 func without(unfit, old error) error {
 	if old == nil {
 		return unfit

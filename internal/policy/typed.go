@@ -6,9 +6,8 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// typeCache is the type converter of one request. The mutations of a request
-// follow each other on one object: what the one before them read or made need
-// not be checked against the schema again.
+// typeCache is the type converter of one request. Mutations run one after the other on
+// one object, so the result of a conversion is used again.
 type typeCache struct {
 	managedfields.TypeConverter
 	current, made typedObject
@@ -19,8 +18,8 @@ type typedObject struct {
 	typed  *smd.TypedValue
 }
 
-// ObjectToTyped implements managedfields.TypeConverter. Options are given with
-// the object to mutate, and none with what is merged into it.
+// ObjectToTyped implements managedfields.TypeConverter. Only the object to mutate is
+// converted with options.
 func (c *typeCache) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
 	if c.made.object == object {
 		c.current = c.made
@@ -44,8 +43,8 @@ func (c *typeCache) TypedToObject(value *smd.TypedValue) (runtime.Object, error)
 	return object, err
 }
 
-// converter finds the schema of the object's kind, once for a request: to look
-// for one that is not known takes time.
+// converter finds the schema of the object's kind, once for a request, because the search
+// for an unknown one takes time.
 func (r *request) converter(converters TypeConverters) managedfields.TypeConverter {
 	if !r.converterKnown {
 		r.converterKnown = true

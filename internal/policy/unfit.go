@@ -11,11 +11,11 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// maxTrials bounds the conversions that find the field of a value that does not fit.
+// maxTrials is the maximum of conversions to find the field that does not fit.
 const maxTrials = 500
 
 // withPath adds the path of the first value that does not fit its field. Errors about
-// unknown fields have theirs.
+// unknown fields contain theirs.
 func withPath(kind schema.GroupVersionKind, content map[string]any, objects admission.ObjectInterfaces, unfit error) error {
 	if _, ok := runtime.AsStrictDecodingError(unfit); ok {
 		return unfit
@@ -35,14 +35,14 @@ func withPath(kind schema.GroupVersionKind, content map[string]any, objects admi
 	return fmt.Errorf("the value of %s, %s, does not fit its field: %w", path, describeValue(value), unfit)
 }
 
-// unfitSearch finds a value by converting objects with one of the values in it.
+// unfitSearch finds a value by converting objects that contain only one of the values.
 type unfitSearch struct {
 	trials int
 	fits   func(content map[string]any) bool
 }
 
-// find descends to the first part of a value that does not fit. within makes an object
-// with the value in its place.
+// find returns the first part of a value that does not fit. within returns an object with
+// the value in its place.
 func (s *unfitSearch) find(path string, value any, within func(any) map[string]any) (string, any) {
 	for at, part := range parts(value) {
 		if s.trials--; s.trials < 0 {
@@ -72,7 +72,7 @@ func (s pathStep) after(path string) string {
 	return path + "." + s.field
 }
 
-// around is an object or a list with one value.
+// around returns an object or a list with one value.
 func (s pathStep) around(v any) any {
 	if s.index >= 0 {
 		return []any{v}
@@ -100,7 +100,7 @@ func parts(value any) func(func(pathStep, any) bool) {
 	}
 }
 
-// describeValue names the type of a JSON value. The value itself may be a secret.
+// describeValue returns the type of a JSON value. The value itself can be secret.
 func describeValue(value any) string {
 	switch value.(type) {
 	case string:

@@ -17,9 +17,9 @@ const (
 	maxUnreadable      = 512 // bytes of the decoder's error
 )
 
-// UnreadableError says that an object could not be decoded, so that no policy
-// can look at it. That is a decision, not an error: failurePolicy Ignore would
-// let whoever writes such an object evade every policy.
+// UnreadableError is the error for an object that cannot be decoded. It leads to a
+// decision, and not to failurePolicy: with Ignore, the sender of such an object could
+// evade every policy.
 type UnreadableError struct {
 	What string // the part of the review, as "request.object"
 	Err  error
@@ -34,9 +34,9 @@ func (e *UnreadableError) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// denyUnreadable is the result of a policy that cannot look at a request: of each
-// binding that may match, that the object fails. What is stored can always be
-// deleted: clients and the audit log are told instead.
+// denyUnreadable returns the result of a policy for an unreadable request: each binding
+// that can match denies. A DELETE is allowed, with a warning and an annotation, so that
+// every stored object can be deleted.
 func (c *Compiled) denyUnreadable(r *request, host Environment) (results []result) {
 	for i := range c.bindings {
 		b := &c.bindings[i]
@@ -68,7 +68,8 @@ func (b *binding) denyUnreadable(c *Compiled, r *request) result {
 	}
 }
 
-// mayMatch is matches for an object that cannot be seen: any labels may be its.
+// mayMatch reports whether a binding can match an unreadable object, whose labels are not
+// known.
 func (b *binding) mayMatch(r *request, host Environment) (bool, error) {
 	known, ok := b.match.(*criteria)
 	if !ok {
@@ -79,9 +80,8 @@ func (b *binding) mayMatch(r *request, host Environment) (bool, error) {
 	return (&binding{match: &anyObject}).matches(r, host)
 }
 
-// mutateUnreadable answers in the mutating phase for objects that cannot be
-// decoded: bindings that match deny, whatever their actions are, as they would
-// for a mutation that fails.
+// mutateUnreadable decides about unreadable objects in the mutating phase: every matching
+// binding denies, with any actions, as for a failed mutation.
 func (g *Group) mutateUnreadable(ctx context.Context, r *request, matched []*batch, host Environment) *admissionv1.AdmissionResponse {
 	var a answer
 	for _, p := range policiesOf(matched) {
@@ -96,8 +96,8 @@ func (g *Group) mutateUnreadable(ctx context.Context, r *request, matched []*bat
 	return out
 }
 
-// denyingBindings is the policy with bindings that deny. It is for requests that are
-// not evaluated.
+// denyingBindings returns the policy with bindings that deny, for requests that are not
+// evaluated.
 func (c *Compiled) denyingBindings() *Compiled {
 	out := &Compiled{name: c.name, failurePolicy: c.failurePolicy, breakGlass: c.breakGlass, bindings: make([]binding, len(c.bindings))}
 	for i, b := range c.bindings {

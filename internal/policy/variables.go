@@ -23,16 +23,16 @@ import (
 // typeOfVariables is the type of the CEL variable "variables".
 const typeOfVariables = "kubernetes.variables"
 
-// variable is a policy's variable, ready to be evaluated.
+// variable is a compiled variable of a policy.
 type variable struct {
 	name    string
 	program *program
 }
 
-// variablesCompiler compiles expressions that may read variables. The API
-// server makes a compiler for each policy, of eight environments, and keeps all
-// of them; they differ in the fields of one type. Here that type is lent to one
-// policy at a time, while an expression is compiled.
+// variablesCompiler compiles expressions that can read variables. The API server creates
+// eight environments for each policy, which differ in the fields of one type. Here all
+// policies share the environments, and one policy at a time sets the fields during a
+// compilation.
 type variablesCompiler struct {
 	mu       sync.Mutex
 	compiler *celplugin.CompositedCompiler
@@ -67,9 +67,9 @@ func (c *variablesCompiler) expression(known map[string]*apiservercel.DeclField,
 	return &program{result: c.compiler.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
 }
 
-// variable compiles the expression of a variable, and finds its type.
+// variable compiles the expression of a variable and determines its type.
 func (c *variablesCompiler) variable(known map[string]*apiservercel.DeclField, expression string, decls celplugin.OptionalVariableDeclarations) *program {
-	const any = "any" // the name does not matter to the result, and the compiler keeps the last of each name
+	const any = "any" // the compiler keeps the last one of each name, and the name does not change the result
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.withCompiler(known)
@@ -84,13 +84,13 @@ func (c *variablesCompiler) withCompiler(known map[string]*apiservercel.DeclFiel
 	}
 }
 
-// variablesContext hands variables to the evaluators, as the API server's own
-// context does: each is evaluated when it is first read, once for a list of
-// expressions, at the cost of the expression that reads it.
+// variablesContext gives variables to the evaluators, as the context of the API server
+// does: a variable is evaluated at its first use, once for a list of expressions, and the
+// expression that reads it pays the cost.
 type variablesContext struct {
 	context.Context
 	variables []variable
-	cost      int64 // since the last look
+	cost      int64 // since the last call of GetAndResetCost
 }
 
 // Variables implements celplugin.CompositionContext.
@@ -129,7 +129,7 @@ func (c *variablesContext) evaluate(v variable, activation any) ref.Val {
 	return value
 }
 
-// readingConditions are conditions that may read variables.
+// readingConditions evaluates conditions that can read variables.
 type readingConditions struct {
 	celplugin.ConditionEvaluator
 	variables []variable
@@ -140,7 +140,7 @@ func (e readingConditions) ForInput(ctx context.Context, attr *admission.Version
 	return e.ConditionEvaluator.ForInput(&variablesContext{Context: ctx, variables: e.variables}, attr, request, vars, namespace, budget)
 }
 
-// readingMutation is a mutation that may read variables.
+// readingMutation is a mutation that can read variables.
 type readingMutation struct {
 	celplugin.MutatingEvaluator
 	variables []variable

@@ -18,33 +18,32 @@ import (
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// Bounds on one policy, within those of the CustomResourceDefinition. A
-// compilation cannot be broken off, so what takes long is refused before. The
-// test of these bounds says what the worst policy within them takes.
+// Bounds of a policy, within those of the CustomResourceDefinition. A compilation cannot
+// be interrupted, so costly policies are rejected before it. TestWorstPoliciesThatCompile
+// measures the worst policies within the bounds.
 const (
-	// maxNodes are constants, names, selections, calls and the like, in all
-	// expressions together. Long string constants are one, as they cost little.
+	// maxNodes is the number of constants, names, selections and calls in all
+	// expressions. A long string constant is one of them, because it costs little.
 	maxNodes = 32 << 10
-	// maxCalls are calls of functions and operators other than logical ones, in
-	// one expression and in all together: as with open types, the time grows with
-	// the square of their number in one expression.
+	// maxCalls is the number of calls of functions and operators in all expressions,
+	// maxCallsOfOne in one. Logical operators do not count. The time grows with the
+	// square of their number in one expression.
 	maxCalls, maxCallsOfOne = 4096, 512
-	// maxOpenTypes are comprehensions and empty lists and maps, in all
-	// expressions together. CEL finds the types of their elements, in a time that
-	// grows with the square of their number in one expression, or faster.
+	// maxOpenTypes is the number of comprehensions and of empty lists and maps in all
+	// expressions. CEL infers the types of their elements, in a time that grows at least
+	// with the square of their number in one expression.
 	maxOpenTypes = 512
-	// maxComputedKeys are keys of map literals that are no constants, in one
-	// expression. {x: x} has a type twice as large as that of x, and the next
-	// one twice as large as that.
+	// maxComputedKeys is the number of keys in map literals of an expression that are not
+	// constants. {x: x} doubles the size of the type of x.
 	maxComputedKeys = 8
-	// maxVariableType bounds the type of a variable, in types that it consists of.
+	// maxVariableType is the number of types in the type of a variable.
 	maxVariableType = 32
-	// maxPattern bounds the instructions of all regular expressions together.
-	// One takes 40 bytes, at least twice.
+	// maxPattern is the number of instructions of all regular expressions. Each takes 40
+	// bytes, at least twice.
 	maxPattern = 100_000
 )
 
-// weights are what the expressions of a policy hold of what is costly to compile.
+// weights counts the parts of a policy that are costly to compile.
 type weights struct {
 	nodes, calls, openTypes, pattern int
 }
@@ -64,7 +63,7 @@ func (c *Compiler) weigh(p *v1alpha1.WebhookPolicy) (map[string]*cel.Ast, *field
 	return parsed, nil
 }
 
-// expressions are all that a policy has, with their fields.
+// expressions yields every expression of a policy, with its field.
 func expressions(spec *v1alpha1.WebhookPolicySpec) iter.Seq2[*field.Path, string] {
 	return func(yield func(*field.Path, string) bool) {
 		at := field.NewPath("spec")
@@ -96,7 +95,7 @@ func expressions(spec *v1alpha1.WebhookPolicySpec) iter.Seq2[*field.Path, string
 	}
 }
 
-// withoutExpressions is a policy of which nothing is to be compiled.
+// withoutExpressions returns a copy of a policy without expressions.
 func withoutExpressions(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 	out := *p
 	out.Spec.Variables, out.Spec.MatchConditions, out.Spec.Validations = nil, nil, nil
@@ -106,12 +105,12 @@ func withoutExpressions(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
 
 var errTooManyNodes = fmt.Errorf("the expressions of this policy have more than %d constants, names, selections and calls together; split the policy", maxNodes)
 
-// add takes one expression in, and says which bound is exceeded. One that does
-// not parse is left to the compiler: nothing of it is checked.
+// add adds an expression, and returns an error if a bound is exceeded. It returns nil for
+// an expression that cannot be parsed, which the compiler reports.
 func (w *weights) add(env *cel.Env, expression string) (*cel.Ast, error) {
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
-		// Such as "a.b.c.": a node for two bytes, at most.
+		// For example "a.b.c.": at most one node for two bytes.
 		if w.nodes += len(expression) / 2; w.nodes > maxNodes {
 			return nil, errTooManyNodes
 		}
@@ -180,7 +179,7 @@ func (w *weights) addCall(call ast.CallExpr) {
 	}
 }
 
-// instructions are those that a regular expression compiles to, about. Package
+// instructions returns about the number of instructions of a regular expression. Package
 // syntax bounds the depth, and repetitions by 1,000.
 func instructions(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
@@ -193,7 +192,7 @@ func instructions(re *syntax.Regexp) int {
 	return n
 }
 
-// typesIn counts the types that a type consists of, up to the bound and one more.
+// typesIn returns the number of types in a type, at most bound + 1.
 func typesIn(t *apiservercel.DeclType, bound int) int {
 	if t == nil || bound <= 0 {
 		return 1
