@@ -28,7 +28,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// All lists every plugin, by name.
+// All returns every plugin, by name.
 func All() []define.Definition {
 	return []define.Definition{
 		alwaysdeny.Definition(),
@@ -54,26 +54,26 @@ type Needs interface {
 	Needs() []admissionregistrationv1.ParamKind
 }
 
-// Conditions is implemented by plugins that look at few of the requests that
-// their rules match: the API server is told which, as far as it can tell.
+// Conditions is implemented by plugins that need few of the requests of their rules.
+// Their match conditions are delegated to the API server where possible.
 type Conditions interface {
 	Conditions() []admissionregistrationv1.MatchCondition
 }
 
-// Resolved is a policy with what its plugin adds to it.
+// Resolved is a policy with the rules and conditions of its plugin.
 type Resolved struct {
-	// Policy is the policy, with the rules and conditions that hold for its
-	// plugin. Without a plugin it is the policy itself.
+	// Policy has the rules and conditions of the plugin. Without a plugin it is the
+	// policy itself.
 	Policy *v1alpha1.WebhookPolicy
-	// Plugin is nil without a plugin, and where its configuration is wrong.
+	// Plugin is nil without a plugin, or if its configuration is invalid.
 	Plugin policy.Plugin
 	Errors field.ErrorList
 }
 
-// Resolve makes the plugin that a policy names. The policy is not changed.
+// Resolve creates the plugin of a policy. It does not change the policy.
 //
-// A policy whose plugin is not configured rightly has the rules that the plugin
-// has without a configuration: it may be in force, and then stays registered.
+// A policy with an invalid configuration gets the rules of the plugin without a
+// configuration, because an earlier generation can be registered.
 func Resolve(p *v1alpha1.WebhookPolicy) Resolved {
 	if p.Spec.Plugin == nil {
 		return Resolved{Policy: p}
@@ -81,7 +81,7 @@ func Resolve(p *v1alpha1.WebhookPolicy) Resolved {
 	spec := field.NewPath("spec")
 	plugin, errs := configure(p.Spec.Plugin, spec.Child("plugin"))
 	if len(errs) > 0 {
-		plain := plugin // what is wrong may not concern its rules
+		plain := plugin // the error may not affect its rules
 		if plain == nil {
 			plain, _ = configure(&v1alpha1.Plugin{Name: p.Spec.Plugin.Name}, spec.Child("plugin"))
 		}
@@ -98,12 +98,12 @@ func Resolve(p *v1alpha1.WebhookPolicy) Resolved {
 	return Resolved{Policy: out, Plugin: plugin}
 }
 
-// Rules reports whether it is known which requests the policy is for.
+// Rules reports whether the requests of the policy are known.
 func (r Resolved) Rules() bool {
 	return r.Policy.Spec.Plugin == nil || (r.Policy.Spec.MatchConstraints != nil && len(r.Policy.Spec.MatchConstraints.ResourceRules) > 0)
 }
 
-// complete is a policy with the rules and conditions that hold for its plugin.
+// complete returns a policy with the rules and conditions of its plugin.
 func complete(p *v1alpha1.WebhookPolicy, plugin policy.Plugin) *v1alpha1.WebhookPolicy {
 	out := *p
 	match := cmp.Or(p.Spec.MatchConstraints.DeepCopy(), &admissionregistrationv1.MatchResources{})
@@ -132,20 +132,20 @@ func configure(p *v1alpha1.Plugin, at *field.Path) (policy.Plugin, field.ErrorLi
 	return all[i].New(config, at.Child("config"))
 }
 
-// KindsOf are the kinds of the objects that the plugin of a policy reads.
+// KindsOf returns the kinds of the objects that the plugin of a policy reads.
 func KindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 	if p.Spec.Plugin == nil {
 		return nil
 	}
-	plugin, _ := configure(p.Spec.Plugin, nil) // the policy has been resolved before
+	plugin, _ := configure(p.Spec.Plugin, nil) // errors have been reported
 	if n, ok := plugin.(Needs); ok {
 		return n.Needs()
 	}
 	return nil
 }
 
-// BackendOf is where to find the backend that the plugin of a policy asks about
-// images, if it does.
+// BackendOf returns the location of the backend that decides about images, if the plugin
+// of a policy has one.
 func BackendOf(p *v1alpha1.WebhookPolicy) (at policy.SecretKey, asks bool) {
 	if p.Spec.Plugin == nil || p.Spec.Plugin.Name != v1alpha1.PluginImagePolicyWebhook {
 		return at, false
@@ -157,13 +157,12 @@ func BackendOf(p *v1alpha1.WebhookPolicy) (at policy.SecretKey, asks bool) {
 	return at, at.Name != ""
 }
 
-// AsksForKinds reports whether the plugin of a policy asks which resources are of
-// a kind.
+// AsksForKinds reports whether the plugin of a policy reads the resources of kinds.
 func AsksForKinds(p *v1alpha1.WebhookPolicy) bool {
 	return p.Spec.Plugin != nil && p.Spec.Plugin.Name == v1alpha1.PluginOwnerReferencesPermissionEnforcement
 }
 
-// describe says in words what rules are for.
+// describe returns a description of rules.
 func describe(rules []admissionregistrationv1.RuleWithOperations) string {
 	parts := make([]string, len(rules))
 	for i, r := range rules {

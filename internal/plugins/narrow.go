@@ -10,8 +10,8 @@ import (
 
 const wildcard = "*"
 
-// narrow is what both the plugin and the policy are for. A policy without rules
-// is for all that its plugin is.
+// narrow returns the rules that match the requests of both the plugin and the policy. A
+// policy without rules gets those of the plugin.
 func narrow(own []admissionregistrationv1.RuleWithOperations, asked []admissionregistrationv1.NamedRuleWithOperations) []admissionregistrationv1.NamedRuleWithOperations {
 	if len(asked) == 0 {
 		asked = []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: everything()}}
@@ -36,7 +36,7 @@ func everything() admissionregistrationv1.RuleWithOperations {
 	}
 }
 
-// meet is the rule for what two rules match, if there is anything.
+// meet returns the rule for the requests that two rules match, if there are any.
 func meet(a, b *admissionregistrationv1.RuleWithOperations) (both admissionregistrationv1.RuleWithOperations, ok bool) {
 	both.Operations = meetLists(a.Operations, b.Operations)
 	both.APIGroups = meetLists(a.APIGroups, b.APIGroups)
@@ -64,7 +64,7 @@ func meetLists[S ~string](a, b []S) []S {
 	return slices.DeleteFunc(slices.Clone(a), func(s S) bool { return !slices.Contains(b, s) })
 }
 
-// meetResources is meetLists for entries with subresources.
+// meetResources does the same for resources with subresources.
 func meetResources(a, b []string) []string {
 	var out []string
 	for _, x := range a {
@@ -77,8 +77,8 @@ func meetResources(a, b []string) []string {
 	return out
 }
 
-// meetEntries gives the narrower of two entries, or the one that takes the
-// resource of one and the subresource of the other.
+// meetEntries returns the narrower of two entries, or the resource of one with the
+// subresource of the other.
 func meetEntries(a, b string) (string, bool) {
 	resourceA, subA, _ := strings.Cut(a, "/")
 	resourceB, subB, _ := strings.Cut(b, "/")

@@ -1,4 +1,4 @@
-// Package alwaysdeny refuses everything, until it ends: a maintenance freeze.
+// Package alwaysdeny denies every change, until a time: a maintenance freeze.
 package alwaysdeny
 
 import (
@@ -14,25 +14,24 @@ import (
 )
 
 const (
-	// nativeMessage is what the native plugin says.
+	// nativeMessage is the message of the native plugin.
 	nativeMessage = "admission control is denying all modifications"
-	// maxMessage bounds what is told instead, in bytes.
+	// maxMessage is the maximum length of another message, in bytes.
 	maxMessage = 1024
 )
 
 // Config is the plugin's configuration. The native plugin has none.
 type Config struct {
-	// message is told to those who are refused, after `deployments.apps "web" is
-	// forbidden: `. At most 1024 bytes. Default: admission control is denying all
-	// modifications, as natively.
+	// message is the text of a denial, after `deployments.apps "web" is forbidden: `. At
+	// most 1024 bytes. Default: admission control is denying all modifications, as
+	// natively.
 	Message string `json:"message,omitempty"`
-	// until is when the freeze ends by itself, with its zone, as
-	// 2030-01-31T18:00:00Z. Delete the policy then. Default: when the policy is
-	// deleted.
+	// until is the end of the freeze, with a time zone, for example 2030-01-31T18:00:00Z.
+	// Delete the policy then. Default: until the policy is deleted.
 	Until string `json:"until,omitempty"`
 }
 
-// Plugin refuses everything that changes something.
+// Plugin denies every change.
 type Plugin struct {
 	message string
 	until   time.Time

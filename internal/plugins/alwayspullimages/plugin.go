@@ -1,5 +1,5 @@
-// Package alwayspullimages has every image of a Pod pulled each time, so that
-// the registry decides anew who may use it.
+// Package alwayspullimages makes the kubelet pull every image at each start, so that the
+// registry checks the permission each time.
 package alwayspullimages
 
 import (
@@ -20,9 +20,9 @@ import (
 
 // Config is the plugin's configuration. The native plugin has none.
 type Config struct {
-	// ephemeralContainers covers the subresource pods/ephemeralcontainers too,
-	// through which `kubectl debug` adds containers. The native plugin leaves these
-	// alone. Default: false.
+	// ephemeralContainers includes the subresource pods/ephemeralcontainers, through
+	// which `kubectl debug` adds containers. The native plugin does not change these.
+	// Default: false.
 	EphemeralContainers bool `json:"ephemeralContainers,omitempty"`
 }
 
@@ -45,7 +45,7 @@ func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return rules
 }
 
-// containerLists are the fields of a Pod's spec that hold containers.
+// containerLists returns the fields of a Pod's spec that contain containers.
 func containerLists() []string {
 	return []string{"initContainers", "containers", "ephemeralContainers"}
 }
@@ -64,7 +64,8 @@ func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unst
 	return pod, nil
 }
 
-// Validate implements policy.Validator. It refuses what was changed after Admit.
+// Validate implements policy.Validator. It denies what other webhooks changed after
+// Admit.
 func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
 	if ignored, err := leavesImages(call); ignored || err != nil {
 		return err
@@ -76,11 +77,11 @@ func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
 	return errors.Join(refusals...)
 }
 
-// findings are the pull policies that are not Always.
+// findings returns the pull policies that are not Always.
 func findings(pod *unstructured.Unstructured) []*field.Error {
 	var out []*field.Error
 	visit(pod, func(holder map[string]any, name string, at *field.Path) {
-		value, _ := holder[name].(string) // none is empty
+		value, _ := holder[name].(string) // empty if there is none
 		if value != string(corev1.PullAlways) {
 			out = append(out, field.NotSupported(at, corev1.PullPolicy(value), []string{string(corev1.PullAlways)}))
 		}
@@ -88,8 +89,8 @@ func findings(pod *unstructured.Unstructured) []*field.Error {
 	return out
 }
 
-// visit calls back with each pull policy: the object that holds it, its name
-// there, and its path.
+// visit calls found for each pull policy, with the object that holds it, its name there,
+// and its path.
 func visit(pod *unstructured.Unstructured, found func(holder map[string]any, name string, at *field.Path)) {
 	spec, _ := pod.Object["spec"].(map[string]any)
 	for _, list := range containerLists() {
@@ -111,7 +112,7 @@ func each(spec map[string]any, list string, found func(map[string]any, *field.Pa
 	}
 }
 
-// leavesImages reports whether a request is an update that brings no new image.
+// leavesImages reports whether a request is an update without a new image.
 func leavesImages(call *policy.Call) (bool, error) {
 	pod, err := call.RequireObject()
 	if err != nil || call.GetOperation() != admission.Update {

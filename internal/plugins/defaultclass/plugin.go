@@ -1,6 +1,6 @@
-// Package defaultclass gives objects that name no class the one of their
-// namespace, or the cluster's default one: claims a StorageClass, and Ingresses
-// an IngressClass.
+// Package defaultclass sets the class of objects without one to that of their namespace,
+// or to the default of the cluster: a StorageClass for claims, an IngressClass for
+// Ingresses.
 package defaultclass
 
 import (
@@ -29,7 +29,7 @@ type Config struct {
 	// for objects in it. Default: admission.ostiary.dev/default-storage-class, or
 	// admission.ostiary.dev/default-ingress-class.
 	NamespaceAnnotation string `json:"namespaceAnnotation,omitempty"`
-	// namespaces name the class for namespaces without the annotation: the first
+	// namespaces sets the class for namespaces without the annotation: the first entry
 	// whose selector matches. At most 100.
 	Namespaces []ForNamespaces `json:"namespaces,omitempty"`
 }
@@ -44,17 +44,17 @@ type ForNamespaces struct {
 
 const maxNamespaces = 100
 
-// kind is what one plugin of the two is about.
+// kind describes the objects of one of the two plugins.
 type kind struct {
 	class       admissionregistrationv1.ParamKind
 	rule        admissionregistrationv1.RuleWithOperations
 	field       string   // of the spec
-	annotations []string // of the object, which named its class before there was the field
-	defaults    []string // annotations of a class that is the cluster's default
+	annotations []string // of the object, for its class before the field existed
+	defaults    []string // annotations of a default class of the cluster
 	ofNamespace string   // annotation
 }
 
-// Plugin sets the class of objects that name none.
+// Plugin sets the class of objects without one.
 type Plugin struct {
 	kind
 	selected []selected
@@ -133,9 +133,8 @@ func (p *Plugin) Needs() []admissionregistrationv1.ParamKind {
 	return []admissionregistrationv1.ParamKind{p.class}
 }
 
-// Admit implements policy.Mutator. The API server's own plugin has run before:
-// where an object's author named no class it may have set the cluster's default
-// one, which the class of the namespace replaces.
+// Admit implements policy.Mutator. The API server's own plugin runs before it and can
+// have set the default class of the cluster, which the class of the namespace replaces.
 func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
 	object, err := call.RequireObject()
 	if err != nil {
@@ -170,10 +169,9 @@ func (p *Plugin) Admit(ctx context.Context, call *policy.Call) (*unstructured.Un
 	return out, nil
 }
 
-// named reports whether the object's author has named a class, or "" for none.
-// What the author has written is in managedFields, from which what plugins of
-// the API server add is missing. Without them, whatever stands there is taken for
-// the author's.
+// named returns the class that the author of the object has named, or "". managedFields
+// contain the fields of the author, but not those that plugins of the API server set.
+// Without managedFields, every value counts as the author's.
 func (p *Plugin) named(object *unstructured.Unstructured) bool {
 	annotations := object.GetAnnotations()
 	for _, name := range p.annotations {
@@ -202,8 +200,8 @@ func (p *Plugin) writes(fields []byte) bool {
 	return found || err != nil
 }
 
-// ofRequest is the class of the request's namespace, empty if it has none, and
-// who says so.
+// ofRequest returns the class of the request's namespace, empty if it has none, and its
+// source.
 func (p *Plugin) ofRequest(ctx context.Context, call *policy.Call) (class, why string, err error) {
 	ns, err := call.Namespace(ctx)
 	if err != nil {
@@ -220,8 +218,8 @@ func (p *Plugin) ofRequest(ctx context.Context, call *policy.Call) (class, why s
 	return "", "", nil
 }
 
-// newest is the name of the cluster's default class, empty if there is none: of
-// several the one that was created last, then the first by name.
+// newest returns the name of the default class of the cluster, empty if there is none: of
+// several the newest, then the first by name.
 func (p *Plugin) newest(classes []*unstructured.Unstructured) string {
 	var newest *unstructured.Unstructured
 	for _, c := range classes {

@@ -1,5 +1,5 @@
-// Package defaulttolerationseconds sets how long Pods stay on a node that is not
-// ready or cannot be reached, where they do not say.
+// Package defaulttolerationseconds sets how long Pods stay on a node that is not ready or
+// not reachable, if they do not define it.
 package defaulttolerationseconds
 
 import (
@@ -18,22 +18,20 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// defaultSeconds are those of the API server.
+// defaultSeconds is the default of the API server.
 const defaultSeconds int64 = 300
 
 // Config is the plugin's configuration. The native plugin has flags of the API
 // server instead.
 type Config struct {
-	// defaultNotReadyTolerationSeconds is how long a Pod stays on a node that is
-	// not ready, as the flag --default-not-ready-toleration-seconds says it.
-	// Default: 300.
+	// defaultNotReadyTolerationSeconds is how long a Pod stays on a node that is not
+	// ready, as the flag --default-not-ready-toleration-seconds. Default: 300.
 	DefaultNotReadyTolerationSeconds *int64 `json:"defaultNotReadyTolerationSeconds,omitempty"`
-	// defaultUnreachableTolerationSeconds is how long a Pod stays on a node that
-	// cannot be reached, as the flag --default-unreachable-toleration-seconds
-	// says it. Default: 300.
+	// defaultUnreachableTolerationSeconds is how long a Pod stays on a node that is not
+	// reachable, as the flag --default-unreachable-toleration-seconds. Default: 300.
 	DefaultUnreachableTolerationSeconds *int64 `json:"defaultUnreachableTolerationSeconds,omitempty"`
-	// apiServerSeconds are what the API server has added already, which is to be
-	// replaced. Default: 300, as its flags.
+	// apiServerSeconds is the value that the API server has added, which is replaced.
+	// Default: 300, as its flags.
 	APIServerSeconds *int64 `json:"apiServerSeconds,omitempty"`
 }
 
@@ -65,8 +63,8 @@ func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return define.Pods(define.Writes()...)
 }
 
-// Admit implements policy.Mutator. Tolerations that a Pod has already cannot be
-// changed, so only those of a new Pod are replaced.
+// Admit implements policy.Mutator. The tolerations of existing Pods cannot be changed, so
+// only those of new Pods are replaced.
 func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
 	pod, err := call.RequireObject()
 	if err != nil {
@@ -94,7 +92,7 @@ func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unst
 	return tolerations.In(pod, list)
 }
 
-// added reports whether a toleration looks like one that the API server adds.
+// added reports whether a toleration equals one that the API server adds.
 func (p *Plugin) added(t *corev1.Toleration, key string) bool {
 	return t.Key == key && t.Operator == corev1.TolerationOpExists && t.Value == "" &&
 		t.Effect == corev1.TaintEffectNoExecute && t.TolerationSeconds != nil && *t.TolerationSeconds == p.native

@@ -1,6 +1,5 @@
-// Package define makes the definitions of admission plugins: how the
-// configuration of one is read, completed and checked, strictly and with the
-// path of whatever is wrong with it.
+// Package define defines admission plugins: it decodes, defaults and checks their
+// configuration strictly, with the path of each error.
 package define
 
 import (
@@ -18,20 +17,20 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Definition is one plugin of the catalogue.
+// Definition is a plugin of the catalogue.
 type Definition struct {
 	Name v1alpha1.PluginName
-	// Config is the type of the configuration, of which the plugin's page is
-	// written: each field has a comment.
+	// Config is the type of the configuration. The page of the plugin is generated from
+	// it: each field has a comment.
 	Config reflect.Type
-	// New makes the plugin of a configuration, empty where there is none. The
-	// errors say where in it they are. Without a configuration there is always a
-	// plugin, for its rules, even if it has to be configured.
+	// New creates the plugin from a configuration, which can be empty. Errors have the
+	// path in the configuration. Without a configuration it always returns a plugin, for
+	// its rules.
 	New func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList)
 }
 
-// Plugin defines a plugin whose configuration is a C. The function gets one that
-// has been read without errors; it fills in defaults and checks.
+// Plugin defines a plugin with a configuration of type C. The function sets defaults and
+// checks.
 func Plugin[C any](name v1alpha1.PluginName, make func(C, *field.Path) (policy.Plugin, field.ErrorList)) Definition {
 	return Definition{Name: name, Config: reflect.TypeFor[C](), New: func(config []byte, at *field.Path) (policy.Plugin, field.ErrorList) {
 		var c C
@@ -42,11 +41,11 @@ func Plugin[C any](name v1alpha1.PluginName, make func(C, *field.Path) (policy.P
 	}}
 }
 
-// None is the configuration of a plugin that has no settings.
+// None is the configuration of a plugin without settings.
 type None struct{}
 
-// Decode reads a configuration. Fields that are not known, or are there twice,
-// are errors. Names are matched case by case.
+// Decode decodes a configuration. Unknown and duplicate fields are errors. Names are
+// case-sensitive.
 func Decode(config []byte, into any, at *field.Path) field.ErrorList {
 	if config = bytes.TrimSpace(config); len(config) == 0 || string(config) == "null" {
 		return nil
@@ -80,7 +79,7 @@ func unknown(err error, at *field.Path) *field.Error {
 	return field.Forbidden(path, "remove it: "+err.Error())
 }
 
-// below is the path of a field in a configuration, as decoders name it.
+// below returns the path of a field that a decoder names.
 func below(at *field.Path, path string) *field.Path {
 	if path == "" {
 		return at
@@ -88,16 +87,15 @@ func below(at *field.Path, path string) *field.Path {
 	return at.Child(strings.TrimPrefix(path, "."))
 }
 
-// Typed is what a configuration with apiVersion and kind begins with. Both may
-// be left out.
+// Typed holds the optional apiVersion and kind of a configuration.
 type Typed struct {
-	// apiVersion is as in the native file, or left out.
+	// apiVersion is optional, and that of the native file.
 	APIVersion string `json:"apiVersion,omitempty"`
-	// kind is as in the native file, or left out.
+	// kind is optional, and that of the native file.
 	Kind string `json:"kind,omitempty"`
 }
 
-// Check refuses another kind of configuration, or another version of it.
+// Check rejects another kind or version.
 func (t Typed) Check(apiVersion, kind string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t.APIVersion != "" && t.APIVersion != apiVersion {

@@ -1,5 +1,5 @@
-// Package denyserviceexternalips refuses Services with new external IPs, which
-// draw to themselves what others send to these addresses.
+// Package denyserviceexternalips denies Services with new external IPs, which intercept
+// traffic to these addresses.
 package denyserviceexternalips
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Plugin refuses external IPs that a Service did not have before.
+// Plugin denies external IPs that a Service did not have before.
 type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.

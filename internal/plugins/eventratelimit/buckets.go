@@ -9,13 +9,12 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxKey bounds, in bytes, what is kept of a key: of a longer one only its hash
-// is. Whoever writes an event chooses most of the key, and its length.
+// maxKey is the maximum length of a stored key, in bytes. Longer keys are stored as a
+// hash. The author of an event chooses most of the key.
 const maxKey = 64
 
-// buckets are the buckets of one limit, by key. The tokens are those of the
-// library that the API server's own plugin uses. The lock of the LRU is held for
-// as long as it takes to find an entry of a map.
+// buckets holds the buckets of one limit, by key. The tokens are those of the library of
+// the native plugin. The lock of the LRU is held only during a lookup.
 type buckets struct {
 	limit  rate.Limit
 	burst  int
@@ -36,7 +35,7 @@ func newBuckets(l Limit) *buckets {
 
 func (b *buckets) full() *rate.Limiter { return rate.NewLimiter(b.limit, b.burst) }
 
-// of is the bucket of a key. Two requests that come at once find the same one.
+// of returns the bucket of a key. Concurrent requests get the same one.
 func (b *buckets) of(key string) *rate.Limiter {
 	if b.single != nil {
 		return b.single
@@ -61,8 +60,8 @@ func (b *buckets) find(key lru.Key) *rate.Limiter {
 	return bucket
 }
 
-// bounded is the key in the cache: hashes are of another type than short keys,
-// so that nobody finds a short one that equals a hash.
+// bounded returns the key in the cache. Hashes have another type than short keys, so that
+// no short key equals a hash.
 func bounded(key string) lru.Key {
 	if len(key) > maxKey {
 		return sha256.Sum256([]byte(key))

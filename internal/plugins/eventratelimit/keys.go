@@ -8,7 +8,8 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// keys say which bucket an event takes its token from, by the type of the limit.
+// keys returns the functions that select the bucket of an event, by the type of the
+// limit.
 func keys() map[LimitType]func(*policy.Call) string {
 	return map[LimitType]func(*policy.Call) string{
 		Server:          func(*policy.Call) string { return "" },
@@ -18,8 +19,8 @@ func keys() map[LimitType]func(*policy.Call) string {
 	}
 }
 
-// sourceAndObject is the native plugin's key, nothing between its parts, which
-// stands in the message. It is the same in both API groups.
+// sourceAndObject returns the key of the native plugin, without separators, which the
+// message contains. It is equal for both API groups.
 func sourceAndObject(event *unstructured.Unstructured) string {
 	if event == nil {
 		return ""

@@ -1,6 +1,5 @@
-// Package eventratelimit limits how many events are written, as the API
-// server's own plugin does: with buckets of tokens, which are those of this
-// replica.
+// Package eventratelimit limits the rate of events as the native plugin does, with token
+// buckets for each replica.
 package eventratelimit
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// What is kept in memory on every replica is bounded.
+// Limits of memory on every replica.
 const (
 	maxLimits        = 16
 	maxCacheSize     = 1 << 16
@@ -29,29 +28,29 @@ const (
 // eventratelimit.admission.k8s.io/v1alpha1.
 type Config struct {
 	define.Typed `json:",inline"`
-	// limits are those that an event has to keep, all of them: between one and 16.
+	// limits is a list of 1 to 16 limits. An event has to be within all of them.
 	// Required.
 	Limits []Limit `json:"limits"`
 }
 
-// Limit is one limit. An event takes a token out of a bucket, or is refused if
-// there is none.
+// Limit is one limit. An event takes a token from a bucket, and is denied if the bucket
+// is empty.
 type Limit struct {
-	// type says which events share a bucket: Server all of them, Namespace those
-	// of a namespace, User those that a user writes, and SourceAndObject those
-	// from one source about one object. Required.
+	// type selects the events that share a bucket: Server all events, Namespace those of
+	// a namespace, User those of a user, SourceAndObject those from one source about one
+	// object. Required.
 	Type LimitType `json:"type"`
-	// qps is how many tokens a bucket gets in a second. Required.
+	// qps is the number of tokens that a bucket gets each second. Required.
 	QPS int32 `json:"qps"`
-	// burst is how many tokens a bucket holds. It is full at first. Required.
+	// burst is the number of tokens that a bucket holds. A new bucket is full. Required.
 	Burst int32 `json:"burst"`
-	// cacheSize is how many buckets there are at most, up to 65536. Of more, the one
-	// that was not used for the longest time is forgotten; when it is needed again,
-	// it is full. It means nothing to Server. Default: 4096.
+	// cacheSize is the maximum number of buckets, up to 65536. Beyond it, the least
+	// recently used bucket is deleted; a later one for the same key is full. It has no
+	// effect on Server. Default: 4096.
 	CacheSize int32 `json:"cacheSize,omitempty"`
 }
 
-// LimitType says which events share a bucket.
+// LimitType selects the events that share a bucket.
 type LimitType string
 
 // The types of limits.
@@ -62,10 +61,10 @@ const (
 	SourceAndObject LimitType = "SourceAndObject"
 )
 
-// Plugin refuses events that come too fast.
+// Plugin denies events beyond the limits.
 type Plugin struct{ limiters []limiter }
 
-// limiter is one limit with its buckets.
+// limiter is a limit with its buckets.
 type limiter struct {
 	Limit
 	buckets *buckets

@@ -1,5 +1,5 @@
-// Package extendedresourcetoleration lets Pods that ask for extended resources,
-// such as GPUs, onto the nodes that are tainted for them.
+// Package extendedresourcetoleration adds tolerations to Pods that request extended
+// resources, such as GPUs, for nodes with taints of these names.
 package extendedresourcetoleration
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Plugin adds a toleration for each extended resource that a Pod asks for.
+// Plugin adds a toleration for each extended resource that a Pod requests.
 type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.
@@ -54,8 +54,7 @@ func (Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstruc
 	return tolerations.In(pod, list)
 }
 
-// with puts a toleration in the place of those that differ from it only in how
-// long they hold, or at the end.
+// with replaces the tolerations that differ only in their duration, or appends one.
 func with(list []tolerations.Toleration, wanted corev1.Toleration) []tolerations.Toleration {
 	found := false
 	for i := range list {
@@ -74,7 +73,7 @@ func with(list []tolerations.Toleration, wanted corev1.Toleration) []tolerations
 	return list
 }
 
-// asked are the extended resources that a Pod's containers request.
+// asked returns the extended resources that the containers of a Pod request.
 func asked(pod *unstructured.Unstructured) sets.Set[string] {
 	out := sets.New[string]()
 	spec, _ := pod.Object["spec"].(map[string]any)

@@ -11,30 +11,30 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Config is the plugin's configuration: the native one, but for where the
-// kubeconfig is.
+// Config is the configuration of the native plugin, except for the location of the
+// kubeconfig.
 type Config struct {
-	// imagePolicy says where the backend is, and how to deal with it. Required.
+	// imagePolicy configures the backend. Required.
 	ImagePolicy Settings `json:"imagePolicy"`
 }
 
-// Settings are those of one backend.
+// Settings configure a backend.
 type Settings struct {
-	// kubeConfigSecret is where the kubeconfig is: a Secret in Ostiary's namespace.
+	// kubeConfigSecret names a Secret in Ostiary's namespace with the kubeconfig.
 	// Required.
 	KubeConfigSecret *SecretKey `json:"kubeConfigSecret,omitempty"`
-	// kubeConfigFile is the native field, which is refused: put what is in the file
+	// kubeConfigFile is the native field. It is rejected: put the content of the file
 	// into the Secret.
 	KubeConfigFile string `json:"kubeConfigFile,omitempty"`
-	// allowTTL is for how many seconds an allowance is remembered, between 1 and
-	// 1800; -1 is not at all. Default: 300.
+	// allowTTL is the number of seconds for which Ostiary keeps an allowed image, between
+	// 1 and 1800; -1 disables it. Default: 300.
 	AllowTTL int64 `json:"allowTTL,omitempty"`
-	// denyTTL is for how many seconds a refusal is remembered, between 1 and 1800; -1
-	// is not at all. Default: 30.
+	// denyTTL is the number of seconds for which Ostiary keeps a denied image, between 1
+	// and 1800; -1 disables it. Default: 30.
 	DenyTTL int64 `json:"denyTTL,omitempty"`
-	// retryBackoff is how many milliseconds to wait before the backend is asked
-	// again, up to 300000, and half as much more each time; -1 is not to wait. It is
-	// asked five times, as long as there is time. Default: 500.
+	// retryBackoff is the number of milliseconds before the next attempt, up to 300000,
+	// multiplied by 1.5 each time; -1 is no delay. Ostiary makes five attempts within the
+	// time of the request. Default: 500.
 	RetryBackoff int64 `json:"retryBackoff,omitempty"`
 	// defaultAllow allows images while the backend does not answer. Default: false.
 	DefaultAllow bool `json:"defaultAllow,omitempty"`
@@ -42,14 +42,14 @@ type Settings struct {
 
 // SecretKey is a field of a Secret.
 type SecretKey struct {
-	// name of the Secret. The permission that is installed is for
+	// name is the name of the Secret. The installation grants access to
 	// ostiary-image-policy. Required.
 	Name string `json:"name"`
-	// key of the kubeconfig in it. Default: kubeconfig.
+	// key is the field with the kubeconfig. Default: kubeconfig.
 	Key string `json:"key,omitempty"`
 }
 
-// settings are those of a configuration, completed. They can be compared.
+// settings holds the settings with defaults. They can be compared.
 type settings struct {
 	backend                         policy.SecretKey
 	allowTTL, denyTTL, retryBackoff time.Duration
@@ -96,7 +96,7 @@ func (s Settings) settings(at *field.Path) (settings, field.ErrorList) {
 	return out, errs
 }
 
-// duration reads a number as the native plugin does: -1 is none, and 0 the default.
+// duration reads a number as the native plugin does: -1 means none, and 0 the default.
 func duration(value int64, unit, least, most, natural time.Duration, at *field.Path) (time.Duration, *field.Error) {
 	switch {
 	case value == -1:

@@ -1,6 +1,6 @@
-// Package imagepolicywebhook asks somebody else's backend about the images of
-// Pods, with ImageReviews. It is the one plugin that asks anybody but the API
-// server: the backend that its configuration names, and nobody else.
+// Package imagepolicywebhook sends ImageReviews about the images of Pods to a backend. It
+// is the only plugin that calls a server other than the API server, and calls only the
+// configured backend.
 package imagepolicywebhook
 
 import (
@@ -27,19 +27,19 @@ import (
 
 const (
 	cacheSize = 1024
-	// maxCached bounds, in bytes, an answer that is remembered.
+	// maxCached is the maximum length of a cached answer, in bytes.
 	maxCached = 4 << 10
-	// longest is how long a backend is asked where a request has no end of its own.
+	// longest is the time limit of a call for a request without a deadline.
 	longest = 30 * time.Second
 
 	ephemeralContainers = "ephemeralcontainers"
 	failedOpen          = "failed-open"
 )
 
-// Plugin refuses Pods whose images a backend does not allow.
+// Plugin denies Pods with images that the backend does not allow.
 type Plugin struct {
 	settings settings
-	answers  *cache.LRUExpireCache // by the hash of the question
+	answers  *cache.LRUExpireCache // by the hash of the review
 }
 
 // Definition is the plugin's entry in the catalogue.
@@ -56,7 +56,7 @@ func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 		define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "pods/"+ephemeralContainers))
 }
 
-// Backend is where the backend is said to be found.
+// Backend returns the location of the kubeconfig.
 func (p *Plugin) Backend() policy.SecretKey { return p.settings.backend }
 
 // InheritState implements policy.Keeper: what was answered stays answered while the
@@ -79,7 +79,7 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	}
 	backend, err := call.Images.Backend(p.settings.backend)
 	if err != nil {
-		return err // nobody was asked: failurePolicy decides, and not defaultAllow
+		return err // the backend was not asked: failurePolicy decides, and not defaultAllow
 	}
 	status, err := p.answer(ctx, call, backend, questionOf(call, pod))
 	switch {
@@ -101,8 +101,8 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	return call.Forbid("one or more images rejected by webhook backend")
 }
 
-// questionOf is what the native plugin asks: about the containers of the Pod, or
-// about the ephemeral ones where those are written.
+// questionOf returns the review of the native plugin: for the containers of the Pod, or
+// for its ephemeral containers if these change.
 func questionOf(call *policy.Call, pod *corev1.Pod) *imagepolicyv1alpha1.ImageReview {
 	review := &imagepolicyv1alpha1.ImageReview{Spec: imagepolicyv1alpha1.ImageReviewSpec{Annotations: map[string]string{}, Namespace: call.GetNamespace()}}
 	review.SetGroupVersionKind(imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"))
@@ -128,13 +128,13 @@ func questionOf(call *policy.Call, pod *corev1.Pod) *imagepolicyv1alpha1.ImageRe
 	return review
 }
 
-// answer is the backend's, or one that it gave to the same question a while ago.
+// answer returns the answer of the backend, or a cached one to an equal review.
 func (p *Plugin) answer(ctx context.Context, call *policy.Call, backend policy.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error) {
 	question, err := json.Marshal(review.Spec)
 	if err != nil {
 		return imagepolicyv1alpha1.ImageReviewStatus{}, fmt.Errorf("writing the question: %w", err)
 	}
-	key := sha256.Sum256(question) // a question may be long
+	key := sha256.Sum256(question) // a review can be long
 	if found, ok := p.answers.Get(key); ok {
 		if status, ok := found.(imagepolicyv1alpha1.ImageReviewStatus); ok {
 			return status, nil
@@ -154,9 +154,9 @@ func (p *Plugin) answer(ctx context.Context, call *policy.Call, backend policy.I
 	return status, nil
 }
 
-// ask asks, and asks again as often as the native plugin does. It ends somewhat
-// before the request does, so that there is time for an answer. Others compute
-// while it waits.
+// ask sends a review with the retries of the native plugin. It ends before the deadline
+// of the request, so that there is time for a response. It yields its slot while it
+// waits.
 func (p *Plugin) ask(ctx context.Context, now time.Time, backend policy.ImageBackend, review *imagepolicyv1alpha1.ImageReview) (status imagepolicyv1alpha1.ImageReviewStatus, err error) {
 	left := longest
 	if end, ok := ctx.Deadline(); ok {

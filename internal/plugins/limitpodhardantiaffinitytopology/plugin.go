@@ -1,5 +1,5 @@
-// Package limitpodhardantiaffinitytopology refuses Pods that keep others off
-// more than one node: such a Pod can take a whole zone for itself.
+// Package limitpodhardantiaffinitytopology denies Pods with required anti-affinity for
+// more than one node: such a Pod can occupy a whole zone.
 package limitpodhardantiaffinitytopology
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Plugin refuses required anti-affinity for another topology than nodes.
+// Plugin denies required anti-affinity for topologies other than nodes.
 type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.

@@ -1,6 +1,6 @@
-// Package ownerreferencespermissionenforcement keeps those who may write an
-// object, and not delete it, from having the garbage collector delete it, and
-// from keeping its owner from being deleted.
+// Package ownerreferencespermissionenforcement prevents users who may write an object,
+// but not delete it, from letting the garbage collector delete it, and from blocking the
+// deletion of its owner.
 package ownerreferencespermissionenforcement
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Plugin asks what the user may do whenever owner references change.
+// Plugin checks permissions of the user when owner references change.
 type Plugin struct{}
 
 // Definition is the plugin's entry in the catalogue.
@@ -54,7 +54,7 @@ func (Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	if !writes(call) || same(before, after) {
 		return nil
 	}
-	// Who creates an object could as well have left it.
+	// The creator of an object needs no permission to delete it.
 	if call.GetOperation() != admission.Create {
 		decision, reason, err := call.Authorizer.Authorize(ctx, deletion(call))
 		if decision != authorizer.DecisionAllow {
@@ -76,8 +76,8 @@ func (Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	return nil
 }
 
-// writes is false for the status of Pods, whose owners it cannot change: some
-// kubelets leave them out.
+// writes returns false for the status of Pods, which cannot change owners: some kubelets
+// omit them.
 func writes(call *policy.Call) bool {
 	return call.GetResource().GroupResource() != schema.GroupResource{Resource: "pods"} || call.GetSubresource() != "status"
 }
@@ -104,8 +104,8 @@ func same(before, after []metav1.OwnerReference) bool {
 	return true
 }
 
-// newlyBlocking are the references that keep their owner from being deleted,
-// and did not before.
+// newlyBlocking returns the references that block the deletion of their owner and did not
+// before.
 func newlyBlocking(before, after []metav1.OwnerReference) []metav1.OwnerReference {
 	blocked := map[types.UID]bool{}
 	for _, ref := range before {
@@ -124,8 +124,7 @@ func blocks(ref metav1.OwnerReference) bool {
 	return ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion
 }
 
-// checkOwner refuses a reference to an owner whose finalizers the user may not
-// write.
+// checkOwner denies a reference to an owner whose finalizers the user may not write.
 func checkOwner(ctx context.Context, call *policy.Call, ref *metav1.OwnerReference) error {
 	resources, err := resourcesOf(call, ref)
 	if err != nil {
@@ -138,7 +137,7 @@ func checkOwner(ctx context.Context, call *policy.Call, ref *metav1.OwnerReferen
 			Name: ref.Name, ResourceRequest: true,
 		}
 		if r.Namespaced {
-			question.Namespace = call.GetNamespace() // that of an owner is its dependents'
+			question.Namespace = call.GetNamespace() // an owner has the namespace of its dependents
 		}
 		decision, reason, err := call.Authorizer.Authorize(ctx, question)
 		if decision != authorizer.DecisionAllow {

@@ -1,4 +1,4 @@
-// Package podnodeselector keeps the Pods of a namespace to some nodes.
+// Package podnodeselector limits the Pods of a namespace to some nodes.
 package podnodeselector
 
 import (
@@ -21,21 +21,19 @@ import (
 )
 
 const (
-	// annotation of a namespace holds its node selector.
+	// annotation of a namespace with its node selector.
 	annotation = "scheduler.alpha.kubernetes.io/node-selector"
-	// clusterDefault is the name, among those of namespaces, of the node selector
-	// for namespaces without an annotation.
+	// clusterDefault is the key of the node selector of namespaces without an annotation.
 	clusterDefault = "clusterDefaultNodeSelector"
 )
 
-// Config is the plugin's configuration: the native file, or what stands in it
-// under podNodeSelectorPluginConfig.
+// Config is the configuration: the native file, or the content of
+// podNodeSelectorPluginConfig.
 type Config struct {
-	// podNodeSelectorPluginConfig holds lists of labels: under
-	// clusterDefaultNodeSelector the node selector of namespaces without the
-	// annotation, and under the name of a namespace all that its Pods may select,
-	// those of the namespace's own selector included. Default: no selector, no
-	// limits.
+	// podNodeSelectorPluginConfig contains lists of labels: clusterDefaultNodeSelector is
+	// the node selector of namespaces without the annotation, and the name of a namespace
+	// limits what its Pods can select, including the selector of the namespace. Default:
+	// no selector, no limits.
 	PodNodeSelectorPluginConfig map[string]string `json:"podNodeSelectorPluginConfig,omitempty"`
 }
 
@@ -70,7 +68,7 @@ func newPlugin(config []byte, at *field.Path) (policy.Plugin, field.ErrorList) {
 	return p, errs
 }
 
-// read takes the native file, and the map in it.
+// read accepts the native file, or the map in it.
 func read(config []byte, at *field.Path) (map[string]string, *field.Path, field.ErrorList) {
 	var fields map[string]stdjson.RawMessage
 	if errs := define.Decode(config, &fields, at); len(errs) > 0 {
@@ -125,8 +123,8 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	return p.check(call, namespace, own, own)
 }
 
-// check refuses a Pod that contradicts the selector of its namespace, or goes
-// beyond what its namespace may select.
+// check denies a Pod that contradicts the selector of its namespace, or selects more than
+// its namespace permits.
 func (p *Plugin) check(call *policy.Call, namespace, own, merged labels.Set) error {
 	if labels.Conflicts(namespace, own) {
 		return forbidden(call, "pod node label selector conflicts with its namespace node label selector")
@@ -137,7 +135,8 @@ func (p *Plugin) check(call *policy.Call, namespace, own, merged labels.Set) err
 	return nil
 }
 
-// forbidden is the native plugin's: it names a Pod whose name is yet to be made "".
+// forbidden returns the error of the native plugin: it contains "" as the name of a Pod
+// without a name.
 func forbidden(call *policy.Call, text string) error {
 	return apierrors.NewForbidden(call.GetResource().GroupResource(), call.Object().GetName(), fmt.Errorf("%s", text))
 }
@@ -158,7 +157,7 @@ func (p *Plugin) ofNamespace(ctx context.Context, call *policy.Call) (labels.Set
 	return set, nil
 }
 
-// selectorOf is the Pod of a request, and its node selector.
+// selectorOf returns the Pod of a request and its node selector.
 func selectorOf(call *policy.Call) (*unstructured.Unstructured, labels.Set, error) {
 	pod, err := call.RequireObject()
 	if err != nil {
@@ -171,7 +170,7 @@ func selectorOf(call *policy.Call) (*unstructured.Unstructured, labels.Set, erro
 	return pod, own, nil
 }
 
-// within reports whether all labels are among those allowed; none means all.
+// within reports whether all labels are allowed; none means all.
 func within(set, allowed labels.Set) bool {
 	if len(allowed) == 0 {
 		return true

@@ -1,4 +1,4 @@
-// Package podresources says what several plugins ask about the resources of a Pod.
+// Package podresources classifies the resources of Pods, for several plugins.
 package podresources
 
 import (
@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// BestEffort reports whether a Pod asks for neither processors nor memory, and
-// has no limit on them. What the Pod's status says comes first.
+// BestEffort reports whether a Pod has no requests and limits of CPU and memory. The
+// class in its status takes precedence.
 func BestEffort(pod *corev1.Pod) bool {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass == corev1.PodQOSBestEffort
@@ -32,14 +32,13 @@ func asks(list corev1.ResourceList) bool {
 	return cpu.Sign() > 0 || memory.Sign() > 0
 }
 
-// Extended reports whether a resource is neither Kubernetes' own nor one that
-// only quotas have.
+// Extended reports whether a resource belongs neither to Kubernetes nor only to quotas.
 func Extended(name string) bool {
 	return !Native(name) && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
 		len(content.IsLabelKey(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }
 
-// Native reports whether a resource is Kubernetes' own.
+// Native reports whether a resource belongs to Kubernetes.
 func Native(name string) bool {
 	return !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix)
 }

@@ -13,73 +13,69 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins/define"
 )
 
-// Bounds on the kinds with templates.
+// Bounds of kinds with templates.
 const (
 	maxKinds = 50
 	maxPaths = 10
 	maxPath  = 256 // bytes
 )
 
-// Config is the plugin's configuration: the native one, of kind
-// PodSecurityConfiguration in pod-security.admission.config.k8s.io/v1, and
-// podTemplates.
+// Config is the native configuration, of kind PodSecurityConfiguration in
+// pod-security.admission.config.k8s.io/v1, and podTemplates.
 type Config struct {
 	define.Typed `json:",inline"`
-	// defaults hold in namespaces whose labels do not say a level of their own.
+	// defaults apply to namespaces whose labels do not define a level.
 	Defaults Defaults `json:"defaults,omitempty"`
-	// exemptions are who and what no level holds for.
+	// exemptions are the users, namespaces and classes without a level.
 	Exemptions Exemptions `json:"exemptions,omitempty"`
-	// podTemplates are resources other than the built-in ones that make Pods. Who
-	// writes one is warned of what its Pods would be refused for, as with
-	// Deployments. At most 50.
+	// podTemplates are resources other than the built-in ones that create Pods. Their
+	// authors get warnings about their Pods, as with Deployments. At most 50.
 	PodTemplates []PodTemplates `json:"podTemplates,omitempty"`
 }
 
-// Defaults are the levels and versions of namespaces that do not say their own.
+// Defaults are the levels and versions of namespaces that do not define them.
 type Defaults struct {
-	// enforce is the level that Pods are refused by: privileged, baseline or
-	// restricted. Default: privileged.
+	// enforce is the level that Pods must satisfy: privileged, baseline or restricted.
+	// Default: privileged.
 	Enforce string `json:"enforce,omitempty"`
-	// enforce-version is the version of Kubernetes whose level is meant: v1.x or
-	// latest. Default: latest.
+	// enforce-version is the Kubernetes version of the level: v1.x or latest. Default:
+	// latest.
 	EnforceVersion string `json:"enforce-version,omitempty"`
-	// audit is the level by which the audit log is written. Default: privileged.
+	// audit is the level of audit annotations. Default: privileged.
 	Audit string `json:"audit,omitempty"`
 	// audit-version is the version of that level. Default: latest.
 	AuditVersion string `json:"audit-version,omitempty"`
-	// warn is the level by which clients are warned. Default: privileged.
+	// warn is the level of warnings. Default: privileged.
 	Warn string `json:"warn,omitempty"`
 	// warn-version is the version of that level. Default: latest.
 	WarnVersion string `json:"warn-version,omitempty"`
 }
 
-// Exemptions are users, namespaces and classes that no level holds for.
+// Exemptions are users, namespaces and classes without a level.
 type Exemptions struct {
-	// usernames are the users whose requests are not looked at. Default: none.
+	// usernames are exempt users. Default: none.
 	Usernames []string `json:"usernames,omitempty"`
-	// namespaces are those whose Pods are not looked at. Default: none.
+	// namespaces are exempt namespaces. Default: none.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// runtimeClasses are the names of those whose Pods are not looked at. Default:
-	// none.
+	// runtimeClasses are the names of exempt classes. Default: none.
 	RuntimeClasses []string `json:"runtimeClasses,omitempty"`
 }
 
-// PodTemplates say where the templates in the objects of one resource are.
+// PodTemplates are the paths of templates in the objects of one resource.
 type PodTemplates struct {
 	// group is the API group of the resource.
 	Group string `json:"group"`
-	// version is the version that the paths are for. Objects in others are
-	// converted to it.
+	// version is the version of the paths. Other versions are converted to it.
 	Version string `json:"version"`
-	// resource is its name in the plural, as rollouts.
+	// resource is the plural name, for example rollouts.
 	Resource string `json:"resource"`
-	// paths lead to templates of Pods, which have a spec, as spec.template. All
-	// entries of a list or map are written as [*]: spec.workers[*].template. At
-	// most 10, each of at most 256 bytes.
+	// paths are the paths of Pod templates, which have a spec, for example spec.template.
+	// [*] means all entries of a list or map: spec.workers[*].template. At most 10, each
+	// of at most 256 bytes.
 	Paths []string `json:"paths"`
 }
 
-// native is the configuration as the API server's code has it, with defaults.
+// native returns the configuration in the type of the API server, with defaults.
 func (c Config) native() *admissionapi.PodSecurityConfiguration {
 	level := func(s string) string { return cmp.Or(s, "privileged") }
 	version := func(s string) string { return cmp.Or(s, "latest") }
@@ -106,13 +102,13 @@ func (c Config) check(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// apiVersions are those that the API server reads, which differ in nothing else.
+// apiVersions returns the versions that the API server accepts, which are equal.
 func apiVersions() []string {
 	const group = "pod-security.admission.config.k8s.io/"
 	return []string{group + "v1", group + "v1beta1", group + "v1alpha1"}
 }
 
-// templates are the paths by resource.
+// templates returns the paths by resource.
 func (c Config) templates(at *field.Path) (map[schema.GroupVersionResource][]templatePath, field.ErrorList) {
 	at = at.Child("podTemplates")
 	var errs field.ErrorList

@@ -1,6 +1,5 @@
-// Package podsecurity holds Pods to the Pod Security Standards, with levels and
-// exemptions for the whole cluster. What a level asks for is the API server's
-// own code.
+// Package podsecurity enforces the Pod Security Standards, with levels and exemptions for
+// the whole cluster, with the code of the API server.
 package podsecurity
 
 import (
@@ -33,7 +32,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Plugin refuses Pods, and warns of what makes them.
+// Plugin denies Pods, and warns about objects that create Pods.
 type Plugin struct {
 	admission admission.Admission
 	kinds     map[schema.GroupResource]converter
@@ -76,8 +75,8 @@ func byName(a, b schema.GroupVersionResource) int {
 	return slices.Compare([]string{a.Group, a.Version, a.Resource}, []string{b.Group, b.Version, b.Resource})
 }
 
-// Conditions implements plugins.Conditions: updates of Pods and namespaces that
-// change nothing that is looked at are frequent, and always allowed.
+// Conditions implements plugins.Conditions: updates of Pods and namespaces that change
+// nothing relevant are frequent and always allowed.
 func (p *Plugin) Conditions() []admissionregistrationv1.MatchCondition {
 	return []admissionregistrationv1.MatchCondition{{
 		Name: "changes-pod-security",
@@ -89,8 +88,8 @@ func (p *Plugin) Conditions() []admissionregistrationv1.MatchCondition {
 
 // Validate implements policy.Validator.
 func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
-	ctx = klog.NewContext(ctx, logr.Discard()) // what fails is returned, warned of, or in the audit log
-	a := p.admission                           // a copy, which reads namespaces and Pods for this request
+	ctx = klog.NewContext(ctx, logr.Discard()) // errors are returned, or in warnings or annotations
+	a := p.admission                           // a copy, which reads the namespaces and Pods of this request
 	a.NamespaceGetter, a.PodLister = reader{call}, reader{call}
 	if paths, ok := p.templates[call.Resource]; ok {
 		return validateTemplates(ctx, &a, call, paths)
@@ -98,8 +97,7 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	return report(call, a.Validate(ctx, request{Call: call, convert: p.kinds[call.Resource.GroupResource()]}), "")
 }
 
-// validateTemplates warns of the templates in an object, as of those in
-// Deployments.
+// validateTemplates warns about the templates in an object, as in Deployments.
 func validateTemplates(ctx context.Context, a *admission.Admission, call *policy.Call, paths []templatePath) error {
 	object, err := call.RequireObject()
 	if err != nil {
@@ -125,13 +123,13 @@ func validateTemplates(ctx context.Context, a *admission.Admission, call *policy
 		if len(all) > 1 {
 			prefix = f.where + ": "
 		}
-		_ = report(call, response, prefix) // what makes Pods is never refused
+		_ = report(call, response, prefix) // objects that create Pods are never denied
 	}
 	return nil
 }
 
-// report tells of what an answer holds, and is its refusal. An answer that
-// decides nothing is an error.
+// report adds the warnings and annotations of a response, and returns its denial. A
+// response without a decision is an error.
 func report(call *policy.Call, response *admissionv1.AdmissionResponse, prefix string) error {
 	for _, w := range response.Warnings {
 		call.Warn(prefix + w)
@@ -150,10 +148,10 @@ func report(call *policy.Call, response *admissionv1.AdmissionResponse, prefix s
 	return errors.New(response.Result.Message)
 }
 
-// converter makes a Go value of an object of a call.
+// converter converts an object of a call to its Go type.
 type converter func(*policy.Call, *unstructured.Unstructured) (runtime.Object, error)
 
-// builtIn are the kinds that the API server's own plugin looks at.
+// builtIn returns the kinds of the native plugin.
 func builtIn() map[schema.GroupResource]converter {
 	return map[schema.GroupResource]converter{
 		corev1.Resource("namespaces"):             as[corev1.Namespace],
@@ -180,7 +178,7 @@ func as[T any, P interface {
 	return P(out), nil
 }
 
-// request is a call as the API server's code wants it.
+// request is a call with the interface of the API server's code.
 type request struct {
 	*policy.Call
 	convert converter
@@ -210,7 +208,7 @@ func (r request) made(object *unstructured.Unstructured) (runtime.Object, error)
 	return r.convert(r.Call, object)
 }
 
-// reader reads what a call gives.
+// reader reads namespaces and Pods of a call.
 type reader struct{ call *policy.Call }
 
 // GetNamespace implements admission.NamespaceGetter.
@@ -233,7 +231,7 @@ func (r reader) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, 
 	return pods, nil
 }
 
-// uncounted counts nothing: a policy's evaluations are counted for all plugins.
+// uncounted counts nothing: evaluations are counted for all plugins.
 type uncounted struct{}
 
 var _ metrics.Recorder = uncounted{}

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxTemplates are looked at in one object.
+// maxTemplates is the maximum of checked templates in one object.
 const maxTemplates = 100
 
-// templatePath leads to templates in an object. The step "*" is for all entries.
+// templatePath is the path of templates in an object. "*" means all entries.
 type templatePath []string
 
 var pathSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*(\[\*\])*(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])*)*$`)
@@ -26,14 +26,14 @@ func parsePath(text string) (templatePath, bool) {
 	return strings.Split(strings.ReplaceAll(text, "[*]", ".*"), "."), true
 }
 
-// found is what stands at a path, with the way there.
+// found is a value with its path.
 type found struct {
 	where string
 	value any
 }
 
-// find gives what stands at a path in a value, in a stable order, up to one more
-// than are looked at. Where there is nothing, it gives nothing.
+// find returns the values at a path, in a stable order, at most maxTemplates + 1. A
+// missing field has none.
 func (p templatePath) find(value any, where string) []found {
 	if value == nil {
 		return nil
@@ -66,7 +66,7 @@ func (p templatePath) find(value any, where string) []found {
 	return out
 }
 
-// template is a value as the built-in kind that is a template and nothing else.
+// template converts a value to a PodTemplate.
 func template(value any) (*corev1.PodTemplate, error) {
 	fields, ok := value.(map[string]any)
 	if !ok {

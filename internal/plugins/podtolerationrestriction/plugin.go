@@ -1,5 +1,5 @@
-// Package podtolerationrestriction gives the Pods of a namespace default
-// tolerations, and limits those that they may have.
+// Package podtolerationrestriction sets default tolerations for the Pods of a namespace,
+// and restricts their tolerations.
 package podtolerationrestriction
 
 import (
@@ -25,19 +25,19 @@ const (
 	annotationWhitelist = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// Config is the plugin's configuration: the native one, of kind Configuration in
+// Config is the native configuration, of kind Configuration in
 // podtolerationrestriction.admission.k8s.io/v1alpha1.
 type Config struct {
 	define.Typed `json:",inline"`
-	// default are the tolerations that Pods get in namespaces without the
-	// annotation scheduler.alpha.kubernetes.io/defaultTolerations. Default: none.
+	// default contains the tolerations of Pods in namespaces without the annotation
+	// scheduler.alpha.kubernetes.io/defaultTolerations. Default: none.
 	Default []corev1.Toleration `json:"default,omitempty"`
-	// whitelist are the tolerations that Pods may have in namespaces without the
+	// whitelist contains the permitted tolerations of Pods in namespaces without the
 	// annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist. Default: any.
 	Whitelist []corev1.Toleration `json:"whitelist,omitempty"`
 }
 
-// Plugin merges tolerations into Pods, and checks what comes of it.
+// Plugin adds tolerations to Pods and checks the result.
 type Plugin struct{ config Config }
 
 // Definition is the plugin's entry in the catalogue.
@@ -91,8 +91,8 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	return p.check(ctx, call, list)
 }
 
-// extra are the tolerations that a Pod gets: those of its namespace when it is
-// created, and one of memory pressure if it asks for resources.
+// extra returns the tolerations to add: those of the namespace for a new Pod, and one for
+// memory pressure if the Pod requests resources.
 func (p *Plugin) extra(ctx context.Context, call *policy.Call) ([]corev1.Toleration, error) {
 	var extra []corev1.Toleration
 	if call.GetOperation() == admission.Create {
@@ -134,7 +134,7 @@ func (p *Plugin) check(ctx context.Context, call *policy.Call, list []toleration
 	return nil
 }
 
-// annotated are the tolerations in an annotation of the request's namespace.
+// annotated returns the tolerations in an annotation of the request's namespace.
 func annotated(ctx context.Context, call *policy.Call, name string) (list []corev1.Toleration, found bool, err error) {
 	ns, err := call.Namespace(ctx)
 	if err != nil {

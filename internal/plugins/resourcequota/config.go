@@ -11,29 +11,29 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins/define"
 )
 
-// Config is the plugin's configuration: the native one, of kind
-// ResourceQuotaConfiguration in apiserver.config.k8s.io/v1.
+// Config is the native configuration, of kind ResourceQuotaConfiguration in
+// apiserver.config.k8s.io/v1.
 type Config struct {
 	define.Typed `json:",inline"`
-	// limitedResources are consumed only where a quota covers them. At least one
-	// is required.
+	// limitedResources can be consumed only if a quota covers them. At least one is
+	// required.
 	LimitedResources []LimitedResource `json:"limitedResources"`
 }
 
-// LimitedResource is a resource of the API, what of it is limited, and which
-// objects.
+// LimitedResource is a resource of the API, with the consumption and the objects that are
+// limited.
 type LimitedResource struct {
 	// apiGroup is the API group of the resource. Default: the core group.
 	APIGroup string `json:"apiGroup,omitempty"`
-	// resource is the resource of the API whose objects consume something, as
-	// pods or persistentvolumeclaims. Required.
+	// resource is the API resource whose objects consume something, for example pods or
+	// persistentvolumeclaims. Required.
 	Resource string `json:"resource"`
-	// matchContains are parts of names of what quotas limit, as requests.cpu or
-	// .storageclass.storage.k8s.io/: what an object consumes under a name with such
-	// a part has to be in a quota of the namespace. Default: nothing.
+	// matchContains are parts of the names in quotas, for example requests.cpu or
+	// .storageclass.storage.k8s.io/. A quota of the namespace has to cover each name that
+	// contains one of them. Default: none.
 	MatchContains []string `json:"matchContains,omitempty"`
-	// matchScopes are the scopes of objects, for Pods and claims: one that is in
-	// such a scope has to be in that of a quota of the namespace. Default: none.
+	// matchScopes are scopes of Pods and claims. A quota of the namespace has to cover
+	// the scope of an object. Default: none.
 	MatchScopes []corev1.ScopedResourceSelectorRequirement `json:"matchScopes,omitempty"`
 }
 
@@ -70,7 +70,7 @@ func (l *LimitedResource) check(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// uncounted lists what the API server's own plugin ignores.
+// uncounted reports whether the native plugin ignores a resource.
 func uncounted(group, name string) bool {
 	switch group {
 	case "authentication.k8s.io", "authorization.k8s.io":
@@ -114,7 +114,7 @@ func scopesOf(group, name string) []corev1.ResourceQuotaScope {
 	return nil
 }
 
-// named reports whether objects are in a scope by the name of something.
+// named reports whether a scope selects objects by a name.
 func named(scope corev1.ResourceQuotaScope) bool {
 	return scope == corev1.ResourceQuotaScopePriorityClass || scope == corev1.ResourceQuotaScopeVolumeAttributesClass
 }

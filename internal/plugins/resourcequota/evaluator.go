@@ -14,21 +14,21 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
-// Resources that consume more than their number.
+// Resources that consume more than their count.
 const (
 	pods     = "pods"
 	claims   = "persistentvolumeclaims"
 	services = "services"
 )
 
-// measured reports whether a resource consumes more than its number, which an
-// update may change.
+// measured reports whether a resource consumes more than its count, so that updates
+// matter.
 func measured(gr schema.GroupResource) bool {
 	return gr.Group == corev1.GroupName && (gr.Resource == pods || gr.Resource == claims || gr.Resource == services)
 }
 
-// evaluatorOf says what objects of a resource consume. What is not in the library
-// of the API server, but in its program, is written again in this package.
+// evaluatorOf returns the evaluator of a resource. This package implements those that are
+// in the program of the API server and not in its library.
 func evaluatorOf(gr schema.GroupResource) quota.Evaluator {
 	if gr.Group == corev1.GroupName {
 		switch gr.Resource {
@@ -38,7 +38,7 @@ func evaluatorOf(gr schema.GroupResource) quota.Evaluator {
 			return evaluator{resource: gr, handles: handlesWrites, names: namesOfClaims, usage: usageOfClaim, inScope: claimInScope}
 		case services:
 			return evaluator{resource: gr, handles: handlesWrites, names: namesOfServices, usage: usageOfService, inScope: generic.MatchesNoScopeFunc}
-		case "configmaps", "resourcequotas", "replicationcontrollers", "secrets": // they were counted before there was a name for all
+		case "configmaps", "resourcequotas", "replicationcontrollers", "secrets": // counted before there was a name for all resources
 			return generic.NewObjectCountEvaluator(gr, nil, corev1.ResourceName(gr.Resource))
 		}
 	}
@@ -49,7 +49,7 @@ func handlesWrites(a admission.Attributes) bool {
 	return a.GetSubresource() == "" && (a.GetOperation() == admission.Create || a.GetOperation() == admission.Update)
 }
 
-// evaluator implements quota.Evaluator, but for what only counts.
+// evaluator implements quota.Evaluator for resources that consume more than their count.
 type evaluator struct {
 	resource schema.GroupResource
 	handles  func(admission.Attributes) bool
@@ -60,7 +60,7 @@ type evaluator struct {
 
 var _ quota.Evaluator = evaluator{}
 
-// Constraints implements quota.Evaluator. They are for the API server to check.
+// Constraints implements quota.Evaluator. The API server checks constraints.
 func (evaluator) Constraints([]corev1.ResourceName, runtime.Object) error { return nil }
 
 // GroupResource implements quota.Evaluator.
@@ -117,7 +117,7 @@ func (evaluator) UsageStats(quota.UsageStatsOptions) (quota.UsageStats, error) {
 	return quota.UsageStats{}, errors.New("nothing is counted here")
 }
 
-// refusing makes a refusal of what the native plugin answers with a server error.
+// refusing denies requests that the native plugin answers with a server error.
 type refusing struct {
 	quota.Evaluator
 	attributes attributes
@@ -132,7 +132,7 @@ func (r refusing) UncoveredQuotaScopes(limited, matched []corev1.ScopedResourceS
 	return nil, admission.NewForbidden(r.attributes, fmt.Errorf("insufficient quota to match these scopes: %v", uncovered))
 }
 
-// selectorOf selects by the name of what a scope is for.
+// selectorOf returns the selector of a scope, on the name of the selected thing.
 func selectorOf(s corev1.ScopedResourceSelectorRequirement) (labels.Selector, error) {
 	operators := map[corev1.ScopeSelectorOperator]selection.Operator{
 		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,

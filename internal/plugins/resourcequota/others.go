@@ -26,7 +26,7 @@ func claimOf(object runtime.Object) (*corev1.PersistentVolumeClaim, error) {
 	return claim, nil
 }
 
-// namesOfClaims are those of what claims consume.
+// namesOfClaims returns the names that claims consume.
 func namesOfClaims(names []corev1.ResourceName) []corev1.ResourceName {
 	plain := []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
 	var out []corev1.ResourceName
@@ -39,7 +39,7 @@ func namesOfClaims(names []corev1.ResourceName) []corev1.ResourceName {
 	return out
 }
 
-// usageOfClaim is what a claim consumes, also under the name of its class.
+// usageOfClaim returns the consumption of a claim, also for its class.
 func usageOfClaim(object runtime.Object) (corev1.ResourceList, error) {
 	claim, err := claimOf(object)
 	if err != nil {
@@ -64,7 +64,8 @@ func usageOfClaim(object runtime.Object) (corev1.ResourceList, error) {
 	return out, nil
 }
 
-// storageOf is what a claim asks for, or what was allocated for it if that is more.
+// storageOf returns the requested storage of a claim, or the allocated storage if that is
+// more.
 func storageOf(claim *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	asked, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
@@ -90,14 +91,14 @@ func claimInScope(s corev1.ScopedResourceSelectorRequirement, object runtime.Obj
 	return inNamedScope(s, names...)
 }
 
-// namesOfServices are those of what Services consume.
+// namesOfServices returns the names that Services consume.
 func namesOfServices(names []corev1.ResourceName) []corev1.ResourceName {
 	known := []corev1.ResourceName{countOfServices, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers}
 	return slices.DeleteFunc(slices.Clone(names), func(name corev1.ResourceName) bool { return !slices.Contains(known, name) })
 }
 
-// usageOfService is what a Service consumes. Its ports of nodes are those that it
-// is going to have.
+// usageOfService returns the consumption of a Service, with the node ports that it will
+// have.
 func usageOfService(object runtime.Object) (corev1.ResourceList, error) {
 	service, ok := object.(*corev1.Service)
 	if !ok {

@@ -1,7 +1,6 @@
-// Package resourcequota refuses requests that consume a limited resource where no
-// quota of the namespace covers it: the configuration limitedResources of the API
-// server's own plugin, by that plugin's code. Counting what is consumed stays with
-// the API server, which is on everywhere.
+// Package resourcequota denies requests that consume a limited resource without a quota
+// in the namespace: the configuration limitedResources of the native plugin, with its
+// code. The API server itself counts the consumption.
 package resourcequota
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Plugin refuses what no quota covers.
+// Plugin denies consumption that no quota covers.
 type Plugin struct {
 	limited    []api.LimitedResource
 	evaluators map[schema.GroupResource]quota.Evaluator
@@ -44,11 +43,11 @@ func Definition() define.Definition {
 	})
 }
 
-// Rules implements policy.Plugin: they are for the resources that are limited, in
-// all operations that the API server's own plugin looks at.
+// Rules implements policy.Plugin. The rules have the limited resources and all operations
+// of the native plugin.
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	limited := p.limited
-	if len(limited) == 0 { // of a configuration that is wrong
+	if len(limited) == 0 { // the configuration is invalid
 		limited = []api.LimitedResource{{Resource: pods}, {Resource: claims}, {Resource: services}}
 	}
 	var out []admissionregistrationv1.RuleWithOperations
@@ -74,7 +73,7 @@ func quotas() admissionregistrationv1.ParamKind {
 	return admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ResourceQuota"}
 }
 
-// Needs lists the kinds that the plugin reads.
+// Needs returns the kinds that the plugin reads.
 func (p *Plugin) Needs() []admissionregistrationv1.ParamKind {
 	return []admissionregistrationv1.ParamKind{quotas()}
 }
@@ -96,7 +95,7 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	if !evaluator.Handles(a) {
 		return nil
 	}
-	if err := p.check(nil, a, evaluator); err == nil { // nothing that is limited is consumed, as in most requests
+	if err := p.check(nil, a, evaluator); err == nil { // no limited consumption, as in most requests
 		return nil
 	}
 	found, err := covering(ctx, call)
@@ -106,14 +105,14 @@ func (p *Plugin) Validate(ctx context.Context, call *policy.Call) error {
 	return p.check(found, a, evaluator)
 }
 
-// check refuses what none of the quotas covers.
+// check denies consumption that no quota covers.
 func (p *Plugin) check(found []corev1.ResourceQuota, a attributes, evaluator quota.Evaluator) error {
 	_, err := resourcequota.CheckRequest(found, a, refusing{Evaluator: evaluator, attributes: a}, p.limited)
 	return err
 }
 
-// covering are the quotas of the namespace, with room for everything: whether
-// there is room is for the API server to say, which knows better.
+// covering returns the quotas of the namespace with unlimited amounts: the API server
+// checks the amounts.
 func covering(ctx context.Context, call *policy.Call) ([]corev1.ResourceQuota, error) {
 	found, err := call.List(ctx, quotas(), call.GetNamespace())
 	if err != nil {
@@ -135,13 +134,13 @@ func covering(ctx context.Context, call *policy.Call) ([]corev1.ResourceQuota, e
 	return out, nil
 }
 
-// typed is an object as the evaluators read it: a Go value, or itself where only
-// its number counts.
+// typed returns an object for the evaluators: a Go value, or itself if only its count
+// matters.
 func typed(call *policy.Call, object *unstructured.Unstructured) (runtime.Object, error) {
 	if object == nil {
 		return nil, nil
 	}
-	if object.GetNamespace() == "" { // the code that reads it writes it there
+	if object.GetNamespace() == "" { // the evaluator writes it
 		object = object.DeepCopy()
 		object.SetNamespace(call.GetNamespace())
 	}
@@ -166,7 +165,7 @@ func asRuntime[T runtime.Object](object T, err error) (runtime.Object, error) {
 	return object, nil
 }
 
-// attributes are those of a call, with the objects as Go values.
+// attributes holds the attributes of a call, with Go values as objects.
 type attributes struct {
 	admission.Attributes
 	object, old runtime.Object

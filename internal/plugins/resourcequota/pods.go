@@ -19,8 +19,8 @@ import (
 
 const countOfPods = "count/pods"
 
-// handlesPod also holds for an update that brings a Pod into another scope, and
-// for one of its resources.
+// handlesPod reports whether a request can change consumption: also an update to another
+// scope or of resources.
 func handlesPod(a admission.Attributes) bool {
 	switch a.GetSubresource() {
 	case "resize":
@@ -44,7 +44,7 @@ func podOf(object runtime.Object) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// namesOfPods are those of what Pods consume.
+// namesOfPods returns the names that Pods consume.
 func namesOfPods(names []corev1.ResourceName) []corev1.ResourceName {
 	plain := []corev1.ResourceName{
 		countOfPods, corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
@@ -63,7 +63,7 @@ func namesOfPods(names []corev1.ResourceName) []corev1.ResourceName {
 	return out
 }
 
-// usageOfPod is what a Pod consumes. One that has ended is only an object.
+// usageOfPod returns the consumption of a Pod. A finished Pod consumes only its count.
 func usageOfPod(object runtime.Object) (corev1.ResourceList, error) {
 	pod, err := podOf(object)
 	if err != nil {
@@ -125,8 +125,8 @@ func podInScope(s corev1.ScopedResourceSelectorRequirement, object runtime.Objec
 	return false, nil
 }
 
-// inNamedScope reports whether one of the names, of which empty ones are none, is
-// selected; NotIn and DoesNotExist select objects without a name too.
+// inNamedScope reports whether one of the names is selected. Empty names do not count.
+// NotIn and DoesNotExist also select objects without a name.
 func inNamedScope(s corev1.ScopedResourceSelectorRequirement, names ...string) (bool, error) {
 	selector, err := selectorOf(s)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package tolerations reads and writes those of Pods for the plugins that change
-// them.
+// Package tolerations reads and writes the tolerations of Pods.
 package tolerations
 
 import (
@@ -15,14 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Toleration is one of a Pod, as it stands there and as a Go value. One that is
-// not in the Pod yet stands nowhere.
+// Toleration is a toleration of a Pod as JSON and as a Go value. A new one has no JSON.
 type Toleration struct {
 	corev1.Toleration
 	stands any
 }
 
-// Of reads the tolerations of a Pod.
+// Of returns the tolerations of a Pod.
 func Of(pod *unstructured.Unstructured) ([]Toleration, error) {
 	list, _, err := unstructured.NestedFieldNoCopy(pod.Object, "spec", "tolerations")
 	items, isList := list.([]any)
@@ -43,7 +41,7 @@ func Of(pod *unstructured.Unstructured) ([]Toleration, error) {
 	return out, nil
 }
 
-// New are tolerations that a Pod does not have yet.
+// New returns tolerations that are not in a Pod yet.
 func New(list ...corev1.Toleration) []Toleration {
 	out := make([]Toleration, len(list))
 	for i := range list {
@@ -52,8 +50,8 @@ func New(list ...corev1.Toleration) []Toleration {
 	return out
 }
 
-// In is a copy of a Pod with these tolerations, or the Pod itself if it has
-// them already. What was in the Pod before stays as it stood there.
+// In returns a copy of a Pod with these tolerations, or the Pod itself if it has them.
+// Existing tolerations keep their JSON.
 func In(pod *unstructured.Unstructured, list []Toleration) (*unstructured.Unstructured, error) {
 	before, err := Of(pod)
 	if err != nil {
@@ -86,8 +84,8 @@ func values(list []Toleration) []corev1.Toleration {
 	return out
 }
 
-// Merge adds tolerations to others and leaves out those that another covers; of
-// equal ones the first stays.
+// Merge adds tolerations and omits those that another one covers; of equal ones the first
+// stays.
 func Merge(first, second []Toleration) []Toleration {
 	all := append(append([]Toleration(nil), first...), second...)
 	var merged []Toleration
@@ -123,9 +121,8 @@ next:
 	return true
 }
 
-// covers reports whether one toleration tolerates all that another does, in the
-// terms of PodTolerationRestriction: equal values with an operator that is left
-// out are covered by none but an equal one.
+// covers reports whether one toleration covers another, as PodTolerationRestriction
+// defines it: a missing operator covers only an equal toleration.
 func covers(wide, t *corev1.Toleration) bool {
 	if equality.Semantic.DeepEqual(wide, t) {
 		return true
@@ -150,8 +147,7 @@ func covers(wide, t *corev1.Toleration) bool {
 	}
 }
 
-// Check says what is wrong with tolerations in a configuration, as the API
-// server would of those of a Pod.
+// Check validates tolerations as the API server validates those of a Pod.
 func Check(list []corev1.Toleration, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range list {
