@@ -12,16 +12,16 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// Backends know the CA bundles of the webhooks that somebody else hosts.
+// Backends finds the CA bundles of external webhooks.
 type Backends interface {
-	// Want is told of all policies, of which those with a backend are of interest.
+	// Want sets the policies; those with a backend are followed.
 	Want(policies []*v1alpha1.WebhookPolicy)
-	// Bundle is what the API server is to verify a policy's backend with. It is
-	// not ok while none is known here.
+	// Bundle returns the CA bundle of a policy's backend. It is not ok while the bundle
+	// is not known.
 	Bundle(p *v1alpha1.WebhookPolicy) (bundle []byte, ok bool)
-	// Adopt is told what is registered for a policy where no bundle is known.
+	// Adopt sets the registered bundle of a policy whose bundle is not known.
 	Adopt(p *v1alpha1.WebhookPolicy, bundle []byte)
-	// Subscribe gives a channel that receives after each change of a bundle.
+	// Subscribe returns a channel that receives after each change of a bundle.
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
@@ -38,19 +38,18 @@ func (l *Loader) wantBackends(policies []v1alpha1.WebhookPolicy) {
 	}
 	var wanted []*v1alpha1.WebhookPolicy
 	for i := range policies {
-		// Of a backend that is refused nothing is read, and nobody connects to it.
+		// Ostiary reads nothing for a refused backend and does not connect to it.
 		if b := policies[i].Spec.Backend; b != nil && len(validation.CheckBackend(b, l.BackendRule)) == 0 {
-			own := policies[i] // so that the list is not kept
+			own := policies[i] // a copy, so that the list is not kept
 			wanted = append(wanted, &own)
 		}
 	}
 	l.Backends.Want(wanted)
 }
 
-// trust gives the entry of a policy with a backend the CA bundle: the one that
-// is known here, or else the one that is registered. Only the leader follows
-// bundles, and one that begins to lead must not undo what is registered. Without
-// a bundle the policy is not planned, or only as it was before.
+// trust sets the CA bundle of a policy with a backend: the known one, or else the
+// registered one. Only the leader follows bundles, and a new leader must not revert what
+// is registered. Without a bundle the previous generation stays planned, if there is one.
 func (l *Loader) trust(e *Entry, observed registration.Bundles) *Entry {
 	if l.Backends == nil || e.Policy.Spec.Backend == nil {
 		return e
@@ -71,13 +70,12 @@ func (l *Loader) trust(e *Entry, observed registration.Bundles) *Entry {
 	return &changed
 }
 
-// placeholder stands for the generation before of a policy with a backend whose CA
-// bundle is not known: a replica that has started since does not know that
-// generation, and must not switch the policy off. Its requests are answered by
-// its failurePolicy.
+// placeholder returns an entry for the previous generation of a policy whose backend has
+// no known CA bundle. A replica that has started since does not know that generation and
+// must not disable the policy. failurePolicy decides its requests.
 func (l *Loader) placeholder(p *v1alpha1.WebhookPolicy) *Entry {
 	own := p.DeepCopy()
-	own.Generation-- // what becomes of its registration says nothing about that of the backend
+	own.Generation-- // the registration of the placeholder is not that of the backend
 	own.Spec.Backend, own.Spec.BreakGlass = nil, false
 	own.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
 	compiled, _ := l.Compiler.CompilePlugin(own, nil, field.ErrorList{
@@ -86,9 +84,9 @@ func (l *Loader) placeholder(p *v1alpha1.WebhookPolicy) *Entry {
 	return &Entry{Policy: own, Compiled: compiled, registrable: true, placeholder: true, prepared: registration.Prepare(own).WithoutCondition()}
 }
 
-// IsPlaceholder reports whether the requests of a policy are answered by its
-// failurePolicy until the CA bundle of its backend is known.
+// IsPlaceholder reports whether failurePolicy decides the requests of a policy until the
+// CA bundle of its backend is known.
 func (e *Entry) IsPlaceholder() bool { return e.effective().placeholder }
 
-// lacksBundle reports whether there is a backend that cannot be registered yet.
+// lacksBundle reports whether the backend cannot be registered yet.
 func (e *Entry) lacksBundle() bool { return e.Policy.Spec.Backend != nil && !e.hasBundle }

@@ -83,8 +83,8 @@ func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 				state = load(l, state, next) // beside what that was registered as
 			}
 			e := state.Entries["uid-moves"]
-			if !e.Planned || e.InForce() != tc.wantInForce || e.IsPlaceholder() != tc.restarted {
-				t.Fatalf("planned %t, generation %d in force, closed %t; want generation %d, closed %t", e.Planned, e.InForce(), e.IsPlaceholder(), tc.wantInForce, tc.restarted)
+			if !e.Planned || e.EffectiveGeneration() != tc.wantInForce || e.IsPlaceholder() != tc.restarted {
+				t.Fatalf("planned %t, generation %d in force, closed %t; want generation %d, closed %t", e.Planned, e.EffectiveGeneration(), e.IsPlaceholder(), tc.wantInForce, tc.restarted)
 			}
 			if _, ok, why := state.Registered(e); !ok {
 				t.Errorf("it is not registered: %s", why)

@@ -26,12 +26,11 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// debounce is how long the loader waits after a change for more of them, so that
-// applying a thousand policies is a few loads and not a thousand.
+// debounce is the time that the loader waits for more changes, so that a thousand
+// policies need only a few loads.
 const debounce = 50 * time.Millisecond
 
-// Loader keeps the store equal to the policies in the API server. It runs on
-// every replica.
+// Loader loads the policies of the API server into the store. It runs on every replica.
 type Loader struct {
 	Client           client.Reader
 	Store            *Store
@@ -39,32 +38,31 @@ type Loader struct {
 	Metrics          *metrics.Policies
 	Endpoint         registration.Endpoint
 	ExemptNamespaces []string
-	// Prepare is told, before requests are answered with them, which policies
-	// are or may be registered, so that what they need besides is at hand. The
-	// policies must not be changed. Nil is allowed.
+	// Prepare gets the policies that are or can be registered, before requests use them,
+	// and provides their dependencies. It must not change the policies. Nil is allowed.
 	Prepare func([]*v1alpha1.WebhookPolicy)
-	// Backends may be nil: then policies with a backend are not registered.
+	// Backends can be nil: policies with a backend are then not registered.
 	Backends Backends
-	// BackendRule says which backends are registered.
+	// BackendRule decides which backends are registered.
 	BackendRule egress.Rule
-	// Refusals are left out of the plan. Nil means that there are none.
+	// Refusals are omitted from the plan; nil means none.
 	Refusals *Refusals
-	// Existing gives the UIDs of all policies in the API server, by name. By
-	// default it reads them past the cache.
+	// Existing returns the UIDs of all policies in the API server, by name. By default it
+	// does not use the cache.
 	Existing func(context.Context) (map[string]types.UID, error)
-	// Bundle is the current trust bundle, nil while there is none.
+	// Bundle returns the current trust bundle, nil if there is none.
 	Bundle func() []byte
-	// Epoch is that of the bundle or of one before; nil is none.
+	// Epoch returns the epoch of the bundle or of an earlier one; nil means none.
 	Epoch func() int64
-	// Capability is the secret first segment of the paths that API servers call;
-	// nil is none.
+	// Capability returns the secret first segment of the paths that API servers call; nil
+	// means none.
 	Capability func() string
 	// BundleChanged receives after each change of the bundle or the capability.
 	BundleChanged <-chan struct{}
 }
 
-// SetupWithManager adds the loader to a manager. All its events come down to
-// one request: load what has changed.
+// SetupWithManager adds the loader to a manager. All events lead to one request, which
+// loads all changes.
 func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 	c, err := controller.New("policies", mgr, controller.Options{
 		Reconciler:         l,
@@ -101,7 +99,7 @@ func (l *Loader) refused(ctx context.Context) <-chan struct{} {
 
 // Reconcile loads the policies.
 func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	// The lists share their contents with the cache: nothing here changes them.
+	// The lists share objects with the cache, and nothing changes them.
 	var policies v1alpha1.WebhookPolicyList
 	if err := l.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing policies: %w", err)
@@ -140,8 +138,8 @@ func planned(state *State) []*v1alpha1.WebhookPolicy {
 	return out
 }
 
-// Configurations lists the webhook configurations of both kinds. They share
-// their contents with the cache and must not be changed.
+// Configurations lists the webhook configurations of both kinds. They belong to the cache
+// and must not be changed.
 func Configurations(ctx context.Context, reader client.Reader) ([]registration.Configuration, error) {
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
 	if err := reader.List(ctx, &mutating, client.UnsafeDisableDeepCopy); err != nil {
@@ -161,8 +159,8 @@ func Configurations(ctx context.Context, reader client.Reader) ([]registration.C
 	return out, nil
 }
 
-// load makes the state for what is in the API server, compiling only what has
-// changed since the state before.
+// load returns the state for the objects of the API server. It compiles only changed
+// policies.
 func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observed []registration.Configuration) *State {
 	carried := membersByGroup(observed)
 	inForce := sets.New[string]()
@@ -182,7 +180,7 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 			planned = append(planned, e.effective().prepared)
 		}
 	}
-	epoch := l.epoch() // first, so that it is never ahead of the bundle
+	epoch := l.epoch() // first, so that it is never newer than the bundle
 	bundle := l.Bundle()
 	state.Registrable = len(bundle) > 0
 	state.input = registration.Input{Entries: planned, Endpoint: l.Endpoint, CABundle: bundle, Epoch: epoch, ExemptNamespaces: l.ExemptNamespaces,
@@ -206,17 +204,17 @@ func (l *Loader) epoch() int64 {
 	return l.Epoch()
 }
 
-// entry is the loaded form of a policy: the one before where its generation is
-// the same, else a new one.
+// entry returns the loaded form of a policy: the previous one of the same generation, or
+// a new one.
 func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool, bundles registration.Bundles) *Entry {
 	e := l.trust(l.compiled(log, p), bundles)
 	changed := *e
 	if e.lastGood != nil && l.Refusals.reason(e.lastGood.Policy) != "" {
 		changed.lastGood = nil
 	}
-	// A broken generation of a policy that is in force stays registered, and
-	// its requests are answered by its failurePolicy: a slip of the pen must
-	// not switch a policy off. One that never was in force is left out.
+	// An invalid generation of an effective policy stays registered, and failurePolicy
+	// decides its requests: a mistake must not disable a policy. A policy that was never
+	// effective is not registered.
 	changed.Planned = e.registrable && (e.Accepted() || inForce)
 	if changed.lacksBundle() && changed.lastGood == nil && inForce && e.registrable {
 		changed.lastGood = l.placeholder(p)
@@ -231,7 +229,7 @@ func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool,
 	return &changed
 }
 
-// hasSameState reports whether two entries of one compiled policy say the same.
+// hasSameState reports whether two entries of one compiled policy are equal.
 func (e *Entry) hasSameState(o *Entry) bool {
 	return e.Planned == o.Planned && e.Refusal == o.Refusal && e.DelegationError == o.DelegationError && e.lastGood == o.lastGood
 }
@@ -270,9 +268,9 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	}
 	prepared := registration.Prepare(verdict.Policy)
 	if !verdict.Compiles {
-		prepared = prepared.WithoutCondition() // the error is the answer to every request
+		prepared = prepared.WithoutCondition() // the error decides every request
 	}
-	own := *verdict.Policy // so that the entry does not keep the list, with all other policies, for as long as it lives
+	own := *verdict.Policy // so that the entry does not keep the list with all other policies
 	return &Entry{
 		Policy:      &own,
 		Compiled:    verdict.Compiled,
@@ -295,8 +293,8 @@ func (l *Loader) count(entries map[string]*Entry) {
 	l.Metrics.Keep(names, refused)
 }
 
-// groups have the planned members, and those that the configurations in the API
-// server still name: while a policy moves to another group, both contain it.
+// groups returns the planned members, and those that the observed configurations still
+// name: while a policy moves to another group, both contain it.
 func groups(plan registration.Plan, carried map[registration.GroupKey][]string, byName map[string]*Entry) map[registration.GroupKey]*policy.Group {
 	out := make(map[registration.GroupKey]*policy.Group, len(plan.Groups))
 	add := func(group registration.GroupKey, names []string) {

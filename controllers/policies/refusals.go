@@ -16,13 +16,13 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// ReasonRefused is the reason of the condition Registered of a policy whose
-// latest generation the API server refuses to register.
+// ReasonRefused means that the API server rejects the registration of the latest
+// generation of a policy.
 const ReasonRefused = "Refused"
 
-// Refusals are the policies whose registration the API server refuses. Who
-// writes the configurations finds them; the loader leaves them out, or goes
-// back to the generation before. The zero value holds none.
+// Refusals holds the policies whose registration the API server rejects. The writer of
+// configurations adds them. The loader omits them, or uses the previous generation. The
+// zero value is empty.
 type Refusals struct {
 	listeners events.Broadcaster
 
@@ -32,7 +32,7 @@ type Refusals struct {
 	why     map[string]string // by condition
 }
 
-// version is one generation of a policy.
+// version is a generation of a policy.
 type version struct {
 	uid        types.UID
 	generation int64
@@ -40,8 +40,7 @@ type version struct {
 
 func versionOf(p *v1alpha1.WebhookPolicy) version { return version{p.UID, p.Generation} }
 
-// Add remembers what the API server said of a policy's generation that is
-// planned, and tells the loader.
+// Add adds the API server's rejection of a planned generation, and notifies the loader.
 func (r *Refusals) Add(e *Entry, text string) {
 	r.mu.Lock()
 	if r.texts == nil {
@@ -52,9 +51,8 @@ func (r *Refusals) Add(e *Entry, text string) {
 	r.listeners.Notify()
 }
 
-// AddCondition remembers what the API server said of a condition that it does not
-// evaluate, tells the loader, and gives how many these are. It reports whether
-// that was news.
+// AddCondition adds the API server's rejection of a delegated condition, and notifies the
+// loader. It returns the number of rejected conditions, and whether this one is new.
 func (r *Refusals) AddCondition(condition, text string) (n int, added bool) {
 	r.mu.Lock()
 	if added = !slices.Contains(r.refused, condition); added {
@@ -72,7 +70,7 @@ func (r *Refusals) AddCondition(condition, text string) (n int, added bool) {
 	return n, added
 }
 
-// conditions are those that the API server does not evaluate.
+// conditions returns the rejected conditions.
 func (r *Refusals) conditions() []string {
 	if r == nil {
 		return nil
@@ -82,7 +80,7 @@ func (r *Refusals) conditions() []string {
 	return r.refused
 }
 
-// conditionReason is what the API server said of a condition, if it refused it.
+// conditionReason returns the API server's reason to reject a condition, if it did.
 func (r *Refusals) conditionReason(condition string) string {
 	if r == nil || condition == "" {
 		return ""
@@ -92,7 +90,8 @@ func (r *Refusals) conditionReason(condition string) string {
 	return r.why[condition]
 }
 
-// reason is what the API server said of this generation of a policy, if it refused it.
+// reason returns the API server's reason to reject this generation of a policy, if it
+// did.
 func (r *Refusals) reason(p *v1alpha1.WebhookPolicy) string {
 	if r == nil {
 		return ""
@@ -102,7 +101,7 @@ func (r *Refusals) reason(p *v1alpha1.WebhookPolicy) string {
 	return r.texts[versionOf(p)]
 }
 
-// retain forgets the refusals of what is gone.
+// retain removes the rejections of policies that no longer exist.
 func (r *Refusals) retain(entries map[types.UID]*Entry) {
 	if r == nil {
 		return
@@ -116,10 +115,9 @@ func (r *Refusals) retain(entries map[types.UID]*Entry) {
 	}
 }
 
-// refusal is what the API server said of this generation of a policy, if it
-// refused it. The replica that writes configurations was told; others read it
-// in the policy's status, as far as they have an earlier generation to go back
-// to. One that has just started asks the API server again when it leads.
+// refusal returns the API server's reason to reject this generation of a policy, if it
+// did. The leader knows it; other replicas read it from the policy's status, if they have
+// an earlier generation to use. A new leader sends the registration again.
 func (l *Loader) refusal(p *v1alpha1.WebhookPolicy, good *Entry) string {
 	if text := l.Refusals.reason(p); text != "" || good == nil {
 		return text
@@ -149,9 +147,8 @@ func relevantEvents() predicate.Predicate {
 	})
 }
 
-// lastGood is the generation of a policy that the API server carried before
-// this one, nil where there is none. It steps in where the API server refuses
-// the new one.
+// lastGood returns the generation of a policy that was registered before this one, nil if
+// there is none. It is used while the API server rejects the new one.
 func (l *Loader) lastGood(p *v1alpha1.WebhookPolicy) *Entry {
 	state := l.Store.State()
 	if state == nil {
@@ -171,8 +168,8 @@ func (l *Loader) lastGood(p *v1alpha1.WebhookPolicy) *Entry {
 	return old.lastGood
 }
 
-// forgetLastGood lets go of the last good generation of policies whose new one is
-// carried by now.
+// forgetLastGood removes the last good generation of policies whose new one is
+// registered.
 func (s *State) forgetLastGood() {
 	for uid, e := range s.Entries {
 		if e.lastGood == nil || e.effective() != e {
@@ -186,9 +183,8 @@ func (s *State) forgetLastGood() {
 	}
 }
 
-// Only plans some policies of the state and no others, to find out which of
-// them the API server refuses. It has what the plan of all has, but for the
-// members.
+// Only returns a plan of some policies, to find out which of them the API server rejects.
+// Except for the members it equals the plan of all.
 func (s *State) Only(names []string) registration.Plan {
 	in := s.input
 	in.Entries = nil
@@ -200,7 +196,7 @@ func (s *State) Only(names []string) registration.Plan {
 	return registration.Build(in)
 }
 
-// Named finds the entries of policies, sorted by name.
+// Named returns the entries of policies, sorted by name.
 func (s *State) Named(names []string) []*Entry {
 	var out []*Entry
 	for _, e := range s.Entries {

@@ -15,24 +15,24 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// retryInterval is how soon a policy is looked for again that a configuration names
-// and that has not been loaded.
+// retryInterval is the time before another search for a policy that a configuration names
+// and that is not loaded.
 const retryInterval = 500 * time.Millisecond
 
-// liveReadTimeout bounds how long the loader waits for the API server.
+// liveReadTimeout is the time limit for reads from the API server.
 const liveReadTimeout = 5 * time.Second
 
 // unknownPolicy is a policy that a configuration names and that is not loaded.
 type unknownPolicy struct {
 	group registration.GroupKey
 	name  string
-	uid   types.UID // empty where the configuration has no owner reference to it
+	uid   types.UID // empty if the configuration has no owner reference to it
 }
 
-// findUnknown makes the state answer for no call group whose configuration names a
-// policy that this replica has not loaded: the cache of the configurations is
-// ahead of the one of the policies. Without that policy the answer could be
-// "allowed" where it should not be. One that was loaded before has been deleted.
+// findUnknown makes the state evaluate no call group whose configuration names a policy
+// that this replica has not loaded: the cache of configurations is ahead of that of
+// policies. Without the policy, a request could wrongly be allowed. A policy that was
+// loaded before has been deleted.
 func (l *Loader) findUnknown(state *State, observed []registration.Configuration) (doubtful []unknownPolicy) {
 	before := l.Store.State()
 	state.gone, state.pending = sets.New[types.UID](), map[registration.GroupKey]string{}
@@ -47,8 +47,8 @@ func (l *Loader) findUnknown(state *State, observed []registration.Configuration
 	return doubtful
 }
 
-// resolveUnknown asks the API server which policies exist that are in doubt, far from
-// any request, and gives a state that answers for the groups of those that do not.
+// resolveUnknown asks the API server which of the unknown policies exist, outside of any
+// request, and returns a state that evaluates the groups of those that do not.
 func (l *Loader) resolveUnknown(ctx context.Context, state *State, doubtful []unknownPolicy) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, liveReadTimeout)
 	defer cancel()
@@ -68,8 +68,8 @@ func (l *Loader) resolveUnknown(ctx context.Context, state *State, doubtful []un
 	return &out, nil
 }
 
-// wasLoaded reports whether a policy was loaded once. One that is loaded no more has
-// been deleted.
+// wasLoaded reports whether a policy was loaded before. It has been deleted if it is not
+// loaded now.
 func (s *State) wasLoaded(uid types.UID) bool {
 	return s != nil && uid != "" && (s.Entries[uid] != nil || s.gone.Has(uid))
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// version is the resource version up to which every change is in a list: the
-// cache learns of changes in their order. It does not go back when the policy
-// that changed last is deleted.
+// version returns the resource version up to which a list contains every change: the
+// cache gets changes in their order. It does not decrease when the policy that changed
+// last is deleted.
 func (l *Loader) version(policies []v1alpha1.WebhookPolicy) string {
 	version := ""
 	if state := l.Store.State(); state != nil {
@@ -33,16 +33,16 @@ func latest(version string, policies []v1alpha1.WebhookPolicy) string {
 	return version
 }
 
-// Reached reports whether who has loaded all changes up to version have has
-// loaded the one of version want. Nobody has, of versions that cannot be compared.
+// Reached reports whether a replica that has loaded all changes up to version have has
+// loaded version want. It is false for versions that cannot be compared.
 func Reached(have, want string) bool {
 	order, err := resourceversion.CompareResourceVersion(have, want)
 	return err == nil && order >= 0
 }
 
-// Version is the resource version up to which this replica has loaded every
-// change of a policy, empty while it has loaded none. It goes on with changes
-// of statuses, for which nothing is loaded again.
+// Version returns the resource version up to which this replica has loaded every change
+// of a policy, empty if it has loaded none. Changes of statuses increase it without a
+// load.
 func (l *Loader) Version(ctx context.Context) string {
 	state := l.Store.State()
 	if state == nil {
@@ -61,9 +61,9 @@ func (l *Loader) Version(ctx context.Context) string {
 	return latest(state.Version, policies.Items)
 }
 
-// Current is an error while this replica has not loaded the policies that the API
-// server holds now. It reads past the cache, whose watch may not have noticed yet
-// that its connection is dead.
+// Current returns an error while this replica has not loaded the policies that the API
+// server holds now. It does not use the cache, whose watch may have lost its connection
+// unnoticed.
 func (l *Loader) Current(ctx context.Context, live client.Reader) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
@@ -77,7 +77,7 @@ func (l *Loader) Current(ctx context.Context, live client.Reader) error {
 	return state.holds(list)
 }
 
-// holds is an error where the state lacks a generation in the list, or has a policy
+// holds returns an error if the state lacks a generation in the list, or has a policy
 // that was deleted before the list was made.
 func (s *State) holds(list *metav1.PartialObjectMetadataList) error {
 	listed := make(map[types.UID]struct{}, len(list.Items))

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// maxWait is how long a request waits for what is not loaded yet, and
-	// maxWaiting how many may do so at a time: anybody can ask for a group that
-	// nobody will ever load.
+	// maxWait is how long a request waits for what is not loaded, and maxWaiting the
+	// maximum of waiting requests: any caller can name a group that does not exist.
 	maxWait    = time.Second
 	maxWaiting = 64
-	// retryAfter is the pause that API servers are asked for.
+	// retryAfter is the delay before another attempt of the API server.
 	retryAfter = time.Second
 )
 
-// group gives who answers for a call group, and waits for a moment where that is
-// not loaded yet: the API server may know of a group before this replica does.
+// group returns the policies of a call group, and waits for a short time if they are not
+// loaded: the API server can know of a group before this replica does.
 func (s *Store) group(ctx context.Context, key registration.GroupKey) (*policy.Group, error) {
 	g, err := s.State().group(key)
 	if err == nil {
@@ -52,7 +51,7 @@ func (s *Store) group(ctx context.Context, key registration.GroupKey) (*policy.G
 	}
 }
 
-// waitTimeout leaves time for another try within the webhook's timeout.
+// waitTimeout leaves time for another attempt within the webhook's timeout.
 func waitTimeout(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(maxWait, time.Until(deadline)/2)
@@ -60,7 +59,7 @@ func waitTimeout(ctx context.Context) time.Duration {
 	return maxWait
 }
 
-// group gives who answers for a call group. A state that is nil answers for none.
+// group returns the policies of a call group. A nil state has none.
 func (s *State) group(key registration.GroupKey) (*policy.Group, *NotLoadedError) {
 	if s == nil {
 		return nil, &NotLoadedError{}
@@ -74,11 +73,11 @@ func (s *State) group(key registration.GroupKey) (*policy.Group, *NotLoadedError
 	return nil, &NotLoadedError{Group: key.Name}
 }
 
-// NotLoadedError says that this replica cannot answer for a call group yet,
-// or no longer. It is never answered with "allowed".
+// NotLoadedError means that this replica cannot evaluate a call group. The request is
+// never allowed.
 type NotLoadedError struct {
-	Group  string // empty while nothing is loaded
-	Policy string // the one of the group that is missing, if not the whole group is
+	Group  string // empty before the first load
+	Policy string // the missing policy of the group; empty if the whole group is missing
 
 	after time.Duration
 }
@@ -94,11 +93,11 @@ func (e *NotLoadedError) Error() string {
 	return fmt.Sprintf("call group %q is not loaded", e.Group)
 }
 
-// RetryAfter tells the server to ask for another try, which the API server
-// makes within the webhook's timeout, perhaps at another replica.
+// RetryAfter is the delay before another attempt, which the API server makes within the
+// timeout, possibly at another replica.
 func (e *NotLoadedError) RetryAfter() time.Duration { return e.after }
 
-// in sets the pause so that another try fits into the time that is left.
+// in sets the delay so that another attempt fits into the remaining time.
 func (e *NotLoadedError) in(ctx context.Context) *NotLoadedError {
 	out := *e
 	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 2*retryAfter {

@@ -12,13 +12,12 @@ import (
 	"github.com/ostiary/ostiary/config/crd"
 )
 
-// maxStored is, in bytes, the largest request that etcd takes by default. An
-// object that is larger cannot be stored.
+// maxStored is the largest request of etcd by default, in bytes. A larger object cannot
+// be stored.
 const maxStored = 3 << 19
 
-// limits are the sizes that the CustomResourceDefinition permits, by the names
-// of its schema. The API server has checked them before it asks for a review;
-// another caller has not.
+// limits are the sizes that the CustomResourceDefinition permits, by the names of its
+// schema. The API server checks them before it calls the webhook; other callers do not.
 type limits struct {
 	MaxItems             *int               `json:"maxItems"`
 	MaxLength            *int               `json:"maxLength"`
@@ -48,9 +47,9 @@ func readLimits() (*limits, error) {
 	return definition.Spec.Versions[0].Schema.OpenAPIV3Schema, nil
 }
 
-// check returns the first limit that a policy exceeds, nil where there is none.
-// It reads the JSON token by token, so that it needs no memory for what the
-// policy must not hold. Text that is no JSON is left to the decoder.
+// check returns the first limit that a policy exceeds, nil if there is none. It reads the
+// JSON token by token, and so needs no memory for a policy that is too large. The decoder
+// reports invalid JSON.
 func (l *limits) check(raw []byte) *field.Error {
 	if len(raw) > maxStored {
 		return field.TooLong(field.NewPath("spec"), "", maxStored)
@@ -66,7 +65,7 @@ func (l *limits) check(raw []byte) *field.Error {
 func (l *limits) value(decoder *json.Decoder, at *field.Path) *field.Error {
 	token, err := decoder.Token()
 	if err != nil {
-		return nil //nolint:nilerr // what is no JSON is refused where it is decoded
+		return nil //nolint:nilerr // the decoder reports invalid JSON
 	}
 	switch token := token.(type) {
 	case string:
@@ -120,7 +119,7 @@ func (l *limits) object(decoder *json.Decoder, at *field.Path) *field.Error {
 	return nil
 }
 
-// below checks a value against its limits, and skips one that has none.
+// below checks a value against its limits, and skips a value without limits.
 func (l *limits) below(decoder *json.Decoder, next *limits, at *field.Path) *field.Error {
 	if next == nil {
 		var skipped json.RawMessage

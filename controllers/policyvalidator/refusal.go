@@ -10,14 +10,14 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Bounds on one refusal. What goes beyond is counted, not sent.
+// Bounds of a refusal. Further errors are counted and not sent.
 const (
 	maxErrors    = 20
 	maxErrorText = 32 << 10 // bytes, all of them together
 )
 
-// refusal is the status of the API server's own validation: 422, with one cause
-// for each error.
+// refusal returns the status of the API server's own validation: 422, with one cause for
+// each error.
 func refusal(p *v1alpha1.WebhookPolicy, errs field.ErrorList) *metav1.Status {
 	shown, size := errs, 0
 	for i, e := range errs {

@@ -1,6 +1,6 @@
-// Package policyvalidator answers the admission calls about WebhookPolicies themselves:
-// what cannot be in force is refused when it is applied, and what is risky gets
-// a warning. The loader checks again, so no call has to be answered.
+// Package policyvalidator answers the admission calls for WebhookPolicies: it rejects
+// invalid policies and warns about risky ones when they are applied. The loader checks
+// again, so no call has to be answered.
 package policyvalidator
 
 import (
@@ -24,17 +24,16 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// waiting bounds the calls that wait for their turn to compile. Each holds its
-// body, of up to 10 MiB, and the decoded policy, so they are few: policies are
-// applied one by one, or by a handful of clients. Others are told to try again,
-// which API servers do within the timeout.
+// waiting is the maximum of calls that wait to compile a policy. Each holds a body of up
+// to 10 MiB and the decoded policy. Others get 503, and API servers retry within the
+// timeout.
 const waiting = 4
 
-// Resources know what the API server serves. Nil is allowed as an answer.
+// Resources finds the resources of the API server. The result can be nil.
 type Resources interface {
-	// Served is what is known without asking.
+	// Served returns the known resources without a call.
 	Served() map[schema.GroupVersion][]metav1.APIResource
-	// ServedNow is what the API server answers.
+	// ServedNow asks the API server.
 	ServedNow(ctx context.Context) map[schema.GroupVersion][]metav1.APIResource
 }
 
@@ -48,12 +47,12 @@ type Reviewer struct {
 	limits    *limits
 	checks    []Check
 
-	accepted  chan struct{} // those that compile, and those that wait for it
+	accepted  chan struct{} // compiling and waiting calls
 	compiling chan struct{}
 }
 
-// New makes a reviewer. Replicas says how many replicas answer calls, 0 where
-// that is not known. The checks add warnings about valid policies.
+// New returns a Reviewer. replicas returns the number of live replicas, 0 if unknown. The
+// checks add warnings about valid policies.
 func New(compiler *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, checks ...Check) *Reviewer {
 	limits, err := readLimits()
 	if err != nil {
@@ -61,13 +60,13 @@ func New(compiler *policy.Compiler, resources Resources, replicas func() int, ba
 	}
 	return &Reviewer{
 		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits, checks: checks,
-		// One at a time: compiling takes a processor and memory from those who wait
-		// for the answer of a policy.
+		// One at a time: a compilation takes a processor and memory from admission
+		// requests.
 		accepted: make(chan struct{}, 1+waiting), compiling: make(chan struct{}, 1),
 	}
 }
 
-// Facts are what is known of the cluster without asking.
+// Facts returns the known facts about the cluster without a call.
 func (r *Reviewer) Facts() validation.ClusterInfo {
 	return validation.ClusterInfo{Replicas: r.replicas(), Resources: r.resources.Served(), Backends: r.backends}
 }
@@ -77,15 +76,15 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 	beyond, before := r.limits.check(request.Object.Raw), r.limits.check(request.OldObject.Raw)
 	switch {
 	case beyond != nil && before != nil:
-		// A policy that was stored under other limits can still be labelled and
-		// deleted. The loader judges it.
+		// A policy that was stored with other limits can still be labelled and deleted.
+		// The loader validates it.
 		return &admissionv1.AdmissionResponse{Allowed: true}, nil //nolint:nilerr // the answer is in the response
 	case beyond != nil:
 		named := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}
 		return &admissionv1.AdmissionResponse{Result: refusal(named, field.ErrorList{beyond})}, nil
 	case before != nil:
-		// The two differ, since one of them is within the limits. The old one is
-		// not worth decoding.
+		// The two differ, because the new one is within the limits. The old one need not
+		// be decoded.
 		created := *request
 		created.Operation = admissionv1.Create
 		request = &created
@@ -108,8 +107,8 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 		<-r.accepted
 		return nil, ctx.Err()
 	}
-	// Compiling cannot be broken off. Who waits for it may give up, but its
-	// place is taken until it has ended.
+	// A compilation cannot be interrupted. It keeps its slot until it ends, also if the
+	// caller gives up.
 	result := make(chan answer, 1)
 	go func() {
 		defer func() { <-r.compiling; <-r.accepted }()
@@ -147,16 +146,16 @@ func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a ans
 	return answer{response: &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}}
 }
 
-// servedNow is nil if the API server does not answer in time.
+// servedNow returns nil if the API server does not answer in time.
 func (r *Reviewer) servedNow(ctx context.Context) Served {
 	ctx, cancel := context.WithTimeout(ctx, discoverWithin)
 	defer cancel()
 	return r.resources.ServedNow(ctx)
 }
 
-// changed is the policy to review, nil where there is nothing to say: its spec
-// stays as it is, or it is being deleted. So what is stored can always be
-// labelled, let go of by its finalizers, and deleted, whatever is wrong with it.
+// changed returns the policy to review, nil if its spec does not change or it is being
+// deleted. A stored policy can therefore always be labelled, lose its finalizers, and be
+// deleted.
 func changed(request *admissionv1.AdmissionRequest) (*v1alpha1.WebhookPolicy, error) {
 	if kind := schema.GroupVersionKind(request.Kind); kind != v1alpha1.GroupVersion.WithKind("WebhookPolicy") || request.SubResource != "" {
 		return nil, &UnexpectedError{What: fmt.Sprintf("a request for %s %s", kind, request.SubResource)}
@@ -185,7 +184,7 @@ func decode(what string, raw []byte) (*v1alpha1.WebhookPolicy, error) {
 	return p, nil
 }
 
-// UnexpectedError says that the call is for something else than a policy.
+// UnexpectedError is the error for a call about another resource.
 type UnexpectedError struct{ What string }
 
 // Error implements error.
@@ -193,15 +192,15 @@ func (e *UnexpectedError) Error() string {
 	return "only WebhookPolicies are reviewed here; found: " + e.What
 }
 
-// BadRequest tells the server that the caller is at fault.
+// BadRequest marks errors that the caller causes.
 func (e *UnexpectedError) BadRequest() bool { return true }
 
-// BusyError says that too many policies are being reviewed.
+// BusyError means that too many policies are being reviewed.
 type BusyError struct{}
 
 // Error implements error.
 func (*BusyError) Error() string { return "too many policies are being reviewed" }
 
-// RetryAfter tells the server to ask for another try, which the API server
-// makes within the webhook's timeout, perhaps at another replica.
+// RetryAfter is the delay before another attempt, which the API server makes within the
+// timeout, possibly at another replica.
 func (*BusyError) RetryAfter() time.Duration { return time.Second }

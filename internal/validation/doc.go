@@ -1,5 +1,3 @@
-// Package validation says what is wrong with a WebhookPolicy and what is risky about
-// it, before it is in force. It is pure: the webhook for policies, the
-// controller and the command line call the same functions, so they cannot
-// disagree.
+// Package validation finds errors and risks of WebhookPolicies. It is pure: the webhook
+// for policies and the controller call the same functions, so their results are equal.
 package validation

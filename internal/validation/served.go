@@ -13,11 +13,11 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// unstable is how Kubernetes names versions that may be taken away.
+// unstable matches versions that a later release can remove.
 var unstable = regexp.MustCompile(`^v[0-9]+(alpha|beta)[0-9]+$`)
 
-// served warns of rules that name what the API server does not serve, or may
-// soon not serve any more.
+// served warns about rules with names that the API server does not serve, or may soon not
+// serve.
 func (w *warner) served(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at *field.Path) {
 	if spec.MatchConstraints == nil {
 		return
@@ -33,9 +33,9 @@ func (w *warner) served(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at 
 	}
 }
 
-// Unserved reports whether a rule of the policy names what the API server does
-// not serve, as far as it is known. What is known may be older than a
-// CustomResourceDefinition that was installed with the policy.
+// Unserved reports whether a rule names something that the API server does not serve, as
+// far as is known. The facts can be older than a CustomResourceDefinition that was
+// applied with the policy.
 func Unserved(p *v1alpha1.WebhookPolicy, facts ClusterInfo) bool {
 	if p.Spec.MatchConstraints == nil || facts.Resources == nil {
 		return false
@@ -47,8 +47,8 @@ func Unserved(p *v1alpha1.WebhookPolicy, facts ClusterInfo) bool {
 	return len(w.warnings) > 0
 }
 
-// unstable warns of a version that a later release may no longer serve. Where
-// a group has no other its users know, and need no warning.
+// unstable warns about a version that a later release may not serve. A group of another
+// project without a stable version needs no warning.
 func (w *warner) unstable(rule *admissionregistrationv1.Rule, facts ClusterInfo, at *field.Path) {
 	for i, version := range rule.APIVersions {
 		if !unstable.MatchString(version) || slices.Contains(rule.APIVersions, wildcard) {
@@ -68,7 +68,7 @@ func ofKubernetes(group string) bool {
 	return group != wildcard && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io"))
 }
 
-// stable finds a stable version in which a resource of the rule is served.
+// stable returns a stable version that serves a resource of the rule.
 func (f ClusterInfo) stable(rule *admissionregistrationv1.Rule) string {
 	var versions []string
 	for _, gv := range f.matching(rule.APIGroups, []string{wildcard}) {
@@ -82,7 +82,7 @@ func (f ClusterInfo) stable(rule *admissionregistrationv1.Rule) string {
 	return slices.Min(versions)
 }
 
-// matching are the versions served that a rule's groups and versions name.
+// matching returns the served versions that match the groups and versions of a rule.
 func (f ClusterInfo) matching(groups, versions []string) []schema.GroupVersion {
 	var out []schema.GroupVersion
 	for gv := range f.Resources {
@@ -97,7 +97,7 @@ func anyOf(list []string, value string) bool {
 	return slices.Contains(list, wildcard) || slices.Contains(list, value)
 }
 
-// isUnknown reports whether nobody knows what a version holds.
+// isUnknown reports whether the resources of a version are not known.
 func (f ClusterInfo) isUnknown(gv schema.GroupVersion) bool { return f.Resources[gv] == nil }
 
 func (f ClusterInfo) has(gv schema.GroupVersion, entry string) bool {

@@ -18,9 +18,9 @@ import (
 	"github.com/ostiary/ostiary/internal/plugins"
 )
 
-// Unmatched says which rules of a policy name something that the API server does not
-// serve, or requests that it never sends. all is true if no rule matches any request.
-// Without knowledge of the resources there is nothing to say.
+// Unmatched warns about rules that name something that the API server does not serve, or
+// requests that it never sends. all is true if no rule matches any request. Without known
+// resources there are no warnings.
 func Unmatched(p *v1alpha1.WebhookPolicy, facts ClusterInfo) (warnings []string, all bool) {
 	rules := rulesOf(plugins.Resolve(p).Policy)
 	if facts.Resources == nil || len(rules) == 0 {
@@ -50,9 +50,9 @@ func rulePath(i int) *field.Path {
 	return field.NewPath("spec", "matchConstraints", "resourceRules").Index(i)
 }
 
-// unknown warns of what the API server does not have: a group, else a version of all
-// groups of the rule, else a resource in all of these. A rule for several groups need
-// not make sense for each pair of a group and a resource.
+// unknown warns about what the API server does not have: a group, else a version of all
+// groups of the rule, else a resource in all of these. Not every pair of a group and a
+// resource of a rule has to exist.
 func (w *warner) unknown(rule *admissionregistrationv1.Rule, facts ClusterInfo, at *field.Path) {
 	for i, group := range rule.APIGroups {
 		if group != wildcard && len(facts.matching([]string{group}, []string{wildcard})) == 0 {
@@ -105,8 +105,8 @@ func versionsOf(served []schema.GroupVersion) string {
 	return strings.Join(slices.Sorted(maps.Keys(versions)), ", ")
 }
 
-// similar ends a message about a resource that is not in some groups and versions:
-// other groups that have it, or a resource with that kind, short name or singular name,
+// similar returns the end of a message about a resource that is not in some groups and
+// versions: other groups with it, a resource with that kind, short name or singular name,
 // or a similar name.
 func (f ClusterInfo) similar(entry string, found []schema.GroupVersion) string {
 	if groups := f.groupsWith(entry); len(groups) > 0 {
@@ -129,7 +129,7 @@ func (f ClusterInfo) similar(entry string, found []schema.GroupVersion) string {
 	return ": correct it, unless it is still to be installed"
 }
 
-// groupsWith names the groups that serve a resource.
+// groupsWith returns the groups that serve a resource.
 func (f ClusterInfo) groupsWith(entry string) string {
 	groups := map[string]bool{}
 	for gv := range f.Resources {
@@ -175,8 +175,7 @@ func (f ClusterInfo) names(among []schema.GroupVersion) iter.Seq[string] {
 	}
 }
 
-// unmatched warns of resources that are served, and of which no request matches the
-// rule.
+// unmatched warns about served resources for which no request matches the rule.
 func (w *warner) unmatched(rule *admissionregistrationv1.RuleWithOperations, facts ClusterInfo, at *field.Path) {
 	for i, entry := range rule.Resources {
 		if strings.Contains(entry, wildcard) {
@@ -194,7 +193,7 @@ type served struct {
 	metav1.APIResource
 }
 
-// resources are those that an entry of a rule names.
+// resources returns the resources that an entry of a rule matches.
 func (f ClusterInfo) resources(rule *admissionregistrationv1.Rule, entry string) []served {
 	var out []served
 	for _, gv := range f.matching(rule.APIGroups, rule.APIVersions) {
@@ -208,7 +207,7 @@ func (f ClusterInfo) resources(rule *admissionregistrationv1.Rule, entry string)
 	return out
 }
 
-// whyUnmatched says why a rule matches no request for any of some resources.
+// whyUnmatched explains why a rule matches no request for any of some resources.
 func whyUnmatched(rule *admissionregistrationv1.RuleWithOperations, entry string, found []served) string {
 	if len(found) == 0 || slices.ContainsFunc(found, func(r served) bool { return matchesSome(rule, r) }) {
 		return ""
@@ -251,8 +250,8 @@ func inScope(rule *admissionregistrationv1.RuleWithOperations, r served) bool {
 	return !r.Namespaced
 }
 
-// operations are those that requests for a resource can have. An aggregated API server
-// may have subresources of its own whose operation is CONNECT.
+// operations returns the possible operations of requests for a resource. An aggregated
+// API server can have subresources with the operation CONNECT.
 func (r served) operations() []admissionregistrationv1.OperationType {
 	if r.isConnected() {
 		return []admissionregistrationv1.OperationType{admissionregistrationv1.Connect}
@@ -285,7 +284,7 @@ func (r served) isConnected() bool {
 	return false
 }
 
-// has reports whether a resource has one of some verbs. One without any does not say.
+// has reports whether a resource has one of some verbs. Without verbs it is not known.
 func (r served) has(verbs ...string) bool {
 	return len(r.Verbs) == 0 || slices.ContainsFunc(verbs, func(v string) bool { return slices.Contains(r.Verbs, v) })
 }

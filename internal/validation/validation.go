@@ -19,41 +19,40 @@ import (
 )
 
 const (
-	// maxWarnings bounds the warnings about one policy.
+	// maxWarnings is the maximum of warnings about one policy.
 	maxWarnings = 10
-	// maxWarning bounds one of them, in bytes. API servers cut what is longer
-	// when there are many.
+	// maxWarning is the maximum length of a warning, in bytes. API servers truncate
+	// longer ones if there are many.
 	maxWarning = 256
 )
 
-// ClusterInfo are what is known of the cluster that a policy is for. What is not
-// known gives no warning.
+// ClusterInfo contains facts about the cluster. Unknown facts cause no warning.
 type ClusterInfo struct {
-	// Replicas is how many replicas of Ostiary answer calls; 0 is not known.
+	// Replicas is the number of live replicas of Ostiary; 0 means unknown.
 	Replicas int
-	// Resources are what the API server serves, subresources included. Nil is
-	// not known, and so is a version without a list.
+	// Resources are the resources that the API server serves, with subresources. Nil
+	// means unknown, also for a version.
 	Resources map[schema.GroupVersion][]metav1.APIResource
-	// Backends is the rule for backends.
+	// Backends is the rule for addresses of backends.
 	Backends egress.Rule
 }
 
-// Result is what is wrong with a policy.
+// Result is the result of a validation.
 type Result struct {
-	// Policy is the policy with what its plugin adds to it, if it has one.
+	// Policy has the rules and conditions of its plugin, if it has one.
 	Policy *v1alpha1.WebhookPolicy
-	// Compiled answers requests, with Errors where there are any.
+	// Compiled evaluates requests. With Errors, its failurePolicy decides.
 	Compiled *policy.Compiled
-	// Errors say why the policy cannot be in force, each with its field.
+	// Errors explain why the policy cannot take effect, each with its field.
 	Errors field.ErrorList
-	// Registrable is false where no webhook may be registered for it. A policy
-	// whose expressions alone are wrong may stay registered.
+	// Registrable is false if no webhook may be registered for the policy. A policy with
+	// errors in expressions only can stay registered.
 	Registrable bool
-	// Compiles is false where an expression does not.
+	// Compiles is false if an expression does not compile.
 	Compiles bool
 }
 
-// Validate says what is wrong with a policy. It takes as long as compiling it.
+// Validate compiles and validates a policy.
 func Validate(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, backends egress.Rule) Result {
 	resolved := plugins.Resolve(p)
 	compiled, errs := compiler.CompilePlugin(resolved.Policy, resolved.Plugin, resolved.Errors)
@@ -68,8 +67,7 @@ func Validate(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, backends egr
 	}
 }
 
-// Review says why a policy cannot be in force and, where nothing keeps it from
-// that, what is risky about it, in any number of warnings.
+// Review returns the errors of a policy or, without errors, any number of warnings.
 func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterInfo) (errs field.ErrorList, warnings []string) {
 	if v := Validate(compiler, p, facts.Backends); len(v.Errors) > 0 {
 		return v.Errors, nil
@@ -77,8 +75,8 @@ func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterI
 	return nil, warningsAbout(p, facts)
 }
 
-// CheckBackend says why the rule refuses a backend; nil is none. What is wrong
-// with its URL otherwise is not said here.
+// CheckBackend returns an error if the rule refuses the address of a backend; nil is no
+// backend. It does not check the form of the URL.
 func CheckBackend(b *v1alpha1.Backend, rule egress.Rule) field.ErrorList {
 	at := field.NewPath("spec", "backend")
 	switch {
@@ -99,8 +97,8 @@ func CheckBackend(b *v1alpha1.Backend, rule egress.Rule) field.ErrorList {
 	return nil
 }
 
-// Warnings say what is risky about a policy, each with its field. They are
-// bounded in number and length.
+// Warnings returns the risks of a policy, each with its field. Their number and length
+// are bounded.
 func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 	return Bounded(warningsAbout(p, facts))
 }
@@ -119,15 +117,15 @@ func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 	return w.warnings
 }
 
-// warner gathers warnings.
+// warner collects warnings.
 type warner struct{ warnings []string }
 
 func (w *warner) warn(at *field.Path, format string, args ...any) {
 	w.warnings = append(w.warnings, at.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// Bounded returns the first warnings, each on one line and cut to a length that API
-// servers pass on, and the number of those that are left out.
+// Bounded returns the first warnings, each on one line and truncated to the length that
+// API servers forward, and the number of omitted ones.
 func Bounded(warnings []string) []string {
 	out := slices.Clone(warnings)
 	if more := len(out) - maxWarnings; more > 0 {

@@ -62,7 +62,7 @@ const mutations = "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[
 func TestWarnings(t *testing.T) {
 	const (
 		pods     = `{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`
-		escape   = "whoever writes an object chooses its labels, and can choose them to escape Deny; use namespaceSelector, or look at every object"
+		escape   = "the client that writes an object chooses its labels and can evade Deny; use namespaceSelector, or match every object"
 		wideFail = ` with failurePolicy Fail: while Ostiary does not answer, writes to all these resources are refused; name the resources, or set Ignore`
 		resource = "spec.matchConstraints.resourceRules[0].resources[0]: "
 		names    = "spec.matchConstraints.resourceRules[0].resourceNames: "

@@ -15,23 +15,22 @@ import (
 
 const wildcard = "*"
 
-// longTimeout is, in seconds, from when a request that waits in vain is one
-// that its client has given up on.
+// longTimeout is the time in seconds after which many clients give up.
 const longTimeout = 10
 
-// failsClosed reports whether requests are refused while Ostiary does not
-// answer, in one of the phases at least.
+// failsClosed reports whether requests are denied while Ostiary does not answer, in at
+// least one phase.
 func failsClosed(spec *v1alpha1.WebhookPolicySpec) bool {
 	return dependsOnOstiary(spec) || (spec.Backend != nil && spec.EffectiveFailurePolicy() == admissionregistrationv1.Fail)
 }
 
-// dependsOnOstiary is failsClosed for policies that Ostiary itself answers for.
+// dependsOnOstiary is failsClosed for policies without a backend.
 func dependsOnOstiary(spec *v1alpha1.WebhookPolicySpec) bool {
 	return (spec.Mutates() && spec.EffectiveFailurePolicy() == admissionregistrationv1.Fail) ||
 		(spec.Validates() && spec.WebhookFailurePolicy() == admissionregistrationv1.Fail)
 }
 
-// answerer is who answers the calls.
+// answerer returns the name of the component that answers the calls.
 func answerer(spec *v1alpha1.WebhookPolicySpec) string {
 	if spec.Backend != nil {
 		return "the backend"
@@ -39,7 +38,7 @@ func answerer(spec *v1alpha1.WebhookPolicySpec) string {
 	return "Ostiary"
 }
 
-// mutates reports whether objects are changed, by whomever.
+// mutates reports whether objects are changed, by Ostiary or by a backend.
 func mutates(spec *v1alpha1.WebhookPolicySpec) bool {
 	return spec.Mutates() || (spec.Backend != nil && spec.Backend.Type == v1alpha1.BackendMutating)
 }
@@ -63,12 +62,12 @@ func (w *warner) replicas(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, a
 	}
 }
 
-// selectors warns of objectSelectors where somebody may want to escape.
+// selectors warns about objectSelectors that clients can evade.
 func (w *warner) selectors(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	if !spec.Refuses() {
 		return
 	}
-	const text = "whoever writes an object chooses its labels, and can choose them to escape Deny; use namespaceSelector, or look at every object"
+	const text = "the client that writes an object chooses its labels and can evade Deny; use namespaceSelector, or match every object"
 	if spec.Denies() && spec.MatchConstraints != nil && selects(spec.MatchConstraints.ObjectSelector) {
 		w.warn(at.Child("matchConstraints", "objectSelector"), text)
 	}
@@ -83,7 +82,7 @@ func selects(s *metav1.LabelSelector) bool {
 	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
 }
 
-// rules warns of rules that reach what keeps the cluster going.
+// rules warns about rules that match what the cluster needs to run.
 func (w *warner) rules(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	if spec.MatchConstraints == nil {
 		return
@@ -141,7 +140,7 @@ func (w *warner) critical(spec *v1alpha1.WebhookPolicySpec, resource string, at 
 	}
 }
 
-// reviews warns of policies for what tells who somebody is and what they may do.
+// reviews warns about policies for reviews of authentication and authorization.
 func (w *warner) reviews(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	if !spec.AllowCriticalResources || !failsClosed(spec) || spec.MatchConstraints == nil {
 		return
@@ -156,9 +155,8 @@ func (w *warner) reviews(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 	}
 }
 
-// criticalOf finds a resource that the control plane itself writes all the time:
-// without it nodes are taken for dead, nothing is scheduled, and Services lead
-// nowhere. It is empty where there is none.
+// criticalOf returns a resource that the control plane writes all the time, or "".
+// Without it nodes count as dead, nothing is scheduled, and Services have no endpoints.
 func criticalOf(groups []string, entry string) string {
 	for _, v := range []struct{ group, resource string }{
 		{"", "nodes"}, {"", "nodes/status"}, {"", "pods/status"}, {"", "pods/binding"},
@@ -173,8 +171,8 @@ func criticalOf(groups []string, entry string) string {
 	return ""
 }
 
-// reaches reports whether an entry of a rule is for a resource or subresource.
-// As in the API server, "pods/*" is for pods too.
+// reaches reports whether an entry of a rule matches a resource or subresource. As in the
+// API server, "pods/*" matches pods too.
 func reaches(entry, resource string) bool {
 	entryName, entrySub, _ := strings.Cut(entry, "/")
 	name, sub, _ := strings.Cut(resource, "/")

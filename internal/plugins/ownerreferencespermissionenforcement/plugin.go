@@ -38,8 +38,8 @@ func (Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	}}
 }
 
-// Conditions implements plugins.Conditions: objects without owners before and
-// after are most of what is written, and nobody is called for them.
+// Conditions implements plugins.Conditions: most objects have no owners before and after
+// a request, and the webhook is not called for them.
 func (Plugin) Conditions() []admissionregistrationv1.MatchCondition {
 	return []admissionregistrationv1.MatchCondition{{
 		Name: "has-owner-references",

@@ -132,7 +132,7 @@ func (c Config) templates(at *field.Path) (map[schema.GroupVersionResource][]tem
 func (t PodTemplates) checkResource(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if _, known := builtIn()[schema.GroupResource{Group: t.Group, Resource: t.Resource}]; known {
-		return field.ErrorList{field.Forbidden(at.Child("resource"), "remove it: the plugin looks at "+t.Resource+" without being told")}
+		return field.ErrorList{field.Forbidden(at.Child("resource"), "remove it: the plugin checks "+t.Resource+" without configuration")}
 	}
 	for _, f := range []struct{ name, value, hint string }{
 		{"group", t.Group, "name the API group, as argoproj.io"},

@@ -212,7 +212,7 @@ func TestConfig(t *testing.T) {
 			at + "podTemplates[1].group: Required value: name the API group, as argoproj.io", at + "podTemplates[1].version: Required value: name the version, as v1",
 			at + "podTemplates[1].resource: Required value: name the resource in the plural, as rollouts"}},
 		"a kind":         {config: "{" + entry("group: example.com, version: v1, resource: Fleet, paths: [spec.template]") + "}", want: []string{at + `podTemplates[1].resource: Invalid value: "Fleet": name the resource in the plural, as rollouts`}},
-		"a built-in":     {config: "{" + entry("group: apps, version: v1, resource: deployments, paths: [spec.template]") + "}", want: []string{at + "podTemplates[1].resource: Forbidden: remove it: the plugin looks at deployments without being told"}},
+		"a built-in":     {config: "{" + entry("group: apps, version: v1, resource: deployments, paths: [spec.template]") + "}", want: []string{at + "podTemplates[1].resource: Forbidden: remove it: the plugin checks deployments without configuration"}},
 		"the same again": {config: "{" + entry("group: example.com, version: v1, resource: fleets, paths: [spec.other]") + "}", want: []string{at + `podTemplates[1]: Duplicate value: "example.com/v1, Resource=fleets"`}},
 		"no path":        {config: "{" + entry("group: example.com, version: v1, resource: others") + "}", want: []string{at + "podTemplates[1].paths: Required value: say where the template is, as spec.template"}},
 		"paths": {config: "{" + entry("group: example.com, version: v1, resource: others, paths: [.spec, 'spec[0]', spec.a-b, 'a[*][*].b', '']") + "}", want: []string{
