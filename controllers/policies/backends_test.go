@@ -55,11 +55,11 @@ func podCreation() *admissionv1.AdmissionRequest {
 // backend can be registered, whatever becomes of the replicas meanwhile.
 func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 	tests := map[string]struct {
-		failurePolicy admissionregistrationv1.FailurePolicyType
-		restarted     bool
-		generations   int64 // with a backend
-		wantInForce   int64
-		wantDenied    string // part of the denial; "" is that the request passes
+		failurePolicy  admissionregistrationv1.FailurePolicyType
+		restarted      bool
+		generations    int64 // with a backend
+		wantGeneration int64
+		wantDenied     string // part of the denial; "" is that the request passes
 	}{
 		"a replica that knows what was before": {"Fail", false, 1, 1, "failed expression: false"},
 		"it knows it two changes later":        {"Fail", false, 2, 1, "failed expression: false"},
@@ -83,8 +83,8 @@ func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 				state = load(l, state, next) // beside what that was registered as
 			}
 			e := state.Entries["uid-moves"]
-			if !e.Planned || e.EffectiveGeneration() != tc.wantInForce || e.IsPlaceholder() != tc.restarted {
-				t.Fatalf("planned %t, generation %d in force, closed %t; want generation %d, closed %t", e.Planned, e.EffectiveGeneration(), e.IsPlaceholder(), tc.wantInForce, tc.restarted)
+			if !e.Planned || e.EffectiveGeneration() != tc.wantGeneration || e.IsPlaceholder() != tc.restarted {
+				t.Fatalf("planned %t, generation %d in force, closed %t; want generation %d, closed %t", e.Planned, e.EffectiveGeneration(), e.IsPlaceholder(), tc.wantGeneration, tc.restarted)
 			}
 			if _, ok, why := state.Registered(e); !ok {
 				t.Errorf("it is not registered: %s", why)

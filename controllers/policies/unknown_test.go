@@ -48,7 +48,7 @@ func TestUnseenPolicies(t *testing.T) {
 		"one was deleted here":           {before: []v1alpha1.WebhookPolicy{a, b}, loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b)},
 		"one was deleted before":         {loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), existing: map[string]types.UID{"a": a.UID}},
 		"one is new":                     {loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), existing: map[string]types.UID{"a": a.UID, "b": b.UID}, want: "b"},
-		"nobody knows":                   {loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), want: "b"},
+		"the API server does not answer": {loaded: []v1alpha1.WebhookPolicy{a}, observed: naming(a, b), want: "b"},
 		"one was made again":             {loaded: []v1alpha1.WebhookPolicy{a, b}, observed: naming(a, again), existing: map[string]types.UID{"a": a.UID, "b": again.UID}, want: "b"},
 		"the former of one made again":   {loaded: []v1alpha1.WebhookPolicy{a, again}, observed: naming(a, b), existing: map[string]types.UID{"a": a.UID, "b": again.UID}},
 		"an owner was taken out":         {loaded: []v1alpha1.WebhookPolicy{a}, observed: noOwner, existing: map[string]types.UID{"a": a.UID, "b": b.UID}, want: "b"},

@@ -73,7 +73,7 @@ func TestFitOfChangesIsFitOfAll(t *testing.T) {
 		after := scrambled(random, before)
 		got, gotErr := validateResult(before, after, interfaces)
 		want, wantErr := validateAll(before, after, interfaces)
-		// Which of several faults is told is chance: it follows the order of a map.
+		// The reported one of several errors varies with the order of a map.
 		if (gotErr == nil) != (wantErr == nil) {
 			t.Fatalf("seed %d: error %q, want %q", seed, messageOf(gotErr), messageOf(wantErr))
 		}

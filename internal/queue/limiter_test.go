@@ -18,48 +18,48 @@ func reasonOf(err error) Reason {
 	return ""
 }
 
-func mustTake(t *testing.T, l *Limiter) *Slot {
+func mustAcquire(t *testing.T, l *Limiter) *Slot {
 	t.Helper()
-	turn, err := l.Acquire(t.Context(), time.Minute)
+	slot, err := l.Acquire(t.Context(), time.Minute)
 	if err != nil {
-		t.Fatalf("Take() = %v", err)
+		t.Fatalf("Acquire() = %v", err)
 	}
-	return turn
+	return slot
 }
 
-// wantIdle checks that nothing was lost.
+// wantIdle checks that every slot is free.
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
 	if c, w, a := l.InUse(), l.Waiting(), l.accepted.Load(); c != 0 || w != 0 || a != 0 {
-		t.Errorf("%d compute, %d wait, %d are accepted in the end; want none", c, w, a)
+		t.Errorf("%d in use, %d wait, %d accepted; want none", c, w, a)
 	}
 }
 
-func TestNoTurn(t *testing.T) {
+func TestRejections(t *testing.T) {
 	tests := map[string]struct {
-		turns, limit int
-		pace         time.Duration // of turns before
-		patience     time.Duration
-		cancel       time.Duration // after which the caller leaves
+		slots, limit int
+		average      time.Duration // of earlier requests
+		maxWait      time.Duration
+		cancel       time.Duration // after which the caller cancels
 		wantReason   Reason
 		wantErr      error
 		wantAfter    time.Duration
 	}{
-		"too many":                     {turns: 1, limit: 1, patience: time.Hour, wantReason: Full},
-		"patience ends":                {turns: 1, limit: 9, patience: time.Second, wantReason: Deadline, wantAfter: time.Second},
-		"it would take too long":       {turns: 1, limit: 9, pace: 4 * time.Second, patience: 3 * time.Second, wantReason: Deadline},
-		"it may not take too long":     {turns: 1, limit: 9, pace: 2 * time.Second, patience: 3 * time.Second, wantReason: Deadline, wantAfter: 3 * time.Second},
-		"it would, but for more turns": {turns: 2, limit: 9, pace: 4 * time.Second, patience: 3 * time.Second, wantReason: Deadline, wantAfter: 3 * time.Second},
-		"the caller leaves":            {turns: 1, limit: 9, patience: time.Hour, cancel: time.Second, wantErr: context.Canceled, wantAfter: time.Second},
+		"too many":                      {slots: 1, limit: 1, maxWait: time.Hour, wantReason: Full},
+		"maxWait is over":               {slots: 1, limit: 9, maxWait: time.Second, wantReason: Deadline, wantAfter: time.Second},
+		"the expected wait is too long": {slots: 1, limit: 9, average: 4 * time.Second, maxWait: 3 * time.Second, wantReason: Deadline},
+		"the expected wait is short":    {slots: 1, limit: 9, average: 2 * time.Second, maxWait: 3 * time.Second, wantReason: Deadline, wantAfter: 3 * time.Second},
+		"more slots":                    {slots: 2, limit: 9, average: 4 * time.Second, maxWait: 3 * time.Second, wantReason: Deadline, wantAfter: 3 * time.Second},
+		"the caller cancels":            {slots: 1, limit: 9, maxWait: time.Hour, cancel: time.Second, wantErr: context.Canceled, wantAfter: time.Second},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := New(tc.turns, tc.limit)
-				l.averageDuration.Store(int64(tc.pace))
+				l := New(tc.slots, tc.limit)
+				l.averageDuration.Store(int64(tc.average))
 				var held []*Slot
-				for range tc.turns {
-					held = append(held, mustTake(t, l))
+				for range tc.slots {
+					held = append(held, mustAcquire(t, l))
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -67,15 +67,15 @@ func TestNoTurn(t *testing.T) {
 					time.AfterFunc(tc.cancel, cancel)
 				}
 				began := time.Now()
-				_, err := l.Acquire(ctx, tc.patience)
+				_, err := l.Acquire(ctx, tc.maxWait)
 				if reasonOf(err) != tc.wantReason || tc.wantErr != nil && !errors.Is(err, tc.wantErr) {
-					t.Errorf("Take() = %v, want reason %q, error %v", err, tc.wantReason, tc.wantErr)
+					t.Errorf("Acquire() = %v, want reason %q, error %v", err, tc.wantReason, tc.wantErr)
 				}
 				if after := time.Since(began); after != tc.wantAfter {
 					t.Errorf("answered after %s, want %s", after, tc.wantAfter)
 				}
-				for _, turn := range held {
-					turn.Release()
+				for _, slot := range held {
+					slot.Release()
 				}
 				wantIdle(t, l)
 			})
@@ -86,13 +86,13 @@ func TestNoTurn(t *testing.T) {
 func TestFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(1, 100)
-		first := mustTake(t, l)
+		first := mustAcquire(t, l)
 		var order []int
 		for i := range 20 {
 			go func() {
-				turn := mustTake(t, l)
+				slot := mustAcquire(t, l)
 				order = append(order, i)
-				turn.Release()
+				slot.Release()
 			}()
 			synctest.Wait()
 		}
@@ -113,51 +113,51 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-func TestPaceFollowsTurns(t *testing.T) {
+func TestAverageExcludesYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(1, 9)
 		for range 50 {
-			turn := mustTake(t, l)
-			Yield(turn.Context(t.Context()), func() { time.Sleep(time.Hour) })
+			slot := mustAcquire(t, l)
+			Yield(slot.Context(t.Context()), func() { time.Sleep(time.Hour) })
 			time.Sleep(time.Second)
-			turn.Release()
+			slot.Release()
 		}
-		if pace := time.Duration(l.averageDuration.Load()); pace < 900*time.Millisecond || pace > time.Second {
-			t.Errorf("pace %s after turns of 1s, want about that: who waits for somebody else has no turn", pace)
+		if average := time.Duration(l.averageDuration.Load()); average < 900*time.Millisecond || average > time.Second {
+			t.Errorf("average %s after slots of 1s, want about that: the time in Yield does not count", average)
 		}
 	})
 }
 
-func TestAway(t *testing.T) {
-	t.Run("another one computes", func(t *testing.T) {
+func TestYield(t *testing.T) {
+	t.Run("another request gets the slot", func(t *testing.T) {
 		l := New(1, 9)
-		turn := mustTake(t, l)
-		Yield(turn.Context(t.Context()), func() {
-			Yield(turn.Context(t.Context()), func() { mustTake(t, l).Release() })
+		slot := mustAcquire(t, l)
+		Yield(slot.Context(t.Context()), func() {
+			Yield(slot.Context(t.Context()), func() { mustAcquire(t, l).Release() })
 			if n := l.InUse(); n != 0 {
-				t.Errorf("%d compute while all are away", n)
+				t.Errorf("%d slots in use while all requests yield", n)
 			}
 		})
 		if n := l.InUse(); n != 1 {
 			t.Errorf("%d compute after coming back, want 1", n)
 		}
-		turn.Release()
+		slot.Release()
 		wantIdle(t, l)
 	})
 	t.Run("the time is over", func(t *testing.T) {
 		l := New(1, 9)
-		turn := mustTake(t, l)
+		slot := mustAcquire(t, l)
 		ctx, cancel := context.WithCancel(t.Context())
 		var other *Slot
-		Yield(turn.Context(ctx), func() { other = mustTake(t, l); cancel() })
-		turn.Release()
+		Yield(slot.Context(ctx), func() { other = mustAcquire(t, l); cancel() })
+		slot.Release()
 		if n := l.InUse(); n != 1 {
 			t.Errorf("%d compute, want the other one", n)
 		}
 		other.Release()
 		wantIdle(t, l)
 	})
-	t.Run("without a turn", func(t *testing.T) {
+	t.Run("without a slot", func(t *testing.T) {
 		ran := false
 		Yield(t.Context(), func() { ran = true })
 		if !ran {
@@ -182,15 +182,15 @@ func TestNeverTooMany(t *testing.T) {
 	for range callers {
 		group.Go(func() {
 			for range 20 {
-				turn, err := l.Acquire(t.Context(), time.Minute)
+				slot, err := l.Acquire(t.Context(), time.Minute)
 				if err != nil {
-					t.Errorf("Take() = %v", err)
+					t.Errorf("Acquire() = %v", err)
 					return
 				}
 				compute()
-				Yield(turn.Context(t.Context()), func() {})
+				Yield(slot.Context(t.Context()), func() {})
 				compute()
-				turn.Release()
+				slot.Release()
 			}
 		})
 	}

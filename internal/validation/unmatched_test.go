@@ -51,7 +51,7 @@ func TestUnmatched(t *testing.T) {
 		"matches":                       {rule: rule("", "pods", "CREATE", "")},
 		"every operation":               {rule: rule("", "pods/exec", "'*'", "")},
 		"CONNECT of a subresource":      {rule: rule("", "pods/exec", "CONNECT", "")},
-		"CONNECT of somebody":           {rule: rule("example.com", "shells/open", "CONNECT", "")},
+		"CONNECT of an aggregated API":  {rule: rule("example.com", "shells/open", "CONNECT", "")},
 		"UPDATE of a status":            {rule: rule("", "pods/status", "UPDATE", "")},
 		"a version that is down":        {rule: rule("down.example.com", "anything", "CREATE", "")},
 		"a wildcard":                    {rule: rule("", "pods/*", "CREATE", "")},

@@ -155,13 +155,13 @@ func TestWarnings(t *testing.T) {
 		"one of two groups is not served":   {spec: matching(`{apiGroups: [apps, extensions], apiVersions: [v1], resources: [deployments], operations: [CREATE]}`, ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[1]: the API server has no group "extensions": correct it, unless it is still to be installed`}},
 		"one of two versions is not served": {spec: matching(`{apiGroups: [apps], apiVersions: [v1, v2], resources: [deployments], operations: [CREATE]}`, ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[1]: the API server does not serve the version "v2" of these groups: use v1`}},
 
-		"beside a stable version":         {spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release may not serve it: name "v1"`}},
-		"beside a stable one, elsewhere":  {spec: matching(rule("acme.io", "v1beta1", "rockets"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta1" is not stable, and a later release may not serve it: name "v1"`}},
-		"named with the stable version":   {spec: matching(`{apiGroups: [acme.io], apiVersions: [v1, v1beta1], resources: [rockets], operations: [CREATE]}`, ""), facts: cluster()},
-		"unstable alone":                  {spec: matching(rule("new.k8s.io", "v1alpha1", "things"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1alpha1" is not stable, and a later release of Kubernetes may not serve it`}},
-		"unstable alone, of somebody":     {spec: matching(rule("example.com", "v1alpha1", "widgets"), ""), facts: cluster()},
-		"unstable, nothing known":         {spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release of Kubernetes may not serve it`}},
-		"without rules, as never applied": {spec: "validations: [{expression: 'true'}]", facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more"}},
+		"beside a stable version":          {spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release may not serve it: name "v1"`}},
+		"beside a stable one, elsewhere":   {spec: matching(rule("acme.io", "v1beta1", "rockets"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta1" is not stable, and a later release may not serve it: name "v1"`}},
+		"named with the stable version":    {spec: matching(`{apiGroups: [acme.io], apiVersions: [v1, v1beta1], resources: [rockets], operations: [CREATE]}`, ""), facts: cluster()},
+		"unstable alone":                   {spec: matching(rule("new.k8s.io", "v1alpha1", "things"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1alpha1" is not stable, and a later release of Kubernetes may not serve it`}},
+		"unstable alone, of another group": {spec: matching(rule("example.com", "v1alpha1", "widgets"), ""), facts: cluster()},
+		"unstable, nothing known":          {spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release of Kubernetes may not serve it`}},
+		"without rules, as never applied":  {spec: "validations: [{expression: 'true'}]", facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestPullPolicies(t *testing.T) {
 	}
 }
 
-// Another webhook may change the policy back after this one: every container is told of.
+// Another webhook can revert the pull policy afterwards: the denial names every container.
 func TestChangedBack(t *testing.T) {
 	got := plugintest.Ask(t, "plugin: {name: AlwaysPullImages}", plugintest.Request{ChangedBack: true, Object: plugintest.Pod("{containers: [{name: a, image: x, imagePullPolicy: Never}, {name: b, image: yy, imagePullPolicy: Always}, {name: c, image: z}]}")}, policy.Environment{})
 	const want = `pods "web" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"` + "\n" +

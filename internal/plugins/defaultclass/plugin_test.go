@@ -41,7 +41,7 @@ func TestClasses(t *testing.T) {
 		"the API server's is replaced":         {plugin: claims, meta: left, spec: "storageClassName: b", annotations: map[string]string{"admission.ostiary.dev/default-storage-class": "fast"}, want: `"fast"`},
 		"the API server's stays":               {plugin: claims, meta: left, spec: "storageClassName: b", want: `"b"`},
 		"the author's":                         {plugin: claims, meta: written, spec: "storageClassName: b", annotations: map[string]string{"admission.ostiary.dev/default-storage-class": "fast"}, want: `"b"`},
-		"nobody knows whose":                   {plugin: claims, spec: "storageClassName: b", annotations: map[string]string{"admission.ostiary.dev/default-storage-class": "fast"}, want: `"b"`},
+		"without managedFields":                {plugin: claims, spec: "storageClassName: b", annotations: map[string]string{"admission.ostiary.dev/default-storage-class": "fast"}, want: `"b"`},
 		"the author's none":                    {plugin: claims, meta: written, spec: "storageClassName: ''", want: `""`},
 		"named by annotation":                  {plugin: claims, meta: "annotations: {volume.beta.kubernetes.io/storage-class: x}"},
 		"one that does not exist":              {plugin: claims, annotations: map[string]string{"admission.ostiary.dev/default-storage-class": "slow"}, refused: `persistentvolumeclaims "web" is forbidden: the annotation admission.ostiary.dev/default-storage-class of namespace shop names the StorageClass "slow", which does not exist`},

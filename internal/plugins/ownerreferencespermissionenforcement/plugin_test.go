@@ -86,7 +86,7 @@ func TestOwnerReferences(t *testing.T) {
 		"blocks no more":                          {user: "non-rc-deleter", update: true, before: rcBlocking, after: rc},
 		"blocking an owner of a kind that is not known": {user: "non-rc-deleter", after: owner("Unknown", "c", blocks),
 			want: `is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion v1 Kind Unknown: no matches for kind "Unknown" in version "v1"`},
-		"nobody knows what the user may": {user: "unanswered", update: true, after: rc, want: "asking for authorization: no answer"},
+		"the authorizer does not answer": {user: "unanswered", update: true, after: rc, want: "asking for authorization: no answer"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -104,7 +104,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestNamespaces: labels are checked, and stricter ones are told of the Pods there.
+// TestNamespaces checks the validation of labels, and the warnings about existing Pods.
 func TestNamespaces(t *testing.T) {
 	labelled := func(labels string) string {
 		return "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {" + labels + "}}}"
@@ -152,7 +152,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestPodTemplates: resources of the configuration are told of as Deployments are.
+// TestPodTemplates checks that configured resources get the warnings of Deployments.
 func TestPodTemplates(t *testing.T) {
 	one := func(spec string) string { return "{spec: " + spec + "}" }
 	many := "[" + strings.Repeat(one(plain)+",", 101) + "]"
