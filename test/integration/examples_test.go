@@ -198,22 +198,23 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + developer
 	c.kubectlApply(t, shared)
 }
 
-func (c *cluster) kubectlApply(t *testing.T, manifest string) {
+func (c *cluster) kubectlApply(t *testing.T, manifest string) (warnings string) {
 	t.Helper()
 	out, errOut, err := c.kubectl(t.Context(), manifest, "apply", "-f", "-")
 	if err != nil {
 		t.Fatalf("kubectl apply: %v\n%s%s", err, out, errOut)
 	}
+	return errOut
 }
 
 // applied applies manifests until the end of the test.
-func (c *cluster) applied(t *testing.T, manifests ...string) {
+func (c *cluster) applied(t *testing.T, manifests ...string) (warnings string) {
 	t.Helper()
 	all := strings.Join(manifests, "\n---\n")
 	t.Cleanup(func() {
 		_, _, _ = c.kubectl(context.Background(), all, "delete", "--ignore-not-found", "--wait=false", "-f", "-")
 	})
-	c.kubectlApply(t, all)
+	return c.kubectlApply(t, all)
 }
 
 func (c *cluster) testExample(t *testing.T, e example) {
@@ -272,8 +273,9 @@ func (c *cluster) applyExample(t *testing.T, e example) {
 	if len(policies) == 0 {
 		t.Fatalf("%s does not show the policy", e.Document)
 	}
-	c.applied(t, append(permissions, policies...)...)
+	warnings := c.applied(t, append(permissions, policies...)...)
 	if !e.Native {
+		checkWarnedFields(t, warnings, parseExample(t, policies[0]))
 		c.awaitReady(t, e.Policy)
 		t.Cleanup(func() { c.awaitPolicyGone(t, e.Policy) })
 		t.Cleanup(func() { c.discard(e.Policy) })
