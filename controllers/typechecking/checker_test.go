@@ -335,6 +335,7 @@ func TestDocuments(t *testing.T) {
 			t.Errorf("an unknown group has the document %v, %v", found, err)
 		}
 		time.Sleep(3 * keepFor)
+		synctest.Wait() // for the race detector: the timer's goroutine wrote what is read next
 		if len(d.kept) > 0 {
 			t.Error("a document is kept that is not used")
 		}

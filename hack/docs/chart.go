@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/ostiary/ostiary/internal/options"
 )
 
 // chart writes the manager's flags into the schema of a chart's values, and from
@@ -45,22 +47,25 @@ func chart(folder, document string) error {
 // flagValues is the schema of the value for each flag. None has a default: what
 // is not set is not passed on, and the manager's own default counts.
 func flagValues(flags []*pflag.Flag) *object {
-	out := newObject()
+	out, constraints := newObject(), options.Constraints()
 	for _, f := range flags {
-		v := newObject()
+		v, limit := newObject(), constraints[f.Name]
 		switch kind := f.Value.Type(); kind {
 		case "bool":
 			v.set("type", "boolean")
 		case "int", "int32", "int64", "uint":
 			v.set("type", "integer")
+			if limit.Maximum != 0 {
+				v.set("minimum", limit.Minimum).set("maximum", limit.Maximum)
+			}
 		case "float64":
 			v.set("type", "number")
 		case "duration":
 			v.set("type", "string").set("pattern", `^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`)
 		case "stringSlice", "stringArray":
-			v.set("type", "array").set("items", newObject().set("type", "string"))
+			v.set("type", "array").set("items", constrained(limit))
 		default:
-			v.set("type", "string")
+			v = constrained(limit)
 		}
 		v.set("description", "--"+f.Name+": "+f.Usage)
 		if example := exampleOf(f); example != nil {
@@ -69,6 +74,22 @@ func flagValues(flags []*pflag.Flag) *object {
 		out.set(camel(f.Name), v)
 	}
 	return out
+}
+
+// constrained is the schema of a string.
+func constrained(limit options.Constraint) *object {
+	v := newObject().set("type", "string")
+	if len(limit.Enum) > 0 {
+		values := make([]any, len(limit.Enum))
+		for i, value := range limit.Enum {
+			values[i] = value
+		}
+		v.set("enum", values)
+	}
+	if limit.Pattern != "" {
+		v.set("pattern", limit.Pattern)
+	}
+	return v
 }
 
 func exampleOf(f *pflag.Flag) any {
@@ -170,7 +191,7 @@ func wrap(text string, width int) (lines []string) {
 func valuesReference(schema *object) (string, error) {
 	var b strings.Builder
 	b.WriteString("# Values of the Helm chart\n\n<!-- Written by `make manifests` from charts/ostiary/values.schema.json: do not edit. -->\n\n")
-	b.WriteString("A value that is unknown or of another type is refused. What has no default is left to the manager, or not rendered.\n\n")
+	b.WriteString("Helm rejects an unknown value, and one that does not fit the schema. The manager validates what a schema cannot express, such as limits\nthat depend on other flags, when it starts. Values without a default are left to the manager, or not rendered.\n\n")
 	b.WriteString("| value | type | default | meaning |\n|---|---|---|---|\n")
 	err := writeRows(&b, schema, "")
 	return b.String(), err

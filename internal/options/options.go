@@ -89,8 +89,8 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.ClientNames, "client-names", nil, "accepted names in client certificates: common names, DNS names or URIs, compared exactly")
 	f.StringVar(&o.CallerTokenSecret, "caller-token-secret", "", "Secret in Ostiary's namespace with the accepted bearer tokens of API servers, one in each field")
 	f.StringVar(&o.CallerBasicSecret, "caller-basic-secret", "", "Secret in Ostiary's namespace with the accepted user name of API servers in the field username, and accepted passwords in the other fields")
-	f.StringVar(&o.LogLevel, "log-level", "info", "minimum level of log lines: debug, info, warn or error")
-	f.StringVar(&o.LogFormat, "log-format", "json", "format of log lines: json or console")
+	f.StringVar(&o.LogLevel, "log-level", "info", "minimum level of log lines: "+choice(logLevels()))
+	f.StringVar(&o.LogFormat, "log-format", "json", "format of log lines: "+choice(logFormats()))
 }
 
 func (o *Options) bindCertificates(f *pflag.FlagSet) {
@@ -115,8 +115,8 @@ func (o *Options) Validate() error {
 	errs = append(errs, address("--webhook-address", o.WebhookAddress, false)...)
 	errs = append(errs, address("--metrics-address", o.MetricsAddress, true)...)
 	errs = append(errs, address("--health-address", o.HealthAddress, true)...)
-	errs = append(errs, oneOf("--log-level", o.LogLevel, "debug", "info", "warn", "error")...)
-	errs = append(errs, oneOf("--log-format", o.LogFormat, "json", "console")...)
+	errs = append(errs, oneOf("--log-level", o.LogLevel, logLevels()...)...)
+	errs = append(errs, oneOf("--log-format", o.LogFormat, logFormats()...)...)
 	errs = append(errs, o.validateDrain()...)
 	errs = append(errs, o.validateLoad()...)
 	errs = append(errs, o.validateEndpoint()...)
@@ -236,6 +236,12 @@ func address(flag, value string, canBeOff bool) field.ErrorList {
 		return field.ErrorList{field.Invalid(field.NewPath(flag), value, "write host:port or :port")}
 	}
 	return nil
+}
+
+// choice lists values in a description.
+func choice(values []string) string {
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
 func oneOf(flag, value string, known ...string) field.ErrorList {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -364,6 +365,12 @@ func TestRefuses(t *testing.T) {
 		"a wrong type":               {"replicas: two", "replicas"},
 		"a flag of a wrong type":     {"manager: {leaderElect: maybe}", "leaderElect"},
 		"what is no duration":        {"manager: {drainMin: 15}", "drainMin"},
+		"an unknown log level":       {"manager: {logLevel: verbose}", "value must be one of 'debug', 'info', 'warn', 'error'"},
+		"an unknown log format":      {"manager: {logFormat: xml}", "value must be one of 'json', 'console'"},
+		"what is no address":         {"manager: {webhookAddress: localhost}", "at '/manager/webhookAddress': 'localhost' does not match pattern"},
+		"an http URL":                {"manager: {webhookUrl: \"http://a\"}", "at '/manager/webhookUrl': 'http://a' does not match pattern"},
+		"what is no namespace":       {"manager: {exemptNamespaces: [a, B]}", "at '/manager/exemptNamespaces/1': 'B' does not match pattern"},
+		"too many evaluations":       {"manager: {maxEvaluations: 100001}", "at '/manager/maxEvaluations': maximum: got 100,001, want 100,000"},
 		"no replicas":                {"replicas: 0", "replicas"},
 		"a pull policy that is none": {"image: {pullPolicy: Sometimes}", "pullPolicy"},
 		"a digest that is none":      {"image: {digest: latest}", "digest"},
@@ -378,14 +385,34 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
+type schemaOfValue struct {
+	Type    any
+	Pattern string
+	Enum    []string
+}
+
+// example is a value that fits.
+func (s schemaOfValue) example() string {
+	if len(s.Enum) > 0 {
+		return s.Enum[0]
+	}
+	for _, v := range []string{"x:1", "1m", "a", "a/b:1", "https://a", "127.0.0.1"} {
+		if regexp.MustCompile(s.Pattern).MatchString(v) {
+			return v
+		}
+	}
+	return ""
+}
+
 // Every flag in the schema, which a test holds against the manager's, reaches
 // the manager under its own name.
 func TestFlags(t *testing.T) {
 	var schema struct {
 		Properties map[string]struct {
 			Properties map[string]struct {
-				Type                 any
-				Description, Pattern string
+				schemaOfValue
+				Items       schemaOfValue
+				Description string
 			}
 		}
 	}
@@ -397,18 +424,18 @@ func TestFlags(t *testing.T) {
 		t.Fatalf("the schema has %d flags", len(flags))
 	}
 	for value, flag := range flags {
-		given, want := `"x:1"`, "x:1"
+		want := flag.example()
+		given := strconv.Quote(want)
 		switch {
 		case flag.Type == "boolean":
 			given, want = "false", "false"
 		case flag.Type == "integer":
-			given, want = "12345678", "12345678"
+			given, want = "12345", "12345"
 		case flag.Type == "number":
 			given, want = "0.5", "0.5"
 		case flag.Type == "array":
-			given, want = "[a, b]", "a,b"
-		case flag.Pattern != "":
-			given, want = "1m", "1m"
+			want = flag.Items.example()
+			given, want = fmt.Sprintf("[%q, %q]", want, want), want+","+want
 		}
 		name, _, _ := strings.Cut(flag.Description, ":")
 		got, _ := objects(t, namespace, fmt.Sprintf("manager: {%s: %s}", value, given))

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -204,4 +205,38 @@ func TestMutationsAreInvokedAgain(t *testing.T) {
 	await(t).Eventually(c.trace(t, never)).Should(Equal("ox"))
 	await(t).Eventually(c.trace(t, needed)).Should(Equal("oxo"))
 	await(t).Eventually(c.trace(t, undisturbed)).Should(Equal("o"))
+}
+
+// The API server's own plugins have read some fields of Pods before it calls webhooks:
+// docs/features/mutations.md says what a mutation of them does.
+func TestMutationsOfFieldsThatPluginsHaveRead(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.create(t, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Value: 1000})
+	for name, tt := range map[string]struct {
+		expression string
+		want       func(*corev1.Pod, error) bool
+	}{
+		"automountServiceAccountToken": {"Object{spec: Object.spec{automountServiceAccountToken: false}}", func(p *corev1.Pod, err error) bool {
+			return err == nil && p.Spec.AutomountServiceAccountToken != nil && len(p.Spec.Volumes) == 1 && p.Spec.Volumes[0].Projected != nil
+		}},
+		"priorityClassName": {"Object{spec: Object.spec{priorityClassName: 'late'}}", func(_ *corev1.Pod, err error) bool {
+			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "the integer value of priority (0) must not be provided in pod spec")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.enforce(t, newPolicy("late-"+strings.ToLower(name), namespace, applying(tt.expression), func(p *v1alpha1.WebhookPolicy) {
+				p.Spec.MatchConstraints.ResourceRules[0] = rule("", "pods", admissionregistrationv1.Create)
+				p.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v1"}
+			}))
+			await(t).Eventually(func() error {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "example.com/web:1"}}}}
+				if err := c.Create(t.Context(), pod, client.DryRunAll); !tt.want(pod, err) {
+					return fmt.Errorf("got %+v, %w", pod.Spec, err)
+				}
+				return nil
+			}).Should(Succeed())
+		})
+	}
 }

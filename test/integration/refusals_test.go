@@ -176,3 +176,25 @@ func deployment(namespace, name string) *appsv1.Deployment {
 		},
 	}
 }
+
+// A response lists all denials of one call group. If several groups deny, the API server
+// returns the response of one of them.
+func TestDenialsOfSeveralCallGroups(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	c.enforce(t, newPolicy("denials-a", namespace), newPolicy("denials-b", namespace), newPolicy("denials-c", namespace, within(7)))
+	names := func() string {
+		err := c.probe(t.Context(), namespace, bad)
+		found := ""
+		for _, name := range []string{"a", "b", "c"} {
+			if deniedBy(err, "denials-"+name) {
+				found += name
+			}
+		}
+		return found
+	}
+	await(t).Eventually(names).Should(Or(Equal("ab"), Equal("c")))
+	c.remove(t, "denials-c")
+	await(t).Eventually(names).Should(Equal("ab"))
+}

@@ -40,10 +40,13 @@ func Definition() define.Definition {
 func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	rules := define.Pods(define.Writes()...)
 	if p.config.EphemeralContainers {
-		rules = append(rules, define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "pods/ephemeralcontainers"))
+		rules = append(rules, define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "pods/"+ephemeralContainers))
 	}
 	return rules
 }
+
+// ephemeralContainers is the name of the subresource.
+const ephemeralContainers = "ephemeralcontainers"
 
 // containerLists returns the fields of a Pod's spec that contain containers.
 func containerLists() []string {
@@ -56,11 +59,11 @@ func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unst
 	if ignored, err := leavesImages(call); ignored || err != nil {
 		return pod, err
 	}
-	if len(findings(pod)) == 0 {
+	if len(findings(call, pod)) == 0 {
 		return pod, nil
 	}
 	pod = pod.DeepCopy()
-	visit(pod, func(holder map[string]any, name string, _ *field.Path) { holder[name] = string(corev1.PullAlways) })
+	visit(call, pod, func(holder map[string]any, name string, _ *field.Path) { holder[name] = string(corev1.PullAlways) })
 	return pod, nil
 }
 
@@ -71,16 +74,16 @@ func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
 		return err
 	}
 	var refusals []error
-	for _, finding := range findings(call.Object()) {
+	for _, finding := range findings(call, call.Object()) {
 		refusals = append(refusals, admission.NewForbidden(call, finding))
 	}
 	return errors.Join(refusals...)
 }
 
 // findings returns the pull policies that are not Always.
-func findings(pod *unstructured.Unstructured) []*field.Error {
+func findings(call *policy.Call, pod *unstructured.Unstructured) []*field.Error {
 	var out []*field.Error
-	visit(pod, func(holder map[string]any, name string, at *field.Path) {
+	visit(call, pod, func(holder map[string]any, name string, at *field.Path) {
 		value, _ := holder[name].(string) // empty if there is none
 		if value != string(corev1.PullAlways) {
 			out = append(out, field.NotSupported(at, corev1.PullPolicy(value), []string{string(corev1.PullAlways)}))
@@ -89,10 +92,14 @@ func findings(pod *unstructured.Unstructured) []*field.Error {
 	return out
 }
 
-// visit calls found for each pull policy, with the object that holds it, its name there,
-// and its path.
-func visit(pod *unstructured.Unstructured, found func(holder map[string]any, name string, at *field.Path)) {
+// visit calls found for each pull policy that the request can set, with the object that
+// holds it, its name there, and its path.
+func visit(call *policy.Call, pod *unstructured.Unstructured, found func(holder map[string]any, name string, at *field.Path)) {
 	spec, _ := pod.Object["spec"].(map[string]any)
+	if call.GetSubresource() == ephemeralContainers {
+		visitAdded(call, spec, found)
+		return
+	}
 	for _, list := range containerLists() {
 		each(spec, list, func(c map[string]any, at *field.Path) { found(c, "imagePullPolicy", at.Child("imagePullPolicy")) })
 	}
@@ -101,6 +108,26 @@ func visit(pod *unstructured.Unstructured, found func(holder map[string]any, nam
 			found(image, "pullPolicy", at.Child("image", "pullPolicy"))
 		}
 	})
+}
+
+// visitAdded visits the ephemeral containers that the request adds. It cannot change
+// other containers, which may be older than the policy.
+func visitAdded(call *policy.Call, spec map[string]any, found func(map[string]any, string, *field.Path)) {
+	existing := sets.New[string]()
+	if old := call.OldObject(); old != nil {
+		before, _ := old.Object["spec"].(map[string]any)
+		each(before, "ephemeralContainers", func(c map[string]any, _ *field.Path) { existing.Insert(nameOf(c)) })
+	}
+	each(spec, "ephemeralContainers", func(c map[string]any, at *field.Path) {
+		if !existing.Has(nameOf(c)) {
+			found(c, "imagePullPolicy", at.Child("imagePullPolicy"))
+		}
+	})
+}
+
+func nameOf(container map[string]any) string {
+	name, _ := container["name"].(string)
+	return name
 }
 
 func each(spec map[string]any, list string, found func(map[string]any, *field.Path)) {

@@ -34,6 +34,10 @@ func TestPullPolicies(t *testing.T) {
 			field: "ephemeralContainers", want: `[{"image":"yy","imagePullPolicy":"Never","name":"a"}]`},
 		"debugging, covered": {spec: withDebug, subresource: "ephemeralcontainers", operation: admissionv1.Update, object: "{ephemeralContainers: [{name: a, image: yy, imagePullPolicy: Never}]}", oldObject: "{}",
 			field: "ephemeralContainers", want: `[{"image":"yy","imagePullPolicy":"Always","name":"a"}]`},
+		"debugging, beside older containers": {spec: withDebug, subresource: "ephemeralcontainers", operation: admissionv1.Update,
+			object:    "{containers: [{name: a, image: x, imagePullPolicy: Never}], ephemeralContainers: [{name: b, image: x, imagePullPolicy: Never}, {name: c, image: yy}]}",
+			oldObject: "{containers: [{name: a, image: x, imagePullPolicy: Never}], ephemeralContainers: [{name: b, image: x, imagePullPolicy: Never}]}",
+			field:     "ephemeralContainers", want: `[{"image":"x","imagePullPolicy":"Never","name":"b"},{"image":"yy","imagePullPolicy":"Always","name":"c"}]`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
