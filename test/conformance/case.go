@@ -125,6 +125,7 @@ func (s slot) expand(text []byte) []byte {
 type placed struct {
 	Case
 	slot     slot
+	minor    int // version of Kubernetes
 	policies []*v1alpha1.WebhookPolicy
 }
 

@@ -36,7 +36,7 @@ func compare(p *placed, r Request, native, ours *Answer) (*Verdict, error) {
 	if c.ours, err = ours.clone(); err != nil {
 		return nil, err
 	}
-	for _, d := range knownDifferences() {
+	for _, d := range differencesOf(p.minor) {
 		if d.normalise != nil && d.normalise(c) {
 			v.Known = append(v.Known, d.name)
 		}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -18,6 +19,8 @@ type difference struct {
 	name string
 	// row is the first column of its row in docs/differences.md.
 	row string
+	// versions are those of Kubernetes in which it occurs.
+	versions versions
 	// refusal reports whether it lies in what an engine, "native" or "ours",
 	// refuses to install and the other does not.
 	refusal func(p *placed, engine, message string) bool
@@ -35,15 +38,37 @@ type comparison struct {
 	native, ours *Answer
 }
 
+// versions are minor versions of Kubernetes; the zero value is all of them.
+type versions struct{ from, before int }
+
+func (v versions) has(minor int) bool { return minor >= v.from && (v.before == 0 || minor < v.before) }
+
+// String is the column of docs/differences.md.
+func (v versions) String() string {
+	switch {
+	case v.before > 0:
+		return fmt.Sprintf("before 1.%d", v.before)
+	case v.from > 0:
+		return fmt.Sprintf("from 1.%d", v.from)
+	}
+	return "all"
+}
+
+// differencesOf are the known differences of a minor version.
+func differencesOf(minor int) []difference {
+	return slices.DeleteFunc(knownDifferences(), func(d difference) bool { return !d.versions.has(minor) })
+}
+
 // knownDifferences are all that are intended, in the order in which they are
 // taken out.
 func knownDifferences() []difference {
+	before37, from37 := versions{before: 37}, versions{from: 37}
 	return []difference{
 		{name: "frame", row: "prefix of an error", normalise: frames},
 		{name: "audit-keys", row: "audit annotation", normalise: auditKeys},
 		{name: "webhook-annotations", row: "audit annotations of webhooks", normalise: webhookAnnotations},
 		{name: "unnamed-binding", row: "a policy without bindings", normalise: unnamedBinding},
-		{name: "broken-off", row: "a JSONPatch that makes the API server panic", normalise: brokenOffs},
+		{name: "broken-off", row: "a JSONPatch that makes the API server panic", versions: before37, normalise: brokenOffs},
 		{name: "invalid-result", row: "a mutation whose result does not fit the kind", normalise: invalidResults},
 		{name: "other-version", row: "mutating a built-in kind in another version", normalise: otherVersions},
 		{name: "reinvocation", row: "reinvocation with `IfNeeded`", normalise: reinvocations},
@@ -57,7 +82,7 @@ func knownDifferences() []difference {
 		{name: "undeclared-fields", row: "errors next to an undeclared field", normalise: undeclaredFields},
 		{name: "mutation-errors", row: "errors of mutations", normalise: mutationErrors},
 		{name: "several-denials", row: "several denials", normalise: severalDenials},
-		{name: "several-audited", row: "failures of several bindings in the audit log", normalise: severalAudited},
+		{name: "several-audited", row: "failures of several bindings in the audit log", versions: before37, normalise: severalAudited},
 		{name: "variables-in-match-conditions", row: "variables in `matchConditions`", refusal: variablesInConditions},
 		{name: "reason-unauthorized", row: "reason `Unauthorized`", refusal: reasonUnauthorized},
 		{name: "identity", row: "a mutation of the name or the namespace", test: "TestMutationsKeepTheIdentity"},
@@ -66,7 +91,7 @@ func knownDifferences() []difference {
 		{name: "unknown-schema", row: "a mutation of a kind without a known schema", test: "TestSchemaOfANewKindDiffers"},
 		{name: "stale-params", row: "params of a built-in kind that no policy has used for a while", test: "TestStaleParamsDiffer"},
 		{name: "long-messages", row: "messages over 6 KiB", test: "TestLongMessagesDiffer"},
-		{name: "object-and-scalar", row: "comparing an object with a scalar", test: "TestComparingAnObjectWithAScalarDiffers"},
+		{name: "object-and-scalar", row: "comparing an object with a scalar", versions: from37, test: "TestComparingAnObjectWithAScalarDiffers"},
 		{name: "order", row: "order of policies", test: "TestAllDenialsAreReturnedInStableOrder"},
 		{name: "no-namespace", row: "a namespace that cannot be read", test: "TestMissingNamespaceDiffers"},
 	}

@@ -8,16 +8,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -43,6 +46,7 @@ type side struct {
 	host    string
 	dynamic dynamic.Interface
 	audit   *auditLog
+	minor   int // version of Kubernetes
 }
 
 func newSide(name string, plane *controlplane.ControlPlane) (*side, error) {
@@ -56,7 +60,28 @@ func newSide(name string, plane *controlplane.ControlPlane) (*side, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client of objects: %w", err)
 	}
-	return &side{name: name, plane: plane, http: client, host: config.Host, dynamic: objects, audit: newAuditLog(plane.AuditLog(0))}, nil
+	minor, err := minorOf(config, client)
+	if err != nil {
+		return nil, err
+	}
+	return &side{name: name, plane: plane, http: client, host: config.Host, dynamic: objects, audit: newAuditLog(plane.AuditLog(0)), minor: minor}, nil
+}
+
+// minorOf is the minor version of the control plane.
+func minorOf(config *rest.Config, http *http.Client) (int, error) {
+	client, err := discovery.NewDiscoveryClientForConfigAndClient(config, http)
+	if err != nil {
+		return 0, fmt.Errorf("making a client of the version: %w", err)
+	}
+	info, err := client.ServerVersion()
+	if err != nil {
+		return 0, fmt.Errorf("reading the version: %w", err)
+	}
+	minor, err := strconv.Atoi(info.Minor)
+	if err != nil {
+		return 0, fmt.Errorf("reading the version %q: %w", info.GitVersion, err)
+	}
+	return minor, nil
 }
 
 // resourceOf guesses the resource of a kind, as its plural. All kinds that the
@@ -71,6 +96,10 @@ func resourceOf(gvk schema.GroupVersionKind) schema.GroupVersionResource {
 
 func (s *side) client(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	resource := s.dynamic.Resource(resourceOf(o.GroupVersionKind()))
+	if kind := o.GetKind(); s.minor < 36 && (kind == kindMutatingPolicy || kind == kindMutatingBinding) {
+		o.SetAPIVersion(admissionregistrationv1beta1.SchemeGroupVersion.String())
+		resource = s.dynamic.Resource(resourceOf(o.GroupVersionKind()))
+	}
 	if ns := o.GetNamespace(); ns != "" {
 		return resource.Namespace(ns)
 	}

@@ -30,6 +30,7 @@ type Suite struct {
 	planes  []*controlplane.ControlPlane
 	manager *controlplane.Running
 	slots   []slot
+	minor   int // version of Kubernetes
 	batches int
 	cases   int
 }
@@ -59,6 +60,8 @@ func Start(ctx context.Context, o Options) (_ *Suite, err error) {
 			var err error
 			s.planes[i], err = controlplane.Start(starting, controlplane.Options{
 				NoControllerManager: true, Audit: true, AuditPolicy: auditPolicy, Log: o.Log,
+				// Before 1.36, mutating policies are not on by default.
+				APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 			})
 			return err
 		})
@@ -73,6 +76,7 @@ func Start(ctx context.Context, o Options) (_ *Suite, err error) {
 		}
 		s.engines = append(s.engines, build(side))
 	}
+	s.minor = s.engines[0].minor
 	if err := s.fill(ctx, o); err != nil {
 		return nil, err
 	}
@@ -204,6 +208,7 @@ func (s *Suite) Run(ctx context.Context, cases []Case, tell func(*Verdict)) erro
 			if err != nil {
 				return err
 			}
+			p.minor = s.minor
 			free = slices.Delete(free, i, i+1)
 			s.cases++
 			batch = append(batch, p)
@@ -301,7 +306,7 @@ func knownRefusals(p *placed, said [2]string) []string {
 		refusing, message = "ours", said[1]
 	}
 	var out []string
-	for _, d := range knownDifferences() {
+	for _, d := range differencesOf(p.minor) {
 		if d.refusal != nil && d.refusal(p, refusing, message) {
 			out = append(out, d.name)
 		}
