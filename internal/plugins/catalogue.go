@@ -93,7 +93,7 @@ func Resolve(p *v1alpha1.WebhookPolicy) Resolved {
 	out := complete(p, plugin)
 	if len(out.Spec.MatchConstraints.ResourceRules) == 0 {
 		return Resolved{Policy: out, Errors: field.ErrorList{field.Forbidden(spec.Child("matchConstraints", "resourceRules"),
-			fmt.Sprintf("remove the rules, or name what %s looks at: %s", p.Spec.Plugin.Name, describe(plugin.Rules())))}}
+			fmt.Sprintf("remove the rules, or use rules that %s supports: %s", p.Spec.Plugin.Name, describe(plugin.Rules())))}}
 	}
 	return Resolved{Policy: out, Plugin: plugin}
 }

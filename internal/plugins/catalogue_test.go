@@ -71,7 +71,7 @@ func TestResolve(t *testing.T) {
 		"narrowed": {spec: "plugin: {name: DenyServiceExternalIPs}\nmatchConstraints: {resourceRules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE, DELETE], resources: ['*'], scope: Namespaced, resourceNames: [a]}]}",
 			wantRules: "[{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [services], scope: Namespaced, resourceNames: [a]}]"},
 		"nothing left": {spec: "plugin: {name: DenyServiceExternalIPs}\nmatchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}",
-			wantErrors: []string{"spec.matchConstraints.resourceRules: Forbidden: remove the rules, or name what DenyServiceExternalIPs looks at: CREATE and UPDATE of services in version v1"}},
+			wantErrors: []string{"spec.matchConstraints.resourceRules: Forbidden: remove the rules, or use rules that DenyServiceExternalIPs supports: CREATE and UPDATE of services in version v1"}},
 		"unknown field": {spec: "plugin: {name: AlwaysPullImages, config: {ephemeral: true}}",
 			wantRules:  "[{apiGroups: [''], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pods]}]",
 			wantErrors: []string{`spec.plugin.config.ephemeral: Forbidden: remove it: unknown field "spec.plugin.config.ephemeral"`}},

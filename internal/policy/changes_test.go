@@ -55,9 +55,9 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// Whatever a mutation does, checking what it changed has to come to what
-// checking all of the object does.
-func TestFitOfChangesIsFitOfAll(t *testing.T) {
+// TestCheckOfChangesEqualsCheckOfAll: the check of the changed fields has the result of the
+// check of the whole object.
+func TestCheckOfChangesEqualsCheckOfAll(t *testing.T) {
 	review, interfaces := loadReview(t, "ok"), admission.NewObjectInterfacesFromScheme(scheme.Scheme)
 	pod, err := unstructuredjson.DecodeWithout(review.Object.Raw, "metadata", "")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestFitOfChangesIsFitOfAll(t *testing.T) {
 		}
 	}
 	if refused < 100 || settled < 5 || quick < 100 {
-		t.Errorf("%d refused, %d settled, %d as they were: too few of one to tell", refused, settled, quick)
+		t.Errorf("%d refused, %d pruned, %d unchanged: too few of one kind", refused, settled, quick)
 	}
 }
 

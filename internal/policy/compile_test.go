@@ -113,9 +113,9 @@ func TestCompileErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBrokenPolicyLeavesItsNeighboursAlone: one that does not compile answers
-// by its own failurePolicy, the others as if it were not there.
-func TestBrokenPolicyLeavesItsNeighboursAlone(t *testing.T) {
+// TestInvalidPolicyAffectsNoOther: the failurePolicy of a policy that does not compile
+// decides, and the results of other policies do not change.
+func TestInvalidPolicyAffectsNoOther(t *testing.T) {
 	const compileError = `WebhookPolicy 'broken' denied request: spec.validations[0].expression: Invalid value: "nope": compilation failed: ERROR: <input>:1:1: undeclared reference to 'nope'`
 	tests := map[string]struct {
 		broken    string

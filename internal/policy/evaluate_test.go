@@ -215,8 +215,8 @@ func TestHelpFollowsMessages(t *testing.T) {
 	}
 }
 
-// TestUnknownDecisionDenies: what a later release of the validator might say
-// and we do not know is not an approval.
+// TestUnknownDecisionDenies: an action that a later release of the validator may return
+// denies.
 func TestUnknownDecisionDenies(t *testing.T) {
 	var a answer
 	p := &Compiled{name: "p", bindings: []binding{{subject: "WebhookPolicy 'p'"}}}

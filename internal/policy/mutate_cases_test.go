@@ -39,7 +39,7 @@ func label(key, value string) string {
 const firstContainer = `Object.spec.containers{name: "app", `
 
 // mutationCases are about "create pod" where on is empty. Want is part of the
-// native answer under Fail; "unchanged" is the object as it came.
+// native answer under Fail; "unchanged" is an unchanged object.
 var mutationCases = []nativeCase{
 	{name: "add a label", spec: mutations(label("a", `"b"`)), want: `"a":"b"`},
 	{name: "add a label to none", on: "bare pod", spec: mutations(label("a", `"b"`)), want: `"labels":{"a":"b"}`},

@@ -353,9 +353,8 @@ func TestMutationsThatAreNotIdempotent(t *testing.T) {
 	}
 }
 
-// TestChecksHaveTheirOwnTime: a check runs when its request is over, and one
-// that comes to nothing says nothing.
-func TestChecksHaveTheirOwnTime(t *testing.T) {
+// TestRechecksHaveTheirOwnDeadline: a check runs after its request has ended.
+func TestRechecksHaveTheirOwnDeadline(t *testing.T) {
 	for name, want := range map[string][]string{"time left": {"first", "third"}, "no time left": nil} {
 		t.Run(name, func(t *testing.T) {
 			group := groupFrom(t, map[string]string{
@@ -390,8 +389,8 @@ func TestChecksHaveTheirOwnTime(t *testing.T) {
 	}
 }
 
-// TestNothingIsEvaluatedOnceTheTimeIsOver: what was not looked at is not let
-// pass for it.
+// TestNothingIsEvaluatedOnceTheTimeIsOver: a request that was not evaluated in time is
+// not allowed.
 func TestNothingIsEvaluatedOnceTheTimeIsOver(t *testing.T) {
 	const message = "not evaluated: context deadline exceeded"
 	tests := map[string]struct {

@@ -571,8 +571,8 @@ func TestSameAnswerAsKubernetes(t *testing.T) {
 	}
 }
 
-// TestSameAnswerAsKubernetesForSeveralPolicies: native's message is that of the
-// first denial, which is ours as well; ours then names the others.
+// TestSameAnswerAsKubernetesForSeveralPolicies: the native message is that of the
+// first denial; ours contains the others too.
 func TestSameAnswerAsKubernetesForSeveralPolicies(t *testing.T) {
 	var policies []*v1alpha1.WebhookPolicy
 	for i, spec := range []string{
@@ -639,9 +639,9 @@ func TestSameAnswerAsKubernetesForTheBenchmarkPolicies(t *testing.T) {
 	}
 }
 
-// TestMissingNamespaceDiffers is the one written difference in the matter of
-// namespaces: the native engine fails the whole request, whatever the policies
-// say; here it is an error of the policies that read namespaceObject.
+// TestMissingNamespaceDiffers is the documented difference about
+// namespaces: the native engine fails the whole request; here it is an error of the
+// policies that read namespaceObject.
 func TestMissingNamespaceDiffers(t *testing.T) {
 	reader := "validations: [{expression: 'namespaceObject.metadata.name == \"shop\"'}]\nbindings: [{name: b, validationActions: [Deny]}]\nfailurePolicy: "
 	policies := map[string]struct {
@@ -670,8 +670,8 @@ func TestMissingNamespaceDiffers(t *testing.T) {
 	}
 }
 
-// TestComparingAnObjectWithAScalarDiffers is the one written difference in the
-// matter of values: for a built-in kind, the engine of this release says "no
+// TestComparingAnObjectWithAScalarDiffers is the documented difference about
+// values: for a built-in kind, the engine of this release says "no
 // such overload" where CEL says that values of two types are not equal. For
 // custom resources, and for all kinds in the releases before it, it says what
 // CEL says, as we do.

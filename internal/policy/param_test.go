@@ -14,7 +14,7 @@ import (
 
 type evaluateFunc func(context.Context, *admissionv1.AdmissionRequest, Environment) (*admissionv1.AdmissionResponse, error)
 
-// JSON has no infinity: where a param is not read as it is, the evaluation fails.
+// JSON has no infinity: an evaluation that converts the param to JSON fails.
 func TestParamsAreNotWrittenAsJSON(t *testing.T) {
 	tests := map[string]struct {
 		spec string

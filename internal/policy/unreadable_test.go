@@ -17,7 +17,7 @@ import (
 
 const notRead = "unreadable object at request."
 
-// What cannot be decoded is denied by bindings that deny, whatever failurePolicy says; deletions pass.
+// TestUnreadable: bindings that deny reject unreadable objects, with any failurePolicy. Deletions pass.
 func TestUnreadable(t *testing.T) {
 	const validation = "validations: [{expression: 'object != oldObject'}]\n"
 	const mutation = "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/x\"}]'}}]\n"

@@ -22,6 +22,7 @@ const smallQuota = 96 << 20
 // as they are. What is lost meanwhile is put back when there is room again.
 func etcdFull(r *run) {
 	r.limits.unserved, r.limits.quiet = true, true
+	pause(r.T, 5*time.Second) // changed configurations get a second write
 	before := r.contents()
 	delete(before, servingSecret)
 	r.disturbed.Store(true) // etcd is busy, and then stands still to be defragmented

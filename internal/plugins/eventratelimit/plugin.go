@@ -118,8 +118,8 @@ func (l Limit) check(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// Rules implements policy.Plugin. Events are of two API groups; the API server
-// shows each as it was written.
+// Rules implements policy.Plugin. Events have two API groups, and a request has that of
+// the client.
 func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{
 		define.Rule("", "v1", define.Writes(), "events"),
@@ -147,7 +147,7 @@ func (p *Plugin) Validate(_ context.Context, call *policy.Call) error {
 	return nil
 }
 
-// InheritState implements policy.Keeper: a limit that is as it was keeps its buckets.
+// InheritState implements policy.StatefulPlugin: an unchanged limit keeps its buckets.
 func (p *Plugin) InheritState(before policy.Plugin) policy.Plugin {
 	earlier, ok := before.(*Plugin)
 	if !ok {

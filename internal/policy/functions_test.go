@@ -4,7 +4,7 @@ import "testing"
 
 // TestExpressionsReachNothing: expressions have no function that calls a URL, reads
 // the cluster or an image registry, or writes objects. Policy engines that have one
-// act on behalf of whoever writes a policy.
+// act on behalf of the author of a policy.
 func TestExpressionsReachNothing(t *testing.T) {
 	for _, expression := range []string{
 		`http.Get("http://169.254.169.254/").status == 200`,
