@@ -426,14 +426,14 @@ func TestFlags(t *testing.T) {
 	for value, flag := range flags {
 		want := flag.example()
 		given := strconv.Quote(want)
-		switch {
-		case flag.Type == "boolean":
+		switch flag.Type {
+		case "boolean":
 			given, want = "false", "false"
-		case flag.Type == "integer":
+		case "integer":
 			given, want = "12345", "12345"
-		case flag.Type == "number":
+		case "number":
 			given, want = "0.5", "0.5"
-		case flag.Type == "array":
+		case "array":
 			want = flag.Items.example()
 			given, want = fmt.Sprintf("[%q, %q]", want, want), want+","+want
 		}
