@@ -39,6 +39,8 @@ type Entry struct {
 
 	// lastGood is that earlier generation. It is kept until this one is registered.
 	lastGood *Entry
+	// engine is the engine that Compiled behaves like.
+	engine policy.Engine
 	// registrable is false if no webhook may be registered for the policy.
 	registrable bool
 	prepared    registration.Entry

@@ -39,7 +39,7 @@ type Resources interface {
 
 // Reviewer reviews policies. It is safe for concurrent use.
 type Reviewer struct {
-	compiler  *policy.Compiler
+	compiler  func() *policy.Compiler
 	resources Resources
 	replicas  func() int
 	backends  egress.Rule
@@ -51,9 +51,9 @@ type Reviewer struct {
 	compiling chan struct{}
 }
 
-// New returns a Reviewer. replicas returns the number of live replicas, 0 if unknown. The
-// checks add warnings about valid policies.
-func New(compiler *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, checks ...Check) *Reviewer {
+// New returns a Reviewer. compiler returns the current compiler, and replicas the number of
+// live replicas, 0 if unknown. The checks add warnings about valid policies.
+func New(compiler func() *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, checks ...Check) *Reviewer {
 	limits, err := readLimits()
 	if err != nil {
 		panic(err) // it depends on this program alone
@@ -138,7 +138,7 @@ func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a ans
 	if validation.Unserved(p, facts) {
 		facts.Resources = r.servedNow(ctx)
 	}
-	errs, warnings := validation.Review(r.compiler, p, facts)
+	errs, warnings := validation.Review(r.compiler(), p, facts)
 	if len(errs) > 0 {
 		return answer{response: &admissionv1.AdmissionResponse{Result: refusal(p, errs)}}
 	}

@@ -163,7 +163,7 @@ func callBound(function string, args []extent) (float64, extent) {
 	case "or", "orValue":
 		return 2, a.union(b)
 	case "startsWith", "endsWith":
-		return b.traversal(), scalar()
+		return a.union(b).traversal(), scalar() // versions count either of them
 	case "contains":
 		return a.traversal() * b.traversal(), scalar()
 	case "matches":

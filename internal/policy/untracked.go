@@ -106,17 +106,21 @@ func (c *untrackedCompiler) compile(expression string, parsed *cel.Ast) *untrack
 	})
 }
 
-func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (*untracked, error) {
+func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (u *untracked, err error) {
+	defer func() {
+		if value := recover(); value != nil { // see compile
+			err = panicError(value)
+		}
+	}()
 	checked, issues := c.check.Check(parsed)
 	if issues.Err() != nil {
 		return nil, issues.Err()
 	}
-	u := &untracked{}
+	u = &untracked{}
 	root := checked.NativeRep().Expr()
 	for i := range u.bounds {
 		u.bounds[i] = costBound(root, class(i).extent())
 	}
-	var err error
 	if u.reads, err = variablesIn(root); err != nil {
 		return nil, err
 	}
