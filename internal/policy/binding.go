@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -24,6 +25,7 @@ type binding struct {
 	help     string // follows messages: " (see https://...)", or ""
 	paramRef *admissionregistrationv1.ParamRef
 	match    matching.MatchCriteria // nil: all that the policy matches
+	whole    bool                   // stands for the policy, in its own errors
 }
 
 func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
@@ -39,6 +41,21 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 		out.match = newCriteria(b.MatchResources)
 	}
 	return out
+}
+
+// newWhole stands for the policy in errors that are not about one of its bindings.
+func newWhole(p *v1alpha1.WebhookPolicy) binding {
+	b := newBinding(p, v1alpha1.Binding{})
+	b.whole = true
+	return b
+}
+
+// misconfigured is an error about the binding in the API server's words.
+func (b *binding) misconfigured(err error) error {
+	if b.whole {
+		return fmt.Errorf("failed to configure policy: %w", err)
+	}
+	return fmt.Errorf("failed to configure binding: %w", err)
 }
 
 // criteria are matchResources with their selectors parsed.
@@ -90,6 +107,11 @@ type invocation struct {
 // invocations lists the evaluations that a request asks of a policy, in the
 // order of the bindings and of the params' names.
 func (c *Compiled) invocations(ctx context.Context, r *request, host Environment) []invocation {
+	if c.paramKind != nil && host.ParamKinds != nil {
+		if err := host.ParamKinds.CheckKind(ctx, c.paramKind); err != nil {
+			return []invocation{{binding: &c.whole, err: err}}
+		}
+	}
 	var out []invocation
 	for i := range c.bindings {
 		b := &c.bindings[i]

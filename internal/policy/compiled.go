@@ -62,6 +62,7 @@ type Compiled struct {
 	equivalent    bool // matchPolicy: rules are for equivalent resources too
 	paramKind     *admissionregistrationv1.ParamKind
 	bindings      []binding
+	whole         binding
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
 	mutator       mutator
@@ -86,6 +87,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 		paramKind:     spec.ParamKind.DeepCopy(),
 		breakGlass:    spec.BreakGlass,
 		reads:         readsOf(spec),
+		whole:         newWhole(p),
 	}
 	if spec.MatchConstraints != nil {
 		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent

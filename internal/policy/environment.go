@@ -22,6 +22,8 @@ type Environment struct {
 	Namespaces Namespaces
 	// Params finds what policies read as params.
 	Params Params
+	// ParamKinds checks that a paramKind exists; nil checks nothing.
+	ParamKinds ParamKinds
 	// Listed finds what plugins list. It may find more than Params.
 	Listed Params
 	// Matcher matches the matchResources of bindings; *matching.Matcher is one.
@@ -71,6 +73,13 @@ type Pods interface {
 // not evaluated.
 type Params interface {
 	Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error)
+}
+
+// ParamKinds returns an error for a kind that the API server does not have. As in the API
+// server, failurePolicy then decides about every request that the policy matches, whether
+// its bindings have a paramRef or not.
+type ParamKinds interface {
+	CheckKind(ctx context.Context, kind *admissionregistrationv1.ParamKind) error
 }
 
 // Matcher tells whether a request matches a binding.
