@@ -38,6 +38,8 @@ const (
 	maxWait = time.Second
 	// retryInterval is the interval between attempts to find and list a kind.
 	retryInterval = 2 * time.Second
+	// recheckInterval is the interval between checks of a kind that exists and is not read.
+	recheckInterval = 30 * time.Second
 	// readyTimeout is how long a starting replica stays unready because of kinds
 	// whose list neither completes nor fails.
 	readyTimeout = time.Minute
@@ -105,24 +107,26 @@ func (s *Store) NeedLeaderElection() bool { return false }
 // ctx ends.
 func (s *Store) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
 
-// Want sets the kinds to watch. It ignores duplicates.
-func (s *Store) Want(kinds []admissionregistrationv1.ParamKind) {
+// Want sets the kinds to watch, and kinds that are not read and only have to exist. It
+// ignores duplicates.
+func (s *Store) Want(kinds []admissionregistrationv1.ParamKind, unread ...admissionregistrationv1.ParamKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := *s.watches.Load()
 	after := map[schema.GroupVersionKind]*watch{}
-	for i := range kinds {
-		gvk, err := parse(&kinds[i])
-		if err != nil {
-			continue // State and Params return the error
+	for i, kind := range slices.Concat(kinds, unread) {
+		gvk, err := parse(&kind)
+		if err != nil || after[gvk] != nil {
+			continue // State, CheckKind and Params return the error
 		}
-		if after[gvk] = before[gvk]; after[gvk] == nil {
-			after[gvk] = s.watch(gvk)
+		lists := i < len(kinds)
+		if after[gvk] = before[gvk]; after[gvk] == nil || after[gvk].lists != lists {
+			after[gvk] = s.watch(gvk, lists)
 		}
 	}
 	s.watches.Store(&after)
 	for gvk, w := range before {
-		if after[gvk] == nil {
+		if after[gvk] != w {
 			w.stop()
 		}
 	}
@@ -132,9 +136,9 @@ func (s *Store) Want(kinds []admissionregistrationv1.ParamKind) {
 	}
 }
 
-func (s *Store) watch(gvk schema.GroupVersionKind) *watch {
+func (s *Store) watch(gvk schema.GroupVersionKind, lists bool) *watch {
 	ctx, stop := context.WithCancel(s.end)
-	w := newWatch(gvk, s.options, s.listeners.Notify, stop)
+	w := newWatch(gvk, lists, s.options, s.listeners.Notify, stop)
 	if s.end.Err() == nil { // Start must not wait for later goroutines
 		s.running.Go(func() { w.run(ctx) })
 	}
@@ -153,7 +157,20 @@ func (s *Store) State(kind *admissionregistrationv1.ParamKind) (synced bool, pro
 		return false, ""
 	}
 	problem = w.problem()
-	return problem == "" && w.known.Load() != nil, problem
+	return problem == "" && w.complete(), problem
+}
+
+// CheckKind implements policy.ParamKinds.
+func (s *Store) CheckKind(ctx context.Context, kind *admissionregistrationv1.ParamKind) error {
+	gvk, err := parse(kind)
+	if err != nil {
+		return err
+	}
+	w := (*s.watches.Load())[gvk]
+	if w == nil {
+		return fmt.Errorf("the kind of %s is not looked up yet", describe(gvk))
+	}
+	return w.exists(ctx)
 }
 
 // Ready returns an error while the list of a kind from the first call of Want has
@@ -169,7 +186,7 @@ func (s *Store) Ready() error {
 			return nil
 		default:
 		}
-		if w.known.Load() == nil && w.problem() == "" && w.wanted() {
+		if !w.complete() && w.problem() == "" && w.wanted() {
 			s.first = s.first[i:]
 			return fmt.Errorf("params: %s are being listed", describe(w.gvk))
 		}

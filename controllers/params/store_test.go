@@ -43,7 +43,10 @@ func TestMain(m *testing.M) {
 	os.Exit(cptest.Main(m, controlplane.Options{NoControllerManager: true}, func(cp *controlplane.ControlPlane) { apiServer = cp.Config() }))
 }
 
-var _ policy.Params = (*Store)(nil)
+var (
+	_ policy.Params     = (*Store)(nil)
+	_ policy.ParamKinds = (*Store)(nil)
+)
 
 // newStore returns a running Store for a user; "" is the administrator.
 func newStore(t *testing.T, user string) *Store {
@@ -326,6 +329,30 @@ func TestKindInstalledLater(t *testing.T) {
 	if limit, _, _ := unstructured.NestedInt64(got[0].(*unstructured.Unstructured).Object, "limit"); limit != 3 {
 		t.Errorf("limit = %d, want 3", limit)
 	}
+}
+
+// A paramKind without a paramRef has to exist. Nobody needs the permission to read it.
+func TestKindThatIsNotRead(t *testing.T) {
+	s := newStore(t, "nobody")
+	const group = "unread.params.test"
+	missing, existing := ruleKind(group), admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+	s.Want(nil, missing, existing)
+	synced(t, s, existing)
+	if err := s.CheckKind(t.Context(), &existing); err != nil {
+		t.Errorf("CheckKind() = %v for ConfigMaps", err)
+	}
+	const unknown = "the API server has no kind Rule in unread.params.test/v1: install it, or change spec.paramKind"
+	problemOf(t, s, missing, unknown)
+	if err := s.CheckKind(t.Context(), &missing); textOf(err) != unknown {
+		t.Errorf("CheckKind() = %v, want %q", err, unknown)
+	}
+	addKind(t, group, "Namespaced")
+	synced(t, s, missing)
+	if err := s.CheckKind(t.Context(), &missing); err != nil {
+		t.Errorf("CheckKind() = %v after the kind was installed", err)
+	}
+	s.Want([]admissionregistrationv1.ParamKind{existing}) // a binding gets a paramRef
+	problemOf(t, s, existing, `Ostiary may not read objects of kind ConfigMap in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["configmaps"], verbs: [get, list, watch]}`)
 }
 
 func TestKindReplacedWithAnotherScope(t *testing.T) {

@@ -35,6 +35,11 @@ type watch struct {
 	changed func()
 	stop    context.CancelFunc
 	stopped atomic.Bool
+	lists   bool // otherwise only whether the kind exists is of interest
+
+	found     atomic.Bool
+	firstFind chan struct{} // closed when the kind was found for the first time
+	finding   sync.Once
 
 	known  atomic.Pointer[known] // nil until the first list is complete
 	first  chan struct{}         // closed when the first list is complete
@@ -60,8 +65,8 @@ func (k *known) Informer() cache.SharedIndexInformer { return k.informer }
 // Lister implements informers.GenericInformer.
 func (k *known) Lister() cache.GenericLister { return k.lister }
 
-func newWatch(gvk schema.GroupVersionKind, o Options, changed func(), stop context.CancelFunc) *watch {
-	w := &watch{gvk: gvk, options: o, changed: changed, first: make(chan struct{}), grace: make(chan struct{})}
+func newWatch(gvk schema.GroupVersionKind, lists bool, o Options, changed func(), stop context.CancelFunc) *watch {
+	w := &watch{gvk: gvk, lists: lists, options: o, changed: changed, firstFind: make(chan struct{}), first: make(chan struct{}), grace: make(chan struct{})}
 	w.stop = func() { w.stopped.Store(true); stop() }
 	return w
 }
@@ -82,8 +87,16 @@ func (w *watch) run(ctx context.Context) {
 // informer has synced.
 func (w *watch) follow(ctx context.Context) {
 	resource, err := w.find(ctx)
+	w.note(err)
 	w.report(ctx, stepFind, err)
 	if err != nil {
+		return
+	}
+	if !w.lists {
+		select {
+		case <-ctx.Done():
+		case <-time.After(recheckInterval):
+		}
 		return
 	}
 	ctx, giveUp := context.WithCancel(ctx)
@@ -103,6 +116,45 @@ func (w *watch) follow(ctx context.Context) {
 		}
 	})
 	k.informer.RunWithContext(ctx)
+}
+
+// note records whether the kind exists, unless an error leaves that open.
+func (w *watch) note(err error) {
+	switch {
+	case err == nil:
+		if !w.found.Swap(true) {
+			w.changed()
+		}
+		w.finding.Do(func() { close(w.firstFind) })
+	case errors.Is(err, errUnknownKind):
+		w.found.Store(false)
+	}
+}
+
+// complete reports whether everything that is of interest is known.
+func (w *watch) complete() bool {
+	if w.lists {
+		return w.known.Load() != nil
+	}
+	return w.found.Load()
+}
+
+// exists returns an error if the API server does not have the kind. Like await, it waits
+// for the first answer.
+func (w *watch) exists(ctx context.Context) error {
+	if w.found.Load() {
+		return nil
+	}
+	if problem := w.problem(); problem != "" {
+		return errors.New(problem)
+	}
+	select {
+	case <-w.firstFind:
+		return nil
+	case <-w.grace:
+	case <-ctx.Done():
+	}
+	return fmt.Errorf("the kind of %s is still being looked up", describe(w.gvk))
 }
 
 // find reads the resource of the kind from the API server. It does not cache the

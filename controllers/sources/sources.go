@@ -104,11 +104,14 @@ func (s *Sources) Runnables() []manager.Runnable {
 
 // Prepare sets the policies whose dependencies are read.
 func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy) {
-	var kinds, listed []admissionregistrationv1.ParamKind
+	var kinds, unread, listed []admissionregistrationv1.ParamKind
 	var backends []policy.SecretKey
 	for _, p := range policies {
-		if p.Spec.ReadsParams() {
+		switch {
+		case p.Spec.ReadsParams():
 			kinds = append(kinds, *p.Spec.ParamKind)
+		case p.Spec.ParamKind != nil:
+			unread = append(unread, *p.Spec.ParamKind)
 		}
 		listed = append(listed, plugins.KindsOf(p)...)
 		if key, ok := plugins.BackendOf(p); ok {
@@ -116,7 +119,7 @@ func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy) {
 		}
 	}
 	s.Images.Want(backends)
-	s.Params.Want(kinds)
+	s.Params.Want(kinds, unread...)
 	s.PluginObjects.Want(listed)
 	s.keep(policies)
 	s.Schemas.Want(policies)

@@ -214,9 +214,10 @@ func (r *Reconciler) missingDependency(p *v1alpha1.WebhookPolicy) missingDepende
 	return missingDependency{}
 }
 
-// kindsOf returns the kinds of the objects that a policy or its plugin reads.
+// kindsOf returns the kinds of the objects that a policy or its plugin reads, and a
+// paramKind that no binding uses: it has to exist too.
 func kindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
-	if p.Spec.ReadsParams() {
+	if p.Spec.ParamKind != nil {
 		return []admissionregistrationv1.ParamKind{*p.Spec.ParamKind}
 	}
 	return plugins.KindsOf(p)

@@ -73,7 +73,7 @@ func TestMissingDependency(t *testing.T) {
 		"params that are a problem":    {withParams(newPolicy()), &fakeSources{problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
 		"params, known but a problem":  {withParams(newPolicy()), &fakeSources{synced: true, problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
 		"params that are being listed": {withParams(newPolicy()), &fakeSources{}, missingDependency{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", transient: true}},
-		"params that no binding names": {unused, &fakeSources{problem: "forbidden"}, missingDependency{}},
+		"a kind that no binding reads": {unused, &fakeSources{problem: "no kind"}, missingDependency{reason: "ParamsNotReady", message: "no kind"}},
 		"no params":                    {newPolicy(), &fakeSources{problem: "forbidden"}, missingDependency{}},
 		"a Secret":                     {withImages(newPolicy()), &fakeSources{backend: "Secret a/s: it does not exist"}, missingDependency{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},
 		"a valid Secret":               {withImages(newPolicy()), &fakeSources{}, missingDependency{}},

@@ -42,6 +42,7 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 		Kinds:          r.sources.Resources,
 		Pods:           sources.NewPods(r.client.CoreV1()),
 		Params:         r.sources.Params,
+		ParamKinds:     r.sources.Params,
 		Listed:         r.sources.PluginObjects,
 		Images:         r.sources.Images,
 		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(sources.NamespaceLister{Namespaces: namespaces}, client), Resources: r.sources.Resources},

@@ -65,7 +65,7 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 	for _, r := range results {
 		if r.err != nil {
 			failed = true
-			a.denyMisconfigured(p, r.binding, "failed to configure binding: "+r.err.Error(), metav1.StatusReasonInvalid)
+			a.denyMisconfigured(p, r.binding, r.binding.misconfigured(r.err).Error(), metav1.StatusReasonInvalid)
 			continue
 		}
 		evaluated = evaluated || len(r.decisions)+len(r.annotations) > 0

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -24,6 +25,7 @@ type binding struct {
 	help     string // follows messages: " (see https://...)", or ""
 	paramRef *admissionregistrationv1.ParamRef
 	match    matching.MatchCriteria // nil matches everything that the policy matches
+	whole    bool                   // it represents the policy, in errors of the policy
 }
 
 func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
@@ -39,6 +41,22 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 		out.match = newCriteria(b.MatchResources)
 	}
 	return out
+}
+
+// newWhole returns a binding that represents the policy, for errors that are not about one of
+// its bindings.
+func newWhole(p *v1alpha1.WebhookPolicy) binding {
+	b := newBinding(p, v1alpha1.Binding{})
+	b.whole = true
+	return b
+}
+
+// misconfigured returns an error of the configuration in the words of the API server.
+func (b *binding) misconfigured(err error) error {
+	if b.whole {
+		return fmt.Errorf("failed to configure policy: %w", err)
+	}
+	return fmt.Errorf("failed to configure binding: %w", err)
 }
 
 // criteria holds matchResources with parsed selectors.
@@ -90,6 +108,11 @@ type invocation struct {
 // invocations returns the evaluations of a policy for a request, in the order of the
 // bindings and of the names of params.
 func (c *Compiled) invocations(ctx context.Context, r *request, host Environment) []invocation {
+	if c.paramKind != nil && host.ParamKinds != nil {
+		if err := host.ParamKinds.CheckKind(ctx, c.paramKind); err != nil {
+			return []invocation{{binding: &c.whole, err: err}}
+		}
+	}
 	var out []invocation
 	for i := range c.bindings {
 		b := &c.bindings[i]

@@ -61,6 +61,7 @@ type Compiled struct {
 	equivalent    bool // matchPolicy Equivalent
 	paramKind     *admissionregistrationv1.ParamKind
 	bindings      []binding
+	whole         binding
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
 	mutator       mutator
@@ -85,6 +86,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 		paramKind:     spec.ParamKind.DeepCopy(),
 		breakGlass:    spec.BreakGlass,
 		reads:         readsOf(spec),
+		whole:         newWhole(p),
 	}
 	if spec.MatchConstraints != nil {
 		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent

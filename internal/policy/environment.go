@@ -24,6 +24,8 @@ type Environment struct {
 	// order, with apiVersion and kind. A single nil means an evaluation without params;
 	// no object means no evaluation.
 	Params Params
+	// ParamKinds checks that a paramKind exists; nil disables the check.
+	ParamKinds ParamKinds
 	// Listed finds the objects that plugins list, which can be of more kinds than params.
 	Listed Params
 	// Matcher matches the matchResources of bindings, such as a *matching.Matcher.
@@ -71,6 +73,13 @@ type Pods interface {
 // not evaluated.
 type Params interface {
 	Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error)
+}
+
+// ParamKinds returns an error for a kind that the API server does not have. As in the API
+// server, failurePolicy then decides about every request that the policy matches, whether
+// its bindings have a paramRef or not.
+type ParamKinds interface {
+	CheckKind(ctx context.Context, kind *admissionregistrationv1.ParamKind) error
 }
 
 // Matcher reports whether a request matches a binding.

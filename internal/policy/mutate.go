@@ -119,7 +119,7 @@ func (c *Compiled) steps(ctx context.Context, r *request, host Environment) (out
 	})
 	for _, i := range c.invocations(ctx, r, host) {
 		if i.err != nil {
-			i.err = fmt.Errorf("failed to configure binding: %w", i.err)
+			i.err = i.binding.misconfigured(i.err)
 		}
 		out = append(out, step{policy: c, invocation: i, misconfigured: i.err != nil})
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,6 +30,7 @@ func (w *warner) served(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at 
 		if facts.Resources != nil {
 			w.unknown(rule, facts, here)
 			w.unmatched(&spec.MatchConstraints.ResourceRules[i].RuleWithOperations, facts, here)
+			w.virtual(rule, here)
 		}
 		w.unstable(rule, facts, here.Child("apiVersions"))
 	}
@@ -45,6 +48,32 @@ func Unserved(p *v1alpha1.WebhookPolicy, facts ClusterInfo) bool {
 		w.unknown(&p.Spec.MatchConstraints.ResourceRules[i].Rule, facts, nil)
 	}
 	return len(w.warnings) > 0
+}
+
+// virtual warns of reviews, for which API servers with the feature gate
+// ExcludeAdmissionWebhookVirtualResources, on by default since Kubernetes 1.37, call no webhook.
+// Only rules that name the group reach them.
+func (w *warner) virtual(rule *admissionregistrationv1.Rule, at *field.Path) {
+	for i, group := range rule.APIGroups {
+		for _, review := range reviewsOf(group) {
+			if slices.ContainsFunc(rule.Resources, func(entry string) bool { return reaches(entry, review) }) {
+				w.warn(at.Child("apiGroups").Index(i), "API servers since Kubernetes 1.37 do not call webhooks for the reviews of %s: there the policy has no effect on them", group)
+				break
+			}
+		}
+	}
+}
+
+// reviewsOf are the resources that API servers exclude from webhooks, by group. They
+// exclude them from native policies too.
+func reviewsOf(group string) []string {
+	switch group {
+	case authenticationv1.GroupName:
+		return []string{"selfsubjectreviews", "tokenreviews"}
+	case authorizationv1.GroupName:
+		return []string{"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"}
+	}
+	return nil
 }
 
 // unstable warns about a version that a later release may not serve. A group of another

@@ -32,6 +32,7 @@ func Unmatched(p *v1alpha1.WebhookPolicy, facts ClusterInfo) (warnings []string,
 		here := rulePath(i)
 		w.unknown(&rule.Rule, facts, here)
 		w.unmatched(rule, facts, here)
+		w.virtual(&rule.Rule, here)
 	}
 	all = !slices.ContainsFunc(rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return facts.reachable(&r.RuleWithOperations)

@@ -147,9 +147,9 @@ func defaultsBetween(c *comparison) bool {
 	return slices.Contains(c.of.Differs, "defaults-between") && c.native.YAML() != c.ours.YAML() && c.agree()
 }
 
-// unknownParamKinds: the native engine blames the policy, Ostiary its bindings.
+// unknownParamKinds: Ostiary's message contains a fix.
 func unknownParamKinds(c *comparison) bool {
-	const native, ours = " denied request: failed to configure policy: failed to find resource referenced by paramKind: ", " denied request: failed to configure binding: the API server has no kind "
+	const native, ours = " denied request: failed to configure policy: failed to find resource referenced by paramKind: ", " denied request: failed to configure policy: the API server has no kind "
 	if !strings.Contains(c.native.Message, native) || !strings.Contains(c.ours.Message, ours) || c.native.Code != c.ours.Code {
 		return false
 	}
