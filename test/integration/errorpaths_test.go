@@ -24,7 +24,7 @@ import (
 // the tests that show that failurePolicy and then validationActions decide.
 // None of it is ever taken for a request that does not match.
 var errorPathTests = map[string][]string{
-	"an expression exceeds its cost":                    {"test/integration TestErrorPaths/cost", "test/integration TestErrorPaths/mutation-cost", "internal/policy TestBatchBeyondTheBudgetDecidesNothing"},
+	"an expression exceeds its cost":                    {"test/integration TestErrorPaths/cost", "test/integration TestErrorPaths/mutation-cost", "internal/policy TestBatchStaysWithinLimits"},
 	"an expression fails":                               {"test/integration TestErrorPaths/runtime"},
 	"a variable fails":                                  {"test/integration TestErrorPaths/variable"},
 	"a match condition fails":                           {"test/integration TestErrorPaths/condition", "test/integration TestErrorPaths/mutation-condition"},
