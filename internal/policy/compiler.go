@@ -26,12 +26,19 @@ type Compiler struct {
 	variables *variablesCompiler
 	programs  *programCache
 	env       *cel.Env // parses expressions to weigh them
+	engine    Engine
 }
 
-// NewCompiler returns a compiler for the CEL environment of the API server
-// release that this program was built with.
-func NewCompiler() *Compiler {
-	env, err := withBoundedFunctions(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+// NewCompiler returns a compiler for the latest engine.
+func NewCompiler() *Compiler { return NewCompilerFor(LatestEngine) }
+
+// NewCompilerFor returns a compiler whose programs behave like those of an engine.
+func NewCompilerFor(e Engine) *Compiler {
+	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	env, err := withEngine(base, e)
+	if err == nil {
+		env, err = withBoundedFunctions(env)
+	}
 	if err != nil {
 		panic(err) // as the environments themselves, it depends on this program alone
 	}
@@ -39,8 +46,11 @@ func NewCompiler() *Compiler {
 	if err != nil {
 		panic(err)
 	}
-	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newProgramCache(), env: env.StoredExpressionsEnv()}
+	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newProgramCache(), env: base.StoredExpressionsEnv(), engine: e}
 }
+
+// Engine is the engine that the programs behave like.
+func (c *Compiler) Engine() Engine { return c.engine }
 
 // Compile compiles a policy. It always returns a result: where an expression
 // does not compile, the errors say which and why, and the result answers every
@@ -77,11 +87,30 @@ func (c *Compiler) expression(known knownVariables, accessor celplugin.Expressio
 	key := programKey{expression: accessor.GetExpression(), kind: fmt.Sprintf("%T", accessor), decls: decls}
 	if known.none() || !strings.Contains(key.expression, "variables") {
 		return c.programs.get(key, func() *program {
-			return &program{result: c.plain.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
+			return &program{result: compile(accessor, func() celplugin.CompilationResult {
+				return c.plain.CompileCELExpression(accessor, decls, environment.StoredExpressions)
+			})}
 		})
 	}
 	key.variables = known.signature
 	return c.programs.get(key, func() *program { return c.variables.expression(known.fields, accessor, decls) })
+}
+
+// compile returns what a compiler of CEL returns, with the functions' own names in an
+// error. A panic of the compiler, which [?x] causes if x is not optional, is an error.
+func compile(accessor celplugin.ExpressionAccessor, compiler func() celplugin.CompilationResult) (result celplugin.CompilationResult) {
+	defer func() {
+		if value := recover(); value != nil {
+			result = celplugin.CompilationResult{ExpressionAccessor: accessor, Error: &apiservercel.Error{
+				Type:   apiservercel.ErrorTypeInvalid,
+				Detail: fmt.Sprintf("compilation failed: %v: an entry [?x] or {?key: x} needs an optional value, as in [?object.?name]", panicError(value)),
+			}}
+		}
+		if result.Error != nil {
+			result.Error.Detail = strings.ReplaceAll(result.Error.Detail, tolerant, "")
+		}
+	}()
+	return compiler()
 }
 
 // variable is expression for that of a variable.

@@ -64,7 +64,9 @@ func (c *variablesCompiler) expression(known map[string]*apiservercel.DeclField,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.withCompiler(known)
-	return &program{result: c.compiler.CompileCELExpression(accessor, decls, environment.StoredExpressions)}
+	return &program{result: compile(accessor, func() celplugin.CompilationResult {
+		return c.compiler.CompileCELExpression(accessor, decls, environment.StoredExpressions)
+	})}
 }
 
 // variable compiles the expression of a variable, and finds its type.
@@ -73,8 +75,15 @@ func (c *variablesCompiler) variable(known map[string]*apiservercel.DeclField, e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.withCompiler(known)
-	result := c.compiler.CompileAndStoreVariable(&validating.Variable{Name: any, Expression: expression}, decls, environment.StoredExpressions)
-	return &program{result: result, variable: c.fields.Fields[any].Type}
+	accessor := &validating.Variable{Name: any, Expression: expression}
+	result := compile(accessor, func() celplugin.CompilationResult {
+		return c.compiler.CompileAndStoreVariable(accessor, decls, environment.StoredExpressions)
+	})
+	out := &program{result: result, variable: apiservercel.AnyType}
+	if stored := c.fields.Fields[any]; stored != nil { // else the compiler panicked
+		out.variable = stored.Type
+	}
+	return out
 }
 
 func (c *variablesCompiler) withCompiler(known map[string]*apiservercel.DeclField) {
