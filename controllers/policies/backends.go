@@ -80,7 +80,7 @@ func (l *Loader) placeholder(p *v1alpha1.WebhookPolicy) *Entry {
 	own.Generation-- // what becomes of its registration says nothing about that of the backend
 	own.Spec.Backend, own.Spec.BreakGlass = nil, false
 	own.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
-	compiled, _ := l.Compiler.CompilePlugin(own, nil, field.ErrorList{
+	compiled, _ := l.Compiler().CompilePlugin(own, nil, field.ErrorList{
 		field.Required(field.NewPath("spec", "backend"), "the CA bundle of the backend is not known yet"),
 	})
 	return &Entry{Policy: own, Compiled: compiled, registrable: true, placeholder: true, prepared: registration.Prepare(own).WithoutCondition()}

@@ -33,9 +33,12 @@ const debounce = 50 * time.Millisecond
 // Loader keeps the store equal to the policies in the API server. It runs on
 // every replica.
 type Loader struct {
-	Client           client.Reader
-	Store            *Store
-	Compiler         *policy.Compiler
+	Client client.Reader
+	Store  *Store
+	// Compiler returns the compiler for the versions of the API servers. After
+	// CompilerChanged, it is another one. CompilerChanged may be nil.
+	Compiler         func() *policy.Compiler
+	CompilerChanged  func(context.Context) <-chan struct{}
 	Metrics          *metrics.Policies
 	Endpoint         registration.Endpoint
 	ExemptNamespaces []string
@@ -83,6 +86,7 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseValidate), events.SingletonHandler{After: debounce}),
 		events.ChannelSource(func(context.Context) <-chan struct{} { return l.BundleChanged }, events.EnqueueSingleton),
 		events.ChannelSource(l.refused, events.EnqueueSingleton),
+		events.ChannelSource(l.compilerChanged, events.EnqueueSingleton),
 		events.ChannelSource(l.backendsChanged, events.EnqueueSingleton),
 	} {
 		if err := c.Watch(s); err != nil {
@@ -97,6 +101,13 @@ func (l *Loader) refused(ctx context.Context) <-chan struct{} {
 		return nil
 	}
 	return l.Refusals.listeners.Subscribe(ctx)
+}
+
+func (l *Loader) compilerChanged(ctx context.Context) <-chan struct{} {
+	if l.CompilerChanged == nil {
+		return nil
+	}
+	return l.CompilerChanged(ctx)
 }
 
 // Reconcile loads the policies.
@@ -253,7 +264,7 @@ func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
 	if state == nil {
 		return nil
 	}
-	if e := state.Entries[p.UID]; e != nil && e.Policy.Generation == p.Generation && e.Policy.HelpURL() == p.HelpURL() {
+	if e := state.Entries[p.UID]; e != nil && e.Policy.Generation == p.Generation && e.Policy.HelpURL() == p.HelpURL() && e.engine == l.Compiler().Engine() {
 		return e
 	}
 	return nil
@@ -261,7 +272,8 @@ func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
 
 func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	log = log.WithValues("policy", p.Name, "generation", p.Generation)
-	verdict := validation.Validate(l.Compiler, p, l.BackendRule)
+	compiler := l.Compiler()
+	verdict := validation.Validate(compiler, p, l.BackendRule)
 	if verdict.Compiles {
 		log.V(1).Info("compiled policy")
 	} else {
@@ -277,6 +289,7 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 		Policy:      &own,
 		Compiled:    verdict.Compiled,
 		Errors:      verdict.Errors,
+		engine:      compiler.Engine(),
 		registrable: verdict.Registrable,
 		prepared:    prepared,
 	}

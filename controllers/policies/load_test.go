@@ -29,11 +29,15 @@ func newLoader(t testing.TB) *Loader {
 	t.Helper()
 	return &Loader{
 		Store:    &Store{Host: policy.Environment{Now: time.Now}},
-		Compiler: policy.NewCompiler(),
+		Compiler: compilerOf(policy.NewCompiler()),
 		Metrics:  metrics.NewPolicies(prometheus.NewRegistry()),
 		Endpoint: registration.Endpoint{URL: "https://127.0.0.1:1"},
 		Bundle:   func() []byte { return []byte("bundle") },
 	}
+}
+
+func compilerOf(c *policy.Compiler) func() *policy.Compiler {
+	return func() *policy.Compiler { return c }
 }
 
 func newPolicy(name string, generation int64, expression string) v1alpha1.WebhookPolicy {
@@ -90,6 +94,19 @@ func TestCompilesEachGenerationOnce(t *testing.T) {
 	}
 	if first.Entries["uid-b"].Compiled == second.Entries["uid-b"].Compiled {
 		t.Error("a changed policy was not compiled")
+	}
+}
+
+func TestCompilesAgainForAnotherEngine(t *testing.T) {
+	l := newLoader(t)
+	first := load(l, nil, newPolicy("a", 1, "true"))
+	l.Compiler = compilerOf(policy.NewCompilerFor(policy.OldestEngine))
+	second := load(l, first, newPolicy("a", 1, "true"))
+	if first.Entries["uid-a"].Compiled == second.Entries["uid-a"].Compiled {
+		t.Error("the policy was not compiled for the other engine")
+	}
+	if third := load(l, second, newPolicy("a", 1, "true")); second.Entries["uid-a"].Compiled != third.Entries["uid-a"].Compiled {
+		t.Error("an unchanged policy was compiled again")
 	}
 }
 

@@ -39,6 +39,8 @@ type Entry struct {
 
 	// lastGood is that earlier generation. It is kept until this one is carried.
 	lastGood *Entry
+	// engine is the one that Compiled behaves like.
+	engine policy.Engine
 	// registrable is false where no webhook may ever be registered for it.
 	registrable bool
 	prepared    registration.Entry

@@ -40,7 +40,7 @@ type Resources interface {
 
 // Reviewer reviews policies. It is safe for concurrent use.
 type Reviewer struct {
-	compiler  *policy.Compiler
+	compiler  func() *policy.Compiler
 	resources Resources
 	replicas  func() int
 	backends  egress.Rule
@@ -52,9 +52,9 @@ type Reviewer struct {
 	compiling chan struct{}
 }
 
-// New makes a reviewer. Replicas says how many replicas answer calls, 0 where
+// New makes a reviewer. Compiler returns the current compiler. Replicas says how many replicas answer calls, 0 where
 // that is not known. The checks add warnings about valid policies.
-func New(compiler *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, checks ...Check) *Reviewer {
+func New(compiler func() *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, checks ...Check) *Reviewer {
 	limits, err := readLimits()
 	if err != nil {
 		panic(err) // it depends on this program alone
@@ -139,7 +139,7 @@ func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a ans
 	if validation.Unserved(p, facts) {
 		facts.Resources = r.servedNow(ctx)
 	}
-	errs, warnings := validation.Review(r.compiler, p, facts)
+	errs, warnings := validation.Review(r.compiler(), p, facts)
 	if len(errs) > 0 {
 		return answer{response: &admissionv1.AdmissionResponse{Result: refusal(p, errs)}}
 	}

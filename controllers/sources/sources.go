@@ -23,6 +23,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/resources"
 	"github.com/ostiary/ostiary/controllers/schemas"
 	"github.com/ostiary/ostiary/controllers/typechecking"
+	"github.com/ostiary/ostiary/controllers/versions"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -48,6 +49,7 @@ type Sources struct {
 	Resources     *resources.Resources
 	Schemas       *schemas.Converters
 	Types         *typechecking.Checker
+	Versions      *versions.Detector
 
 	policies atomic.Pointer[[]*v1alpha1.WebhookPolicy]
 }
@@ -63,7 +65,11 @@ func New(o Options) (*Sources, error) {
 		Images:    images.New(o.Client, o.Namespace, o.Log.WithName("images")),
 		Resources: resources.New(known, o.Log.WithName("resources")),
 	}
-	s.Types = typechecking.New(known.OpenAPIV3WithContext(context.Background()), s.Resources, o.Log.WithName("typechecking"))
+	if s.Versions, err = versions.New(o.Config, o.Log.WithName("versions")); err != nil {
+		return nil, err
+	}
+	s.Versions.Check(context.Background()) // so that the first load is rarely repeated
+	s.Types = typechecking.New(known.OpenAPIV3WithContext(context.Background()), s.Resources, s.Versions, o.Log.WithName("typechecking"))
 	s.Schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.Resources, o.Log.WithName("schemas"))
 	if err := s.addStores(o, known); err != nil {
 		return nil, err
@@ -93,7 +99,7 @@ func (s *Sources) addStores(o Options, known params.Discovery) error {
 
 // Runnables returns what every replica runs. The leader also runs Types.
 func (s *Sources) Runnables() []manager.Runnable {
-	return []manager.Runnable{s.Params, s.PluginObjects, s.Images, s.Resources, s.Schemas, follower{s}}
+	return []manager.Runnable{s.Params, s.PluginObjects, s.Images, s.Resources, s.Schemas, s.Versions, follower{s}}
 }
 
 // Prepare sets the policies whose dependencies are read.

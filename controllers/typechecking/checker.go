@@ -16,6 +16,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/typecheck"
 )
@@ -42,12 +43,16 @@ type Resources interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
+// Engines know the engine of the cluster.
+type Engines interface{ Engine() policy.Engine }
+
 // Checker checks each generation of each policy once. Only the leader runs it,
 // since only the leader writes what it finds.
 type Checker struct {
 	checker   *typecheck.Checker
 	documents *documents
 	resources Resources
+	engines   Engines
 	log       logr.Logger
 	listeners events.Broadcaster
 	wake      chan struct{}
@@ -65,13 +70,13 @@ type result struct {
 }
 
 // New returns a checker that has checked nothing.
-func New(client openapi.ClientWithContext, resources Resources, log logr.Logger) *Checker {
+func New(client openapi.ClientWithContext, resources Resources, engines Engines, log logr.Logger) *Checker {
 	checker, err := typecheck.New()
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
 	return &Checker{
-		checker: checker, documents: newDocuments(client), resources: resources, log: log,
+		checker: checker, documents: newDocuments(client), resources: resources, engines: engines, log: log,
 		wake: make(chan struct{}, 1), results: map[types.UID]result{},
 	}
 }
@@ -231,7 +236,8 @@ func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served S
 	named, all := kindsOf(p, served)
 	kinds, read := c.known(ctx, named...)
 	params, readParams := c.params(ctx, p)
-	return c.checker.Check(ctx, p, kinds, params), all && read && readParams
+	found = append(c.checker.Versions(p, c.engines.Engine()), c.checker.Check(ctx, p, kinds, params)...)
+	return found, all && read && readParams
 }
 
 func hasExpressions(spec *v1alpha1.WebhookPolicySpec) bool {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/controlplane"
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
@@ -71,7 +72,7 @@ func checkerOf(t *testing.T, client openapi.ClientWithContext) *Checker {
 	if client == nil {
 		client = kubernetes.NewForConfigOrDie(apiServer).Discovery().OpenAPIV3WithContext(t.Context())
 	}
-	return New(client, discover(t), logr.Discard())
+	return New(client, discover(t), policy.NewCompilerFor(36), logr.Discard())
 }
 
 func run(t *testing.T, c *Checker) {
@@ -279,7 +280,7 @@ func TestKindThatIsNewIsCheckedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		apps1 := schema.GroupVersion{Group: "apps", Version: "v1"}
 		l, s := &list{text: "{}"}, &served{lists: Served{}}
-		c := New(l, s, logr.Discard())
+		c := New(l, s, policy.NewCompiler(), logr.Discard())
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = c.Run(ctx) })

@@ -45,7 +45,6 @@ import (
 	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/webhooks"
 )
@@ -252,7 +251,7 @@ func (r *replica) addSources() (err error) {
 // addPolicies adds what compiles policies. The reviewer and the loader share a
 // compiler, so that they do not compile the same policy twice.
 func (r *replica) addPolicies() error {
-	compiler := policy.NewCompiler()
+	compiler := r.sources.Versions.Compiler
 	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"), r.sources.Checks()...)
 	counts := metrics.NewPolicies(ctrlmetrics.Registry)
 	environment, err := r.environment(counts)
@@ -271,6 +270,7 @@ func (r *replica) addPolicies() error {
 		Client:           r.manager.GetClient(),
 		Store:            r.store,
 		Compiler:         compiler,
+		CompilerChanged:  r.sources.Versions.Subscribe,
 		Metrics:          counts,
 		Endpoint:         r.endpoint,
 		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),

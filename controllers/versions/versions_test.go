@@ -1,0 +1,78 @@
+package versions
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+func TestEngineOf(t *testing.T) {
+	tests := map[string]struct {
+		major, minor string
+		want         policy.Engine
+		wantErr      bool
+	}{
+		"a version":                {major: "1", minor: "36", want: 36},
+		"of a provider":            {major: "1", minor: "36+", want: 36},
+		"older than the oldest":    {major: "1", minor: "30", want: policy.OldestEngine},
+		"later than the latest":    {major: "1", minor: "99", want: policy.LatestEngine},
+		"another major version":    {major: "2", minor: "0", wantErr: true},
+		"no version":               {wantErr: true},
+		"a minor version in words": {major: "1", minor: "x36", wantErr: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := engineOf(tt.major, tt.minor)
+			if got != tt.want || (err != nil) != tt.wantErr {
+				t.Errorf("got %v, %v, want %v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// During an upgrade, the lowest version counts as long as it is seen.
+func TestTheLowestVersionCounts(t *testing.T) {
+	type step struct {
+		after      time.Duration
+		saw        policy.Engine // 0: the read fails
+		want       policy.Engine
+		wantChange bool
+	}
+	now := time.Now()
+	var reads policy.Engine
+	d := newDetector(func(context.Context) (policy.Engine, error) {
+		if reads == 0 {
+			return 0, errors.New("unavailable")
+		}
+		return reads, nil
+	}, func() time.Time { return now }, logr.Discard())
+	changes := d.Subscribe(t.Context())
+	for i, s := range []step{
+		{saw: 0, want: policy.LatestEngine},
+		{saw: 36, want: 36, wantChange: true},
+		{after: time.Minute, saw: 37, want: 36},
+		{after: time.Minute, saw: 36, want: 36},
+		{after: 9 * time.Minute, saw: 37, want: 36},
+		{after: 2 * time.Minute, saw: 0, want: 36},
+		{after: time.Minute, saw: 37, want: 37, wantChange: true},
+		{after: time.Minute, saw: 35, want: 35, wantChange: true},
+	} {
+		now, reads = now.Add(s.after), s.saw
+		before := d.Compiler()
+		d.Check(t.Context())
+		changed := false
+		select {
+		case <-changes:
+			changed = true
+		default:
+		}
+		if d.Engine() != s.want || changed != s.wantChange || (d.Compiler() != before) != s.wantChange {
+			t.Errorf("step %d: got %s, changed %v, want %s, %v", i, d.Engine(), changed, s.want, s.wantChange)
+		}
+	}
+}
