@@ -48,6 +48,9 @@ func (e expressions) text(depth int) string {
 		`"x".replace("x", "y")`, `["b", "a"].join("-")`, `string(quantity("1k").asInteger())`, "string(type(object))", "string(type(object.spec.ratio))",
 	}
 	all = append(all, e.target.texts...)
+	if e.chance(4) {
+		all = optionalTexts()
+	}
 	all = append(all, e.variablesOf('t')...)
 	if e.params != nil {
 		all = append(all, "string(params.metadata.name)", "string(params.data.team)", "string(params.spec.allowed[0])", "string(params.kind)", "string(params == null)")
@@ -69,6 +72,9 @@ func (e expressions) number(depth int) string {
 		"size(request.userInfo.groups)", "9223372036854775807", "int(oldObject.spec.replicas)", "size(request.name)", "int('12')", "int(object.spec.absent)",
 	}
 	all = append(all, e.target.numbers...)
+	if e.chance(4) {
+		all = optionalNumbers()
+	}
 	all = append(all, e.variablesOf('n')...)
 	if e.params != nil {
 		all = append(all, "int(params.data.max)", "int(params.spec.max)", "params.data.size()")
@@ -97,6 +103,9 @@ func (e expressions) truth(depth int) string {
 		"has(object.metadata.annotations)", "object.metadata == oldObject.metadata", "has(request.subResource)", "has(request.name)",
 	}
 	all = append(all, e.target.truths...)
+	if e.chance(4) {
+		all = optionalTruths()
+	}
 	all = append(all, e.variablesOf('b')...)
 	if e.params != nil {
 		all = append(all, "params == null", "has(params.data)", "params.data.team == 'shop'", "'red' in params.spec.allowed", "int(params.spec.max) > 2")
@@ -105,6 +114,34 @@ func (e expressions) truth(depth int) string {
 		all = append(all, authorizations()...)
 	}
 	return pick(e.author, all...)
+}
+
+// The engines of Kubernetes versions differ in what they do with receivers that are not
+// optional, and in some functions.
+func optionalTexts() []string {
+	return []string{
+		`string(object.metadata.name.orValue("x"))`, `string(object.metadata.labels.team.orValue("x"))`, `string(object.?metadata.labels.?team.orValue("x"))`,
+		`string(oldObject.?metadata.name.orValue("x"))`, `string(oldObject.orValue("x"))`, `string(dyn(object.metadata.name.or(optional.of("x"))))`,
+		`object.?absent.or(object.metadata.?name).orValue("x")`, `object.?metadata.optMap(m, string(m.name)).orValue("x")`,
+		`string(object.metadata.labels.map(k, k.orValue("x")).join("/"))`, `string(object.metadata.?labels.optFlatMap(l, l[?"team"]).orValue("x"))`,
+	}
+}
+
+func optionalNumbers() []string {
+	return []string{
+		"int(object.spec.replicas.orValue(3))", "int(object.?spec.?replicas.orValue(3))", "int(object.spec.?absent.orValue('7'))", "[1, 2].first().orValue(3)",
+		"lists.range(-1).size()", "lists.range(2).size()", "duration(object.spec.replicas).getSeconds()", "object.metadata.labels.orValue({}).size()",
+		"optional.unwrap([optional.of(1), optional.none()]).size()",
+	}
+}
+
+func optionalTruths() []string {
+	return []string{
+		"dyn(object.spec.orValue(null)) == null", "object.?absent.orValue(null) == null", "null == object.absent", "oldObject == null", "object.metadata != null",
+		"dyn(object.?metadata) == null", "object.spec.replicas != null", "[null] == [oldObject]", "{'a': null} == {'a': object}", "null in [object.spec]",
+		"object.?spec == optional.none()", "optional.of(oldObject) == optional.of(null)", "optional.ofNonZeroValue(request.name).hasValue()",
+		"object.?absent.value() == 1", "object.metadata.hasValue()", "has(object.?metadata.name)", "type(null) == type(oldObject)", "object.spec.or(object.?metadata).hasValue()",
+	}
 }
 
 func authorizations() []string {

@@ -162,7 +162,7 @@ func (s *side) send(ctx context.Context, r Request) (*reply, error) {
 	req.Header.Set("Audit-Id", id)
 	response, err := s.http.Do(req)
 	switch {
-	case brokenOff(err):
+	case connectionBroken(err):
 		return &reply{body: []byte(brokenAnswer), auditID: id}, nil
 	case err != nil:
 		return nil, fmt.Errorf("sending to %s: %w", s.name, err)
@@ -186,8 +186,8 @@ func (s *side) send(ctx context.Context, r Request) (*reply, error) {
 // brokenAnswer is what a client gets of an API server that panics over a request.
 const brokenAnswer = "the connection was broken off"
 
-// brokenOff tells that from a server that cannot be reached.
-func brokenOff(err error) bool {
+// connectionBroken tells that from a server that cannot be reached.
+func connectionBroken(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "INTERNAL_ERROR; received from peer")
 }
 

@@ -68,6 +68,7 @@ func faultyExpressions() []faulty {
 		{name: "a validation that is a number", rule: deploymentsRule, spec: validatingSpec("object.spec.replicas"), field: v, fix: "must evaluate to bool but got dyn", rejected: true},
 		{name: "a message that is a number", rule: deploymentsRule, spec: "validations: [{expression: 'true', messageExpression: object.spec.replicas}]", field: "spec.validations[0].messageExpression", fix: "must evaluate to string but got dyn", rejected: true},
 		{name: "a function of strings for a number", rule: deploymentsRule, spec: validatingSpec("object.spec.replicas.endsWith('a')"), field: v, fix: "the function endsWith does not take int.(string)"},
+		{name: "a receiver that is not optional", spec: validatingSpec("dyn(object.spec.nodeName).orValue('a') != 'b'"), field: v, fix: "is this value up to Kubernetes 1.36, and an error from 1.37 on: use an optional value"},
 		{name: "an initialised field", spec: applyingSpec("Object{spec: Object.spec{hostNetwrk: true}}"), field: a, fix: "Pod has no field spec.hostNetwrk, did you mean hostNetwork?"},
 		{name: "an initialised type", spec: applyingSpec("Object{spec: Object.sepc{hostNetwork: true}}"), field: a, fix: "Pod has no field sepc, did you mean spec?"},
 		{name: "an initialised value", spec: applyingSpec("Object{spec: Object.spec{hostNetwork: 'yes'}}"), field: a, fix: "the field spec.hostNetwork takes bool, and the value is string"},
@@ -116,7 +117,7 @@ func TestFaultyPolicies(t *testing.T) {
 	c.reviewing(t, true)
 	c.mayRead(t, "", "configmaps")
 	all := append(faultyExpressions(), faultyReferences()...)
-	if len(all) != 46 {
+	if len(all) != 47 {
 		t.Errorf("%d policies", len(all))
 	}
 	for _, tt := range all {
@@ -181,6 +182,8 @@ func TestStatusOfFaultyPolicies(t *testing.T) {
 	}
 	apply("faulty-type", podsRule, applyingSpec("Object{spec: Object.spec{hostNetwrk: true}}"))
 	awaitMessage("faulty-type", v1alpha1.ConditionAccepted, "every expression compiles, with warnings: spec.mutations[0].applyConfiguration.expression: Pod has no field spec.hostNetwrk, did you mean hostNetwork?")
+	apply("faulty-version", podsRule, validatingSpec("dyn(object.spec.nodeName).orValue('a') != 'b'"))
+	awaitMessage("faulty-version", v1alpha1.ConditionAccepted, "every expression compiles, with warnings: spec.validations[0].expression: orValue() of a value that is not optional is this value up to Kubernetes 1.36, and an error from 1.37 on: use an optional value, as in object.?name.orValue(...)")
 	apply("faulty-rule", strings.Replace(podsRule, "[pods]", "[pod]", 1), validRest)
 	awaitMessage("faulty-rule", v1alpha1.ConditionReady, `no request matches the policy: spec.matchConstraints.resourceRules[0].resources[0]: the API server does not serve "pod" in these groups and versions, did you mean "pods"?`)
 }
