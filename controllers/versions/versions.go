@@ -55,14 +55,14 @@ func New(config *rest.Config, log logr.Logger) (*Detector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the version of API servers: %w", err)
 	}
-	return newDetector(func(ctx context.Context) (policy.Engine, error) { return readVersion(ctx, known, client) }, time.Now, log), nil
+	return newDetector(func(context.Context) (policy.Engine, error) { return readVersion(known, client) }, time.Now, log), nil
 }
 
 func newDetector(read func(context.Context) (policy.Engine, error), now func() time.Time, log logr.Logger) *Detector {
 	return &Detector{read: read, now: now, log: log, seen: map[policy.Engine]time.Time{}, compiler: policy.NewCompiler()}
 }
 
-func readVersion(ctx context.Context, known discovery.ServerVersionInterface, client *http.Client) (policy.Engine, error) {
+func readVersion(known discovery.ServerVersionInterface, client *http.Client) (policy.Engine, error) {
 	defer client.CloseIdleConnections() // the next read may reach another API server
 	info, err := known.ServerVersion()
 	if err != nil {

@@ -69,7 +69,7 @@ func versionsOf(a *ast.AST, engine policy.Engine) []string {
 			add(receiverText(a, e.AsCall(), engine))
 		case e.Kind() == ast.SelectKind && engine < policy.LatestEngine && !identifier.MatchString(e.AsSelect().FieldName()):
 			name := truncate.String(e.AsSelect().FieldName(), maxShown)
-			add(fmt.Sprintf("Kubernetes 1.36 and before cannot read the name `%s` in backticks, and 1.37 can: use [%q]", name, name))
+			add(fmt.Sprintf("Kubernetes 1.36 and before cannot read the name %#q in backticks, and 1.37 can: use [%q]", name, name))
 		}
 	}))
 	return out
