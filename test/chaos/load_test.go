@@ -46,6 +46,7 @@ type request struct {
 	verb          verb
 	name          string
 	sent          time.Time
+	disturbed     bool // the harness kept API servers from working when it was sent
 
 	id      string // of its audit event, for the last attempt
 	code    int    // 0: no answer
@@ -125,12 +126,12 @@ func (s *sender) attempt(ctx context.Context, r *request, server int) (outcome, 
 	}
 	resp, err := s.clients[server].Do(req)
 	if err != nil {
-		return s.own(err.Error())
+		return s.own(r, err.Error())
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return s.own(err.Error())
+		return s.own(r, err.Error())
 	}
 	r.code = resp.StatusCode
 	return s.judge(r, body)
@@ -155,12 +156,13 @@ func (s *sender) judge(r *request, body []byte) (outcome, string) {
 	case strings.Contains(text, "denied the request: "):
 		return refused, text
 	}
-	return s.own(text)
+	return s.own(r, text)
 }
 
-// own is a failure of the API server's own.
-func (s *sender) own(text string) (outcome, string) {
-	if s.world.disturbed.Load() {
+// own classifies a failure of the API server itself. A request that was sent while
+// API servers could not work may end only after they work again.
+func (s *sender) own(r *request, text string) (outcome, string) {
+	if r.disturbed || s.world.disturbed.Load() {
 		return unserved, text
 	}
 	return failed, text
@@ -221,11 +223,11 @@ func next(n int) *request {
 }
 
 func (l *load) send(ctx context.Context, r *request) {
-	r.sent = time.Now()
+	r.sent, r.disturbed = time.Now(), l.sender.world.disturbed.Load()
 	text := ""
 	defer l.open.Add(-1)
 	if l.open.Add(1) > maxOpen {
-		r.outcome, text = l.sender.own("not sent: too many are under way")
+		r.outcome, text = l.sender.own(r, "not sent: too many are under way")
 		l.keep(r, text)
 		return
 	}
@@ -282,13 +284,14 @@ func (l *load) count() int {
 	return len(l.done)
 }
 
-// failedBetween counts those that were sent between two times and failed.
+// failedBetween counts the failed requests that were under way between two times: an
+// API server may call a webhook long after it got the request.
 func (l *load) failedBetween(from, to time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
 	for _, r := range l.done {
-		if r.outcome == failed && r.sent.After(from) && r.sent.Before(to) {
+		if r.outcome == failed && r.answered.After(from) && r.sent.Before(to) {
 			n++
 		}
 	}
