@@ -14,7 +14,8 @@ const (
 	// pathBytes is the randomness of a path: 160 bits, 32 characters in base32.
 	pathBytes = 20
 	// maxPaths bounds the accepted paths: the registered one, the previous one, the
-	// next one, and one more if the CA is lost during a rotation.
+	// next one, and one more if the CA is lost during a rotation. If there are more
+	// CAs, the path of the last one waits until others are dropped.
 	maxPaths = 4
 )
 
@@ -75,27 +76,27 @@ func (s Serving) Accepts(path string) bool {
 }
 
 // paths returns the paths for the Serving, the registered one first. The path of a
-// new CA is accepted first, registered once every replica accepts it, and the
-// previous path is dropped once no API server can be behind.
+// new CA is accepted first and registered once every replica accepts it. The others
+// are dropped once every configuration has had the registered one for so long that
+// no API server can be behind: a leader of before can register any of them again.
 func (s State) paths(o Observed, c Config) []string {
-	own, known := s.CA.Path, s.knownPaths(o)
+	own, known := s.CA.Path, slices.Clone(s.knownPaths(o))
 	switch {
 	case own == "":
 		return known
 	case len(known) == 0:
 		return []string{own}
-	case known[0] == own && s.CA.Previous == nil && o.Published.Current && o.Published.For >= c.Overlap:
-		return known[:1]
-	case known[0] == own:
-		return known
+	}
+	registered := known[0]
+	if s.CA.Previous == nil && o.Published.Current && o.Published.For >= c.Overlap {
+		known = slices.DeleteFunc(known, func(path string) bool { return path != registered && path != own })
+	}
+	others := slices.DeleteFunc(slices.Clone(known), func(path string) bool { return path == own })
+	switch {
 	case !slices.Contains(known, own) && len(known) < maxPaths:
-		return append(slices.Clone(known), own)
-	case !slices.Contains(known, own):
-		// Configurations may still contain the first two. The third belongs to a CA
-		// that was lost before its path was registered.
-		return append(slices.Delete(slices.Clone(known), 2, 3), own)
-	case s.pathKnown(o):
-		return []string{own, known[0]}
+		return append(known, own)
+	case registered != own && s.pathKnown(o):
+		return append([]string{own}, others...)
 	}
 	return known
 }

@@ -44,7 +44,10 @@ func TestPaths(t *testing.T) {
 		"the Secret and the memory are lost": {state(b), Observed{Published: Publication{Paths: []string{a}}}, []string{a, b}},
 		"everything is lost, two are in use": {state(c), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a, b, c}},
 		"the Secret is restored from a copy": {state(c, a), Observed{Published: Publication{Paths: []string{c}}}, []string{c}},
-		"the CA was lost again and again":    {state(e, a, b, c, d), Observed{}, []string{a, b, d, e}},
+		"several are kept":                   {state(c, a, b, c), Observed{Replicas: all}, []string{c, a, b}},
+		"several are dropped":                {state(c, a, b, c), Observed{Published: steady}, []string{a, c}},
+		"the CA was lost again and again":    {state(e, a, b, c, d), Observed{}, []string{a, b, c, d}},
+		"and there is room again":            {state(e, a, b, c, d), Observed{Published: steady}, []string{a, e}},
 		"one of several paths is edited":     {state(a, a), Observed{Published: Publication{Paths: []string{a, b}}}, []string{a}},
 	} {
 		t.Run(name, func(t *testing.T) {
