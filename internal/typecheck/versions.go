@@ -27,10 +27,10 @@ const maxShown = 60
 // Versions returns the expressions of a policy whose result depends on the version of
 // Kubernetes. The engine is that of the cluster. The policy must compile.
 func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Warning {
-	expressions := expressionsOf(&p.Spec)
-	if !slices.ContainsFunc(expressions, func(e expression) bool { return dependent.MatchString(e.text) }) {
+	if !DependsOnVersion(p) {
 		return nil
 	}
+	expressions := expressionsOf(&p.Spec)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() { *c.types = resolver{} }()
@@ -53,6 +53,11 @@ func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Wa
 		}
 	}
 	return out
+}
+
+// DependsOnVersion reports whether Versions may return other warnings for another engine.
+func DependsOnVersion(p *v1alpha1.WebhookPolicy) bool {
+	return slices.ContainsFunc(expressionsOf(&p.Spec), func(e expression) bool { return dependent.MatchString(e.text) })
 }
 
 // versionsOf returns what depends on the version in one expression, each once.
