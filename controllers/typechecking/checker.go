@@ -210,7 +210,7 @@ func (c *Checker) nextPolicy(from int, again bool) (*v1alpha1.WebhookPolicy, int
 func (c *Checker) adopted(p *v1alpha1.WebhookPolicy) (result, bool) {
 	r, ok := c.result(p)
 	if !ok && stands(p) {
-		r, ok = result{generation: p.Generation, found: p.Status.TypeChecking, dependent: typecheck.DependsOnVersion(p)}, true
+		r, ok = result{generation: p.Generation, found: p.Status.TypeChecking, dependent: typecheck.DependsOnEngine(p)}, true
 		c.results[p.UID] = r
 	}
 	return r, ok
@@ -235,7 +235,7 @@ func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, se
 			FieldRef: w.Field, Warning: truncate.String(w.Text, maxWarning),
 		})
 	}
-	return result{generation: p.Generation, found: out, incomplete: !complete, dependent: typecheck.DependsOnVersion(p), engine: engine}
+	return result{generation: p.Generation, found: out, incomplete: !complete, dependent: typecheck.DependsOnEngine(p), engine: engine}
 }
 
 // check returns the warnings about a policy. They are complete if the schema of each

@@ -334,6 +334,7 @@ func TestVersionThatChanges(t *testing.T) {
 		"a function that the new version has not":  {expression: "[1].includes(1)", from: 37, to: 36, wantAfter: missing, wantChanges: 1},
 		"a result of an earlier leader":            {expression: "[1].includes(1)", status: earlier, from: 37, to: 36, wantAfter: missing, wantChanges: 1},
 		"no change":                                {expression: "[1].includes(1)", from: 36, to: 36, wantBefore: missing, wantAfter: missing},
+		"a warning that all versions have":         {expression: "object.b.orValue(1) == 1", status: earlier, from: 36, to: 37, wantBefore: earlier, wantAfter: earlier},
 		"an expression that does not depend on it": {expression: "object.b == 1", status: earlier, from: 36, to: 37, wantBefore: earlier, wantAfter: earlier},
 	}
 	for name, tt := range tests {

@@ -18,6 +18,10 @@ import (
 // dependent finds texts that may depend on the version of Kubernetes.
 var dependent = regexp.MustCompile("\\.\\s*(or|orValue|includes)\\s*\\(|`")
 
+// engineDependent finds those whose warnings depend on the engine of the cluster: or and
+// orValue have the same ones for every engine.
+var engineDependent = regexp.MustCompile("\\.\\s*includes\\s*\\(|`")
+
 // identifier is a field that needs no quotation.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -27,10 +31,10 @@ const maxShown = 60
 // Versions returns the expressions of a policy whose result depends on the version of
 // Kubernetes. The engine is that of the cluster. The policy must compile.
 func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Warning {
-	if !DependsOnVersion(p) {
+	expressions := expressionsOf(&p.Spec)
+	if !slices.ContainsFunc(expressions, func(e expression) bool { return dependent.MatchString(e.text) }) {
 		return nil
 	}
-	expressions := expressionsOf(&p.Spec)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() { *c.types = resolver{} }()
@@ -55,9 +59,9 @@ func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Wa
 	return out
 }
 
-// DependsOnVersion reports whether Versions may return other warnings for another engine.
-func DependsOnVersion(p *v1alpha1.WebhookPolicy) bool {
-	return slices.ContainsFunc(expressionsOf(&p.Spec), func(e expression) bool { return dependent.MatchString(e.text) })
+// DependsOnEngine reports whether Versions may return other warnings for another engine.
+func DependsOnEngine(p *v1alpha1.WebhookPolicy) bool {
+	return slices.ContainsFunc(expressionsOf(&p.Spec), func(e expression) bool { return engineDependent.MatchString(e.text) })
 }
 
 // versionsOf returns what depends on the version in one expression, each once.
