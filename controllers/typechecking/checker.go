@@ -67,6 +67,9 @@ type result struct {
 	found      *admissionregistrationv1.TypeChecking
 	// incomplete says that the schema of a kind was not known.
 	incomplete bool
+	// dependent says that the result is for one engine, 0 if that is not known.
+	dependent bool
+	engine    policy.Engine
 }
 
 // New returns a checker that has checked nothing.
@@ -116,7 +119,8 @@ func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 }
 
 // Found is what has been found for a policy's generation: by this checker, or in its
-// status already. It is nil while the policy has not been checked.
+// status already. It is nil while the policy has not been checked. After a change of the
+// cluster's version, it is the previous result until the policy has been checked again.
 func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,15 +193,27 @@ func (c *Checker) checkAll(ctx context.Context, again bool) bool {
 // nextPolicy returns the first policy from an index on that is to be checked, and the
 // index after it.
 func (c *Checker) nextPolicy(from int, again bool) (*v1alpha1.WebhookPolicy, int) {
+	engine := c.engines.Engine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := from; i < len(c.policies); i++ {
 		p := c.policies[i]
-		if r, ok := c.result(p); (again && ok && r.incomplete) || (!ok && !stands(p)) {
+		if r, ok := c.adopted(p); !ok || (again && r.incomplete) || (r.dependent && r.engine != engine) {
 			return p, i + 1
 		}
 	}
 	return nil, 0
+}
+
+// adopted is the result for a policy. One that is only in its status is kept, without an
+// engine: a status does not say for which version it was written.
+func (c *Checker) adopted(p *v1alpha1.WebhookPolicy) (result, bool) {
+	r, ok := c.result(p)
+	if !ok && stands(p) {
+		r, ok = result{generation: p.Generation, found: p.Status.TypeChecking, dependent: typecheck.DependsOnEngine(p)}, true
+		c.results[p.UID] = r
+	}
+	return r, ok
 }
 
 // stands reports whether what was found for a policy's generation is in its
@@ -211,6 +227,7 @@ func stands(p *v1alpha1.WebhookPolicy) bool {
 func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) result {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	engine := c.engines.Engine() // first, so that it is never newer than the result
 	found, complete := c.check(ctx, p, served)
 	out := &admissionregistrationv1.TypeChecking{}
 	for _, w := range found[:min(len(found), maxWarnings)] {
@@ -218,7 +235,7 @@ func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, se
 			FieldRef: w.Field, Warning: truncate.String(w.Text, maxWarning),
 		})
 	}
-	return result{generation: p.Generation, found: out, incomplete: !complete}
+	return result{generation: p.Generation, found: out, incomplete: !complete, dependent: typecheck.DependsOnEngine(p), engine: engine}
 }
 
 // check returns the warnings about a policy. They are complete if the schema of each

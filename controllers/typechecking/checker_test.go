@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -310,6 +311,74 @@ func TestKindThatIsNewIsCheckedLater(t *testing.T) {
 			t.Errorf("the documents were listed %d times in an hour without anything to check", after-before)
 		}
 	})
+}
+
+// engine is that of the cluster.
+type engine struct{ atomic.Int64 }
+
+func (e *engine) Engine() policy.Engine { return policy.Engine(e.Load()) }
+
+// After a change of the cluster's version, what depends on it is checked again, although a
+// result for the generation is in memory or in a status.
+func TestVersionThatChanges(t *testing.T) {
+	missing := []string{"Kubernetes 1.36 and before have no function includes(), and 1.37 has: use the operator in"}
+	earlier := []string{"an earlier result"}
+	tests := map[string]struct {
+		expression            string
+		status                []string // of an earlier leader; nil if it has not checked the policy
+		from, to              policy.Engine
+		wantBefore, wantAfter []string
+		wantChanges           int // notifications after the change
+	}{
+		"a function that the new version has":      {expression: "[1].includes(1)", from: 36, to: 37, wantBefore: missing, wantChanges: 1},
+		"a function that the new version has not":  {expression: "[1].includes(1)", from: 37, to: 36, wantAfter: missing, wantChanges: 1},
+		"a result of an earlier leader":            {expression: "[1].includes(1)", status: earlier, from: 37, to: 36, wantAfter: missing, wantChanges: 1},
+		"no change":                                {expression: "[1].includes(1)", from: 36, to: 36, wantBefore: missing, wantAfter: missing},
+		"a warning that all versions have":         {expression: "object.b.orValue(1) == 1", status: earlier, from: 36, to: 37, wantBefore: earlier, wantAfter: earlier},
+		"an expression that does not depend on it": {expression: "object.b == 1", status: earlier, from: 36, to: 37, wantBefore: earlier, wantAfter: earlier},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var e engine
+				e.Store(int64(tt.from))
+				c := New(&list{text: apps("b")}, &served{lists: Served{{Group: "apps", Version: "v1"}: {{Name: "deployments", Kind: "Deployment"}, {Name: "statefulsets", Kind: "StatefulSet"}}}}, &e, logr.Discard())
+				run(t, c)
+				p := policyFor("p", admissionregistrationv1.Validation{Expression: tt.expression})
+				if tt.status != nil {
+					p.Status.ObservedGeneration, p.Status.TypeChecking = 1, &admissionregistrationv1.TypeChecking{}
+					for _, text := range tt.status {
+						p.Status.TypeChecking.ExpressionWarnings = append(p.Status.TypeChecking.ExpressionWarnings, admissionregistrationv1.ExpressionWarning{Warning: text})
+					}
+				}
+				c.Want([]*v1alpha1.WebhookPolicy{p})
+				synctest.Wait()
+				if diff := cmp.Diff(tt.wantBefore, textsOf(c.Found(p))); diff != "" {
+					t.Errorf("before:\n%s", diff)
+				}
+				changes := c.Subscribe(t.Context())
+				e.Store(int64(tt.to))
+				if c.Found(p) == nil {
+					t.Error("the previous result is forgotten before there is another")
+				}
+				c.Want([]*v1alpha1.WebhookPolicy{p})
+				synctest.Wait()
+				if diff := cmp.Diff(tt.wantAfter, textsOf(c.Found(p))); diff != "" {
+					t.Errorf("after:\n%s", diff)
+				}
+				if len(changes) != tt.wantChanges {
+					t.Errorf("%d notifications, want %d", len(changes), tt.wantChanges)
+				}
+			})
+		})
+	}
+}
+
+func textsOf(found *admissionregistrationv1.TypeChecking) (texts []string) {
+	for _, w := range found.ExpressionWarnings {
+		texts = append(texts, w.Warning)
+	}
+	return texts
 }
 
 func TestDocuments(t *testing.T) {

@@ -47,16 +47,49 @@ func TestEngines(t *testing.T) {
 	}
 }
 
+// TestEngineCosts: an upgrade of the cluster makes some functions cheaper and one dearer,
+// so that a policy can exceed its budget in one version only. The conformance suite has
+// such policies.
+func TestEngineCosts(t *testing.T) {
+	const long = `"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"` // 40 characters: 4 for reading them
+	tests := map[string]struct {
+		expression     string
+		want36, want37 uint64
+	}{
+		"a prefix of a long text":          {expression: long + `.startsWith("a")`, want36: 4, want37: 1},
+		"a long prefix":                    {expression: `"a".startsWith(` + long + `) || true`, want36: 1, want37: 4},
+		"a suffix of a long text":          {expression: long + `.endsWith("a")`, want36: 4, want37: 1},
+		"the function matches":             {expression: `matches(` + long + `, "a")`, want36: 1, want37: 5},
+		"the method matches":               {expression: long + `.matches("a")`, want36: 5, want37: 5},
+		"a part, in which nothing changed": {expression: long + `.contains("a")`, want36: 4, want37: 4},
+	}
+	for name, tt := range tests {
+		for engine, want := range map[Engine]uint64{OldestEngine: tt.want36, 36: tt.want36, LatestEngine: tt.want37} {
+			t.Run(name+" in "+engine.String(), func(t *testing.T) {
+				if got, cost := evaluatedAtCost(t, NewCompilerFor(engine), tt.expression); got != "true" || cost != want {
+					t.Errorf("got %s for %d, want true for %d", got, cost, want)
+				}
+			})
+		}
+	}
+}
+
 // evaluated is the value of an expression, or its error.
 func evaluated(t *testing.T, c *Compiler, expression string) string {
 	t.Helper()
+	value, _ := evaluatedAtCost(t, c, expression)
+	return value
+}
+
+func evaluatedAtCost(t *testing.T, c *Compiler, expression string) (value string, cost uint64) {
+	t.Helper()
 	program := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: expression}, celplugin.OptionalVariableDeclarations{})
 	if program.result.Error != nil {
-		return program.result.Error.Error()
+		return program.result.Error.Error(), 0
 	}
-	out, _, err := program.result.Program.Eval(map[string]any{"object": map[string]any{"name": "a", "none": nil, "list": []any{int64(1), int64(2)}}})
+	out, details, err := program.result.Program.Eval(map[string]any{"object": map[string]any{"name": "a", "none": nil, "list": []any{int64(1), int64(2)}}})
 	if err != nil {
-		return err.Error()
+		return err.Error(), 0
 	}
-	return fmt.Sprint(out.Value())
+	return fmt.Sprint(out.Value()), *details.ActualCost()
 }

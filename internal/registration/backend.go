@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,6 +23,10 @@ const (
 	// maxBackendName is the maximum length of a policy's name in the names of its
 	// configuration and webhook. It leaves room for their prefixes and suffixes.
 	maxBackendName = 200
+
+	// reservedSuffix ends names that API servers reserve since Kubernetes 1.37, for
+	// configurations in files (ManifestBasedAdmissionControlConfig).
+	reservedSuffix = ".static.k8s.io"
 
 	// breakGlassName is the name of the matchCondition for breakGlass.
 	breakGlassName = "may-not-break-glass"
@@ -96,10 +101,11 @@ func externalConditions(policy *v1alpha1.WebhookPolicy) []admissionregistrationv
 	})
 }
 
-// backendGroup returns the name of a backend's group. A policy name that is too long
-// is replaced with a hash. Different policies have different groups.
+// backendGroup returns the name of a backend's group. A policy name that is too long, or
+// that API servers would reject, is replaced with a hash. Different policies have
+// different groups.
 func backendGroup(policy string) string {
-	if len(policy) <= maxBackendName {
+	if len(policy) <= maxBackendName && !strings.HasSuffix(policy, reservedSuffix) {
 		return "backend-" + policy
 	}
 	sum := sha256.Sum256([]byte(policy))

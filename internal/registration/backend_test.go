@@ -164,12 +164,15 @@ func TestBackendBundles(t *testing.T) {
 
 func TestBackendNamesDiffer(t *testing.T) {
 	seen := map[string]string{}
-	for _, name := range []string{"a", "a.b", "backend-a", strings.Repeat("a", 200), strings.Repeat("a", 201), strings.Repeat("a", 253), strings.Repeat("b", 253)} {
+	for _, name := range []string{"a", "a.b", "backend-a", "a.static.k8s.io", strings.Repeat("a", 200), strings.Repeat("a", 201), strings.Repeat("a", 253), strings.Repeat("b", 253)} {
 		group := backendGroup(name)
 		if other, taken := seen[group]; taken {
 			t.Errorf("policies %.20s and %.20s share the name %s", name, other, group)
 		}
 		seen[group] = name
+		if strings.HasSuffix(group, ".static.k8s.io") {
+			t.Errorf("policy %s: API servers of 1.37 reject the name %s", name, group)
+		}
 		if n := len("1000-" + group + webhookDomain); n > 253 {
 			t.Errorf("policy of %d letters: the webhook's name has %d", len(name), n)
 		}

@@ -18,6 +18,10 @@ import (
 // dependent finds texts that may depend on the version of Kubernetes.
 var dependent = regexp.MustCompile("\\.\\s*(or|orValue|includes)\\s*\\(|`")
 
+// engineDependent finds those whose warnings depend on the engine of the cluster: or and
+// orValue have the same ones for every engine.
+var engineDependent = regexp.MustCompile("\\.\\s*includes\\s*\\(|`")
+
 // identifier is a field that needs no quotation.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -53,6 +57,11 @@ func (c *Checker) Versions(p *v1alpha1.WebhookPolicy, engine policy.Engine) []Wa
 		}
 	}
 	return out
+}
+
+// DependsOnEngine reports whether Versions may return other warnings for another engine.
+func DependsOnEngine(p *v1alpha1.WebhookPolicy) bool {
+	return slices.ContainsFunc(expressionsOf(&p.Spec), func(e expression) bool { return engineDependent.MatchString(e.text) })
 }
 
 // versionsOf returns what depends on the version in one expression, each once.

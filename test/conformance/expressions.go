@@ -123,7 +123,7 @@ func optionalTexts() []string {
 		`string(object.metadata.name.orValue("x"))`, `string(object.metadata.labels.team.orValue("x"))`, `string(object.?metadata.labels.?team.orValue("x"))`,
 		`string(oldObject.?metadata.name.orValue("x"))`, `string(oldObject.orValue("x"))`, `string(dyn(object.metadata.name.or(optional.of("x"))))`,
 		`object.?absent.or(object.metadata.?name).orValue("x")`, `object.?metadata.optMap(m, string(m.name)).orValue("x")`,
-		`string(object.metadata.labels.map(k, k.orValue("x")).join("/"))`, `string(object.metadata.?labels.optFlatMap(l, l[?"team"]).orValue("x"))`,
+		`string(object.metadata.labels.map(k, k.orValue("x")).exists(k, k == "team"))`, `string(object.metadata.?labels.optFlatMap(l, l[?"team"]).orValue("x"))`,
 	}
 }
 

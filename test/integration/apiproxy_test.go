@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -32,6 +33,7 @@ type gate struct {
 	mu     sync.Mutex
 	faults map[string]fault // by a part of the path
 	taboos map[string]bool  // parts of configurations that are refused
+	minor  string           // version that the API server claims; empty: its own
 }
 
 type fault int
@@ -60,6 +62,10 @@ func (c *cluster) gate(t *testing.T) *gate {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if taboo := g.tabooIn(r); taboo != "" {
 			invalid(w, taboo)
+			return
+		}
+		if minor := g.claimed(); minor != "" && r.URL.Path == "/version" {
+			_ = json.NewEncoder(w).Encode(apiversion.Info{Major: "1", Minor: minor})
 			return
 		}
 		switch f, ok := g.faultOf(r.URL.Path); {
@@ -95,6 +101,19 @@ func (c *cluster) behind(t *testing.T, g *gate) *process {
 	m.awaitReady(t)
 	c.awaitLeader(t)
 	return m
+}
+
+// claim has the API server claim a minor version of Kubernetes.
+func (g *gate) claim(minor string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.minor = minor
+}
+
+func (g *gate) claimed() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.minor
 }
 
 func (g *gate) faultOf(path string) (fault, bool) {

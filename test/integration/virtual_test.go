@@ -25,10 +25,7 @@ const excludesReviews = 37
 func TestWebhooksForReviews(t *testing.T) {
 	c := install(t)
 	c.prepareExamples(t)
-	info, err := discovery.NewDiscoveryClientForConfigOrDie(c.config).ServerVersion()
-	must(t, err)
-	minor, err := strconv.Atoi(strings.TrimSuffix(info.Minor, "+"))
-	must(t, err)
+	minor := c.minor(t)
 	c.create(t, unreachableForDeveloper())
 	a := c.impersonating(t, developer)
 	await(t).Eventually(func() bool { return unreachable(a.Create(t.Context(), configMap("default", good), client.DryRunAll)) }).Should(BeTrue(), "the webhook is called")
@@ -49,6 +46,16 @@ func TestWebhooksForReviews(t *testing.T) {
 			}
 		})
 	}
+}
+
+// minor is the minor version of the API server.
+func (c *cluster) minor(t *testing.T) int {
+	t.Helper()
+	info, err := discovery.NewDiscoveryClientForConfigOrDie(c.config).ServerVersion()
+	must(t, err)
+	minor, err := strconv.Atoi(strings.TrimSuffix(info.Minor, "+"))
+	must(t, err)
+	return minor
 }
 
 // unreachableForDeveloper fails each request of one user for which the API server calls it.
