@@ -13,6 +13,7 @@ import (
 
 // report is all that was measured.
 type report struct {
+	slack    float64 // by which budgets may be exceeded without failing
 	loads    []*loadResult
 	cold     []coldStart
 	enforced []enforcement
@@ -28,8 +29,6 @@ type budget struct {
 	what       string
 	got, limit float64
 	unit       string
-	// target is something to strive for: -check does not fail for it.
-	target bool
 }
 
 func (b budget) met() bool { return b.got <= b.limit }
@@ -37,11 +36,11 @@ func (b budget) met() bool { return b.got <= b.limit }
 // ratioBudgets bound the CPU per request relative to the no-op, at most callers,
 // for a pod that is allowed.
 func ratioBudgets() map[string]float64 {
-	return map[string]float64{bench.A: 0.9, bench.B: 1.6, bench.C: 8, bench.D: 1.1}
+	return map[string]float64{bench.A: 0.6, bench.B: 1, bench.C: 4, bench.D: 0.8}
 }
 
 const (
-	memoryBudget      = 120 // MiB, with set D
+	memoryBudget      = 100 // MiB, with set D
 	enforcementBudget = 6 * time.Second
 )
 
@@ -49,7 +48,9 @@ const (
 func (r *report) budgets() []budget {
 	var out []budget
 	for _, l := range r.loads {
-		out = append(out, budget{what: "CPU per request, set " + l.set, got: l.ratio(kind{ostiary, bench.Good, maxCallers}), limit: ratioBudgets()[l.set], unit: "× no-op"})
+		if most := ratioBudgets()[l.set]; most > 0 {
+			out = append(out, budget{what: "CPU per request, set " + l.set, got: l.ratio(kind{ostiary, bench.Good, maxCallers}), limit: most, unit: "× no-op"})
+		}
 		if l.set == bench.D {
 			out = append(out, budget{what: "most memory ever held, set D", got: l.after.peak, limit: memoryBudget, unit: "MiB"})
 		}
@@ -73,14 +74,14 @@ func (r *report) budgets() []budget {
 	}
 	if r.compiled != nil {
 		out = append(out,
-			budget{what: "memory of a compiled policy", got: r.compiled.plain, limit: 60, unit: "KiB"},
-			budget{what: "memory of a compiled policy with a variable", got: r.compiled.variables, limit: 120, unit: "KiB"})
+			budget{what: "memory of a compiled policy", got: r.compiled.plain, limit: 30, unit: "KiB"},
+			budget{what: "memory of a compiled policy with three variables", got: r.compiled.variables, limit: 60, unit: "KiB"})
 	}
 	return out
 }
 
 func (r *report) met() bool {
-	return !slices.ContainsFunc(r.budgets(), func(b budget) bool { return !b.met() && !b.target })
+	return !slices.ContainsFunc(r.budgets(), func(b budget) bool { return b.got > b.limit*r.slack })
 }
 
 // ratio is the median, over the rounds, of the CPU per request relative to the
@@ -146,9 +147,6 @@ func (r *report) print(out io.Writer) {
 		verdict := "met"
 		if !b.met() {
 			verdict = "**NOT met**"
-		}
-		if b.target {
-			verdict += " (target)"
 		}
 		t.add(b.what, strings.TrimSpace(fmt.Sprintf("%.3g %s", b.limit, b.unit)), fmt.Sprintf("%.2f", b.got), verdict)
 	}
