@@ -210,14 +210,13 @@ func (a *activation) evaluate(q *quick) batchOutcome {
 	return outcome
 }
 
-// value returns the value of an expression, which can be an error. A panic is one.
-func (a *activation) value(u *untracked) (value ref.Val) {
-	defer func() {
-		if p := recover(); p != nil {
-			value = types.WrapErr(panicError(p))
-		}
-	}()
-	return u.program.Exec(a.frame)
+// value returns the value of an expression, which can be an error. A panic is one too.
+func (a *activation) value(u *untracked) ref.Val {
+	value, _, err := u.program.Eval(a.frame)
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return value
 }
 
 // decide has the validator of Kubernetes make the decisions about a violated policy, from

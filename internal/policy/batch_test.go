@@ -1,12 +1,13 @@
 package policy
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/interpreter"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -21,22 +22,22 @@ func regroup(g *Group) *Group {
 
 // counting counts how often a program runs in a batch.
 type counting struct {
-	interpreter.InterpretableV2
+	cel.Program
 	runs   *int
 	panics bool
 }
 
-func (c *counting) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+func (c *counting) Eval(vars any) (out ref.Val, details *cel.EvalDetails, err error) {
 	*c.runs++
 	if c.panics {
-		panic("a bug of the library")
+		return nil, nil, errors.New("internal error: panic") // as cel.Program reports it
 	}
-	return c.InterpretableV2.Exec(frame)
+	return c.Program.Eval(vars)
 }
 
 func (c *counting) of(u *untracked) *untracked {
 	counted := *u
-	c.InterpretableV2, counted.program = u.program, c
+	c.Program, counted.program = u.program, c
 	return &counted
 }
 
