@@ -112,6 +112,9 @@ func compile(accessor celplugin.ExpressionAccessor, compiler func() celplugin.Co
 				Detail: fmt.Sprintf("compilation failed: %v: an entry [?x] or {?key: x} needs an optional value, as in [?object.?name]", panicError(value)),
 			}}
 		}
+		if result.Program != nil {
+			dropFunctions(result.Program)
+		}
 		if result.Error != nil {
 			result.Error.Detail = strings.ReplaceAll(result.Error.Detail, tolerant, "")
 		}
