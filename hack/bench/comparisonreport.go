@@ -46,7 +46,7 @@ func (c *comparison) budgets() []budget {
 }
 
 func (r *report) printComparisons(out io.Writer) {
-	t := table{"### Through one API server", []string{
+	t := table{"## Through one API server", []string{
 		"policies", "decided by", "API server", "callers", "p50 ms", "p99 ms", "requests/s", "added to p50 ms", "× native",
 		"API server CPU µs/request", "webhook CPU µs/request", "added CPU µs/request", "× native", "spread",
 	}, nil}
@@ -90,7 +90,7 @@ func shareText(share float64) string {
 }
 
 func names() map[bench.Side]string {
-	return map[bench.Side]string{bench.None: "nobody", bench.Native: "native", bench.Ostiary: ostiary, bench.Webhooks: "a no-op webhook each"}
+	return map[bench.Side]string{bench.None: "no policy", bench.Native: "native", bench.Ostiary: ostiary, bench.Webhooks: "one no-op webhook per policy"}
 }
 
 func medianRate(all []figures) float64 {

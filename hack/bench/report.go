@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,7 +15,10 @@ import (
 
 // report is all that was measured.
 type report struct {
-	slack    float64 // by which budgets may be exceeded without failing
+	slack    float64  // by which budgets may be exceeded without failing
+	versions []string // of the API servers
+	commit   string   // of the manager
+	date     time.Time
 	loads    []*loadResult
 	cold     []coldStart
 	enforced []enforcement
@@ -121,8 +126,24 @@ func (r *report) rounds() int {
 	return rounds
 }
 
+// write prints the report, or makes it a page of the documents.
+func (r *report) write(out io.Writer, file string) error {
+	if file == "" {
+		r.print(out)
+		return nil
+	}
+	var page bytes.Buffer
+	page.WriteString("# Results\n\n`make bench BENCHFLAGS=\"-out docs/performance/results.md\"` wrote this page in one run.\n[Method](method.md) explains sets and terms.\n\n")
+	r.print(&page)
+	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil { //nolint:gosec // a page for all readers
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "%d processors, %s, %s/%s; medians of %d rounds.\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.rounds())
+	fmt.Fprintf(out, "Ostiary %s, Kubernetes %s, %d processors, %s, %s/%s, %s; medians of %d rounds.\n",
+		r.commit, strings.Join(r.versions, " and "), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.date.Format(time.DateOnly), r.rounds())
 	if len(r.loads) > 0 {
 		r.printLoads(out)
 		r.printMemory(out)
@@ -142,7 +163,7 @@ func (r *report) print(out io.Writer) {
 	if r.scale != nil {
 		r.scale.print(out)
 	}
-	t := table{"### Budgets", []string{"budget", "at most", "measured", ""}, nil}
+	t := table{"## Budgets", []string{"budget", "at most", "measured", ""}, nil}
 	for _, b := range r.budgets() {
 		verdict := "met"
 		if !b.met() {
@@ -154,7 +175,7 @@ func (r *report) print(out io.Writer) {
 }
 
 func (r *report) printLoads(out io.Writer) {
-	t := table{"### Load", []string{"set", "webhook", "pod", "callers", "p50 ms", "p99 ms", "requests/s", "CPU µs/request", "× no-op"}, nil}
+	t := table{"## Load", []string{"set", "webhook", "pod", "callers", "p50 ms", "p99 ms", "requests/s", "CPU µs/request", "× no-op"}, nil}
 	for _, l := range r.loads {
 		for _, k := range kinds() {
 			all := l.rounds[k]
@@ -170,7 +191,7 @@ func (r *report) printLoads(out io.Writer) {
 }
 
 func (r *report) printMemory(out io.Writer) {
-	t := table{"### Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
+	t := table{"## Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
 	for _, l := range r.loads {
 		t.add(l.set, seconds(l.checked), fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now), fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
 	}
@@ -178,7 +199,7 @@ func (r *report) printMemory(out io.Writer) {
 }
 
 func (r *report) printEnforcement(out io.Writer) {
-	t := table{"### From apply to enforced, s", []string{"round", "policies", "all applied", "first probe enforced", "half of them", "last", "last, after all were applied", "all Ready"}, nil}
+	t := table{"## From apply to enforced, s", []string{"round", "policies", "all applied", "first probe enforced", "half of them", "last", "last, after all were applied", "all Ready"}, nil}
 	for i, e := range r.enforced {
 		sorted := slices.Sorted(slices.Values(e.enforced))
 		t.add(fmt.Sprint(i+1), fmt.Sprint(e.policies), seconds(e.applied), seconds(sorted[0]), seconds(sorted[len(sorted)/2]), seconds(e.last()), seconds(e.last()-e.applied), seconds(e.ready))
@@ -187,7 +208,7 @@ func (r *report) printEnforcement(out io.Writer) {
 }
 
 func (r *report) printCold(out io.Writer) {
-	t := table{"### Cold start, set C", []string{"round", "ready s", "all enforced s", "wrong before ready", "wrong after", "partial", "complete", "503", "other", "no connection"}, nil}
+	t := table{"## Cold start, set C", []string{"round", "ready s", "all enforced s", "wrong before ready", "wrong after", "partial", "complete", "503", "other", "no connection"}, nil}
 	for i, c := range r.cold {
 		t.add(fmt.Sprint(i+1), seconds(c.ready), seconds(c.enforced), fmt.Sprint(c.wrongBefore), fmt.Sprint(c.wrongAfter), fmt.Sprint(c.partial), fmt.Sprint(c.complete), fmt.Sprint(c.unavailable), fmt.Sprint(c.failed), fmt.Sprint(c.noConnection))
 	}

@@ -305,7 +305,7 @@ func (s *scale) budgets() []budget {
 }
 
 func (s *scale) print(out io.Writer) {
-	t := table{"### Scale", []string{"what", "measured"}, nil}
+	t := table{"## Scale", []string{"what", "measured"}, nil}
 	t.add("policies", fmt.Sprint(s.policies))
 	t.add("call groups; distinct client configurations", fmt.Sprintf("%d; %d", s.groups, s.clients))
 	t.add("all applied, s", seconds(s.applied))
