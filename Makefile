@@ -65,11 +65,19 @@ demo: kubernetes build ## Show Ostiary at work on a control plane of its own, un
 	@exec bin/demo $${ONCE:+-once}
 
 .PHONY: bench
-bench: kubernetes build ## Measure Ostiary alone and beside a webhook that allows everything (BENCHFLAGS="-check -short")
-	@echo "Running the Go benchmarks"
-	@go test -run '^$$' -bench . -benchmem ./test/bench ./internal/... ./webhooks/...
+bench: kubernetes build ## Measure Ostiary beside a webhook that allows everything and the native engines of two versions (BENCHFLAGS="-check -short")
+	@$(MAKE) --no-print-directory kubernetes KUBERNETES=1.37
 	@go build -o bin/bench ./hack/bench # go run would keep SIGTERM from it
 	@exec bin/bench $(BENCHFLAGS)
+
+.PHONY: bench-check
+bench-check: kubernetes build ## Fail if a direct call costs more than twice its budget (docs/performance.md)
+	@go build -o bin/bench ./hack/bench
+	@exec bin/bench -check -slack 2 -sets A,B,C,D -compare= -scale 0 -idle 0 -duration 500ms
+
+.PHONY: microbench
+microbench: ## Run the Go benchmarks
+	@go test -run '^$$' -bench . -benchmem ./test/bench ./internal/... ./webhooks/...
 
 ##@ A real node (Debian, root)
 

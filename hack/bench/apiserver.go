@@ -63,9 +63,20 @@ type missingError struct{ mark string }
 
 func (e *missingError) Error() string { return fmt.Sprintf("the created pod has no %s", e.mark) }
 
-// inForce reports whether all policies of a pair decide on the pods of a side.
-func (w *world) inForce(ctx context.Context, p *bench.Pair, side bench.Side) (bool, error) {
-	t, err := newAPITarget(w.cp.Config(), side, p.Marks)
+// inForce reports whether all policies of a pair decide on the pods of a side, in
+// every API server: with want false, whether they do in any.
+func (w *world) inForce(ctx context.Context, p *bench.Pair, side bench.Side, want bool) (bool, error) {
+	for server := range w.versions {
+		got, err := w.inForceAt(ctx, p, side, server)
+		if got != want || err != nil {
+			return got, err
+		}
+	}
+	return want, nil
+}
+
+func (w *world) inForceAt(ctx context.Context, p *bench.Pair, side bench.Side, server int) (bool, error) {
+	t, err := newAPITarget(w.cp.Config(server), side, p.Marks)
 	if err != nil {
 		return false, err
 	}
@@ -90,7 +101,7 @@ func (w *world) inForce(ctx context.Context, p *bench.Pair, side bench.Side) (bo
 func (w *world) awaitForce(ctx context.Context, p *bench.Pair, side bench.Side, want bool) error {
 	what := fmt.Sprintf("%s is in force on the side %s: %t", p.Name, side, want)
 	return w.await(ctx, 100*time.Millisecond, what, func() (bool, error) {
-		got, err := w.inForce(ctx, p, side)
+		got, err := w.inForce(ctx, p, side, want)
 		return got == want, err
 	})
 }

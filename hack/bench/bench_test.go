@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -170,15 +171,23 @@ func TestProcess(t *testing.T) {
 
 // compared is a pair whose sides add so many milliseconds, in each of three rounds
 // that are slower each time.
-func compared(name string, native, ours time.Duration, params ...int) *comparison {
-	c := &comparison{pair: &bench.Pair{Name: name}, callers: []int{fewCallers}, rounds: map[seat][]figures{}}
-	if len(params) > 0 {
-		c.pair.Params = make([]*corev1.ConfigMap, params[0])
-	}
+func compared(name string, native, ours time.Duration) *comparison {
+	c := &comparison{pair: &bench.Pair{Name: name}, callers: []int{manyCallers}, versions: []string{"1.37.2"}, rounds: map[seat][]figures{}}
 	for side, added := range map[bench.Side]time.Duration{bench.None: 0, bench.Native: native, bench.Ostiary: ours} {
 		for round := range time.Duration(3) {
-			c.rounds[seat{side, fewCallers}] = append(c.rounds[seat{side, fewCallers}], figures{p50: (2 + 5*round + added) * time.Millisecond})
+			spent := (2 + 5*round + added) * time.Millisecond
+			c.rounds[seat{side, manyCallers, 0}] = append(c.rounds[seat{side, manyCallers, 0}], figures{p50: spent, cpu: spent})
 		}
+	}
+	return c
+}
+
+func manyParamsCompared(native, ours time.Duration) *comparison {
+	c := compared("", native, ours)
+	c.pair.Params = make([]*corev1.ConfigMap, manyParams)
+	c.callers = []int{fewCallers}
+	for s, all := range maps.Clone(c.rounds) {
+		c.rounds[seat{s.side, fewCallers, 0}] = all
 	}
 	return c
 }
@@ -230,26 +239,28 @@ func TestReport(t *testing.T) {
 	for _, k := range kinds() {
 		rounds[k] = figuresOf(100, 200, 100)
 	}
-	rounds[kind{ostiary, bench.Good, maxCallers}] = figuresOf(300, 200, 110) // 3, 1 and 1.1 times
-	d := &loadResult{set: bench.D, rounds: rounds, after: memory{100, 120}}
+	rounds[kind{ostiary, bench.Good, maxCallers}] = figuresOf(300, 100, 70) // 3, 0.5 and 0.7 times
+	d := &loadResult{set: bench.D, rounds: rounds, after: memory{90, 100}}
 	tests := map[string]struct {
 		report report
 		want   bool
 		text   string
 	}{
-		"the median is met":         {report{loads: []*loadResult{d}}, true, "| CPU per request, set D | 1.1 × no-op | 1.10 | met |"},
-		"a ratio is not":            {report{loads: []*loadResult{{set: bench.A, rounds: rounds}}}, false, "| CPU per request, set A | 0.9 × no-op | 1.10 | **NOT met** |"},
-		"memory is not":             {report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{100, 121}}}}, false, "| most memory ever held, set D | 120 MiB | 121.00 | **NOT met** |"},
+		"the median is met":         {report{loads: []*loadResult{d}}, true, "| CPU per request, set D | 0.8 × no-op | 0.70 | met |"},
+		"a ratio is not":            {report{loads: []*loadResult{{set: bench.A, rounds: rounds}}}, false, "| CPU per request, set A | 0.6 × no-op | 0.70 | **NOT met** |"},
+		"memory is not":             {report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{90, 101}}}}, false, "| most memory ever held, set D | 100 MiB | 101.00 | **NOT met** |"},
 		"one wrong answer":          {report{cold: []coldStart{{}, {wrongAfter: 1}}}, false, "| 1.00 | **NOT met** |"},
 		"no wrong answer":           {report{cold: []coldStart{{}, {}}}, true, "| 0.00 | met |"},
-		"a target is not":           {report{comparisons: []*comparison{compared(bench.B, 10, 4)}}, true, "| added latency, set B, 1 callers | 0.333 × native | 0.40 | **NOT met** (target) |"},
-		"a target is":               {report{comparisons: []*comparison{compared(bench.C, 100, 9)}}, true, "| added latency, set C, 1 callers | 0.1 × native | 0.09 | met (target) |"},
-		"native is faster":          {report{comparisons: []*comparison{compared(bench.B, 10, 11)}}, false, "| added latency, set B, 1 callers | 1 × native | 1.10 | **NOT met** |"},
+		"a share is too large":      {report{comparisons: []*comparison{compared(bench.R, 10, 4)}}, false, "| added CPU, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |"},
+		"a latency is, too":         {report{comparisons: []*comparison{compared(bench.R, 10, 4)}}, false, "| added p50, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |"},
+		"a share is not":            {report{comparisons: []*comparison{compared(bench.C, 100, 9)}}, true, "| added CPU, set C, 8 callers | 0.25 × native 1.37.2 | 0.09 | met |"},
+		"within the slack":          {report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 15)}}, true, "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 1.50 | **NOT met** |"},
+		"beyond the slack":          {report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 21)}}, false, "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 2.10 | **NOT met** |"},
 		"native adds nothing":       {report{comparisons: []*comparison{compared(bench.B, 0, 1)}}, false, "**NOT met**"},
 		"nothing can be told":       {report{comparisons: []*comparison{compared(bench.B, -1, -2)}}, false, "**NOT met**"},
-		"compiled is small":         {report{compiled: &compiledSize{60, 120}}, true, "| memory of a compiled policy | 60 KiB | 60.00 | met |"},
-		"compiled is not":           {report{compiled: &compiledSize{60, 121}}, false, "| memory of a compiled policy with a variable | 120 KiB | 121.00 | **NOT met** |"},
-		"many params take too long": {report{comparisons: []*comparison{compared("", 4000, 51, manyParams)}}, false, "| added latency,  | 50 ms | 51.00 | **NOT met** |"},
+		"compiled is small":         {report{compiled: &compiledSize{30, 60}}, true, "| memory of a compiled policy | 30 KiB | 30.00 | met |"},
+		"compiled is not":           {report{compiled: &compiledSize{30, 61}}, false, "| memory of a compiled policy with three variables | 60 KiB | 61.00 | **NOT met** |"},
+		"many params take too long": {report{comparisons: []*comparison{manyParamsCompared(4000, 51)}}, false, "| added latency,  | 50 ms | 51.00 | **NOT met** |"},
 		"enforced in time": {report{enforced: []enforcement{
 			{applied: time.Second, enforced: []time.Duration{2 * time.Second, 6 * time.Second}},
 		}}, true, "| 1,000 policies enforced after the last was applied | 6 s | 5.00 | met |"},
@@ -257,6 +268,7 @@ func TestReport(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
+			tt.report.slack = max(1, tt.report.slack)
 			var out bytes.Buffer
 			tt.report.print(&out)
 			if got := tt.report.met(); got != tt.want || !strings.Contains(out.String(), tt.text) {
@@ -273,7 +285,7 @@ func TestParse(t *testing.T) {
 	}{
 		"none":           {},
 		"some sets":      {args: []string{"-sets=A,P1000"}},
-		"unknown set":    {args: []string{"-sets=A,X"}, wantErr: `-sets: unknown name "X": choose from A, B, C, D, P1000`},
+		"unknown set":    {args: []string{"-sets=A,X"}, wantErr: `-sets: unknown name "X": choose from A, B, C, D, R, V, P1000`},
 		"no comparison":  {args: []string{"-compare="}},
 		"unknown one":    {args: []string{"-compare=params,X"}, wantErr: `-compare: unknown name "X": choose from sets, params, mutations`},
 		"no rounds":      {args: []string{"-rounds=0"}, wantErr: "-rounds: 0: give 1 to 100"},

@@ -47,10 +47,19 @@ type pairCase struct {
 func pairs(comparison string) ([]pairCase, error) {
 	switch comparison {
 	case comparesSets:
-		b, errB := bench.PairOf(bench.B)
-		c, errC := bench.PairOf(bench.C)
-		both := []int{fewCallers, manyCallers}
-		return []pairCase{{b, both}, {c, both}}, errors.Join(errB, errC)
+		var out []pairCase
+		for _, set := range []string{bench.B, bench.C, bench.R, bench.V} {
+			deny, errDeny := bench.PairOf(set)
+			out = append(out, pairCase{deny, []int{fewCallers, manyCallers}})
+			audit, errAudit := bench.AuditPairOf(set)
+			if err := errors.Join(errDeny, errAudit); err != nil {
+				return nil, err
+			}
+			if set == bench.R || set == bench.V {
+				out = append(out, pairCase{audit, []int{fewCallers, manyCallers}})
+			}
+		}
+		return out, nil
 	case comparesParams:
 		few := []int{fewCallers}
 		return []pairCase{
@@ -72,40 +81,71 @@ func pairs(comparison string) ([]pairCase, error) {
 	}
 }
 
-// seat is one side, asked by so many callers.
+// seat is one side, asked by so many callers through one API server.
 type seat struct {
 	side    bench.Side
 	callers int
+	server  int
 }
 
-// comparison is what creating a pod through the API server costs on each side.
+// at returns the seat of another side.
+func (s seat) at(side bench.Side) seat {
+	s.side = side
+	return s
+}
+
+// comparison is what creating a pod through an API server costs on each side.
 type comparison struct {
-	pair    *bench.Pair
-	callers []int
-	rounds  map[seat][]figures
+	pair     *bench.Pair
+	callers  []int
+	versions []string // of the API servers, by number
+	rounds   map[seat][]figures
+}
+
+// seats lists what is measured in one round. The side Webhooks does not depend on
+// the engine: the last API server alone measures it.
+func (c *comparison) seats() []seat {
+	var out []seat
+	for _, callers := range c.callers {
+		for server := range c.versions {
+			for _, side := range c.pair.Sides() {
+				if side != bench.Webhooks || server == len(c.versions)-1 {
+					out = append(out, seat{side, callers, server})
+				}
+			}
+		}
+	}
+	return out
 }
 
 // added is by how much a side's median latency exceeds that of no policies, in
 // the same round.
 func (c *comparison) added(s seat, round int) time.Duration {
-	return c.rounds[s][round].p50 - c.rounds[seat{bench.None, s.callers}][round].p50
+	return c.rounds[s][round].p50 - c.rounds[s.at(bench.None)][round].p50
 }
 
-func (c *comparison) medianAdded(s seat) time.Duration {
+// addedCPU is the same for the CPU of the API server and of the webhook server.
+func (c *comparison) addedCPU(s seat, round int) time.Duration {
+	ours, none := c.rounds[s][round], c.rounds[s.at(bench.None)][round]
+	return ours.cpu + ours.behind - none.cpu - none.behind
+}
+
+// medianOf is the median of the rounds, of added or addedCPU.
+func (c *comparison) medianOf(s seat, added func(seat, int) time.Duration) time.Duration {
 	rounds := make([]int, len(c.rounds[s]))
 	for i := range rounds {
 		rounds[i] = i
 	}
-	return median(rounds, func(round int) time.Duration { return c.added(s, round) })
+	return median(rounds, func(round int) time.Duration { return added(s, round) })
 }
 
-// share is the latency that a side adds relative to what the native engine
-// adds: the median of the rounds. Where that engine adds nothing, as on a machine
+// share is what a side adds relative to what the native engine adds in the same API
+// server: the median of the rounds. Where that engine adds nothing, as on a machine
 // that does much else, no share is small enough.
-func (c *comparison) share(s seat) float64 {
+func (c *comparison) share(s seat, added func(seat, int) time.Duration) float64 {
 	var out []float64
 	for round := range c.rounds[s] {
-		ours, native := c.added(s, round), c.added(seat{bench.Native, s.callers}, round)
+		ours, native := added(s, round), added(s.at(bench.Native), round)
 		if native <= 0 {
 			out = append(out, math.Inf(1))
 			continue
@@ -157,18 +197,16 @@ func (w *world) compare(ctx context.Context, c pairCase) (*comparison, error) {
 	if err := w.putIntoForce(ctx, c.pair); err != nil {
 		return nil, err
 	}
-	result := &comparison{pair: c.pair, callers: c.callers, rounds: map[seat][]figures{}}
+	result := &comparison{pair: c.pair, callers: c.callers, versions: w.versions, rounds: map[seat][]figures{}}
 	for round := range w.options.rounds {
-		for _, callers := range c.callers {
-			for _, side := range c.pair.Sides() {
-				f, err := w.loadSide(ctx, c.pair, seat{side, callers})
-				if err != nil {
-					return nil, fmt.Errorf("side %s, %d callers: %w", side, callers, err)
-				}
-				w.log.Printf("Through the API server, %s, round %d of %d: %s, %d callers: %.0f requests/s, p50 %.1f ms",
-					c.pair.Name, round+1, w.options.rounds, side, callers, f.rate, micros(f.p50)/1000)
-				result.rounds[seat{side, callers}] = append(result.rounds[seat{side, callers}], f)
+		for _, s := range result.seats() {
+			f, err := w.loadSide(ctx, c.pair, s)
+			if err != nil {
+				return nil, fmt.Errorf("side %s, Kubernetes %s, %d callers: %w", s.side, w.versions[s.server], s.callers, err)
 			}
+			w.log.Printf("Through the API server, %s, round %d of %d: %s, Kubernetes %s, %d callers: %.0f requests/s, p50 %.1f ms",
+				c.pair.Name, round+1, w.options.rounds, s.side, w.versions[s.server], s.callers, f.rate, micros(f.p50)/1000)
+			result.rounds[s] = append(result.rounds[s], f)
 		}
 	}
 	return result, w.takeOut(ctx, c.pair)
@@ -196,7 +234,7 @@ func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
 	if err := w.awaitNative(ctx, p); err != nil {
 		return err
 	}
-	none, err := w.inForce(ctx, p, bench.None)
+	none, err := w.inForce(ctx, p, bench.None, false)
 	if none {
 		err = errors.Join(err, errors.New("the policies are in force where none should be"))
 	}
@@ -249,12 +287,12 @@ func (w *world) loadSide(ctx context.Context, p *bench.Pair, s seat) (figures, e
 	if s.side == bench.None {
 		marks = nil
 	}
-	t, err := newAPITarget(w.cp.Config(), s.side, marks)
+	t, err := newAPITarget(w.cp.Config(s.server), s.side, marks)
 	if err != nil {
 		return figures{}, err
 	}
 	defer t.client.CloseIdleConnections()
-	body, err := bench.PodBody(bench.Good, nil)
+	body, err := bench.PodBody(p.Pod, nil)
 	if err != nil {
 		return figures{}, err
 	}
@@ -263,5 +301,5 @@ func (w *world) loadSide(ctx context.Context, p *bench.Pair, s seat) (figures, e
 		behind = w.noop.running
 	}
 	l := load{target: t, body: body, want: verdict{allowed: true}, callers: s.callers, duration: w.options.duration}
-	return l.measure(ctx, w.cp.PIDs()[controlplane.APIServer+"-0"], behind.PID())
+	return l.measure(ctx, w.cp.PIDs()[fmt.Sprintf("%s-%d", controlplane.APIServer, s.server)], behind.PID())
 }

@@ -5,7 +5,7 @@
 // compares Ostiary with the engine in the API server, on one API server. It prints
 // tables in Markdown and says which budgets are met.
 //
-//	bench [-sets A,B,C,D,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-manager bin/ostiary]
+//	bench [-sets A,B,C,D,R,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
 // file behind.
@@ -19,6 +19,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -36,7 +37,10 @@ type options struct {
 	duration time.Duration
 	idle     time.Duration
 	check    bool
+	slack    float64
 	manager  string
+	later    string
+	out      string
 }
 
 // errNotMet is the answer to -check.
@@ -64,7 +68,7 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	known := []string{bench.A, bench.B, bench.C, bench.D, bench.Probes}
+	known := []string{bench.A, bench.B, bench.C, bench.D, bench.R, bench.V, bench.Probes}
 	sets := flags.String("sets", strings.Join(known, ","), "sets of policies; with C the cold start is measured too, with P1000 only the time to enforcement; \"\" is none")
 	compare := flags.String("compare", strings.Join(comparisons(), ","), "what is compared with the engine in the API server; \"\" is nothing")
 	flags.IntVar(&o.scale, "scale", 10_000, "how many policies are held at once to see what that costs; 0 is none")
@@ -73,7 +77,10 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long a manager at rest is watched, with 0, 100 and 1,000 policies; 0 is not at all")
 	short := flags.Bool("short", false, "one round of 1 s, to see that all works")
 	flags.BoolVar(&o.check, "check", false, "fail when a budget is not met")
+	flags.Float64Var(&o.slack, "slack", 1, "by what factor a figure may exceed its budget before -check fails")
 	flags.StringVar(&o.manager, "manager", "bin/ostiary", "the manager's program")
+	flags.StringVar(&o.out, "out", "", "a file for the report, as a page of the documents, instead of standard output")
+	flags.StringVar(&o.later, "later", "bin/k8s-1.37/kube-apiserver", "the kube-apiserver of a later version, which comparisons measure too; \"\" is none")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -90,6 +97,8 @@ func parse(args []string) (options, error) {
 	switch {
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q: every setting is a flag, see -help", flags.Arg(0))
+	case o.slack < 1:
+		return o, fmt.Errorf("-slack: %g: give 1 or more", o.slack)
 	case o.rounds < 1 || o.rounds > 100:
 		return o, fmt.Errorf("-rounds: %d: give 1 to 100", o.rounds)
 	case o.scale != 0 && (o.scale < scaleChanges || o.scale > 50_000):
@@ -118,7 +127,7 @@ func choose(list string, known []string) ([]string, error) {
 
 // run measures and reports. However it ends, nothing of it is left.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
-	var r report
+	r := report{slack: o.slack, date: time.Now().UTC(), commit: commit(ctx)}
 	if r.compiled, err = measureCompiled(); err != nil {
 		return err
 	}
@@ -127,6 +136,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
+	r.versions = w.versions
 	for _, set := range o.sets {
 		if set == bench.Probes {
 			r.enforced, err = w.measureEnforcement(ctx)
@@ -152,9 +162,17 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 			return fmt.Errorf("measuring scale: %w", err)
 		}
 	}
-	r.print(out)
+	if err := r.write(out, o.out); err != nil {
+		return err
+	}
 	if o.check && !r.met() {
 		return errNotMet
 	}
 	return nil
+}
+
+// commit is the short name of the checked-out commit; "" if git does not say.
+func commit(ctx context.Context) string {
+	out, _ := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output() //nolint:errcheck // as documented
+	return strings.TrimSpace(string(out))
 }

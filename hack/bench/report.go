@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +15,10 @@ import (
 
 // report is all that was measured.
 type report struct {
+	slack    float64  // by which budgets may be exceeded without failing
+	versions []string // of the API servers
+	commit   string   // of the manager
+	date     time.Time
 	loads    []*loadResult
 	cold     []coldStart
 	enforced []enforcement
@@ -28,8 +34,6 @@ type budget struct {
 	what       string
 	got, limit float64
 	unit       string
-	// target is something to strive for: -check does not fail for it.
-	target bool
 }
 
 func (b budget) met() bool { return b.got <= b.limit }
@@ -37,11 +41,11 @@ func (b budget) met() bool { return b.got <= b.limit }
 // ratioBudgets bound the CPU per request relative to the no-op, at most callers,
 // for a pod that is allowed.
 func ratioBudgets() map[string]float64 {
-	return map[string]float64{bench.A: 0.9, bench.B: 1.6, bench.C: 8, bench.D: 1.1}
+	return map[string]float64{bench.A: 0.6, bench.B: 1, bench.C: 4, bench.D: 0.8}
 }
 
 const (
-	memoryBudget      = 120 // MiB, with set D
+	memoryBudget      = 100 // MiB, with set D
 	enforcementBudget = 6 * time.Second
 )
 
@@ -49,7 +53,9 @@ const (
 func (r *report) budgets() []budget {
 	var out []budget
 	for _, l := range r.loads {
-		out = append(out, budget{what: "CPU per request, set " + l.set, got: l.ratio(kind{ostiary, bench.Good, maxCallers}), limit: ratioBudgets()[l.set], unit: "× no-op"})
+		if most := ratioBudgets()[l.set]; most > 0 {
+			out = append(out, budget{what: "CPU per request, set " + l.set, got: l.ratio(kind{ostiary, bench.Good, maxCallers}), limit: most, unit: "× no-op"})
+		}
 		if l.set == bench.D {
 			out = append(out, budget{what: "most memory ever held, set D", got: l.after.peak, limit: memoryBudget, unit: "MiB"})
 		}
@@ -73,14 +79,14 @@ func (r *report) budgets() []budget {
 	}
 	if r.compiled != nil {
 		out = append(out,
-			budget{what: "memory of a compiled policy", got: r.compiled.plain, limit: 60, unit: "KiB"},
-			budget{what: "memory of a compiled policy with a variable", got: r.compiled.variables, limit: 120, unit: "KiB"})
+			budget{what: "memory of a compiled policy", got: r.compiled.plain, limit: 30, unit: "KiB"},
+			budget{what: "memory of a compiled policy with three variables", got: r.compiled.variables, limit: 60, unit: "KiB"})
 	}
 	return out
 }
 
 func (r *report) met() bool {
-	return !slices.ContainsFunc(r.budgets(), func(b budget) bool { return !b.met() && !b.target })
+	return !slices.ContainsFunc(r.budgets(), func(b budget) bool { return b.got > b.limit*r.slack })
 }
 
 // ratio is the median, over the rounds, of the CPU per request relative to the
@@ -120,8 +126,24 @@ func (r *report) rounds() int {
 	return rounds
 }
 
+// write prints the report, or makes it a page of the documents.
+func (r *report) write(out io.Writer, file string) error {
+	if file == "" {
+		r.print(out)
+		return nil
+	}
+	var page bytes.Buffer
+	page.WriteString("# Results\n\n`make bench BENCHFLAGS=\"-out docs/performance/results.md\"` wrote this page in one run.\n[Method](method.md) explains sets and terms.\n\n")
+	r.print(&page)
+	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil { //nolint:gosec // a page for all readers
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "%d processors, %s, %s/%s; medians of %d rounds.\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.rounds())
+	fmt.Fprintf(out, "Ostiary %s, Kubernetes %s, %d processors, %s, %s/%s, %s; medians of %d rounds.\n",
+		r.commit, strings.Join(r.versions, " and "), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.date.Format(time.DateOnly), r.rounds())
 	if len(r.loads) > 0 {
 		r.printLoads(out)
 		r.printMemory(out)
@@ -141,14 +163,11 @@ func (r *report) print(out io.Writer) {
 	if r.scale != nil {
 		r.scale.print(out)
 	}
-	t := table{"### Budgets", []string{"budget", "at most", "measured", ""}, nil}
+	t := table{"## Budgets", []string{"budget", "at most", "measured", ""}, nil}
 	for _, b := range r.budgets() {
 		verdict := "met"
 		if !b.met() {
 			verdict = "**NOT met**"
-		}
-		if b.target {
-			verdict += " (target)"
 		}
 		t.add(b.what, strings.TrimSpace(fmt.Sprintf("%.3g %s", b.limit, b.unit)), fmt.Sprintf("%.2f", b.got), verdict)
 	}
@@ -156,7 +175,7 @@ func (r *report) print(out io.Writer) {
 }
 
 func (r *report) printLoads(out io.Writer) {
-	t := table{"### Load", []string{"set", "webhook", "pod", "callers", "p50 ms", "p99 ms", "requests/s", "CPU µs/request", "× no-op"}, nil}
+	t := table{"## Load", []string{"set", "webhook", "pod", "callers", "p50 ms", "p99 ms", "requests/s", "CPU µs/request", "× no-op"}, nil}
 	for _, l := range r.loads {
 		for _, k := range kinds() {
 			all := l.rounds[k]
@@ -172,7 +191,7 @@ func (r *report) printLoads(out io.Writer) {
 }
 
 func (r *report) printMemory(out io.Writer) {
-	t := table{"### Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
+	t := table{"## Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
 	for _, l := range r.loads {
 		t.add(l.set, seconds(l.checked), fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now), fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
 	}
@@ -180,7 +199,7 @@ func (r *report) printMemory(out io.Writer) {
 }
 
 func (r *report) printEnforcement(out io.Writer) {
-	t := table{"### From apply to enforced, s", []string{"round", "policies", "all applied", "first probe enforced", "half of them", "last", "last, after all were applied", "all Ready"}, nil}
+	t := table{"## From apply to enforced, s", []string{"round", "policies", "all applied", "first probe enforced", "half of them", "last", "last, after all were applied", "all Ready"}, nil}
 	for i, e := range r.enforced {
 		sorted := slices.Sorted(slices.Values(e.enforced))
 		t.add(fmt.Sprint(i+1), fmt.Sprint(e.policies), seconds(e.applied), seconds(sorted[0]), seconds(sorted[len(sorted)/2]), seconds(e.last()), seconds(e.last()-e.applied), seconds(e.ready))
@@ -189,7 +208,7 @@ func (r *report) printEnforcement(out io.Writer) {
 }
 
 func (r *report) printCold(out io.Writer) {
-	t := table{"### Cold start, set C", []string{"round", "ready s", "all enforced s", "wrong before ready", "wrong after", "partial", "complete", "503", "other", "no connection"}, nil}
+	t := table{"## Cold start, set C", []string{"round", "ready s", "all enforced s", "wrong before ready", "wrong after", "partial", "complete", "503", "other", "no connection"}, nil}
 	for i, c := range r.cold {
 		t.add(fmt.Sprint(i+1), seconds(c.ready), seconds(c.enforced), fmt.Sprint(c.wrongBefore), fmt.Sprint(c.wrongAfter), fmt.Sprint(c.partial), fmt.Sprint(c.complete), fmt.Sprint(c.unavailable), fmt.Sprint(c.failed), fmt.Sprint(c.noConnection))
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,6 +21,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
@@ -52,8 +54,11 @@ type world struct {
 	cp      *controlplane.ControlPlane
 	client  client.Client
 	address string // that the manager answers on
-	noop    server
-	manager *controlplane.Running
+	// versions of the API servers, by number. All measurements but the comparisons
+	// use the first.
+	versions []string
+	noop     server
+	manager  *controlplane.Running
 	// patience bounds each wait for the manager.
 	patience time.Duration
 }
@@ -82,6 +87,9 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 	if w.address, err = freeAddress(ctx); err != nil {
 		return nil, err
 	}
+	if err := w.startVersions(ctx); err != nil {
+		return w, err
+	}
 	w.log.Print("Installing Ostiary")
 	if err := w.install(ctx); err != nil || len(o.sets) == 0 && !slices.Contains(o.compare, comparesMatching) {
 		return w, err
@@ -89,6 +97,28 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 	w.log.Print("Building and starting a webhook that allows everything")
 	w.noop, err = w.startNoop(ctx)
 	return w, err
+}
+
+// startVersions adds the API server of a later version, if a comparison needs it,
+// and asks each for its version.
+func (w *world) startVersions(ctx context.Context) error {
+	if len(w.options.compare) > 0 && w.options.later != "" {
+		if _, err := w.cp.AddAPIServer(ctx, w.options.later); err != nil {
+			return err
+		}
+	}
+	for i := 0; w.cp.PIDs()[fmt.Sprintf("%s-%d", controlplane.APIServer, i)] != 0; i++ {
+		client, err := discovery.NewDiscoveryClientForConfig(w.cp.Config(i))
+		if err != nil {
+			return fmt.Errorf("making a client: %w", err)
+		}
+		version, err := client.ServerVersion()
+		if err != nil {
+			return fmt.Errorf("reading the version of API server %d: %w", i, err)
+		}
+		w.versions = append(w.versions, strings.TrimPrefix(version.GitVersion, "v"))
+	}
+	return nil
 }
 
 // close kills what runs: none of it has anything to save.

@@ -1,8 +1,9 @@
 // Command plot draws the main panels of the dashboard from what a Prometheus
-// has shown in test/install:
+// has shown in test/install, and the added CPU from the results of a benchmark:
 //
 //	go test ./test/install -run TestInstallation -args -record=/tmp/panels.json
 //	cd hack/plot && go run . /tmp/panels.json ../../docs/images/dashboard.png
+//	cd hack/plot && go run . ../../docs/performance/results.md ../../docs/images/added-cpu.svg
 //
 // It is a module of its own: nothing else needs a library that draws.
 package main
@@ -69,6 +70,9 @@ func main() {
 func run(files []string) error {
 	if len(files) != 2 {
 		return errors.New("name the file that was recorded and the picture to write")
+	}
+	if strings.HasSuffix(files[1], ".svg") {
+		return drawAdded(files[0], files[1])
 	}
 	raw, err := os.ReadFile(files[0])
 	if err != nil {

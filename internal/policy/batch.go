@@ -11,16 +11,23 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	celcommon "k8s.io/apiserver/pkg/cel/common"
 )
 
 // batch is the policies of one call that have equal rules, so that they match the same
 // requests. Most of them need only the objects: these are first evaluated together,
 // without counting costs, and policies with the same variable share its value. Only the
-// results "all true" and "a match condition is false" are used. A policy with any other
-// result is evaluated again alone, by the validator of Kubernetes, whose result counts.
+// values true and false are used. A policy with any other value or an error is evaluated
+// again alone, with costs.
 type batch struct {
 	policies []*Compiled // sorted by name
 	plans    []plan      // of each policy; without slots for one that the batch cannot evaluate
@@ -90,6 +97,7 @@ const (
 	undecided  batchOutcome = iota // evaluate the policy alone
 	satisfied                      // every match condition and every validation is true
 	notMatched                     // a match condition is false
+	violated                       // every match condition is true, and a validation is false
 )
 
 // evaluation is the evaluation of one policy for a request.
@@ -123,6 +131,9 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 		}
 		a.plan = &b.plans[i]
 		out[i].outcome = a.evaluate(p.quick)
+		if out[i].outcome == violated {
+			a.decide(ctx, p, r)
+		}
 		now := time.Now()
 		out[i].elapsed, start = now.Sub(start), now
 	}
@@ -134,7 +145,9 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 type activation struct {
 	object, oldObject, request any
 	variables                  *sharedVariables
-	plan                       *plan // of the current policy
+	plan                       *plan     // of the current policy
+	values                     []ref.Val // of its validations
+	frame                      *interpreter.ExecutionFrame
 }
 
 func (b *batch) activation(r *request, of class) (*activation, error) {
@@ -149,6 +162,7 @@ func (b *batch) activation(r *request, of class) (*activation, error) {
 	request := celplugin.CreateAdmissionRequest(r.versioned.Attributes, r.raw.Resource, metav1.GroupVersionKind(r.versioned.VersionedKind))
 	a := &activation{object: object, oldObject: oldObject, request: celcommon.SchemalessTypedToVal(request)}
 	a.variables = &sharedVariables{activation: a, programs: b.shared, values: make([]ref.Val, len(b.shared)), limit: of.extent()}
+	a.frame = interpreter.AsFrame(a)
 	return a, nil
 }
 
@@ -172,22 +186,69 @@ func (a *activation) Parent() cel.Activation { return nil }
 
 func (a *activation) evaluate(q *quick) batchOutcome {
 	for _, c := range q.conditions {
-		switch value, _, err := c.program.Eval(a); { // a panic is an error too
-		case err != nil:
-			return undecided
-		case value == types.False:
+		switch a.value(c) {
+		case types.True:
+		case types.False:
 			return notMatched
-		case value != types.True:
+		default:
 			return undecided
 		}
 	}
+	outcome := satisfied
+	a.values = a.values[:0]
 	for _, v := range q.validations {
-		if value, _, err := v.program.Eval(a); err != nil || value != types.True {
+		value := a.value(v)
+		a.values = append(a.values, value)
+		switch value {
+		case types.True:
+		case types.False:
+			outcome = violated
+		default:
 			return undecided
 		}
 	}
-	return satisfied
+	return outcome
 }
+
+// value returns the value of an expression, which can be an error. A panic is one too.
+func (a *activation) value(u *untracked) ref.Val {
+	value, _, err := u.program.Eval(a.frame)
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return value
+}
+
+// decide has the validator of Kubernetes make the decisions about a violated policy, from
+// values of the batch. The request holds them unless a message is an error.
+func (a *activation) decide(ctx context.Context, p *Compiled, r *request) {
+	validations, messages := make(conditionResults, len(a.values)), make(conditionResults, len(a.values))
+	for i, value := range a.values {
+		validations[i] = celplugin.EvaluationResult{ExpressionAccessor: p.quick.accessors[i], EvalResult: value}
+		if message := p.quick.messages[i]; message != nil && value == types.False {
+			messages[i].EvalResult = a.value(message)
+			if types.IsUnknownOrError(messages[i].EvalResult) {
+				return
+			}
+		}
+	}
+	validator := validating.NewValidator(validations, nil, conditionResults{}, messages, &p.failurePolicy, nil)
+	if r.decided == nil {
+		r.decided = map[*Compiled]validating.ValidateResult{}
+	}
+	r.decided[p] = validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, nil, nil, celconfig.RuntimeCELCostBudget, nil)
+}
+
+// conditionResults are the results of conditions that have been evaluated.
+type conditionResults []celplugin.EvaluationResult
+
+// ForInput implements celplugin.ConditionEvaluator.
+func (r conditionResults) ForInput(_ context.Context, _ *admission.VersionedAttributes, _ *admissionv1.AdmissionRequest, _ celplugin.OptionalVariableBindings, _ *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64, error) {
+	return r, budget, nil
+}
+
+// CompilationErrors implements celplugin.ConditionEvaluator.
+func (conditionResults) CompilationErrors() []error { return nil }
 
 // sharedVariables is the value of the CEL variable "variables". It evaluates each shared
 // variable when the first policy reads it.
@@ -217,9 +278,9 @@ func (s *sharedVariables) Find(key ref.Val) (ref.Val, bool) {
 
 // evaluate returns an error for a value that is larger than the bounds of costs permit.
 func (s *sharedVariables) evaluate(u *untracked) ref.Val {
-	value, _, err := u.program.Eval(s.activation)
-	if err != nil {
-		return types.WrapErr(err)
+	value := s.activation.value(u)
+	if types.IsUnknownOrError(value) {
+		return value
 	}
 	if !within(value, s.limit) {
 		return types.NewErr("the value of the variable is too large to evaluate without counting costs")

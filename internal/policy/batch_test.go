@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // regroup makes a group anew, after its policies have been changed.
@@ -149,7 +151,7 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 				in.object.(*corev1.Pod).Labels = map[string]string{"a": tc.label}
 			}
 			r := newRequest(in.review(t))
-			if err := r.prepare(t.Context(), inputs{}); err != nil {
+			if err := r.prepare(t.Context(), inputs{object: unstructuredjson.Everything()}); err != nil {
 				t.Fatal(err)
 			}
 			for _, e := range inOrder(t.Context(), r, group.index.candidates("pods")) {

@@ -34,7 +34,7 @@ func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
 
 // build compiles everything but the variables.
 func (b *builder) build() *Compiled {
-	c := newCompiled(b.policy)
+	c := newCompiled(b.policy, b.parsed)
 	matcher := b.matcher()
 	results := b.validations()
 	validations, messages, annotations := b.evaluator(results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
@@ -110,10 +110,13 @@ func (b *builder) validations() []celplugin.CompilationResult {
 	path := field.NewPath("spec", "validations")
 	results := make([]celplugin.CompilationResult, len(b.policy.Spec.Validations))
 	for i, v := range b.policy.Spec.Validations {
-		accessor := &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: copyOf(v.Reason)}
-		results[i] = b.expression(path.Index(i).Child("expression"), accessor, b.declarations())
+		results[i] = b.expression(path.Index(i).Child("expression"), accessorOf(v), b.declarations())
 	}
 	return results
+}
+
+func accessorOf(v admissionregistrationv1.Validation) *validating.ValidationCondition {
+	return &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: copyOf(v.Reason)}
 }
 
 // messageExpressions returns nil if no validation has one. Otherwise it returns an entry

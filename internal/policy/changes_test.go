@@ -59,7 +59,7 @@ func TestChanges(t *testing.T) {
 // check of the whole object.
 func TestCheckOfChangesEqualsCheckOfAll(t *testing.T) {
 	review, interfaces := loadReview(t, "ok"), admission.NewObjectInterfacesFromScheme(scheme.Scheme)
-	pod, err := unstructuredjson.DecodeWithout(review.Object.Raw, "metadata", "")
+	pod, err := unstructuredjson.Decode(review.Object.Raw)
 	if err != nil {
 		t.Fatal(err)
 	}

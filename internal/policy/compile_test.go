@@ -260,35 +260,6 @@ func TestSharedProgramsKeepEachPolicysMessage(t *testing.T) {
 	}
 }
 
-// TestReadsOf: what no expression reads is not decoded, what one may read is.
-func TestReadsOf(t *testing.T) {
-	tests := map[string]struct {
-		spec string
-		want inputs
-	}{
-		"object":                {`validations: [{expression: 'object.a == 1'}]`, inputs{}},
-		"oldObject":             {`validations: [{expression: 'oldObject == null'}]`, inputs{oldObject: true, managedFields: true}},
-		"in a message":          {`validations: [{expression: 'true', messageExpression: 'string(oldObject.a)'}]`, inputs{oldObject: true}},
-		"in a match condition":  {`{matchConditions: [{name: a, expression: 'namespaceObject == null'}], validations: [{expression: 'true'}]}`, inputs{namespace: true}},
-		"in a variable":         {`{variables: [{name: a, expression: 'request.options'}], validations: [{expression: 'true'}]}`, inputs{options: true}},
-		"field of request":      {`validations: [{expression: 'request.name == "request"'}]`, inputs{options: true}}, // the string looks like it
-		"another field":         {`validations: [{expression: 'request.userInfo.username == "a"'}]`, inputs{}},
-		"selected with a space": {`validations: [{expression: 'request .name == "a"'}]`, inputs{options: true}},
-		"optional field":        {`validations: [{expression: 'request.?name.hasValue()'}]`, inputs{}},
-		"whole request":         {`validations: [{expression: 'dyn(request)["opt" + "ions"] == null'}]`, inputs{options: true}},
-		"request at the end":    {`{variables: [{name: r, expression: 'request'}], validations: [{expression: 'true'}]}`, inputs{options: true}},
-		"a longer name":         {`validations: [{expression: 'object.requests == 1 && object.my_request == 2'}]`, inputs{}},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := policyFrom(t, "p", tc.spec)
-			if got := readsOf(&p.Spec); got != tc.want {
-				t.Errorf("readsOf() = %+v, want %+v", got, tc.want)
-			}
-		})
-	}
-}
-
 func TestManyPoliciesCompileConcurrently(t *testing.T) {
 	compiler := NewCompiler()
 	done := make(chan *Compiled)
@@ -306,4 +277,21 @@ func TestManyPoliciesCompileConcurrently(t *testing.T) {
 		t.Errorf("%d programs in the cache, want 2", n)
 	}
 	runtime.KeepAlive(all)
+}
+
+// TestProgramsDropFunctions: a compiled policy does not keep the table of all functions
+// of CEL for each of its expressions.
+func TestProgramsDropFunctions(t *testing.T) {
+	const most = 10 << 10 // with the tables it takes 21 KiB
+	compiler := NewCompiler()
+	policies := make([]*Compiled, 100)
+	before := heapInUse()
+	for i := range policies {
+		policies[i], _ = compiler.Compile(policyFrom(t, "p", fmt.Sprintf("validations: [{expression: 'object.metadata.name != \"a%d\"'}]", i)))
+	}
+	if size := (heapInUse() - before) / int64(len(policies)); size > most {
+		t.Errorf("%d bytes for each policy, want at most %d", size, most)
+	}
+	runtime.KeepAlive(policies)
+	runtime.KeepAlive(compiler)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
@@ -76,7 +77,7 @@ type Compiled struct {
 	quick *quick // nil for a policy that a batch cannot evaluate
 }
 
-func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
+func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compiled {
 	spec := &p.Spec
 	c := &Compiled{
 		name:          p.Name,
@@ -85,7 +86,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy) *Compiled {
 		failurePolicy: spec.EffectiveFailurePolicy(),
 		paramKind:     spec.ParamKind.DeepCopy(),
 		breakGlass:    spec.BreakGlass,
-		reads:         readsOf(spec),
+		reads:         readsOf(spec, parsed),
 		whole:         newWhole(p),
 	}
 	if spec.MatchConstraints != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // maxErrorDetail is the maximum of bytes that the error of one expression adds to a
@@ -79,7 +80,8 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs 
 	out := b.build()
 	out.plugin = plugin
 	if p.Spec.Plugin != nil {
-		out.reads.oldObject, out.reads.values = true, true
+		unmanaged := unstructuredjson.Without("metadata", "managedFields") // often half of an object
+		out.reads = out.reads.with(inputs{object: unmanaged, oldObject: unmanaged, values: true})
 		out.quick = nil
 	}
 	return out, b.hinted()
@@ -109,6 +111,9 @@ func compile(accessor celplugin.ExpressionAccessor, compiler func() celplugin.Co
 				Type:   apiservercel.ErrorTypeInvalid,
 				Detail: fmt.Sprintf("compilation failed: %v: an entry [?x] or {?key: x} needs an optional value, as in [?object.?name]", panicError(value)),
 			}}
+		}
+		if result.Program != nil {
+			dropFunctions(result.Program)
 		}
 		if result.Error != nil {
 			result.Error.Detail = strings.ReplaceAll(result.Error.Detail, tolerant, "")

@@ -41,10 +41,10 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 		switch t.outcome {
 		case notMatched:
 			decision = DecisionSkip
-		case undecided:
+		case undecided, violated:
 			start := host.Now()
 			decision = a.applyBreakGlass(ctx, t.policy, r, host)
-			t.elapsed = host.Now().Sub(start)
+			t.elapsed += host.Now().Sub(start)
 		}
 		if host.Observe != nil {
 			host.Observe(t.policy.name, raw.Operation, decision, t.elapsed)
@@ -140,6 +140,9 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Environment) pluginResult {
 	if err := expired(ctx); err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
+	}
+	if result, ok := r.decided[c]; ok {
+		return pluginResult{ValidateResult: result}
 	}
 	if c.plugin != nil {
 		return c.evaluatePlugin(ctx, r, host)

@@ -352,7 +352,8 @@ func TestUnreadableParts(t *testing.T) {
 	}{
 		"object":                {"true", spoilObject, `{"a":`, `unreadable object at request.object: invalid JSON: unexpected end at "/a" (offset 5): remove the value, make the object smaller, or delete it and create it again`},
 		"object is a list":      {"true", spoilObject, `[]`, "at request.object: invalid JSON: must be a JSON object"},
-		"too large a number":    {"true", spoilObject, `{"a":1e400}`, "at request.object: invalid JSON: number does not fit"},
+		"too large a number":    {"object.a != 1", spoilObject, `{"a":1e400}`, "at request.object: invalid JSON: number does not fit"},
+		"in a part not read":    {"object.b == 1", spoilObject, `{"a":1e400,"b":1}`, ""},
 		"duplicate member":      {"object.a == 2", spoilObject, `{"a":1,"a":2}`, ""},
 		"oldObject":             {"oldObject == null", spoilOld, `{"a":`, "unreadable object at request.oldObject: "},
 		"oldObject not read":    {"true", spoilOld, `{"a":`, ""},

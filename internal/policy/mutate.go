@@ -19,6 +19,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/ostiary/ostiary/internal/truncate"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // mutator is the part of a policy for the mutating phase.
@@ -47,7 +48,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	// The patch needs the whole object. If its kind has a Go type, results have to fit
 	// it.
 	values := host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(schema.GroupVersionKind(raw.Kind))
-	r, matched, err := g.prepare(ctx, raw, host, inputs{managedFields: true, copies: true, values: values})
+	r, matched, err := g.prepare(ctx, raw, host, inputs{object: unstructuredjson.Everything(), copies: true, values: values})
 	if err != nil {
 		return nil, err
 	}

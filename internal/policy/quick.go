@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -14,9 +15,11 @@ const margin = 2
 
 // quick is a policy that a batch evaluates: match conditions, validations and variables.
 type quick struct {
-	conditions, validations, messages []*untracked
-	variables                         []quickVariable
-	fits                              [classes]bool // whether the bounds permit it to skip the counting of costs
+	conditions, validations []*untracked
+	messages                []*untracked // of each validation, nil without one
+	accessors               []celplugin.ExpressionAccessor
+	variables               []quickVariable
+	fits                    [classes]bool // whether the bounds permit it to skip the counting of costs
 }
 
 type quickVariable struct {
@@ -56,10 +59,11 @@ func (b *builder) quick(reads inputs) *quick {
 		q.conditions = append(q.conditions, compile(c.Expression))
 	}
 	for _, v := range spec.Validations {
-		q.validations = append(q.validations, compile(v.Expression))
+		var message *untracked
 		if v.MessageExpression != "" {
-			q.messages = append(q.messages, compile(v.MessageExpression))
+			message = compile(v.MessageExpression)
 		}
+		q.validations, q.messages, q.accessors = append(q.validations, compile(v.Expression)), append(q.messages, message), append(q.accessors, accessorOf(v))
 	}
 	for i := range q.fits {
 		q.fits[i] = q.fitsClass(class(i))
@@ -77,6 +81,9 @@ func (q *quick) fitsClass(of class) bool {
 	sum := func(all []*untracked) (total float64, ok bool) {
 		ok = true
 		for _, u := range all {
+			if u == nil {
+				continue
+			}
 			total += u.bounds[of]
 			ok = ok && u.program != nil && u.bounds[of] <= celconfig.PerCallLimit/margin
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
@@ -37,6 +38,8 @@ type request struct {
 
 	typeConverter  managedfields.TypeConverter
 	converterKnown bool
+
+	decided map[*Compiled]validating.ValidateResult // by a batch
 
 	unreadable *UnreadableError // nil if every part could be decoded
 	large      bool             // too large to be kept after the response
@@ -100,17 +103,17 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 // request has no objects and is unreadable.
 func (r *request) prepare(ctx context.Context, reads inputs) error {
 	account := unstructuredjson.AccountOf(ctx)
-	decode := func(what string, raw runtime.RawExtension, wanted bool) (runtime.Object, error) {
-		if !wanted || r.unreadable != nil {
+	decode := func(what string, raw runtime.RawExtension, parts unstructuredjson.Selection) (runtime.Object, error) {
+		if parts.IsZero() || r.unreadable != nil {
 			return nil, nil //nolint:nilerr // unreadable leads to a decision
 		}
-		object, err := r.decode(account, what, raw, reads)
+		object, err := r.decode(account, what, raw, parts)
 		if errors.As(err, &r.unreadable) {
 			return nil, nil
 		}
 		return object, err
 	}
-	object, err := decode("object", r.raw.Object, true)
+	object, err := decode("object", r.raw.Object, reads.object)
 	if err != nil {
 		return err
 	}
@@ -119,7 +122,11 @@ func (r *request) prepare(ctx context.Context, reads inputs) error {
 	if err != nil {
 		return err
 	}
-	options, err := decode("options", r.raw.Options, reads.options)
+	var parts unstructuredjson.Selection
+	if reads.options {
+		parts = unstructuredjson.Everything()
+	}
+	options, err := decode("options", r.raw.Options, parts)
 	if err != nil {
 		return err
 	}
@@ -163,15 +170,11 @@ func (r *request) reserve(account *unstructuredjson.Account, copied int64, reads
 // decode returns nil, not a typed nil, for a missing part, because `object != null` in
 // CEL depends on it. The error is an *UnreadableError; a *MalformedError for reviews that
 // no API server sends; or an *unstructuredjson.BusyError.
-func (r *request) decode(account *unstructuredjson.Account, what string, raw runtime.RawExtension, reads inputs) (runtime.Object, error) {
+func (r *request) decode(account *unstructuredjson.Account, what string, raw runtime.RawExtension, parts unstructuredjson.Selection) (runtime.Object, error) {
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
 	}
-	without := "managedFields"
-	if reads.managedFields {
-		without = ""
-	}
-	tree, err := account.DecodeWithout(raw.Raw, "metadata", without)
+	tree, err := account.DecodeParts(raw.Raw, parts)
 	var busy *unstructuredjson.BusyError
 	switch {
 	case errors.As(err, &busy):

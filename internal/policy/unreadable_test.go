@@ -82,7 +82,7 @@ func TestMemoryOfAllRequestsIsNoDecision(t *testing.T) {
 	_, err := group.Validate(unstructuredjson.WithAccount(t.Context(), account), raw, hostOf())
 	var busy *unstructuredjson.BusyError
 	if !errors.As(err, &busy) {
-		t.Errorf("error %v, want a *jsontree.BusyError", err)
+		t.Errorf("error %v, want a *unstructuredjson.BusyError", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestContradictions(t *testing.T) {
 			if tc.change != nil {
 				tc.change(raw)
 			}
-			err := newRequest(raw).prepare(t.Context(), inputs{oldObject: true})
+			err := newRequest(raw).prepare(t.Context(), inputs{object: identity(), oldObject: identity()})
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || err.Error() != tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}

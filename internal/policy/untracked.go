@@ -2,14 +2,12 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
-	"github.com/google/cel-go/common/decls"
 	"k8s.io/apimachinery/pkg/util/version"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -44,21 +42,14 @@ type untracked struct {
 	program cel.Program
 	bounds  [classes]float64 // upper bounds of the cost, by class
 	reads   []string         // variables, sorted
-	planner *planner         // keeps it in the cache
 }
 
 // untrackedCompiler compiles expressions that have compiled before. All of their inputs
 // have no static type.
 type untrackedCompiler struct {
-	check     *cel.Env
-	functions map[string]*decls.FunctionDecl
-	planners  *weakCache[string, planner]
-	programs  *weakCache[string, untracked]
+	check, plan *cel.Env
+	programs    *weakCache[string, untracked]
 }
-
-// planner makes programs that call some functions. Each program has a table of all
-// functions of its environment, so an environment with all of them takes much memory.
-type planner struct{ env *cel.Env }
 
 func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) {
 	var inputs []cel.EnvOption
@@ -70,26 +61,23 @@ func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) 
 		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
 	}
 	check := set.StoredExpressionsEnv()
-	c := &untrackedCompiler{check: check, functions: check.Functions(), planners: newWeakCache[string, planner](), programs: newWeakCache[string, untracked]()}
-	_, err = c.newPlanner(slices.Collect(maps.Keys(c.functions)))
-	return c, err
+	plan, err := withoutProgramOptions(check)
+	return &untrackedCompiler{check: check, plan: plan, programs: newWeakCache[string, untracked]()}, err
 }
 
-// newPlanner returns an environment with the types and with some functions of the other
-// one. The options of programs cannot be removed from an environment, and those of
+// withoutProgramOptions returns an environment with the types and the functions of the
+// other one. The options of programs cannot be removed from an environment, and those of
 // Kubernetes count costs.
-func (c *untrackedCompiler) newPlanner(functions []string) (*planner, error) {
-	options := []cel.EnvOption{cel.CustomTypeAdapter(c.check.CELTypeAdapter()), cel.CustomTypeProvider(c.check.CELTypeProvider()), cel.OptionalTypes()}
-	for _, name := range functions {
-		if f := c.functions[name]; f != nil {
-			options = append(options, cel.FunctionDecls(f))
-		}
+func withoutProgramOptions(env *cel.Env) (*cel.Env, error) {
+	options := []cel.EnvOption{cel.CustomTypeAdapter(env.CELTypeAdapter()), cel.CustomTypeProvider(env.CELTypeProvider()), cel.OptionalTypes()}
+	for _, f := range env.Functions() {
+		options = append(options, cel.FunctionDecls(f))
 	}
-	env, err := cel.NewCustomEnv(options...)
+	out, err := cel.NewCustomEnv(options...)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
 	}
-	return &planner{env}, nil
+	return out, nil
 }
 
 // compile returns nil for an expression that cannot be evaluated without counting its cost.
@@ -124,25 +112,10 @@ func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (u *untracked, err error
 	if u.reads, err = variablesIn(root); err != nil {
 		return nil, err
 	}
-	functions := functionsIn(root)
-	u.planner = c.planners.get(strings.Join(functions, " "), func() *planner {
-		p, _ := c.newPlanner(functions) // all functions together are no error
-		return p
-	})
-	u.program, err = u.planner.env.Program(checked, cel.EvalOptions(cel.OptOptimize))
+	if u.program, err = c.plan.Program(checked, cel.EvalOptions(cel.OptOptimize)); err == nil {
+		dropFunctions(u.program)
+	}
 	return u, err
-}
-
-// functionsIn returns the names of the functions that an expression calls, sorted.
-func functionsIn(root ast.Expr) []string {
-	var names []string
-	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
-		if e.Kind() == ast.CallKind {
-			names = append(names, e.AsCall().FunctionName())
-		}
-	}))
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // variablesIn returns the names of the variables that an expression reads. An error

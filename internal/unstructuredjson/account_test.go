@@ -55,7 +55,7 @@ func TestEstimate(t *testing.T) {
 			raw := []byte(text)
 			account := NewMemory(1 << 30).Open()
 			before := live()
-			tree, err := account.DecodeWithout(raw, "", "")
+			tree, err := account.DecodeParts(raw, Everything())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,14 +76,14 @@ func TestAccountLimits(t *testing.T) {
 	memory := NewMemory(MaxAccount / 2)
 	account := memory.Open()
 	var busy *BusyError
-	if _, err := account.DecodeWithout(raw, "", ""); !errors.As(err, &busy) || busy.RetryAfter() <= 0 {
+	if _, err := account.DecodeParts(raw, Everything()); !errors.As(err, &busy) || busy.RetryAfter() <= 0 {
 		t.Errorf("beyond the limit of all: got %v, want a *BusyError", err)
 	}
 	if held := memory.Held(); held < MaxAccount/4 || held > MaxAccount/2 {
 		t.Errorf("%d bytes are held, want them near the limit", held)
 	}
 	other := memory.Open()
-	if _, err := other.DecodeWithout([]byte(`{"metadata":{"name":"small"}}`), "", ""); err != nil {
+	if _, err := other.DecodeParts([]byte(`{"metadata":{"name":"small"}}`), Everything()); err != nil {
 		t.Errorf("a small one beside it: %v", err)
 	}
 	other.Close()
@@ -92,7 +92,7 @@ func TestAccountLimits(t *testing.T) {
 		t.Errorf("%d bytes are held after all, want none", held)
 	}
 	account = NewMemory(2 * MaxAccount).Open()
-	if _, err := account.DecodeWithout(raw, "", ""); !errors.Is(err, ErrTooLarge) {
+	if _, err := account.DecodeParts(raw, Everything()); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("beyond the limit of one: got %v, want ErrTooLarge", err)
 	}
 }

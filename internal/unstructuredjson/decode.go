@@ -39,17 +39,16 @@ const (
 //
 // The strings of the tree share one copy of raw, which any of them keeps alive. Clone a string that outlives the
 // request. Decode neither changes nor keeps raw.
-func Decode(raw []byte) (map[string]any, error) { return DecodeWithout(raw, "", "") }
+func Decode(raw []byte) (map[string]any, error) { return DecodeParts(raw, Everything()) }
 
-// DecodeWithout is Decode without the named member of a member of the object, such as "managedFields" of "metadata",
-// which is often half of an object. It checks only the syntax of the omitted member.
-func DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
-	return (*Account)(nil).DecodeWithout(raw, parent, name)
+// DecodeParts is Decode, but the tree has only the selected parts. It checks only the syntax of the others.
+func DecodeParts(raw []byte, parts Selection) (map[string]any, error) {
+	return (*Account)(nil).DecodeParts(raw, parts)
 }
 
-// DecodeWithout is the function DecodeWithout, but takes the size of the tree from the account. It fails with
-// ErrTooLarge or a *BusyError as soon as the account is exhausted.
-func (a *Account) DecodeWithout(raw []byte, parent, name string) (map[string]any, error) {
+// DecodeParts is the function DecodeParts, but takes the size of the tree from the account. It fails with ErrTooLarge or
+// a *BusyError as soon as the account is exhausted.
+func (a *Account) DecodeParts(raw []byte, parts Selection) (map[string]any, error) {
 	if err := a.Take(int64(len(raw))); err != nil {
 		return nil, err
 	}
@@ -57,8 +56,7 @@ func (a *Account) DecodeWithout(raw []byte, parent, name string) (map[string]any
 	defer d.release()
 	d.reset(raw)
 	d.account = a
-	d.parent, d.without, d.within = parent, name, false
-	tree, err := d.document()
+	tree, err := d.document(parts)
 	if err != nil {
 		return nil, Locate(err)
 	}
@@ -88,9 +86,6 @@ type decoder struct {
 	account  *Account
 	members  []member
 	elements []any
-
-	parent, without string // the member to omit, and its parent in the document
-	within          bool   // the current value is that of parent
 }
 
 func (d *decoder) reset(raw []byte) {
@@ -114,11 +109,11 @@ func (d *decoder) release() {
 	decoders.Put(d)
 }
 
-func (d *decoder) document() (map[string]any, error) {
+func (d *decoder) document(parts Selection) (map[string]any, error) {
 	if kind := d.tokens.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
 		return nil, &Error{Reason: "must be a JSON object; found: " + KindName(kind)}
 	}
-	value, err := d.value()
+	value, err := d.value(parts)
 	if errors.Is(err, io.EOF) {
 		return nil, &Error{Reason: "must be a JSON object; found: nothing"}
 	}
@@ -132,12 +127,12 @@ func (d *decoder) document() (map[string]any, error) {
 	return value.(map[string]any), nil
 }
 
-func (d *decoder) value() (any, error) {
+func (d *decoder) value(parts Selection) (any, error) {
 	switch d.tokens.PeekKind() {
 	case jsontext.KindString:
 		return boxed(d.string())
 	case jsontext.KindBeginObject:
-		return boxed(d.object())
+		return boxed(d.object(parts))
 	case jsontext.KindBeginArray:
 		return boxed(d.array())
 	case jsontext.KindNumber:
@@ -165,24 +160,27 @@ func boxed[T any](v T, err error) (any, error) {
 	return v, nil
 }
 
-func (d *decoder) object() (map[string]any, error) {
+func (d *decoder) object(parts Selection) (map[string]any, error) {
 	if _, err := d.tokens.ReadToken(); err != nil {
 		return nil, err
 	}
 	if err := d.account.takeObject(); err != nil {
 		return nil, err
 	}
-	depth := d.tokens.StackDepth()
 	base := len(d.members)
 	for d.tokens.PeekKind() == jsontext.KindString {
 		name, err := d.string()
 		if err != nil {
 			return nil, err
 		}
-		if depth == 1 {
-			d.within = name == d.parent
+		selected := parts.member(name)
+		if selected.IsZero() {
+			if err := d.tokens.SkipValue(); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		value, err := d.member(depth, name)
+		value, err := d.value(selected)
 		if err != nil {
 			return nil, err
 		}
@@ -201,18 +199,7 @@ func (d *decoder) object() (map[string]any, error) {
 		object[members[i].name] = members[i].value
 	}
 	clear(members)
-	if depth == 2 && d.within && d.without != "" {
-		delete(object, d.without)
-	}
 	return object, nil
-}
-
-// member reads or skips the value of a member.
-func (d *decoder) member(depth int, name string) (any, error) {
-	if depth == 2 && d.within && d.without != "" && name == d.without {
-		return nil, d.tokens.SkipValue()
-	}
-	return d.value()
 }
 
 func (a *Account) takeObject() error {
@@ -245,7 +232,7 @@ func (d *decoder) array() ([]any, error) {
 		if kind == jsontext.KindEndArray || kind == jsontext.KindInvalid {
 			break
 		}
-		value, err := d.value()
+		value, err := d.value(Everything())
 		if err != nil {
 			return nil, err
 		}

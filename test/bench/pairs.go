@@ -41,6 +41,8 @@ type Pair struct {
 	// Refused are the labels that every pod with them is refused for; nil when
 	// the pod Bad is.
 	Refused map[string]string
+	// Pod is what is created under load: Good, or Bad where no policy denies.
+	Pod string
 	// Marks stand in every answer about a pod when all policies are in force.
 	Marks []string
 	// WithWebhooks compares with the side Webhooks, too.
@@ -86,12 +88,41 @@ func PairOf(set string) (*Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: set, Policies: len(policies), Ostiary: policies}
+	p := &Pair{Name: set, Policies: len(policies), Pod: Good, Ostiary: policies}
 	for _, ours := range policies {
 		p.Native = append(p.Native, validating(ours)...)
 	}
 	p.narrow()
 	return p, nil
+}
+
+// AuditPairOf returns one of the sets, with violations that are audited and not
+// denied, for the pod Bad. A last policy that denies shows that all are in force.
+func AuditPairOf(set string) (*Pair, error) {
+	policies, err := Policies(set)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pair{Name: set + ", Audit", Policies: len(policies), Pod: Bad, Refused: map[string]string{ProbeLabel: "last"}}
+	for _, ours := range policies {
+		for i := range ours.Spec.Bindings {
+			ours.Spec.Bindings[i].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+		}
+	}
+	p.Ostiary = append(policies, refusing("last"))
+	for _, ours := range p.Ostiary {
+		p.Native = append(p.Native, validating(ours)...)
+	}
+	p.narrow()
+	return p, nil
+}
+
+// refusing is a policy that refuses the pods with a value of ProbeLabel, and has
+// the name of that value.
+func refusing(value string) *v1alpha1.WebhookPolicy {
+	return onPods(value, v1alpha1.WebhookPolicySpec{Validations: []admissionregistrationv1.Validation{{
+		Expression: fmt.Sprintf("object.metadata.?labels.probe.orValue('') != '%s'", value), Message: value + " is refused",
+	}}})
 }
 
 // sentinel is the label and its value that the policy in SentinelPair refuses.
@@ -100,12 +131,8 @@ const sentinel = "sentinel"
 // SentinelPair is one policy. The engine in the API server puts policies into
 // force in bulk: when it refuses pods for one, all that were applied before are.
 func SentinelPair() *Pair {
-	p := &Pair{Name: sentinel, Policies: 1, Refused: map[string]string{ProbeLabel: sentinel}}
-	p.Ostiary = []*v1alpha1.WebhookPolicy{onPods(sentinel, v1alpha1.WebhookPolicySpec{
-		Validations: []admissionregistrationv1.Validation{{
-			Expression: "object.metadata.?labels.probe.orValue('') != 'sentinel'", Message: "this is the sentinel",
-		}},
-	})}
+	p := &Pair{Name: sentinel, Policies: 1, Pod: Good, Refused: map[string]string{ProbeLabel: sentinel}}
+	p.Ostiary = []*v1alpha1.WebhookPolicy{refusing(sentinel)}
 	p.Native = validating(p.Ostiary[0])
 	p.narrow()
 	return p
@@ -114,12 +141,10 @@ func SentinelPair() *Pair {
 // MatchingPair is policies that all look at every pod, and refuse each a label of
 // its own.
 func MatchingPair(count int) *Pair {
-	p := &Pair{Name: fmt.Sprintf("%d matching", count), Policies: count, WithWebhooks: true}
+	p := &Pair{Name: fmt.Sprintf("%d matching", count), Policies: count, Pod: Good, WithWebhooks: true}
 	for i := range count {
 		label := fmt.Sprintf("forbidden-%d", i)
-		ours := onPods(fmt.Sprintf("matching-%d", i), v1alpha1.WebhookPolicySpec{Validations: []admissionregistrationv1.Validation{{
-			Expression: fmt.Sprintf("object.metadata.?labels.probe.orValue('') != '%s'", label), Message: label + " is refused",
-		}}})
+		ours := refusing(label)
 		p.Ostiary = append(p.Ostiary, ours)
 		p.Native = append(p.Native, validating(ours)...)
 		p.Refused = map[string]string{ProbeLabel: label}
@@ -131,7 +156,7 @@ func MatchingPair(count int) *Pair {
 // ParamsPair is one policy that is evaluated with each of so many ConfigMaps in
 // a namespace, all of which a pod has to satisfy.
 func ParamsPair(count int, namespace string) *Pair {
-	p := &Pair{Name: fmt.Sprintf("%d params", count), Policies: 1, Params: params(count, namespace)}
+	p := &Pair{Name: fmt.Sprintf("%d params", count), Policies: 1, Pod: Good, Params: params(count, namespace)}
 	ours := readingParams("params")
 	ours.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
 		Selector: &metav1.LabelSelector{MatchLabels: p.Params[0].Labels}, Namespace: namespace,
@@ -151,7 +176,7 @@ const bindingsOfOne = 64
 // WebhookPolicy holds its bindings, of which there can be 100, so that many of
 // them are those of several policies.
 func BindingsPair(count int, namespace string) *Pair {
-	p := &Pair{Name: fmt.Sprintf("%d bindings", count), Policies: (count + bindingsOfOne - 1) / bindingsOfOne, Params: params(count, namespace)}
+	p := &Pair{Name: fmt.Sprintf("%d bindings", count), Policies: (count + bindingsOfOne - 1) / bindingsOfOne, Pod: Good, Params: params(count, namespace)}
 	for some := range slices.Chunk(p.Params, bindingsOfOne) {
 		ours := readingParams(fmt.Sprintf("bindings-%d", len(p.Ostiary)))
 		deny := ours.Spec.Bindings[0].ValidationActions
@@ -206,7 +231,7 @@ func ParamsHolder() []client.Object {
 
 // MutationsPair is policies that each add a label to a pod.
 func MutationsPair(count int, patch admissionregistrationv1.PatchType) *Pair {
-	p := &Pair{Name: fmt.Sprintf("%d × %s", count, patch), Policies: count}
+	p := &Pair{Name: fmt.Sprintf("%d × %s", count, patch), Policies: count, Pod: Good}
 	for i := range count {
 		label := fmt.Sprintf("added-%d", i)
 		ours := onPods(label, v1alpha1.WebhookPolicySpec{Mutations: []admissionregistrationv1.Mutation{addLabel(label, patch)}})
@@ -309,15 +334,18 @@ func PodBody(pod string, labels map[string]string) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// WithVariables has policies of the set Probes read the label through a
-// variable of their own, which takes more memory than the expression alone.
+// WithVariables has policies of the set Probes read the label through three
+// variables of their own, which takes more memory than the expression alone.
 func WithVariables(policies []*v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy {
 	policies = slices.Clone(policies)
 	for i, p := range policies {
 		p = p.DeepCopy()
-		value := fmt.Sprintf("p%d", i)
-		p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "probe", Expression: fmt.Sprintf("object.metadata.?labels.probe.orValue('none-%d')", i)}}
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: fmt.Sprintf("variables.probe != '%s'", value), Message: "label probe must not be " + value}}
+		p.Spec.Variables = []admissionregistrationv1.Variable{
+			{Name: "labels", Expression: fmt.Sprintf("object.metadata.?labels.orValue({'none': '%d'})", i)},
+			{Name: "probe", Expression: fmt.Sprintf("variables.labels[?'probe'].orValue('none-%d')", i)},
+			{Name: "forbidden", Expression: fmt.Sprintf("'p%d'", i)},
+		}
+		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "variables.probe != variables.forbidden", Message: fmt.Sprintf("label probe must not be p%d", i)}}
 		policies[i] = p
 	}
 	return policies

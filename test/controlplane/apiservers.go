@@ -48,8 +48,9 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context, i int) error {
 }
 
 // AddAPIServer starts one more API server on the same etcd, with further flags
-// of its own, and returns its number when it is ready.
-func (cp *ControlPlane) AddAPIServer(ctx context.Context, args ...string) (int, error) {
+// of its own, and returns its number when it is ready. The program may be one of
+// another version; "" is that of the first API server.
+func (cp *ControlPlane) AddAPIServer(ctx context.Context, program string, args ...string) (int, error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	if err := cp.check(0); err != nil {
@@ -59,7 +60,10 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, args ...string) (int, 
 	if i >= maxAPIServers {
 		return 0, fmt.Errorf("adding an API server: there are %d already", i)
 	}
-	c := cp.describeAPIServer(i, cp.apiServers[0].binary, args...)
+	if program == "" {
+		program = cp.apiServers[0].binary
+	}
+	c := cp.describeAPIServer(i, program, args...)
 	c.home, c.log = cp.directory.file(homeFolder), cp.LogFile(c.name)
 	if err := cp.start(ctx, c); err != nil {
 		return 0, err

@@ -488,7 +488,7 @@ func TestThreeEtcds(t *testing.T) {
 }
 
 func testAdd(t *testing.T, cp *ControlPlane) {
-	i, err := cp.AddAPIServer(t.Context(), "--default-watch-cache-size=50")
+	i, err := cp.AddAPIServer(t.Context(), "", "--default-watch-cache-size=50")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ egressSelections:
 - name: controlplane
   connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %q}}}
 `, socket), 0o600))
-	i, err := plane.AddAPIServer(t.Context(), "--egress-selector-config-file="+egress)
+	i, err := plane.AddAPIServer(t.Context(), "", "--egress-selector-config-file="+egress)
 	must(t, err)
 	t.Cleanup(func() { _ = plane.StopAPIServer(i) })
 	second, err = client.New(plane.Config(i), client.Options{Scheme: c.Scheme(), Mapper: c.RESTMapper()})
