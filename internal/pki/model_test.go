@@ -408,6 +408,9 @@ func (m *model) fault(p, i, l int) {
 		m.leaders[l].skew = []time.Duration{40 * day, -2 * time.Hour, 3650 * day, 0, 4 * time.Minute}[m.r.IntN(5)]
 		m.logf("the clock of leader %d is off by %s", l, m.leaders[l].skew)
 	case 192:
+		if m.source != nil && m.source.mixed {
+			return // see modelSource
+		}
 		m.logf("the CA is deleted")
 		m.caGone = true
 		m.ca++

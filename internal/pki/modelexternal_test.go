@@ -16,7 +16,10 @@ import (
 type modelSource struct {
 	external ExternalCertificate
 	cas      []Pair
-	mixed    bool // leaders may disagree on whether to use it
+	// mixed lets leaders disagree on whether to use it. The CA is not deleted then: what one
+	// leader remembers of it is of no use to the other, so that API servers that are behind
+	// can refuse the certificate of the next one.
+	mixed bool
 }
 
 func newExternalModel(t testing.TB, seed uint64, next machine, mixed bool) *model {
