@@ -94,21 +94,26 @@ func parse(args []string) (options, error) {
 	if o.compare, err = choose(*compare, comparisons()); err != nil {
 		return o, fmt.Errorf("-compare: %w", err)
 	}
-	switch {
-	case flags.NArg() > 0:
+	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: every setting is a flag, see -help", flags.Arg(0))
-	case o.slack < 1:
-		return o, fmt.Errorf("-slack: %g: give 1 or more", o.slack)
-	case o.rounds < 1 || o.rounds > 100:
-		return o, fmt.Errorf("-rounds: %d: give 1 to 100", o.rounds)
-	case o.scale != 0 && (o.scale < scaleChanges || o.scale > 50_000):
-		return o, fmt.Errorf("-scale: %d: give 0, or %d to 50000", o.scale, scaleChanges)
-	case o.duration < 100*time.Millisecond || o.duration > time.Minute:
-		return o, fmt.Errorf("-duration: %s: give 100ms to 1m", o.duration)
-	case o.idle < 0 || o.idle > time.Hour:
-		return o, fmt.Errorf("-idle: %s: give 0 to 1h", o.idle)
 	}
-	return o, nil
+	return o, o.validate()
+}
+
+func (o options) validate() error {
+	switch {
+	case o.slack < 1:
+		return fmt.Errorf("-slack: %g: give 1 or more", o.slack)
+	case o.rounds < 1 || o.rounds > 100:
+		return fmt.Errorf("-rounds: %d: give 1 to 100", o.rounds)
+	case o.scale != 0 && (o.scale < scaleChanges || o.scale > 50_000):
+		return fmt.Errorf("-scale: %d: give 0, or %d to 50000", o.scale, scaleChanges)
+	case o.duration < 100*time.Millisecond || o.duration > time.Minute:
+		return fmt.Errorf("-duration: %s: give 100ms to 1m", o.duration)
+	case o.idle < 0 || o.idle > time.Hour:
+		return fmt.Errorf("-idle: %s: give 0 to 1h", o.idle)
+	}
+	return nil
 }
 
 // choose splits a list of known names; "" is none of them.
@@ -173,6 +178,6 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 
 // commit is the short name of the checked-out commit; "" if git does not say.
 func commit(ctx context.Context) string {
-	out, _ := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output() //nolint:errcheck // as documented
+	out, _ := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	return strings.TrimSpace(string(out))
 }

@@ -135,7 +135,7 @@ func (r *report) write(out io.Writer, file string) error {
 	var page bytes.Buffer
 	page.WriteString("# Results\n\n`make bench BENCHFLAGS=\"-out docs/performance/results.md\"` wrote this page in one run.\n[Method](method.md) explains sets and terms.\n\n")
 	r.print(&page)
-	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil { //nolint:gosec // a page for all readers
+	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil

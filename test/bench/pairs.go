@@ -109,7 +109,7 @@ func AuditPairOf(set string) (*Pair, error) {
 			ours.Spec.Bindings[i].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
 		}
 	}
-	p.Ostiary = append(policies, refusing("last"))
+	p.Ostiary = slices.Concat(policies, []*v1alpha1.WebhookPolicy{refusing("last")})
 	for _, ours := range p.Ostiary {
 		p.Native = append(p.Native, validating(ours)...)
 	}
