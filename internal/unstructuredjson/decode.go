@@ -132,9 +132,12 @@ func (d *decoder) value(parts Selection) (any, error) {
 	case jsontext.KindString:
 		return boxed(d.string())
 	case jsontext.KindBeginObject:
+		if parts.elements != nil {
+			parts = Everything()
+		}
 		return boxed(d.object(parts))
 	case jsontext.KindBeginArray:
-		return boxed(d.array())
+		return boxed(d.array(parts))
 	case jsontext.KindNumber:
 		return d.number()
 	}
@@ -173,7 +176,7 @@ func (d *decoder) object(parts Selection) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		selected := parts.member(name)
+		selected := parts.Member(name)
 		if selected.IsZero() {
 			if err := d.tokens.SkipValue(); err != nil {
 				return nil, err
@@ -219,7 +222,11 @@ func costOfMember(before int) int64 {
 	return moreMembersCost
 }
 
-func (d *decoder) array() ([]any, error) {
+func (d *decoder) array(parts Selection) ([]any, error) {
+	selected := Everything()
+	if parts.elements != nil {
+		selected = *parts.elements
+	}
 	if _, err := d.tokens.ReadToken(); err != nil {
 		return nil, err
 	}
@@ -232,7 +239,7 @@ func (d *decoder) array() ([]any, error) {
 		if kind == jsontext.KindEndArray || kind == jsontext.KindInvalid {
 			break
 		}
-		value, err := d.value(Everything())
+		value, err := d.value(selected)
 		if err != nil {
 			return nil, err
 		}
