@@ -87,6 +87,7 @@ func knownDifferences() []difference {
 		{name: "many-audited", row: "more than 50 failures in the audit log", normalise: manyAudited},
 		{name: "several-audited", row: "failures of several bindings in the audit log", versions: before37, normalise: severalAudited},
 		{name: "variables-in-match-conditions", row: "variables in `matchConditions`", refusal: variablesInConditions},
+		{name: "list-functions", row: "`lists.range`, `first`, `sort` and other functions of lists", versions: before35, refusal: listFunctions},
 		{name: "reason-unauthorized", row: "reason `Unauthorized`", refusal: reasonUnauthorized},
 		{name: "identity", row: "a mutation of the name or the namespace", test: "TestMutationsKeepTheIdentity"},
 		{name: "long-annotations", row: "audit annotations over 64 KiB", test: "TestLongAnswersDiffer"},
@@ -305,6 +306,14 @@ func variablesInConditions(p *placed, engine, message string) bool {
 				return strings.Contains(m.Expression, "variables.")
 			})
 		})
+}
+
+var newInLists = regexp.MustCompile(`undeclared reference to '(range|first|last|flatten|distinct|reverse|slice|sort|sortBy)'`)
+
+// listFunctions: the API server allows functions in new policies from the version after
+// the one that introduced them.
+func listFunctions(_ *placed, engine, message string) bool {
+	return engine == "native" && newInLists.MatchString(message)
 }
 
 // reasonUnauthorized: the API server documents the reason, has a code for it,
