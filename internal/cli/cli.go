@@ -12,6 +12,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/policytest"
 	"github.com/ostiary/ostiary/internal/cli/version"
 )
 
@@ -58,6 +59,7 @@ func NewCommand(programVersion string, streams genericiooptions.IOStreams) *cobr
 // commands returns the constructors of all commands. This is the only list of them.
 func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
+		policytest.NewCommand,
 		evaluate.NewCommand,
 		version.NewCommand,
 	}
