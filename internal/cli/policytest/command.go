@@ -90,7 +90,7 @@ func (c *command) execute(ctx context.Context, paths []string) error {
 		return err
 	}
 	if c.mutate && report.Failed == 0 {
-		if report.Survivors, report.Mutants, err = survivors(ctx, suites); err != nil {
+		if report.Survivors, report.Mutants, err = survivors(ctx, suites, cases); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
@@ -71,7 +72,9 @@ func variants(expression string, compiler *policy.Compiler) []string {
 		return nil // the policy has been compiled
 	}
 	out = append(out, dropped(parsed, parsed.NativeRep().Expr())...)
-	return slices.Compact(out[:min(len(out), maxMutants)])
+	same := strings.TrimSpace(expression)
+	out = slices.DeleteFunc(slices.Compact(out), func(v string) bool { return v == same })
+	return out[:min(len(out), maxMutants)]
 }
 
 // dropped returns an expression without each operand of its logical operators in turn.
@@ -108,8 +111,9 @@ func textOf(parsed *cel.Ast, e ast.Expr) string {
 	return text
 }
 
-// survivors returns the changes that no case detects, and the number of all changes.
-func survivors(ctx context.Context, suites []*Suite) (out []Mutant, total int, err error) {
+// survivors returns the changes that none of the cases detects, and the number of all
+// changes. The cases pass without a change.
+func survivors(ctx context.Context, suites []*Suite, cases []*Case) (out []Mutant, total int, err error) {
 	type key struct{ policy, position string }
 	done := map[key]bool{}
 	for _, s := range suites {
@@ -121,7 +125,7 @@ func survivors(ctx context.Context, suites []*Suite) (out []Mutant, total int, e
 			}
 			done[k] = true
 			for _, m := range mutantsOf(p, s.compiler(policy.LatestEngine)) {
-				found, err := detected(ctx, suites, p, m)
+				found, err := detected(ctx, suites, cases, p, m)
 				if err != nil {
 					return nil, 0, err
 				}
@@ -134,9 +138,9 @@ func survivors(ctx context.Context, suites []*Suite) (out []Mutant, total int, e
 	return out, total, nil
 }
 
-// detected reports whether a case of any test of the policy fails with the change. A change
+// detected reports whether one of the cases fails with the change. A change
 // that does not compile is detected.
-func detected(ctx context.Context, suites []*Suite, p *offline.Policy, m Mutant) (bool, error) {
+func detected(ctx context.Context, suites []*Suite, cases []*Case, p *offline.Policy, m Mutant) (bool, error) {
 	for _, s := range suites {
 		at := slices.IndexFunc(s.policies, func(other offline.Policy) bool {
 			return other.Name == p.Name && other.Source.At("") == p.Source.At("")
@@ -149,6 +153,9 @@ func detected(ctx context.Context, suites []*Suite, p *offline.Policy, m Mutant)
 		m.apply(&changed[at].Spec)
 		engines := map[policy.Engine]*offline.Engine{}
 		for _, c := range s.Cases {
+			if !slices.Contains(cases, c) {
+				continue
+			}
 			if engines[c.Version] == nil {
 				made, err := s.newEngine(c.Version, changed)
 				if err != nil {
