@@ -11,6 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
+	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
 	"github.com/ostiary/ostiary/internal/cli/version"
@@ -61,6 +62,7 @@ func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
 		policytest.NewCommand,
 		evaluate.NewCommand,
+		explain.NewCommand,
 		version.NewCommand,
 	}
 }

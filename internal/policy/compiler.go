@@ -28,7 +28,7 @@ type Compiler struct {
 	env       *cel.Env // parses expressions to weigh them
 	parser    *cel.Env // parses expressions as they are compiled
 	engine    Engine
-	traced    bool // see NewTracingCompiler
+	states    *Compiler // see NewTracingCompiler; nil otherwise
 }
 
 // NewCompiler returns a compiler for the latest engine.

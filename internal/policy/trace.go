@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
@@ -11,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/version"
-	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/cel/environment"
 )
@@ -79,26 +79,34 @@ func traceOf(ctx context.Context) Trace {
 // NewTracingCompiler returns a compiler like that of NewCompilerFor, whose policies report
 // their evaluations to the Trace of the context. They evaluate each policy alone, and give
 // the same results.
+//
+// A CEL program cannot count its cost and keep the values of sub-expressions, so each
+// expression has a second program for these, which runs after the one that decides.
 func NewTracingCompiler(e Engine) *Compiler {
-	c := newCompiler(e, func(base *environment.EnvSet) (*environment.EnvSet, error) {
+	c := NewCompilerFor(e)
+	c.states = newCompiler(e, func(base *environment.EnvSet) (*environment.EnvSet, error) {
 		return base.Extend(environment.VersionedOptions{
 			IntroducedVersion: version.MajorMinor(1, 0),
 			ProgramOptions:    []cel.ProgramOption{cel.EvalOptions(cel.OptTrackState)},
 		})
 	})
-	c.traced = true
 	return c
 }
 
 // Parse parses an expression as the compiler does, so that its ids are those of a trace.
 func (c *Compiler) Parse(expression string) (*cel.Ast, error) {
-	parsed, issues := c.parser.Parse(expression)
+	env, err := c.parser.Extend(cel.EnableMacroCallTracking())
+	if err != nil {
+		return nil, fmt.Errorf("preparing to parse: %w", err)
+	}
+	parsed, issues := env.Parse(expression)
 	return parsed, issues.Err()
 }
 
 // tracedProgram reports each evaluation.
 type tracedProgram struct {
 	cel.Program
+	state         cel.Program
 	policy, field string
 }
 
@@ -107,33 +115,32 @@ func (p tracedProgram) ContextEval(ctx context.Context, input any) (ref.Val, *ce
 	value, details, err := p.Program.ContextEval(ctx, input)
 	if report := traceOf(ctx).Expression; report != nil {
 		e := Evaluated{Policy: p.policy, Field: p.field, Value: value, Err: err}
-		if details != nil {
-			e.State = details.State()
-			if cost := details.ActualCost(); cost != nil {
-				e.Cost = *cost
-			}
+		if cost := details.ActualCost(); cost != nil {
+			e.Cost = *cost
+		}
+		// The input keeps the values of variables, and the request those of its authorizer.
+		if _, again, _ := p.state.ContextEval(ctx, input); again != nil {
+			e.State = again.State()
 		}
 		report(e)
 	}
 	return value, details, err
 }
 
-// traced adds reports to a compiled expression. Policies share programs, so each gets its
-// own copy of the result.
-func (b *builder) traced(path *field.Path, result celplugin.CompilationResult) celplugin.CompilationResult {
-	if b.compiler.traced && result.Program != nil {
-		result.Program = tracedProgram{Program: result.Program, policy: b.policy.Name, field: path.String()}
-	}
-	return result
-}
-
-// tracedVariable is traced for the program of a variable.
-func (b *builder) tracedVariable(path *field.Path, p *program) *program {
-	if !b.compiler.traced {
+// traced adds reports to a program of the compiler. Policies share programs, so each gets
+// its own copy. second compiles the expression with another compiler.
+func (b *builder) traced(path *field.Path, p *program, second func(*Compiler) *program) *program {
+	if b.compiler.states == nil || p.result.Program == nil {
 		return p
 	}
-	b.programs = append(b.programs, p) // keep the shared one alive
-	return &program{result: b.traced(path, p.result), variable: p.variable}
+	state := second(b.compiler.states)
+	if state.result.Program == nil { // it compiled before
+		return p
+	}
+	b.programs = append(b.programs, p, state) // keep the shared ones alive
+	out := *p
+	out.result.Program = tracedProgram{Program: p.result.Program, state: state.result.Program, policy: b.policy.Name, field: path.String()}
+	return &out
 }
 
 // traceResults reports the results of a policy in the validating phase.

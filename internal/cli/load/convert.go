@@ -45,12 +45,14 @@ func (d *document) toJSON() ([]byte, error) {
 		return nil, nil
 	}
 	if at := tooDeep(raw); at >= 0 {
-		return nil, &Error{Position: d.find(fieldAt(raw, int64(at))), Text: errTooDeep}
+		return nil, &Error{Position: d.find(fieldAt(raw, int64(at))), Text: tooDeepText()}
 	}
 	return raw, nil
 }
 
-var errTooDeep = fmt.Sprintf("more than %d lists and maps are within each other", maxDepth)
+func tooDeepText() string {
+	return fmt.Sprintf("more than %d lists and maps are within each other", maxDepth)
+}
 
 // tooDeep returns the offset at which JSON exceeds the maximum depth, or -1.
 func tooDeep(raw []byte) int {
@@ -76,7 +78,7 @@ func tooDeep(raw []byte) int {
 // checkJSON finds duplicate names and too much depth.
 func (d *document) checkJSON() error {
 	if at := tooDeep(d.text); at >= 0 {
-		return &Error{Position: d.atOffset(at), Text: errTooDeep}
+		return &Error{Position: d.atOffset(at), Text: tooDeepText()}
 	}
 	decoder := jsontext.NewDecoder(bytes.NewReader(d.text))
 	_, err := decoder.ReadValue()

@@ -105,6 +105,14 @@ func wanted(e *json.UnmarshalTypeError) string {
 	}
 }
 
+// Read decodes the fields of a Go value and ignores others.
+func (o *Object) Read(into any) error {
+	if err := json.Unmarshal(o.Raw, into); err != nil {
+		return o.Errorf("", "%s: %v", o.Kind, err)
+	}
+	return nil
+}
+
 // Decode decodes the object into a Go value and rejects unknown fields.
 func (o *Object) Decode(into any) error {
 	strict, err := kjson.UnmarshalStrict(o.Raw, into, kjson.DisallowUnknownFields)

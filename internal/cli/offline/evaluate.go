@@ -161,14 +161,16 @@ func (v *evaluation) call(ctx context.Context, h *hook, o Options) error {
 	if h.conditions != nil {
 		result := h.conditions.Match(ctx, v.versioned(attributes), nil, v.authorizer())
 		if result.Error != nil {
-			return v.unevaluated(h, fmt.Errorf("evaluating match conditions: %w", result.Error))
+			v.unevaluated(h, fmt.Errorf("evaluating match conditions: %w", result.Error))
+			return nil
 		}
 		if !result.Matches {
 			return nil
 		}
 	}
 	if given := attributes.GetResource(); resource != given {
-		return v.unevaluated(h, fmt.Errorf("the policy is for %s of %s, and the object is in %s: an API server converts it, this program cannot; give the object in that version", resource.Resource, resource.GroupVersion(), given.GroupVersion()))
+		v.unevaluated(h, fmt.Errorf("the policy is for %s of %s, and the object is in %s: an API server converts it, this program cannot; give the object in that version", resource.Resource, resource.GroupVersion(), given.GroupVersion()))
+		return nil
 	}
 	if h.backend != nil {
 		return v.callBackend(h)
@@ -178,7 +180,7 @@ func (v *evaluation) call(ctx context.Context, h *hook, o Options) error {
 
 // unevaluated adds an error to every policy of a webhook. The request does not pass, because
 // the decision of an API server is not known.
-func (v *evaluation) unevaluated(h *hook, err error) error {
+func (v *evaluation) unevaluated(h *hook, err error) {
 	v.result.Allowed = false
 	v.result.Denials = append(v.result.Denials, metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Reason: metav1.StatusReasonInternalError, Code: 500})
 	names := []string{}
@@ -190,7 +192,6 @@ func (v *evaluation) unevaluated(h *hook, err error) error {
 	for _, name := range names {
 		v.result.Outcomes = append(v.result.Outcomes, Outcome{Policy: name, Phase: h.phase, Decision: policy.DecisionError, Err: err})
 	}
-	return nil
 }
 
 func (v *evaluation) callBackend(h *hook) error {
@@ -201,7 +202,8 @@ func (v *evaluation) callBackend(h *hook) error {
 	}
 	response := v.backend(h.backend.Name)
 	if response == nil {
-		return v.unevaluated(h, errors.New("the backend is called, and no answer is given for it"))
+		v.unevaluated(h, errors.New("the backend is called, and no answer is given for it"))
+		return nil
 	}
 	outcome.Response, outcome.Decision = response, policy.DecisionAllow
 	if !response.Allowed {

@@ -14,11 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
 )
+
+// maxRepeat is the maximum of repeat.
+const maxRepeat = 10_000
 
 // Case is a case that is ready to run.
 type Case struct {
@@ -69,6 +73,9 @@ func (c *Case) prepare() error {
 	if c.Version, err = c.suite.version(field, text); err != nil {
 		return err
 	}
+	if c.Repeat < 0 || c.Repeat > maxRepeat {
+		return c.suite.Source.Errorf(c.field+".repeat", "want 0 to %d, got %d", maxRepeat, c.Repeat)
+	}
 	if err := c.checkExpectation(); err != nil {
 		return err
 	}
@@ -87,22 +94,25 @@ func (c *Case) checkExpectation() error {
 	at := func(field, format string, args ...any) error {
 		return c.suite.Source.Errorf(c.field+".expect"+field, format, args...)
 	}
-	denies := e.Decision == v1alpha1.Deny
-	switch {
-	case !slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate}, e.Decision):
+	if !slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate}, e.Decision) {
 		return at(".decision", "want Allow, Deny, Warn, Audit or Mutate, got %q", e.Decision)
-	case !denies && e.Reason != "":
-		return at(".reason", "only a Deny has a reason")
-	case !denies && e.Code != 0:
-		return at(".code", "only a Deny has a code")
-	case !denies && e.Causes != nil:
-		return at(".causes", "only a Deny has causes")
-	case denies && (e.Object != nil || e.ObjectFile != ""):
-		return at(".object", "a Deny has no resulting object")
-	case e.Object != nil && e.ObjectFile != "":
-		return at(".objectFile", "set either object or objectFile")
-	case e.Message != "" && (e.Decision == v1alpha1.Allow || e.Decision == v1alpha1.Mutate):
-		return at(".message", "only Deny, Warn and Audit have a message")
+	}
+	hasObject := e.Object != nil || e.ObjectFile != ""
+	for _, f := range []struct {
+		field   string
+		invalid bool
+		text    string
+	}{
+		{".reason", e.Decision != v1alpha1.Deny && e.Reason != "", "only a Deny has a reason"},
+		{".code", e.Decision != v1alpha1.Deny && e.Code != 0, "only a Deny has a code"},
+		{".causes", e.Decision != v1alpha1.Deny && e.Causes != nil, "only a Deny has causes"},
+		{".object", e.Decision == v1alpha1.Deny && hasObject, "a Deny has no resulting object"},
+		{".objectFile", e.Object != nil && e.ObjectFile != "", "set either object or objectFile"},
+		{".message", e.Message != "" && slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Mutate}, e.Decision), "only Deny, Warn and Audit have a message"},
+	} {
+		if f.invalid {
+			return at(f.field, "%s", f.text)
+		}
 	}
 	if e.ObjectFile != "" {
 		c.golden = filepath.Join(filepath.Dir(c.suite.Source.At("").File), e.ObjectFile)
@@ -187,6 +197,13 @@ type Problem struct {
 	// Field of the case.
 	Field string `json:"field"`
 	Text  string `json:"text"`
+	// Why are the parts of expressions that were false, and the expressions that failed.
+	Why []string `json:"why,omitempty"`
+}
+
+// Evaluate returns the result of the request of the case.
+func (c *Case) Evaluate(ctx context.Context) (*offline.Result, error) {
+	return c.run(ctx, nil, policy.Trace{})
 }
 
 // run runs the case with an engine; nil is the engine of its suite.
@@ -217,7 +234,15 @@ func (c *Case) run(ctx context.Context, engine *offline.Engine, trace policy.Tra
 // check runs the case and compares its result.
 func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.Trace, update bool) ([]Problem, *offline.Result, error) {
 	var failures []failure
-	invoked := trace.Invocation
+	var recorder explain.Recorder
+	recorded := recorder.Trace()
+	invoked, evaluated := trace.Invocation, trace.Expression
+	trace.Expression = func(e policy.Evaluated) {
+		recorded.Expression(e)
+		if evaluated != nil {
+			evaluated(e)
+		}
+	}
 	trace.Invocation = func(i policy.Invoked) {
 		failures = append(failures, failuresOf(i)...)
 		if invoked != nil {
@@ -234,6 +259,12 @@ func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.T
 		}
 	}
 	problems, err := c.compare(result, failures)
+	if len(problems) > 0 && err == nil {
+		var used *offline.Engine
+		if used, err = c.suite.engine(c.Version); err == nil {
+			problems[0].Why = recorder.Why(used)
+		}
+	}
 	return problems, result, err
 }
 

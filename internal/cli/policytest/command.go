@@ -24,6 +24,7 @@ type command struct {
 	coverage    bool
 	coverageMin float64
 	mutate      bool
+	again       bool
 }
 
 // NewCommand returns the command.
@@ -38,7 +39,15 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Example: "  kubectl ostiary test\n" +
 			"  kubectl ostiary test tests --run require-team --coverage\n" +
 			"  kubectl ostiary test tests --mutate -o json",
-		RunE: func(c *cobra.Command, paths []string) error { return run.execute(c.Context(), paths) },
+		RunE: func(c *cobra.Command, paths []string) error {
+			if len(paths) == 0 {
+				paths = []string{"."}
+			}
+			if run.again {
+				return run.watch(c.Context(), paths)
+			}
+			return run.execute(c.Context(), paths)
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&run.run, "run", "", "run only the cases whose \"test/case\" matches this regular expression")
@@ -48,6 +57,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	f.BoolVar(&run.coverage, "coverage", false, "show how often each expression was true, false, failed or skipped")
 	f.Float64Var(&run.coverageMin, "coverage-min", 0, "fail below this percentage of results that cases have (implies --coverage)")
 	f.BoolVar(&run.mutate, "mutate", false, "change each expression in turn, and show the changes that no case detects")
+	f.BoolVar(&run.again, "watch", false, "run again after each change of a file, until Ctrl-C")
 	o.AddFormat(c, output.JUnit, output.GitHub)
 	return c
 }
@@ -67,9 +77,6 @@ type Report struct {
 }
 
 func (c *command) execute(ctx context.Context, paths []string) error {
-	if len(paths) == 0 {
-		paths = []string{"."}
-	}
 	only, err := regexp.Compile(c.run)
 	if err != nil {
 		return fmt.Errorf("invalid argument %q for --run: %w", c.run, err)

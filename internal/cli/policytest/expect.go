@@ -56,17 +56,20 @@ func (c *Case) compare(r *offline.Result, failures []failure) ([]Problem, error)
 		problem("decision", "got %s, want %s%s", got, e.Decision, detailsOf(r))
 		return out, nil
 	}
+	compareTexts(r, e, problem)
+	compareStatus(r, e, problem)
+	different, err := c.compareObject(r.Object)
+	if different != nil {
+		out = append(out, *different)
+	}
+	return out, err
+}
+
+// compareTexts compares messages, warnings and audit annotations.
+func compareTexts(r *offline.Result, e *v1alpha1.Expectation, problem func(field, format string, args ...any)) {
 	said := messagesOf(r)
 	if e.Message != "" && !slices.ContainsFunc(said, func(text string) bool { return says(text, e.Message) }) {
 		problem("message", "got %s, want %q", quoted(said), e.Message)
-	}
-	if r.Status != nil {
-		if e.Reason != "" && string(r.Status.Reason) != e.Reason {
-			problem("reason", "got %q, want %q", r.Status.Reason, e.Reason)
-		}
-		if e.Code != 0 && r.Status.Code != e.Code {
-			problem("code", "got %d, want %d", r.Status.Code, e.Code)
-		}
 	}
 	if e.Causes != nil && !sameTexts(causesOf(r), e.Causes) {
 		problem("causes", "got %s, want %s", quoted(causesOf(r)), quoted(e.Causes))
@@ -79,11 +82,19 @@ func (c *Case) compare(r *offline.Result, failures []failure) ([]Problem, error)
 			problem("auditAnnotations", "%s", text)
 		}
 	}
-	different, err := c.compareObject(r.Object)
-	if different != nil {
-		out = append(out, *different)
+}
+
+// compareStatus compares the reason and the code of a denial.
+func compareStatus(r *offline.Result, e *v1alpha1.Expectation, problem func(field, format string, args ...any)) {
+	if r.Status == nil {
+		return
 	}
-	return out, err
+	if e.Reason != "" && string(r.Status.Reason) != e.Reason {
+		problem("reason", "got %q, want %q", r.Status.Reason, e.Reason)
+	}
+	if e.Code != 0 && r.Status.Code != e.Code {
+		problem("code", "got %d, want %d", r.Status.Code, e.Code)
+	}
 }
 
 // evaluationErrors returns a problem for each policy that could not decide.
@@ -216,7 +227,7 @@ func (c *Case) compareObject(got []byte) (*Problem, error) {
 		want = c.Expect.Object.Raw
 	case c.golden != "":
 		field = "expect.objectFile"
-		text, err := os.ReadFile(c.golden)
+		text, err := os.ReadFile(c.golden) //nolint:gosec // the test names it
 		if errors.Is(err, fs.ErrNotExist) {
 			return &Problem{Field: field, Text: c.golden + " does not exist: run with --update to write it"}, nil
 		}

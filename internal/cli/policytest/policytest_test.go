@@ -146,6 +146,7 @@ func TestInvalidTests(t *testing.T) {
 		"an unknown version":     {test("- {name: c, kubernetesVersion: '1.2', object: " + pod + ", expect: {decision: Allow}}"), "6:13: cases[0].kubernetesVersion: must be a version from 1.34 to 1.37"},
 		"an unknown answer":      {test("- {name: c, authorizer: [{decision: Yes}], object: " + pod + ", expect: {decision: Allow}}"), "6:27: cases[0].authorizer[0].decision: got a bool, want a string"},
 		"an unknown backend":     {test("- {name: c, backends: [{policy: allow, allowed: true}], object: " + pod + ", expect: {decision: Allow}}"), `6:25: cases[0].backends[0].policy: the test has no policy "allow" with a backend`},
+		"too many requests":      {test("- {name: c, repeat: 10001, object: " + pod + ", expect: {decision: Allow}}"), "6:13: cases[0].repeat: want 0 to 10000, got 10001"},
 		"a missing file":         {"apiVersion: test.ostiary.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: t}\nfiles: [none.yaml]\npolicies: [x]\ncases: [{name: c}]", "4:1: files: reading the files of the test\nnone.yaml: no such file or directory"},
 		"another version":        {"apiVersion: test.ostiary.dev/v1\nkind: PolicyTest\n", "2:1: kind: test.ostiary.dev has no kind PolicyTest in test.ostiary.dev/v1: write kind: PolicyTest and apiVersion: test.ostiary.dev/v1alpha1"},
 	}
@@ -298,4 +299,16 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%s has no PolicyTest", name)
 		}
 	}
+}
+
+// FuzzTests checks that every input gives tests or an error.
+func FuzzTests(f *testing.F) {
+	f.Add(policies() + fmt.Sprintf(head, "allow") + "- {name: c, object: " + pod + ", expect: {decision: Allow}}\n")
+	f.Add(policies() + fmt.Sprintf(head, "mutate") + "- {name: c, oldObject: " + pod + ", operation: UPDATE, repeat: 3, authorizer: [{decision: Allow}], expect: {decision: Deny, causes: []}}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		suites, err := Load(t.Context(), []string{"-"}, strings.NewReader(text))
+		if err != nil && err.Error() == "" || err == nil && len(suites) == 0 {
+			t.Errorf("got %d tests and the error %v", len(suites), err)
+		}
+	})
 }

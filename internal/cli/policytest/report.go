@@ -53,6 +53,9 @@ func (c *command) printText(r *Report) error {
 			fmt.Fprintf(&out, "%s %s\n", output.Paint(colored, output.Red, "FAIL"), name)
 			for _, p := range k.Problems {
 				fmt.Fprintf(&out, "  %s: %s: %s\n", p.Position, p.Field, strings.ReplaceAll(strings.TrimSpace(p.Text), "\n", "\n    "))
+				for _, why := range p.Why {
+					fmt.Fprintf(&out, "    because %s\n", output.Printable(why))
+				}
 			}
 		case c.verbose:
 			fmt.Fprintf(&out, "%s %s\n", output.Paint(colored, output.Green, "PASS"), name)
@@ -163,6 +166,9 @@ func textOfProblems(problems []ReportProblem) string {
 	var out strings.Builder
 	for _, p := range problems {
 		fmt.Fprintf(&out, "%s: %s: %s\n", p.Position, p.Field, p.Text)
+		for _, why := range p.Why {
+			fmt.Fprintf(&out, "because %s\n", why)
+		}
 	}
 	return out.String()
 }

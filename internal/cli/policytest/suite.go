@@ -49,9 +49,7 @@ func compilers() func(policy.Engine) *policy.Compiler {
 // Load reads the PolicyTests of paths. In directories it reads only files that contain the
 // API group of PolicyTests.
 func Load(ctx context.Context, paths []string, stdin io.Reader) ([]*Suite, error) {
-	objects, err := load.Objects(ctx, paths, load.Options{Stdin: stdin, Select: func(text []byte) bool {
-		return bytes.Contains(text, []byte(offline.TestGroup+"/"))
-	}})
+	objects, err := load.Objects(ctx, paths, load.Options{Stdin: stdin, Select: isTest})
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +77,9 @@ func Load(ctx context.Context, paths []string, stdin io.Reader) ([]*Suite, error
 	}
 	return out, errors.Join(errs...)
 }
+
+// isTest reports whether a file can have a PolicyTest.
+func isTest(text []byte) bool { return bytes.Contains(text, []byte(offline.TestGroup+"/")) }
 
 // newSuite decodes a PolicyTest. Policies come from its files and from those of the
 // command line.
