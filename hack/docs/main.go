@@ -6,6 +6,9 @@
 //	docs packages DOCUMENT                every package, between two marks of the document
 //	docs chart CHART DOCUMENT             the manager's flags into the chart's schema,
 //	                                      its values.yaml, and every value
+//	docs commands DOCUMENT                every command of kubectl-ostiary
+//	docs policytest DEFINITION DOCUMENT   every field of a PolicyTest
+//	docs schema DEFINITION SCHEMA         the schema of PolicyTests for editors
 //	docs plugins FOLDER                   the configuration of every admission plugin,
 //	                                      between two marks of its page
 //
@@ -52,10 +55,16 @@ func run(args []string) error {
 		})
 	case len(args) == 3 && args[0] == "chart":
 		return chart(args[1], args[2])
+	case len(args) == 2 && args[0] == "commands":
+		return os.WriteFile(args[1], []byte(commandReference()), 0o644)
+	case len(args) == 3 && args[0] == "policytest":
+		return rewrite(args[1], args[2], policyTestReference)
+	case len(args) == 3 && args[0] == "schema":
+		return rewrite(args[1], args[2], policyTestSchema)
 	case len(args) == 2 && args[0] == "plugins":
 		return pages(args[1])
 	}
-	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, or plugins FOLDER")
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, or plugins FOLDER")
 }
 
 // rewrite makes a document of a file.
