@@ -68,10 +68,11 @@ func (e *example) addCase(t *testing.T, k *policytest.Case, key string) {
 	}
 	e.Given = append(e.Given, permissions(k, key)...)
 	effect := exampleEffect{Name: k.Name, User: k.User, Groups: k.Groups, Subresource: k.Subresource, Warned: result.Warnings, Audited: map[string]string{}}
+	e.setObjects(t, &effect, k.Request, key)
 	if k.Repeat > 0 {
 		effect.Times = k.Repeat
+		effect.Object.SetName("") // each request creates another object
 	}
-	e.setObjects(t, &effect, k.Request, key)
 	for annotation, value := range result.AuditAnnotations {
 		effect.Audited["/"+annotation] = value
 	}
@@ -115,6 +116,9 @@ func inNamespace(t *testing.T, raw []byte, key string) *unstructured.Unstructure
 	must(t, u.UnmarshalJSON(raw))
 	if u.GetNamespace() == "" || u.GetNamespace() == "default" {
 		u.SetNamespace("ns:" + key)
+	}
+	if involved, ok := u.Object["involvedObject"].(map[string]any); ok { // of an Event
+		involved["namespace"] = u.GetNamespace()
 	}
 	return u
 }
