@@ -66,7 +66,7 @@ func release(e policy.Engine) (string, error) {
 		if err != nil {
 			continue
 		}
-		if found := required.FindSubmatch(text); found != nil && strings.HasPrefix(string(found[1]), "v"+e.String()+".") {
+		if found := required.FindSubmatch(text); len(found) == 2 && strings.HasPrefix(string(found[1]), "v"+e.String()+".") {
 			return string(found[1]), nil
 		}
 	}

@@ -19,8 +19,8 @@ func blocksOf(t *testing.T, path string) (out []block) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("(?ms)^```(\\w*) ?([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		out = append(out, block{m[1], m[2], m[3]})
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w*) ?([^\n]*)\n(.*?)\n```$").FindAllStringSubmatch(string(text), -1) {
+		out = append(out, block{m[1], m[2], m[3] + "\n"})
 	}
 	return out
 }

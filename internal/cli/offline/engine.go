@@ -71,7 +71,10 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs) (*Engin
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return e, e.register(resolved, compiled)
+	if err := e.register(resolved, compiled); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // register plans the webhooks of policies. It delegates no conditions to the API server:

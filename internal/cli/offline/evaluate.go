@@ -162,7 +162,7 @@ func (v *evaluation) call(ctx context.Context, h *hook, o Options) error {
 		result := h.conditions.Match(ctx, v.versioned(attributes), nil, v.authorizer())
 		if result.Error != nil {
 			v.unevaluated(h, fmt.Errorf("evaluating match conditions: %w", result.Error))
-			return nil
+			return nil //nolint:nilerr // it is an outcome
 		}
 		if !result.Matches {
 			return nil

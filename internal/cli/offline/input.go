@@ -48,10 +48,10 @@ func Sort(objects []load.Object) (*Input, error) {
 	for i := range objects {
 		o := objects[i]
 		gvk := o.GroupVersionKind()
-		switch {
-		case gvk.Group == v1alpha1.GroupName:
+		switch gvk.Group {
+		case v1alpha1.GroupName:
 			errs = append(errs, in.addPolicy(o, seen))
-		case gvk.Group == TestGroup:
+		case TestGroup:
 			in.Tests = append(in.Tests, o)
 		default:
 			errs = append(errs, in.addObject(o, gvk))

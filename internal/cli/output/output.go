@@ -132,7 +132,7 @@ func Colored(w io.Writer) bool {
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a descriptor fits
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // Color is an ANSI color.

@@ -154,11 +154,24 @@ func (c *command) runAll(ctx context.Context, suites []*Suite, cases []*Case) (*
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	for _, err := range failed {
+		if err != nil {
+			return nil, err
+		}
+	}
+	report := newReport(results)
+	if c.coverage || c.coverageMin > 0 {
+		percent := coverage.Percent()
+		report.Coverage, report.Percent = coverage.Lines(), &percent
+	}
+	return report, nil
+}
+
+// newReport counts results; nil is a case that was not run.
+func newReport(results []*ReportCase) *Report {
 	report := &Report{}
-	for i, r := range results {
+	for _, r := range results {
 		switch {
-		case failed[i] != nil:
-			return nil, failed[i]
 		case r == nil:
 			report.Skipped++
 			continue
@@ -169,11 +182,7 @@ func (c *command) runAll(ctx context.Context, suites []*Suite, cases []*Case) (*
 		}
 		report.Cases = append(report.Cases, *r)
 	}
-	if c.coverage || c.coverageMin > 0 {
-		percent := coverage.Percent()
-		report.Coverage, report.Percent = coverage.Lines(), &percent
-	}
-	return report, nil
+	return report
 }
 
 func (c *command) runCase(ctx context.Context, k *Case, coverage *Coverage) (*ReportCase, error) {

@@ -227,7 +227,7 @@ func (c *Case) compareObject(got []byte) (*Problem, error) {
 		want = c.Expect.Object.Raw
 	case c.golden != "":
 		field = "expect.objectFile"
-		text, err := os.ReadFile(c.golden) //nolint:gosec // the test names it
+		text, err := os.ReadFile(c.golden)
 		if errors.Is(err, fs.ErrNotExist) {
 			return &Problem{Field: field, Text: c.golden + " does not exist: run with --update to write it"}, nil
 		}

@@ -162,7 +162,8 @@ func TestInvalidTests(t *testing.T) {
 			if _, scanErr := fmt.Sscanf(want, "%d:%d:", &at, &column); scanErr != nil {
 				t.Fatal(scanErr)
 			}
-			want = fmt.Sprintf("stdin:%d%s", at+before, want[strings.Index(want, ":"):])
+			_, rest, _ := strings.Cut(want, ":")
+			want = fmt.Sprintf("stdin:%d:%s", at+before, rest)
 			if output.Status(err) != output.StatusError || err.Error() != want {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}

@@ -100,7 +100,10 @@ func newSuite(ctx context.Context, o load.Object, others []load.Object, compiler
 	if err := s.selectPolicies(); err != nil {
 		return nil, err
 	}
-	return s, s.loadCases()
+	if err := s.loadCases(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // check finds missing fields.
