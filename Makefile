@@ -46,6 +46,11 @@ build: ## Build the manager, bin/ostiary
 	@echo "Building bin/ostiary"
 	@go build -ldflags "-X main.version=$(VERSION)" -o bin/ostiary .
 
+.PHONY: cli
+cli: ## Build the plugin of kubectl, bin/kubectl-ostiary
+	@echo "Building bin/kubectl-ostiary"
+	@go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/kubectl-ostiary ./cmd/kubectl-ostiary
+
 .PHONY: image
 image: ## Build the image of the manager, dist/ostiary.tar, without a daemon or a registry
 	@echo "Building the image"
@@ -193,6 +198,11 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@go run ./hack/docs metrics docs/metrics.md
 	@go run ./hack/docs packages docs/architecture.md
 	@go run ./hack/docs plugins docs/plugins
+	@go run ./hack/docs commands docs/reference/commands.md
+	@mkdir -p bin/policytest
+	@$(CONTROLLER_GEN) crd paths=./internal/cli/policytest/v1alpha1 output:crd:dir=bin/policytest
+	@go run ./hack/docs policytest bin/policytest/test.ostiary.dev_policytests.yaml docs/reference/policytest.md
+	@go run ./hack/docs schema bin/policytest/test.ostiary.dev_policytests.yaml docs/reference/policytest.schema.json
 	@go run ./hack/docs chart charts/ostiary docs/reference/values.md
 	@hack/chart-files.sh
 
@@ -206,7 +216,7 @@ install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/ins
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane
-	rm -rf bin/ostiary bin/demo bin/bench bin/chaos dist
+	rm -rf bin/ostiary bin/kubectl-ostiary bin/demo bin/bench bin/chaos dist
 
 .PHONY: distclean
 distclean: ## Remove everything that was built

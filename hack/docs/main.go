@@ -6,6 +6,9 @@
 //	docs packages DOCUMENT                every package, between two marks of the document
 //	docs chart CHART DOCUMENT             the manager's flags into the chart's schema,
 //	                                      its values.yaml, and every value
+//	docs commands DOCUMENT                every command of kubectl-ostiary
+//	docs policytest DEFINITION DOCUMENT   every field of a PolicyTest
+//	docs schema DEFINITION SCHEMA         the schema of PolicyTests for editors
 //	docs plugins FOLDER                   the configuration of every admission plugin,
 //	                                      between two marks of its page
 //
@@ -28,34 +31,53 @@ func main() {
 	}
 }
 
-func run(args []string) error {
-	switch {
-	case len(args) == 3 && args[0] == "definition":
-		return rewrite(args[1], args[2], reference)
-	case len(args) == 2 && args[0] == "flags":
-		return os.WriteFile(args[1], []byte(flagReference(managerFlags())), 0o644)
-	case len(args) == 2 && args[0] == "metrics":
-		return rewrite(args[1], args[1], func(document []byte) (string, error) {
-			found, err := metricsIn(os.DirFS("."), "internal", "controllers", "webhooks")
-			if err != nil {
-				return "", err
-			}
-			return intoMarks(string(document), metricTable(found))
-		})
-	case len(args) == 2 && args[0] == "packages":
-		return rewrite(args[1], args[1], func(document []byte) (string, error) {
-			table, err := packagesIn(os.DirFS("."), "api", "internal", "controllers", "webhooks")
-			if err != nil {
-				return "", err
-			}
-			return intoMarks(string(document), table)
-		})
-	case len(args) == 3 && args[0] == "chart":
-		return chart(args[1], args[2])
-	case len(args) == 2 && args[0] == "plugins":
-		return pages(args[1])
+// task is what the program writes, with the number of its arguments.
+type task struct {
+	arguments int
+	write     func(args []string) error
+}
+
+func tasks() map[string]task {
+	return map[string]task{
+		"definition": {2, func(args []string) error { return rewrite(args[0], args[1], reference) }},
+		"flags": {1, func(args []string) error {
+			return os.WriteFile(args[0], []byte(flagReference(managerFlags())), 0o644)
+		}},
+		"metrics":  {1, func(args []string) error { return rewrite(args[0], args[0], withMetrics) }},
+		"packages": {1, func(args []string) error { return rewrite(args[0], args[0], withPackages) }},
+		"chart":    {2, func(args []string) error { return chart(args[0], args[1]) }},
+		"commands": {1, func(args []string) error {
+			return os.WriteFile(args[0], []byte(commandReference()), 0o644)
+		}},
+		"policytest": {2, func(args []string) error { return rewrite(args[0], args[1], policyTestReference) }},
+		"schema":     {2, func(args []string) error { return rewrite(args[0], args[1], policyTestSchema) }},
+		"plugins":    {1, func(args []string) error { return pages(args[0]) }},
 	}
-	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, or plugins FOLDER")
+}
+
+func run(args []string) error {
+	if len(args) > 0 {
+		if t, ok := tasks()[args[0]]; ok && len(args) == t.arguments+1 {
+			return t.write(args[1:])
+		}
+	}
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, or plugins FOLDER")
+}
+
+func withMetrics(document []byte) (string, error) {
+	found, err := metricsIn(os.DirFS("."), "internal", "controllers", "webhooks")
+	if err != nil {
+		return "", err
+	}
+	return intoMarks(string(document), metricTable(found))
+}
+
+func withPackages(document []byte) (string, error) {
+	table, err := packagesIn(os.DirFS("."), "api", "internal", "controllers", "webhooks")
+	if err != nil {
+		return "", err
+	}
+	return intoMarks(string(document), table)
 }
 
 // rewrite makes a document of a file.

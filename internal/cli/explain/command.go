@@ -1,0 +1,214 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/cli/inputs"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/nearest"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+type command struct {
+	*output.Options
+	inputs.Flags
+
+	object, old string
+	deleted     bool
+	subresource string
+	resource    string
+}
+
+// NewCommand returns the command.
+func NewCommand(o *output.Options) *cobra.Command {
+	run := &command{Options: o}
+	c := &cobra.Command{
+		Use:   "explain [POLICY...] -f FILE... --object FILE",
+		Short: "Show why policies decide as they do about one request",
+		Long: "Show why policies decide as they do about one request: the values of all parts of their expressions, their costs, and the " +
+			"binding that decided. Without a POLICY it explains all policies of the files.\n\n" +
+			"The object is created, updated with --old, or deleted with --delete. It can also be an AdmissionReview.",
+		Example: "  kubectl ostiary explain require-team-label -f policy.yaml --object pod.yaml\n" +
+			"  kubectl ostiary explain -f policy.yaml --object review.yaml -o json",
+		RunE: func(c *cobra.Command, names []string) error { return run.run(c.Context(), names) },
+	}
+	run.AddFiles(c)
+	run.AddVersion(c)
+	run.AddUser(c)
+	c.Flags().StringVar(&run.object, "object", "", "file with the object of the request, or with an AdmissionReview")
+	c.Flags().StringVar(&run.old, "old", "", "file with the stored object of an update")
+	c.Flags().BoolVar(&run.deleted, "delete", false, "explain the deletion of the object")
+	c.Flags().StringVar(&run.subresource, "subresource", "", "subresource of the request")
+	c.Flags().StringVar(&run.resource, "resource", "", "resource of the subresource, as deployments.apps")
+	_ = c.MarkFlagRequired("object") // the flag exists
+	o.AddFormat(c)
+	return c
+}
+
+func (c *command) run(ctx context.Context, names []string) error {
+	in, err := c.Load(ctx, c.In)
+	if err != nil {
+		return err
+	}
+	if len(in.Policies) == 0 {
+		return inputs.NoPolicyError(c.Files)
+	}
+	apis, err := offline.NewAPIs(c.Kubernetes.Engine, in.Definitions)
+	if err != nil {
+		return err
+	}
+	engine, err := offline.NewEngine(in.Policies, policy.NewTracingCompiler(c.Kubernetes.Engine), apis)
+	if err != nil {
+		return err
+	}
+	if names, err = chosen(engine, names); err != nil {
+		return err
+	}
+	request, err := c.request(ctx, apis)
+	if err != nil {
+		return err
+	}
+	e, err := Explain(ctx, engine, offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers(nil)), request, names)
+	if err != nil {
+		return err
+	}
+	if c.Format != output.Table {
+		return c.Print(e)
+	}
+	return c.write(e)
+}
+
+// chosen returns the names of policies to explain.
+func chosen(engine *offline.Engine, names []string) ([]string, error) {
+	all := engine.Names()
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		if slices.Contains(all, name) {
+			continue
+		}
+		hint := ": name its file with -f"
+		if similar := nearest.Name(name, slices.Values(all)); similar != "" {
+			hint = fmt.Sprintf(", did you mean %q?", similar)
+		}
+		return nil, fmt.Errorf("no file has the policy %q%s", name, hint)
+	}
+	return names, nil
+}
+
+func (c *command) request(ctx context.Context, apis *offline.APIs) (*admissionv1.AdmissionRequest, error) {
+	object, err := c.single(ctx, c.object)
+	if err != nil {
+		return nil, err
+	}
+	if object.Kind == "AdmissionReview" && object.GroupVersionKind().Group == admissionv1.GroupName {
+		return review(object)
+	}
+	var old *load.Object
+	if c.old != "" {
+		if old, err = c.single(ctx, c.old); err != nil {
+			return nil, err
+		}
+	}
+	if c.deleted {
+		object, old = nil, object
+	}
+	return apis.NewRequest(object, old, offline.RequestOptions{User: c.UserInfo(), Subresource: c.subresource, Resource: c.resource})
+}
+
+// single reads a file with one object.
+func (c *command) single(ctx context.Context, path string) (*load.Object, error) {
+	objects, err := load.Objects(ctx, []string{path}, load.Options{Stdin: c.In})
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) != 1 {
+		return nil, fmt.Errorf("%s: want one object, got %d", path, len(objects))
+	}
+	return &objects[0], nil
+}
+
+// review returns the request of an AdmissionReview.
+func review(o *load.Object) (*admissionv1.AdmissionRequest, error) {
+	var out admissionv1.AdmissionReview
+	if err := json.Unmarshal(o.Raw, &out); err != nil {
+		return nil, o.Errorf("", "not an AdmissionReview: %v", err)
+	}
+	if out.Request == nil {
+		return nil, o.Errorf("", "the AdmissionReview has no request")
+	}
+	if out.Request.DryRun == nil {
+		out.Request.DryRun = new(bool)
+	}
+	return out.Request, nil
+}
+
+// write writes an explanation as a tree.
+func (c *command) write(e *Explanation) error {
+	colored := output.Colored(c.Out)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s\n", output.Printable(e.Request))
+	for _, p := range e.Policies {
+		fmt.Fprintf(&out, "\n%s: %s\n", p.Policy, paintDecision(colored, p.Decision))
+		for _, why := range p.Why {
+			fmt.Fprintf(&out, "  because %s\n", output.Printable(strings.TrimPrefix(why, p.Policy+" ")))
+		}
+		for _, b := range p.Bindings {
+			name := b.Binding
+			if name == "" {
+				name = "(default)"
+			}
+			if b.Param != "" {
+				name += " with param " + b.Param
+			}
+			fmt.Fprintf(&out, "  binding %s: %s\n", name, output.Printable(b.Result))
+		}
+		for _, part := range p.Parts {
+			fmt.Fprintf(&out, "  %s (cost %d)\n", part.Field, part.Cost)
+			writeNode(&out, part.Tree, 2, colored)
+		}
+		if len(p.Parts) > 0 {
+			fmt.Fprintf(&out, "  cost %d of %d\n", p.Cost, p.Budget)
+		}
+	}
+	if _, err := fmt.Fprint(c.Out, out.String()); err != nil {
+		return fmt.Errorf("writing the explanation: %w", err)
+	}
+	return nil
+}
+
+func paintDecision(colored bool, d policy.Decision) string {
+	color := output.Green
+	switch d {
+	case policy.DecisionDeny, policy.DecisionError:
+		color = output.Red
+	case policy.DecisionWarn, policy.DecisionAudit, policy.DecisionMutate:
+		color = output.Yellow
+	}
+	return output.Paint(colored, color, string(d))
+}
+
+// writeNode writes a part, with its value, above those that it consists of.
+func writeNode(out *strings.Builder, n *Node, depth int, colored bool) {
+	value := " => " + n.Value
+	switch {
+	case n.Value == "" && n.value != nil:
+		value = ""
+	case n.Value == "":
+		value += output.Paint(colored, output.Faint, "not evaluated")
+	}
+	fmt.Fprintf(out, "%s%s%s\n", strings.Repeat("  ", depth), output.Printable(strings.Join(strings.Fields(n.Text), " ")), value)
+	for _, c := range n.Children {
+		writeNode(out, c, depth+1, colored)
+	}
+}

@@ -1,0 +1,124 @@
+package explain
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func run(t *testing.T, stdin string, args ...string) (out string, err error) {
+	t.Helper()
+	streams, in, stdout, _ := genericiooptions.NewTestIOStreams()
+	in.WriteString(stdin)
+	c := NewCommand(&output.Options{IOStreams: streams})
+	c.SetArgs(args)
+	c.SetOut(stdout)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	err = c.ExecuteContext(t.Context())
+	return stdout.String(), err
+}
+
+const (
+	samples  = "../../../config/samples/"
+	examples = "../testdata/examples/"
+)
+
+func TestGolden(t *testing.T) {
+	tests := map[string][]string{
+		"deny":      {"-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"},
+		"variables": {"warn-latest-image", "-f", samples + "02-warn-latest-image.yaml", "-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"},
+		"review":    {"-f", samples + "01-require-team-label.yaml", "--object", examples + "review.yaml"},
+		"params":    {"-f", samples + "05-allowed-teams.yaml", "-f", "testdata/prod.yaml", "--object", "testdata/deployment.yaml"},
+		"unmatched": {"-f", samples + "05-allowed-teams.yaml", "--object", examples + "pod.yaml"},
+		"json":      {"-f", samples + "06-default-seccomp.yaml", "-f", "testdata/prod.yaml", "--object", examples + "pod.yaml", "-o", "json"},
+		"error":     {"-f", samples + "10-protect-objects.yaml", "--object", "testdata/protected.yaml", "--delete"},
+	}
+	for name, args := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := run(t, "", args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", "golden", name+".txt")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if golden, _ := filepath.Glob("testdata/golden/*.txt"); len(golden) != len(tests) {
+		t.Errorf("%d golden files for %d tests", len(golden), len(tests))
+	}
+}
+
+// TestBlame checks which part of an expression is named as the one that made it false.
+func TestBlame(t *testing.T) {
+	const policy = "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: '%s'}]}}"
+	tests := map[string]struct{ expression, want string }{
+		"a comparison":    {`object.metadata.name == "x"`, `object.metadata.name == "x" is false, with object.metadata.name = "web"`},
+		"and":             {`object.metadata.name == "web" && object.metadata.namespace == "x"`, `object.metadata.namespace == "x" is false, with object.metadata.namespace = "shop"`},
+		"or":              {`object.metadata.name == "x" || object.metadata.name == "y"`, `object.metadata.name == "x" is false, with object.metadata.name = "web"; object.metadata.name == "y" is false, with object.metadata.name = "web"`},
+		"not":             {`!(object.metadata.name == "web")`, `!(object.metadata.name == "web") is false, with object.metadata.name == "web" = true, object.metadata.name = "web"`},
+		"nested":          {`true && (false || (object.kind == "Pod" && object.metadata.name == "x"))`, `object.metadata.name == "x" is false, with object.metadata.name = "web"`},
+		"a choice":        {`object.kind == "Pod" ? object.metadata.name == "x" : true`, `object.metadata.name == "x" is false, with object.metadata.name = "web"`},
+		"an element":      {`object.spec.containers.all(c, c.image.contains(":"))`, `object.spec.containers.all(c, c.image.contains(":")) is false, with object.spec.containers = [{"image":"nginx","name":"a"}], c.image.contains(":") = false, c.image = "nginx"; c.image.contains(":") is false, with c.image = "nginx"`},
+		"no element":      {`object.spec.containers.exists(c, c.image == "x")`, `object.spec.containers.exists(c, c.image == "x") is false, with object.spec.containers = [{"image":"nginx","name":"a"}], c.image == "x" = false, c.image = "nginx"`},
+		"a missing field": {`has(object.metadata.labels)`, `has(object.metadata.labels) is false`},
+		"an error":        {`object.spec.x == 1`, "error: no such key: x"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			out, err := run(t, fmt.Sprintf(policy, tt.expression), "-f", "-", "--object", examples+"pod.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for line := range strings.Lines(out) {
+				if text, ok := strings.CutPrefix(strings.TrimSpace(line), "because spec.validations[0].expression: "); ok {
+					got = append(got, text)
+				}
+			}
+			if strings.Join(got, "; ") != tt.want {
+				t.Errorf("got  %s\nwant %s", strings.Join(got, "; "), tt.want)
+			}
+		})
+	}
+}
+
+func TestInvalidArguments(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"an unknown policy": {[]string{"require-team", "-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"}, `no file has the policy "require-team": name its file with -f`},
+		"a typo":            {[]string{"require-team-labels", "-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"}, `no file has the policy "require-team-labels", did you mean "require-team-label"?`},
+		"several objects":   {[]string{"-f", samples + "01-require-team-label.yaml", "--object", examples + "pods.yaml"}, examples + "pods.yaml: want one object, got 2"},
+		"no policy":         {[]string{"-f", examples + "pod.yaml", "--object", examples + "pod.yaml"}, examples + "pod.yaml: there is no WebhookPolicy: name its file with -f"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := run(t, "", tt.args...)
+			if output.Status(err) != output.StatusError || err.Error() != tt.want {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}

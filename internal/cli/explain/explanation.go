@@ -1,0 +1,235 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Explanation says why policies decide as they do about a request.
+type Explanation struct {
+	Request  string              `json:"request"`
+	Policies []PolicyExplanation `json:"policies"`
+}
+
+// PolicyExplanation explains one policy.
+type PolicyExplanation struct {
+	Policy   string           `json:"policy"`
+	Decision policy.Decision  `json:"decision"`
+	Why      []string         `json:"why,omitempty"`
+	Bindings []BindingResult  `json:"bindings,omitempty"`
+	Parts    []ExpressionTree `json:"expressions,omitempty"`
+	// Cost is that of all expressions; Budget is the limit for the validations, and for
+	// the mutations, of one binding.
+	Cost   uint64 `json:"cost"`
+	Budget uint64 `json:"budget"`
+}
+
+// BindingResult is the result of one binding with one param.
+type BindingResult struct {
+	Binding string `json:"binding"`
+	Param   string `json:"param,omitempty"`
+	Result  string `json:"result"`
+}
+
+// ExpressionTree is an expression with its parts.
+type ExpressionTree struct {
+	Field string `json:"field"`
+	Cost  uint64 `json:"cost"`
+	Tree  *Node  `json:"tree"`
+}
+
+// Recorder keeps what policies evaluate for one request.
+type Recorder struct {
+	evaluated []policy.Evaluated
+	invoked   []policy.Invoked
+}
+
+// Trace returns the trace that fills the recorder.
+func (r *Recorder) Trace() policy.Trace {
+	return policy.Trace{
+		Expression: func(e policy.Evaluated) { r.evaluated = append(r.evaluated, e) },
+		Invocation: func(i policy.Invoked) { r.invoked = append(r.invoked, i) },
+	}
+}
+
+// Why returns, for each validation and match condition that was false, the parts that made
+// it false, and every expression that failed.
+func (r *Recorder) Why(engine *offline.Engine) (out []string) {
+	for _, e := range r.evaluated {
+		p := engine.Policy(e.Policy)
+		if p == nil || strings.HasSuffix(e.Field, ".messageExpression") {
+			continue
+		}
+		for _, reason := range reasons(engine.Compiler, expressionAt(&p.Spec, e.Field), e) {
+			if line := fmt.Sprintf("%s %s: %s", e.Policy, e.Field, reason); !slices.Contains(out, line) {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}
+
+// reasons returns why an expression prevents a request, or nothing.
+func reasons(compiler *policy.Compiler, expression string, e policy.Evaluated) (out []string) {
+	if e.Err != nil {
+		return []string{"error: " + e.Err.Error()}
+	}
+	if !strings.HasPrefix(e.Field, "spec.validations") && !strings.HasPrefix(e.Field, "spec.matchConditions") {
+		return nil
+	}
+	root, err := newTree(compiler, expression, e)
+	if err != nil { // it compiled before
+		return nil
+	}
+	for _, n := range root.Blame() {
+		out = append(out, n.Describe())
+	}
+	return out
+}
+
+// Explain evaluates a request and explains the decisions of the named policies.
+func Explain(ctx context.Context, engine *offline.Engine, world *offline.World, request *admissionv1.AdmissionRequest, names []string) (*Explanation, error) {
+	var r Recorder
+	result, err := engine.Evaluate(policy.WithTrace(ctx, r.Trace()), request, world, offline.Options{})
+	if err != nil {
+		return nil, err
+	}
+	out := &Explanation{Request: describe(request)}
+	for _, name := range names {
+		e := PolicyExplanation{Policy: name, Decision: policy.DecisionUnmatched, Budget: celconfig.RuntimeCELCostBudget}
+		for _, o := range result.Outcomes {
+			if o.Policy == name {
+				e.Decision = o.Decision
+			}
+			if o.Policy == name && o.Err != nil {
+				e.Why = append(e.Why, o.Err.Error())
+			}
+		}
+		if err := e.add(engine, &r, engine.Policy(name)); err != nil {
+			return nil, err
+		}
+		if len(e.Bindings) == 0 && e.Decision == policy.DecisionUnmatched {
+			e.Why = append(e.Why, "the rules or selectors of the policy do not match the request, or its namespace is exempt")
+		}
+		out.Policies = append(out.Policies, e)
+	}
+	return out, nil
+}
+
+func describe(r *admissionv1.AdmissionRequest) string {
+	name := r.Name
+	if r.Namespace != "" && r.Resource.Resource != "namespaces" {
+		name = r.Namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s by %s", r.Operation, r.Kind.Kind, name, r.UserInfo.Username)
+}
+
+// add adds what was recorded about a policy.
+func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1.WebhookPolicy) error {
+	for _, i := range r.invoked {
+		if i.Policy == e.Policy {
+			e.Bindings = append(e.Bindings, bindingResult(i))
+		}
+	}
+	for _, v := range r.evaluated {
+		if v.Policy != e.Policy {
+			continue
+		}
+		root, err := newTree(engine.Compiler, expressionAt(&p.Spec, v.Field), v)
+		if err != nil {
+			return err
+		}
+		e.Cost += v.Cost
+		e.Parts = append(e.Parts, ExpressionTree{Field: v.Field, Cost: v.Cost, Tree: root})
+	}
+	own := Recorder{evaluated: slices.DeleteFunc(slices.Clone(r.evaluated), func(v policy.Evaluated) bool { return v.Policy != e.Policy })}
+	e.Why = append(e.Why, own.Why(engine)...)
+	return nil
+}
+
+func bindingResult(i policy.Invoked) BindingResult {
+	out := BindingResult{Binding: i.Binding, Result: "allowed"}
+	if o, ok := i.Param.(metav1.Object); ok {
+		out.Param = strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
+	}
+	var messages []string
+	for _, d := range i.Decisions {
+		if d.Denied || d.Failed {
+			messages = append(messages, d.Message)
+		}
+	}
+	switch {
+	case i.Err != nil:
+		out.Result = "error: " + i.Err.Error()
+	case i.Skipped:
+		out.Result = "a match condition is false"
+	case len(messages) > 0:
+		actions := make([]string, len(i.Actions))
+		for n, a := range i.Actions {
+			actions[n] = string(a)
+		}
+		out.Result = strings.Join(append(actions, strings.Join(messages, "; ")), ": ")
+	case i.Changed:
+		out.Result = "changed the object"
+	}
+	return out
+}
+
+// expressionAt returns the expression of a field of a trace.
+func expressionAt(spec *v1alpha1.WebhookPolicySpec, field string) string {
+	rest, ok := strings.CutPrefix(field, "spec.")
+	open, end := strings.IndexByte(rest, '['), strings.IndexByte(rest, ']')
+	if !ok || open < 0 || end < open {
+		return ""
+	}
+	var i int
+	if _, err := fmt.Sscan(rest[open+1:end], &i); err != nil {
+		return ""
+	}
+	all := map[string][]string{}
+	for _, v := range spec.Variables {
+		all["variables"] = append(all["variables"], v.Expression)
+	}
+	for _, c := range spec.MatchConditions {
+		all["matchConditions"] = append(all["matchConditions"], c.Expression)
+	}
+	for _, v := range spec.Validations {
+		all["validations"] = append(all["validations"], v.Expression)
+		all["messages"] = append(all["messages"], v.MessageExpression)
+	}
+	for _, a := range spec.AuditAnnotations {
+		all["auditAnnotations"] = append(all["auditAnnotations"], a.ValueExpression)
+	}
+	for _, m := range spec.Mutations {
+		all["mutations"] = append(all["mutations"], mutationOf(m))
+	}
+	kind := rest[:open]
+	if strings.HasSuffix(rest, ".messageExpression") {
+		kind = "messages"
+	}
+	if i < 0 || i >= len(all[kind]) {
+		return ""
+	}
+	return all[kind][i]
+}
+
+func mutationOf(m admissionregistrationv1.Mutation) string {
+	switch {
+	case m.JSONPatch != nil:
+		return m.JSONPatch.Expression
+	case m.ApplyConfiguration != nil:
+		return m.ApplyConfiguration.Expression
+	}
+	return ""
+}
