@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	leaderLease   = "ostiary-leader"
+	// LeaderLease is the name of the Lease of Ostiary's leader, in its namespace.
+	LeaderLease   = "ostiary-leader"
 	replicaPrefix = "ostiary-replica-"
 
 	conditionReady = "Ready"
@@ -23,10 +24,10 @@ func (c *checker) ostiary() {
 	for i := range c.Policies {
 		c.policy(i)
 	}
-	leader := slices.IndexFunc(c.Leases, func(l coordinationv1.Lease) bool { return l.Name == leaderLease })
+	leader := slices.IndexFunc(c.Leases, func(l coordinationv1.Lease) bool { return l.Name == LeaderLease })
 	if leader < 0 {
 		if c.Leases != nil && len(c.Policies) > 0 {
-			c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Name: leaderLease}, "", "no replica of Ostiary has ever led: policies are not registered", "install Ostiary, or check the logs of its Pods")
+			c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Name: LeaderLease}, "", "no replica of Ostiary has ever led: policies are not registered", "install Ostiary, or check the logs of its Pods")
 		}
 		return
 	}
