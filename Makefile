@@ -46,6 +46,11 @@ build: ## Build the manager, bin/ostiary
 	@echo "Building bin/ostiary"
 	@go build -ldflags "-X main.version=$(VERSION)" -o bin/ostiary .
 
+.PHONY: cli
+cli: ## Build the plugin of kubectl, bin/kubectl-ostiary
+	@echo "Building bin/kubectl-ostiary"
+	@go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/kubectl-ostiary ./cmd/kubectl-ostiary
+
 .PHONY: image
 image: ## Build the image of the manager, dist/ostiary.tar, without a daemon or a registry
 	@echo "Building the image"
@@ -198,7 +203,7 @@ install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/ins
 
 .PHONY: clean
 clean: ## Remove what was built, but for the tools and the control plane
-	rm -rf bin/ostiary bin/demo bin/bench bin/chaos dist
+	rm -rf bin/ostiary bin/kubectl-ostiary bin/demo bin/bench bin/chaos dist
 
 .PHONY: distclean
 distclean: ## Remove everything that was built

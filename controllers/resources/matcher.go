@@ -44,7 +44,7 @@ func (m Matcher) mayMatch(attr admission.Attributes, resources admissionregistra
 	return slices.ContainsFunc(resources.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return slices.ContainsFunc(r.Resources, func(pattern string) bool {
 			name, _, _ := strings.Cut(pattern, "/")
-			return name == asked.Resource || (name == "*" && anyOf(r.APIGroups, asked.Group))
+			return name == asked.Resource || (name == "*" && (slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, asked.Group)))
 		})
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/apiresources"
 )
 
 const (
@@ -40,8 +41,8 @@ type Resources struct {
 	discovery Discovery
 	log       logr.Logger
 	listeners events.Broadcaster
-	current   atomic.Pointer[snapshot] // nil before the first discovery
-	version   atomic.Uint64            // of current
+	current   atomic.Pointer[apiresources.Resources] // nil before the first discovery
+	version   atomic.Uint64                          // of current
 	needed    atomic.Bool
 	wake      events.Signal
 
@@ -117,7 +118,7 @@ func (r *Resources) EquivalentResourcesFor(resource schema.GroupVersionResource,
 	if s == nil {
 		return nil
 	}
-	return s.mapper.EquivalentResourcesFor(resource, subresource)
+	return s.EquivalentResourcesFor(resource, subresource)
 }
 
 // KindFor implements runtime.EquivalentResourceMapper. The kind of an unknown
@@ -127,7 +128,7 @@ func (r *Resources) KindFor(resource schema.GroupVersionResource, subresource st
 	if s == nil {
 		return schema.GroupVersionKind{}
 	}
-	return s.mapper.KindFor(resource, subresource)
+	return s.KindFor(resource, subresource)
 }
 
 // Interfaces returns admission's interfaces to the kinds of a scheme, with the
@@ -150,7 +151,7 @@ func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapp
 // list of a group version whose discovery failed is nil. Callers must not change it.
 func (r *Resources) Served() map[schema.GroupVersion][]metav1.APIResource {
 	if s := r.current.Load(); s != nil {
-		return s.lists
+		return s.Lists()
 	}
 	return nil
 }
@@ -201,7 +202,7 @@ func (r *Resources) read(ctx context.Context) error {
 			list, err := r.discovery.ServerResourcesForGroupVersionWithContext(ctx, gv.String())
 			if err != nil {
 				_ = r.failed(ctx, fmt.Errorf("listing the resources of %s: %w", gv, err))
-				lists[gv] = before.list(gv)
+				lists[gv] = listOf(before, gv)
 				continue
 			}
 			lists[gv] = list.APIResources
@@ -210,8 +211,8 @@ func (r *Resources) read(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if before == nil || !reflect.DeepEqual(before.lists, lists) {
-		r.current.Store(newSnapshot(lists))
+	if before == nil || !reflect.DeepEqual(before.Lists(), lists) {
+		r.current.Store(apiresources.New(lists))
 		r.version.Add(1)
 		r.listeners.Notify()
 	}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
-	"github.com/ostiary/ostiary/controllers/resources"
+	"github.com/ostiary/ostiary/internal/apiresources"
 )
 
 const (
@@ -50,7 +50,7 @@ const (
 
 // Resources finds the kinds that a rule matches.
 type Resources interface {
-	Kinds(rule admissionregistrationv1.Rule, limit int) []resources.Kind
+	Kinds(rule admissionregistrationv1.Rule, limit int) []apiresources.Kind
 	Subscribe(ctx context.Context) <-chan struct{}
 	Refresh()
 	Ready() error
@@ -311,8 +311,8 @@ func (c *Converters) recordAttempt(complete bool) {
 	c.warm = c.warm || complete || c.attempts >= maxAttempts
 }
 
-func (c *Converters) kinds(p *v1alpha1.WebhookPolicy) []resources.Kind {
-	var out []resources.Kind
+func (c *Converters) kinds(p *v1alpha1.WebhookPolicy) []apiresources.Kind {
+	var out []apiresources.Kind
 	for _, r := range rulesOf(p) {
 		out = append(out, c.resources.Kinds(r.Rule, maxKinds)...)
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/controllers/resources"
+	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/typecheck"
 )
@@ -24,7 +24,7 @@ type Served = map[schema.GroupVersion][]metav1.APIResource
 // kindsOf returns the kinds of the resources that the rules of a policy name. A rule for
 // all groups or all resources is for objects of any kind, and names none. complete is
 // false if a rule names resources that are not served.
-func kindsOf(p *v1alpha1.WebhookPolicy, served Served) (out []resources.Kind, complete bool) {
+func kindsOf(p *v1alpha1.WebhookPolicy, served Served) (out []apiresources.Kind, complete bool) {
 	match := plugins.Resolve(p).Policy.Spec.MatchConstraints
 	if match == nil {
 		return nil, true
@@ -35,10 +35,10 @@ func kindsOf(p *v1alpha1.WebhookPolicy, served Served) (out []resources.Kind, co
 			continue
 		}
 		rule := admissionregistrationv1.Rule{APIGroups: r.APIGroups, APIVersions: r.APIVersions, Resources: named(r.Resources)}
-		found := resources.KindsIn(served, rule, maxKinds)
+		found := apiresources.KindsIn(served, rule, maxKinds)
 		complete = complete && (len(found) > 0 || len(rule.Resources) == 0)
 		for _, kind := range found {
-			if len(out) < maxKinds && !slices.ContainsFunc(out, func(k resources.Kind) bool { return k.GroupVersionKind == kind.GroupVersionKind }) {
+			if len(out) < maxKinds && !slices.ContainsFunc(out, func(k apiresources.Kind) bool { return k.GroupVersionKind == kind.GroupVersionKind }) {
 				out = append(out, kind)
 			}
 		}
@@ -61,7 +61,7 @@ func named(entries []string) []string {
 }
 
 // known adds the schemas of kinds. complete is false if there is one without a schema.
-func (c *Checker) known(ctx context.Context, kinds ...resources.Kind) (out []typecheck.Kind, complete bool) {
+func (c *Checker) known(ctx context.Context, kinds ...apiresources.Kind) (out []typecheck.Kind, complete bool) {
 	complete = true
 	for _, kind := range kinds {
 		found, err := c.find(ctx, kind)
@@ -76,7 +76,7 @@ func (c *Checker) known(ctx context.Context, kinds ...resources.Kind) (out []typ
 
 // find finds the schema of a kind. That of a subresource may be in the document of its
 // resource, as the one of Scale is.
-func (c *Checker) find(ctx context.Context, kind resources.Kind) (typecheck.Kind, error) {
+func (c *Checker) find(ctx context.Context, kind apiresources.Kind) (typecheck.Kind, error) {
 	out := typecheck.Kind{GroupVersionKind: kind.GroupVersionKind}
 	for _, gv := range []schema.GroupVersion{kind.Served, kind.GroupVersion()} {
 		document, err := c.documents.get(ctx, gv)
@@ -100,6 +100,6 @@ func (c *Checker) params(ctx context.Context, p *v1alpha1.WebhookPolicy) (kind t
 	if err != nil {
 		return kind, true
 	}
-	found, complete := c.known(ctx, resources.Kind{GroupVersionKind: gv.WithKind(p.Spec.ParamKind.Kind), Served: gv})
+	found, complete := c.known(ctx, apiresources.Kind{GroupVersionKind: gv.WithKind(p.Spec.ParamKind.Kind), Served: gv})
 	return found[0], complete
 }

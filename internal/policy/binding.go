@@ -184,6 +184,7 @@ func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Envi
 // result is the result of one invocation in the validating phase.
 type result struct {
 	binding     *binding
+	param       runtime.Object
 	decisions   []validating.PolicyDecision
 	codes       []int32 // of the decisions; without an entry, that of the reason
 	warnings    []string

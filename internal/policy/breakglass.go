@@ -28,7 +28,9 @@ const (
 // annotations stay. It checks the permission only for a denial.
 func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, r *request, host Environment) Decision {
 	denials, denied := len(a.denials), a.denied
-	decision := a.add(p, p.validate(ctx, r, host))
+	results := p.validate(ctx, r, host)
+	p.traceResults(ctx, results)
+	decision := a.add(p, results)
 	if a.denied == denied || !a.maySkip(p, r, host) {
 		return decision
 	}

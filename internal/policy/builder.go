@@ -84,7 +84,7 @@ func (b *builder) declareVariables() {
 			b.errs = append(b.errs, field.Invalid(path.Index(i).Child("expression"), truncate.String(v.Expression, maxErrorDetail), detail))
 			return // later expressions would be checked with this type
 		}
-		b.variables = append(b.variables, variable{name: v.Name, program: p})
+		b.variables = append(b.variables, variable{name: v.Name, program: b.tracedVariable(path.Index(i).Child("expression"), p)})
 		b.known = b.known.with(v.Name, p)
 	}
 }
@@ -177,7 +177,7 @@ func (b *builder) patcher(path *field.Path, accessor celplugin.ExpressionAccesso
 func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) celplugin.CompilationResult {
 	p := b.compiler.expression(b.known, accessor, decls)
 	b.programs = append(b.programs, p)
-	result := p.result
+	result := b.traced(path, p.result)
 	result.ExpressionAccessor = accessor
 	b.check(path, accessor.GetExpression(), result, decls)
 	return result

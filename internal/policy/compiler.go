@@ -26,7 +26,9 @@ type Compiler struct {
 	programs  *weakCache[programKey, program]
 	untracked *untrackedCompiler
 	env       *cel.Env // parses expressions to weigh them
+	parser    *cel.Env // parses expressions as they are compiled
 	engine    Engine
+	traced    bool // see NewTracingCompiler
 }
 
 // NewCompiler returns a compiler for the latest engine.
@@ -34,10 +36,17 @@ func NewCompiler() *Compiler { return NewCompilerFor(LatestEngine) }
 
 // NewCompilerFor returns a compiler whose programs behave like those of an engine.
 func NewCompilerFor(e Engine) *Compiler {
+	return newCompiler(e, func(base *environment.EnvSet) (*environment.EnvSet, error) { return base, nil })
+}
+
+func newCompiler(e Engine, extend func(*environment.EnvSet) (*environment.EnvSet, error)) *Compiler {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	env, err := withEngine(base, e)
 	if err == nil {
 		env, err = withBoundedFunctions(env)
+	}
+	if err == nil {
+		env, err = extend(env)
 	}
 	if err != nil {
 		panic(err) // it depends on this program alone
@@ -50,7 +59,7 @@ func NewCompilerFor(e Engine) *Compiler {
 	if err != nil {
 		panic(err)
 	}
-	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newWeakCache[programKey, program](), untracked: withoutCosts, env: base.StoredExpressionsEnv(), engine: e}
+	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newWeakCache[programKey, program](), untracked: withoutCosts, env: base.StoredExpressionsEnv(), parser: env.StoredExpressionsEnv(), engine: e}
 }
 
 // Engine returns the engine that the programs behave like.

@@ -120,7 +120,7 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 	}
 	for _, i := range invocations {
 		if i.err != nil {
-			results = append(results, result{binding: i.binding, err: i.err})
+			results = append(results, result{binding: i.binding, param: i.param, err: i.err})
 			continue
 		}
 		v, ok := made[i.param]
@@ -130,7 +130,7 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 				made[i.param] = v
 			}
 		}
-		results = append(results, result{binding: i.binding, decisions: v.Decisions, codes: v.codes, annotations: v.AuditAnnotations, warnings: v.warnings})
+		results = append(results, result{binding: i.binding, param: i.param, decisions: v.Decisions, codes: v.codes, annotations: v.AuditAnnotations, warnings: v.warnings})
 	}
 	return results
 }

@@ -88,6 +88,7 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environme
 	start := host.Now()
 	before := r.versioned.VersionedObject.Object()
 	outcome := s.run(ctx, r, host)
+	s.traceStep(ctx, outcome)
 	if a.skip(s, outcome, before, r, host) {
 		outcome = DecisionBreakGlass
 	}

@@ -28,7 +28,7 @@ type quickVariable struct {
 // audit annotations, and applies wherever it matches.
 func (b *builder) batchable(reads inputs) bool {
 	spec := &b.policy.Spec
-	if len(b.errs) > 0 || len(spec.Validations) == 0 || len(spec.AuditAnnotations) > 0 || spec.ParamKind != nil || reads.namespace || reads.options {
+	if b.compiler.traced || len(b.errs) > 0 || len(spec.Validations) == 0 || len(spec.AuditAnnotations) > 0 || spec.ParamKind != nil || reads.namespace || reads.options {
 		return false
 	}
 	for _, text := range expressions(spec) {

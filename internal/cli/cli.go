@@ -1,0 +1,62 @@
+// Package cli is kubectl-ostiary.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/version"
+)
+
+// Run runs a command and returns its exit status. The result is on stdout, everything
+// else on stderr.
+func Run(ctx context.Context, programVersion string, args []string, streams genericiooptions.IOStreams) int {
+	root := NewCommand(programVersion, streams)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var findings *output.FindingsError
+	switch {
+	case err == nil:
+	case errors.As(err, &findings):
+		if findings.Text != "" {
+			_, _ = fmt.Fprintln(streams.ErrOut, findings.Text)
+		}
+	default:
+		_, _ = fmt.Fprintln(streams.ErrOut, "error: "+strings.TrimSpace(err.Error()))
+	}
+	return output.Status(err)
+}
+
+// NewCommand returns the command with all of its subcommands.
+func NewCommand(programVersion string, streams genericiooptions.IOStreams) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kubectl-ostiary",
+		Short:         "Test, evaluate and explain WebhookPolicies without a cluster",
+		Long:          "Test, evaluate and explain WebhookPolicies without a cluster.\n\nExit status: 0 success, 1 findings, 2 a usage or input error.",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ostiary"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	for _, add := range commands() {
+		root.AddCommand(add(&output.Options{IOStreams: streams, Version: programVersion}))
+	}
+	return root
+}
+
+// commands returns the constructors of all commands. This is the only list of them.
+func commands() []func(*output.Options) *cobra.Command {
+	return []func(*output.Options) *cobra.Command{
+		version.NewCommand,
+	}
+}

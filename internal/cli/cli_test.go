@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+// run runs a command and returns what it writes.
+func run(t *testing.T, args ...string) (status int, out, errOut string) {
+	t.Helper()
+	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
+	status = Run(t.Context(), "v1.2.3", args, streams)
+	return status, stdout.String(), stderr.String()
+}
+
+func TestStatus(t *testing.T) {
+	tests := map[string]struct {
+		args       []string
+		want       int
+		wantErrOut string
+	}{
+		"help":               {args: []string{"--help"}, want: output.StatusOK},
+		"no command":         {want: output.StatusOK},
+		"version":            {args: []string{"version"}, want: output.StatusOK},
+		"an unknown command": {args: []string{"bar"}, want: output.StatusError, wantErrOut: "error: unknown command \"bar\" for \"kubectl ostiary\"\n"},
+		"an unknown flag":    {args: []string{"version", "--bar"}, want: output.StatusError, wantErrOut: "error: unknown flag: --bar\n"},
+		"an unknown format":  {args: []string{"version", "-o", "xml"}, want: output.StatusError, wantErrOut: "error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			status, _, errOut := run(t, tt.args...)
+			if status != tt.want {
+				t.Errorf("status %d, want %d", status, tt.want)
+			}
+			if diff := cmp.Diff(tt.wantErrOut, errOut); diff != "" {
+				t.Errorf("stderr (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestExamples runs every command of every example, in a directory with the files that
+// the examples name.
+func TestExamples(t *testing.T) {
+	root := NewCommand("v1.2.3", genericiooptions.NewTestIOStreamsDiscard())
+	var commands []*cobra.Command
+	var collect func(c *cobra.Command)
+	collect = func(c *cobra.Command) {
+		commands = append(commands, c)
+		for _, sub := range c.Commands() {
+			collect(sub)
+		}
+	}
+	collect(root)
+	for _, c := range commands {
+		if c == root {
+			continue
+		}
+		t.Run(c.Name(), func(t *testing.T) {
+			lines := exampleLines(c)
+			if len(lines) == 0 {
+				t.Fatal("the command has no example")
+			}
+			for _, line := range lines {
+				t.Chdir(exampleFiles(t))
+				runExample(t, line)
+			}
+		})
+	}
+}
+
+// exampleLines returns the commands in the example of a command, without comments.
+func exampleLines(c *cobra.Command) (out []string) {
+	for line := range strings.Lines(c.Example) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), "  # ")
+		if line != "" && !strings.HasPrefix(line, "#") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// exampleFiles copies testdata/examples.
+func exampleFiles(t *testing.T) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(filepath.Join("testdata", "examples"))); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func runExample(t *testing.T, line string) {
+	t.Helper()
+	rest, ok := strings.CutPrefix(line, "kubectl ostiary ")
+	if !ok {
+		t.Fatalf("the example %q does not begin with kubectl ostiary", line)
+	}
+	status, out, errOut := run(t, strings.Fields(rest)...)
+	if status == output.StatusError || out == "" {
+		t.Errorf("%s: status %d\n%s%s", line, status, out, errOut)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		t.Run(shell, func(t *testing.T) {
+			status, out, errOut := run(t, "completion", shell)
+			if status != output.StatusOK || !strings.Contains(out, "kubectl-ostiary") {
+				t.Errorf("status %d\n%s%s", status, out, errOut)
+			}
+		})
+	}
+	_, out, _ := run(t, "__complete", "version", "--output", "")
+	if !strings.HasPrefix(out, "table\njson\nyaml\n") {
+		t.Errorf("formats are completed with %q", out)
+	}
+}
+
+func TestNoColorWithoutTerminal(t *testing.T) {
+	if output.Colored(&bytes.Buffer{}) {
+		t.Error("colors for a file")
+	}
+}

@@ -1,0 +1,260 @@
+// Package load reads Kubernetes objects from files, directories, stdin, kustomizations and
+// Helm charts. It bounds the size, the depth and the aliases of what it reads, and every
+// error names the file, the line and the column.
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+const (
+	// maxFile and maxTotal are the maximum of bytes of one file and of all of them.
+	maxFile, maxTotal = 100 << 20, 512 << 20
+	// maxDocument is the maximum of bytes of one document.
+	maxDocument = 32 << 20
+	// maxFiles is the maximum number of files in directories.
+	maxFiles = 100_000
+)
+
+// Stdin is the path of stdin.
+const Stdin = "-"
+
+// Options configures Objects.
+type Options struct {
+	// Stdin is read for the path "-"; nil means that there is none.
+	Stdin io.Reader
+}
+
+// Objects reads all objects of some paths: files, directories with all of their files,
+// kustomizations, Helm charts, and stdin as "-". The objects are in the order of paths and
+// names of files. It reads files of which it returns an error up to the first error.
+func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
+	var documents []*document
+	l := loader{options: o}
+	for _, path := range paths {
+		if err := l.path(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range l.files {
+		found, err := split(f.name, f.text)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, found...)
+	}
+	return convert(ctx, documents)
+}
+
+// file is the content of one file, or the output of one program.
+type file struct {
+	name string
+	text []byte
+}
+
+type loader struct {
+	options Options
+	files   []file
+	total   int64
+	stdin   bool // stdin has been read
+}
+
+func (l *loader) path(ctx context.Context, path string) error {
+	if path == Stdin {
+		return l.readStdin()
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &Error{Position: Position{File: path}, Text: "no such file or directory"}
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", path, err)
+	case info.IsDir():
+		return l.directory(ctx, path)
+	}
+	return l.file(path)
+}
+
+func (l *loader) readStdin() error {
+	if l.options.Stdin == nil || l.stdin {
+		return &Error{Position: Position{File: "stdin"}, Text: `there is no input left: name "-" once`}
+	}
+	l.stdin = true
+	return l.read("stdin", l.options.Stdin)
+}
+
+func (l *loader) file(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	if !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0 {
+		return &Error{Position: Position{File: path}, Text: "not a file: name a file, a directory or - for stdin"}
+	}
+	f, err := os.Open(path) //nolint:gosec // the user names it
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	return l.read(path, f)
+}
+
+// read reads one input up to the limits.
+func (l *loader) read(name string, from io.Reader) error {
+	text, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	return l.add(name, text)
+}
+
+func (l *loader) add(name string, text []byte) error {
+	if len(text) > maxFile {
+		return &Error{Position: Position{File: name}, Text: fmt.Sprintf("larger than %d MiB: split it", maxFile>>20)}
+	}
+	if l.total += int64(len(text)); l.total > maxTotal {
+		return &Error{Position: Position{File: name}, Text: fmt.Sprintf("all files together are larger than %d MiB: name fewer of them", maxTotal>>20)}
+	}
+	l.files = append(l.files, file{name: name, text: text})
+	return nil
+}
+
+// directory reads the YAML and JSON files of a directory and of those within, or renders
+// it if it is a kustomization or a Helm chart.
+func (l *loader) directory(ctx context.Context, root string) error {
+	before := len(l.files)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return fmt.Errorf("reading %s: %w", path, err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir
+		case entry.IsDir():
+			return l.rendered(ctx, path)
+		case !entry.Type().IsRegular() || !isManifest(path):
+			return nil
+		case len(l.files)-before >= maxFiles:
+			return &Error{Position: Position{File: root}, Text: fmt.Sprintf("more than %d files", maxFiles)}
+		}
+		return l.file(path)
+	})
+	if err == nil && len(l.files) == before {
+		return &Error{Position: Position{File: root}, Text: "the directory has no .yaml, .yml or .json file"}
+	}
+	return err
+}
+
+// rendered renders a directory that a program renders, and skips its files. Otherwise it
+// does nothing.
+func (l *loader) rendered(ctx context.Context, path string) error {
+	r, ok := rendererOf(path)
+	if !ok {
+		return nil
+	}
+	text, err := r.run(ctx, path)
+	if err != nil {
+		return err
+	}
+	if err := l.add(path, text); err != nil {
+		return err
+	}
+	return fs.SkipDir
+}
+
+func isManifest(path string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(path)))
+}
+
+// split splits a file at the lines "---".
+func split(name string, text []byte) ([]*document, error) {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	whole := &document{file: name, text: text}
+	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
+		return nil, whole.binary()
+	}
+	var out []*document
+	start, line := 0, 0
+	first := 0 // the line of start
+	add := func(end int) error {
+		d := &document{file: name, line: first, text: text[start:end]}
+		if len(d.text) > maxDocument {
+			return &Error{Position: d.at(1, 1), Text: fmt.Sprintf("the document is larger than %d MiB: split it", maxDocument>>20)}
+		}
+		out = append(out, d)
+		return nil
+	}
+	for at := 0; at < len(text); {
+		end := at + bytes.IndexByte(text[at:], '\n') + 1
+		if end == at {
+			end = len(text)
+		}
+		if isSeparator(text[at:end]) {
+			if err := add(at); err != nil {
+				return nil, err
+			}
+			// What follows on the line of the separator, such as a comment, belongs to
+			// the document.
+			start, first = at+len("---"), line
+		}
+		at = end
+		line++
+	}
+	return out, errors.Join(add(len(text)))
+}
+
+func isSeparator(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte("---"))
+	return ok && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])))
+}
+
+// convert converts documents concurrently. The error is that of the first invalid document.
+func convert(ctx context.Context, documents []*document) ([]Object, error) {
+	converted := make([][]Object, len(documents))
+	failed := make([]error, len(documents))
+	workers := runtime.GOMAXPROCS(0)
+	var running sync.WaitGroup
+	for worker := range workers {
+		running.Go(func() {
+			for i := worker; i < len(documents) && ctx.Err() == nil; i += workers {
+				converted[i], failed[i] = documents[i].objects()
+			}
+		})
+	}
+	running.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, err := range failed {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat(converted...), nil
+}
+
+// objects returns the objects of a document.
+func (d *document) objects() ([]Object, error) {
+	raw, err := d.toJSON()
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	o, err := newObject(d, raw, nil)
+	if err != nil {
+		return nil, err
+	}
+	return o.expand()
+}

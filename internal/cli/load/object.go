@@ -1,0 +1,166 @@
+package load
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+)
+
+// Object is one object of an input.
+type Object struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   Metadata `json:"metadata"`
+	// Raw is the object in JSON.
+	Raw []byte `json:"-"`
+
+	document *document
+	path     []string // of the object in its document
+}
+
+// Metadata is the part of an object's metadata that selects it.
+type Metadata struct {
+	Name         string            `json:"name"`
+	GenerateName string            `json:"generateName"`
+	Namespace    string            `json:"namespace"`
+	Labels       map[string]string `json:"labels"`
+}
+
+// GroupVersionKind returns the kind of the object.
+func (o *Object) GroupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
+}
+
+// String is "Kind namespace/name".
+func (o *Object) String() string {
+	name := o.Metadata.Name
+	if name == "" {
+		name = o.Metadata.GenerateName
+	}
+	if o.Metadata.Namespace != "" {
+		name = o.Metadata.Namespace + "/" + name
+	}
+	return o.Kind + " " + name
+}
+
+// New returns an object that is part of another one, such as the object of a test case. It
+// has the positions of that part. The part needs apiVersion and kind.
+func (o *Object) New(raw []byte, field string) (*Object, error) {
+	return newObject(o.document, raw, append(append([]string(nil), o.path...), splitField(field)...))
+}
+
+func newObject(d *document, raw []byte, path []string) (*Object, error) {
+	o := &Object{document: d, path: path}
+	if err := json.Unmarshal(raw, o); err != nil {
+		var wrong *json.UnmarshalTypeError
+		if !errors.As(err, &wrong) {
+			return nil, o.Errorf("", "not an object: %v", err)
+		}
+		return nil, o.Errorf(wrong.Field, "got %s, want %s", article(wrong.Value), wanted(wrong))
+	}
+	o.Raw = raw
+	switch {
+	case o.Kind == "":
+		return nil, o.Errorf("", "the document has no kind: add apiVersion and kind")
+	case o.APIVersion == "":
+		return nil, o.Errorf("kind", "the document has no apiVersion: add it")
+	}
+	if _, err := schema.ParseGroupVersion(o.APIVersion); err != nil {
+		return nil, o.Errorf("apiVersion", "write it as group/version or v1, got %q", o.APIVersion)
+	}
+	return o, nil
+}
+
+// article puts an article before the name of a JSON type.
+func article(value string) string {
+	if strings.HasPrefix(value, "number") {
+		return value
+	}
+	if strings.IndexAny(value, "aeio") == 0 {
+		return "an " + value
+	}
+	return "a " + value
+}
+
+// wanted names the JSON type that a Go type needs.
+func wanted(e *json.UnmarshalTypeError) string {
+	if e.Type == nil {
+		return "another type"
+	}
+	switch name := e.Type.Kind().String(); name {
+	case "struct", "map", "ptr":
+		return "an object"
+	case "slice", "array":
+		return "an array"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "a string"
+	default:
+		return "a number"
+	}
+}
+
+// Decode decodes the object into a Go value and rejects unknown fields.
+func (o *Object) Decode(into any) error {
+	strict, err := kjson.UnmarshalStrict(o.Raw, into, kjson.DisallowUnknownFields)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		path := fieldAt(o.Raw, wrong.Offset)
+		return o.Errorf(joinField(path), "got %s, want %s", article(wrong.Value), wanted(wrong))
+	case err != nil:
+		return o.Errorf("", "%s: %v", o.Kind, err)
+	}
+	var all []error
+	for _, problem := range strict {
+		var field kjson.FieldError
+		if !errors.As(problem, &field) {
+			return o.Errorf("", "%s: %v", o.Kind, problem)
+		}
+		all = append(all, o.Errorf(field.FieldPath(), "%s has no such field: correct or remove it", o.Kind))
+	}
+	return errors.Join(all...)
+}
+
+// joinField writes a path as Kubernetes does.
+func joinField(path []string) string {
+	var out strings.Builder
+	for _, element := range path {
+		switch {
+		case strings.Trim(element, "0123456789") == "" && element != "":
+			fmt.Fprintf(&out, "[%s]", element)
+		case out.Len() > 0:
+			out.WriteString("." + element)
+		default:
+			out.WriteString(element)
+		}
+	}
+	return out.String()
+}
+
+// expand returns the items of a List, or the object itself.
+func (o *Object) expand() ([]Object, error) {
+	if o.APIVersion != "v1" || !strings.HasSuffix(o.Kind, "List") {
+		return []Object{*o}, nil
+	}
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(o.Raw, &list); err != nil {
+		return nil, o.Errorf("items", "want an array of objects")
+	}
+	out := make([]Object, 0, len(list.Items))
+	for i, raw := range list.Items {
+		item, err := newObject(o.document, raw, append(append([]string(nil), o.path...), "items", fmt.Sprint(i)))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *item)
+	}
+	return out, nil
+}

@@ -1,0 +1,155 @@
+// Package output has what all commands of kubectl-ostiary share: their streams, the
+// format of their results, colors and exit statuses.
+package output
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/yaml"
+)
+
+// Exit statuses of kubectl-ostiary.
+const (
+	StatusOK       = 0
+	StatusFindings = 1 // the command worked and found something
+	StatusError    = 2 // the arguments or the input are invalid
+)
+
+// FindingsError ends a command that worked and found something, such as a failed test.
+type FindingsError struct {
+	// Text is a summary for stderr; it can be empty.
+	Text string
+}
+
+// Error implements error.
+func (e *FindingsError) Error() string { return e.Text }
+
+// Status returns the exit status of a command that returned err.
+func Status(err error) int {
+	var findings *FindingsError
+	switch {
+	case err == nil:
+		return StatusOK
+	case errors.As(err, &findings):
+		return StatusFindings
+	}
+	return StatusError
+}
+
+// Format is the format of a command's result on stdout.
+type Format string
+
+// The formats. Each command supports some of them.
+const (
+	Table  Format = "table"
+	JSON   Format = "json"
+	YAML   Format = "yaml"
+	JUnit  Format = "junit"
+	SARIF  Format = "sarif"
+	GitHub Format = "github" // workflow commands of GitHub Actions
+)
+
+// Options are the options of all commands.
+type Options struct {
+	genericiooptions.IOStreams
+	// Version is that of this program.
+	Version string
+	// Format is set by the flag of AddFormat.
+	Format Format
+}
+
+// formatFlag is the flag for the format, which accepts only the formats of a command.
+type formatFlag struct {
+	format  *Format
+	allowed []Format
+}
+
+// String implements pflag.Value.
+func (f formatFlag) String() string { return string(*f.format) }
+
+// Type implements pflag.Value.
+func (f formatFlag) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (f formatFlag) Set(text string) error {
+	if !slices.Contains(f.allowed, Format(text)) {
+		return fmt.Errorf("must be one of %s", joined(f.allowed))
+	}
+	*f.format = Format(text)
+	return nil
+}
+
+func joined(formats []Format) string {
+	names := make([]string, len(formats))
+	for i, f := range formats {
+		names[i] = string(f)
+	}
+	return strings.Join(names, ", ")
+}
+
+// AddFormat adds the flag --output with the formats that a command supports besides
+// table, json and yaml.
+func (o *Options) AddFormat(c *cobra.Command, more ...Format) {
+	flag := formatFlag{format: &o.Format, allowed: append([]Format{Table, JSON, YAML}, more...)}
+	o.Format = Table
+	c.Flags().VarP(flag, "output", "o", "format of the result: "+joined(flag.allowed))
+	names := make([]string, len(flag.allowed))
+	for i, f := range flag.allowed {
+		names[i] = string(f)
+	}
+	// The flag exists and has no other completion.
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Print writes a result as JSON or YAML.
+func (o *Options) Print(result any) error {
+	text, err := json.MarshalIndent(result, "", "  ")
+	if err == nil && o.Format == YAML {
+		text, err = yaml.JSONToYAML(text)
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	_, err = fmt.Fprintln(o.Out, strings.TrimSuffix(string(text), "\n"))
+	return err
+}
+
+// Colored reports whether to write colors to w: it is a terminal, and the user has not
+// set NO_COLOR (https://no-color.org).
+func Colored(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && IsTerminal(w)
+}
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a descriptor fits
+}
+
+// Color is an ANSI color.
+type Color string
+
+// The colors.
+const (
+	Red    Color = "31"
+	Green  Color = "32"
+	Yellow Color = "33"
+	Faint  Color = "2"
+)
+
+// Paint returns text in a color if on is true.
+func Paint(on bool, c Color, text string) string {
+	if !on || text == "" {
+		return text
+	}
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}

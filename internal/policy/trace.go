@@ -1,0 +1,180 @@
+package policy
+
+import (
+	"context"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/version"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// Trace gets what the policies of a tracing compiler evaluate for one request. Its
+// functions are called one after the other. Nil functions are allowed.
+type Trace struct {
+	Expression func(Evaluated)
+	Invocation func(Invoked)
+}
+
+// Evaluated is one evaluation of one expression.
+type Evaluated struct {
+	Policy string
+	// Field is the path of the expression, as "spec.validations[0].expression".
+	Field string
+	// Value is the result; nil after an error.
+	Value ref.Val
+	Err   error
+	// Cost does not include that of variables, which have evaluations of their own.
+	Cost uint64
+	// State has the values of the sub-expressions, by the ids of Compiler.Parse. In a loop
+	// it has those of the last element.
+	State interpreter.EvalState
+}
+
+// Invoked is the result of one policy with one of its bindings and params.
+type Invoked struct {
+	Policy, Binding string
+	// Param is nil without a param.
+	Param     runtime.Object
+	Mutating  bool
+	Actions   []admissionregistrationv1.ValidationAction
+	Decisions []TracedDecision
+	// Annotations are the values of audit annotations, by key.
+	Annotations map[string]string
+	// Changed reports whether a mutation changed the object.
+	Changed bool
+	// Skipped reports whether a match condition was false.
+	Skipped bool
+	// Err is the reason why there is no result.
+	Err error
+}
+
+// TracedDecision is the decision of one validation, by its index, or of a plugin.
+type TracedDecision struct {
+	Denied, Failed bool // Failed is an error of the evaluation
+	Message        string
+	Reason         metav1.StatusReason
+	Code           int32
+}
+
+type traceKey struct{}
+
+// WithTrace returns a context for evaluations that are traced.
+func WithTrace(ctx context.Context, t Trace) context.Context {
+	return context.WithValue(ctx, traceKey{}, t)
+}
+
+func traceOf(ctx context.Context) Trace {
+	t, _ := ctx.Value(traceKey{}).(Trace)
+	return t
+}
+
+// NewTracingCompiler returns a compiler like that of NewCompilerFor, whose policies report
+// their evaluations to the Trace of the context. They evaluate each policy alone, and give
+// the same results.
+func NewTracingCompiler(e Engine) *Compiler {
+	c := newCompiler(e, func(base *environment.EnvSet) (*environment.EnvSet, error) {
+		return base.Extend(environment.VersionedOptions{
+			IntroducedVersion: version.MajorMinor(1, 0),
+			ProgramOptions:    []cel.ProgramOption{cel.EvalOptions(cel.OptTrackState)},
+		})
+	})
+	c.traced = true
+	return c
+}
+
+// Parse parses an expression as the compiler does, so that its ids are those of a trace.
+func (c *Compiler) Parse(expression string) (*cel.Ast, error) {
+	parsed, issues := c.parser.Parse(expression)
+	return parsed, issues.Err()
+}
+
+// tracedProgram reports each evaluation.
+type tracedProgram struct {
+	cel.Program
+	policy, field string
+}
+
+// ContextEval implements cel.Program.
+func (p tracedProgram) ContextEval(ctx context.Context, input any) (ref.Val, *cel.EvalDetails, error) {
+	value, details, err := p.Program.ContextEval(ctx, input)
+	if report := traceOf(ctx).Expression; report != nil {
+		e := Evaluated{Policy: p.policy, Field: p.field, Value: value, Err: err}
+		if details != nil {
+			e.State = details.State()
+			if cost := details.ActualCost(); cost != nil {
+				e.Cost = *cost
+			}
+		}
+		report(e)
+	}
+	return value, details, err
+}
+
+// traced adds reports to a compiled expression. Policies share programs, so each gets its
+// own copy of the result.
+func (b *builder) traced(path *field.Path, result celplugin.CompilationResult) celplugin.CompilationResult {
+	if b.compiler.traced && result.Program != nil {
+		result.Program = tracedProgram{Program: result.Program, policy: b.policy.Name, field: path.String()}
+	}
+	return result
+}
+
+// tracedVariable is traced for the program of a variable.
+func (b *builder) tracedVariable(path *field.Path, p *program) *program {
+	if !b.compiler.traced {
+		return p
+	}
+	b.programs = append(b.programs, p) // keep the shared one alive
+	return &program{result: b.traced(path, p.result), variable: p.variable}
+}
+
+// traceResults reports the results of a policy in the validating phase.
+func (c *Compiled) traceResults(ctx context.Context, results []result) {
+	report := traceOf(ctx).Invocation
+	if report == nil {
+		return
+	}
+	for i := range results {
+		r := &results[i]
+		out := Invoked{Policy: c.name, Binding: r.binding.name, Param: r.param, Actions: r.binding.actions, Err: r.err}
+		out.Skipped = r.err == nil && len(r.decisions) == 0 && len(r.annotations) == 0
+		for j, d := range r.decisions {
+			denied := d.Action != validating.ActionAdmit
+			out.Decisions = append(out.Decisions, TracedDecision{Denied: denied, Failed: isError(d), Message: d.Message, Reason: d.Reason, Code: r.code(j)})
+		}
+		for _, a := range r.annotations {
+			if a.Action == validating.AuditAnnotationActionError {
+				out.Decisions = append(out.Decisions, TracedDecision{Denied: true, Failed: true, Message: a.Error})
+			}
+			if a.Action == validating.AuditAnnotationActionPublish {
+				if out.Annotations == nil {
+					out.Annotations = map[string]string{}
+				}
+				out.Annotations[a.Key] = a.Value
+			}
+		}
+		report(out)
+	}
+}
+
+// traceStep reports the result of a step of the mutating phase.
+func (s *step) traceStep(ctx context.Context, outcome Decision) {
+	report := traceOf(ctx).Invocation
+	if report == nil {
+		return
+	}
+	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Err: s.err,
+		Changed: outcome == DecisionMutate, Skipped: outcome == DecisionSkip}
+	for _, r := range s.refusals {
+		out.Decisions = append(out.Decisions, TracedDecision{Denied: true, Message: r.Message, Reason: r.Reason, Code: r.Code})
+	}
+	report(out)
+}
