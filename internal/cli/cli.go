@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	doctor "github.com/ostiary/ostiary/internal/cli/doctor/command"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/version"
 )
@@ -57,6 +58,7 @@ func NewCommand(programVersion string, streams genericiooptions.IOStreams) *cobr
 // commands returns the constructors of all commands. This is the only list of them.
 func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
+		doctor.NewCommand,
 		version.NewCommand,
 	}
 }

@@ -71,8 +71,10 @@ func TestExamples(t *testing.T) {
 				t.Fatal("the command has no example")
 			}
 			for _, line := range lines {
-				t.Chdir(exampleFiles(t))
-				runExample(t, line)
+				t.Run(line, func(t *testing.T) {
+					t.Chdir(exampleFiles(t))
+					runExample(t, line)
+				})
 			}
 		})
 	}

@@ -18,9 +18,8 @@ func (c *checker) address(w *webhook) {
 		return
 	}
 	u, err := url.Parse(*w.ClientConfig.URL)
-	if err != nil || u.Host == "" {
-		c.outage(w, "url-invalid", "clientConfig.url", "url is not a valid URL", "use https://HOST:PORT/PATH")
-		return
+	if err != nil {
+		return // API servers refuse it
 	}
 	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
 		c.about(w, Warning, "url-loopback", "clientConfig.url", fmt.Sprintf("host %q is each API server's own machine", u.Hostname()),

@@ -96,7 +96,7 @@ func forward(ctx context.Context, config *rest.Config, namespace string, b docto
 	}
 	err = use(net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))))
 	cancel()
-	_ = <-ended // that of cancel
+	err = errors.Join(err, <-ended)
 	if text := problems.String(); err != nil && text != "" {
 		return fmt.Errorf("%w: %s", err, text)
 	}
