@@ -11,6 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	doctor "github.com/ostiary/ostiary/internal/cli/doctor/command"
+	"github.com/ostiary/ostiary/internal/cli/evaluate"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/version"
 )
@@ -59,6 +60,7 @@ func NewCommand(programVersion string, streams genericiooptions.IOStreams) *cobr
 func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
 		doctor.NewCommand,
+		evaluate.NewCommand,
 		version.NewCommand,
 	}
 }

@@ -61,6 +61,7 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	collect(root)
+	files := os.DirFS(must(filepath.Abs(filepath.Join("testdata", "examples"))))
 	for _, c := range commands {
 		if c == root {
 			continue
@@ -71,10 +72,12 @@ func TestExamples(t *testing.T) {
 				t.Fatal("the command has no example")
 			}
 			for _, line := range lines {
-				t.Run(line, func(t *testing.T) {
-					t.Chdir(exampleFiles(t))
-					runExample(t, line)
-				})
+				directory := t.TempDir()
+				if err := os.CopyFS(directory, files); err != nil {
+					t.Fatal(err)
+				}
+				t.Chdir(directory)
+				runExample(t, line)
 			}
 		})
 	}
@@ -91,14 +94,11 @@ func exampleLines(c *cobra.Command) (out []string) {
 	return out
 }
 
-// exampleFiles copies testdata/examples.
-func exampleFiles(t *testing.T) string {
-	t.Helper()
-	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(filepath.Join("testdata", "examples"))); err != nil {
-		t.Fatal(err)
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
 	}
-	return to
+	return value
 }
 
 func runExample(t *testing.T, line string) {

@@ -35,6 +35,9 @@ const Stdin = "-"
 type Options struct {
 	// Stdin is read for the path "-"; nil means that there is none.
 	Stdin io.Reader
+	// Select reports whether to read a file of a directory; nil selects all,
+	// kustomizations and charts included.
+	Select func(text []byte) bool
 }
 
 // Objects reads all objects of some paths: files, directories with all of their files,
@@ -143,19 +146,34 @@ func (l *loader) directory(ctx context.Context, root string) error {
 			return ctx.Err()
 		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
 			return fs.SkipDir
-		case entry.IsDir():
+		case entry.IsDir() && l.options.Select == nil:
 			return l.rendered(ctx, path)
+		case entry.IsDir():
+			return nil
 		case !entry.Type().IsRegular() || !isManifest(path):
 			return nil
 		case len(l.files)-before >= maxFiles:
 			return &Error{Position: Position{File: root}, Text: fmt.Sprintf("more than %d files", maxFiles)}
 		}
-		return l.file(path)
+		return l.fileOfDirectory(path)
 	})
-	if err == nil && len(l.files) == before {
+	if err == nil && len(l.files) == before && l.options.Select == nil {
 		return &Error{Position: Position{File: root}, Text: "the directory has no .yaml, .yml or .json file"}
 	}
 	return err
+}
+
+// fileOfDirectory reads a file if it is selected.
+func (l *loader) fileOfDirectory(path string) error {
+	if err := l.file(path); err != nil || l.options.Select == nil {
+		return err
+	}
+	last := len(l.files) - 1
+	if !l.options.Select(l.files[last].text) {
+		l.total -= int64(len(l.files[last].text))
+		l.files = l.files[:last]
+	}
+	return nil
 }
 
 // rendered renders a directory that a program renders, and skips its files. Otherwise it

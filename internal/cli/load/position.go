@@ -13,8 +13,9 @@ import (
 // Position is a place in an input. Line and Column begin at 1; 0 means that they are not
 // known.
 type Position struct {
-	File         string `json:"file"`
-	Line, Column int    `json:",omitempty"`
+	File   string `json:"file"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
 }
 
 // String is "file:line:column".

@@ -1,0 +1,156 @@
+package evaluate
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func run(t testing.TB, stdin string, args ...string) (out, errOut string, err error) {
+	t.Helper()
+	streams, in, stdout, stderr := genericiooptions.NewTestIOStreams()
+	in.WriteString(stdin)
+	c := NewCommand(&output.Options{IOStreams: streams})
+	c.SetArgs(args)
+	c.SetOut(stdout)
+	c.SetErr(stderr)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	err = c.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
+}
+
+func TestGolden(t *testing.T) {
+	tests := map[string]struct {
+		args       []string
+		wantStatus int
+	}{
+		"create": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml"}, wantStatus: output.StatusFindings},
+		"all":    {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--all"}, wantStatus: output.StatusFindings},
+		"update": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--old", "testdata/old.yaml"}, wantStatus: output.StatusFindings},
+		"delete": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--delete"}, wantStatus: output.StatusOK},
+		"json":   {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "json"}, wantStatus: output.StatusFindings},
+		"yaml":   {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "yaml"}, wantStatus: output.StatusFindings},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			out, errOut, err := run(t, "", tt.args...)
+			if got := output.Status(err); got != tt.wantStatus {
+				t.Errorf("status %d (%v), want %d", got, err, tt.wantStatus)
+			}
+			compare(t, name, fmt.Sprintf("%s--- stderr ---\n%s%v\n", out, errOut, err))
+		})
+	}
+	if golden, _ := filepath.Glob("testdata/golden/*.txt"); len(golden) != len(tests) {
+		t.Errorf("%d golden files for %d tests", len(golden), len(tests))
+	}
+}
+
+func compare(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", "golden", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+func TestInvalidInput(t *testing.T) {
+	tests := map[string]struct {
+		stdin, want string
+	}{
+		"no policy":       {"{apiVersion: v1, kind: Pod, metadata: {name: a}}", "-: there is no WebhookPolicy: name its file with -f"},
+		"an unknown kind": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}\n---\n{apiVersion: x.y/v1, kind: Z}", "stdin:3:22: kind: the kind Z in x.y/v1 is not known: add its CustomResourceDefinition to the files, or correct apiVersion and kind"},
+		"a faulty policy": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {nothing: 1}}", "stdin:1:95: spec.nothing: WebhookPolicy has no such field: correct or remove it"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := run(t, tt.stdin, "-f", "-")
+			var findings *output.FindingsError
+			if err == nil || errors.As(err, &findings) || err.Error() != tt.want {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// many returns policies and objects.
+func many(policies, objects int) string {
+	var out bytes.Buffer
+	for i := range policies {
+		fmt.Fprintf(&out, `---
+apiVersion: admission.ostiary.dev/v1alpha1
+kind: WebhookPolicy
+metadata: {name: p%03d}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
+  matchConditions: [{name: c, expression: 'request.namespace != "exempt-%d"'}]
+  variables: [{name: images, expression: 'object.spec.containers.map(c, c.image)'}]
+  validations:
+  - {expression: 'variables.images.all(i, !i.endsWith(":bad%d"))', messageExpression: '"image " + variables.images[0]'}
+  - {expression: 'object.metadata.labels[?"team"].orValue("") != "team-%d"', message: team}
+`, i, i, i, i)
+	}
+	for i := range objects {
+		fmt.Fprintf(&out, "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: pod-%d\n  namespace: ns-%d\n  labels:\n    app: web\n    team: team-%d\nspec:\n  containers:\n  - name: a\n    image: example.com/web:%d\n    resources:\n      limits: {cpu: '1', memory: 1Gi}\n  - name: b\n    image: example.com/side:1\n", i, i%20, i%500, i)
+	}
+	return out.String()
+}
+
+// TestManyObjects has generous limits, because it must not depend on the machine: the
+// benchmark measures.
+func TestManyObjects(t *testing.T) {
+	out, _, err := run(t, many(20, 500), "-f", "-")
+	if output.Status(err) != output.StatusFindings || strings.Count(out, "deny") != 20 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// BenchmarkEval evaluates 10,000 objects against 100 policies.
+func BenchmarkEval(b *testing.B) {
+	text := many(100, 10_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		var peak uint64
+		done := make(chan struct{})
+		go func() {
+			var m runtime.MemStats
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(50 * time.Millisecond):
+					runtime.ReadMemStats(&m)
+					peak = max(peak, m.Sys-m.HeapReleased)
+				}
+			}
+		}()
+		if _, _, err := run(b, text, "-f", "-"); output.Status(err) != output.StatusFindings {
+			b.Fatal(err)
+		}
+		close(done)
+		b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
+	}
+}

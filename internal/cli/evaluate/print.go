@@ -1,0 +1,113 @@
+package evaluate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Evaluation is the result for one object.
+type Evaluation struct {
+	Object    string        `json:"object"`
+	Position  load.Position `json:"position"`
+	Operation string        `json:"operation"`
+	Allowed   bool          `json:"allowed"`
+	Decisions []Decision    `json:"decisions"`
+	Warnings  []string      `json:"warnings,omitempty"`
+	// AuditAnnotations are without the name of the webhook, which the API server adds.
+	AuditAnnotations map[string]string `json:"auditAnnotations,omitempty"`
+	// Mutated is the object after mutations, if they change it.
+	Mutated json.RawMessage `json:"mutated,omitempty"`
+
+	diff string
+}
+
+// Decision is that of one policy in one phase.
+type Decision struct {
+	Policy   string          `json:"policy"`
+	Phase    string          `json:"phase"`
+	Decision policy.Decision `json:"decision"`
+	Messages []string        `json:"messages,omitempty"`
+}
+
+// print writes the evaluations. The error tells whether an object is denied.
+func (c *command) print(evaluations []Evaluation, policies int) error {
+	all := []Evaluation{}
+	denied, failed := 0, 0
+	for _, e := range evaluations {
+		if !e.Allowed {
+			denied++
+		}
+		for _, d := range e.Decisions {
+			if d.Decision == policy.DecisionError {
+				failed++
+			}
+		}
+		if len(e.Decisions) > 0 {
+			all = append(all, e)
+		}
+	}
+	if err := c.write(all); err != nil {
+		return err
+	}
+	summary := fmt.Sprintf("%d objects, %d policies: %d objects denied, %d errors", len(evaluations), policies, denied, failed)
+	if denied+failed > 0 {
+		return &output.FindingsError{Text: summary}
+	}
+	_, err := fmt.Fprintln(c.ErrOut, summary)
+	return err
+}
+
+// evaluation returns the result for one object with the decisions to be printed.
+func (c *command) evaluation(o *load.Object, request *admissionv1.AdmissionRequest, r *offline.Result) Evaluation {
+	e := Evaluation{Object: o.String(), Operation: string(request.Operation), Allowed: r.Allowed, Warnings: r.Warnings, AuditAnnotations: r.AuditAnnotations}
+	for i := range r.Outcomes {
+		outcome := &r.Outcomes[i]
+		if d := outcome.Decision; c.all || d != policy.DecisionAllow && d != policy.DecisionSkip && d != policy.DecisionUnmatched {
+			e.Decisions = append(e.Decisions, Decision{Policy: outcome.Policy, Phase: string(outcome.Phase), Decision: d, Messages: outcome.Messages()})
+		}
+	}
+	if len(e.Decisions) == 0 {
+		return e // its position takes time
+	}
+	e.Position = o.At("")
+	if r.Changed && r.Allowed {
+		e.Mutated = r.Object
+		if c.diff && c.Format == output.Table {
+			e.diff = output.Diff(o.String(), request.Object.Raw, r.Object)
+		}
+	}
+	return e
+}
+
+func (c *command) write(all []Evaluation) error {
+	if c.Format != output.Table {
+		return c.Print(all)
+	}
+	var rows [][]string
+	colored := output.Colored(c.Out)
+	for _, e := range all {
+		for _, d := range e.Decisions {
+			rows = append(rows, []string{e.Object, d.Policy, string(d.Decision), strings.Join(d.Messages, "; ")})
+		}
+	}
+	if err := output.WriteTable(c.Out, []string{"OBJECT", "POLICY", "DECISION", "MESSAGE"}, rows); err != nil {
+		return err
+	}
+	for _, e := range all {
+		if e.diff == "" {
+			continue
+		}
+		if _, err := fmt.Fprint(c.Out, "\n", output.PaintDiff(colored, e.diff)); err != nil {
+			return fmt.Errorf("writing the difference: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+// Package inputs has the flags of commands that evaluate policies from files.
+package inputs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Flags are the flags.
+type Flags struct {
+	Files      []string
+	Kubernetes Version
+	User       string
+	Groups     []string
+}
+
+// Version is a flag for a Kubernetes version.
+type Version struct{ policy.Engine }
+
+// Set implements pflag.Value.
+func (v *Version) Set(text string) error {
+	minor, ok := strings.CutPrefix(strings.TrimPrefix(text, "v"), "1.")
+	n, err := strconv.Atoi(minor)
+	if !ok || err != nil || policy.Engine(n) < policy.OldestEngine || policy.Engine(n) > policy.LatestEngine {
+		return fmt.Errorf("must be a version from %s to %s", policy.OldestEngine, policy.LatestEngine)
+	}
+	v.Engine = policy.Engine(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *Version) Type() string { return "version" }
+
+// AddFiles adds the flag for files.
+func (f *Flags) AddFiles(c *cobra.Command) {
+	c.Flags().StringSliceVarP(&f.Files, "filename", "f", nil, "files, directories, kustomizations or Helm charts with policies and objects; - is stdin")
+	_ = c.MarkFlagRequired("filename") // the flag exists
+}
+
+// AddVersion adds the flag for the version.
+func (f *Flags) AddVersion(c *cobra.Command) {
+	f.Kubernetes.Engine = policy.LatestEngine
+	c.Flags().Var(&f.Kubernetes, "kubernetes-version", "Kubernetes version to evaluate like")
+}
+
+// AddUser adds the flags for the user.
+func (f *Flags) AddUser(c *cobra.Command) {
+	c.Flags().StringVar(&f.User, "user", offline.DefaultUser, "user who sends the requests")
+	c.Flags().StringSliceVar(&f.Groups, "group", nil, "groups of the user, besides system:authenticated")
+}
+
+// UserInfo returns the user.
+func (f *Flags) UserInfo() authenticationv1.UserInfo {
+	return authenticationv1.UserInfo{Username: f.User, Groups: f.Groups}
+}
+
+// Load reads the files.
+func (f *Flags) Load(ctx context.Context, stdin io.Reader) (*offline.Input, error) {
+	objects, err := load.Objects(ctx, f.Files, load.Options{Stdin: stdin})
+	if err != nil {
+		return nil, err
+	}
+	return offline.Sort(objects)
+}
+
+// NoPolicyError means that the files have no policy.
+func NoPolicyError(files []string) error {
+	return fmt.Errorf("%s: there is no WebhookPolicy: name its file with -f", strings.Join(files, ", "))
+}
