@@ -13,6 +13,7 @@ import (
 	doctor "github.com/ostiary/ostiary/internal/cli/doctor/command"
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
 	"github.com/ostiary/ostiary/internal/cli/version"
 )
 
@@ -61,6 +62,7 @@ func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
 		doctor.NewCommand,
 		evaluate.NewCommand,
+		replay.NewCommand,
 		version.NewCommand,
 	}
 }
