@@ -12,6 +12,7 @@ import (
 
 	doctor "github.com/ostiary/ostiary/internal/cli/doctor/command"
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
+	"github.com/ostiary/ostiary/internal/cli/lint"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
 	"github.com/ostiary/ostiary/internal/cli/version"
@@ -62,6 +63,7 @@ func commands() []func(*output.Options) *cobra.Command {
 	return []func(*output.Options) *cobra.Command{
 		doctor.NewCommand,
 		evaluate.NewCommand,
+		lint.NewCommand,
 		replay.NewCommand,
 		version.NewCommand,
 	}
