@@ -147,7 +147,12 @@ func (p planter) read(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	must(t, err)
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(p.variables.Replace(string(content))), 4096)
+	return p.parse(t, string(content))
+}
+
+func (p planter) parse(t *testing.T, manifest string) []*unstructured.Unstructured {
+	t.Helper()
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(p.variables.Replace(manifest)), 4096)
 	var out []*unstructured.Unstructured
 	for {
 		u := &unstructured.Unstructured{}
