@@ -15,6 +15,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/lint"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
+	"github.com/ostiary/ostiary/internal/cli/status"
 	"github.com/ostiary/ostiary/internal/cli/version"
 )
 
@@ -65,6 +66,7 @@ func commands() []func(*output.Options) *cobra.Command {
 		evaluate.NewCommand,
 		lint.NewCommand,
 		replay.NewCommand,
+		status.NewCommand,
 		version.NewCommand,
 	}
 }

@@ -95,12 +95,12 @@ func startPod(t *testing.T, client kubernetes.Interface, namespace, name, node s
 	must(t, err)
 }
 
-// serveTLS completes TLS handshakes, and returns the port.
-func serveTLS(t *testing.T, certificate tls.Certificate) string {
+// serveTLS serves over TLS, and returns the port.
+func serveTLS(t *testing.T, certificate tls.Certificate, handler http.Handler) string {
 	t.Helper()
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
 	must(t, err)
-	server := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)

@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"math/big"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -93,7 +94,7 @@ func TestDoctorProbesWebhooks(t *testing.T) {
 			}
 			port := "1" // nothing listens
 			if !tc.closed {
-				port = serveTLS(t, certificate)
+				port = serveTLS(t, certificate, http.NotFoundHandler())
 			}
 			p.variables = strings.NewReplacer("NAME", name, "PORT", port, "BUNDLE", bundle)
 			objects := p.parse(t, probed)

@@ -35,6 +35,17 @@ func certificatesIn(bundle []byte) []*x509.Certificate {
 	return out
 }
 
+// Expiry returns the time until which a bundle has a certificate; false if it has none.
+func Expiry(bundle []byte) (time.Time, bool) {
+	var last time.Time
+	for _, certificate := range certificatesIn(bundle) {
+		if certificate.NotAfter.After(last) {
+			last = certificate.NotAfter
+		}
+	}
+	return last, !last.IsZero()
+}
+
 func (c *checker) valid(certificate *x509.Certificate) bool {
 	return !c.now.Before(certificate.NotBefore) && !c.now.After(certificate.NotAfter)
 }

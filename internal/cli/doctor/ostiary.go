@@ -19,24 +19,70 @@ const (
 	conditionReady = "Ready"
 )
 
+// Ostiary is the state of an installation.
+type Ostiary struct {
+	// Namespace is empty if no replica has ever led.
+	Namespace string
+	// Leader is the holder of the Lease; empty if nobody renews it.
+	Leader string
+	// Pods are the replicas that renew their Leases, sorted.
+	Pods []string
+	// Deployment is the name of the Deployment, and Replicas the number that it wants.
+	Deployment string
+	Replicas   int
+}
+
+// Ostiary returns the state of Ostiary at a time.
+func (d *Dump) Ostiary(now time.Time) Ostiary {
+	leader := slices.IndexFunc(d.Leases, func(l coordinationv1.Lease) bool { return l.Name == LeaderLease })
+	if leader < 0 {
+		return Ostiary{}
+	}
+	out := Ostiary{Namespace: d.Leases[leader].Namespace}
+	if held(&d.Leases[leader], now) {
+		out.Leader = *d.Leases[leader].Spec.HolderIdentity
+	}
+	for i := range d.Leases {
+		if l := &d.Leases[i]; l.Namespace == out.Namespace && held(l, now) {
+			if pod, ok := strings.CutPrefix(l.Name, replicaPrefix); ok {
+				out.Pods = append(out.Pods, pod)
+			}
+		}
+	}
+	slices.Sort(out.Pods)
+	for i := range d.Deployments {
+		w := &d.Deployments[i]
+		if w.Namespace == out.Namespace && w.Labels["app.kubernetes.io/name"] == "ostiary" && w.Spec.Replicas != nil {
+			out.Deployment, out.Replicas = w.Name, int(*w.Spec.Replicas)
+		}
+	}
+	return out
+}
+
+// held reports whether a Lease has a holder that renews it.
+func held(l *coordinationv1.Lease, now time.Time) bool {
+	s := &l.Spec
+	return s.HolderIdentity != nil && *s.HolderIdentity != "" && s.RenewTime != nil && s.LeaseDurationSeconds != nil &&
+		now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second))
+}
+
 // ostiary checks Ostiary itself, if it is installed.
 func (c *checker) ostiary() {
 	for i := range c.Policies {
 		c.policy(i)
 	}
-	leader := slices.IndexFunc(c.Leases, func(l coordinationv1.Lease) bool { return l.Name == LeaderLease })
-	if leader < 0 {
-		if c.Leases != nil && len(c.Policies) > 0 {
-			c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Name: LeaderLease}, "", "no replica of Ostiary has ever led: policies are not registered", "install Ostiary, or check the logs of its Pods")
-		}
-		return
-	}
-	lease := &c.Leases[leader]
-	if !c.held(lease) {
-		c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Namespace: lease.Namespace, Name: lease.Name}, "spec.renewTime",
+	o := c.Ostiary(c.now)
+	switch {
+	case o.Namespace == "" && c.Leases != nil && len(c.Policies) > 0:
+		c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Name: LeaderLease}, "", "no replica of Ostiary has ever led: policies are not registered", "install Ostiary, or check the logs of its Pods")
+	case o.Namespace != "" && o.Leader == "":
+		c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Namespace: o.Namespace, Name: LeaderLease}, "spec.renewTime",
 			"no replica of Ostiary leads: configurations, certificates and statuses are not updated", "check that its Pods run and reach the API server")
 	}
-	c.replicasOfOstiary(lease.Namespace)
+	if len(o.Pods) < o.Replicas {
+		c.report(Warning, "ostiary-replicas", Object{Kind: "Deployment", Namespace: o.Namespace, Name: o.Deployment}, "spec.replicas",
+			fmt.Sprintf("%d of %d replicas of Ostiary renew their Lease", len(o.Pods), o.Replicas), "check the Pods that are not ready, and their logs")
+	}
 }
 
 // policy reports a policy that API servers do not enforce.
@@ -52,33 +98,5 @@ func (c *checker) policy(i int) {
 	case ready.Status != metav1.ConditionTrue:
 		c.report(Warning, "policy-not-effective", o, "status.conditions", fmt.Sprintf("the policy is not enforced on every API server: %s: %s", ready.Reason, ready.Message), "follow the message")
 		c.findings[len(c.findings)-1].Link = documents + "troubleshooting.md#" + strings.ToLower(ready.Reason)
-	}
-}
-
-// held reports whether a Lease has a holder that renews it.
-func (c *checker) held(l *coordinationv1.Lease) bool {
-	s := &l.Spec
-	return s.HolderIdentity != nil && *s.HolderIdentity != "" && s.RenewTime != nil && s.LeaseDurationSeconds != nil &&
-		c.now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second))
-}
-
-// replicasOfOstiary compares the replicas that renew their Leases with the wanted ones.
-func (c *checker) replicasOfOstiary(namespace string) {
-	live := 0
-	for i := range c.Leases {
-		l := &c.Leases[i]
-		if l.Namespace == namespace && strings.HasPrefix(l.Name, replicaPrefix) && c.held(l) {
-			live++
-		}
-	}
-	for i := range c.Deployments {
-		d := &c.Deployments[i]
-		if d.Namespace != namespace || d.Labels["app.kubernetes.io/name"] != "ostiary" || d.Spec.Replicas == nil {
-			continue
-		}
-		if want := int(*d.Spec.Replicas); live < want {
-			c.report(Warning, "ostiary-replicas", Object{Kind: "Deployment", Namespace: namespace, Name: d.Name}, "spec.replicas",
-				fmt.Sprintf("%d of %d replicas of Ostiary renew their Lease", live, want), "check the Pods that are not ready, and their logs")
-		}
 	}
 }

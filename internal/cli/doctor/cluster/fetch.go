@@ -1,4 +1,4 @@
-// Package cluster reads the state of a cluster for the doctor.
+// Package cluster reads the state of a cluster, from the cluster or from files.
 package cluster
 
 import (
@@ -39,19 +39,34 @@ type fetcher struct {
 
 // Fetch returns the state of a cluster. It calls skipped for what the user may not read.
 func Fetch(ctx context.Context, config *rest.Config, skipped func(error)) (*doctor.Dump, error) {
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
-	}
 	server, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	f := fetcher{client: client, dump: &doctor.Dump{}, read: map[string]bool{}, skipped: skipped}
-	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return f.server(ctx, server) },
-		f.configurations, f.namespaces, f.policies, f.ostiary, f.targets,
-	} {
+	return fetch(ctx, config, skipped, func(f *fetcher) []step {
+		return []step{
+			func(ctx context.Context) error { return f.server(ctx, server) },
+			f.configurations, f.namespaces, f.policies, f.ostiary, f.targets,
+		}
+	})
+}
+
+// FetchOstiary returns the part of Fetch that is about Ostiary and its policies.
+func FetchOstiary(ctx context.Context, config *rest.Config, skipped func(error)) (*doctor.Dump, error) {
+	return fetch(ctx, config, skipped, func(f *fetcher) []step {
+		return []step{f.configurations, f.policies, f.ostiary}
+	})
+}
+
+type step func(context.Context) error
+
+func fetch(ctx context.Context, config *rest.Config, skipped func(error), steps func(*fetcher) []step) (*doctor.Dump, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	f := &fetcher{client: client, dump: &doctor.Dump{}, read: map[string]bool{}, skipped: skipped}
+	for _, step := range steps(f) {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func probe(ctx context.Context, config *rest.Config, t doctor.Target, b doctor.B
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	out := doctor.Handshake{Pod: b.Pod}
-	out.Err = forward(ctx, config, t.Namespace, b, func(address string) error {
+	out.Err = Forward(ctx, config, t.Namespace, b, func(address string) error {
 		var err error
 		out.Chain, err = handshake(ctx, address, t.Name+"."+t.Namespace+".svc")
 		return err
@@ -68,8 +68,8 @@ func handshake(ctx context.Context, address, name string) (chain []*x509.Certifi
 	return encrypted.ConnectionState().PeerCertificates, nil
 }
 
-// forward calls use with a local address that is forwarded to a port of a Pod.
-func forward(ctx context.Context, config *rest.Config, namespace string, b doctor.Backend, use func(address string) error) error {
+// Forward calls use with a local address that is forwarded to a port of a Pod.
+func Forward(ctx context.Context, config *rest.Config, namespace string, b doctor.Backend, use func(address string) error) error {
 	dialer, err := dialerFor(config, namespace, b.Pod)
 	if err != nil {
 		return err

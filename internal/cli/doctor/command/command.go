@@ -14,7 +14,6 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/doctor"
 	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
@@ -116,26 +115,21 @@ func (o *options) dump(ctx context.Context) (*doctor.Dump, error) {
 
 // read reads a dump from files.
 func (o *options) read(ctx context.Context) (*doctor.Dump, error) {
-	dump := &doctor.Dump{}
+	var v *version.Version
 	if o.version != "" {
-		v, err := version.ParseGeneric(o.version)
-		if err != nil {
+		var err error
+		if v, err = version.ParseGeneric(o.version); err != nil {
 			return nil, fmt.Errorf("--kubernetes-version: %w", err)
 		}
-		dump.Version = v
 	}
-	objects, err := load.Objects(ctx, o.files, load.Options{Stdin: o.In})
+	dump, err := cluster.Read(ctx, o.files, o.In)
 	if err != nil {
 		return nil, err
-	}
-	for i := range objects {
-		if err := dump.Add(objects[i].GroupVersionKind(), objects[i].Raw); err != nil {
-			return nil, objects[i].Errorf("", "%v", err)
-		}
 	}
 	if len(dump.Validating)+len(dump.Mutating) == 0 {
 		return nil, errors.New("the dump contains no webhook configuration")
 	}
+	dump.Version = v
 	return dump, nil
 }
 
