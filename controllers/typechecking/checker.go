@@ -250,7 +250,7 @@ func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served S
 	if !hasExpressions(&p.Spec) {
 		return nil, true
 	}
-	named, all := kindsOf(p, served)
+	named, all := typecheck.KindsOf(p, served)
 	kinds, read := c.known(ctx, named...)
 	params, readParams := c.params(ctx, p)
 	found = append(c.checker.Versions(p, c.engines.Engine()), c.checker.Check(ctx, p, kinds, params)...)

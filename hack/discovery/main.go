@@ -1,5 +1,6 @@
 // Command discovery writes the resources that each supported Kubernetes version serves,
-// from the sources of Kubernetes, to internal/cli/kubernetes.
+// and the schemas of their kinds, from the sources of Kubernetes, to
+// internal/cli/kubernetes.
 //
 //	go run ./hack/discovery internal/cli/kubernetes
 package main
@@ -54,7 +55,13 @@ func write(e policy.Engine, directory string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(directory, fmt.Sprintf("resources-%s.json.gz", e)), packed, 0o644)
+	if err := os.WriteFile(filepath.Join(directory, fmt.Sprintf("resources-%s.json.gz", e)), packed, 0o644); err != nil {
+		return err
+	}
+	if packed, err = schemas(archive); err != nil {
+		return fmt.Errorf("reading the schemas of Kubernetes %s: %w", version, err)
+	}
+	return os.WriteFile(filepath.Join(directory, fmt.Sprintf("schemas-%s.zip", e)), packed, 0o644)
 }
 
 var required = regexp.MustCompile(`k8s.io/kubernetes (v1\.\S+)`)

@@ -10,10 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	doctor "github.com/ostiary/ostiary/internal/cli/doctor/command"
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
 	"github.com/ostiary/ostiary/internal/cli/explain"
+	"github.com/ostiary/ostiary/internal/cli/lint"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
+	replay "github.com/ostiary/ostiary/internal/cli/replay/command"
+	"github.com/ostiary/ostiary/internal/cli/status"
 	"github.com/ostiary/ostiary/internal/cli/version"
 )
 
@@ -63,6 +67,10 @@ func commands() []func(*output.Options) *cobra.Command {
 		policytest.NewCommand,
 		evaluate.NewCommand,
 		explain.NewCommand,
+		lint.NewCommand,
+		replay.NewCommand,
+		doctor.NewCommand,
+		status.NewCommand,
 		version.NewCommand,
 	}
 }

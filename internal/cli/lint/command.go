@@ -1,0 +1,123 @@
+package lint
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ostiary/ostiary/internal/cli/inputs"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+const help = `Find what Ostiary and an API server reject or warn about when a policy is applied.
+
+The command needs no cluster: it has the definition of WebhookPolicy, and the resources and
+schemas of the supported Kubernetes versions. Add the CustomResourceDefinitions of other kinds
+to the files.
+
+Exit status 1 means that there are errors or warnings.`
+
+type command struct {
+	*output.Options
+	inputs.Flags
+}
+
+// NewCommand returns the command.
+func NewCommand(o *output.Options) *cobra.Command {
+	run := &command{Options: o}
+	c := &cobra.Command{
+		Use:   "lint -f FILE...",
+		Short: "Find what is rejected or warned about when a policy is applied",
+		Long:  help,
+		Example: "  kubectl ostiary lint -f policy.yaml\n" +
+			"  kubectl ostiary lint -f policy.yaml --kubernetes-version 1.35 -o sarif",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
+	}
+	run.AddFiles(c)
+	run.AddVersion(c)
+	o.AddFormat(c, output.SARIF, output.GitHub)
+	return c
+}
+
+func (c *command) run(ctx context.Context) error {
+	objects, err := load.Objects(ctx, c.Files, load.Options{Stdin: c.In})
+	if err != nil {
+		return err
+	}
+	findings, policies, err := Check(ctx, objects, c.Kubernetes.Engine)
+	if err != nil {
+		return err
+	}
+	if policies+len(findings) == 0 {
+		return inputs.NoPolicyError(c.Files)
+	}
+	if err := c.print(findings, policies); err != nil {
+		return err
+	}
+	return failure(findings)
+}
+
+func failure(findings []Finding) error {
+	if len(findings) == 0 {
+		return nil
+	}
+	counts := map[Severity]int{}
+	for _, f := range findings {
+		counts[f.Severity]++
+	}
+	return &output.FindingsError{Text: fmt.Sprintf("%d errors, %d warnings", counts[Error], counts[Warning])}
+}
+
+func (c *command) print(findings []Finding, policies int) error {
+	switch c.Format {
+	case output.SARIF:
+		c.Format = output.JSON
+		return c.Print(sarifOf(findings, c.Version))
+	case output.GitHub:
+		return c.lines(findings, githubLine)
+	case output.JSON, output.YAML:
+		return c.Print(map[string]any{"findings": append([]Finding{}, findings...)}) // not null
+	}
+	if len(findings) == 0 {
+		_, err := fmt.Fprintf(c.Out, "%d policies without findings\n", policies)
+		return err
+	}
+	return c.lines(findings, textLine)
+}
+
+func (c *command) lines(findings []Finding, line func(Finding) string) error {
+	for _, f := range findings {
+		if _, err := fmt.Fprintln(c.Out, line(f)); err != nil {
+			return fmt.Errorf("writing the findings: %w", err)
+		}
+	}
+	return nil
+}
+
+// textLine has the form of compilers, which editors read.
+func textLine(f Finding) string {
+	return output.Printable(fmt.Sprintf("%s: %s: %s", load.Position{File: f.File, Line: f.Line, Column: f.Column}, f.Severity, messageOf(f)))
+}
+
+// messageOf returns the message with its policy and field.
+func messageOf(f Finding) string {
+	text := f.Message
+	if f.Field != "" {
+		text = f.Field + ": " + text
+	}
+	if f.Policy != "" {
+		text = f.Policy + ": " + text
+	}
+	return text
+}
+
+// githubLine is a workflow command of GitHub Actions.
+func githubLine(f Finding) string {
+	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	return fmt.Sprintf("::%s file=%s,line=%d,col=%d,title=%s::%s", f.Severity, property.Replace(f.File), f.Line, f.Column, property.Replace("ostiary lint: "+f.Rule), data.Replace(messageOf(f)))
+}

@@ -1,0 +1,160 @@
+// Package lint finds what Ostiary and an API server reject or warn about when a policy is
+// applied, without a cluster.
+package lint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/apiresources"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/validation"
+)
+
+// Severity is the effect of a Finding.
+type Severity string
+
+const (
+	// Error means that the policy cannot be applied.
+	Error Severity = "error"
+	// Warning means that it can be applied, with a warning.
+	Warning Severity = "warning"
+)
+
+// The rules of findings.
+const (
+	ruleRead   = "read"   // it is not a policy
+	ruleSchema = "schema" // the CustomResourceDefinition rejects it
+	ruleReview = "review" // Ostiary rejects it
+	ruleRisk   = "risk"   // Ostiary warns about it
+	ruleTypes  = "types"  // an expression does not fit the schema of a kind
+)
+
+// Finding is one problem of a policy.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Rule     string   `json:"rule"`
+	Policy   string   `json:"policy,omitempty"`
+	Field    string   `json:"field,omitempty"`
+	File     string   `json:"file"`
+	Line     int      `json:"line,omitempty"`
+	Column   int      `json:"column,omitempty"`
+	Message  string   `json:"message"`
+}
+
+func compareFindings(a, b Finding) int {
+	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+		cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Message, b.Message))
+}
+
+// linter checks policies for one version of Kubernetes.
+type linter struct {
+	engine   policy.Engine
+	compiler *policy.Compiler
+	schema   *schema
+	types    *types
+	served   apiresources.Lists
+	findings []Finding
+}
+
+// Check returns the findings about all policies of some files, in the order of files and
+// lines. The error is about other objects, such as CustomResourceDefinitions.
+func Check(ctx context.Context, objects []load.Object, e policy.Engine) (findings []Finding, policies int, err error) {
+	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
+	in, err := l.read(objects)
+	if err != nil {
+		return nil, 0, err
+	}
+	apis, err := offline.NewAPIs(e, in.Definitions)
+	if err != nil {
+		return nil, 0, err
+	}
+	l.served = apis.Lists()
+	if l.schema, err = newSchema(); err != nil {
+		return nil, 0, err
+	}
+	if l.types, err = newTypes(e, in.Definitions); err != nil {
+		return nil, 0, err
+	}
+	for i := range in.Policies {
+		if err := l.policy(ctx, &in.Policies[i]); err != nil {
+			return nil, 0, err
+		}
+	}
+	slices.SortStableFunc(l.findings, compareFindings)
+	return l.findings, len(in.Policies), ctx.Err()
+}
+
+// read decodes the objects. A policy that cannot be decoded is a finding, and the others
+// are checked.
+func (l *linter) read(objects []load.Object) (*offline.Input, error) {
+	var rest []load.Object
+	for i := range objects {
+		if objects[i].GroupVersionKind().Group == v1alpha1.GroupName {
+			if _, err := offline.Sort(objects[i : i+1]); err != nil {
+				l.unreadable(err)
+				continue
+			}
+		}
+		rest = append(rest, objects[i])
+	}
+	return offline.Sort(rest)
+}
+
+// unreadable adds the errors of a policy.
+func (l *linter) unreadable(err error) {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		for _, e := range several.Unwrap() {
+			l.unreadable(e)
+		}
+		return
+	}
+	finding := Finding{Severity: Error, Rule: ruleRead, Message: err.Error()}
+	var located *load.Error
+	if errors.As(err, &located) {
+		finding.File, finding.Line, finding.Column, finding.Message = located.File, located.Line, located.Column, located.Text
+	}
+	l.findings = append(l.findings, finding)
+}
+
+// policy checks a policy as it would be checked when it is applied: a failed step ends it.
+func (l *linter) policy(ctx context.Context, p *offline.Policy) error {
+	rejected, err := l.schema.check(ctx, p.Source.Raw)
+	if err != nil {
+		return p.Source.Errorf("", "%v", err)
+	}
+	if len(rejected) > 0 {
+		for _, e := range rejected {
+			l.add(p, Error, ruleSchema, e.Field, e.ErrorBody())
+		}
+		return nil
+	}
+	errs, warnings := validation.Review(l.compiler, p.WebhookPolicy, validation.ClusterInfo{Resources: l.served})
+	for _, e := range errs {
+		l.add(p, Error, ruleReview, e.Field, e.ErrorBody())
+	}
+	if len(errs) > 0 {
+		return nil
+	}
+	for _, warning := range warnings {
+		field, text, _ := strings.Cut(warning, ": ")
+		l.add(p, Warning, ruleRisk, field, text)
+	}
+	found, err := l.types.check(ctx, p.WebhookPolicy, l.served)
+	for _, w := range found {
+		l.add(p, Warning, ruleTypes, w.Field, w.Text)
+	}
+	return err
+}
+
+func (l *linter) add(p *offline.Policy, s Severity, rule, field, message string) {
+	at := p.Source.At(field)
+	l.findings = append(l.findings, Finding{Severity: s, Rule: rule, Policy: p.Name, Field: field, File: at.File, Line: at.Line, Column: at.Column, Message: message})
+}

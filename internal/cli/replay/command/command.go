@@ -1,0 +1,176 @@
+// Package command is the command replay.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ostiary/ostiary/internal/cli/inputs"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/replay"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+const help = `Show what policies would have decided for requests in audit logs of API servers.
+
+Record the logs with the audit level RequestResponse: a log of level Request has no results of
+patches, and no deleted objects. Logs can be compressed with gzip, be directories with rotated
+files, or stdin as "-". They are read as a stream, of any size.
+
+Files of -f have policies, and what these read: params, Namespaces with their labels, and
+CustomResourceDefinitions. Policies that read oldObject have the decision "unknown" for updates.
+
+With --compare, the command shows requests for which the policies of -f decide otherwise than
+those of --compare.
+
+Exit status 1 means that a policy would have denied a request or failed, or, with --compare, that
+decisions differ.`
+
+type options struct {
+	*output.Options
+	inputs.Flags
+	logs, others []string
+}
+
+// NewCommand returns the command.
+func NewCommand(shared *output.Options) *cobra.Command {
+	o := &options{Options: shared}
+	c := &cobra.Command{
+		Use:   "replay --audit-log FILE... -f FILE...",
+		Short: "Show what policies would have decided for recorded requests",
+		Long:  help,
+		Example: "  kubectl ostiary replay --audit-log audit.log -f policy.yaml\n" +
+			"  kubectl ostiary replay --audit-log audit.log -f policy.yaml --compare old-policy.yaml -o json",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.AddFiles(c)
+	o.AddVersion(c)
+	c.Flags().StringSliceVar(&o.logs, "audit-log", nil, "audit logs, or directories with them; - is stdin")
+	c.Flags().StringSliceVar(&o.others, "compare", nil, "files with other policies, such as an earlier version")
+	_ = c.MarkFlagRequired("audit-log") // the flag exists
+	o.AddFormat(c)
+	return c
+}
+
+func (o *options) run(ctx context.Context) error {
+	if slices.Contains(o.logs, replay.Stdin) && slices.Contains(slices.Concat(o.Files, o.others), load.Stdin) {
+		return errors.New("stdin is either an audit log or a file with policies: name the other one")
+	}
+	policies, others, err := o.policies(ctx)
+	if err != nil {
+		return err
+	}
+	logs, err := replay.Files(o.logs)
+	if err != nil {
+		return err
+	}
+	summary, err := replay.Replay(ctx, logs, o.In, policies, others)
+	if err != nil {
+		return err
+	}
+	o.explain(summary)
+	if err := o.print(summary, others != nil); err != nil {
+		return err
+	}
+	return failure(summary, others != nil)
+}
+
+// policies reads the policies, and the others of --compare. Both read the same objects.
+func (o *options) policies(ctx context.Context) (policies, others *replay.Policies, err error) {
+	in, err := o.Load(ctx, o.In)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(in.Policies) == 0 {
+		return nil, nil, inputs.NoPolicyError(o.Files)
+	}
+	more := &offline.Input{}
+	if len(o.others) > 0 {
+		flags := inputs.Flags{Files: o.others}
+		if more, err = flags.Load(ctx, o.In); err != nil {
+			return nil, nil, err
+		}
+		if len(more.Policies) == 0 {
+			return nil, nil, inputs.NoPolicyError(o.others)
+		}
+	}
+	apis, err := offline.NewAPIs(o.Kubernetes.Engine, slices.Concat(in.Definitions, more.Definitions))
+	if err != nil {
+		return nil, nil, err
+	}
+	world := offline.NewWorld(apis, slices.Concat(in.Namespaces, more.Namespaces), slices.Concat(in.Objects, more.Objects), offline.Answers(nil))
+	side := func(list []offline.Policy) (*replay.Policies, error) {
+		engine, err := offline.NewEngine(list, policy.NewCompilerFor(o.Kubernetes.Engine), apis)
+		return &replay.Policies{Engine: engine, World: world}, err
+	}
+	if policies, err = side(in.Policies); err != nil || len(o.others) == 0 {
+		return policies, nil, err
+	}
+	others, err = side(more.Policies)
+	return policies, others, err
+}
+
+// explain writes on stderr what was replayed.
+func (o *options) explain(s *replay.Summary) {
+	_, _ = fmt.Fprintf(o.ErrOut, "%d events, %d requests replayed\n", s.Events, s.Requests)
+	for _, reason := range slices.Sorted(maps.Keys(s.Skipped)) {
+		_, _ = fmt.Fprintf(o.ErrOut, "%d not replayed: %s\n", s.Skipped[reason], reason)
+	}
+	if s.Truncated {
+		_, _ = fmt.Fprintln(o.ErrOut, "the last line of a log is incomplete, and was left out")
+	}
+}
+
+func (o *options) print(s *replay.Summary, compares bool) error {
+	if o.Format != output.Table {
+		return o.Print(s)
+	}
+	if len(s.Rows) == 0 {
+		text := "No request would have been denied, changed or warned about"
+		if compares {
+			text = "The policies decide equally"
+		}
+		_, err := fmt.Fprintln(o.Out, text)
+		return err
+	}
+	header := []string{"POLICY", "DECISION", "COUNT", "USER", "NAMESPACE", "RESOURCE", "EXAMPLE", "MESSAGE"}
+	if compares {
+		header = slices.Insert(header, 1, "BEFORE")
+	}
+	rows := make([][]string, len(s.Rows))
+	for i, r := range s.Rows {
+		rows[i] = []string{r.Policy, r.Decision, strconv.Itoa(r.Count), r.User, r.Namespace, r.Resource, fmt.Sprintf("%s:%d %s", r.Example.File, r.Example.Line, r.Example.Object), r.Example.Message}
+		if compares {
+			rows[i] = slices.Insert(rows[i], 1, r.Before)
+		}
+	}
+	return output.WriteTable(o.Out, header, rows)
+}
+
+// failure returns an error for the exit status if there are findings.
+func failure(s *replay.Summary, compares bool) error {
+	if compares {
+		if len(s.Rows) > 0 {
+			return &output.FindingsError{Text: "the policies decide differently"}
+		}
+		return nil
+	}
+	denied, failed := 0, 0
+	for _, decisions := range s.Decisions {
+		denied += decisions[string(policy.DecisionDeny)]
+		failed += decisions[string(policy.DecisionError)]
+	}
+	if denied+failed == 0 {
+		return nil
+	}
+	return &output.FindingsError{Text: fmt.Sprintf("%d denials, %d errors", denied, failed)}
+}

@@ -1,0 +1,138 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/internal/cli/connect"
+	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+const help = `Show policies, the requests that they deny, the replicas of Ostiary and its certificates.
+
+The numbers of denied requests are those of the replicas' metrics, which the command reads through
+port-forwards. They need a context with a token of a user who may get the URL /metrics, and the
+permission to create pods/portforward. Without them, the other columns are shown.
+
+Without -f, the command reads the cluster of the current context. With -f, it reads a dump of one.
+Exit status 1 means that a policy is not Ready.`
+
+const minInterval = time.Second
+
+type command struct {
+	*output.Options
+	connection *connect.Flags
+	files      []string
+	watch      bool
+	interval   time.Duration
+	port       int32
+}
+
+// NewCommand returns the command.
+func NewCommand(shared *output.Options) *cobra.Command {
+	o := &command{Options: shared}
+	c := &cobra.Command{
+		Use:     "status",
+		Short:   "Show policies, denied requests, replicas and certificates",
+		Long:    help,
+		Example: "  kubectl ostiary status -f cluster.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	flags := c.Flags()
+	flags.StringArrayVarP(&o.files, "filename", "f", nil, "a file or directory with the objects of a cluster, - for stdin; can be repeated")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "show the status again and again, with the denied requests per minute")
+	flags.DurationVar(&o.interval, "interval", 5*time.Second, "time between two updates with --watch")
+	flags.Int32Var(&o.port, "metrics-port", 8443, "port of the metrics of Ostiary's Pods")
+	c.MarkFlagsMutuallyExclusive("filename", "watch")
+	o.connection = connect.AddFlags(flags)
+	o.AddFormat(c)
+	return c
+}
+
+func (o *command) run(ctx context.Context) error {
+	if len(o.files) > 0 {
+		dump, err := cluster.Read(ctx, o.files, o.In)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		s := statusOf(dump, nil, now)
+		return errors.Join(o.print(s, now), failure(s))
+	}
+	if o.interval < minInterval {
+		return fmt.Errorf("--interval is %s: use %s or more", o.interval, minInterval)
+	}
+	config, err := o.connection.Config()
+	if err != nil {
+		return err
+	}
+	var past history
+	s, err := o.update(ctx, config, &past)
+	if err != nil || !o.watch {
+		return errors.Join(err, failure(s))
+	}
+	return o.follow(ctx, config, &past)
+}
+
+// follow shows the status until ctx ends.
+func (o *command) follow(ctx context.Context, config *rest.Config, past *history) error {
+	ticker := time.NewTicker(o.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if _, err := o.update(ctx, config, past); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // the user ends the command
+			}
+			_, _ = fmt.Fprintln(o.ErrOut, "error:", err) // the next update may succeed
+		}
+	}
+}
+
+// update reads and prints the status.
+func (o *command) update(ctx context.Context, config *rest.Config, past *history) (*Status, error) {
+	note := func(err error) { _, _ = fmt.Fprintln(o.ErrOut, "not shown:", err) }
+	dump, err := cluster.FetchOstiary(ctx, config, note)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	m, err := scrape(ctx, config, dump, o.port, now)
+	if err != nil {
+		note(err)
+	}
+	s := statusOf(dump, m, now)
+	past.add(s, m, now)
+	return s, o.print(s, now)
+}
+
+// clear moves the cursor to the top of an empty terminal.
+const clear = "\x1b[H\x1b[2J"
+
+func (o *command) print(s *Status, now time.Time) error {
+	if o.Format != output.Table {
+		return o.Print(s)
+	}
+	if o.watch && output.IsTerminal(o.Out) {
+		_, _ = fmt.Fprint(o.Out, clear)
+	}
+	return s.write(o.Out, output.Colored(o.Out), now)
+}
+
+func failure(s *Status) error {
+	if s == nil || s.notReady() == 0 {
+		return nil
+	}
+	return &output.FindingsError{Text: fmt.Sprintf("%d policies are not ready", s.notReady())}
+}

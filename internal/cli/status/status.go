@@ -1,0 +1,189 @@
+// Package status is the command status.
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/doctor"
+	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/registration"
+)
+
+// Status is the state of Ostiary and its policies.
+type Status struct {
+	Namespace string `json:"namespace,omitempty"`
+	Leader    string `json:"leader,omitempty"`
+	// Live are the replicas that renew their Leases, of those that the Deployment wants.
+	Live     int `json:"live"`
+	Replicas int `json:"replicas,omitempty"`
+	// CAExpires is the time until which API servers trust a CA of Ostiary, and
+	// CertificateExpires the expiry of the first serving certificate to expire.
+	CAExpires          *time.Time `json:"caExpires,omitempty"`
+	CertificateExpires *time.Time `json:"certificateExpires,omitempty"`
+	Policies           []Policy   `json:"policies"`
+}
+
+// Policy is the state of a policy.
+type Policy struct {
+	Name          string `json:"name"`
+	Actions       string `json:"actions,omitempty"`
+	Ready         string `json:"ready"`
+	Reason        string `json:"reason,omitempty"`
+	Message       string `json:"message,omitempty"`
+	FailurePolicy string `json:"failurePolicy,omitempty"`
+	// Denied is the number of denied requests since the replicas started, and DeniedPerMinute
+	// that of the last minute; nil if it is not known.
+	Denied          *int       `json:"denied,omitempty"`
+	DeniedPerMinute *float64   `json:"deniedPerMinute,omitempty"`
+	Created         *time.Time `json:"created,omitempty"`
+}
+
+// statusOf returns the state in a dump. The denials are nil if they are not known.
+func statusOf(d *doctor.Dump, m *metrics, now time.Time) *Status {
+	o := d.Ostiary(now)
+	s := &Status{Namespace: o.Namespace, Leader: o.Leader, Live: len(o.Pods), Replicas: o.Replicas, Policies: []Policy{}}
+	if config := clientConfig(d); config != nil {
+		if expires, ok := doctor.Expiry(config.CABundle); ok {
+			s.CAExpires = &expires
+		}
+	}
+	if m != nil && !m.expires.IsZero() {
+		s.CertificateExpires = &m.expires
+	}
+	for i := range d.Policies {
+		s.Policies = append(s.Policies, policyOf(&d.Policies[i], m))
+	}
+	slices.SortFunc(s.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+// clientConfig returns how API servers call Ostiary, as its canary says; nil if there is
+// none.
+func clientConfig(d *doctor.Dump) *admissionregistrationv1.WebhookClientConfig {
+	for i := range d.Validating {
+		if c := &d.Validating[i]; c.Name == registration.PhaseValidate.CanaryConfiguration() && len(c.Webhooks) == 1 {
+			return &c.Webhooks[0].ClientConfig
+		}
+	}
+	return nil
+}
+
+func policyOf(p *v1alpha1.WebhookPolicy, m *metrics) Policy {
+	out := Policy{Name: p.Name, Actions: p.Status.Actions, FailurePolicy: string(p.Status.FailurePolicy), Ready: "Unknown", Message: "Ostiary has not reported the policy yet"}
+	if !p.CreationTimestamp.IsZero() {
+		out.Created = &p.CreationTimestamp.Time
+	}
+	if ready := meta.FindStatusCondition(p.Status.Conditions, "Ready"); ready != nil && ready.ObservedGeneration >= p.Generation {
+		out.Ready, out.Reason, out.Message = string(ready.Status), ready.Reason, ready.Message
+	}
+	if m != nil {
+		denied := m.denied[p.Name]
+		out.Denied = &denied
+	}
+	return out
+}
+
+// notReady returns the number of policies that are not enforced.
+func (s *Status) notReady() int {
+	n := 0
+	for _, p := range s.Policies {
+		if p.Ready != "True" {
+			n++
+		}
+	}
+	return n
+}
+
+// write writes the state for people.
+func (s *Status) write(w io.Writer, colored bool, now time.Time) error {
+	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(s.summary(now))); err != nil {
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	if len(s.Policies) == 0 {
+		_, err := fmt.Fprintln(w, "There are no policies")
+		return err
+	}
+	rows := make([][]string, len(s.Policies))
+	for i, p := range s.Policies {
+		rows[i] = []string{p.Name, p.Actions, p.Ready, p.Reason, p.FailurePolicy, number(p.Denied), rate(p.DeniedPerMinute), age(p.Created, now)}
+	}
+	if err := output.WriteTable(w, []string{"POLICY", "ACTIONS", "READY", "REASON", "FAILURE-POLICY", "DENIED", "DENIED/MIN", "AGE"}, rows); err != nil {
+		return err
+	}
+	return s.writeProblems(w, colored)
+}
+
+func (s *Status) writeProblems(w io.Writer, colored bool) error {
+	for _, p := range s.Policies {
+		if p.Ready == "True" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "\n%s: %s\n", output.Paint(colored, output.Yellow, p.Name), output.Printable(p.Message)); err != nil {
+			return fmt.Errorf("writing the status: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Status) summary(now time.Time) string {
+	if s.Namespace == "" {
+		return "No replica of Ostiary has ever led in this cluster"
+	}
+	parts := []string{fmt.Sprintf("%d of %d replicas", s.Live, s.Replicas)}
+	if s.Replicas == 0 {
+		parts[0] = fmt.Sprintf("%d replicas", s.Live)
+	}
+	if s.Leader == "" {
+		parts = append(parts, "no leader")
+	} else {
+		parts = append(parts, "leader "+s.Leader)
+	}
+	if s.CertificateExpires != nil {
+		parts = append(parts, "certificate "+expiry(*s.CertificateExpires, now))
+	}
+	if s.CAExpires != nil {
+		parts = append(parts, "CA "+expiry(*s.CAExpires, now))
+	}
+	return "Ostiary in " + s.Namespace + ": " + strings.Join(parts, ", ")
+}
+
+func expiry(t, now time.Time) string {
+	if !t.After(now) {
+		return "expired " + duration.HumanDuration(now.Sub(t)) + " ago"
+	}
+	return "expires in " + duration.HumanDuration(t.Sub(now))
+}
+
+const unknown = "-"
+
+func number(n *int) string {
+	if n == nil {
+		return unknown
+	}
+	return strconv.Itoa(*n)
+}
+
+func rate(f *float64) string {
+	if f == nil {
+		return unknown
+	}
+	return strconv.FormatFloat(*f, 'f', 1, 64)
+}
+
+func age(t *time.Time, now time.Time) string {
+	if t == nil {
+		return unknown
+	}
+	return duration.HumanDuration(now.Sub(*t))
+}

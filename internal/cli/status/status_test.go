@@ -1,0 +1,128 @@
+package status
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ostiary/ostiary/internal/cli/doctor"
+	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
+)
+
+var now = time.Date(2026, time.June, 1, 12, 0, 10, 0, time.UTC)
+
+func dump(t *testing.T) *doctor.Dump {
+	t.Helper()
+	d, err := cluster.Read(context.Background(), []string{"../testdata/examples/cluster.yaml"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestWrite(t *testing.T) {
+	const rows = `
+POLICY               ACTIONS   READY   REASON           FAILURE-POLICY   DENIED   DENIED/MIN   AGE
+allowed-teams        Deny      False   ParamsNotReady   Fail             NO       RATE         24h
+require-team-label   Deny      True    Enforced         Fail             REQUIRED RATE         31d
+
+allowed-teams: the API server has no kind Teams in example.com/v1
+`
+	table := func(summary string, values ...string) string {
+		return summary + "\n" + strings.NewReplacer(values...).Replace(rows)
+	}
+	for name, tc := range map[string]struct {
+		change  func(*doctor.Dump)
+		metrics *metrics
+		at      time.Time
+		want    string
+	}{
+		"without metrics": {at: now, want: table("Ostiary in ostiary-system: 1 replicas, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ")},
+		"with metrics": {
+			at: now, metrics: &metrics{denied: map[string]int{"require-team-label": 12}, expires: now.Add(48 * time.Hour)},
+			want: table("Ostiary in ostiary-system: 1 replicas, leader ostiary-5d9f-abcde, certificate expires in 2d", "NO      ", "0       ", "REQUIRED", "12      ", "RATE", "-   "),
+		},
+		"after its Leases have expired": {
+			at: now.Add(time.Hour), want: table("Ostiary in ostiary-system: 0 replicas, no leader", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
+		},
+		"without Ostiary": {at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil }, want: "No replica of Ostiary has ever led in this cluster\n\nThere are no policies\n"},
+		"a new generation": {
+			at: now, change: func(d *doctor.Dump) { d.Policies = d.Policies[:1]; d.Policies[0].Generation = 2 },
+			want: "Ostiary in ostiary-system: 1 replicas, leader ostiary-5d9f-abcde\n\n" +
+				"POLICY               ACTIONS   READY     REASON   FAILURE-POLICY   DENIED   DENIED/MIN   AGE\n" +
+				"require-team-label   Deny      Unknown            Fail             -        -            31d\n\n" +
+				"require-team-label: Ostiary has not reported the policy yet\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := dump(t)
+			if tc.change != nil {
+				tc.change(d)
+			}
+			var out strings.Builder
+			if err := statusOf(d, tc.metrics, tc.at).write(&out, false, tc.at); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+const exposed = `# TYPE ostiary_policy_requests_total counter
+ostiary_policy_requests_total{decision="deny",operation="CREATE",policy="a"} 3
+ostiary_policy_requests_total{decision="deny",operation="UPDATE",policy="a"} 2
+ostiary_policy_requests_total{decision="allow",operation="CREATE",policy="a"} 100
+# TYPE ostiary_certificate_expiry_timestamp_seconds gauge
+ostiary_certificate_expiry_timestamp_seconds{certificate="leaf"} 1.79e+09
+ostiary_certificate_expiry_timestamp_seconds{certificate="ca"} 1.7e+09
+`
+
+func TestParse(t *testing.T) {
+	m := &metrics{denied: map[string]int{}}
+	for range 2 { // replicas
+		if err := m.parse(strings.NewReader(exposed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"a": 10}, m.denied); diff != "" {
+		t.Errorf("denied (-want +got):\n%s", diff)
+	}
+	if want := time.Unix(1.79e9, 0).UTC(); !m.expires.Equal(want) {
+		t.Errorf("the certificate expires %s, want %s", m.expires, want)
+	}
+	if err := m.parse(strings.NewReader("<html>")); err == nil {
+		t.Error("no error for a page")
+	}
+}
+
+func TestDeniedPerMinute(t *testing.T) {
+	var h history
+	for i, step := range []struct {
+		after  time.Duration
+		denied int
+		want   float64 // -1 is unknown
+	}{
+		{after: 0, denied: 100, want: -1},
+		{after: 30 * time.Second, denied: 110, want: 20},
+		{after: 60 * time.Second, denied: 130, want: 30},
+		{after: 90 * time.Second, denied: 140, want: 30}, // since the second sample
+		{after: 100 * time.Second, denied: 5, want: -1},  // a replica has ended
+		{after: 200 * time.Second, denied: 5, want: -1},  // the only sample of the last minute
+		{after: 230 * time.Second, denied: 15, want: 20},
+	} {
+		s := &Status{Policies: []Policy{{Name: "a"}}}
+		h.add(s, &metrics{denied: map[string]int{"a": step.denied}}, now.Add(step.after))
+		got := -1.0
+		if rate := s.Policies[0].DeniedPerMinute; rate != nil {
+			got = *rate
+		}
+		if got != step.want {
+			t.Errorf("sample %d: %v per minute, want %v", i, got, step.want)
+		}
+	}
+}
