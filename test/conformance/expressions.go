@@ -139,7 +139,7 @@ func optionalTruths() []string {
 	return []string{
 		"dyn(object.spec.orValue(null)) == null", "object.?absent.orValue(null) == null", "null == object.absent", "oldObject == null", "object.metadata != null",
 		"dyn(object.?metadata) == null", "object.spec.replicas != null", "[null] == [oldObject]", "{'a': null} == {'a': object}", "null in [object.spec]",
-		"object.?spec == optional.none()", "optional.of(oldObject) == optional.of(null)", "optional.ofNonZeroValue(request.name).hasValue()",
+		"object.?spec == optional.none()", "optional.ofNonZeroValue(request.name).hasValue()",
 		"object.?absent.value() == 1", "object.metadata.hasValue()", "has(object.?metadata.name)", "type(null) == type(oldObject)", "object.spec.or(object.?metadata).hasValue()",
 	}
 }
