@@ -98,10 +98,7 @@ func (f *flow) of(o occurrence) unstructuredjson.Selection {
 	for e := o.at; ; {
 		parent, ok := e.Parent()
 		if !ok {
-			if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
-				return unstructuredjson.Elements(unstructuredjson.Selection{}).At(path...)
-			}
-			return f.ofResult(o).At(path...)
+			return f.ofResult(o, e).At(path...)
 		}
 		operand, name, selects := selection(parent)
 		switch {
@@ -109,7 +106,7 @@ func (f *flow) of(o occurrence) unstructuredjson.Selection {
 			path = append(path, name)
 		case passes(parent, e):
 			list = list || parent.AsCall().FunctionName() == operators.Add
-		case parent.Kind() == ast.ComprehensionKind && parent.AsComprehension().IterRange().ID() == e.ID() && parent.AsComprehension().IterVar2() == "":
+		case isRange(parent, e):
 			key := macro{o.expression, parent.ID()}
 			return unstructuredjson.Elements(f.ofAll(key, f.elements[key])).At(path...)
 		case countsOnly(parent, e):
@@ -122,11 +119,19 @@ func (f *flow) of(o occurrence) unstructuredjson.Selection {
 }
 
 // ofResult returns what the policy reads of the value of an expression.
-func (f *flow) ofResult(o occurrence) unstructuredjson.Selection {
-	if o.variable == "" {
+func (f *flow) ofResult(o occurrence, result ast.NavigableExpr) unstructuredjson.Selection {
+	switch {
+	case countsOnly(nil, result):
+		return unstructuredjson.Elements(unstructuredjson.Selection{})
+	case o.variable == "":
 		return unstructuredjson.Everything()
 	}
 	return f.ofAll(o.variable, f.variables[o.variable])
+}
+
+// isRange reports whether a macro with one variable takes its elements from a value.
+func isRange(macro, value ast.NavigableExpr) bool {
+	return macro.Kind() == ast.ComprehensionKind && macro.AsComprehension().IterRange().ID() == value.ID() && macro.AsComprehension().IterVar2() == ""
 }
 
 // ofAll returns what the policy reads of a value that has several occurrences.
@@ -176,13 +181,13 @@ func passes(call, operand ast.NavigableExpr) bool {
 	return false
 }
 
-// countsOnly reports whether a call or has() depends only on the presence of a value, or
-// on the number of its elements.
+// countsOnly reports whether a call, which can be nil, or has() depends only on the
+// presence of a value, or on the number of its elements.
 func countsOnly(call, value ast.NavigableExpr) bool {
 	if value.Kind() == ast.SelectKind && value.AsSelect().IsTestOnly() {
 		return true
 	}
-	return call.Kind() == ast.CallKind && slices.Contains([]string{"size", "hasValue"}, call.AsCall().FunctionName())
+	return call != nil && call.Kind() == ast.CallKind && slices.Contains([]string{"size", "hasValue"}, call.AsCall().FunctionName())
 }
 
 // comparedWithNull recognizes `object == null`, `null != oldObject` and similar.

@@ -93,7 +93,7 @@ func (o *command) follow(ctx context.Context, config *rest.Config, past *history
 		}
 		if _, err := o.update(ctx, config, past); err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the user ends the command
+				return nil // the user ends the command
 			}
 			_, _ = fmt.Fprintln(o.ErrOut, "error:", err) // the next update may succeed
 		}
@@ -117,15 +117,15 @@ func (o *command) update(ctx context.Context, config *rest.Config, past *history
 	return s, o.print(s, now)
 }
 
-// clear moves the cursor to the top of an empty terminal.
-const clear = "\x1b[H\x1b[2J"
+// emptyScreen moves the cursor to the top of an empty terminal.
+const emptyScreen = "\x1b[H\x1b[2J"
 
 func (o *command) print(s *Status, now time.Time) error {
 	if o.Format != output.Table {
 		return o.Print(s)
 	}
 	if o.watch && output.IsTerminal(o.Out) {
-		_, _ = fmt.Fprint(o.Out, clear)
+		_, _ = fmt.Fprint(o.Out, emptyScreen)
 	}
 	return s.write(o.Out, output.Colored(o.Out), now)
 }
