@@ -331,9 +331,9 @@ func TestKindInstalledLater(t *testing.T) {
 	}
 }
 
-// A paramKind without a paramRef has to exist. Nobody needs the permission to read it.
+// A paramKind without a paramRef has to exist. No policy needs the permission to read it.
 func TestKindThatIsNotRead(t *testing.T) {
-	s := newStore(t, "nobody")
+	s := newStore(t, "no-policy")
 	const group = "unread.params.test"
 	missing, existing := ruleKind(group), admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 	s.Want(nil, missing, existing)

@@ -23,7 +23,7 @@ const (
 type Ostiary struct {
 	// Namespace is empty if no replica has ever led.
 	Namespace string
-	// Leader is the holder of the Lease; empty if nobody renews it.
+	// Leader is the holder of the Lease; empty if it is not renewed.
 	Leader string
 	// Pods are the replicas that renew their Leases, sorted.
 	Pods []string

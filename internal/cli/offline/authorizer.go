@@ -44,7 +44,7 @@ const (
 )
 
 // Answers is an authorizer with fixed answers; the first that matches counts. A check
-// without an answer fails, except the one whether a user may skip a policy: nobody may.
+// without an answer fails, except the one whether a user may skip a policy: no user may.
 type Answers []Answer
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
