@@ -14,6 +14,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/truncate"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // builder holds the parts and the errors of a policy during its compilation.
@@ -35,6 +36,9 @@ func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
 // build compiles everything but the variables.
 func (b *builder) build() *Compiled {
 	c := newCompiled(b.policy, b.parsed)
+	if b.compiler.states != nil { // a trace shows whole values
+		c.reads = c.reads.with(inputs{object: unstructuredjson.Everything(), oldObject: unstructuredjson.Everything()})
+	}
 	matcher := b.matcher()
 	results := b.validations()
 	validations, messages, annotations := b.evaluator(results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
