@@ -147,7 +147,8 @@ func TestUnreadableObjects(t *testing.T) {
 	// It takes eighty times as much memory as it has bytes, more than one request may have.
 	const depth = 90
 	nested := strings.Repeat(`{"":`, depth) + `0` + strings.Repeat(`}`, depth)
-	unreadable := revision(`{"x":[` + strings.TrimSuffix(strings.Repeat(nested+",", 1_400_000/(len(nested)+1)), ",") + `]}`)
+	costly := "[" + strings.TrimSuffix(strings.Repeat(nested+",", 1_400_000/(len(nested)+1)), ",") + "]"
+	unreadable, notRead := revision(`{"verdict":`+costly+`}`), revision(`{"verdict":"bad","x":`+costly+`}`)
 	for _, failurePolicy := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Ignore, admissionregistrationv1.Fail} {
 		t.Run(string(failurePolicy), func(t *testing.T) {
 			namespace := c.namespace(t, nil)
@@ -159,6 +160,10 @@ func TestUnreadableObjects(t *testing.T) {
 			code, answer := c.send(t, http.MethodPost, path, strings.Replace(unreadable, "sent", "another", 1))
 			if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "WebhookPolicy '"+policy+"' denied request: unreadable object") {
 				t.Errorf("create: answered %d %s, want a denial", code, answer)
+			}
+			code, answer = c.send(t, http.MethodPost, path, strings.Replace(notRead, "sent", "another", 1))
+			if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "bad is not good") {
+				t.Errorf("create with a costly part that is not read: answered %d %s, want the decision of the policy", code, answer)
 			}
 			must(t, c.kube(t, "delete", "namespace", namespace, "--wait=false"))
 			await(t).Eventually(func() int {
