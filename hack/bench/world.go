@@ -103,7 +103,11 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 // and asks each for its version.
 func (w *world) startVersions(ctx context.Context) error {
 	if len(w.options.compare) > 0 && w.options.later != "" {
-		if _, err := w.cp.AddAPIServer(ctx, w.options.later); err != nil {
+		program, err := filepath.Abs(w.options.later) // it runs in another folder
+		if err != nil {
+			return fmt.Errorf("finding %s: %w", w.options.later, err)
+		}
+		if _, err := w.cp.AddAPIServer(ctx, program); err != nil {
 			return err
 		}
 	}
