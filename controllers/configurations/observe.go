@@ -43,7 +43,9 @@ func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration,
 			continue
 		}
 		observed = append(observed, live)
+		seen[k] = true
 	}
+	r.recordDeletions(seen)
 	return observed, nil
 }
 

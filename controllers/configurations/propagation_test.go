@@ -28,6 +28,8 @@ func TestPropagation(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(start)
 			r := &Reconciler{Client: &touchClient{}, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock, Gate: &ReplicaGate{}}
 			r.reset()
+			start = start.Add(time.Minute)
+			clock.SetTime(start)
 			want := withBundle(newConfiguration("a", "x,z"), "")
 			before := newPass(nil)
 			if tt.had != nil {

@@ -59,8 +59,13 @@ type Reconciler struct {
 	written map[registration.Key]registration.Configuration
 	// applied is the content of this replica's last write.
 	applied map[registration.Key]registration.Configuration
-	// staleCompiled is the time of writes that API servers may have missed; see touch.
-	staleCompiled map[registration.Key]time.Time
+	// touchAt is the time at which API servers need another event; see touch.
+	touchAt map[registration.Key]time.Time
+	// existing are the configurations of the last pass, deleted the times at which
+	// configurations were found to be gone, and termStart is the start of this term.
+	existing  map[registration.Key]bool
+	deleted   map[registration.Key]time.Time
+	termStart time.Time
 	// propagating are recent writes that API servers may not call by yet.
 	propagating map[registration.Key]propagation
 	// probedConditions are match conditions that the API server accepts.
@@ -137,7 +142,8 @@ func (r *Reconciler) Controller(cache ctrlcache.Cache, log logr.Logger) (control
 func (r *Reconciler) reset() {
 	r.written, r.applied = map[registration.Key]registration.Configuration{}, map[registration.Key]registration.Configuration{}
 	r.propagating = map[registration.Key]propagation{}
-	r.staleCompiled, r.probedConditions = map[registration.Key]time.Time{}, map[string]struct{}{}
+	r.touchAt, r.probedConditions = map[registration.Key]time.Time{}, map[string]struct{}{}
+	r.existing, r.deleted, r.termStart = nil, map[registration.Key]time.Time{}, r.Clock.Now()
 }
 
 // Reconcile applies the plan.

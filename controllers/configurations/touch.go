@@ -2,78 +2,134 @@ package configurations
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// API servers keep the compiled form of a configuration until its next event. An
-// API server that receives an event while it compiles the previous version may
-// store the older result last (configurationsCache in
-// k8s.io/apiserver/pkg/admission/configuration). It then uses the stale result
-// until it resyncs after ten minutes: it calls webhooks for the wrong requests, or
-// with an outdated CA bundle. It compiles all changed configurations together, so
-// the previous event may be that of another configuration. Therefore Ostiary
-// writes each configuration that changes the calls a second time, when no client
-// has written it for a while.
+// API servers keep the compiled form of a configuration, by its name, until the
+// next event that changes or deletes it. An API server that receives such an event
+// while it compiles the previous version may store the older result last
+// (configurationsCache in k8s.io/apiserver/pkg/admission/configuration). It then uses
+// the stale result until it resyncs after ten minutes: it calls webhooks for the wrong
+// requests, or with an outdated CA bundle. It compiles all changed configurations
+// together, so the previous event may be that of another configuration. The creation
+// of a configuration discards nothing, so that the stale result of a deleted one with
+// the same name remains. Therefore Ostiary writes each configuration that changes the
+// calls a second time.
 
-// debounce is the time without writes before a configuration is touched. It is
-// longer than a compilation on a busy machine. During a conflict each write is an
+// debounce is the time without writes before a changed configuration is touched. It
+// is longer than a compilation on a busy machine. During a conflict each write is an
 // event of its own, and no touch follows.
 const debounce = 2 * time.Second
+
+// touchDue returns the time of the touch that a write needs; zero if it needs none. A
+// new configuration is touched at once, unless one with its name was just deleted.
+func (r *Reconciler) touchDue(had, want registration.Configuration) time.Time {
+	now := r.Clock.Now()
+	switch {
+	case r.isRepair(want), registration.NeedsTouch(had, want):
+		return now.Add(debounce)
+	case had != nil:
+		return time.Time{}
+	case r.wasDeletedSince(registration.KeyOf(want), now.Add(-debounce)):
+		return now.Add(debounce)
+	default:
+		return now
+	}
+}
+
+// wasDeletedSince reports whether a configuration was deleted at a time or later, as
+// far as is known: nothing is known of the time before this term of leadership.
+func (r *Reconciler) wasDeletedSince(k registration.Key, since time.Time) bool {
+	return !r.termStart.Before(since) || !r.deleted[k].Before(since)
+}
+
+// recordDeletions records the configurations that are gone since the last pass.
+func (r *Reconciler) recordDeletions(existing map[registration.Key]bool) {
+	now := r.Clock.Now()
+	for k := range r.existing {
+		if !existing[k] {
+			r.deleted[k] = now
+		}
+	}
+	for k, at := range r.deleted {
+		if now.Sub(at) > debounce {
+			delete(r.deleted, k)
+		}
+	}
+	r.existing = existing
+}
 
 // touch writes configurations that API servers may have compiled from an older
 // version again, with a new annotation that API servers ignore. It is limited per
 // reconcile, so that repairs are not delayed.
 func (r *Reconciler) touch(ctx context.Context, p *pass) error {
-	now, left := r.Clock.Now(), writers
-	for k, since := range r.staleCompiled {
-		if wait := since.Add(debounce).Sub(now); wait > 0 {
-			p.requeueWithin(wait)
+	due := r.dueTouches(p)
+	got, errs := make([]registration.Configuration, len(due)), make([]error, len(due))
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writers, len(due), func(i int) {
+		got[i], errs[i] = r.sendTouch(ctx, due[i])
+	})
+	now := r.Clock.Now()
+	for i, c := range due {
+		if errs[i] != nil {
 			continue
 		}
-		have, want := p.observed[k], r.applied[k]
-		if have == nil || want == nil || !registration.Matches(have, want) {
-			delete(r.staleCompiled, k) // the repair records it again
-			continue
+		k := registration.KeyOf(c)
+		delete(r.touchAt, k)
+		if got[i] != nil {
+			r.written[k] = got[i]
 		}
-		if left == 0 {
-			p.requeueWithin(time.Millisecond)
-			return nil
-		}
-		left--
-		if err := r.sendTouch(ctx, k, registration.Touched(want, have.GetResourceVersion())); err != nil {
-			return err
-		}
-		delete(r.staleCompiled, k)
 		if u, ok := r.propagating[k]; ok {
 			u.since = now
 			r.propagating[k] = u
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// sendTouch writes a configuration, unless another write has come first, which
-// has the same effect.
-func (r *Reconciler) sendTouch(ctx context.Context, k registration.Key, announced registration.Configuration) error {
-	u, err := r.send(ctx, announced)
-	if err != nil {
-		if apierrors.IsConflict(err) {
-			return nil
+// dueTouches returns the configurations to touch in this pass.
+func (r *Reconciler) dueTouches(p *pass) []registration.Configuration {
+	var due []registration.Configuration
+	now := r.Clock.Now()
+	for k, at := range r.touchAt {
+		if wait := at.Sub(now); wait > 0 {
+			p.requeueWithin(wait)
+			continue
 		}
-		return err
+		have, want := p.observed[k], r.applied[k]
+		if have == nil {
+			have = r.written[k] // created in this pass
+		}
+		switch {
+		case have == nil || want == nil || !registration.Matches(have, want):
+			delete(r.touchAt, k) // the repair records it again
+		case len(due) == writers:
+			p.requeueWithin(time.Millisecond)
+		default:
+			due = append(due, registration.Touched(want, have.GetResourceVersion()))
+		}
 	}
-	got, err := toTyped(u, k.Phase)
+	return due
+}
+
+// sendTouch writes a configuration, and returns the result. It returns nil if another
+// write has come first, which has the same effect.
+func (r *Reconciler) sendTouch(ctx context.Context, touched registration.Configuration) (registration.Configuration, error) {
+	u, err := r.send(ctx, touched)
+	if apierrors.IsConflict(err) {
+		return nil, nil
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.written[k] = got
-	logr.FromContextOrDiscard(ctx).Info("touched configuration", "configuration", k.Name)
-	return nil
+	logr.FromContextOrDiscard(ctx).Info("touched configuration", "configuration", touched.GetName())
+	return toTyped(u, registration.PhaseOf(touched))
 }
 
 // propagation is a written configuration that API servers may not use yet.
@@ -99,7 +155,7 @@ func (r *Reconciler) startPropagation(p *pass, wants []registration.Configuratio
 func (r *Reconciler) finishPropagation(p *pass) {
 	now := r.Clock.Now()
 	for k, u := range r.propagating {
-		if _, due := r.staleCompiled[k]; due {
+		if _, due := r.touchAt[k]; due {
 			continue // the touch follows
 		}
 		if wait := u.since.Add(debounce).Sub(now); wait > 0 {

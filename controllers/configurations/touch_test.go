@@ -53,6 +53,8 @@ func TestTouch(t *testing.T) {
 	type event struct {
 		after  time.Duration // since the previous event
 		write  string        // members that are written
+		create bool          // the write creates the configuration
+		delete bool          // the configuration is found to be gone
 		bundle string        // previous bundle
 		edited bool          // the observed configuration has another client's edit
 		err    error         // of a touch
@@ -63,6 +65,14 @@ func TestTouch(t *testing.T) {
 	}{
 		"written once": {
 			events: []event{{write: "x"}, {after: time.Minute}}},
+		"created": {
+			events: []event{{create: true, write: "x"}, {after: time.Minute}}, want: []string{"a 7"}},
+		"created again long after its deletion": {
+			events: []event{{write: "x"}, {delete: true}, {after: time.Minute}, {create: true, write: "x"}}, want: []string{"a 7"}},
+		"created again after its deletion": {
+			events: []event{{write: "x"}, {delete: true}, {after: time.Second, create: true, write: "y"}, {after: debounce}}, want: []string{"a 7"}},
+		"created again after its deletion, and not yet": {
+			events: []event{{write: "x"}, {delete: true}, {after: time.Second, create: true, write: "y"}, {after: debounce - time.Millisecond}}},
 		"written again long after": {
 			events: []event{{write: "x"}, {after: time.Minute, write: "x,y"}, {after: debounce}}},
 		"with changed calls": {
@@ -90,28 +100,38 @@ func TestTouch(t *testing.T) {
 			api := &touchClient{}
 			r := &Reconciler{Client: api, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock}
 			r.reset()
+			clock.SetTime(clock.Now().Add(time.Minute))
 			var now registration.Configuration
 			for i, e := range tt.events {
 				clock.SetTime(clock.Now().Add(e.after))
-				if e.write != "" {
+				switch {
+				case e.delete:
+					r.forget(registration.KeyOf(now))
+					r.recordDeletions(nil)
+					continue
+				case e.write != "":
 					now = withBundle(newConfiguration("a", e.write), "")
 					now.SetResourceVersion("7")
 					var had registration.Configuration
-					if e.bundle != "" {
+					if !e.create {
 						had = withBundle(newConfiguration("a", e.write), e.bundle)
 					}
 					r.recordWrite(had, withBundle(newConfiguration("a", e.write), ""), now)
 				}
-				observed := now
-				if e.edited {
-					observed = newConfiguration("a", "none of them")
+				r.recordDeletions(map[registration.Key]bool{registration.KeyOf(now): true})
+				observed := []registration.Configuration{now}
+				switch {
+				case e.edited:
+					observed[0] = newConfiguration("a", "none of them")
+				case e.create:
+					observed = nil // the cache follows
 				}
-				p := newPass([]registration.Configuration{observed})
+				p := newPass(observed)
 				api.err = e.err
 				if err := r.touch(t.Context(), p); errors.Is(err, gone) != errors.Is(e.err, gone) {
 					t.Fatalf("event %d: error %v", i, err)
 				}
-				if due := len(r.staleCompiled) > 0 && e.err == nil; due != (p.requeueAfter > 0) {
+				if due := len(r.touchAt) > 0 && e.err == nil; due != (p.requeueAfter > 0) {
 					t.Errorf("event %d: the next pass is in %s, although it is due: %t", i, p.requeueAfter, due)
 				}
 			}
@@ -119,6 +139,21 @@ func TestTouch(t *testing.T) {
 				t.Errorf("touched (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The leader does not know what was deleted before its term.
+func TestCreationsAtTheStartOfATerm(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	r := &Reconciler{Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock}
+	r.reset()
+	c := newConfiguration("a", "x")
+	if at := r.touchDue(nil, c); !at.Equal(clock.Now().Add(debounce)) {
+		t.Errorf("touched after %s, want %s", at.Sub(clock.Now()), debounce)
+	}
+	clock.SetTime(clock.Now().Add(debounce + time.Millisecond))
+	if at := r.touchDue(nil, c); !at.Equal(clock.Now()) {
+		t.Errorf("touched after %s, want at once", at.Sub(clock.Now()))
 	}
 }
 
@@ -130,8 +165,8 @@ func TestDeletedIsNotTouched(t *testing.T) {
 	r.recordWrite(nil, c, c)
 	r.recordWrite(nil, c, c)
 	r.forget(registration.KeyOf(c))
-	if err := r.touch(t.Context(), newPass(nil)); err != nil || len(r.staleCompiled) > 0 {
-		t.Errorf("error %v, %d to touch", err, len(r.staleCompiled))
+	if err := r.touch(t.Context(), newPass(nil)); err != nil || len(r.touchAt) > 0 {
+		t.Errorf("error %v, %d to touch", err, len(r.touchAt))
 	}
 }
 
@@ -155,7 +190,7 @@ func TestTouchesAreLimitedPerPass(t *testing.T) {
 		if err := r.touch(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		if len(api.sent) != want || len(r.staleCompiled) > 0 != (p.requeueAfter > 0) {
+		if len(api.sent) != want || len(r.touchAt) > 0 != (p.requeueAfter > 0) {
 			t.Errorf("pass %d: %d are touched, want %d; the next is in %s", pass, len(api.sent), want, p.requeueAfter)
 		}
 	}

@@ -58,8 +58,8 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 // recordWrite records a successful write: the previous object, the applied and the resulting one.
 func (r *Reconciler) recordWrite(had, want, got registration.Configuration) {
 	k := registration.KeyOf(want)
-	if r.isRepair(want) || registration.NeedsTouch(had, want) {
-		r.staleCompiled[k] = r.Clock.Now()
+	if at := r.touchDue(had, want); !at.IsZero() {
+		r.touchAt[k] = at
 	}
 	if u, ok := r.propagating[k]; ok {
 		u.since = r.Clock.Now()
@@ -155,6 +155,6 @@ func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
 func (r *Reconciler) forget(k registration.Key) {
 	delete(r.written, k)
 	delete(r.applied, k)
-	delete(r.staleCompiled, k)
+	delete(r.touchAt, k)
 	delete(r.propagating, k)
 }

@@ -130,18 +130,23 @@ func (w *world) awaitEnforced(t *testing.T) {
 	}
 }
 
-// policiesChanged has every policy leave creations and deletions alone for a second.
-// An API server that goes on by that, when all concern policies again, allows what
-// is bad, without asking.
-func policiesChanged(r *run) {
+// policiesChanged limits every policy to updates for a second. An API server that
+// keeps a configuration of that second afterwards allows bad objects.
+func policiesChanged(r *run) { r.looseThenStrict(r.concern) }
+
+// policiesRecreated does the same by deleting and creating all policies, so that new
+// configurations have the names of deleted ones.
+func policiesRecreated(r *run) { r.looseThenStrict(r.recreate) }
+
+func (r *run) looseThenStrict(match func(...admissionregistrationv1.OperationType)) {
 	all := policy(0).Spec.MatchConstraints.ResourceRules[0].Operations
-	var loose [][2]time.Time // when bad may be allowed
+	var loose [][2]time.Time // when bad objects may be allowed
 	changes := r.size.of(5, 60)
 	for range changes {
 		began := time.Now()
-		r.concern(admissionregistrationv1.Update)
-		pause(r.T, time.Second) // API servers go by it
-		r.concern(all...)
+		match(admissionregistrationv1.Update)
+		pause(r.T, time.Second) // API servers compile it
+		match(all...)
 		r.awaitReady()
 		loose = append(loose, [2]time.Time{began, time.Now()})
 		pause(r.T, 3*time.Second)
@@ -149,21 +154,53 @@ func policiesChanged(r *run) {
 	r.note("%d times less and more, %d allowed meanwhile", changes, r.load.excuse(loose))
 }
 
-// concern has all policies concern operations, and waits until all configurations do.
-func (r *run) concern(operations ...admissionregistrationv1.OperationType) {
-	workqueue.ParallelizeUntil(r.Context(), 8, places, func(i int) {
-		before, after := policy(i), policy(i)
-		after.Spec.MatchConstraints.ResourceRules[0].Operations = operations
-		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"matchConstraints": after.Spec.MatchConstraints}})
-		if err == nil {
-			err = r.admin().Patch(r.Context(), before, client.RawPatch(types.MergePatchType, patch))
+// recreate replaces all policies by new ones that match operations, after their
+// configurations are gone, and waits for the new configurations.
+func (r *run) recreate(operations ...admissionregistrationv1.OperationType) {
+	r.forPolicies(func(p *v1alpha1.WebhookPolicy) error { return r.admin().Delete(r.Context(), p) })
+	await(r.T, "no configurations", func() error {
+		configs, err := r.configs(r.Context())
+		if err == nil && len(configs) > 0 {
+			err = fmt.Errorf("%d remain", len(configs))
 		}
-		if err != nil {
+		return err
+	})
+	r.forPolicies(func(p *v1alpha1.WebhookPolicy) error {
+		p.Spec.MatchConstraints.ResourceRules[0].Operations = operations
+		return r.admin().Create(r.Context(), p)
+	})
+	r.awaitConfigurations(operations)
+}
+
+// forPolicies calls do in parallel with a new value of each policy.
+func (r *run) forPolicies(do func(*v1alpha1.WebhookPolicy) error) {
+	workqueue.ParallelizeUntil(r.Context(), 8, places, func(i int) {
+		if err := do(policy(i)); err != nil {
 			r.Error(err)
 		}
 	})
+}
+
+// concern has all policies concern operations, and waits until all configurations do.
+func (r *run) concern(operations ...admissionregistrationv1.OperationType) {
+	r.forPolicies(func(p *v1alpha1.WebhookPolicy) error {
+		match := p.Spec.MatchConstraints.DeepCopy()
+		match.ResourceRules[0].Operations = operations
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"matchConstraints": match}})
+		if err != nil {
+			return err
+		}
+		return r.admin().Patch(r.Context(), p, client.RawPatch(types.MergePatchType, patch))
+	})
+	r.awaitConfigurations(operations)
+}
+
+func (r *run) awaitConfigurations(operations []admissionregistrationv1.OperationType) {
 	await(r.T, "50 configurations that follow", func() error {
 		configs, err := r.configs(r.Context())
+		if err == nil && len(configs) < configurations {
+			err = fmt.Errorf("there are %d", len(configs))
+		}
 		for _, c := range configs {
 			for _, hook := range registration.Webhooks(c) {
 				// No deletion is mutated.
@@ -198,9 +235,7 @@ func (r *run) awaitReady() time.Duration {
 // demand sets the validation of all policies.
 func (r *run) demand(expression string) {
 	patch := fmt.Appendf(nil, `{"spec":{"validations":[{"expression":%q,"message":"bad is not good"}]}}`, expression)
-	workqueue.ParallelizeUntil(r.Context(), 8, places, func(i int) {
-		if err := r.admin().Patch(r.Context(), policy(i), client.RawPatch(types.MergePatchType, patch)); err != nil {
-			r.Error(err)
-		}
+	r.forPolicies(func(p *v1alpha1.WebhookPolicy) error {
+		return r.admin().Patch(r.Context(), p, client.RawPatch(types.MergePatchType, patch))
 	})
 }
