@@ -15,6 +15,10 @@ trap '[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true' EXIT
 
 tests() { "$GOTESTSUM" --format pkgname --format-hide-empty-pkg ${JSONFILE:+--jsonfile "$JSONFILE"} "$@"; }
 
+# The checks that go test makes first are part of make lint, and take as long as some
+# of the tests: they read every dependency.
+export GOFLAGS="${GOFLAGS:-} -vet=off"
+
 # These draw thousands of cases from what shares no memory. The race detector makes
 # them ten times slower, so it runs only their tests that end in Concurrently.
 random=(./internal/pki ./internal/policy ./internal/registration)
@@ -37,14 +41,14 @@ packages() {
 	# of Ostiary.
 	local skip='/test/integration$'
 	[ -n "${FULL:-}" ] || skip="$skip|/test/controlplane\$"
-	local raced
-	raced=$(concurrent)
-	# shellcheck disable=SC2046,SC2086 # several packages
-	tests -- $short -timeout 30m $(go list ./... | grep -vE "$skip" | grep -vxF "$(go list $raced)")
+	# shellcheck disable=SC2046 # several packages
+	tests -- $short -timeout 30m $(go list ./... | grep -vE "$skip" | grep -vxF "$(go list $(concurrent))")
+}
+
+raced() {
 	export CGO_ENABLED=1
-	tests -- -race -run 'Concurrently$' ./internal/policy
-	# shellcheck disable=SC2086 # several packages
-	tests -- -race $raced
+	# shellcheck disable=SC2046 # several packages
+	tests -- -race $(concurrent) && tests -- -race -run 'Concurrently$' ./internal/policy
 }
 
 integration() { # PART
@@ -54,14 +58,17 @@ integration() { # PART
 	JSONFILE=${TIMES:+$TIMES-$1.json} tests -- $short -count=1 -timeout 60m -run "^($names)\$" ./test/integration
 }
 
-go test -c -o /dev/null ./test/integration # once, rather than in each process
+# Once, rather than in each process.
+go test -c -o /dev/null ./test/integration
 for part in $(seq 0 $((shards - 1))); do
 	integration "$part" &
 	pids+=($!)
 done
 if [ "${1:-}" != integration ]; then
-	packages &
-	pids+=($!)
+	for part in packages raced; do
+		$part &
+		pids+=($!)
+	done
 fi
 
 status=0
