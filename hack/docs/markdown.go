@@ -78,12 +78,12 @@ func element(node schema, path string) (items schema, pathOfItems string) {
 	return node, path
 }
 
-// rules are the messages of what is refused in an object as a whole.
+// rules are the messages of rejections of an object as a whole.
 func rules(node schema) string {
 	if len(node.XValidations) == 0 {
 		return ""
 	}
-	out := "Refused, with the message:\n\n"
+	out := "Rejected, with the message:\n\n"
 	for _, r := range node.XValidations {
 		field := strings.TrimPrefix(r.FieldPath, ".")
 		if field != "" {
@@ -102,7 +102,7 @@ func row(name string, node schema, required bool) string {
 	description := text(node.Description)
 	if len(node.Properties) == 0 || node.Type == "array" {
 		for _, r := range node.XValidations {
-			description += " Refused with \u201c" + text(r.Message) + "\u201d."
+			description += " Rejected with \u201c" + text(r.Message) + "\u201d."
 		}
 	}
 	return fmt.Sprintf("| %s | %s | %s |\n", shown, cell(strings.Join(slices.Concat([]string{typeName(node)}, limits(node)), "; ")), cell(description))
@@ -171,7 +171,7 @@ func limitsOfEntries(node schema) []string {
 		out = append(out, "each "+strings.Join(l, ", "))
 	}
 	for _, r := range entry.XValidations {
-		out = append(out, "each refused with \u201c"+text(r.Message)+"\u201d")
+		out = append(out, "each rejected with \u201c"+text(r.Message)+"\u201d")
 	}
 	return out
 }
