@@ -1,5 +1,5 @@
-// Package selftest proves that Ostiary works, from end to end: a policy refuses
-// a request while it exists, and no longer.
+// Package selftest tests an installation from end to end: it creates a policy, and checks
+// that the policy denies a request until it is deleted.
 package selftest
 
 import (
