@@ -1,5 +1,5 @@
-# Go, make and a POSIX shell are all this needs. Everything else is a Go module
-# at a pinned version: the tools below, and the control plane of the tests.
+# The targets need Go, make and a POSIX shell. Everything else is a Go module at a
+# pinned version: the tools below, and the control plane of the tests.
 
 .SUFFIXES:
 
@@ -65,7 +65,7 @@ prometheus: ## Unpack Prometheus and promtool for tests from their Debian packag
 	@hack/prometheus.sh bin/prometheus
 
 .PHONY: demo
-demo: kubernetes build ## Show Ostiary at work on a control plane of its own, until Ctrl-C (ONCE=1: then end)
+demo: kubernetes build ## Show Ostiary on a local control plane, until Ctrl-C (ONCE=1: exit at the end)
 	@go build -o bin/demo ./hack/demo # go run would keep SIGTERM from it
 	@exec bin/demo $${ONCE:+-once}
 
@@ -97,30 +97,30 @@ cluster-up: node ## Bring up a Kubernetes node on this machine: kubelet, contain
 	@exec bin/cluster up
 
 .PHONY: cluster-load
-cluster-load: image ## Give the image of the manager to that node
+cluster-load: image ## Load the image of the manager onto that node
 	@exec bin/cluster load-image dist/ostiary.tar
 
 .PHONY: cluster-down
-cluster-down: ## End that node, and leave nothing behind
+cluster-down: ## Stop that node, and remove everything that it created
 	@go build -o bin/cluster ./hack/cluster
 	@exec bin/cluster down
 
-# The webhook that somebody else hosts, of the end-to-end tests.
+# The external webhook of the end-to-end tests.
 .PHONY: checks-image
 checks-image:
 	@cd hack/image && go run . -package ./test/e2e/checks -program checks -name ostiary.dev/checks:1 -out ../../dist/checks.tar >/dev/null
 
-# What the end-to-end tests use, wherever they run.
+# The environment of the end-to-end tests.
 e2e = E2E_KUBECTL=$(CURDIR)/$(k8s)/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE) E2E_GOTESTSUM=$(CURDIR)/$(GOTESTSUM)
 
 .PHONY: e2e-build
-# The node last: who builds programs of Kubernetes makes others wait who ask for some.
+# The node last: builds of Kubernetes programs hold a lock that other targets wait for.
 e2e-build: image checks-image $(HELM) node
 
 .PHONY: e2e
-# The image of the documents, whose commands are typed.
+# The tests run the commands of the documents, which use this image.
 e2e: IMAGE = ghcr.io/ostiary/ostiary:dev
-e2e: e2e-build install-yaml $(GOTESTSUM) ## Install, work hard and uninstall on a real node of this machine (Debian, root)
+e2e: e2e-build install-yaml $(GOTESTSUM) ## Install, upgrade, load and uninstall Ostiary on a real node of this machine (Debian, root)
 	@$(e2e) hack/e2e.sh
 
 .PHONY: e2e-here
@@ -143,7 +143,7 @@ conformance: kubernetes ## Compare N (2000) random cases with the native policie
 	@go test ./test/conformance -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
 
 .PHONY: chaos
-chaos: kubernetes ## Break things under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos.md)
+chaos: kubernetes ## Inject faults under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos.md)
 	@go test -c -o bin/chaos ./test/chaos
 	@cd test/chaos && exec ../../bin/chaos -test.run="^TestChaos\$$" -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
 
@@ -196,7 +196,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
 	@go run ./hack/docs flags docs/reference/flags.md
 	@go run ./hack/docs metrics docs/metrics.md
-	@go run ./hack/docs packages docs/architecture.md
+	@go run ./hack/docs packages docs/reference/packages.md
 	@go run ./hack/docs plugins docs/plugins
 	@go run ./hack/docs commands docs/reference/commands.md
 	@mkdir -p bin/policytest
@@ -215,7 +215,7 @@ install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/ins
 ##@ Clean
 
 .PHONY: clean
-clean: ## Remove what was built, but for the tools and the control plane
+clean: ## Remove built programs, except the tools and the control plane
 	rm -rf bin/ostiary bin/kubectl-ostiary bin/demo bin/bench bin/chaos dist
 
 .PHONY: distclean
@@ -236,7 +236,7 @@ $(HELM):
 	@echo "Building helm (once; a minute or two)"
 	@cd hack/helm && go build -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
 
-# So is this one: an update of it builds no other tool anew.
+# A separate module too: an update does not rebuild the other tools.
 $(GOVULNCHECK):
 	@echo "Building govulncheck (once)"
 	@cd hack/vulncheck && go build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck

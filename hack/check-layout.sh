@@ -1,7 +1,6 @@
 #!/bin/sh
-# Checks what linters do not: no Go file over 500 lines, but for tests and
-# generated code, no package that is a drawer for anything, and no test that a
-# document names and that does not exist.
+# Checks the layout of the repository: the length of Go files, except tests and generated
+# code, names of packages, the tests that documents name, and the length of documents.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -24,14 +23,21 @@ for file in $files; do
 	fi
 done
 
-drawers=$(echo "$files" | xargs grep -lE '^package (util|utils|common|helper|helpers|misc|shared)$' || true)
-for file in $drawers; do
+vague=$(echo "$files" | xargs grep -lE '^package (util|utils|common|helper|helpers|misc|shared)$' || true)
+for file in $vague; do
 	complain "$file: name the package after what it does, not $(sed -n 's/^package //p' "$file")"
 done
 
 declared=$(echo "$files" | xargs sed -nE 's/^func ((Test|Fuzz|Benchmark)[A-Za-z0-9_]*)\(.*/\1/p')
 for test in $(grep -rhoE '\b(Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*' README.md SECURITY.md CONTRIBUTING.md docs 2>/dev/null | sort -u); do
 	echo "$declared" | grep -qx "$test" || complain "docs: no test is named $test"
+done
+
+for page in $(find README.md SECURITY.md CONTRIBUTING.md docs -name '*.md' ! -path 'docs/reference/*'); do
+	words=$(wc -w <"$page")
+	if [ "$words" -gt 1500 ]; then
+		complain "$page: $words words, at most 1500 are allowed: split it by subject"
+	fi
 done
 
 exit "$found"

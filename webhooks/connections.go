@@ -114,17 +114,17 @@ const (
 //
 // Otherwise, if another address holds more than half of the limit, its connections that have been idle for longest.
 // Requests are never interrupted, and no address can evict connections of one that holds fewer.
-func chooseVictims(all []connState, newcomer netip.Addr, limit int) ([]*conn, string) {
+func chooseVictims(all []connState, newAddress netip.Addr, limit int) ([]*conn, string) {
 	several := max(limit/evictionShare, 1)
 	silent := filter(all, func(s connState) bool { return !s.proven })
 	if len(silent) > several || len(silent) == len(all) {
 		return oldest(silent, several), reasonSilent
 	}
-	places := map[netip.Addr]int{}
+	counts := map[netip.Addr]int{}
 	for _, s := range all {
-		places[s.from]++
+		counts[s.from]++
 	}
-	idle := filter(all, func(s connState) bool { return !s.busy && s.proven && s.from != newcomer && places[s.from] > limit/2 })
+	idle := filter(all, func(s connState) bool { return !s.busy && s.proven && s.from != newAddress && counts[s.from] > limit/2 })
 	return oldest(idle, several), reasonIdle
 }
 

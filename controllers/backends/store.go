@@ -1,7 +1,6 @@
-// Package backends maintains what policies with an external backend need: it
-// watches their CA bundles, issues certificates for their Services and probes
-// their reachability. Only the leader does this; other replicas keep what is
-// registered.
+// Package backends serves policies with an external backend: it watches their CA
+// bundles, issues certificates for their Services and probes their reachability. Only the
+// leader does this. Other replicas keep the registered bundles.
 //
 // Secrets are read and written by name, in a context in which the client logs
 // nothing.

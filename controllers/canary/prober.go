@@ -89,7 +89,7 @@ func (p *Prober) reset() {
 	defer p.mu.Unlock()
 	p.phases, p.clients = map[registration.Phase]*phaseState{}, map[string]kubernetes.Interface{}
 	for _, phase := range phases() {
-		p.phases[phase] = &phaseState{verdict: notProven()}
+		p.phases[phase] = &phaseState{verdict: notProbed()}
 	}
 }
 

@@ -48,7 +48,7 @@ func (v Verdict) sameReason(other Verdict) bool {
 	return v.Status == other.Status && v.Reason == other.Reason
 }
 
-func notProven() Verdict {
+func notProbed() Verdict {
 	return Verdict{metav1.ConditionUnknown, ReasonPending, "no probe has tested yet whether API servers reach Ostiary"}
 }
 
@@ -113,7 +113,7 @@ func cause(text string) (reason, advice string) {
 // combine returns the verdict of all results: False if one API server does not
 // reach Ostiary, otherwise True if one does, otherwise Unknown.
 func combine(results []result) Verdict {
-	out := notProven()
+	out := notProbed()
 	for _, a := range results {
 		v := a.verdict
 		if a.address != "" && v.Status == metav1.ConditionFalse {

@@ -244,7 +244,7 @@ func (w *Provider) ReportDistrust() {
 func (w *Provider) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := w.current.Load()
 	if m == nil || len(m.tls.Certificate) == 0 {
-		if m = w.waitForFirst(hello); m == nil {
+		if m = w.waitForCertificate(hello); m == nil {
 			return nil, errors.New("no certificate has been loaded yet")
 		}
 	}
@@ -254,8 +254,8 @@ func (w *Provider) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 // firstTimeout is shorter than the server's timeout of handshakes.
 const firstTimeout = 4 * time.Second
 
-// waitForFirst waits for the first certificate; nil after the timeout.
-func (w *Provider) waitForFirst(hello *tls.ClientHelloInfo) *material {
+// waitForCertificate waits for the first certificate; nil after the timeout.
+func (w *Provider) waitForCertificate(hello *tls.ClientHelloInfo) *material {
 	ctx, cancel := context.WithTimeout(hello.Context(), w.firstTimeout)
 	defer cancel()
 	select {

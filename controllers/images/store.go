@@ -113,8 +113,8 @@ type watch struct {
 	made    sync.Map // *made by the field of the Secret
 }
 
-// whyAbsent says why there is no Secret.
-func (w *watch) whyAbsent(namespace, name string) error {
+// missingError returns the reason why there is no Secret.
+func (w *watch) missingError(namespace, name string) error {
 	problem := w.problem()
 	if apierrors.IsForbidden(problem) {
 		return fmt.Errorf("Ostiary may not watch it: grant get, list and watch of Secret %s in namespace %s to the ServiceAccount of Ostiary", name, namespace) //nolint:staticcheck // a name
@@ -143,7 +143,7 @@ type made struct {
 func (w *watch) backend(namespace string, at policy.SecretKey) (*backend, error) {
 	secret := w.secret()
 	if secret == nil {
-		return nil, w.whyAbsent(namespace, at.Name)
+		return nil, w.missingError(namespace, at.Name)
 	}
 	if m, ok := w.made.Load(at.Key); ok {
 		if m, ok := m.(*made); ok && m.version == secret.ResourceVersion {

@@ -91,10 +91,10 @@ func (w *watch) explain(s step, err error) string {
 	case errors.Is(err, errUnknownKind) || apierrors.IsNotFound(err):
 		return fmt.Sprintf("the API server has no kind %s in %s: install it, or change spec.paramKind", w.gvk.Kind, w.gvk.GroupVersion())
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot impersonate"):
-		return fmt.Sprintf("Ostiary may not impersonate the ServiceAccount %s, with whose permissions it reads params: apply the roles of this version, config/rbac", w.options.Account)
+		return fmt.Sprintf("Ostiary may not impersonate the ServiceAccount %s, which it uses to read params: apply config/rbac of this version", w.options.Account)
 	case apierrors.IsForbidden(err) && w.resource != "" && !w.options.Aggregated:
-		return fmt.Sprintf(`Ostiary may not read %s: grant its ServiceAccount %s by a ClusterRole and a ClusterRoleBinding the rule {apiGroups: [%q], resources: [%q], verbs: [get, list, watch]}`,
-			describe(w.gvk), w.options.Account, w.gvk.Group, w.resource)
+		return fmt.Sprintf(`Ostiary may not read %s: bind a ClusterRole with the rule {apiGroups: [%q], resources: [%q], verbs: [get, list, watch]} to its ServiceAccount %s`,
+			describe(w.gvk), w.gvk.Group, w.resource, w.options.Account)
 	case apierrors.IsForbidden(err) && w.resource != "":
 		return fmt.Sprintf(`Ostiary may not read %s: create a ClusterRole with the label %s: "true" and the rule {apiGroups: [%q], resources: [%q], verbs: [get, list, watch]}`,
 			describe(w.gvk), AggregationLabel, w.gvk.Group, w.resource)

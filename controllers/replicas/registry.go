@@ -48,13 +48,13 @@ type Registry struct {
 	now       func() time.Time // with its monotonic part
 
 	mu     sync.Mutex
-	seen   map[string]sighting // by name of the Lease
+	seen   map[string]observedLease // by name of the Lease
 	synced func() bool
 }
 
-// sighting is a Lease and when this process last observed a change of it. The times in
+// observedLease is a Lease and when this process last observed a change of it. The times in
 // the Lease are from another machine's clock and are ignored.
-type sighting struct {
+type observedLease struct {
 	uid      types.UID
 	version  string
 	replica  Replica
@@ -62,11 +62,11 @@ type sighting struct {
 	duration time.Duration
 }
 
-func (s sighting) expired(now time.Time) time.Duration { return now.Sub(s.at) - s.duration }
+func (s observedLease) expired(now time.Time) time.Duration { return now.Sub(s.at) - s.duration }
 
 // NewRegistry returns a Registry that has not started.
 func NewRegistry(client kubernetes.Interface, namespace string, log logr.Logger) *Registry {
-	return &Registry{client: client, namespace: namespace, log: log, now: time.Now, seen: map[string]sighting{}}
+	return &Registry{client: client, namespace: namespace, log: log, now: time.Now, seen: map[string]observedLease{}}
 }
 
 // NeedLeaderElection returns false: every replica watches.
@@ -112,7 +112,7 @@ func (g *Registry) observe(obj any) {
 		g.mu.Unlock()
 		return // listed again
 	}
-	now := sighting{
+	now := observedLease{
 		uid:      lease.UID,
 		version:  lease.ResourceVersion,
 		replica:  Replica{Name: cmp.Or(ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Name), Report: report},
@@ -188,10 +188,10 @@ func (g *Registry) sweep(ctx context.Context) {
 	}
 }
 
-func (g *Registry) abandoned() map[string]sighting {
+func (g *Registry) abandoned() map[string]observedLease {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now, out := g.now(), map[string]sighting{}
+	now, out := g.now(), map[string]observedLease{}
 	for name, s := range g.seen {
 		if s.expired(now) > deleteAfter {
 			out[name] = s

@@ -1,5 +1,5 @@
-// Package replicas finds the running replicas of Ostiary and what each of them serves.
-// Every replica reports it in its own Lease.
+// Package replicas finds the running replicas of Ostiary, and the policies and certificate
+// of each. Every replica reports them in its own Lease.
 package replicas
 
 import (

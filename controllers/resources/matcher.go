@@ -37,14 +37,14 @@ func (m Matcher) mayMatch(attr admission.Attributes, resources admissionregistra
 	if resources.MatchPolicy == nil || *resources.MatchPolicy != admissionregistrationv1.Equivalent {
 		return false
 	}
-	asked := attr.GetResource()
-	if !m.Resources.KindFor(asked, attr.GetSubresource()).Empty() {
+	requested := attr.GetResource()
+	if !m.Resources.KindFor(requested, attr.GetSubresource()).Empty() {
 		return false
 	}
 	return slices.ContainsFunc(resources.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return slices.ContainsFunc(r.Resources, func(pattern string) bool {
 			name, _, _ := strings.Cut(pattern, "/")
-			return name == asked.Resource || (name == "*" && (slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, asked.Group)))
+			return name == requested.Resource || (name == "*" && (slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, requested.Group)))
 		})
 	})
 }

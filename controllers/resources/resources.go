@@ -63,15 +63,15 @@ func (r *Resources) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		asked := false
+		requested := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		case <-r.wake:
-			asked = true
+			requested = true
 		}
-		if asked || r.needed.Load() || r.current.Load() == nil {
+		if requested || r.needed.Load() || r.current.Load() == nil {
 			_ = r.update(ctx, time.Now()) // read logs the error, and the next attempt follows
 		}
 		next := pollInterval

@@ -1,5 +1,5 @@
-// Package selftest proves that Ostiary works, from end to end: a policy refuses
-// a request while it exists, and no longer.
+// Package selftest tests an installation from end to end: it creates a policy, and checks
+// that the policy denies a request until it is deleted.
 package selftest
 
 import (
@@ -22,14 +22,14 @@ const (
 	// label marks the one object that the policy is for, which is never created.
 	label        = v1alpha1.GroupName + "/self-test"
 	pollInterval = 200 * time.Millisecond
-	// cleanup is how long the policy may take to go after a failure.
+	// cleanup bounds the deletion of the policy after a failure.
 	cleanup = 10 * time.Second
 )
 
-// Run returns one line that says what has been shown. What it creates is deleted.
+// Run returns one line with the result. It deletes the policy that it creates.
 func Run(ctx context.Context, c client.Client) (string, error) {
 	id := uuid.NewString()
-	policy := refusing(id)
+	policy := denyingPolicy(id)
 	start := time.Now()
 	if err := c.Create(ctx, policy); err != nil {
 		return "", fmt.Errorf("creating policy %s: %w", policy.Name, err)
@@ -40,22 +40,22 @@ func Run(ctx context.Context, c client.Client) (string, error) {
 		_ = c.Delete(ctx, policy) // it may be gone
 	}()
 	if err := await(ctx, c, id, true); err != nil {
-		return "", fmt.Errorf("policy %s does not refuse what it should: %w; %s", policy.Name, err, state(ctx, c, policy.Name))
+		return "", fmt.Errorf("policy %s does not deny a request: %w; %s", policy.Name, err, state(ctx, c, policy.Name))
 	}
-	refused := time.Since(start)
+	untilDenied := time.Since(start)
 	start = time.Now()
 	if err := c.Delete(ctx, policy); err != nil {
 		return "", fmt.Errorf("deleting policy %s: %w", policy.Name, err)
 	}
 	if err := await(ctx, c, id, false); err != nil {
-		return "", fmt.Errorf("policy %s refuses after it has been deleted: %w", policy.Name, err)
+		return "", fmt.Errorf("policy %s still denies a request after its deletion: %w", policy.Name, err)
 	}
-	return fmt.Sprintf("Ostiary works: a policy refused a request %s after it was created, and let it pass %s after it was deleted",
-		refused.Round(pollInterval/2), time.Since(start).Round(pollInterval/2)), nil
+	return fmt.Sprintf("Ostiary works: a policy denied a request %s after its creation, and the request passed %s after the deletion of the policy",
+		untilDenied.Round(pollInterval/2), time.Since(start).Round(pollInterval/2)), nil
 }
 
-// refusing is a policy that refuses one labelled namespace, whatever else is in it.
-func refusing(id string) *v1alpha1.WebhookPolicy {
+// denyingPolicy returns a policy that denies the creation of the namespace with a label.
+func denyingPolicy(id string) *v1alpha1.WebhookPolicy {
 	return &v1alpha1.WebhookPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "ostiary-self-test-" + id[:8], Labels: map[string]string{label: id}},
 		Spec: v1alpha1.WebhookPolicySpec{
@@ -73,7 +73,7 @@ func refusing(id string) *v1alpha1.WebhookPolicy {
 
 func message(id string) string { return "self-test " + id }
 
-// await sends dry-run requests until they are refused by the policy, or no longer.
+// await sends dry-run requests until the policy denies them (want) or no longer does.
 func await(ctx context.Context, c client.Client, id string, want bool) error {
 	for {
 		err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -84,24 +84,22 @@ func await(ctx context.Context, c client.Client, id string, want bool) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the time is up: %w", context.Cause(ctx))
+			return fmt.Errorf("timed out: %w", context.Cause(ctx))
 		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// state is what a policy says about itself.
+// state describes the condition Ready of a policy, which has the cause of a failure.
 func state(ctx context.Context, c client.Client, name string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	policy := &v1alpha1.WebhookPolicy{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, policy); err != nil {
-		return "and cannot be read: " + err.Error()
+		return "reading its status failed: " + err.Error()
 	}
-	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionReady} {
-		if found := meta.FindStatusCondition(policy.Status.Conditions, kind); found != nil {
-			return fmt.Sprintf("its condition %s is %s (%s): %s", kind, found.Status, found.Reason, found.Message)
-		}
+	if ready := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return fmt.Sprintf("its condition Ready is %s (%s): %s", ready.Status, ready.Reason, ready.Message)
 	}
-	return "no replica of Ostiary has looked at it: see whether its Pods run and one of them leads"
+	return "its status is empty: check that the Pods of Ostiary run and that one of them holds the Lease ostiary-leader"
 }

@@ -130,7 +130,7 @@ func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy) {
 // the kinds of resources.
 func needsResources(p *v1alpha1.WebhookPolicy) bool {
 	constraints := p.Spec.MatchConstraints
-	return len(p.Spec.Mutations) > 0 || plugins.AsksForKinds(p) ||
+	return len(p.Spec.Mutations) > 0 || plugins.ReadsKinds(p) ||
 		(constraints != nil && (len(constraints.ExcludeResourceRules) > 0 || slices.ContainsFunc(constraints.ResourceRules, hasResourceNames))) ||
 		slices.ContainsFunc(p.Spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
 }

@@ -47,7 +47,7 @@ type Resources interface {
 type Engines interface{ Engine() policy.Engine }
 
 // Checker checks each generation of each policy once. Only the leader runs it,
-// since only the leader writes what it finds.
+// because only the leader writes the results.
 type Checker struct {
 	checker   *typecheck.Checker
 	documents *documents
@@ -58,7 +58,7 @@ type Checker struct {
 	wake      chan struct{}
 
 	mu       sync.Mutex
-	policies []*v1alpha1.WebhookPolicy // that are wanted
+	policies []*v1alpha1.WebhookPolicy // of the last call of Want
 	results  map[types.UID]result
 }
 
@@ -99,8 +99,8 @@ func (c *Checker) Warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, serve
 // nothing is left to be checked, and after each of many.
 func (c *Checker) Subscribe(ctx context.Context) <-chan struct{} { return c.listeners.Subscribe(ctx) }
 
-// Want has these policies checked, and forgets what was found for others. The
-// policies are not changed.
+// Want sets the policies to check, and removes the results of others. It does not change
+// the policies.
 func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 	c.mu.Lock()
 	c.policies = policies
@@ -118,16 +118,16 @@ func (c *Checker) Want(policies []*v1alpha1.WebhookPolicy) {
 	}
 }
 
-// Found is what has been found for a policy's generation: by this checker, or in its
-// status already. It is nil while the policy has not been checked. After a change of the
-// cluster's version, it is the previous result until the policy has been checked again.
+// Found returns the result for the generation of a policy, from this checker or from the
+// status of the policy. It is nil while the policy has not been checked. After a change of
+// the cluster's version, it is the previous result until the policy has been checked again.
 func (c *Checker) Found(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.TypeChecking {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r, ok := c.result(p); ok {
 		return r.found
 	}
-	if stands(p) {
+	if isStored(p) {
 		return p.Status.TypeChecking
 	}
 	return nil
@@ -138,7 +138,7 @@ func (c *Checker) result(p *v1alpha1.WebhookPolicy) (result, bool) {
 	return r, ok && r.generation == p.Generation
 }
 
-// Run checks what is wanted, one policy after another, until ctx ends. Policies for
+// Run checks the policies of Want one after the other, until ctx ends. Policies for
 // kinds without a schema are checked again when the resources change.
 func (c *Checker) Run(ctx context.Context) error {
 	changed := c.resources.Subscribe(ctx)
@@ -165,8 +165,8 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// checkAll checks what has not been checked and, with again, what was not checked
-// completely. It reports whether there was anything to check.
+// checkAll checks policies without a result and, with again, those with an incomplete
+// result. It reports whether there was a policy to check.
 func (c *Checker) checkAll(ctx context.Context, again bool) bool {
 	served := c.resources.Served()
 	if served == nil {
@@ -209,16 +209,15 @@ func (c *Checker) nextPolicy(from int, again bool) (*v1alpha1.WebhookPolicy, int
 // engine: a status does not say for which version it was written.
 func (c *Checker) adopted(p *v1alpha1.WebhookPolicy) (result, bool) {
 	r, ok := c.result(p)
-	if !ok && stands(p) {
+	if !ok && isStored(p) {
 		r, ok = result{generation: p.Generation, found: p.Status.TypeChecking, dependent: typecheck.DependsOnEngine(p)}, true
 		c.results[p.UID] = r
 	}
 	return r, ok
 }
 
-// stands reports whether what was found for a policy's generation is in its
-// status.
-func stands(p *v1alpha1.WebhookPolicy) bool {
+// isStored reports whether the status of a policy contains the result for its generation.
+func isStored(p *v1alpha1.WebhookPolicy) bool {
 	return p.Status.ObservedGeneration == p.Generation && p.Status.TypeChecking != nil
 }
 

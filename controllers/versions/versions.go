@@ -120,7 +120,7 @@ func (d *Detector) Check(ctx context.Context) bool {
 		d.log.V(1).Info("the version of the API server is unknown", "error", err.Error())
 		return d.known()
 	}
-	if d.saw(engine) {
+	if d.record(engine) {
 		d.log.Info("answering like the native engine of this version of Kubernetes", "version", d.Engine().String())
 		d.listeners.Notify()
 	}
@@ -133,8 +133,8 @@ func (d *Detector) known() bool {
 	return len(d.seen) > 0
 }
 
-// saw reports whether the lowest version has changed.
-func (d *Detector) saw(engine policy.Engine) bool {
+// record stores a version that was read, and reports whether the lowest one has changed.
+func (d *Detector) record(engine policy.Engine) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()

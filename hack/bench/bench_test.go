@@ -248,7 +248,7 @@ func TestReport(t *testing.T) {
 	}{
 		"the median is met":         {report{loads: []*loadResult{d}}, true, "| CPU per request, set D | 0.8 × no-op | 0.70 | met |"},
 		"a ratio is not":            {report{loads: []*loadResult{{set: bench.A, rounds: rounds}}}, false, "| CPU per request, set A | 0.6 × no-op | 0.70 | **NOT met** |"},
-		"memory is not":             {report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{90, 101}}}}, false, "| most memory ever held, set D | 100 MiB | 101.00 | **NOT met** |"},
+		"memory is not":             {report{loads: []*loadResult{{set: bench.D, rounds: rounds, after: memory{90, 101}}}}, false, "| peak memory, set D | 100 MiB | 101.00 | **NOT met** |"},
 		"one wrong answer":          {report{cold: []coldStart{{}, {wrongAfter: 1}}}, false, "| 1.00 | **NOT met** |"},
 		"no wrong answer":           {report{cold: []coldStart{{}, {}}}, true, "| 0.00 | met |"},
 		"a share is too large":      {report{comparisons: []*comparison{compared(bench.R, 10, 4)}}, false, "| added CPU, set R, 8 callers | 0.33 × native 1.37.2 | 0.40 | **NOT met** |"},

@@ -74,7 +74,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (r *report) printIdle(out io.Writer) {
-	t := table{"## At rest", []string{"policies", "CPU, thousandths of a processor", "memory, MiB", "most ever, MiB"}, nil}
+	t := table{"## At rest", []string{"policies", "CPU, thousandths of a processor", "memory, MiB", "peak, MiB"}, nil}
 	for _, i := range r.idle {
 		t.add(fmt.Sprint(i.policies), fmt.Sprintf("%.1f", i.cpu), fmt.Sprintf("%.0f", i.memory.now), fmt.Sprintf("%.0f", i.memory.peak))
 	}

@@ -57,7 +57,7 @@ func (r *report) budgets() []budget {
 			out = append(out, budget{what: "CPU per request, set " + l.set, got: l.ratio(kind{ostiary, bench.Good, maxCallers}), limit: most, unit: "× no-op"})
 		}
 		if l.set == bench.D {
-			out = append(out, budget{what: "most memory ever held, set D", got: l.after.peak, limit: memoryBudget, unit: "MiB"})
+			out = append(out, budget{what: "peak memory, set D", got: l.after.peak, limit: memoryBudget, unit: "MiB"})
 		}
 	}
 	if len(r.enforced) > 0 {
@@ -191,7 +191,7 @@ func (r *report) printLoads(out io.Writer) {
 }
 
 func (r *report) printMemory(out io.Writer) {
-	t := table{"## Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "most ever", "no-op after the load"}, nil}
+	t := table{"## Memory, MiB", []string{"set", "types checked, s after Ready", "all enforced", "after the load", "peak", "no-op after the load"}, nil}
 	for _, l := range r.loads {
 		t.add(l.set, seconds(l.checked), fmt.Sprintf("%.0f", l.idle.now), fmt.Sprintf("%.0f", l.after.now), fmt.Sprintf("%.0f", l.after.peak), fmt.Sprintf("%.0f", l.noop.now))
 	}

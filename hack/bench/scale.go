@@ -297,7 +297,7 @@ func (s *scale) budgets() []budget {
 	return []budget{
 		{what: prefix + "ready after a start", got: s.restarted.Seconds(), limit: scaleReadyBudget.Seconds(), unit: "s"},
 		{what: prefix + "a change in force, p99", got: s.p99().Seconds(), limit: scaleChangeBudget.Seconds(), unit: "s"},
-		{what: prefix + "most memory ever held", got: max(s.applying.peak, s.atRest.peak, s.cold.peak), limit: scaleMemoryBudget, unit: "MiB"},
+		{what: prefix + "peak memory", got: max(s.applying.peak, s.atRest.peak, s.cold.peak), limit: scaleMemoryBudget, unit: "MiB"},
 		{what: prefix + "call groups", got: float64(s.groups), limit: scaleGroupsBudget},
 		{what: prefix + "distinct client configurations", got: float64(s.clients), limit: scaleClientsBudget},
 		{what: prefix + "writes at rest and in a restart", got: float64(s.writes)},
@@ -312,9 +312,9 @@ func (s *scale) print(out io.Writer) {
 	t.add("all Ready, s after the first apply", seconds(s.enforce))
 	t.add("all types checked, s after the first apply", seconds(s.checked))
 	t.add("CPU of the manager until then, s", seconds(s.cpu))
-	t.add("memory then, MiB (most ever)", fmt.Sprintf("%.0f (%.0f)", s.applying.now, s.applying.peak))
+	t.add("memory then, MiB (peak)", fmt.Sprintf("%.0f (%.0f)", s.applying.now, s.applying.peak))
 	t.add("ready after another start, s (CPU, s)", fmt.Sprintf("%s (%s)", seconds(s.restarted), seconds(s.restartCPU)))
-	t.add("memory after it and a rest, MiB (most ever)", fmt.Sprintf("%.0f (%.0f)", s.atRest.now, s.atRest.peak))
+	t.add("memory after it and a rest, MiB (peak)", fmt.Sprintf("%.0f (%.0f)", s.atRest.now, s.atRest.peak))
 	t.add("writes at rest, twice "+scaleRest.String()+", and in the restart", fmt.Sprint(s.writes))
 	t.add("one change in force, s: p50, p99, most", strings.Join([]string{
 		fmt.Sprintf("%.2f", s.changes[len(s.changes)/2].Seconds()), fmt.Sprintf("%.2f", s.p99().Seconds()), fmt.Sprintf("%.2f", s.changes[len(s.changes)-1].Seconds()),

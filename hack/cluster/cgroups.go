@@ -11,8 +11,8 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// makeControlGroups makes the one that those of the pods go into: in every
-// hierarchy of version 1, or in the one of version 2.
+// makeControlGroups creates the parent of the control groups of Pods: one in each
+// hierarchy of version 1, or one in that of version 2.
 func (c cluster) makeControlGroups() error {
 	for _, root := range hierarchies() {
 		group := filepath.Join(root, c.controlGroup())
@@ -26,8 +26,7 @@ func (c cluster) makeControlGroups() error {
 	return nil
 }
 
-// hierarchies lists where control groups are. A single file in their root says
-// that all are in one hierarchy.
+// hierarchies returns the roots of the hierarchies of control groups. Version 2 has one.
 func hierarchies() []string {
 	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
 		return []string{cgroupMount}
@@ -39,14 +38,14 @@ func hierarchies() []string {
 	return found
 }
 
-// inheritSets gives a new group the processors and the memory of its parent: in
-// version 1 it has none, and no process could go into it. In version 2 it is its
-// parent that has to hand controllers down.
+// inheritSets copies the processors and the memory nodes of the parent to a new group. In
+// version 1 they are empty, and no process could join. In version 2 the parent enables
+// controllers for its children.
 func inheritSets(parent, group string) error {
 	if parent == cgroupMount {
 		for _, controller := range []string{"cpu", "cpuset", "memory", "pids"} {
 			if err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0o600); err != nil {
-				return fmt.Errorf("handing the controller %s to control groups below %s: %w", controller, parent, err)
+				return fmt.Errorf("enabling the controller %s for control groups below %s: %w", controller, parent, err)
 			}
 		}
 		return nil
@@ -54,13 +53,13 @@ func inheritSets(parent, group string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, name))
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // not that hierarchy
+			return nil // another hierarchy
 		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(group, name), value, 0o600)
 		}
 		if err != nil {
-			return fmt.Errorf("handing processors and memory to a control group: %w", err)
+			return fmt.Errorf("setting processors and memory of a control group: %w", err)
 		}
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 
 const requestTimeout = 3 * time.Minute // a restart ordinarily takes seconds
 
-// serve restarts programs when it is asked to, until ctx ends.
-func (k *keeper) serve(ctx context.Context) error {
+// serve restarts programs on request, until ctx ends.
+func (k *supervisor) serve(ctx context.Context) error {
 	listener, err := net.Listen("unix", k.file(controlFile))
 	if err != nil {
 		return fmt.Errorf("listening for commands: %w", err)
@@ -39,18 +39,18 @@ func (k *keeper) serve(ctx context.Context) error {
 	return server.Serve(listener)
 }
 
-func (k *keeper) restartProgram(ctx context.Context, name string) error {
+func (k *supervisor) restartProgram(ctx context.Context, name string) error {
 	running := k.running[name]
 	if running == nil {
 		return fmt.Errorf("no program %q: use kubelet or containerd", name)
 	}
 	if err := running.Stop(); err != nil {
-		fmt.Printf("%v\n", err) // how it ends is not the question
+		fmt.Printf("%v\n", err) // its exit status does not matter
 	}
 	return errors.Join(k.run(ctx, name), k.awaitNode(ctx), k.restoreSettings())
 }
 
-// restart asks the keeper to restart a program, and returns when that is well again.
+// restart asks the supervisor to restart a program, and returns when the program is ready.
 func (c cluster) restart(ctx context.Context, name string) error {
 	client := &http.Client{Timeout: requestTimeout, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -20,7 +20,8 @@ import (
 
 const downTimeout = time.Minute // ordinarily a second
 
-// down ends the cluster and removes what it left. It is well if there is nothing.
+// down stops the cluster and removes everything that it created. Without a cluster it does
+// nothing.
 func (c cluster) down(ctx context.Context) error {
 	if _, err := os.Stat(c.file()); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -29,7 +30,7 @@ func (c cluster) down(ctx context.Context) error {
 	defer cancel()
 	lock, err := c.end(ctx)
 	if err != nil {
-		return fmt.Errorf("ending the cluster: %w", err)
+		return fmt.Errorf("stopping the cluster: %w", err)
 	}
 	defer lock.Close()
 	if err := errors.Join(c.removeLink(ctx), c.removeControlGroups(ctx), c.restoreSettings()); err != nil {
@@ -38,8 +39,8 @@ func (c cluster) down(ctx context.Context) error {
 	return c.removeFolders()
 }
 
-// end kills the first process, and with it all others: the kernel sees to that
-// before it lets go of the lock. While that is held, the process id is still its.
+// end kills the first process of the PID namespace, and so all others. The kernel releases
+// the lock after that. While the lock is held, the process id belongs to this process.
 func (c cluster) end(ctx context.Context) (*os.File, error) {
 	lock, err := os.OpenFile(c.file(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -54,7 +55,7 @@ func (c cluster) end(ctx context.Context) (*os.File, error) {
 			pid, err := strconv.Atoi(string(content))
 			if err != nil || pid < 2 {
 				lock.Close()
-				return nil, fmt.Errorf("%s holds %q, which is no process", c.file(pidFile), content)
+				return nil, fmt.Errorf("%s contains %q, which is not a process id", c.file(pidFile), content)
 			}
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -67,8 +68,8 @@ func (c cluster) end(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// removeLink does not wait for the kernel, which takes network namespaces apart
-// when nothing has come for them for a while.
+// removeLink removes the link to the node without waiting for the kernel, which removes
+// unused network namespaces after a delay.
 func (c cluster) removeLink(ctx context.Context) error {
 	err := ip(ctx, []string{"link", "delete", c.link()})
 	if _, missing := net.InterfaceByName(c.link()); missing == nil {
@@ -77,7 +78,7 @@ func (c cluster) removeLink(ctx context.Context) error {
 	return nil
 }
 
-// removeControlGroups removes those of the pods, from the innermost.
+// removeControlGroups removes the control groups of Pods, the innermost first.
 func (c cluster) removeControlGroups(ctx context.Context) error {
 	for _, root := range hierarchies() {
 		for {
@@ -95,7 +96,7 @@ func (c cluster) removeControlGroups(ctx context.Context) error {
 	return nil
 }
 
-// removeTree removes folders only: the files of control groups go with them.
+// removeTree removes folders only, because the files of a control group cannot be removed.
 func removeTree(root string) error {
 	var folders []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -115,11 +116,11 @@ func removeTree(root string) error {
 	return err
 }
 
-// removeFolders removes our folder, unless something is mounted in it after all.
+// removeFolders removes the folder of the cluster, unless something is mounted in it.
 func (c cluster) removeFolders() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return fmt.Errorf("reading what is mounted: %w", err)
+		return fmt.Errorf("reading the mounts: %w", err)
 	}
 	if strings.Contains(string(mounts), " "+c.file()+"/") {
 		return fmt.Errorf("something is still mounted below %s: unmount it and run this again", c.file())
@@ -128,7 +129,7 @@ func (c cluster) removeFolders() error {
 	if err := os.RemoveAll(c.file()); err != nil {
 		return fmt.Errorf("removing the folder: %w", err)
 	}
-	if os.Remove(home) == nil { // there is no other cluster
+	if os.Remove(home) == nil { // no other cluster exists
 		for _, folder := range made {
 			_ = os.Remove(folder) // if it is empty
 		}
@@ -138,7 +139,7 @@ func (c cluster) removeFolders() error {
 
 func (c cluster) madeFolders() (made []string) {
 	if content, err := os.ReadFile(c.file(madeFile)); err == nil {
-		_ = json.Unmarshal(content, &made) // what is half written names nothing
+		_ = json.Unmarshal(content, &made) // an incomplete file names no folder
 	}
 	return slices.DeleteFunc(made, func(folder string) bool { return !slices.Contains(ownFolders(), folder) })
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// loadImage gives an image to the node's containerd, for pods to use by its name.
+// loadImage loads an image into the node's containerd.
 func (c cluster) loadImage(ctx context.Context, file string) error {
 	if _, err := os.Stat(file); err != nil {
 		return fmt.Errorf("loading an image: %w", err)

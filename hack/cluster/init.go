@@ -9,25 +9,24 @@ import (
 	"syscall"
 )
 
-// Commands that up gives to itself.
+// Internal commands of this program.
 const (
-	initCommand = "init"
-	keepCommand = "keep"
+	initCommand      = "init"
+	superviseCommand = "supervise"
 )
 
-// beInit is the first process of the cluster: it starts the keeper, and waits
-// for whatever ends, as the shims of containers do that have lost their parents.
-// With it ends everything.
-func (c cluster) beInit(subnet string) error {
-	syscall.CloseOnExec(3) // the lock is ours alone
+// runInit is the first process of the PID namespace. It starts the supervisor and reaps
+// orphaned processes, such as the shims of containers. When it exits, all processes end.
+func (c cluster) runInit(subnet string) error {
+	syscall.CloseOnExec(3) // children do not inherit the lock
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	keeper, err := os.StartProcess(self, []string{self, "-name", c.name, keepCommand, subnet},
+	supervisor, err := os.StartProcess(self, []string{self, "-name", c.name, superviseCommand, subnet},
 		&os.ProcAttr{Env: os.Environ(), Files: []*os.File{nil, os.Stdout, os.Stderr}})
 	if err != nil {
-		return fmt.Errorf("starting the keeper: %w", err)
+		return fmt.Errorf("starting the supervisor: %w", err)
 	}
 	for {
 		var status syscall.WaitStatus
@@ -36,8 +35,8 @@ func (c cluster) beInit(subnet string) error {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			return fmt.Errorf("waiting for processes: %w", err)
-		case pid == keeper.Pid && (status.Exited() || status.Signaled()):
-			return fmt.Errorf("the keeper ended with status %d", status.ExitStatus())
+		case pid == supervisor.Pid && (status.Exited() || status.Signaled()):
+			return fmt.Errorf("the supervisor ended with status %d", status.ExitStatus())
 		}
 	}
 }

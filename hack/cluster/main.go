@@ -1,18 +1,17 @@
 //go:build linux
 
 // Command cluster runs a real Kubernetes node on a Debian machine, as root: the
-// kubelet, containerd, a bridge for pods and kube-proxy, beside a control plane
-// of its own.
+// kubelet, containerd, a bridge for Pods and kube-proxy, with its own control plane.
 //
-//	cluster up            start it, and wait until the node is ready
-//	cluster load-image F  give an image, a tar file, to the node
-//	cluster restart P     restart kubelet or containerd, as an administrator would
-//	cluster down          end it, and leave nothing behind
+//	cluster up            start a node, and wait until it is ready
+//	cluster load-image F  load an image (tar file) onto the node
+//	cluster restart P     restart kubelet or containerd
+//	cluster down          stop the node, and remove everything that it created
 //
-// Everything runs in mount, process, network and host name namespaces that are
-// made for it, so that interfaces, iptables rules, mounts and processes go with
-// them. What else there is are one folder and the control groups of the pods.
-// The system's own containerd is not used, nor touched.
+// Everything runs in separate mount, PID, network and UTS namespaces. When they end, the
+// kernel removes their interfaces, iptables rules, mounts and processes. Outside of them
+// are one folder and the control groups of the Pods. The containerd of the machine is not
+// used.
 package main
 
 import (
@@ -40,33 +39,33 @@ func main() {
 
 const usage = `usage: cluster [-name NAME] COMMAND
   up [-pause FILE]   start a node, and wait until it is ready
-  load-image FILE    give an image, a tar file, to the node
+  load-image FILE    load an image (tar file) onto the node
   restart PROGRAM    restart kubelet or containerd
-  down               end it, and leave nothing behind
+  down               stop the node, and remove everything that it created
 `
 
-// cluster is where one cluster is.
+// cluster is one cluster on this machine, by name.
 type cluster struct {
 	name string
 	out  io.Writer
 }
 
-// home is what all clusters of this machine are in.
+// home is the parent of the folders of all clusters.
 const home = "/var/lib/ostiary-cluster"
 
 func (c cluster) file(elements ...string) string {
 	return filepath.Join(append([]string{home, c.name}, elements...)...)
 }
 
-// link is the interface of the host that leads to the node. The kernel allows 15 letters.
+// link returns the name of the host's interface to the node: at most 15 bytes.
 func (c cluster) link() string { return "ost-" + c.name }
 
-// controlGroup is above those of the pods.
+// controlGroup returns the parent of the control groups of Pods.
 func (c cluster) controlGroup() string { return "/ostiary-cluster-" + c.name }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // what Parse complains about is returned
+	flags.SetOutput(io.Discard) // Parse returns its errors
 	name := flags.String("name", "dev", "name of the cluster, if there are several")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -75,7 +74,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("%w: see -help", err)
 	case !regexp.MustCompile(`^[a-z0-9]{1,11}$`).MatchString(*name):
-		return fmt.Errorf("-name %q: use 1 to 11 small letters and digits", *name)
+		return fmt.Errorf("-name %q: use 1 to 11 lower-case letters and digits", *name)
 	}
 	return cluster{name: *name, out: out}.command(ctx, flags.Args())
 }
@@ -85,7 +84,7 @@ func (c cluster) command(ctx context.Context, args []string) error {
 		return errors.New("no command: see -help")
 	}
 	command, args := args[0], args[1:]
-	wanted, known := map[string]int{"up": -1, "load-image": 1, "restart": 1, "down": 0, initCommand: 1, keepCommand: 1}[command]
+	wanted, known := map[string]int{"up": -1, "load-image": 1, "restart": 1, "down": 0, initCommand: 1, superviseCommand: 1}[command]
 	switch {
 	case !known:
 		return fmt.Errorf("unknown command %q: see -help", command)
@@ -104,8 +103,8 @@ func (c cluster) command(ctx context.Context, args []string) error {
 	case "down":
 		return c.down(ctx)
 	case initCommand:
-		return c.beInit(args[0])
+		return c.runInit(args[0])
 	default:
-		return c.keep(ctx, args[0])
+		return c.supervise(ctx, args[0])
 	}
 }

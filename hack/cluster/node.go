@@ -24,15 +24,15 @@ const (
 //go:embed templates
 var templates embed.FS
 
-// configuration is what the templates say.
+// configuration has the values of the templates.
 type configuration struct {
 	Home, Address, NodeName, PodRange, PauseImage, PluginFolder string
 
 	Socket, Snapshotter, CAFile, ControlGroup, ProxyKubeconfig string
 }
 
-// describe writes the files of the programs and says how they are started.
-func (k *keeper) describe() error {
+// describe writes the configuration files of the programs, and sets their command lines.
+func (k *supervisor) describe() error {
 	paths, err := k.paths()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (k *keeper) describe() error {
 		args  []string
 		probe string
 	}{
-		// Ports are those of the node's own loopback: all are free.
+		// The ports are in the node's network namespace, so all are free.
 		containerd:       {[]string{"--config=" + k.file("containerd.toml")}, "http://127.0.0.1:1338/v1/metrics"},
 		"kube-scheduler": {[]string{"--kubeconfig=" + kubeconfigs["kube-scheduler"], "--leader-elect=false", "--bind-address=127.0.0.1", "--tls-cert-file=" + cert, "--tls-private-key-file=" + key}, "https://127.0.0.1:10259/healthz"},
 		"kube-proxy":     {[]string{"--config=" + k.file("kube-proxy.yaml")}, "http://127.0.0.1:10256/healthz"},
@@ -75,7 +75,7 @@ func (k *keeper) describe() error {
 	return nil
 }
 
-func (k *keeper) paths() (map[string]string, error) {
+func (k *supervisor) paths() (map[string]string, error) {
 	paths := map[string]string{}
 	var err error
 	for _, name := range nodePrograms() {
@@ -87,8 +87,8 @@ func (k *keeper) paths() (map[string]string, error) {
 	return paths, err
 }
 
-// writeFiles fills the templates in.
-func (k *keeper) writeFiles(proxyKubeconfig string) error {
+// writeFiles writes the templates with their values.
+func (k *supervisor) writeFiles(proxyKubeconfig string) error {
 	values := configuration{
 		Home: k.file(), Address: k.address, NodeName: nodeName, PodRange: podRange, PauseImage: pauseImage, PluginFolder: pluginFolder,
 		Socket: k.file(socketFile), Snapshotter: snapshotter(k.file()), CAFile: k.controlPlane.CAFile(),
@@ -122,8 +122,8 @@ func (k *keeper) writeFiles(proxyKubeconfig string) error {
 
 const overlayMagic = 0x794c7630
 
-// snapshotter lays layers over each other, where that is possible: not in a
-// folder that is such an overlay itself, as in a container.
+// snapshotter returns overlayfs, or native if the folder is itself an overlay, as in a
+// container.
 func snapshotter(folder string) string {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(folder, &s); err == nil && s.Type == overlayMagic {

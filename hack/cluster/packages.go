@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// pluginFolder is where Debian has the network plugins.
+// pluginFolder is Debian's folder of the network plugins.
 const pluginFolder = "/usr/lib/cni"
 
-// needed are the programs that come from Debian's packages, by package.
+// needed returns the programs from Debian's packages, by package.
 func needed() map[string][]string {
 	return map[string][]string{
 		"containerd":                  {"containerd", "ctr"},
@@ -27,7 +27,7 @@ func needed() map[string][]string {
 	}
 }
 
-// installPackages installs what is missing. What is installed stays installed.
+// installPackages installs missing packages. They stay installed.
 func installPackages(ctx context.Context, out io.Writer) error {
 	missing := missingPackages(exec.LookPath)
 	if len(missing) == 0 {
@@ -39,7 +39,7 @@ func installPackages(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "installing %s\n", strings.Join(missing, ", "))
 	install := append([]string{"install", "-y", "--no-install-recommends"}, missing...)
 	if err := aptGet(ctx, install); err != nil {
-		// The lists of packages may be missing, or old.
+		// The package lists can be missing or old.
 		if err := aptGet(ctx, []string{"update"}); err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func installPackages(ctx context.Context, out io.Writer) error {
 		}
 	}
 	if missing := missingPackages(exec.LookPath); len(missing) > 0 {
-		return fmt.Errorf("%s: installed, and its programs are not where they should be", strings.Join(missing, ", "))
+		return fmt.Errorf("%s: installed, but its programs are missing", strings.Join(missing, ", "))
 	}
 	return nil
 }

@@ -10,11 +10,10 @@ import (
 	"path/filepath"
 )
 
-// settings are values of kernel settings, by file.
+// settings are values of sysctls, by file.
 type settings map[string]string
 
-// readSettings reads those that the kubelet changes, which are those of the
-// whole machine.
+// readSettings reads the sysctls that the kubelet changes. They apply to the whole machine.
 func readSettings() settings {
 	saved := settings{}
 	for _, name := range []string{
@@ -29,7 +28,7 @@ func readSettings() settings {
 	return saved
 }
 
-// saveSettings writes down what they are, for restoreSettings.
+// saveSettings stores the current values for restoreSettings.
 func (c cluster) saveSettings() error {
 	content, err := json.Marshal(readSettings())
 	if err == nil {
@@ -41,11 +40,11 @@ func (c cluster) saveSettings() error {
 	return nil
 }
 
-// restoreSettings puts back what has changed.
+// restoreSettings restores changed values.
 func (c cluster) restoreSettings() error {
 	content, err := os.ReadFile(c.file(settingsFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // there was no kubelet
+		return nil // the kubelet has not run
 	}
 	saved := settings{}
 	if err == nil {

@@ -26,7 +26,7 @@ const (
 	lockFile       = "lock"
 	pidFile        = "pid"
 	readyFile      = "ready"
-	keeperLog      = "keeper.log"
+	supervisorLog  = "supervisor.log"
 	kubeconfigFile = "kubeconfig"
 	auditFile      = "audit.json"
 	socketFile     = "containerd.sock"
@@ -35,17 +35,16 @@ const (
 	madeFile       = "made-folders.json"
 )
 
-// kubeletFolder is where the kubelet has the sockets of plugins, wherever it is
-// told to keep the rest.
+// kubeletFolder is the folder in which the kubelet always has the sockets of plugins,
+// independently of --root-dir.
 const kubeletFolder = "/var/lib/kubelet"
 
-// ownFolders are those where programs write whatever they are told. The node has
-// folders of its own mounted there.
+// ownFolders are folders that programs always use. The node mounts its own folders there.
 func ownFolders() []string { return []string{kubeletFolder, "/var/lib/cni"} }
 
 const upTimeout = 10 * time.Minute // ordinarily half a minute
 
-// nodePrograms are those of a node beside those of a control plane.
+// nodePrograms are the programs of a node, without those of the control plane.
 func nodePrograms() []string { return []string{"kube-scheduler", "kube-proxy", "kubelet"} }
 
 func (c cluster) up(ctx context.Context, args []string) (err error) {
@@ -83,7 +82,7 @@ func (c cluster) up(ctx context.Context, args []string) (err error) {
 	if err := c.loadImage(ctx, *pause); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "the node is ready after %s; to use it:\n  export KUBECONFIG=%s\n",
+	fmt.Fprintf(c.out, "the node is ready after %s. To use it:\n  export KUBECONFIG=%s\n",
 		time.Since(start).Round(100*time.Millisecond), c.file(kubeconfigFile))
 	return nil
 }
@@ -95,8 +94,8 @@ func errOfRest(flags *flag.FlagSet) error {
 	return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 }
 
-// claim makes the folder and takes its lock, which the first process of the
-// cluster then keeps for as long as it lives.
+// claim creates the folder and takes its lock. The first process of the cluster inherits
+// the lock and holds it until it exits.
 func (c cluster) claim() (*os.File, error) {
 	if err := os.MkdirAll(c.file(), 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder: %w", err)
@@ -107,17 +106,17 @@ func (c cluster) claim() (*os.File, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("a cluster %q is up already: end it with `make cluster-down`, or use another -name", c.name)
+		return nil, fmt.Errorf("cluster %q is running: stop it with `make cluster-down`, or use another -name", c.name)
 	}
 	entries, err := os.ReadDir(c.file())
 	if err == nil && len(entries) > 1 {
 		lock.Close()
-		return nil, fmt.Errorf("a cluster %q has ended without `make cluster-down`: run that first", c.name)
+		return nil, fmt.Errorf("cluster %q has exited without `make cluster-down`: run that first", c.name)
 	}
 	return lock, err
 }
 
-// start brings up the first process of the cluster and its link, and waits.
+// start starts the first process of the cluster, creates the link, and waits.
 func (c cluster) start(ctx context.Context, lock *os.File) error {
 	if err := c.makeOwnFolders(); err != nil {
 		return err
@@ -129,17 +128,17 @@ func (c cluster) start(ctx context.Context, lock *os.File) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(c.file(keeperLog), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(c.file(supervisorLog), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("making the log: %w", err)
 	}
 	defer log.Close()
 	cmd, err := c.startInit(subnet, lock, log)
 	if err != nil {
-		return fmt.Errorf("starting the first process in namespaces of its own: %w", err)
+		return fmt.Errorf("starting the first process in new namespaces: %w", err)
 	}
 	if err := os.WriteFile(c.file(pidFile), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
-		return fmt.Errorf("writing down the first process: %w", err)
+		return fmt.Errorf("storing the id of the first process: %w", err)
 	}
 	if err := c.connect(ctx, subnet, cmd.Process.Pid); err != nil {
 		return err
@@ -149,7 +148,7 @@ func (c cluster) start(ctx context.Context, lock *os.File) error {
 	return c.awaitReady(ctx, ended)
 }
 
-// makeOwnFolders makes those that are missing to mount at, and writes down which.
+// makeOwnFolders creates missing mount points, and stores their names.
 func (c cluster) makeOwnFolders() error {
 	var made []string
 	for _, folder := range ownFolders() {
@@ -157,12 +156,12 @@ func (c cluster) makeOwnFolders() error {
 		if err == nil {
 			made = append(made, folder)
 		} else if !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("making a folder to mount at: %w", err)
+			return fmt.Errorf("making a mount point: %w", err)
 		}
 	}
 	content, err := json.Marshal(made)
 	if err != nil {
-		return fmt.Errorf("writing down the folders: %w", err)
+		return fmt.Errorf("storing the names of the mount points: %w", err)
 	}
 	return os.WriteFile(c.file(madeFile), content, 0o600)
 }
@@ -172,11 +171,11 @@ func (c cluster) startInit(s subnet, lock, log *os.File) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, "-name", c.name, initCommand, strconv.Itoa(s.number)) // without ctx: it outlives us
+	cmd := exec.Command(self, "-name", c.name, initCommand, strconv.Itoa(s.number)) // without ctx: it continues after this process
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // Ctrl-C in this terminal is not for it
+		Setsid:     true, // Ctrl-C in this terminal does not stop it
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	err = cmd.Start()
@@ -187,20 +186,20 @@ func (c cluster) startInit(s subnet, lock, log *os.File) (*exec.Cmd, error) {
 func (c cluster) awaitReady(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, upTimeout, fmt.Errorf("the node is not ready after %s", upTimeout))
 	defer cancel()
-	log, err := os.Open(c.file(keeperLog))
+	log, err := os.Open(c.file(supervisorLog))
 	if err != nil {
 		return fmt.Errorf("reading the log: %w", err)
 	}
 	defer log.Close()
 	for {
-		_, _ = io.Copy(c.out, log) // up to where it is written
+		_, _ = io.Copy(c.out, log) // up to the current end
 		if _, err := os.Stat(c.file(readyFile)); err == nil {
 			return nil
 		}
 		select {
 		case err := <-ended:
 			_, _ = io.Copy(c.out, log)
-			return fmt.Errorf("the cluster ended before it was ready: %w", err)
+			return fmt.Errorf("the cluster exited before it was ready: %w", err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(200 * time.Millisecond):
@@ -208,14 +207,14 @@ func (c cluster) awaitReady(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// subnet is the four addresses of the link between host and node.
+// subnet is the /30 network of the link between host and node.
 type subnet struct{ number int }
 
 func (s subnet) host() string   { return fmt.Sprintf("10.241.%d.1", s.number) }
 func (s subnet) node() string   { return fmt.Sprintf("10.241.%d.2", s.number) }
 func withBits(ip string) string { return ip + "/30" }
 
-// freeSubnet takes the first whose addresses no interface of this machine has.
+// freeSubnet returns the first subnet that no interface of this machine uses.
 func freeSubnet() (subnet, error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -234,7 +233,7 @@ func freeSubnet() (subnet, error) {
 	return subnet{}, errors.New("every subnet of 10.241.0.0/16 is in use on this machine")
 }
 
-// connect gives the node's network namespace one end of a cable.
+// connect creates a veth pair between the host and the node's network namespace.
 func (c cluster) connect(ctx context.Context, s subnet, pid int) error {
 	return ip(ctx,
 		[]string{"link", "add", c.link(), "type", "veth", "peer", "name", nodeLink, "netns", strconv.Itoa(pid)},

@@ -14,9 +14,9 @@ import (
 
 const waitTimeout = "--timeout=60s" // of kubectl wait
 
-var errManagerEnded = errors.New("the manager ended by itself")
+var errManagerEnded = errors.New("the manager exited unexpectedly")
 
-// demo is a running control plane and what is shown on it.
+// demo is a running control plane with Ostiary.
 type demo struct {
 	progress
 	cp      *controlplane.ControlPlane
@@ -24,10 +24,10 @@ type demo struct {
 	metrics string // URL
 }
 
-// run gives the demo. However it ends, nothing of it is left.
+// run runs the demo, and removes everything that it created.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	d := demo{progress: progress{out: out, start: time.Now()}}
-	d.say("Starting a Kubernetes control plane")
+	d.printf("Starting a Kubernetes control plane")
 	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: o.dir, Log: d, Audit: true}); err != nil {
 		return unlessEnded(ctx, err)
 	}
@@ -41,12 +41,12 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		return unlessEnded(ctx, err)
 	}
 	d.metrics = manager.MetricsURL(running)
-	err = d.show(ctx, running, o.once)
-	d.say("Stopping everything")
+	err = d.runWith(ctx, running, o.once)
+	d.printf("Stopping everything")
 	return errors.Join(err, running.Stop())
 }
 
-// unlessEnded returns err, or just why ctx ended: no log has to explain that.
+// unlessEnded returns err, or only the cause if ctx has ended.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -54,29 +54,30 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// show does so while the manager lives, and says what its log says if that fails.
-func (d demo) show(ctx context.Context, running *controlplane.Running, once bool) error {
-	showing, end := context.WithCancelCause(ctx)
+// runWith runs the steps, and waits for Ctrl-C unless once is set. It returns an error with
+// the end of the manager's log if a step fails, and an error if the manager exits.
+func (d demo) runWith(ctx context.Context, running *controlplane.Running, once bool) error {
+	stepCtx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go func() {
 		select {
 		case <-running.Done():
 			end(errManagerEnded)
-		case <-showing.Done():
+		case <-stepCtx.Done():
 		}
 	}()
-	err := d.perform(showing)
+	err := d.runSteps(stepCtx)
 	if err == nil && !once {
-		err = d.stay(showing)
+		err = d.waitForInterrupt(stepCtx)
 	}
-	if err != nil && !errors.Is(err, errManagerEnded) && ctx.Err() == nil { // else its end is reported with the log
+	if err != nil && !errors.Is(err, errManagerEnded) && ctx.Err() == nil { // errManagerEnded comes with the log
 		err = fmt.Errorf("%w\nThe manager's log ends with:\n%s", err, running.LogTail())
 	}
 	return err
 }
 
 func (d demo) install(ctx context.Context) error {
-	d.say("Applying config/crd, config/namespace and config/rbac")
+	d.printf("Applying config/crd, config/namespace and config/rbac")
 	return d.kubectl.do(ctx,
 		[]string{"apply", "-k", "config/crd"},
 		[]string{"apply", "-k", "config/namespace"},
@@ -86,7 +87,7 @@ func (d demo) install(ctx context.Context) error {
 }
 
 func (d demo) startManager(ctx context.Context, path string) (*controlplane.Running, error) {
-	d.say("Starting the manager outside of the cluster, with the permissions of its ServiceAccount")
+	d.printf("Starting the manager outside of the cluster, with the permissions of its ServiceAccount")
 	kubeconfig := filepath.Join(d.cp.Dir(), "ostiary.kubeconfig")
 	if err := d.cp.WriteKubeconfig(kubeconfig, "system:serviceaccount:ostiary-system:ostiary"); err != nil {
 		return nil, err
@@ -97,9 +98,9 @@ func (d demo) startManager(ctx context.Context, path string) (*controlplane.Runn
 	}})
 }
 
-// perform puts the samples into force and shows what they do.
-func (d demo) perform(ctx context.Context) error {
-	d.say("Applying config/samples, and waiting until every policy is Ready, except those that need an external webhook")
+// runSteps applies the samples and runs the steps.
+func (d demo) runSteps(ctx context.Context) error {
+	d.printf("Applying config/samples, and waiting until every policy is Ready, except those that need an external webhook")
 	err := d.kubectl.do(ctx,
 		[]string{"apply", "-k", "config/samples"},
 		[]string{"wait", "--for=condition=Ready", "webhookpolicies", "--selector=!example.com/needs", waitTimeout},
@@ -107,24 +108,24 @@ func (d demo) perform(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range shows() {
-		d.say("%s", s.title)
-		if err := s.prepare(ctx, d.kubectl, d.out); err != nil {
+	for _, s := range steps() {
+		d.printf("%s", s.title)
+		if err := s.setAction(ctx, d.kubectl, d.out); err != nil {
 			return err
 		}
 		if err := s.await(ctx, d.kubectl); err != nil {
 			return err
 		}
-		if err := s.perform(ctx, d.kubectl, d.out, d.cp.AuditLog(0)); err != nil {
+		if err := s.run(ctx, d.kubectl, d.out, d.cp.AuditLog(0)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stay keeps everything running until its user has enough, which is no error.
-func (d demo) stay(ctx context.Context) error {
-	fmt.Fprintf(d.out, `To try more, in another terminal:
+// waitForInterrupt prints commands to try, and waits until ctx ends.
+func (d demo) waitForInterrupt(ctx context.Context) error {
+	fmt.Fprintf(d.out, `Try more commands in another terminal:
 
   export KUBECONFIG=%q KUBECACHEDIR=%q
   alias kubectl=%q
@@ -136,7 +137,7 @@ func (d demo) stay(ctx context.Context) error {
 The manager's log is %s
 The audit log of the API server is %s
 `, d.kubectl.kubeconfig, d.kubectl.home, d.kubectl.path, d.metrics, d.cp.LogFile(manager.Name), d.cp.AuditLog(0))
-	d.say("Ready. Ctrl-C stops everything and removes it")
+	d.printf("Ready. Ctrl-C stops everything and removes it")
 	<-ctx.Done()
 	if err := context.Cause(ctx); errors.Is(err, errManagerEnded) {
 		return err

@@ -94,7 +94,7 @@ func TestKubectlErrors(t *testing.T) {
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	p := progress{out: &out}
-	p.say("Doing %d things", 2)
+	p.printf("Doing %d things", 2)
 	if n, err := io.WriteString(p, "etcd ready\n"); n != len("etcd ready\n") || err != nil {
 		t.Errorf("wrote %d, %v", n, err)
 	}

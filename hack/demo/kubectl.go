@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// kubectl is the real kubectl, talking to the demo's control plane. It keeps its
-// cache in the temporary directory and knows none of the user's settings.
+// kubectl runs the real kubectl with the demo's control plane. Its cache is in the
+// temporary directory, and it does not read the user's settings.
 type kubectl struct{ path, kubeconfig, home string }
 
-// result is what one kubectl command came to.
+// result is the exit status and output of a kubectl command.
 type result struct {
 	exit           int
 	stdout, stderr string
 }
 
-// run fails only where kubectl could not be run to its end.
+// run runs kubectl. It returns an error only if kubectl could not be started or was interrupted.
 func (k kubectl) run(ctx context.Context, args ...string) (result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, k.path, args...)
@@ -38,7 +38,7 @@ func (k kubectl) run(ctx context.Context, args ...string) (result, error) {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}, nil
 }
 
-// do runs commands that have to succeed, one after the other.
+// do runs commands in order, and returns an error if one fails.
 func (k kubectl) do(ctx context.Context, commands ...[]string) error {
 	for _, args := range commands {
 		r, err := k.run(ctx, args...)
@@ -52,7 +52,7 @@ func (k kubectl) do(ctx context.Context, commands ...[]string) error {
 	return nil
 }
 
-// commandLine is what a user types to run kubectl.
+// commandLine returns the command line for a shell.
 func commandLine(args []string) string {
 	line := "kubectl"
 	for _, arg := range args {

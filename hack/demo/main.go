@@ -1,7 +1,7 @@
-// Command demo shows Ostiary at work: it starts a Kubernetes control plane and
-// the manager, applies the samples, and has the real kubectl show one request
-// refused, one warned about and one allowed. Then it stays, for its user to try
-// more, and leaves no process and no file behind when it ends.
+// Command demo shows Ostiary on a local control plane: it starts a Kubernetes control
+// plane and the manager, applies the samples, and sends requests with kubectl that are
+// denied, get a warning, or are allowed. Then it waits for Ctrl-C, so that the user can
+// send more requests. At the end it removes every process and file that it created.
 //
 //	demo [-once] [-manager bin/ostiary] [-dir DIR]
 //
@@ -26,15 +26,15 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.once, "once", false, "end after the show; fail if it did not go as said")
-	flag.StringVar(&o.manager, "manager", "bin/ostiary", "the manager's program")
-	flag.StringVar(&o.dir, "dir", "", "folder to make the temporary directory in; default: the system's")
+	flag.BoolVar(&o.once, "once", false, "exit after the steps; the status is 1 if a result differs from the expected one")
+	flag.StringVar(&o.manager, "manager", "bin/ostiary", "program of the manager")
+	flag.StringVar(&o.dir, "dir", "", "parent of the temporary directory; default: that of the system")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "demo: unexpected argument %q: every setting is a flag, see -help\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	// A reader that goes away (demo | head) is a reason to end like any other.
+	// SIGPIPE: the reader of the output has exited (demo | head).
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := run(ctx, o, os.Stdout)
 	stop()
@@ -44,17 +44,17 @@ func main() {
 	}
 }
 
-// progress tells what is being done, with the seconds since the start.
+// progress prints lines with the seconds since the start.
 type progress struct {
 	out   io.Writer
 	start time.Time
 }
 
-func (p progress) say(format string, args ...any) {
+func (p progress) printf(format string, args ...any) {
 	fmt.Fprintf(p.out, "[%5.1fs] %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Write takes one line, as the control plane reports its steps.
+// Write implements io.Writer for the log of the control plane: one line per call.
 func (p progress) Write(line []byte) (int, error) {
 	_, err := fmt.Fprintf(p.out, "[%5.1fs]   %s", time.Since(p.start).Seconds(), line)
 	return len(line), err

@@ -14,8 +14,8 @@ import (
 	"github.com/ostiary/ostiary/internal/options"
 )
 
-// chart writes the manager's flags into the schema of a chart's values, and from
-// the schema values.yaml and a document: what a value means is said once.
+// chart writes the manager's flags into the schema of a chart's values, and generates
+// values.yaml and a document from the schema, so that each value has one description.
 func chart(folder, document string) error {
 	name := filepath.Join(folder, "values.schema.json")
 	raw, err := os.ReadFile(name)
@@ -44,8 +44,8 @@ func chart(folder, document string) error {
 	return nil
 }
 
-// flagValues is the schema of the value for each flag. None has a default: what
-// is not set is not passed on, and the manager's own default counts.
+// flagValues returns the schema of the values for flags. They have no defaults: the chart
+// does not pass unset values, so the default of the manager applies.
 func flagValues(flags []*pflag.Flag) *object {
 	out, constraints := newObject(), options.Constraints()
 	for _, f := range flags {
@@ -76,7 +76,7 @@ func flagValues(flags []*pflag.Flag) *object {
 	return out
 }
 
-// constrained is the schema of a string.
+// constrained returns the schema of a string.
 func constrained(limit options.Constraint) *object {
 	v := newObject().set("type", "string")
 	if len(limit.Enum) > 0 {
@@ -106,7 +106,7 @@ func exampleOf(f *pflag.Flag) any {
 	return nil
 }
 
-// camel is a flag's name as that of a value: drain-min is drainMin.
+// camel converts the name of a flag to that of a value: drain-min to drainMin.
 func camel(name string) string {
 	return regexp.MustCompile("-[a-z0-9]").ReplaceAllStringFunc(name, func(s string) string { return strings.ToUpper(s[1:]) })
 }
@@ -165,7 +165,7 @@ func allUnset(schema *object) bool {
 	return true
 }
 
-// shown is the default of a value, or an example where it has none.
+// shown returns the default of a value, or an example if it has none.
 func shown(value *object) (text string, isDefault bool, err error) {
 	if d, ok := value.fields["default"]; ok {
 		text, err = plain(d)

@@ -11,7 +11,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli"
 )
 
-// commandReference is the document about the commands of kubectl-ostiary.
+// commandReference returns the document of the commands of kubectl-ostiary.
 func commandReference() string {
 	root := cli.NewCommand("", genericiooptions.NewTestIOStreamsDiscard())
 	var b strings.Builder

@@ -1,4 +1,4 @@
-// Command docs writes what documents and the Helm chart say about the code:
+// Command docs generates the parts of documents and of the Helm chart that describe the code:
 //
 //	docs definition DEFINITION DOCUMENT   every field of a CustomResourceDefinition
 //	docs flags DOCUMENT                   every flag of the manager
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// task is what the program writes, with the number of its arguments.
+// task is a subcommand, with its number of arguments.
 type task struct {
 	arguments int
 	write     func(args []string) error
@@ -80,7 +80,7 @@ func withPackages(document []byte) (string, error) {
 	return intoMarks(string(document), table)
 }
 
-// rewrite makes a document of a file.
+// rewrite converts a file to a document.
 func rewrite(from, to string, change func([]byte) (string, error)) error {
 	in, err := os.ReadFile(from)
 	if err != nil {
@@ -93,7 +93,7 @@ func rewrite(from, to string, change func([]byte) (string, error)) error {
 	return os.WriteFile(to, []byte(out), 0o644)
 }
 
-// reference is the document about a definition in YAML, which has one version.
+// reference returns the document of a definition in YAML, which has one version.
 func reference(definition []byte) (string, error) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(definition, &crd); err != nil {

@@ -67,7 +67,7 @@ Fields in **bold** are required. Unset fields are not written into the object: d
 
 spec is it.
 
-Refused, with the message:
+Rejected, with the message:
 
 - 'name': no name
 - not "\*"
@@ -79,7 +79,7 @@ Refused, with the message:
 | 'food' | list of objects; at least 1 entries; each 'name' once | Food. |
 | 'kinds' | list of strings; at most 2 entries; each once; each one of 'A', '*' | Kinds. |
 | 'legs' | integer; at least 2 | How many. |
-| **'name'** | string; 1 to 3 characters; matches 'a\|b' | A or b. Refused with \u201csay\|it\u201d. |
+| **'name'** | string; 1 to 3 characters; matches 'a\|b' | A or b. Rejected with \u201csay\|it\u201d. |
 | 'tags' | map of strings; at most 2 entries; each at most 4 characters | Tags. |
 | 'treats' | list of objects; at least 1 entries; each 'name' once | Food. |
 

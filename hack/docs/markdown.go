@@ -36,8 +36,8 @@ func scope(s apiextensionsv1.ResourceScope) string {
 	return "namespaced"
 }
 
-// sections are those of a kind: its apiVersion, kind and metadata are as in
-// every other.
+// sections writes the sections of a kind, without apiVersion, kind and metadata, which all
+// kinds have.
 func (w *writer) sections(root schema) {
 	for _, name := range slices.Sorted(maps.Keys(root.Properties)) {
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
@@ -46,8 +46,8 @@ func (w *writer) sections(root schema) {
 	}
 }
 
-// section is that of an object, or of the objects in a list, and of the objects
-// in it.
+// section writes the section of an object, or of the objects in a list, and the sections of
+// the objects in it.
 func (w *writer) section(path string, node schema) {
 	node, path = element(node, path)
 	if len(node.Properties) == 0 {
@@ -70,7 +70,7 @@ func (w *writer) section(path string, node schema) {
 	}
 }
 
-// element is the schema of a list's items, of lists of any depth.
+// element returns the schema of the items of a list, for lists of any depth.
 func element(node schema, path string) (items schema, pathOfItems string) {
 	for node.Items != nil && node.Items.Schema != nil {
 		node, path = *node.Items.Schema, path+"[]"
@@ -78,12 +78,12 @@ func element(node schema, path string) (items schema, pathOfItems string) {
 	return node, path
 }
 
-// rules are the messages of what is refused in an object as a whole.
+// rules returns the messages of the rules of an object.
 func rules(node schema) string {
 	if len(node.XValidations) == 0 {
 		return ""
 	}
-	out := "Refused, with the message:\n\n"
+	out := "Rejected, with the message:\n\n"
 	for _, r := range node.XValidations {
 		field := strings.TrimPrefix(r.FieldPath, ".")
 		if field != "" {
@@ -102,13 +102,13 @@ func row(name string, node schema, required bool) string {
 	description := text(node.Description)
 	if len(node.Properties) == 0 || node.Type == "array" {
 		for _, r := range node.XValidations {
-			description += " Refused with \u201c" + text(r.Message) + "\u201d."
+			description += " Rejected with \u201c" + text(r.Message) + "\u201d."
 		}
 	}
 	return fmt.Sprintf("| %s | %s | %s |\n", shown, cell(strings.Join(slices.Concat([]string{typeName(node)}, limits(node)), "; ")), cell(description))
 }
 
-// typeName is the type of a field, as people call it.
+// typeName returns the readable type of a field.
 func typeName(node schema) string {
 	switch {
 	case node.Type == "array":
@@ -128,7 +128,7 @@ func plural(name string) string {
 	return name + "s"
 }
 
-// limits are the bounds of a field, and of the entries of a list or map.
+// limits returns the limits of a field, and of the entries of a list or map.
 func limits(node schema) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -171,7 +171,7 @@ func limitsOfEntries(node schema) []string {
 		out = append(out, "each "+strings.Join(l, ", "))
 	}
 	for _, r := range entry.XValidations {
-		out = append(out, "each refused with \u201c"+text(r.Message)+"\u201d")
+		out = append(out, "each rejected with \u201c"+text(r.Message)+"\u201d")
 	}
 	return out
 }
@@ -189,18 +189,18 @@ func between[N int64 | float64](add func(string, ...any), from, to *N, of string
 	}
 }
 
-// text is plain text, on one line, in Markdown.
+// text escapes plain text for Markdown, on one line.
 func text(s string) string {
 	return strings.NewReplacer("<", "&lt;", "*", `\*`, "[", `\[`, "_", `\_`).Replace(strings.Join(strings.Fields(s), " "))
 }
 
-// code is what is written as it is.
+// code returns inline code.
 func code(s string) string { return "`" + s + "`" }
 
-// cell is Markdown in a table.
+// cell escapes Markdown for a table.
 func cell(markdown string) string { return strings.ReplaceAll(markdown, "|", `\|`) }
 
-// anchor is what GitHub makes of a heading.
+// anchor returns GitHub's anchor of a heading.
 func anchor(heading string) string {
 	return strings.ToLower(strings.NewReplacer(".", "", "[", "", "]", "").Replace(heading))
 }

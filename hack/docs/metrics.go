@@ -19,8 +19,8 @@ type metric struct {
 	labels           []string
 }
 
-// metricsIn finds the metrics that Go files declare, by reading them: making each
-// of them would need a cluster.
+// metricsIn finds the metrics in the source of Go files. Registering the metrics would need
+// a cluster.
 func metricsIn(root fs.FS, folders ...string) ([]metric, error) {
 	var out []metric
 	for _, folder := range folders {
@@ -66,7 +66,7 @@ func declared(name string, source []byte) (out []metric, err error) {
 	return out, err
 }
 
-// metricOf reads a call of a function of client_golang that makes a metric.
+// metricOf parses a call of a function of client_golang that creates a metric.
 func metricOf(call *ast.CallExpr) (m metric, isMetric bool, err error) {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if pkg, isName := identifier(function); !ok || !isName || pkg != "prometheus" || !strings.HasPrefix(function.Sel.Name, "New") {
@@ -77,7 +77,7 @@ func metricOf(call *ast.CallExpr) (m metric, isMetric bool, err error) {
 	case "Counter", "Gauge", "Histogram", "Summary":
 		m = metric{kind: strings.ToLower(made)}
 		err = m.readOptions(call.Args[0])
-	case "Desc": // of a metric that is read off when it is asked for
+	case "Desc": // of a metric that is collected at each scrape
 		m = metric{kind: "gauge", name: literal(call.Args[0]), help: literal(call.Args[1])}
 		m.labels = literals(call.Args[2])
 	default:
@@ -156,7 +156,7 @@ func metricTable(metrics []metric) string {
 	return b.String()
 }
 
-// Marks of what is written by this program in a document of people's.
+// Marks of the generated part of a document.
 const (
 	beginMark = "<!-- Written by `make manifests` from the code, up to the next mark: do not edit. -->\n"
 	endMark   = "<!-- End of what is written. -->\n"

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// object is an object of JSON that keeps the order of its fields, in which
-// people read them.
+// object is a JSON object that keeps the order of its fields.
 type object struct {
 	keys   []string
 	fields map[string]any
@@ -53,7 +52,7 @@ func (o *object) UnmarshalJSON(raw []byte) error {
 		if err := decoder.Decode(&value); err != nil {
 			return err
 		}
-		name := key.(string) // nothing else is a key
+		name := key.(string) // JSON keys are strings
 		if o.fields[name] != nil {
 			return fmt.Errorf("%q is there twice", name)
 		}
@@ -65,7 +64,7 @@ func (o *object) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// ordered is a value with objects in their order. Lists of objects have none here.
+// ordered decodes a value and keeps the order of its objects, except in lists.
 func ordered(raw json.RawMessage) (any, error) {
 	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '{' {
 		child := newObject()
@@ -105,7 +104,7 @@ func (o *object) write(b *strings.Builder, indent string) error {
 	return nil
 }
 
-// plain is a value in one line of JSON, which is YAML too.
+// plain returns a value in one line of JSON, which is also YAML.
 func plain(value any) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

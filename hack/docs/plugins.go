@@ -37,12 +37,12 @@ func pages(folder string) error {
 	return nil
 }
 
-// pageOf is the name of the file about a plugin: PodSecurity has pod-security.md.
+// pageOf returns the file name of the page of a plugin: pod-security.md for PodSecurity.
 func pageOf(plugin string) string {
 	return strings.ToLower(regexp.MustCompile("([a-z])([A-Z])").ReplaceAllString(plugin, "$1-$2")) + ".md"
 }
 
-// configTable is a table of the fields of a configuration, empty where there are none.
+// configTable returns a table of the fields of a configuration, or "" without fields.
 func configTable(root fs.FS, config reflect.Type) (string, error) {
 	if config == nil {
 		return "", errors.New("name its type in the definition")
@@ -90,7 +90,7 @@ func configRows(root fs.FS, config reflect.Type, prefix string) ([]string, error
 	return rows, nil
 }
 
-// kindOf says what a field is, and names the struct of this module that is in it.
+// kindOf returns the readable type of a field, and the struct of this module in it.
 func kindOf(t reflect.Type) (kind string, below reflect.Type, suffix string) {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -111,13 +111,12 @@ func kindOf(t reflect.Type) (kind string, below reflect.Type, suffix string) {
 		if strings.HasPrefix(t.PkgPath(), module) {
 			return "object", t, ""
 		}
-		return t.Name(), nil, "" // of Kubernetes, where it is described
+		return t.Name(), nil, "" // a type of Kubernetes, which its reference describes
 	}
 	return t.Kind().String(), nil, ""
 }
 
-// commentsOf are the comments of a struct's fields, by name, as its package's
-// source has them.
+// commentsOf returns the comments of the fields of a struct, by name, from the source.
 func commentsOf(root fs.FS, config reflect.Type) (map[string]string, error) {
 	folder := strings.TrimPrefix(config.PkgPath(), module)
 	entries, err := fs.ReadDir(root, folder)

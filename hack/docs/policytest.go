@@ -35,7 +35,7 @@ func policyTestSchema(definition []byte) (string, error) {
 	return string(out) + "\n", err
 }
 
-// policyTestReference is the document about the fields of PolicyTests.
+// policyTestReference returns the document of the fields of PolicyTests.
 func policyTestReference(definition []byte) (string, error) {
 	root, err := policyTestRoot(definition)
 	if err != nil {
@@ -62,8 +62,7 @@ func policyTestRoot(definition []byte) (schema, error) {
 	return *crd.Spec.Versions[0].Schema.OpenAPIV3Schema, nil
 }
 
-// strict forbids other fields than those of the schema, and removes what only Kubernetes
-// knows.
+// strict forbids fields that are not in the schema, and removes extensions of Kubernetes.
 func strict(node any) {
 	switch node := node.(type) {
 	case map[string]any:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -79,4 +80,41 @@ func withoutEmpty(texts []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// TestQuotedMessages finds the messages that documents quote in italics in the code.
+// "..." in a quote stands for a value.
+func TestQuotedMessages(t *testing.T) {
+	root := os.DirFS(filepath.Join("..", ".."))
+	code := sources(t, root, "controllers") + sources(t, root, "internal/pki")
+	quote := regexp.MustCompile(`(?m)(?:^|[^*])\*([^*\n]+)\*(?:[^*]|$)`)
+	for document, least := range map[string]int{"docs/certificates.md": 9, "docs/status.md": 7} {
+		found := quote.FindAllStringSubmatch(read(t, root, document), -1)
+		if len(found) < least {
+			t.Errorf("%s: found %d quotes, want at least %d", document, len(found), least)
+		}
+		for _, message := range found {
+			for part := range strings.SplitSeq(message[1], "...") {
+				if !strings.Contains(code, strings.TrimSpace(part)) {
+					t.Errorf("%s: no message contains %q", document, part)
+				}
+			}
+		}
+	}
+}
+
+// sources returns the text of the Go files below a folder, without tests.
+func sources(t *testing.T, root fs.FS, folder string) string {
+	t.Helper()
+	var out strings.Builder
+	err := fs.WalkDir(root, folder, func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && path.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go") {
+			out.WriteString(read(t, root, name))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// file is one file of a tar.
+// file is a file in a tar archive.
 type file struct {
 	name    string
 	mode    int64
 	content []byte
 }
 
-// newLayer makes a layer of these files, which belong to root, and of their folders.
+// newLayer returns a layer with files, owned by root, and their folders.
 func newLayer(files []file, modified time.Time) (v1.Layer, error) {
 	var content bytes.Buffer
 	if err := writeTar(&content, files, modified); err != nil {
@@ -65,7 +65,7 @@ func writeTar(w io.Writer, files []file, modified time.Time) error {
 	return out.Close()
 }
 
-// missing lists the folders down to one that made lacks, and adds them.
+// missing returns the parents of a file that made does not contain, and adds them to it.
 func missing(folder string, made map[string]bool) []string {
 	var out []string
 	for ; !made[folder]; folder = path.Dir(folder) {
@@ -76,8 +76,8 @@ func missing(folder string, made map[string]bool) []string {
 	return out
 }
 
-// archive writes the images as one OCI layout: the image itself, or an index of
-// those of several platforms, under the name that was asked for.
+// archive writes the images as an OCI layout, with their name: one image, or an index of the
+// images of several platforms.
 func (r *request) archive(dir string, images []v1.Image) (result, error) {
 	named := layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": r.reference.TagStr(),
@@ -107,7 +107,7 @@ func (r *request) archive(dir string, images []v1.Image) (result, error) {
 	return made, err
 }
 
-// fullName is how container runtimes know a name without a registry.
+// fullName returns the name that container runtimes give to a name without a registry.
 func (r *request) fullName() string {
 	registry := r.reference.RegistryStr()
 	if registry == "index.docker.io" {
@@ -124,7 +124,7 @@ func (r *request) index(images []v1.Image) v1.ImageIndex {
 	return index
 }
 
-// writeArchive packs the layout under another name and renames it when it is whole.
+// writeArchive writes the layout under a temporary name, and renames it when it is complete.
 func (r *request) writeArchive(dir string) (int64, error) {
 	var files []file
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

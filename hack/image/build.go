@@ -29,9 +29,8 @@ func parsePlatforms(list string) ([]v1.Platform, error) {
 	return out, nil
 }
 
-// build compiles the program for a platform. What the binary holds depends on
-// nothing but the source and the version of Go: no paths of this machine, no C,
-// and no state of a repository, which an unpacked archive has not got.
+// build compiles the program for a platform. The binary depends only on the source and the
+// version of Go: it contains no paths of this machine, no C, and no state of the repository.
 func (r *request) build(ctx context.Context, p v1.Platform, target string) error {
 	target, err := filepath.Abs(target)
 	if err != nil {

@@ -1,11 +1,11 @@
 // Command image builds a Go program and puts it into an OCI image, a tar file,
-// without a daemon and without a registry: one static binary on an empty base,
-// for a user who is not root. Equal input gives an equal digest.
+// without a daemon and without a registry: one static binary on an empty base, with an
+// unprivileged user. Equal input gives an equal digest.
 //
 //	go run . [flags]
 //
-// Beside the tar it writes what the program was built from, as SPDX, which is
-// also in the image, as /sbom.spdx.json.
+// It writes a bill of materials (SPDX) beside the tar file. The image contains the same as
+// /sbom.spdx.json.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// request is what to make.
+// request describes the image to build.
 type request struct {
 	source    string // folder of the module
 	pkg       string // main package in it
@@ -61,11 +61,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// parse returns nil without an error when help was asked for.
+// parse returns nil without an error for -help.
 func parse(args []string, stdout io.Writer) (*request, error) {
 	r := &request{}
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // what Parse complains about is returned
+	flags.SetOutput(io.Discard) // Parse returns its errors
 	flags.StringVar(&r.source, "source", filepath.Join("..", ".."), "folder of the Go module")
 	flags.StringVar(&r.pkg, "package", ".", "main package to build, in the module")
 	flags.StringVar(&r.program, "program", "ostiary", "name of the program in the image")

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is nobody in particular: an empty base has no /etc/passwd to name one.
+// user is an unprivileged user id. An empty base has no /etc/passwd with names.
 const user = "65532:65532"
 
 const (
@@ -24,13 +24,13 @@ const (
 	rootsDir = "etc/ssl/certs"
 )
 
-// result is what was made.
+// result has the files and the digest of the image.
 type result struct {
 	digest v1.Hash
 	bytes  int64
 }
 
-// make builds for every platform and writes the tar and what is beside it.
+// make builds for every platform and writes the tar file and the bills of materials.
 func (r *request) make(ctx context.Context) (result, error) {
 	work, err := os.MkdirTemp("", "ostiary-image-*")
 	if err != nil {
@@ -59,7 +59,7 @@ func (r *request) make(ctx context.Context) (result, error) {
 	return r.archive(filepath.Join(work, "layout"), images)
 }
 
-// sbomFile is beside the tar. Of several platforms each has one of its own.
+// sbomFile returns the path of the bill of materials, one for each platform.
 func (r *request) sbomFile(p v1.Platform) string {
 	base := strings.TrimSuffix(r.out, ".tar")
 	if len(r.platforms) > 1 {
@@ -68,7 +68,7 @@ func (r *request) sbomFile(p v1.Platform) string {
 	return base + ".spdx.json"
 }
 
-// image has two layers: what seldom changes, and the program.
+// image returns an image with two layers: files that seldom change, and the program.
 func (r *request) image(p v1.Platform, binary string, bill []byte) (v1.Image, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -146,9 +146,8 @@ func (r *request) labels() map[string]string {
 	return labels
 }
 
-// roots are the public certificate authorities that Mozilla trusts. Webhooks of
-// others that are registered by URL and without a CA bundle are tried with them,
-// as the API server would with those of its own system.
+// roots are the public certificate authorities that Mozilla trusts. Ostiary probes external
+// webhooks without a CA bundle with them, as an API server does with those of its host.
 func roots() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {

@@ -13,7 +13,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// The parts of SPDX 2.3 that are used here.
+// The used parts of SPDX 2.3.
 type (
 	document struct {
 		Version       string         `json:"spdxVersion"`
@@ -62,8 +62,8 @@ const (
 	unknown    = "NOASSERTION"
 )
 
-// sbom lists the modules that the Go linker says the program was built from: it
-// is read from the program, so it cannot disagree with it.
+// sbom lists the modules of a program. The Go linker writes them into the program, so the
+// list always matches.
 func (r *request) sbom(binary string, p v1.Platform) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// stamp says what a program was built from. It is what the Go linker wrote into
-// the program itself, so it cannot disagree with the file that it describes.
+// stamp identifies the sources of a program. The Go linker writes it into the program, so
+// it always matches the file.
 type stamp struct {
 	path, version       string
 	goVersion, platform string
@@ -49,7 +49,7 @@ func readStamp(file string) (stamp, error) {
 	}, nil
 }
 
-// moduleVersions asks go.mod for the version of each module that is needed.
+// moduleVersions returns the versions of the needed modules from go.mod.
 func moduleVersions(ctx context.Context, wanted []command) (map[string]string, error) {
 	args := []string{"list", "-mod=readonly", "-m", "-f", "{{.Path}} {{.Version}}"}
 	for _, c := range wanted {
@@ -69,8 +69,8 @@ func moduleVersions(ctx context.Context, wanted []command) (map[string]string, e
 	return versions, nil
 }
 
-// build makes the program under another name and renames it when it is whole
-// and what was asked for.
+// build builds the program under a temporary name, and renames it when it is complete and
+// has the expected version.
 func build(ctx context.Context, c command, want stamp, target string) error {
 	temporary := filepath.Join(filepath.Dir(target), "."+c.name+".building")
 	defer os.Remove(temporary)
@@ -94,8 +94,8 @@ func build(ctx context.Context, c command, want stamp, target string) error {
 	return nil
 }
 
-// linkerFlags tells Kubernetes its own version: a release build gets it from
-// the same variables, without them the API server says v0.0.0.
+// linkerFlags sets the version of Kubernetes, with the variables of a release build. Without
+// them the API server reports v0.0.0.
 func linkerFlags(module, version string) (string, error) {
 	const strip = "-s -w"
 	if module != kubernetesModule {
@@ -113,7 +113,7 @@ func linkerFlags(module, version string) (string, error) {
 	}, " "), nil
 }
 
-// goCommand runs the go tool and returns what it printed; its complaint becomes one line.
+// goCommand runs the go tool and returns its output, or an error of one line.
 func goCommand(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", args...)
@@ -132,7 +132,7 @@ func goCommand(ctx context.Context, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// complaint joins the last lines of what the go tool wrote, without its progress.
+// complaint joins the last lines of the output of the go tool, without its progress.
 func complaint(stderr string) string {
 	const most = 5
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr), "\n"), func(line string) bool {
@@ -144,7 +144,7 @@ func complaint(stderr string) string {
 	return strings.Join(lines[max(0, len(lines)-most):], "; ")
 }
 
-// lock keeps two builds out of one folder: the second waits, and finds the work done.
+// lock locks a folder. A second build waits, and then finds the programs.
 func lock(ctx context.Context, dir string, stdout io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the output folder: %w", err)

@@ -43,7 +43,7 @@ func kubernetes(c command) command {
 	return c
 }
 
-// controlPlane returns the commands that are built when none is named.
+// controlPlane returns the commands that are built by default.
 func controlPlane() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.node })
 }
@@ -56,9 +56,9 @@ func names(commands []command) []string {
 	return out
 }
 
-// withoutAssets returns the wanted commands that the folder assets lacks.
-// envtest's assets have no kube-controller-manager, so that may be missing; a
-// folder without the others is a mistake that building would hide.
+// withoutAssets returns the wanted commands that are not in the folder assets. Only
+// kube-controller-manager may be missing, as in the assets of envtest: a folder without the
+// others is an error of its user.
 func withoutAssets(wanted []command, assets string, stdout io.Writer) ([]command, error) {
 	held := func(c command) bool { return isProgram(filepath.Join(assets, c.name)) }
 	missing := slices.DeleteFunc(commands(), func(c command) bool { return !c.asset || held(c) })

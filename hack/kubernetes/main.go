@@ -1,16 +1,16 @@
 // Command kubernetes builds the parts of a Kubernetes control plane from their
-// Go modules, so that tests, benchmarks and the demo run against the real thing
-// on a machine that has Go and nothing else.
+// Go modules. Tests, benchmarks and the demo then run with the real programs on a machine
+// that has only Go.
 //
 //	go run . [-out DIR] [names...]
 //
 // Without names it builds a control plane into bin/k8s of the repository; the
 // programs of a node (kubelet, kube-proxy, kube-scheduler) are built when they
-// are named. What is there already, in the version of go.mod and built by this Go, is kept.
-// KUBEBUILDER_ASSETS, when set, is used for what it holds instead of building.
+// are named. It keeps existing programs of the same version of go.mod and of Go. If
+// KUBEBUILDER_ASSETS is set, it uses the programs in that folder and does not build them.
 //
-// go.mod is that of one version of Kubernetes, and each other version has a file of
-// its own: GOFLAGS=-modfile=1.37.mod. `make` does so for KUBERNETES=1.37.
+// go.mod has one version of Kubernetes. Each other version has its own file:
+// GOFLAGS=-modfile=1.37.mod. `make` does so for KUBERNETES=1.37.
 //
 // To add a command: `go get -tool <import path>` here for each file, and a line in
 // commands. To add a version: copy a file, replace the versions of k8s.io/kubernetes

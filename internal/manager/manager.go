@@ -1,5 +1,5 @@
-// Package manager connects the controllers, the webhook server and what they
-// share, and runs them as one replica.
+// Package manager connects the controllers and the webhook server, and runs them as one
+// replica.
 package manager
 
 import (

@@ -22,7 +22,7 @@ const (
 func logLevels() []string  { return []string{"debug", "info", "warn", "error"} }
 func logFormats() []string { return []string{"json", "console"} }
 
-// Constraints returns what is known of the values of flags, by the name of the flag.
+// Constraints returns the constraints of flag values, by the name of the flag.
 func Constraints() map[string]Constraint {
 	pattern := func(text string) Constraint { return Constraint{Pattern: "^(" + text + ")$"} }
 	count := Constraint{Maximum: maxCount}

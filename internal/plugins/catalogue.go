@@ -107,7 +107,7 @@ func (r Resolved) Rules() bool {
 func complete(p *v1alpha1.WebhookPolicy, plugin policy.Plugin) *v1alpha1.WebhookPolicy {
 	out := *p
 	match := cmp.Or(p.Spec.MatchConstraints.DeepCopy(), &admissionregistrationv1.MatchResources{})
-	match.ResourceRules = narrow(plugin.Rules(), match.ResourceRules)
+	match.ResourceRules = intersectRules(plugin.Rules(), match.ResourceRules)
 	out.Spec.MatchConstraints = match
 	if c, ok := plugin.(Conditions); ok {
 		out.Spec.MatchConditions = slices.Concat(p.Spec.MatchConditions, c.Conditions())
@@ -146,19 +146,19 @@ func KindsOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.ParamKind {
 
 // BackendOf returns the location of the backend that decides about images, if the plugin
 // of a policy has one.
-func BackendOf(p *v1alpha1.WebhookPolicy) (at policy.SecretKey, asks bool) {
+func BackendOf(p *v1alpha1.WebhookPolicy) (at policy.SecretKey, ok bool) {
 	if p.Spec.Plugin == nil || p.Spec.Plugin.Name != v1alpha1.PluginImagePolicyWebhook {
 		return at, false
 	}
 	plugin, _ := configure(p.Spec.Plugin, nil) // the policy has been resolved before
-	if asking, ok := plugin.(*imagepolicywebhook.Plugin); ok {
-		at = asking.Backend()
+	if images, found := plugin.(*imagepolicywebhook.Plugin); found {
+		at = images.Backend()
 	}
 	return at, at.Name != ""
 }
 
-// AsksForKinds reports whether the plugin of a policy reads the resources of kinds.
-func AsksForKinds(p *v1alpha1.WebhookPolicy) bool {
+// ReadsKinds reports whether the plugin of a policy reads the resources of kinds.
+func ReadsKinds(p *v1alpha1.WebhookPolicy) bool {
 	return p.Spec.Plugin != nil && p.Spec.Plugin.Name == v1alpha1.PluginOwnerReferencesPermissionEnforcement
 }
 

@@ -114,7 +114,7 @@ func TestUnknownName(t *testing.T) {
 	}
 }
 
-func TestMeetResources(t *testing.T) {
+func TestIntersectResources(t *testing.T) {
 	tests := map[string]struct{ a, b, want []string }{
 		"equal":                 {[]string{"pods"}, []string{"pods"}, []string{"pods"}},
 		"all, subresources too": {[]string{"pods", "pods/status"}, []string{"*/*"}, []string{"pods", "pods/status"}},
@@ -127,7 +127,7 @@ func TestMeetResources(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, meetResources(tc.a, tc.b)); diff != "" {
+			if diff := cmp.Diff(tc.want, intersectResources(tc.a, tc.b)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -34,5 +34,5 @@
 // A plugin denies with Call.Forbid, or any other 4xx of apimachinery's api/errors, with the
 // message of the native one. For any other error failurePolicy decides. In the mutating
 // phase it changes a copy of the unstructured object, and never writes a Go value back, so
-// that fields which this program does not know stay.
+// that unknown fields are kept.
 package plugins

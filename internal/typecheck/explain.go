@@ -32,8 +32,8 @@ func forMaps() []string {
 	}
 }
 
-// explain says in words what a message of the compiler says. It is empty for a message
-// about an object that can be a map.
+// explain returns a readable form of a compiler message. It is empty for a message about an
+// object that can be a map.
 func explain(message string) string {
 	if m := noOverload.FindStringSubmatch(message); m != nil {
 		if structure.MatchString(m[2]) && slices.Contains(forMaps(), m[1]) {

@@ -73,11 +73,11 @@ func isDynamic(t *cel.Type) bool {
 	return false
 }
 
-// telling finds expressions that treat kinds differently: they ask for the kind or the
-// resource, or whether a field is there.
-var telling = regexp.MustCompile(`\b(object|oldObject)\.kind\b|\brequest\.(requestKind|kind|requestResource|resource|requestSubResource|subResource)\b|\bhas\s*\(|\.\?|\[\?|\bin\b`)
+// kindDependent matches expressions that treat kinds differently: they read the kind or the
+// resource, or test whether a field exists.
+var kindDependent = regexp.MustCompile(`\b(object|oldObject)\.kind\b|\brequest\.(requestKind|kind|requestResource|resource|requestSubResource|subResource)\b|\bhas\s*\(|\.\?|\[\?|\bin\b`)
 
 // discriminates reports whether an expression treats kinds differently.
 func discriminates(expressions []expression) bool {
-	return slices.ContainsFunc(expressions, func(e expression) bool { return telling.MatchString(e.text) })
+	return slices.ContainsFunc(expressions, func(e expression) bool { return kindDependent.MatchString(e.text) })
 }

@@ -63,7 +63,7 @@ func TestWarnings(t *testing.T) {
 	const (
 		pods     = `{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}`
 		escape   = "the client that writes an object chooses its labels and can evade Deny; use namespaceSelector, or match every object"
-		wideFail = ` with failurePolicy Fail: while Ostiary does not answer, writes to all these resources are refused; name the resources, or set Ignore`
+		wideFail = ` with failurePolicy Fail: while Ostiary does not answer, writes to all these resources are denied; name the resources, or set failurePolicy: Ignore`
 		resource = "spec.matchConstraints.resourceRules[0].resources[0]: "
 		names    = "spec.matchConstraints.resourceRules[0].resourceNames: "
 
@@ -86,7 +86,7 @@ func TestWarnings(t *testing.T) {
 		"nothing":                         {spec: matching(pods, ""), facts: cluster()},
 		"a long timeout":                  {spec: matching(pods, "timeoutSeconds: 11"), want: []string{"spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less"}},
 		"a timeout of 10":                 {spec: matching(pods, "timeoutSeconds: 10")},
-		"one replica":                     {spec: matching(pods, ""), facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more"}},
+		"one replica":                     {spec: matching(pods, ""), facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more"}},
 		"one replica, Ignore":             {spec: matching(pods, "failurePolicy: Ignore"), facts: single},
 		"one replica, nothing denies":     {spec: matching(pods, "bindings: [{name: b, validationActions: [Audit]}]"), facts: single},
 		"an unknown number of replicas":   {spec: matching(pods, "")},
@@ -103,7 +103,7 @@ func TestWarnings(t *testing.T) {
 		"wildcard that mutates": {
 			spec:  "matchConstraints: {resourceRules: [" + rule("*", "*", "*") + "]}\nfailurePolicy: Ignore\n" + mutations,
 			facts: cluster(),
-			want:  []string{resource + `"*" with mutations: they reach what controllers write, and write again when it is changed; name the resources`},
+			want:  []string{resource + `"*" with mutations: they change objects of controllers, which then write them again; name the resources`},
 		},
 		"wildcard for some names": {spec: matching(`{apiGroups: ["*"], apiVersions: ["*"], resources: ["*"], operations: [UPDATE], resourceNames: [x]}`, "")},
 
@@ -113,35 +113,35 @@ func TestWarnings(t *testing.T) {
 
 		"reviews": {
 			spec: matching(`{apiGroups: [apps, authentication.k8s.io], apiVersions: [v1], resources: [tokenreviews], operations: [CREATE]}`, "allowCriticalResources: true"),
-			want: []string{"spec.matchConstraints.resourceRules[0].apiGroups[1]: kubelets and other API servers ask these reviews who a caller is and what they may do, " +
-				"and turn callers away while Ostiary does not answer: set failurePolicy: Ignore"},
+			want: []string{"spec.matchConstraints.resourceRules[0].apiGroups[1]: kubelets and other API servers send these reviews to authenticate and authorize callers, " +
+				"and reject all callers while Ostiary does not answer: set failurePolicy: Ignore"},
 		},
 		"reviews, Ignore": {spec: matching(rule("authorization.k8s.io", "v1", "subjectaccessreviews"), "allowCriticalResources: true\nfailurePolicy: Ignore")},
 		"leases": {
 			spec: matching(rule("coordination.k8s.io", "v1", "leases"), "allowCriticalResources: true"),
-			want: []string{resource + "the control plane writes leases, and is refused while Ostiary does not answer: set failurePolicy: Ignore"},
+			want: []string{resource + "the control plane writes leases, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore"},
 		},
-		"what the control plane writes":              {spec: matching(rule("", "v1", "nodes/status"), ""), want: []string{resource + "the control plane writes nodes/status, and is refused while Ostiary does not answer: set failurePolicy: Ignore"}},
-		"what the control plane writes, in a family": {spec: matching(rule("", "v1", "pods/*"), ""), want: []string{resource + "the control plane writes pods/status, and is refused while Ostiary does not answer: set failurePolicy: Ignore"}},
+		"what the control plane writes":              {spec: matching(rule("", "v1", "nodes/status"), ""), want: []string{resource + "the control plane writes nodes/status, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore"}},
+		"what the control plane writes, in a family": {spec: matching(rule("", "v1", "pods/*"), ""), want: []string{resource + "the control plane writes pods/status, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore"}},
 		"what the control plane writes, Ignore":      {spec: matching(rule("discovery.k8s.io", "v1", "endpointslices"), "failurePolicy: Ignore")},
 		"what the control plane writes, mutated": {
 			spec: "matchConstraints: {resourceRules: [" + rule("", "v1", "endpoints") + "]}\n" + mutations,
 			want: []string{
-				resource + "the control plane writes endpoints, and is refused while Ostiary does not answer: set failurePolicy: Ignore",
-				resource + "the control plane writes endpoints, and writes again what a mutation changes",
+				resource + "the control plane writes endpoints, and its writes are denied while Ostiary does not answer: set failurePolicy: Ignore",
+				resource + "the control plane writes endpoints, and reverts changes of mutations: do not mutate them",
 			},
 		},
 		"what the control plane writes, for a backend": {
 			spec: "matchConstraints: {resourceRules: [" + rule("", "v1", "endpoints") + "]}\nbackend: {type: Mutating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\ntimeoutSeconds: 11\n", facts: single,
 			want: []string{
 				"spec.timeoutSeconds: requests wait up to 11 seconds while the backend does not answer, longer than many clients do; choose 10 or less",
-				resource + "the control plane writes endpoints, and is refused while the backend does not answer: set failurePolicy: Ignore",
-				resource + "the control plane writes endpoints, and writes again what a mutation changes",
+				resource + "the control plane writes endpoints, and its writes are denied while the backend does not answer: set failurePolicy: Ignore",
+				resource + "the control plane writes endpoints, and reverts changes of mutations: do not mutate them",
 			},
 		},
 		"a wildcard for a backend": {
 			spec: "matchConstraints: {resourceRules: [" + rule("*", "*", "*/*") + "]}\nbackend: {type: Validating, url: 'https://example.com', admissionReviewVersions: [v1], sideEffects: None}\n",
-			want: []string{resource + `"*/*" with failurePolicy Fail: while the backend does not answer, writes to all these resources are refused; name the resources, or set Ignore`},
+			want: []string{resource + `"*/*" with failurePolicy Fail: while the backend does not answer, writes to all these resources are denied; name the resources, or set failurePolicy: Ignore`},
 		},
 		"a resource of that name elsewhere": {spec: matching(rule("example.com", "v1", "nodes"), "")},
 
@@ -161,7 +161,7 @@ func TestWarnings(t *testing.T) {
 		"unstable alone":                   {spec: matching(rule("new.k8s.io", "v1alpha1", "things"), ""), facts: cluster(), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1alpha1" is not stable, and a later release of Kubernetes may not serve it`}},
 		"unstable alone, of another group": {spec: matching(rule("example.com", "v1alpha1", "widgets"), ""), facts: cluster()},
 		"unstable, nothing known":          {spec: matching(rule("flow.k8s.io", "v1beta3", "flows"), ""), want: []string{`spec.matchConstraints.resourceRules[0].apiVersions[0]: "v1beta3" is not stable, and a later release of Kubernetes may not serve it`}},
-		"without rules, as never applied":  {spec: "validations: [{expression: 'true'}]", facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more"}},
+		"without rules, as never applied":  {spec: "validations: [{expression: 'true'}]", facts: single, want: []string{"spec.failurePolicy: Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -58,7 +58,7 @@ func (w *warner) timeout(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 
 func (w *warner) replicas(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at *field.Path) {
 	if facts.Replicas == 1 && dependsOnOstiary(spec) {
-		w.warn(at.Child("failurePolicy"), "Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more")
+		w.warn(at.Child("failurePolicy"), "Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more")
 	}
 }
 
@@ -121,10 +121,10 @@ func (w *warner) names(rule *admissionregistrationv1.NamedRuleWithOperations, at
 
 func (w *warner) broad(spec *v1alpha1.WebhookPolicySpec, entry string, at *field.Path) {
 	if failsClosed(spec) {
-		w.warn(at, "%q with failurePolicy Fail: while %s does not answer, writes to all these resources are refused; name the resources, or set Ignore", entry, answerer(spec))
+		w.warn(at, "%q with failurePolicy Fail: while %s does not answer, writes to all these resources are denied; name the resources, or set failurePolicy: Ignore", entry, answerer(spec))
 	}
 	if mutates(spec) {
-		w.warn(at, "%q with mutations: they reach what controllers write, and write again when it is changed; name the resources", entry)
+		w.warn(at, "%q with mutations: they change objects of controllers, which then write them again; name the resources", entry)
 	}
 }
 
@@ -133,10 +133,10 @@ func (w *warner) critical(spec *v1alpha1.WebhookPolicySpec, resource string, at 
 		return
 	}
 	if failsClosed(spec) {
-		w.warn(at, "the control plane writes %s, and is refused while %s does not answer: set failurePolicy: Ignore", resource, answerer(spec))
+		w.warn(at, "the control plane writes %s, and its writes are denied while %s does not answer: set failurePolicy: Ignore", resource, answerer(spec))
 	}
 	if mutates(spec) {
-		w.warn(at, "the control plane writes %s, and writes again what a mutation changes", resource)
+		w.warn(at, "the control plane writes %s, and reverts changes of mutations: do not mutate them", resource)
 	}
 }
 
@@ -149,7 +149,7 @@ func (w *warner) reviews(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 		for j, group := range rule.APIGroups {
 			if group == authenticationv1.GroupName || group == authorizationv1.GroupName {
 				w.warn(at.Child("matchConstraints", "resourceRules").Index(i).Child("apiGroups").Index(j),
-					"kubelets and other API servers ask these reviews who a caller is and what they may do, and turn callers away while %s does not answer: set failurePolicy: Ignore", answerer(spec))
+					"kubelets and other API servers send these reviews to authenticate and authorize callers, and reject all callers while %s does not answer: set failurePolicy: Ignore", answerer(spec))
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package balancer stands for a Service in tests: one address before several
-// replicas. It passes connections on and looks into none.
+// Package balancer replaces a Service in tests: one address in front of several replicas. It
+// forwards connections without reading them.
 package balancer
 
 import (

@@ -1,7 +1,6 @@
-// Package certmanager tests the manager beside cert-manager's own controllers.
+// Package certmanager tests the manager with the controllers of cert-manager.
 //
-// It is a module of its own, so that what those depend on stays out of the
-// manager's.
+// It is a separate module, so that their dependencies are not dependencies of the manager.
 package certmanager
 
 import (

@@ -1,6 +1,6 @@
-// Package chart tests the Helm chart: what it renders, what it refuses, and that
-// it installs what kustomize does. It is a module of its own, so that Helm and
-// kustomize do not become dependencies of the manager.
+// Package chart tests the Helm chart: the rendered objects, rejected values, and that it
+// installs the same objects as kustomize. It is a separate module, so that Helm and kustomize
+// are not dependencies of the manager.
 package chart
 
 import (

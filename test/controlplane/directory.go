@@ -15,9 +15,9 @@ const (
 	logFolder        = "logs"
 )
 
-// directory is where one control plane keeps everything. Its owner holds a lock
-// on a file in it, which the system releases when the owner is killed; whoever
-// starts a control plane next to it then removes it.
+// directory has all files of one control plane. Its owner holds a lock on a file in it. The
+// kernel releases the lock when the owner is killed. The next control plane with the same
+// parent then removes the directory.
 type directory struct {
 	path string
 	lock *os.File
@@ -33,16 +33,16 @@ func newDirectory(parent string) (*directory, error) {
 		return nil, fmt.Errorf("making the temporary directory: %w", err)
 	}
 	d := &directory{path: path}
-	if err := d.furnish(); err != nil {
-		_ = d.remove() // the failure to furnish it says more
+	if err := d.create(); err != nil {
+		_ = d.remove() // the first error is more useful
 		return nil, fmt.Errorf("making the temporary directory: %w", err)
 	}
 	return d, nil
 }
 
-// furnish makes the folders and takes the lock. The file gets its name when it is
-// locked already, so that nobody takes the directory for abandoned meanwhile.
-func (d *directory) furnish() (err error) {
+// create creates the folders and takes the lock. The locked file gets its name last, so that
+// no other process considers the directory abandoned.
+func (d *directory) create() (err error) {
 	for _, folder := range []string{homeFolder, dataFolder, logFolder} {
 		if err := os.Mkdir(d.file(folder), 0o700); err != nil {
 			return err
@@ -69,7 +69,7 @@ func (d *directory) remove() error {
 	return nil
 }
 
-// removeAbandoned tidies up after owners that were killed. What it may not remove stays.
+// removeAbandoned removes the directories of killed owners, if it has the permission.
 func removeAbandoned(parent string) {
 	directories, err := filepath.Glob(filepath.Join(parent, directoryPattern))
 	if err != nil {

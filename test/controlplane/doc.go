@@ -1,34 +1,34 @@
 // Package controlplane starts and stops a real Kubernetes control plane (etcd,
 // kube-apiserver, kube-controller-manager) on free loopback ports in a temporary
-// directory: for integration tests, benchmarks and the demo alike.
+// directory, for integration tests, benchmarks and the demo.
 //
-// The programs are those that `make kubernetes` builds, or those of
-// KUBEBUILDER_ASSETS. It is for development only: etcd does not wait
-// for the disk, and the keys are in the temporary directory.
+// The programs are those of `make kubernetes` or of KUBEBUILDER_ASSETS. The control plane is
+// for development only: etcd does not wait for the disk, and the keys are in the temporary
+// directory.
 //
-// # What is real
+// # Like a cluster
 //
-// RBAC is on; Config is a member of system:masters, use its Impersonate field to
-// be somebody else. The controllers run under their own service accounts, so
-// admission sees the users that it sees in a cluster. Garbage is collected,
-// namespaces end, and every namespace gets its default service account.
+// RBAC is on. The user of Config is in the group system:masters; set its Impersonate field to
+// use another one. The controllers use their own service accounts, so admission gets the same
+// users as in a cluster. Garbage collection and the deletion of namespaces work, and every
+// namespace gets its default service account.
 //
-// # What to know
+// # Differences from a cluster
 //
-// There are no nodes: a pod stays Pending, and nothing routes to a Service. A
-// webhook on the host is reached by clientConfig.url, or by clientConfig.service
-// with a Service of type ExternalName whose externalName is localhost (the
-// certificate must then hold the service's DNS name).
+// There are no nodes: a Pod stays Pending, and nothing routes to a Service. Register a webhook
+// on the host with clientConfig.url, or with clientConfig.service and a Service of type
+// ExternalName with the externalName localhost. The certificate must then have the DNS name of
+// the Service.
 //
-// The garbage collector looks for new kinds every 30 seconds. It notices the
-// deletion of an object of a CustomResourceDefinition that was created later than
-// that look only after the next one; RestartControllerManager makes it look at once.
+// The garbage collector discovers new kinds every 30 seconds. It processes the deletion of an
+// object of a newer CustomResourceDefinition after the next discovery.
+// RestartControllerManager triggers the discovery.
 //
-// The controller manager uses API server 0 only, and rests while that is stopped.
+// The controller manager uses API server 0 only, and does nothing while that is stopped.
 //
-// Without a controller manager nobody makes service accounts, so the admission
-// plugin that asks for them is off, and namespaces never finish terminating.
+// Without a controller manager no service accounts are created, so the admission plugin that
+// requires them is off, and namespaces stay terminating.
 //
-// Every process dies with the one that started it, however that ends, on Linux;
-// elsewhere only Stop ends them.
+// On Linux, every process is killed when its parent exits. On other systems only Stop ends
+// them.
 package controlplane

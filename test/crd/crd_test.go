@@ -1,6 +1,5 @@
-// Package crd tests what config/ installs on a real API server: above all the
-// CustomResourceDefinition of WebhookPolicy, what it accepts, and what it says
-// about what it refuses.
+// Package crd tests the objects of config/ on a real API server, above all the
+// CustomResourceDefinition of WebhookPolicy: accepted and rejected policies, and the messages.
 package crd
 
 import (

@@ -132,7 +132,7 @@ func testManifests(t *testing.T, _ *world) {
 
 func testSelfTestFails(t *testing.T, w *world) {
 	stdout, stderr, err := w.task(t.Context(), "self-test", "--timeout=2s")
-	want := regexp.MustCompile(`^ostiary: policy ostiary-self-test-[0-9a-f]{8} does not refuse what it should: .*; no replica of Ostiary has looked at it: see whether its Pods run and one of them leads\n$`)
+	want := regexp.MustCompile(`^ostiary: policy ostiary-self-test-[0-9a-f]{8} does not deny a request: .*; its status is empty: check that the Pods of Ostiary run and that one of them holds the Lease ostiary-leader\n$`)
 	if err == nil || stdout != "" || !want.MatchString(strings.ReplaceAll(stderr, "up\ncontext", "up: context")) {
 		t.Errorf("got %v, %q, %q", err, stdout, stderr)
 	}
@@ -142,7 +142,7 @@ func testSelfTestFails(t *testing.T, w *world) {
 func testSelfTest(t *testing.T, w *world) {
 	w.start(t, 2)
 	stdout, stderr, err := w.task(t.Context(), "self-test")
-	want := regexp.MustCompile(`^Ostiary works: a policy refused a request [0-9.ms]+ after it was created, and let it pass [0-9.ms]+ after it was deleted\n$`)
+	want := regexp.MustCompile(`^Ostiary works: a policy denied a request [0-9.ms]+ after its creation, and the request passed [0-9.ms]+ after the deletion of the policy\n$`)
 	if err != nil || stderr != "" || !want.MatchString(stdout) {
 		t.Errorf("got %v, %q, %q", err, stdout, stderr)
 	}

@@ -1,6 +1,6 @@
-// Package install tests what surrounds the manager when it is installed: the
-// manifests, the self-test, monitoring, and how it is taken away again. Managers
-// run as processes, and everything else is as in an installation.
+// Package install tests the parts of an installation around the manager: the manifests, the
+// self-test, monitoring and uninstalling. Managers run as processes. Everything else is as in
+// an installation.
 package install
 
 import (

@@ -1,12 +1,11 @@
-// Package integration tests the manager as its users run it: the real program,
-// beside a real API server, with the CustomResourceDefinition, the namespace and
-// the permissions of config/. Each test is named after the promise that it holds
-// the manager to.
+// Package integration tests the real program of the manager with a real API server, and with
+// the CustomResourceDefinition, the namespace and the permissions of config/. Each test is
+// named after the guarantee that it tests.
 //
-// One control plane serves all tests, which run one after the other and have
-// namespaces and policies of their own. Most share one manager; a test that ends
-// it leaves a running one behind. With OSTIARY_RACE=1 the manager is built with
-// the race detector, and a race that it reports fails the test.
+// One control plane serves all tests. They run one after the other, with their own namespaces
+// and policies. Most tests share one manager; a test that stops it starts another one. With
+// OSTIARY_RACE=1 the manager is built with the race detector, and a reported race fails the
+// test.
 package integration
 
 import (

@@ -231,7 +231,7 @@ func TestManyPoliciesReviewedAtOnce(t *testing.T) {
 func TestSingleReplicaIsWarnedOf(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, true)
-	const want = "spec.failurePolicy: Fail with a single replica of Ostiary: whenever it restarts, matching requests are refused; run two or more"
+	const want = "spec.failurePolicy: Fail with a single replica of Ostiary: while it restarts, matching requests are denied; run two or more"
 	warnings := func() []string {
 		a := c.asker(t)
 		must(t, a.Create(t.Context(), newPolicy("single", "nowhere"), client.DryRunAll))

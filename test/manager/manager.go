@@ -1,5 +1,5 @@
-// Package manager runs Ostiary's manager beside a control plane, as a process
-// outside of the cluster that the API server reaches by URL.
+// Package manager runs the manager of Ostiary with a control plane, as a process outside the
+// cluster that the API server calls by URL.
 package manager
 
 import (

@@ -1,7 +1,7 @@
-// Package plugins puts the same requests to an API server with the native
-// admission plugins, and to one with Ostiary and policies of the same names, and
-// compares code, reason, message and the resulting object. What is allowed to
-// differ is in differences, each with its row of docs/plugin-differences.md.
+// Package plugins sends the same requests to an API server with the native admission plugins,
+// and to one with Ostiary and policies with the same plugins. It compares code, reason,
+// message and the resulting object. differences has the permitted differences, each with its
+// row of docs/plugin-differences.md.
 package plugins
 
 import (

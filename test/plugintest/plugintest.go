@@ -1,5 +1,5 @@
-// Package plugintest asks the plugin of a policy as the API server would, in
-// both phases, without an API server.
+// Package plugintest calls the plugin of a policy as the API server would, in both phases,
+// without an API server.
 package plugintest
 
 import (

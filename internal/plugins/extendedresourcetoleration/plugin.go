@@ -40,7 +40,7 @@ func (Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstruc
 	if err != nil {
 		return nil, err
 	}
-	resources := asked(pod)
+	resources := requestedResources(pod)
 	if len(resources) == 0 {
 		return pod, nil
 	}
@@ -73,8 +73,8 @@ func with(list []tolerations.Toleration, wanted corev1.Toleration) []tolerations
 	return list
 }
 
-// asked returns the extended resources that the containers of a Pod request.
-func asked(pod *unstructured.Unstructured) sets.Set[string] {
+// requestedResources returns the extended resources that the containers of a Pod request.
+func requestedResources(pod *unstructured.Unstructured) sets.Set[string] {
 	out := sets.New[string]()
 	spec, _ := pod.Object["spec"].(map[string]any)
 	for _, field := range []string{"containers", "initContainers"} {

@@ -59,7 +59,7 @@ func (*Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 // Backend returns the location of the kubeconfig.
 func (p *Plugin) Backend() policy.SecretKey { return p.settings.backend }
 
-// InheritState implements policy.Keeper: what was answered stays answered while the
+// InheritState implements policy.StatefulPlugin: cached answers stay valid while the
 // configuration is the same.
 func (p *Plugin) InheritState(before policy.Plugin) policy.Plugin {
 	if earlier, ok := before.(*Plugin); ok && earlier.settings == p.settings {

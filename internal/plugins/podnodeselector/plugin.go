@@ -152,7 +152,7 @@ func (p *Plugin) ofNamespace(ctx context.Context, call *policy.Call) (labels.Set
 	}
 	set, err := labels.ConvertSelectorToLabelsMap(text)
 	if err != nil {
-		return nil, call.Forbid("the annotation %s of namespace %s is no list of labels, as key=value joined by commas: %w", annotation, ns.Name, err)
+		return nil, call.Forbid("the annotation %s of namespace %s is not a list of labels, as key=value joined by commas: %w", annotation, ns.Name, err)
 	}
 	return set, nil
 }

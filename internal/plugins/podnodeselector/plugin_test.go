@@ -35,8 +35,8 @@ func TestNodeSelectors(t *testing.T) {
 		"allowed in another namespace":        {config: "search: env=prd", selector: "{env: dev}", want: `{"env":"dev"}`},
 		"nothing allowed means all":           {config: "shop: ''", selector: "{env: dev}", want: `{"env":"dev"}`},
 		"the whole native file":               {config: "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: infra=false, shop: infra=false}", want: `{"infra":"false"}`},
-		"an annotation that cannot be read":   {annotation: new("infra"), refused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop is no list of labels, as key=value joined by commas: `},
-		"an annotation with another operator": {annotation: new("infra!=a"), refused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop is no list of labels`},
+		"an annotation that cannot be read":   {annotation: new("infra"), refused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop is not a list of labels, as key=value joined by commas: `},
+		"an annotation with another operator": {annotation: new("infra!=a"), refused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/node-selector of namespace shop is not a list of labels`},
 		"updates are left alone":              {update: true, annotation: new("infra=true"), selector: "{infra: 'false'}", want: `{"infra":"false"}`},
 	}
 	for name, tc := range tests {

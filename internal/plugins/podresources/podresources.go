@@ -15,11 +15,11 @@ func BestEffort(pod *corev1.Pod) bool {
 		return pod.Status.QOSClass == corev1.PodQOSBestEffort
 	}
 	if r := pod.Spec.Resources; r != nil {
-		return !asks(r.Requests) && !asks(r.Limits)
+		return !hasCPUOrMemory(r.Requests) && !hasCPUOrMemory(r.Limits)
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
-			if asks(list[i].Resources.Requests) || asks(list[i].Resources.Limits) {
+			if hasCPUOrMemory(list[i].Resources.Requests) || hasCPUOrMemory(list[i].Resources.Limits) {
 				return false
 			}
 		}
@@ -27,7 +27,8 @@ func BestEffort(pod *corev1.Pod) bool {
 	return true
 }
 
-func asks(list corev1.ResourceList) bool {
+// hasCPUOrMemory reports whether a list has an amount of CPU or memory.
+func hasCPUOrMemory(list corev1.ResourceList) bool {
 	cpu, memory := list[corev1.ResourceCPU], list[corev1.ResourceMemory]
 	return cpu.Sign() > 0 || memory.Sign() > 0
 }

@@ -108,14 +108,14 @@ func validateTemplates(ctx context.Context, a *admission.Admission, call *policy
 		all = append(all, p.find(object.Object, "")...)
 	}
 	if len(all) > maxTemplates {
-		call.Annotate("error", fmt.Sprintf("there are more than %d pod templates: the others are not looked at", maxTemplates))
+		call.Annotate("error", fmt.Sprintf("there are more than %d Pod templates: the others are not checked", maxTemplates))
 		all = all[:maxTemplates]
 	}
 	for _, f := range all {
 		response := a.ValidatePodController(ctx, request{Call: call, convert: func(*policy.Call, *unstructured.Unstructured) (runtime.Object, error) {
 			t, err := template(f.value)
 			if err != nil {
-				return nil, fmt.Errorf("%s is no template of a Pod: %w", f.where, err)
+				return nil, fmt.Errorf("%s is not a Pod template: %w", f.where, err)
 			}
 			return t, nil
 		}})

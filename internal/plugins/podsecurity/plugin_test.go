@@ -168,9 +168,9 @@ func TestPodTemplates(t *testing.T) {
 			wantWarnings: []string{"spec.workers[2].template: " + warning}},
 		"a map and another path": {paths: "['spec.roles[*]', spec.driver]", spec: "{roles: {b: " + one(privileged) + ", a: " + one(privileged) + "}, driver: " + one(privileged) + "}",
 			wantWarnings: []string{"spec.roles[a]: " + warning, "spec.roles[b]: " + warning, "spec.driver: " + warning}},
-		"no object":    {paths: "[spec.template]", spec: "{template: 1}", wantError: "failed to decode object: spec.template is no template of a Pod: it is no object"},
-		"no template":  {paths: "[spec.template]", spec: "{template: {spec: {containers: 1}}}", wantError: "failed to decode object: spec.template is no template of a Pod: "},
-		"too many":     {paths: "['spec.workers[*]']", spec: "{workers: " + many + "}", wantError: "there are more than 100 pod templates: the others are not looked at"},
+		"no object":    {paths: "[spec.template]", spec: "{template: 1}", wantError: "failed to decode object: spec.template is not a Pod template: it is not an object"},
+		"no template":  {paths: "[spec.template]", spec: "{template: {spec: {containers: 1}}}", wantError: "failed to decode object: spec.template is not a Pod template: "},
+		"too many":     {paths: "['spec.workers[*]']", spec: "{workers: " + many + "}", wantError: "there are more than 100 Pod templates: the others are not checked"},
 		"other things": {paths: "['spec.workers[*].template']", spec: "{workers: 1}"},
 	}
 	for name, tc := range tests {

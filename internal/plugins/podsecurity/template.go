@@ -70,7 +70,7 @@ func (p templatePath) find(value any, where string) []found {
 func template(value any) (*corev1.PodTemplate, error) {
 	fields, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("it is no object")
+		return nil, fmt.Errorf("it is not an object")
 	}
 	out := &corev1.PodTemplate{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &out.Template); err != nil {

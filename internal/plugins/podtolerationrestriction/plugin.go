@@ -145,7 +145,7 @@ func annotated(ctx context.Context, call *policy.Call, name string) (list []core
 		return nil, found, nil
 	}
 	if err := stdjson.Unmarshal([]byte(text), &list); err != nil {
-		return nil, false, call.Forbid("the annotation %s of namespace %s is no list of tolerations in JSON: %w", name, ns.Name, err)
+		return nil, false, call.Forbid("the annotation %s of namespace %s is not a list of tolerations in JSON: %w", name, ns.Name, err)
 	}
 	return list, true, nil
 }

@@ -57,8 +57,8 @@ func TestTolerations(t *testing.T) {
 		"memory pressure on update":                   {update: true, spec: asking, want: "[" + memory + "]"},
 		"checked on update":                           {update: true, config: "whitelist: [" + b + "]", spec: "tolerations: [" + a + "]", wantRefused: refused + "cluster whitelist"},
 		"unknown fields stay":                         {spec: "tolerations: [{key: k, operator: Equal, value: b, effect: NoSchedule, tomorrow: 1}]", defaults: new("[" + a + "]"), want: `[{"effect":"NoSchedule","key":"k","operator":"Equal","tomorrow":1,"value":"b"},` + a + "]"},
-		"defaults that cannot be read":                {defaults: new("{"), wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/defaultTolerations of namespace shop is no list of tolerations in JSON: `},
-		"allowed ones that cannot be read":            {spec: "tolerations: [" + a + "]", allowed: new(`[{"key":1}]`), wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist of namespace shop is no list of tolerations in JSON: `},
+		"defaults that cannot be read":                {defaults: new("{"), wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/defaultTolerations of namespace shop is not a list of tolerations in JSON: `},
+		"allowed ones that cannot be read":            {spec: "tolerations: [" + a + "]", allowed: new(`[{"key":1}]`), wantRefused: `pods "web" is forbidden: the annotation scheduler.alpha.kubernetes.io/tolerationsWhitelist of namespace shop is not a list of tolerations in JSON: `},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

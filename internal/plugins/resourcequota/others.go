@@ -67,16 +67,16 @@ func usageOfClaim(object runtime.Object) (corev1.ResourceList, error) {
 // storageOf returns the requested storage of a claim, or the allocated storage if that is
 // more.
 func storageOf(claim *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
-	asked, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	size, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
-		return asked, false
+		return size, false
 	}
-	if allocated := claim.Status.AllocatedResources[corev1.ResourceStorage]; allocated.Cmp(asked) > 0 {
-		asked = allocated
+	if allocated := claim.Status.AllocatedResources[corev1.ResourceStorage]; allocated.Cmp(size) > 0 {
+		size = allocated
 	}
-	asked = asked.DeepCopy()
-	asked.RoundUp(0)
-	return asked, true
+	size = size.DeepCopy()
+	size.RoundUp(0)
+	return size, true
 }
 
 func claimInScope(s corev1.ScopedResourceSelectorRequirement, object runtime.Object) (bool, error) {

@@ -53,10 +53,10 @@ func namesOfPods(names []corev1.ResourceName) []corev1.ResourceName {
 	}
 	var out []corev1.ResourceName
 	for _, name := range names {
-		asked, prefixed := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+		request, prefixed := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 		switch {
-		case slices.Contains(plain, name), strings.HasPrefix(asked, corev1.ResourceHugePagesPrefix),
-			prefixed && (!podresources.Native(string(name)) || strings.HasPrefix(asked, resourcev1.ResourceDeviceClassPrefix)):
+		case slices.Contains(plain, name), strings.HasPrefix(request, corev1.ResourceHugePagesPrefix),
+			prefixed && (!podresources.Native(string(name)) || strings.HasPrefix(request, resourcev1.ResourceDeviceClassPrefix)):
 			out = append(out, name)
 		}
 	}
@@ -81,12 +81,12 @@ func usageOfPod(object runtime.Object) (corev1.ResourceList, error) {
 func compute(requests, limits corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{corev1.ResourcePods: one()}
 	for name, amount := range requests {
-		asked := corev1.DefaultResourceRequestsPrefix + name
+		request := corev1.DefaultResourceRequestsPrefix + name
 		switch {
 		case ordinary(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-			out[name], out[asked] = amount, amount
+			out[name], out[request] = amount, amount
 		case podresources.Extended(string(name)) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix):
-			out[asked] = amount
+			out[request] = amount
 		}
 	}
 	for name, amount := range limits {

@@ -12,85 +12,85 @@ import (
 	"time"
 )
 
-// show is one request of the demo, and what has to come of it.
-type show struct {
+// step is one request of the demo with its expected result.
+type step struct {
 	title   string
 	action  string   // validationAction that the sample policy gets before the request; "" changes nothing
 	args    []string // of kubectl
 	want    outcome
 	audited string // text that the audit log must contain
-	says    string // what the outcome shows
+	result  string // description of the expected outcome
 }
 
-// outcome is what kubectl has to print and return.
+// outcome is the expected exit status and output of kubectl.
 type outcome struct {
 	exit   int
 	stdout string
-	// begins and holds are of the one line on stderr; without them it has to be empty.
-	begins string
-	holds  []string
+	// prefix and parts describe the one line on stderr. If they are empty, stderr must be empty.
+	prefix string
+	parts  []string
 }
 
 // privileged names the sample policy whose effect the demo changes.
 const privileged = "audit-privileged-pods"
 
-// shows belong to config/samples: the policies' names and messages stand there.
-func shows() []show {
-	return []show{{
-		title: "Asking for a pod without the label team",
+// steps returns the steps of the demo. The names and messages are those of config/samples.
+func steps() []step {
+	return []step{{
+		title: "Creating a Pod without the label team",
 		args:  []string{"run", "web", "--image=nginx:1.29"},
 		want: outcome{
 			exit:   1,
-			begins: "Error from server (Forbidden): ",
-			holds: []string{
+			prefix: "Error from server (Forbidden): ",
+			parts: []string{
 				"denied the request: WebhookPolicy 'require-team-label'",
 				": add the label team, with the name of the team that looks after this workload",
 			},
 		},
-		says: "refused, with the message of the policy require-team-label",
+		result: "denied with the message of the policy require-team-label",
 	}, {
-		title: "Asking for a pod whose image is not pinned",
+		title: "Creating a Pod whose image is not pinned",
 		args:  []string{"run", "web", "--labels=team=shop", "--image=nginx:latest"},
 		want: outcome{
 			stdout: "pod/web created\n",
-			begins: "Warning: ",
-			holds: []string{
+			prefix: "Warning: ",
+			parts: []string{
 				"WebhookPolicy 'warn-latest-image'",
 				": pin the image to a version or digest in web",
 			},
 		},
-		says: "allowed, with a warning of the policy warn-latest-image",
+		result: "allowed with a warning of the policy warn-latest-image",
 	}, {
-		title: "Asking for a pod that no policy objects to",
-		args:  []string{"run", "api", "--labels=team=shop", "--image=nginx:1.29"},
-		want:  outcome{stdout: "pod/api created\n"},
-		says:  "allowed, without a warning",
+		title:  "Creating a Pod that satisfies every policy",
+		args:   []string{"run", "api", "--labels=team=shop", "--image=nginx:1.29"},
+		want:   outcome{stdout: "pod/api created\n"},
+		result: "allowed without a warning",
 	}, {
-		title:   "Asking for a privileged pod: the policy " + privileged + " only audits",
+		title:   "Creating a privileged Pod: the policy " + privileged + " only audits",
 		args:    privilegedPod("audited"),
 		want:    outcome{stdout: "pod/audited created\n"},
 		audited: "run the containers without securityContext.privileged",
-		says:    "allowed, and recorded in the audit log",
+		result:  "allowed and recorded in the audit log",
 	}, {
 		title:  "Changing the policy from Audit to Warn",
 		action: "Warn",
 		args:   privilegedPod("warned"),
 		want: outcome{
 			stdout: "pod/warned created\n",
-			begins: "Warning: ",
-			holds:  []string{"WebhookPolicy '" + privileged + "'", ": run the containers without securityContext.privileged"},
+			prefix: "Warning: ",
+			parts:  []string{"WebhookPolicy '" + privileged + "'", ": run the containers without securityContext.privileged"},
 		},
-		says: "allowed, with a warning",
+		result: "allowed with a warning",
 	}, {
 		title:  "Changing the policy from Warn to Deny",
 		action: "Deny",
 		args:   privilegedPod("denied"),
 		want: outcome{
 			exit:   1,
-			begins: "The pods \"denied\" is invalid: ",
-			holds:  []string{"WebhookPolicy '" + privileged + "' with binding 'learn' denied request", ": run the containers without securityContext.privileged"},
+			prefix: "The pods \"denied\" is invalid: ",
+			parts:  []string{"WebhookPolicy '" + privileged + "' with binding 'learn' denied request", ": run the containers without securityContext.privileged"},
 		},
-		says: "refused",
+		result: "denied",
 	}}
 }
 
@@ -98,7 +98,7 @@ func privilegedPod(name string) []string {
 	return []string{"run", name, "--labels=team=shop", "--image=nginx:1.29", "--privileged"}
 }
 
-// check says in what a result is not the outcome.
+// check returns the differences between the outcome and a result.
 func (o outcome) check(r result) error {
 	var errs []error
 	if r.exit != o.exit {
@@ -109,12 +109,12 @@ func (o outcome) check(r result) error {
 	}
 	line, ok := strings.CutSuffix(r.stderr, "\n")
 	switch {
-	case o.begins == "" && r.stderr != "":
+	case o.prefix == "" && r.stderr != "":
 		errs = append(errs, fmt.Errorf("standard error %q, not empty", r.stderr))
-	case o.begins != "" && (!ok || strings.Contains(line, "\n") || !strings.HasPrefix(line, o.begins)):
-		errs = append(errs, fmt.Errorf("standard error %q, not one line that begins with %q", r.stderr, o.begins))
+	case o.prefix != "" && (!ok || strings.Contains(line, "\n") || !strings.HasPrefix(line, o.prefix)):
+		errs = append(errs, fmt.Errorf("standard error %q, not one line that begins with %q", r.stderr, o.prefix))
 	}
-	for _, part := range o.holds {
+	for _, part := range o.parts {
 		if !strings.Contains(line, part) {
 			errs = append(errs, fmt.Errorf("standard error %q, without %q", r.stderr, part))
 		}
@@ -127,10 +127,9 @@ const (
 	effectEvery   = 200 * time.Millisecond
 )
 
-// await returns when the API server acts as the show says, seen by dry runs that
-// it sends to the policies like any request: it learns of webhooks a moment after
-// they were written.
-func (s show) await(ctx context.Context, k kubectl) error {
+// await sends dry runs until their result is the expected one: API servers use a webhook
+// a moment after it has been written.
+func (s step) await(ctx context.Context, k kubectl) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, fmt.Errorf("not seen within %s", effectTimeout))
 	defer cancel()
 	var last error
@@ -144,14 +143,14 @@ func (s show) await(ctx context.Context, k kubectl) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("waiting for %q to be %s: %w", commandLine(s.args), s.says, context.Cause(ctx)), last)
+			return errors.Join(fmt.Errorf("waiting for %q to be %s: %w", commandLine(s.args), s.result, context.Cause(ctx)), last)
 		case <-time.After(effectEvery):
 		}
 	}
 }
 
-// prepare changes the effect of the sample policy.
-func (s show) prepare(ctx context.Context, k kubectl, out io.Writer) error {
+// setAction changes the effect of the sample policy.
+func (s step) setAction(ctx context.Context, k kubectl, out io.Writer) error {
 	if s.action == "" {
 		return nil
 	}
@@ -161,18 +160,18 @@ func (s show) prepare(ctx context.Context, k kubectl, out io.Writer) error {
 	return k.do(ctx, args)
 }
 
-// perform sends the request for real, and prints the command, kubectl's own
-// output, and what that shows.
-func (s show) perform(ctx context.Context, k kubectl, out io.Writer, auditLog string) error {
+// run sends the request without dry run, and prints the command, the output of kubectl
+// and the result.
+func (s step) run(ctx context.Context, k kubectl, out io.Writer, auditLog string) error {
 	r, err := k.run(ctx, s.args...)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\n$ %s\n%s%s", commandLine(s.args), r.stderr, r.stdout)
 	if err := s.want.check(r); err != nil {
-		return fmt.Errorf("%q was not %s: %w", commandLine(s.args), s.says, err)
+		return fmt.Errorf("%q was not %s: %w", commandLine(s.args), s.result, err)
 	}
-	fmt.Fprintf(out, "# %s\n\n", s.says)
+	fmt.Fprintf(out, "# %s\n\n", s.result)
 	if s.audited == "" {
 		return nil
 	}
@@ -180,7 +179,7 @@ func (s show) perform(ctx context.Context, k kubectl, out io.Writer, auditLog st
 }
 
 // awaitAudit waits until the audit log has the text.
-func (s show) awaitAudit(ctx context.Context, file string) error {
+func (s step) awaitAudit(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, fmt.Errorf("not seen within %s", effectTimeout))
 	defer cancel()
 	for {

@@ -21,8 +21,8 @@ import (
 
 const nodeName = "ostiary-node"
 
-// keeper has a control plane and the programs of a node.
-type keeper struct {
+// supervisor runs a control plane and the programs of a node.
+type supervisor struct {
 	cluster
 	address      string // of the node
 	controlPlane *controlplane.ControlPlane
@@ -30,16 +30,16 @@ type keeper struct {
 	running      map[string]*controlplane.Running
 }
 
-// keep runs inside the namespaces until it is killed.
-func (c cluster) keep(ctx context.Context, number string) error {
+// supervise runs the cluster inside the namespaces, until it is killed.
+func (c cluster) supervise(ctx context.Context, number string) error {
 	n, err := strconv.Atoi(number)
 	if err != nil {
 		return fmt.Errorf("subnet %q: %w", number, err)
 	}
-	if err := c.furnish(ctx, subnet{n}); err != nil {
+	if err := c.setUpNamespaces(ctx, subnet{n}); err != nil {
 		return err
 	}
-	k := &keeper{cluster: c, address: subnet{n}.node(), running: map[string]*controlplane.Running{}}
+	k := &supervisor{cluster: c, address: subnet{n}.node(), running: map[string]*controlplane.Running{}}
 	if err := k.startControlPlane(ctx); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c cluster) keep(ctx context.Context, number string) error {
 	return k.serve(ctx)
 }
 
-func (k *keeper) startControlPlane(ctx context.Context) (err error) {
+func (k *supervisor) startControlPlane(ctx context.Context) (err error) {
 	if err := os.Mkdir(k.file("control-plane"), 0o700); err != nil {
 		return fmt.Errorf("making a folder: %w", err)
 	}
@@ -62,11 +62,11 @@ func (k *keeper) startControlPlane(ctx context.Context) (err error) {
 	return err
 }
 
-func (k *keeper) startNode(ctx context.Context) error {
+func (k *supervisor) startNode(ctx context.Context) error {
 	if err := k.describe(); err != nil {
 		return err
 	}
-	for _, name := range []string{containerd, "kube-scheduler", kubelet, "kube-proxy"} { // which wants the node to be there
+	for _, name := range []string{containerd, "kube-scheduler", kubelet, "kube-proxy"} { // kube-proxy last: it needs the Node
 		if err := k.run(ctx, name); err != nil {
 			return err
 		}
@@ -75,12 +75,12 @@ func (k *keeper) startNode(ctx context.Context) error {
 }
 
 // run starts a program.
-func (k *keeper) run(ctx context.Context, name string) (err error) {
+func (k *supervisor) run(ctx context.Context, name string) (err error) {
 	k.running[name], err = k.controlPlane.Run(ctx, k.programs[name])
 	return err
 }
 
-func (k *keeper) awaitNode(ctx context.Context) error {
+func (k *supervisor) awaitNode(ctx context.Context) error {
 	start := time.Now()
 	client, err := kubernetes.NewForConfig(k.controlPlane.Config())
 	if err != nil {
@@ -114,8 +114,8 @@ func nodeReady(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// publish writes down how to use the cluster. The file that says it is ready is the last.
-func (k *keeper) publish() error {
+// publish writes the kubeconfig, and then the file that marks the cluster as ready.
+func (k *supervisor) publish() error {
 	if err := k.controlPlane.WriteKubeconfig(k.file(kubeconfigFile), "kubernetes-admin", "system:masters"); err != nil {
 		return err
 	}

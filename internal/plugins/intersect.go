@@ -10,18 +10,18 @@ import (
 
 const wildcard = "*"
 
-// narrow returns the rules that match the requests of both the plugin and the policy. A
+// intersectRules returns the rules that match the requests of both the plugin and the policy. A
 // policy without rules gets those of the plugin.
-func narrow(own []admissionregistrationv1.RuleWithOperations, asked []admissionregistrationv1.NamedRuleWithOperations) []admissionregistrationv1.NamedRuleWithOperations {
-	if len(asked) == 0 {
-		asked = []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: everything()}}
+func intersectRules(own []admissionregistrationv1.RuleWithOperations, requested []admissionregistrationv1.NamedRuleWithOperations) []admissionregistrationv1.NamedRuleWithOperations {
+	if len(requested) == 0 {
+		requested = []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: everything()}}
 	}
 	var out []admissionregistrationv1.NamedRuleWithOperations
-	for i := range asked {
+	for i := range requested {
 		for j := range own {
-			if both, ok := meet(&own[j], &asked[i].RuleWithOperations); ok {
+			if both, ok := intersect(&own[j], &requested[i].RuleWithOperations); ok {
 				out = append(out, admissionregistrationv1.NamedRuleWithOperations{
-					ResourceNames: slices.Clone(asked[i].ResourceNames), RuleWithOperations: both,
+					ResourceNames: slices.Clone(requested[i].ResourceNames), RuleWithOperations: both,
 				})
 			}
 		}
@@ -36,12 +36,12 @@ func everything() admissionregistrationv1.RuleWithOperations {
 	}
 }
 
-// meet returns the rule for the requests that two rules match, if there are any.
-func meet(a, b *admissionregistrationv1.RuleWithOperations) (both admissionregistrationv1.RuleWithOperations, ok bool) {
-	both.Operations = meetLists(a.Operations, b.Operations)
-	both.APIGroups = meetLists(a.APIGroups, b.APIGroups)
-	both.APIVersions = meetLists(a.APIVersions, b.APIVersions)
-	both.Resources = meetResources(a.Resources, b.Resources)
+// intersect returns the rule for the requests that two rules match, if there are any.
+func intersect(a, b *admissionregistrationv1.RuleWithOperations) (both admissionregistrationv1.RuleWithOperations, ok bool) {
+	both.Operations = intersectLists(a.Operations, b.Operations)
+	both.APIGroups = intersectLists(a.APIGroups, b.APIGroups)
+	both.APIVersions = intersectLists(a.APIVersions, b.APIVersions)
+	both.Resources = intersectResources(a.Resources, b.Resources)
 	scopeA, scopeB := ptr.Deref(a.Scope, admissionregistrationv1.AllScopes), ptr.Deref(b.Scope, admissionregistrationv1.AllScopes)
 	switch {
 	case scopeA == admissionregistrationv1.AllScopes:
@@ -54,7 +54,7 @@ func meet(a, b *admissionregistrationv1.RuleWithOperations) (both admissionregis
 	return both, len(both.Operations) > 0 && len(both.APIGroups) > 0 && len(both.APIVersions) > 0 && len(both.Resources) > 0
 }
 
-func meetLists[S ~string](a, b []S) []S {
+func intersectLists[S ~string](a, b []S) []S {
 	switch {
 	case slices.Contains(a, wildcard):
 		return slices.Clone(b)
@@ -64,12 +64,12 @@ func meetLists[S ~string](a, b []S) []S {
 	return slices.DeleteFunc(slices.Clone(a), func(s S) bool { return !slices.Contains(b, s) })
 }
 
-// meetResources does the same for resources with subresources.
-func meetResources(a, b []string) []string {
+// intersectResources does the same for resources with subresources.
+func intersectResources(a, b []string) []string {
 	var out []string
 	for _, x := range a {
 		for _, y := range b {
-			if both, ok := meetEntries(x, y); ok && !slices.Contains(out, both) {
+			if both, ok := intersectEntries(x, y); ok && !slices.Contains(out, both) {
 				out = append(out, both)
 			}
 		}
@@ -77,16 +77,16 @@ func meetResources(a, b []string) []string {
 	return out
 }
 
-// meetEntries returns the narrower of two entries, or the resource of one with the
+// intersectEntries returns the narrower of two entries, or the resource of one with the
 // subresource of the other.
-func meetEntries(a, b string) (string, bool) {
+func intersectEntries(a, b string) (string, bool) {
 	resourceA, subA, _ := strings.Cut(a, "/")
 	resourceB, subB, _ := strings.Cut(b, "/")
-	resource, ok := meetNames(resourceA, resourceB)
+	resource, ok := intersectNames(resourceA, resourceB)
 	if !ok {
 		return "", false
 	}
-	sub, ok := meetNames(subA, subB)
+	sub, ok := intersectNames(subA, subB)
 	if !ok {
 		return "", false
 	}
@@ -96,7 +96,7 @@ func meetEntries(a, b string) (string, bool) {
 	return resource + "/" + sub, true
 }
 
-func meetNames(a, b string) (string, bool) {
+func intersectNames(a, b string) (string, bool) {
 	switch {
 	case a == b, b == wildcard:
 		return a, true

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// nodeLink is the node's end of the cable to the host.
+// nodeLink is the interface of the node in the veth pair with the host.
 const nodeLink = "eth0"
 
-// furnish makes the namespaces that we are in a place where a node can live.
-func (c cluster) furnish(ctx context.Context, s subnet) error {
+// setUpNamespaces configures the namespaces of this process for a node: host name, mounts,
+// control groups and network.
+func (c cluster) setUpNamespaces(ctx context.Context, s subnet) error {
 	if err := syscall.Sethostname([]byte(nodeName)); err != nil {
 		return fmt.Errorf("setting the host name: %w", err)
 	}
@@ -38,7 +39,7 @@ func (c cluster) furnish(ctx context.Context, s subnet) error {
 		return err
 	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600); err != nil {
-		return fmt.Errorf("letting packets through: %w", err)
+		return fmt.Errorf("enabling IP forwarding: %w", err)
 	}
 	return nil
 }
@@ -50,15 +51,15 @@ type mount struct {
 	data                 string
 }
 
-// mountAll keeps what is mounted from here on to ourselves, and what containerd
-// and the kubelet write in places of their own choice in our folder.
+// mountAll makes mounts private, and binds the folders that containerd and the kubelet
+// always use to folders of the cluster.
 func (c cluster) mountAll() error {
 	const aside = "/run/cgroup"
 	mounts := []mount{
 		{target: "/", flags: syscall.MS_REC | syscall.MS_PRIVATE},
 		{source: "tmpfs", target: "/run", kind: "tmpfs", data: "mode=755"},
 		{source: "proc", target: "/proc", kind: "proc"},
-		// What /sys says of interfaces is what it said where it was mounted.
+		// /sys shows the interfaces of the namespace in which it was mounted.
 		{source: cgroupMount, target: aside, flags: syscall.MS_BIND | syscall.MS_REC},
 		{source: "sysfs", target: "/sys", kind: "sysfs"},
 		{source: aside, target: cgroupMount, flags: syscall.MS_BIND | syscall.MS_REC},
@@ -83,15 +84,15 @@ func (c cluster) mountAll() error {
 	if err := syscall.Unmount(aside, syscall.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmounting %s: %w", aside, err)
 	}
-	// The kubelet wants mounts to be shared with the namespaces that it makes.
-	// Not earlier: what is unmounted aside would be unmounted in the copy too.
+	// The kubelet needs shared mounts. This comes last: otherwise unmounting the temporary
+	// folder would also unmount the copy.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("sharing mounts: %w", err)
 	}
 	return nil
 }
 
-// awaitLink waits for the cable, which the host lays when we are there.
+// awaitLink waits for the veth interface, which the host creates after this process starts.
 func awaitLink(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestOutcomeCheck(t *testing.T) {
+	denied := outcome{exit: 1, prefix: "Error from server (Forbidden): ", parts: []string{"'require-team-label'", "add the label team"}}
+	warned := outcome{stdout: "pod/web created\n", prefix: "Warning: ", parts: []string{"pin the image"}}
+	allowed := outcome{stdout: "pod/api created\n"}
+	const message = "Error from server (Forbidden): WebhookPolicy 'require-team-label' denied request: add the label team\n"
+	tests := map[string]struct {
+		want outcome
+		give result
+		err  string // part of the error; "" means no error
+	}{
+		"denied":                        {denied, result{exit: 1, stderr: message}, ""},
+		"denied with exit status 0":     {denied, result{stderr: message}, "exit status 0, not 1"},
+		"denied and created":            {denied, result{exit: 1, stdout: "pod/web created\n", stderr: message}, `standard output "pod/web created\n", not ""`},
+		"denied for another reason":     {denied, result{exit: 1, stderr: strings.Replace(message, "Forbidden", "BadRequest", 1)}, "not one line that begins with"},
+		"denied by another policy":      {denied, result{exit: 1, stderr: strings.Replace(message, "team-label", "owner", 1)}, `without "'require-team-label'"`},
+		"denied with another message":   {denied, result{exit: 1, stderr: strings.Replace(message, "add", "remove", 1)}, `without "add the label team"`},
+		"denied without a message":      {denied, result{exit: 1}, "not one line that begins with"},
+		"denied with a warning as well": {denied, result{exit: 1, stderr: "Warning: x\n" + message}, "not one line"},
+		"not denied":                    {denied, result{stdout: "pod/web created\n"}, "exit status 0, not 1"},
+		"warned":                        {warned, result{stdout: "pod/web created\n", stderr: "Warning: pin the image\n"}, ""},
+		"warned twice":                  {warned, result{stdout: "pod/web created\n", stderr: "Warning: pin the image\nWarning: pin the image\n"}, "not one line"},
+		"warned and not created":        {warned, result{stderr: "Warning: pin the image\n"}, `standard output "", not "pod/web created\n"`},
+		"not warned":                    {warned, result{stdout: "pod/web created\n"}, "not one line that begins with"},
+		"allowed":                       {allowed, result{stdout: "pod/api created\n"}, ""},
+		"allowed with a warning":        {allowed, result{stdout: "pod/api created\n", stderr: "Warning: x\n"}, `standard error "Warning: x\n", not empty`},
+		"not allowed":                   {allowed, result{exit: 1, stderr: message}, "exit status 1, not 0"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tt.want.check(tt.give)
+			switch {
+			case tt.err == "" && err != nil:
+				t.Error(err)
+			case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
+				t.Errorf("error %v, want one with %s", err, tt.err)
+			}
+		})
+	}
+}
+
+// A step without expectations would accept every result.
+func TestStepsAreExact(t *testing.T) {
+	for _, s := range steps() {
+		if s.want.exit == 0 && s.want.stdout == "" {
+			t.Errorf("%s: the expected output is missing", commandLine(s.args))
+		}
+		if (s.want.prefix == "") != (len(s.want.parts) == 0) {
+			t.Errorf("%s: set both prefix and parts", commandLine(s.args))
+		}
+	}
+}
