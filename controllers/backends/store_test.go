@@ -209,8 +209,8 @@ func TestHostOf(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	o := secrets.Object{Kind: secrets.KindConfigMap, Namespace: "shop", Name: "ca"}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "ca", errors.New("no"))
-	want := trust{reason: ReasonCAForbidden, message: "Ostiary may not read ConfigMap shop/ca: grant its account a/b, by a Role and a RoleBinding in namespace shop, " +
-		`the rule {apiGroups: [""], resources: [configmaps], resourceNames: [ca], verbs: [get]}`}
+	want := trust{reason: ReasonCAForbidden, message: "Ostiary may not read ConfigMap shop/ca: create a Role in namespace shop with the rule " +
+		`{apiGroups: [""], resources: [configmaps], resourceNames: [ca], verbs: [get]}, and bind it to the ServiceAccount a/b`}
 	if diff := cmp.Diff(want, refusal(forbidden, o, "a/b", "read", "get"), cmp.AllowUnexported(trust{})); diff != "" {
 		t.Errorf("refusal (-want +got):\n%s", diff)
 	}

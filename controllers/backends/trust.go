@@ -119,8 +119,8 @@ func refusal(err error, o secrets.Object, account, what, verbs string) trust {
 		return trust{reason: ReasonCAFailed, message: fmt.Sprintf("%s: %s", o, truncate.String(err.Error(), maxProblem))}
 	}
 	return trust{reason: ReasonCAForbidden, message: fmt.Sprintf(
-		`Ostiary may not %s %s: grant its account %s, by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [%s], resourceNames: [%s], verbs: [%s]}`,
-		what, o, account, o.Namespace, strings.ToLower(o.Kind)+"s", o.Name, verbs)}
+		`Ostiary may not %s %s: create a Role in namespace %s with the rule {apiGroups: [""], resources: [%s], resourceNames: [%s], verbs: [%s]}, and bind it to the ServiceAccount %s`,
+		what, o, o.Namespace, strings.ToLower(o.Kind)+"s", o.Name, verbs, account)}
 }
 
 const maxProblem = 1 << 10 // bytes of an error of others

@@ -245,8 +245,8 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		}
 	})))
 	object := kind + " " + namespace + "/checks-ca"
-	p := c.awaitCA(t, name, metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not read %s: grant its account ostiary-system/ostiary, "+
-		`by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}`, object, namespace, strings.ToLower(kind)))
+	p := c.awaitCA(t, name, metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not read %s: create a Role in namespace %s with the rule "+
+		`{apiGroups: [""], resources: [%ss], resourceNames: [checks-ca], verbs: [get, list, watch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace, strings.ToLower(kind)))
 	if r := condition(p, v1alpha1.ConditionReady); r.Status != metav1.ConditionFalse || r.Reason != "Forbidden" || len(p.Status.Webhooks) != 0 {
 		t.Errorf("condition %+v and webhooks %v, want the policy not in force", r, p.Status.Webhooks)
 	}

@@ -66,8 +66,8 @@ func TestForeignWebhookWithAnIssuedCertificate(t *testing.T) {
 	c.mount(ctx, f, namespace)
 	c.apply(t, newPolicy("issued", namespace, hostedBy(f, "", issued(service))))
 	object := "Secret " + namespace + "/checks-tls"
-	c.awaitCA(t, "issued", metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not write a certificate to %s: grant its account ostiary-system/ostiary, "+
-		`by a Role and a RoleBinding in namespace %s, the rule {apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, create, patch]}`, object, namespace))
+	c.awaitCA(t, "issued", metav1.ConditionFalse, "Forbidden", fmt.Sprintf("Ostiary may not write a certificate to %s: create a Role in namespace %s with the rule "+
+		`{apiGroups: [""], resources: [secrets], resourceNames: [checks-tls], verbs: [get, list, watch, create, patch]}, and bind it to the ServiceAccount ostiary-system/ostiary`, object, namespace))
 	c.grant(t, namespace, "keep-certificate")
 	c.awaitReady(t, "issued")
 	c.awaitForeign(t, namespace)
