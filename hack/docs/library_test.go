@@ -76,7 +76,7 @@ func TestReadLibrary(t *testing.T) {
 		"another category":    {"library: best", "library: worst", `the label admission.ostiary.dev/library is "worst", want "best"`},
 		"no title":            {"    admission.ostiary.dev/title: Names\n", "", "it has no annotation admission.ostiary.dev/title"},
 		"an unknown severity": {"severity: low", "severity: none", `the severity is "none", want one of low, medium, high, critical`},
-		"an unknown field":    {"validations:", "validation:", `unknown field "spec.validation"`},
+		"an unknown field":    {"validations:", "validation:", `unknown field "validation"`},
 		"params in CEL":       {`"length": 9`, `"length": 3 * 3`, "the variable params is no JSON, which the chart writes"},
 		"params that float":   {`"length": 9`, `"length": true`, "the params of names: length is a bool, want a string, an integer or a list of strings"},
 		"no comment":          {"  # length: that names\n  # may have.\n", "", "describe the params in a comment before the variable params"},

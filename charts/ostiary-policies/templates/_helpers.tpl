@@ -12,7 +12,9 @@ All entries of one list of exclude, as {list: [...]}.
 {{- define "ostiary-policies.excluded" -}}
 {{- $list := list }}
 {{- range list .root.Values .category .policy }}
-{{- $list = concat $list (dig "exclude" $.field list . | default list) }}
+{{- with .exclude }}
+{{- $list = concat $list (index . $.field | default list) }}
+{{- end }}
 {{- end }}
 {{- dict "list" ($list | uniq) | toYaml }}
 {{- end }}
