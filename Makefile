@@ -204,6 +204,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@go run ./hack/docs policytest bin/policytest/test.ostiary.dev_policytests.yaml docs/reference/policytest.md
 	@go run ./hack/docs schema bin/policytest/test.ostiary.dev_policytests.yaml docs/reference/policytest.schema.json
 	@go run ./hack/docs chart charts/ostiary docs/reference/values.md
+	@go run ./hack/docs library
 	@hack/chart-files.sh
 
 .PHONY: install-yaml

@@ -11,6 +11,8 @@
 //	docs schema DEFINITION SCHEMA         the schema of PolicyTests for editors
 //	docs plugins FOLDER                   the configuration of every admission plugin,
 //	                                      between two marks of its page
+//	docs library                          kustomizations, chart and catalogue of the policies
+//	                                      in the folder library
 //
 // It runs in the root of the repository.
 package main
@@ -52,6 +54,7 @@ func tasks() map[string]task {
 		"policytest": {2, func(args []string) error { return rewrite(args[0], args[1], policyTestReference) }},
 		"schema":     {2, func(args []string) error { return rewrite(args[0], args[1], policyTestSchema) }},
 		"plugins":    {1, func(args []string) error { return pages(args[0]) }},
+		"library":    {0, func([]string) error { return library() }},
 	}
 }
 
@@ -61,7 +64,7 @@ func run(args []string) error {
 			return t.write(args[1:])
 		}
 	}
-	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, or plugins FOLDER")
+	return errors.New("say what to write: definition DEFINITION DOCUMENT, flags DOCUMENT, metrics DOCUMENT, packages DOCUMENT, chart CHART DOCUMENT, commands DOCUMENT, policytest DEFINITION DOCUMENT, schema DEFINITION SCHEMA, plugins FOLDER, or library")
 }
 
 func withMetrics(document []byte) (string, error) {

@@ -88,6 +88,9 @@ func TestSamples(t *testing.T) { testExamples(t, isSample) }
 
 func isSample(document string) bool { return strings.HasPrefix(document, "config/samples/") }
 
+// isManifest reports whether a document is a sample or a policy of the library.
+func isManifest(document string) bool { return filepath.Ext(document) == ".yaml" }
+
 // testExamples applies the policies of documents as they are shown, one after the other,
 // and sends requests that show what they deny, allow and change.
 func testExamples(t *testing.T, selected func(document string) bool) {
@@ -147,7 +150,7 @@ func manifests(t *testing.T, document string) (out []string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("../..", document))
 	must(t, err)
-	if isSample(document) {
+	if isManifest(document) {
 		return strings.Split(string(raw), "\n---\n")
 	}
 	for _, part := range strings.Split(string(raw), "\n```yaml\n")[1:] {
@@ -265,7 +268,7 @@ func (c *cluster) applyExample(t *testing.T, e example) {
 				policies = append(policies, manifest)
 			}
 			nth++
-		case strings.Contains(u.GetKind(), "Role"), isSample(e.Document) && u.GetKind() != "WebhookPolicy":
+		case strings.Contains(u.GetKind(), "Role"), isManifest(e.Document) && u.GetKind() != "WebhookPolicy":
 			permissions = append(permissions, manifest)
 		}
 	}

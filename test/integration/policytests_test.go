@@ -97,9 +97,10 @@ func (e *example) setObjects(t *testing.T, effect *exampleEffect, r *admissionv1
 	switch {
 	case r.SubResource == "scale":
 		effect.Object.SetName(effect.Before.GetName())
-		effect.Before = inNamespace(t, []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "`+effect.Before.GetName()+`"}, "spec": {"replicas": 1,
+		replicas, _, _ := unstructured.NestedInt64(effect.Before.Object, "spec", "replicas")
+		effect.Before = inNamespace(t, []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "`+effect.Before.GetName()+`"}, "spec": {"replicas": `+fmt.Sprint(replicas)+`,
 			"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]}}}}`), key)
-	case effect.Before != nil:
+	case r.SubResource == "" && effect.Before != nil:
 		patch, err := jsonpatch.CreateMergePatch(r.OldObject.Raw, r.Object.Raw)
 		must(t, err)
 		change := map[string]any{}
@@ -156,7 +157,8 @@ func permissions(k *policytest.Case, key string) (out []unstructured.Unstructure
 		}
 		role("Role", map[string]any{"rules": []any{
 			rule(a.Verb, a.Group, a.Resource),
-			rule(strings.ToLower(string(k.Request.Operation)), k.Request.Resource.Group, k.Request.Resource.Resource),
+			// An update is sent as a patch.
+			rule(strings.Replace(strings.ToLower(string(k.Request.Operation)), "update", "patch", 1), k.Request.Resource.Group, k.Request.Resource.Resource),
 		}})
 		role("RoleBinding", map[string]any{
 			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
