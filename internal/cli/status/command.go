@@ -41,7 +41,8 @@ func NewCommand(shared *output.Options) *cobra.Command {
 		Use:     "status",
 		Short:   "Show policies, denied requests, replicas and certificates",
 		Long:    help,
-		Example: "  kubectl ostiary status -f cluster.yaml",
+		Example: "  kubectl ostiary status\n" +
+			"  kubectl ostiary status -f cluster.yaml",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
