@@ -152,21 +152,21 @@ func testExplainStored(t *testing.T) {
 		lines[p.Policy] = line
 	}
 	want := map[string]string{
-		"require-team-label":     "CREATE deny",
-		"frozen-names":     "UPDATE allow",
-		"keep-pods":        "DELETE deny",
-		"no-latest":        "CREATE skip",
-		"two-bindings":     "CREATE warn",
-		"allowed-teams":    " unmatched: spec.matchConstraints.resourceRules do not match pods",
-		"approved-ports":   " unmatched: spec.matchConstraints.resourceRules do not match pods",
-		"default-part":     " unmatched: spec.matchConstraints.resourceRules do not match pods",
-		"no-exec":          " unmatched: spec.matchConstraints.resourceRules do not match pods",
-		"one-name":         " unmatched: spec.matchConstraints.resourceRules match only the names db-0",
-		"other-namespaces": ` unmatched: spec.matchConstraints.namespaceSelector "tier=test" does not select the namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
-		"other-labels":     ` unmatched: spec.matchConstraints.objectSelector "app=db" does not select the labels of the object`,
-		"excluded":         " unmatched: spec.matchConstraints.excludeResourceRules match CREATE of pods",
-		"no-binding":       ` unmatched: spec.bindings[0].matchResources.namespaceSelector "tier=test" does not select the namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
-		"no-param":         " unmatched: spec.bindings[0].paramRef finds no ConfigMap, and parameterNotFoundAction is Allow",
+		"require-team-label": "CREATE deny",
+		"frozen-names":       "UPDATE allow",
+		"keep-pods":          "DELETE deny",
+		"no-latest":          "CREATE skip",
+		"two-bindings":       "CREATE warn",
+		"allowed-teams":      " unmatched: spec.matchConstraints.resourceRules do not match pods",
+		"approved-ports":     " unmatched: spec.matchConstraints.resourceRules do not match pods",
+		"default-part":       " unmatched: spec.matchConstraints.resourceRules do not match pods",
+		"no-exec":            " unmatched: spec.matchConstraints.resourceRules do not match pods",
+		"one-name":           " unmatched: spec.matchConstraints.resourceRules match only the names db-0",
+		"other-namespaces":   ` unmatched: spec.matchConstraints.namespaceSelector "tier=test" does not select the namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
+		"other-labels":       ` unmatched: spec.matchConstraints.objectSelector "app=db" does not select the labels of the object`,
+		"excluded":           " unmatched: spec.matchConstraints.excludeResourceRules match CREATE of pods",
+		"no-binding":         ` unmatched: spec.bindings[0].matchResources.namespaceSelector "tier=test" does not select the namespace shop with the labels "kubernetes.io/metadata.name=shop,tier=prod"`,
+		"no-param":           " unmatched: spec.bindings[0].paramRef finds no ConfigMap, and parameterNotFoundAction is Allow",
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
@@ -176,17 +176,17 @@ func testExplainStored(t *testing.T) {
 		want       []string // parts of the output
 		wantStatus int
 	}{
-		"a table":           {args: []string{"pod/web-0", "-n", "shop"}, want: []string{"Pod shop/web-0 as it is stored, by ", "require-team-label CREATE deny Deny: add the label team", "keep-pods DELETE deny"}},
-		"one policy":        {args: []string{"po/web-0", "require-team-label", "-n", "shop"}, want: []string{"require-team-label on CREATE: deny", `because spec.validations[0].expression: has(object.metadata.labels.team) is false`}},
-		"deletion":          {args: []string{"pods/web-0", "-n", "shop", "--delete"}, want: []string{"require-team-label - unmatched spec.matchConstraints.resourceRules match CREATE and UPDATE of pods, not DELETE"}},
-		"an exempt object":  {args: []string{"pod/web-0", "-n", "exempted"}, want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"}},
-		"a group":           {args: []string{"widgets.v1.example.com/w", "-n", "shop"}, want: []string{"Widget shop/w as it is stored", "default-part CREATE mutate"}},
-		"a policy of -f":    {args: []string{"pod/web-0", "require-team-label", "-n", "shop", "-f", "../../config/samples/02-warn-latest-image.yaml"}, want: []string{"require-team-label on CREATE: deny"}},
-		"no such object":    {args: []string{"pod/db-0", "-n", "shop"}, want: []string{`error: reading pod/db-0: pods "db-0" not found`}, wantStatus: output.StatusError},
-		"no such resource":  {args: []string{"gadget/a"}, want: []string{`error: the API server has no resource "gadget": kubectl api-resources lists them`}, wantStatus: output.StatusError},
-		"no such policy":    {args: []string{"pod/web-0", "require-team-labels", "-n", "shop"}, want: []string{`error: there is no policy "require-team-labels", did you mean "require-team-label"?`}, wantStatus: output.StatusError},
-		"two objects":       {args: []string{"pod/web-0", "pod/db-0"}, want: []string{`error: "pod/web-0" and "pod/db-0" are two objects: name one`}, wantStatus: output.StatusError},
-		"also a file":       {args: []string{"pod/web-0", "--object", "a.yaml"}, want: []string{`error: "pod/web-0" is an object of the cluster: remove --object, --old, --subresource and --resource`}, wantStatus: output.StatusError},
+		"a table":          {args: []string{"pod/web-0", "-n", "shop"}, want: []string{"Pod shop/web-0 as it is stored, by ", "require-team-label CREATE deny Deny: add the label team", "keep-pods DELETE deny"}},
+		"one policy":       {args: []string{"po/web-0", "require-team-label", "-n", "shop"}, want: []string{"require-team-label on CREATE: deny", `because spec.validations[0].expression: has(object.metadata.labels.team) is false`}},
+		"deletion":         {args: []string{"pods/web-0", "-n", "shop", "--delete"}, want: []string{"require-team-label - unmatched spec.matchConstraints.resourceRules match CREATE and UPDATE of pods, not DELETE"}},
+		"an exempt object": {args: []string{"pod/web-0", "-n", "exempted"}, want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"}},
+		"a group":          {args: []string{"widgets.v1.example.com/w", "-n", "shop"}, want: []string{"Widget shop/w as it is stored", "default-part CREATE mutate"}},
+		"a policy of -f":   {args: []string{"pod/web-0", "require-team-label", "-n", "shop", "-f", "../../config/samples/02-warn-latest-image.yaml"}, want: []string{"require-team-label on CREATE: deny"}},
+		"no such object":   {args: []string{"pod/db-0", "-n", "shop"}, want: []string{`error: reading pod/db-0: pods "db-0" not found`}, wantStatus: output.StatusError},
+		"no such resource": {args: []string{"gadget/a"}, want: []string{`error: the API server has no resource "gadget": kubectl api-resources lists them`}, wantStatus: output.StatusError},
+		"no such policy":   {args: []string{"pod/web-0", "require-team-labels", "-n", "shop"}, want: []string{`error: there is no policy "require-team-labels", did you mean "require-team-label"?`}, wantStatus: output.StatusError},
+		"two objects":      {args: []string{"pod/web-0", "pod/db-0"}, want: []string{`error: "pod/web-0" and "pod/db-0" are two objects: name one`}, wantStatus: output.StatusError},
+		"also a file":      {args: []string{"pod/web-0", "--object", "a.yaml"}, want: []string{`error: "pod/web-0" is an object of the cluster: remove --object, --old, --subresource and --resource`}, wantStatus: output.StatusError},
 		"an object of a file, with the policies of the cluster": {args: []string{"--from-cluster", "require-team-label", "--object", "testdata/pod.yaml"}, want: []string{"CREATE Pod shop/a by ", "require-team-label: deny"}},
 	} {
 		t.Run(name, func(t *testing.T) {

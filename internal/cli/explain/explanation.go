@@ -28,10 +28,10 @@ type PolicyExplanation struct {
 	Policy string `json:"policy"`
 	// Operation is that of the request for a stored object; empty if no request matches.
 	Operation string           `json:"operation,omitempty"`
-	Decision policy.Decision  `json:"decision"`
-	Why      []string         `json:"why,omitempty"`
-	Bindings []BindingResult  `json:"bindings,omitempty"`
-	Parts    []ExpressionTree `json:"expressions,omitempty"`
+	Decision  policy.Decision  `json:"decision"`
+	Why       []string         `json:"why,omitempty"`
+	Bindings  []BindingResult  `json:"bindings,omitempty"`
+	Parts     []ExpressionTree `json:"expressions,omitempty"`
 	// Cost is that of all expressions; Budget is the limit for the validations, and for
 	// the mutations, of one binding.
 	Cost   uint64 `json:"cost"`

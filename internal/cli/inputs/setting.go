@@ -20,6 +20,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -74,7 +75,7 @@ func (f *Flags) connected(ctx context.Context, s *Setting, notes io.Writer, comp
 	if s.Cluster, err = connect.NewCluster(ctx, config); err != nil {
 		return nil, err
 	}
-	note := func(err error) { _, _ = fmt.Fprintln(notes, err) }
+	note := func(err error) { _, _ = fmt.Fprintln(notes, output.Printable(err.Error())) }
 	dump, err := cluster.FetchInstallation(ctx, config, func(err error) {
 		note(fmt.Errorf("the namespace of Ostiary and the exempt namespaces are not known: %w", err))
 	})
