@@ -51,6 +51,12 @@ cli: ## Build the plugin of kubectl, bin/kubectl-ostiary
 	@echo "Building bin/kubectl-ostiary"
 	@go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/kubectl-ostiary ./cmd/kubectl-ostiary
 
+.PHONY: cli-archives
+cli-archives: ## Build the plugin for six platforms, as archives with a manifest for krew, in dist/cli
+	@echo "Building kubectl-ostiary for six platforms"
+	@cd hack/krew && go run . -version "$(VERSION)" -created "$$(git log -1 --format=%ct)" $(CLIFLAGS)
+	@cd hack/krew && go tool validate-krew-manifest -skip-install -manifest ../../dist/cli/ostiary.yaml
+
 .PHONY: image
 image: ## Build the image of the manager, dist/ostiary.tar, without a daemon or a registry
 	@echo "Building the image"
@@ -164,7 +170,7 @@ lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
 	@hack/check-layout.sh
 	@echo "Linting"
 	@$(GOLANGCI_LINT) run --allow-parallel-runners
-	@for module in hack/image test/chart; do (cd $$module && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners) || exit 1; done
+	@for module in hack/image hack/krew test/chart; do (cd $$module && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners) || exit 1; done
 	@# This module replaces the staging modules of Kubernetes with their releases.
 	@cd hack/kubernetes && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners --disable gomoddirectives
 

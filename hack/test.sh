@@ -26,14 +26,14 @@ random=(./internal/pki ./internal/policy ./internal/registration)
 # Folders outside of test whose code or tests start goroutines or share memory: the
 # race detector finds nothing in the others.
 concurrent() {
-	git ls-files '*.go' | grep -vE '^test/|^hack/(image|kubernetes|tools)/' |
+	git ls-files '*.go' | grep -vE '^test/|^hack/(image|krew|kubernetes|tools)/' |
 		xargs grep -lE '(^|[[:space:]])go (func|[[:alpha:].]+\()|errgroup|"sync"|"sync/atomic"' |
 		xargs -n1 dirname | sort -u | sed 's|^|./|' | grep -vxF "$(printf '%s\n' "${random[@]}")"
 }
 
 packages() {
 	local module
-	for module in hack/kubernetes hack/image test/chart; do (cd $module && tests); done
+	for module in hack/kubernetes hack/image hack/krew test/chart; do (cd $module && tests); done
 	# What the manager depends on changes this module: its go.mod follows.
 	(cd test/certmanager && tests -- -mod=mod)
 	# The manager under test is a program of its own: here the race detector would

@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/queue"
 )
@@ -56,21 +56,30 @@ func New(reviews authorizationclient.SubjectAccessReviewInterface, registry prom
 // Authorize implements authorizer.UnconditionalAuthorizer. If the review fails, the
 // error is a *policy.AuthorizerUnavailableError. An evaluation error in the result of
 // the review is not.
-func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+func (a *Authorizer) Authorize(ctx context.Context, attributes authorizer.Attributes) (decision authorizer.Decision, reason string, err error) {
 	start := time.Now()
 	var status authorizationv1.SubjectAccessReviewStatus
-	var err error
 	queue.Yield(ctx, func() { status, err = a.review(ctx, attributes) })
 	if err != nil {
-		a.duration.WithLabelValues("error").Observe(time.Since(start).Seconds())
-		return authorizer.DecisionNoOpinion, "", &policy.AuthorizerUnavailableError{Err: err}
+		decision, err = authorizer.DecisionNoOpinion, &policy.AuthorizerUnavailableError{Err: err}
+	} else {
+		decision, reason, err = accessreview.Decide(status)
 	}
-	decision, label := decide(status)
-	a.duration.WithLabelValues(label).Observe(time.Since(start).Seconds())
-	if status.EvaluationError != "" {
-		err = errors.New(status.EvaluationError)
+	a.duration.WithLabelValues(labelOf(decision, err)).Observe(time.Since(start).Seconds())
+	return decision, reason, err
+}
+
+func labelOf(decision authorizer.Decision, err error) string {
+	var unanswered *policy.AuthorizerUnavailableError
+	switch {
+	case errors.As(err, &unanswered):
+		return "error"
+	case decision == authorizer.DecisionDeny:
+		return "denied"
+	case decision == authorizer.DecisionAllow:
+		return "allowed"
 	}
-	return decision, status.Reason, err
+	return "no_opinion"
 }
 
 func (a *Authorizer) review(ctx context.Context, attributes authorizer.Attributes) (authorizationv1.SubjectAccessReviewStatus, error) {
@@ -82,51 +91,9 @@ func (a *Authorizer) review(ctx context.Context, attributes authorizer.Attribute
 	case <-ctx.Done():
 		return authorizationv1.SubjectAccessReviewStatus{}, fmt.Errorf("waiting for one of %d concurrent SubjectAccessReviews: %w", cap(a.slots), ctx.Err())
 	}
-	review, err := a.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: specOf(attributes)}, metav1.CreateOptions{})
+	review, err := a.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: accessreview.SpecOf(attributes)}, metav1.CreateOptions{})
 	if err != nil {
 		return authorizationv1.SubjectAccessReviewStatus{}, err
 	}
-	if review.Status.Allowed && review.Status.Denied {
-		return authorizationv1.SubjectAccessReviewStatus{}, errors.New("the SubjectAccessReview is both allowed and denied")
-	}
 	return review.Status, nil
-}
-
-func decide(status authorizationv1.SubjectAccessReviewStatus) (decision authorizer.Decision, label string) {
-	switch {
-	case status.Denied:
-		return authorizer.DecisionDeny, "denied"
-	case status.Allowed:
-		return authorizer.DecisionAllow, "allowed"
-	default:
-		return authorizer.DecisionNoOpinion, "no_opinion"
-	}
-}
-
-func specOf(a authorizer.Attributes) authorizationv1.SubjectAccessReviewSpec {
-	var spec authorizationv1.SubjectAccessReviewSpec
-	if u := a.GetUser(); u != nil {
-		spec.User, spec.UID, spec.Groups, spec.Extra = u.GetName(), u.GetUID(), u.GetGroups(), extraOf(u)
-	}
-	if !a.IsResourceRequest() {
-		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: a.GetPath(), Verb: a.GetVerb()}
-		return spec
-	}
-	spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
-		Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(),
-		FieldSelector: fieldSelectorOf(a), LabelSelector: labelSelectorOf(a),
-	}
-	return spec
-}
-
-func extraOf(u user.Info) map[string]authorizationv1.ExtraValue {
-	var out map[string]authorizationv1.ExtraValue
-	for key, values := range u.GetExtra() {
-		if out == nil {
-			out = map[string]authorizationv1.ExtraValue{}
-		}
-		out[key] = values
-	}
-	return out
 }

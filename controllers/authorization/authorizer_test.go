@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/controlplane"
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
@@ -189,7 +190,7 @@ func TestReview(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := specOf(tc.attributes)
+			got := accessreview.SpecOf(tc.attributes)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("review (-want +got):\n%s", diff)
 			}

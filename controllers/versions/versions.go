@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
-	"strconv"
 	"sync"
 	"time"
 
@@ -68,18 +66,7 @@ func readVersion(known discovery.ServerVersionInterface, client *http.Client) (p
 	if err != nil {
 		return 0, fmt.Errorf("reading the version of the API server: %w", err)
 	}
-	return engineOf(info.Major, info.Minor)
-}
-
-var digits = regexp.MustCompile(`^\d+`)
-
-// engineOf is the engine of a version. Some providers write the minor version as "34+".
-func engineOf(major, minor string) (policy.Engine, error) {
-	n, err := strconv.Atoi(digits.FindString(minor))
-	if err != nil || major != "1" {
-		return 0, fmt.Errorf("reading the version of the API server: %q.%q is not a version of Kubernetes", major, minor)
-	}
-	return min(max(policy.Engine(n), policy.OldestEngine), policy.LatestEngine), nil
+	return policy.EngineOf(info.Major, info.Minor)
 }
 
 // Compiler is the compiler for the lowest version. It is another one after a change.

@@ -11,30 +11,6 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-func TestEngineOf(t *testing.T) {
-	tests := map[string]struct {
-		major, minor string
-		want         policy.Engine
-		wantErr      bool
-	}{
-		"a version":                {major: "1", minor: "36", want: 36},
-		"of a provider":            {major: "1", minor: "36+", want: 36},
-		"older than the oldest":    {major: "1", minor: "30", want: policy.OldestEngine},
-		"later than the latest":    {major: "1", minor: "99", want: policy.LatestEngine},
-		"another major version":    {major: "2", minor: "0", wantErr: true},
-		"no version":               {wantErr: true},
-		"a minor version in words": {major: "1", minor: "x36", wantErr: true},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, err := engineOf(tt.major, tt.minor)
-			if got != tt.want || (err != nil) != tt.wantErr {
-				t.Errorf("got %v, %v, want %v", got, err, tt.want)
-			}
-		})
-	}
-}
-
 // During an upgrade, the lowest version counts as long as it is seen.
 func TestTheLowestVersionCounts(t *testing.T) {
 	type step struct {

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -27,6 +28,17 @@ const (
 	OldestEngine Engine = 34
 	LatestEngine Engine = 37
 )
+
+// EngineOf returns the engine of a version that an API server reports. Versions before the
+// oldest engine have the oldest one, and versions after the latest one have that. Some
+// providers write the minor version as "34+".
+func EngineOf(major, minor string) (Engine, error) {
+	n, err := strconv.Atoi(minor[:len(minor)-len(strings.TrimLeft(minor, "0123456789"))])
+	if err != nil || major != "1" {
+		return 0, fmt.Errorf("reading the version of the API server: %q.%q is not a version of Kubernetes", major, minor)
+	}
+	return min(max(Engine(n), OldestEngine), LatestEngine), nil
+}
 
 // strictOptionals is the first engine in which a receiver of or and orValue that is
 // not optional is an error.

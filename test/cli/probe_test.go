@@ -103,7 +103,7 @@ func TestDoctorProbesWebhooks(t *testing.T) {
 			startPod(t, client, name, "hook-1", "node")
 			dump, err := cluster.Fetch(t.Context(), cp.Config(), func(err error) { t.Error(err) })
 			must(t, err)
-			cluster.Probe(t.Context(), cp.Config(), dump)
+			cluster.Probe(t.Context(), cp.Config(), dump, func() {})
 			var got []string
 			for _, f := range doctor.Check(dump, time.Now()) {
 				t.Logf("%s: %s", f.Check, f.Message)

@@ -64,7 +64,7 @@ func TestReplayOfARealAuditLog(t *testing.T) {
 	engine, err := offline.NewEngine(in.Policies, policy.NewCompilerFor(policy.LatestEngine), apis)
 	must(t, err)
 	policies := &replay.Policies{Engine: engine, World: offline.NewWorld(apis, nil, nil, offline.Answers(nil))}
-	got, err := replay.Replay(t.Context(), []string{cp.AuditLog(0)}, nil, policies, nil)
+	got, err := replay.Replay(t.Context(), []string{cp.AuditLog(0)}, nil, policies, nil, nil)
 	must(t, err)
 	t.Logf("%d events, skipped %v, rows %+v", got.Events, got.Skipped, got.Rows)
 	want := map[string]map[string]int{"keep": {"allow": 2, "deny": 2}}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/test/documents"
 )
 
 // example states what a documented policy does, in testdata/examples.yaml.
@@ -77,19 +77,14 @@ func (e exampleEffect) hasEffect() bool {
 const developer = "developer"
 
 func TestExamplesInDocuments(t *testing.T) {
-	testExamples(t, func(document string) bool { return !strings.HasPrefix(document, "docs/plugins") && !isSample(document) })
+	testExamples(t, func(document string) bool { return !strings.HasPrefix(document, "docs/plugins") && !documents.IsSample(document) })
 }
 
 func TestExamplesOfPlugins(t *testing.T) {
 	testExamples(t, func(document string) bool { return strings.HasPrefix(document, "docs/plugins") })
 }
 
-func TestSamples(t *testing.T) { testExamples(t, isSample) }
-
-func isSample(document string) bool { return strings.HasPrefix(document, "config/samples/") }
-
-// isManifest reports whether a document is a sample or a policy of the library.
-func isManifest(document string) bool { return filepath.Ext(document) == ".yaml" }
+func TestSamples(t *testing.T) { testExamples(t, documents.IsSample) }
 
 // testExamples applies the policies of documents as they are shown, one after the other,
 // and sends requests that show what they deny, allow and change.
@@ -111,12 +106,17 @@ func testExamples(t *testing.T, selected func(document string) bool) {
 		}
 	}
 	shown := 0
-	for _, document := range exampleDocuments(t) {
+	all, err := documents.All(repository)
+	must(t, err)
+	for _, document := range all {
 		if !selected(document) {
 			continue
 		}
-		for _, e := range examplesIn(t, document) {
+		examples, err := documents.Examples(repository, document)
+		must(t, err)
+		for _, shows := range examples {
 			shown++
+			e := example{Document: shows.Document, Policy: shows.Policy, Nth: shows.Nth}
 			if !described[e.key()] {
 				t.Errorf("%s shows the policy %s (%d), and testdata/examples.yaml does not state what it does", e.Document, e.Policy, e.Nth)
 			}
@@ -129,46 +129,13 @@ func testExamples(t *testing.T, selected func(document string) bool) {
 
 func (e example) key() string { return fmt.Sprint(e.Document, " ", e.Policy, " ", e.Nth) }
 
-// exampleDocuments are the paths of README.md, all documents and all samples.
-func exampleDocuments(t *testing.T) []string {
-	t.Helper()
-	root := os.DirFS("../..")
-	samples, err := fs.Glob(root, "config/samples/[0-9]*.yaml")
-	must(t, err)
-	out := append([]string{"README.md"}, samples...)
-	must(t, fs.WalkDir(root, "docs", func(path string, _ fs.DirEntry, err error) error {
-		if filepath.Ext(path) == ".md" {
-			out = append(out, path)
-		}
-		return err
-	}))
-	return out
-}
+const repository = "../.."
 
 // manifests are the objects in the YAML blocks of a document, or in a sample.
-func manifests(t *testing.T, document string) (out []string) {
+func manifests(t *testing.T, document string) []string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("../..", document))
+	out, err := documents.Manifests(repository, document)
 	must(t, err)
-	if isManifest(document) {
-		return strings.Split(string(raw), "\n---\n")
-	}
-	for _, part := range strings.Split(string(raw), "\n```yaml\n")[1:] {
-		block, _, _ := strings.Cut(part, "\n```\n")
-		out = append(out, strings.Split(block, "\n---\n")...)
-	}
-	return out
-}
-
-func examplesIn(t *testing.T, document string) (out []example) {
-	t.Helper()
-	seen := map[string]int{}
-	for _, manifest := range manifests(t, document) {
-		if u := parseExample(t, manifest); u.GetKind() == "WebhookPolicy" {
-			out = append(out, example{Document: document, Policy: u.GetName(), Nth: seen[u.GetName()]})
-			seen[u.GetName()]++
-		}
-	}
 	return out
 }
 
@@ -268,7 +235,7 @@ func (c *cluster) applyExample(t *testing.T, e example) {
 				policies = append(policies, manifest)
 			}
 			nth++
-		case strings.Contains(u.GetKind(), "Role"), isManifest(e.Document) && u.GetKind() != "WebhookPolicy":
+		case strings.Contains(u.GetKind(), "Role"), documents.IsManifest(e.Document) && u.GetKind() != "WebhookPolicy":
 			permissions = append(permissions, manifest)
 		}
 	}

@@ -3,6 +3,7 @@ package evaluate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -32,20 +33,23 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "eval -f FILE...",
+		Use:   "eval -f FILE... [--from-cluster]",
 		Short: "Show what policies decide for objects",
 		Long: "Show what policies decide for objects, as if each object were created.\n\n" +
 			"Files have policies, the objects to evaluate, and what policies read: params, Namespaces with their labels, and " +
 			"CustomResourceDefinitions. Mutations come first, and validations get their result. The API server's defaults are not added.\n\n" +
+			"With --from-cluster, policies and what they read come from the cluster of the current context too. Objects and policies of files " +
+			"replace those of the cluster. Nothing is written to the cluster.\n\n" +
 			"Exit status 1 means that a policy denies an object or fails with an error.",
 		Example: "  kubectl ostiary eval -f policy.yaml -f pods.yaml\n" +
-			"  kubectl ostiary eval -f policy.yaml -f pods.yaml --old old-pods.yaml --user alice -o json",
+			"  kubectl ostiary eval -f policy.yaml -f pods.yaml --old old-pods.yaml --user alice -o json\n" +
+			"  kubectl ostiary eval -f pods.yaml --from-cluster",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}
-	run.AddFiles(c)
 	run.AddVersion(c)
 	run.AddUser(c)
+	run.AddSources(c)
 	c.Flags().StringSliceVar(&run.old, "old", nil, "files with the stored objects: objects of the same kind and name are updates")
 	c.Flags().BoolVar(&run.deleted, "delete", false, "evaluate the deletion of the objects")
 	c.Flags().BoolVar(&run.all, "all", false, "also show policies that allow, skip or do not match an object")
@@ -55,34 +59,30 @@ func NewCommand(o *output.Options) *cobra.Command {
 }
 
 func (c *command) run(ctx context.Context) error {
-	in, err := c.Load(ctx, c.In)
+	progress := c.StartProgress("reading policies and objects")
+	defer progress.Stop()
+	s, err := c.Setting(ctx, c.In, progress, policy.NewCompilerFor)
 	if err != nil {
 		return err
 	}
-	if len(in.Policies) == 0 {
-		return inputs.NoPolicyError(c.Files)
-	}
-	apis, err := offline.NewAPIs(c.Kubernetes.Engine, in.Definitions)
-	if err != nil {
-		return err
-	}
-	engine, err := offline.NewEngine(in.Policies, policy.NewCompilerFor(c.Kubernetes.Engine), apis)
-	if err != nil {
-		return err
+	if len(s.Objects) == 0 {
+		return errors.New("there is no object to evaluate: name its file with -f")
 	}
 	old, err := c.oldObjects(ctx)
 	if err != nil {
 		return err
 	}
-	requests, err := c.requests(in.Objects, old, apis)
+	requests, err := c.requests(s, old)
 	if err != nil {
 		return err
 	}
-	evaluations, err := c.evaluate(ctx, engine, offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers(nil)), in.Objects, requests)
+	progress.Begin("evaluating objects", int64(len(requests)))
+	evaluations, err := c.evaluate(ctx, s, requests, progress)
 	if err != nil {
 		return err
 	}
-	return c.print(evaluations, len(in.Policies))
+	progress.Stop()
+	return c.print(evaluations, len(s.Engine.Names()))
 }
 
 // oldObjects returns the objects of --old by their identity.
@@ -103,14 +103,14 @@ func (c *command) oldObjects(ctx context.Context) (map[string]*load.Object, erro
 
 func identity(o *load.Object) string { return o.APIVersion + " " + o.String() }
 
-func (c *command) requests(objects []load.Object, old map[string]*load.Object, apis *offline.APIs) ([]*admissionv1.AdmissionRequest, error) {
-	out := make([]*admissionv1.AdmissionRequest, len(objects))
-	for i := range objects {
-		object, before := &objects[i], old[identity(&objects[i])]
+func (c *command) requests(s *inputs.Setting, old map[string]*load.Object) ([]*admissionv1.AdmissionRequest, error) {
+	out := make([]*admissionv1.AdmissionRequest, len(s.Objects))
+	for i := range s.Objects {
+		object, before := &s.Objects[i], old[identity(&s.Objects[i])]
 		if c.deleted {
-			object, before = nil, &objects[i]
+			object, before = nil, object
 		}
-		request, err := apis.NewRequest(object, before, offline.RequestOptions{User: c.UserInfo()})
+		request, err := s.Engine.APIs.NewRequest(object, before, offline.RequestOptions{User: s.User})
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (c *command) requests(objects []load.Object, old map[string]*load.Object, a
 
 // evaluate evaluates all requests concurrently, in their order. It keeps only what is
 // printed.
-func (c *command) evaluate(ctx context.Context, engine *offline.Engine, world *offline.World, objects []load.Object, requests []*admissionv1.AdmissionRequest) ([]Evaluation, error) {
+func (c *command) evaluate(ctx context.Context, s *inputs.Setting, requests []*admissionv1.AdmissionRequest, progress *output.Progress) ([]Evaluation, error) {
 	out := make([]Evaluation, len(requests))
 	failed := make([]error, len(requests))
 	var next atomic.Int64
@@ -129,10 +129,11 @@ func (c *command) evaluate(ctx context.Context, engine *offline.Engine, world *o
 	for range runtime.GOMAXPROCS(0) {
 		running.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(requests) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				result, err := engine.Evaluate(ctx, requests[i], world, offline.Options{Details: true})
+				result, err := s.Engine.Evaluate(ctx, requests[i], s.World, offline.Options{Details: true})
 				if failed[i] = err; err == nil {
-					out[i] = c.evaluation(&objects[i], requests[i], result)
+					out[i] = c.evaluation(&s.Objects[i], requests[i], result)
 				}
+				progress.Add(1)
 			}
 		})
 	}

@@ -82,6 +82,7 @@ func TestInvalidInput(t *testing.T) {
 	}{
 		"no policy":       {"{apiVersion: v1, kind: Pod, metadata: {name: a}}", "-: there is no WebhookPolicy: name its file with -f"},
 		"an unknown kind": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}\n---\n{apiVersion: x.y/v1, kind: Z}", "stdin:3:22: kind: the kind Z in x.y/v1 is not known: add its CustomResourceDefinition to the files, or correct apiVersion and kind"},
+		"no object":       {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}", "there is no object to evaluate: name its file with -f"},
 		"a faulty policy": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {nothing: 1}}", "stdin:1:95: spec.nothing: WebhookPolicy has no such field: correct or remove it"},
 	}
 	for name, tt := range tests {

@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,59 +33,91 @@ type command struct {
 func NewCommand(o *output.Options) *cobra.Command {
 	run := &command{Options: o}
 	c := &cobra.Command{
-		Use:   "explain [POLICY...] -f FILE... --object FILE",
-		Short: "Show why policies decide as they do about one request",
+		Use:   "explain [TYPE/NAME] [POLICY...] [-f FILE...] [--object FILE]",
+		Short: "Show why policies decide as they do about one request, or about an object of the cluster",
 		Long: "Show why policies decide as they do about one request: the values of all parts of their expressions, their costs, and the " +
-			"binding that decided. Without a POLICY it explains all policies of the files.\n\n" +
-			"The object is created, updated with --old, or deleted with --delete. It can also be an AdmissionReview.",
+			"binding that decided. Without a POLICY it explains all policies.\n\n" +
+			"The object of --object is created, updated with --old, or deleted with --delete. It can also be an AdmissionReview. " +
+			"Policies and what they read come from files, and with --from-cluster from the cluster of the current context too.\n\n" +
+			"TYPE/NAME is an object of the cluster, as pod/web-0. The command shows which policies look at it, which do not and why, and what " +
+			"each decides now. The object is evaluated as it is stored: as if it were created; for policies without that operation, as " +
+			"if it were updated without a change; for others, as if it were deleted. With a POLICY, the command explains its expressions. Nothing is written to the cluster.",
 		Example: "  kubectl ostiary explain require-team-label -f policy.yaml --object pod.yaml\n" +
-			"  kubectl ostiary explain -f policy.yaml --object review.yaml -o json",
+			"  kubectl ostiary explain -f policy.yaml --object review.yaml -o json\n" +
+			"  kubectl ostiary explain pod/web-0 -n shop\n" +
+			"  kubectl ostiary explain pod/web-0 require-team-label -n shop",
 		RunE: func(c *cobra.Command, names []string) error { return run.run(c.Context(), names) },
 	}
-	run.AddFiles(c)
 	run.AddVersion(c)
 	run.AddUser(c)
+	run.AddSources(c)
 	c.Flags().StringVar(&run.object, "object", "", "file with the object of the request, or with an AdmissionReview")
 	c.Flags().StringVar(&run.old, "old", "", "file with the stored object of an update")
 	c.Flags().BoolVar(&run.deleted, "delete", false, "explain the deletion of the object")
 	c.Flags().StringVar(&run.subresource, "subresource", "", "subresource of the request")
 	c.Flags().StringVar(&run.resource, "resource", "", "resource of the subresource, as deployments.apps")
-	_ = c.MarkFlagRequired("object") // the flag exists
 	o.AddFormat(c)
 	return c
 }
 
-func (c *command) run(ctx context.Context, names []string) error {
-	in, err := c.Load(ctx, c.In)
+func (c *command) run(ctx context.Context, args []string) error {
+	stored, names, err := c.target(args)
 	if err != nil {
 		return err
 	}
-	if len(in.Policies) == 0 {
-		return inputs.NoPolicyError(c.Files)
-	}
-	apis, err := offline.NewAPIs(c.Kubernetes.Engine, in.Definitions)
+	s, err := c.Setting(ctx, c.In, c.ErrOut, policy.NewTracingCompiler)
 	if err != nil {
 		return err
 	}
-	engine, err := offline.NewEngine(in.Policies, policy.NewTracingCompiler(c.Kubernetes.Engine), apis)
-	if err != nil {
+	all := len(names) == 0
+	if names, err = chosen(s.Engine, names); err != nil {
 		return err
 	}
-	if names, err = chosen(engine, names); err != nil {
-		return err
+	var e *Explanation
+	if stored != "" {
+		e, err = c.stored(ctx, s, stored, names)
+	} else {
+		e, err = c.explain(ctx, s, names)
 	}
-	request, err := c.request(ctx, apis)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	e, err := Explain(ctx, engine, offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers(nil)), request, names)
-	if err != nil {
-		return err
-	}
-	if c.Format != output.Table {
+	case c.Format != output.Table:
 		return c.Print(e)
+	case stored != "" && all:
+		return c.writeSummary(e)
 	}
 	return c.write(e)
+}
+
+// target returns the object of the cluster and the policies that the arguments name.
+func (c *command) target(args []string) (stored string, policies []string, err error) {
+	for _, arg := range args {
+		switch {
+		case !strings.Contains(arg, "/"):
+			policies = append(policies, arg)
+		case stored != "":
+			return "", nil, fmt.Errorf("%q and %q are two objects: name one", stored, arg)
+		default:
+			stored = arg
+		}
+	}
+	switch {
+	case stored == "" && c.object == "":
+		return "", nil, errors.New("there is no object to explain: name a file with --object, or an object of the cluster as TYPE/NAME")
+	case stored != "" && c.object+c.old+c.subresource+c.resource != "":
+		return "", nil, fmt.Errorf("%q is an object of the cluster: remove --object, --old, --subresource and --resource", stored)
+	}
+	c.FromCluster = c.FromCluster || stored != ""
+	return stored, policies, nil
+}
+
+func (c *command) explain(ctx context.Context, s *inputs.Setting, names []string) (*Explanation, error) {
+	request, err := c.request(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return Explain(ctx, s.Engine, s.World, request, names)
 }
 
 // chosen returns the names of policies to explain.
@@ -97,16 +130,16 @@ func chosen(engine *offline.Engine, names []string) ([]string, error) {
 		if slices.Contains(all, name) {
 			continue
 		}
-		hint := ": name its file with -f"
+		hint := ": correct its name, or name its file with -f"
 		if similar := nearest.Name(name, slices.Values(all)); similar != "" {
 			hint = fmt.Sprintf(", did you mean %q?", similar)
 		}
-		return nil, fmt.Errorf("no file has the policy %q%s", name, hint)
+		return nil, fmt.Errorf("there is no policy %q%s", name, hint)
 	}
 	return names, nil
 }
 
-func (c *command) request(ctx context.Context, apis *offline.APIs) (*admissionv1.AdmissionRequest, error) {
+func (c *command) request(ctx context.Context, s *inputs.Setting) (*admissionv1.AdmissionRequest, error) {
 	object, err := c.single(ctx, c.object)
 	if err != nil {
 		return nil, err
@@ -123,7 +156,7 @@ func (c *command) request(ctx context.Context, apis *offline.APIs) (*admissionv1
 	if c.deleted {
 		object, old = nil, object
 	}
-	return apis.NewRequest(object, old, offline.RequestOptions{User: c.UserInfo(), Subresource: c.subresource, Resource: c.resource})
+	return s.Engine.APIs.NewRequest(object, old, offline.RequestOptions{User: s.User, Subresource: c.subresource, Resource: c.resource})
 }
 
 // single reads a file with one object.
@@ -159,7 +192,7 @@ func (c *command) write(e *Explanation) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", output.Printable(e.Request))
 	for _, p := range e.Policies {
-		fmt.Fprintf(&out, "\n%s: %s\n", p.Policy, paintDecision(colored, p.Decision))
+		fmt.Fprintf(&out, "\n%s%s: %s\n", p.Policy, onOperation(p.Operation), paintDecision(colored, p.Decision))
 		for _, why := range p.Why {
 			fmt.Fprintf(&out, "  because %s\n", output.Printable(strings.TrimPrefix(why, p.Policy+" ")))
 		}

@@ -108,9 +108,12 @@ func TestInvalidArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		"an unknown policy": {[]string{"require-team", "-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"}, `no file has the policy "require-team": name its file with -f`},
-		"a typo":            {[]string{"require-team-labels", "-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"}, `no file has the policy "require-team-labels", did you mean "require-team-label"?`},
+		"an unknown policy": {[]string{"require-team", "-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"}, `there is no policy "require-team": correct its name, or name its file with -f`},
+		"a typo":            {[]string{"require-team-labels", "-f", samples + "01-require-team-label.yaml", "--object", examples + "pod.yaml"}, `there is no policy "require-team-labels", did you mean "require-team-label"?`},
 		"several objects":   {[]string{"-f", samples + "01-require-team-label.yaml", "--object", examples + "pods.yaml"}, examples + "pods.yaml: want one object, got 2"},
+		"no object":         {[]string{"-f", samples + "01-require-team-label.yaml"}, "there is no object to explain: name a file with --object, or an object of the cluster as TYPE/NAME"},
+		"no source":         {[]string{"--object", examples + "pod.yaml"}, "no policy is given: name its file with -f, or read those of a cluster with --from-cluster"},
+		"an unused flag":    {[]string{"--object", examples + "pod.yaml", "-f", samples + "01-require-team-label.yaml", "--context", "a"}, "--context needs --from-cluster"},
 		"no policy":         {[]string{"-f", examples + "pod.yaml", "--object", examples + "pod.yaml"}, examples + "pod.yaml: there is no WebhookPolicy: name its file with -f"},
 	}
 	for name, tt := range tests {
@@ -121,4 +124,22 @@ func TestInvalidArguments(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzReview checks that every object or AdmissionReview gives an explanation or an error.
+func FuzzReview(f *testing.F) {
+	for _, name := range []string{"review.yaml", "pod.yaml"} {
+		text, err := os.ReadFile(examples + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"operation": "DELETE", "resource": {"version": "v1", "resource": "pods"}, "object": 1}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		out, err := run(t, text, "-f", samples+"01-require-team-label.yaml", "--object", "-")
+		if (err == nil) == (out == "") || err != nil && err.Error() == "" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
 }

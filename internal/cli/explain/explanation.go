@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,11 +25,13 @@ type Explanation struct {
 
 // PolicyExplanation explains one policy.
 type PolicyExplanation struct {
-	Policy   string           `json:"policy"`
-	Decision policy.Decision  `json:"decision"`
-	Why      []string         `json:"why,omitempty"`
-	Bindings []BindingResult  `json:"bindings,omitempty"`
-	Parts    []ExpressionTree `json:"expressions,omitempty"`
+	Policy string `json:"policy"`
+	// Operation is that of the request for a stored object; empty if no request matches.
+	Operation string           `json:"operation,omitempty"`
+	Decision  policy.Decision  `json:"decision"`
+	Why       []string         `json:"why,omitempty"`
+	Bindings  []BindingResult  `json:"bindings,omitempty"`
+	Parts     []ExpressionTree `json:"expressions,omitempty"`
 	// Cost is that of all expressions; Budget is the limit for the validations, and for
 	// the mutations, of one binding.
 	Cost   uint64 `json:"cost"`
@@ -120,7 +123,14 @@ func Explain(ctx context.Context, engine *offline.Engine, world *offline.World, 
 			return nil, err
 		}
 		if len(e.Bindings) == 0 && e.Decision == policy.DecisionUnmatched {
-			e.Why = append(e.Why, "the rules or selectors of the policy do not match the request, or its namespace is exempt")
+			why, err := engine.Mismatch(ctx, name, request, world)
+			if err != nil {
+				return nil, err
+			}
+			if why == "" && !result.Allowed {
+				why = "another policy denies the request before this one is called"
+			}
+			e.Why = append(e.Why, cmp.Or(why, "no binding applies to the request"))
 		}
 		out.Policies = append(out.Policies, e)
 	}
@@ -158,8 +168,11 @@ func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1
 	return nil
 }
 
+// allowed is the result of a binding without an effect.
+const allowed = "allowed"
+
 func bindingResult(i policy.Invoked) BindingResult {
-	out := BindingResult{Binding: i.Binding, Result: "allowed"}
+	out := BindingResult{Binding: i.Binding, Result: allowed}
 	if o, ok := i.Param.(metav1.Object); ok {
 		out.Param = strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -22,10 +23,17 @@ type Flags struct {
 	Kubernetes Version
 	User       string
 	Groups     []string
+	// FromCluster reads policies, and what they read, from a cluster too.
+	FromCluster bool
+
+	connection *connect.Flags // nil for commands that read files only
 }
 
 // Version is a flag for a Kubernetes version.
-type Version struct{ policy.Engine }
+type Version struct {
+	policy.Engine
+	given bool
+}
 
 // Set implements pflag.Value.
 func (v *Version) Set(text string) error {
@@ -34,17 +42,29 @@ func (v *Version) Set(text string) error {
 	if !ok || err != nil || policy.Engine(n) < policy.OldestEngine || policy.Engine(n) > policy.LatestEngine {
 		return fmt.Errorf("must be a version from %s to %s", policy.OldestEngine, policy.LatestEngine)
 	}
-	v.Engine = policy.Engine(n)
+	v.Engine, v.given = policy.Engine(n), true
 	return nil
 }
 
 // Type implements pflag.Value.
 func (v *Version) Type() string { return "version" }
 
-// AddFiles adds the flag for files.
+// AddFiles adds the flag for files, which is required.
 func (f *Flags) AddFiles(c *cobra.Command) {
-	c.Flags().StringSliceVarP(&f.Files, "filename", "f", nil, "files, directories, kustomizations or Helm charts with policies and objects; - is stdin")
+	f.addFiles(c)
 	_ = c.MarkFlagRequired("filename") // the flag exists
+}
+
+func (f *Flags) addFiles(c *cobra.Command) {
+	c.Flags().StringSliceVarP(&f.Files, "filename", "f", nil, "files, directories, kustomizations or Helm charts with policies and objects; - is stdin")
+}
+
+// AddSources adds the flag for files, and those for a cluster. It follows AddUser.
+func (f *Flags) AddSources(c *cobra.Command) {
+	f.addFiles(c)
+	c.Flags().BoolVar(&f.FromCluster, "from-cluster", false, "read policies, params, Namespaces and schemas from the cluster of the current context; those of -f replace them")
+	f.connection = connect.AddFlags(c.Flags())
+	c.Flags().Lookup("namespace").Usage = "namespace of objects that state none; default is that of the context with --from-cluster, otherwise \"default\""
 }
 
 // AddVersion adds the flag for the version.
@@ -55,7 +75,7 @@ func (f *Flags) AddVersion(c *cobra.Command) {
 
 // AddUser adds the flags for the user.
 func (f *Flags) AddUser(c *cobra.Command) {
-	c.Flags().StringVar(&f.User, "user", offline.DefaultUser, "user who sends the requests")
+	c.Flags().StringVar(&f.User, "user", "", "user who sends the requests; default is "+offline.DefaultUser+", and with a cluster the user of the context")
 	c.Flags().StringSliceVar(&f.Groups, "group", nil, "groups of the user, besides system:authenticated")
 }
 

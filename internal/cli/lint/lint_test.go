@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/ostiary/ostiary/internal/cli/kubernetes"
+	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -209,4 +210,34 @@ func TestSchemasOfVersions(t *testing.T) {
 			t.Errorf("an unknown group: got %v, %v", document, err)
 		}
 	}
+}
+
+// FuzzCheck checks that every policy gives findings with a text, or an error.
+func FuzzCheck(f *testing.F) {
+	paths, err := filepath.Glob("../../../config/samples/[0-9]*.yaml")
+	if err != nil || len(paths) == 0 {
+		f.Fatalf("no samples: %v", err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		objects, err := load.Objects(t.Context(), []string{"-"}, load.Options{Stdin: strings.NewReader(text)})
+		if err != nil {
+			return // FuzzObjects checks it
+		}
+		findings, _, err := Check(t.Context(), objects, policy.LatestEngine)
+		if err != nil && err.Error() == "" {
+			t.Error("an error without a text")
+		}
+		for _, found := range findings {
+			if found.Message == "" || found.Rule == "" {
+				t.Errorf("incomplete: %+v", found)
+			}
+		}
+	})
 }

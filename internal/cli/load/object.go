@@ -53,6 +53,11 @@ func (o *Object) New(raw []byte, field string) (*Object, error) {
 	return newObject(o.document, raw, append(append([]string(nil), o.path...), splitField(field)...))
 }
 
+// FromJSON returns an object that is in no file. Problems name the source.
+func FromJSON(source string, raw []byte) (*Object, error) {
+	return newObject(&document{file: source}, raw, nil)
+}
+
 func newObject(d *document, raw []byte, path []string) (*Object, error) {
 	o := &Object{document: d, path: path}
 	if err := json.Unmarshal(raw, o); err != nil {

@@ -38,8 +38,8 @@ func (e *Error) Error() string { return e.Position.String() + ": " + e.Text }
 // document is one document of a file.
 type document struct {
 	file string
-	line int // lines before the document
-	text []byte
+	line int    // lines before the document
+	text []byte // nil for an object that is in no file
 }
 
 // at returns the position of a line and a column of the document.
@@ -69,6 +69,9 @@ func (d *document) node() (*yaml.Node, error) {
 // Elements of the path are names of fields and indices of lists. For a field it is the
 // position of its name.
 func (d *document) find(path []string) Position {
+	if d.text == nil {
+		return Position{File: d.file}
+	}
 	node, err := d.node()
 	if err != nil || node == nil {
 		return d.atOffset(indexOfText(d.text))

@@ -2,6 +2,9 @@ package offline
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -24,8 +27,10 @@ import (
 // CustomResourceDefinitions. It is safe for concurrent use.
 type APIs struct {
 	*apiresources.Resources
+	// DefaultNamespace is that of objects without one; "" is "default".
+	DefaultNamespace string
 
-	builtin func() managedfields.TypeConverter
+	builtin func(schema.GroupVersionKind) managedfields.TypeConverter
 	custom  map[schema.GroupVersion]func() managedfields.TypeConverter
 }
 
@@ -37,7 +42,40 @@ func NewAPIs(e policy.Engine, definitions []*apiextensionsv1.CustomResourceDefin
 	}
 	own := v1alpha1.GroupVersion
 	lists[own] = append(lists[own], metav1.APIResource{Name: "webhookpolicies", Kind: "WebhookPolicy", Verbs: metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"}})
-	a := &APIs{custom: map[schema.GroupVersion]func() managedfields.TypeConverter{}}
+	// The schemas take some time, and few policies need them.
+	builtin := sync.OnceValue(builtinSchemas)
+	return newAPIs(lists, definitions, func(schema.GroupVersionKind) managedfields.TypeConverter { return builtin() })
+}
+
+func builtinSchemas() managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(scheme.Scheme)
+}
+
+// NewAPIsOf returns the APIs of an API server, from its resources and schemas, and of
+// definitions, which replace those of the API server. Kinds without a schema have that of
+// this program.
+func NewAPIsOf(lists apiresources.Lists, schemas func(schema.GroupVersionKind) managedfields.TypeConverter, definitions []*apiextensionsv1.CustomResourceDefinition) (*APIs, error) {
+	lists = maps.Clone(lists)
+	for _, d := range definitions {
+		for _, v := range d.Spec.Versions {
+			gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
+			lists[gv] = slices.DeleteFunc(slices.Clone(lists[gv]), func(r metav1.APIResource) bool {
+				name, _, _ := strings.Cut(r.Name, "/")
+				return name == d.Spec.Names.Plural
+			})
+		}
+	}
+	builtin := sync.OnceValue(builtinSchemas)
+	return newAPIs(lists, definitions, func(kind schema.GroupVersionKind) managedfields.TypeConverter {
+		if found := schemas(kind); found != nil {
+			return found
+		}
+		return builtin()
+	})
+}
+
+func newAPIs(lists apiresources.Lists, definitions []*apiextensionsv1.CustomResourceDefinition, builtin func(schema.GroupVersionKind) managedfields.TypeConverter) (*APIs, error) {
+	a := &APIs{builtin: builtin, custom: map[schema.GroupVersion]func() managedfields.TypeConverter{}}
 	for _, d := range definitions {
 		if err := resourcesOf(d, func(gv schema.GroupVersion, r metav1.APIResource) { lists[gv] = append(lists[gv], r) }); err != nil {
 			return nil, err
@@ -47,8 +85,6 @@ func NewAPIs(e policy.Engine, definitions []*apiextensionsv1.CustomResourceDefin
 		}
 	}
 	a.Resources = apiresources.New(lists)
-	// The schemas take some time, and few policies need them.
-	a.builtin = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
 	return a, nil
 }
 
@@ -85,16 +121,13 @@ type converters struct {
 // GetTypeConverter implements policy.TypeConverters.
 func (a *APIs) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
 	if custom := a.custom[kind.GroupVersion()]; custom != nil {
-		found := custom()
-		for {
-			c, ok := found.(converters)
-			if !ok || c.kind == kind.Kind {
-				return found
+		for c, ok := custom().(converters); ok; c, ok = c.others.(converters) {
+			if c.kind == kind.Kind {
+				return c
 			}
-			found = c.others
 		}
 	}
-	return a.builtin()
+	return a.builtin(kind)
 }
 
 // ObjectInterfaces returns the Go types of Kubernetes with the resources of these APIs.

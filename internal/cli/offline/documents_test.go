@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/test/documents"
 )
 
 // documented is an entry of test/integration/testdata/examples.yaml. The integration tests
@@ -141,20 +141,11 @@ func (e *documented) run(t *testing.T) {
 // manifests returns the policy and the other objects of its document, as the integration
 // tests apply them.
 func (e *documented) manifests(t *testing.T) (out string) {
-	raw, err := fs.ReadFile(os.DirFS(root), e.Document)
+	all, err := documents.Manifests(root, e.Document)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sample := strings.HasPrefix(e.Document, "config/samples/")
-	var all []string
-	if sample {
-		all = strings.Split(string(raw), "\n---\n")
-	} else {
-		for _, part := range strings.Split(string(raw), "\n```yaml\n")[1:] {
-			block, _, _ := strings.Cut(part, "\n```\n")
-			all = append(all, strings.Split(block, "\n---\n")...)
-		}
-	}
+	sample := documents.IsSample(e.Document)
 	nth := 0
 	for _, manifest := range all {
 		var o metav1.PartialObjectMetadata

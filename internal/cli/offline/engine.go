@@ -19,14 +19,18 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// OwnNamespace is the namespace of Ostiary, which is exempt from policies.
+// OwnNamespace is the namespace of Ostiary where nothing else is known. It is exempt from
+// policies.
 const OwnNamespace = "ostiary-system"
 
 // Engine evaluates policies. It is immutable and safe for concurrent use.
 type Engine struct {
 	APIs     *APIs
 	Compiler *policy.Compiler
+	// Invalid are the problems of policies of a cluster, which Ostiary does not register.
+	Invalid []error
 
+	exempt   []string // namespaces
 	hooks    []*hook
 	policies map[string]*v1alpha1.WebhookPolicy
 	alone    map[string]*policy.Group // each policy in a group of its own
@@ -51,18 +55,28 @@ type hook struct {
 func (h *hook) GetMatchResources() admissionregistrationv1.MatchResources { return h.resources }
 
 // NewEngine compiles policies. The error has every problem for which Ostiary rejects a
-// policy, with its position.
-func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs) (*Engine, error) {
-	e := &Engine{APIs: apis, Compiler: compiler, policies: map[string]*v1alpha1.WebhookPolicy{}, alone: map[string]*policy.Group{}}
+// policy, with its position. The exempt namespaces are those besides Kubernetes' own;
+// without any, OwnNamespace is exempt.
+func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt ...string) (*Engine, error) {
+	if len(exempt) == 0 {
+		exempt = []string{OwnNamespace}
+	}
+	e := &Engine{APIs: apis, Compiler: compiler, exempt: exempt, policies: map[string]*v1alpha1.WebhookPolicy{}, alone: map[string]*policy.Group{}}
 	compiled := map[string]*policy.Compiled{}
 	var resolved []*v1alpha1.WebhookPolicy
 	var errs []error
 	for i := range policies {
 		p := &policies[i]
 		result := validation.Validate(compiler, p.WebhookPolicy, egress.Rule{})
+		var problems []error
 		for _, problem := range result.Errors {
-			errs = append(errs, p.Source.Errorf(problem.Field, "%s: %s", p.Name, problem.ErrorBody()))
+			problems = append(problems, p.Source.Errorf(problem.Field, "%s: %s", p.Name, problem.ErrorBody()))
 		}
+		if len(problems) > 0 && p.Stored {
+			e.Invalid = append(e.Invalid, problems...)
+			continue
+		}
+		errs = append(errs, problems...)
 		compiled[p.Name] = result.Compiled
 		e.policies[p.Name] = result.Policy
 		e.alone[p.Name] = policy.NewGroup([]*policy.Compiled{result.Compiled})
@@ -83,7 +97,7 @@ func (e *Engine) register(policies []*v1alpha1.WebhookPolicy, compiled map[strin
 	in := registration.Input{
 		Policies:         policies,
 		Endpoint:         registration.Endpoint{Service: &registration.Service{Namespace: OwnNamespace, Name: "ostiary", Port: 443}},
-		ExemptNamespaces: []string{OwnNamespace},
+		ExemptNamespaces: e.exempt,
 	}
 	for _, p := range policies {
 		in.RefusedConditions = append(in.RefusedConditions, matchconditions.Condition(&p.Spec))

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	webhookconditions "k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -33,6 +34,17 @@ type Result struct {
 	// Changed reports whether mutations changed the object.
 	Changed  bool
 	Outcomes []Outcome
+	// Conditions are the results of the match conditions of backends, which the API server
+	// evaluates.
+	Conditions []Condition
+}
+
+// Condition is the result of a match condition.
+type Condition struct {
+	Policy string
+	// Field is its path, as "spec.matchConditions[0].expression".
+	Field   string
+	Matches bool
 }
 
 // Outcome is the decision of one policy in one phase.
@@ -164,6 +176,7 @@ func (v *evaluation) call(ctx context.Context, h *hook, o Options) error {
 			v.unevaluated(h, fmt.Errorf("evaluating match conditions: %w", result.Error))
 			return nil //nolint:nilerr // it is an outcome
 		}
+		v.addConditions(h, result)
 		if !result.Matches {
 			return nil
 		}
@@ -176,6 +189,19 @@ func (v *evaluation) call(ctx context.Context, h *hook, o Options) error {
 		return v.callBackend(h)
 	}
 	return v.evaluate(ctx, h, o)
+}
+
+// addConditions adds the results of the match conditions of a backend. If one is false, the
+// others are not known.
+func (v *evaluation) addConditions(h *hook, result webhookconditions.MatchResult) {
+	if h.backend == nil {
+		return
+	}
+	for i, c := range h.backend.Spec.MatchConditions {
+		if result.Matches || result.FailedConditionName == c.Name {
+			v.result.Conditions = append(v.result.Conditions, Condition{Policy: h.backend.Name, Field: fmt.Sprintf("spec.matchConditions[%d].expression", i), Matches: result.Matches})
+		}
+	}
 }
 
 // unevaluated adds an error to every policy of a webhook. The request does not pass, because

@@ -38,6 +38,8 @@ type Input struct {
 type Policy struct {
 	*v1alpha1.WebhookPolicy
 	Source load.Object
+	// Stored is a policy of a cluster, which can be invalid.
+	Stored bool
 }
 
 // Sort divides objects by their use. Names of policies are unique.

@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (a *APIs) NewRequest(object, old *load.Object, o RequestOptions) (*admissio
 	if err != nil {
 		return nil, subject.Errorf("kind", "%v", err)
 	}
-	namespace := namespaceFor(subject, resource)
+	namespace := a.namespaceFor(subject, resource)
 	r := newRequest(kind, resource, o)
 	r.Name, r.Namespace = subject.Metadata.Name, namespace
 	r.Operation = operation(object, old, o.Operation)
@@ -148,14 +149,14 @@ func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (policy.Ki
 }
 
 // namespaceFor returns the namespace of a request. For a Namespace it is its name.
-func namespaceFor(o *load.Object, resource policy.KindResource) string {
+func (a *APIs) namespaceFor(o *load.Object, resource policy.KindResource) string {
 	switch {
 	case resource.Group == "" && resource.Resource == "namespaces":
 		return o.Metadata.Name
 	case !resource.Namespaced:
 		return ""
 	case o.Metadata.Namespace == "":
-		return metav1.NamespaceDefault
+		return cmp.Or(a.DefaultNamespace, metav1.NamespaceDefault)
 	}
 	return o.Metadata.Namespace
 }

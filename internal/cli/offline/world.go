@@ -1,7 +1,9 @@
 package offline
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -31,20 +33,43 @@ type World struct {
 	objects    []load.Object
 	authorizer authorizer.UnconditionalAuthorizer
 	images     policy.Images
+	cluster    Cluster // nil without one
 
 	mu     sync.Mutex
-	listed map[schema.GroupVersionKind]*stored
+	listed map[listing]*stored
+	live   map[string]*corev1.Namespace // of the cluster
+}
+
+// Cluster has the objects of a cluster.
+type Cluster interface {
+	// GetNamespace returns an error if there is no Namespace of that name.
+	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+	// List returns the objects of a resource, of a namespaced one those in a namespace, and
+	// with a name at most that object.
+	List(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) ([]*unstructured.Unstructured, error)
+}
+
+// listing says which objects are listed. Without a cluster, they are all of a kind.
+type listing struct {
+	kind            schema.GroupVersionKind
+	namespace, name string
 }
 
 // NewWorld returns a world with the objects of files. A namespace that is not among them
 // has only the label with its name. Without an authorizer, every check fails.
 func NewWorld(apis *APIs, namespaces []*corev1.Namespace, objects []load.Object, a authorizer.UnconditionalAuthorizer) *World {
-	w := &World{apis: apis, namespaces: map[string]*corev1.Namespace{}, objects: objects, authorizer: a, listed: map[schema.GroupVersionKind]*stored{}}
+	w := &World{apis: apis, namespaces: map[string]*corev1.Namespace{}, objects: objects, authorizer: a, listed: map[listing]*stored{}, live: map[string]*corev1.Namespace{}}
 	for _, n := range namespaces {
 		w.namespaces[n.Name] = namespaceOf(n)
 	}
 	return w
 }
+
+// AddImages adds the answers of the backends of plugins.
+func (w *World) AddImages(i policy.Images) { w.images = i }
+
+// AddCluster adds the objects of a cluster. Those of files replace them.
+func (w *World) AddCluster(c Cluster) { w.cluster = c }
 
 // environment returns the environment of evaluations.
 func (w *World) environment() policy.Environment {
@@ -65,19 +90,35 @@ func (w *World) environment() policy.Environment {
 }
 
 // GetNamespace implements policy.Namespaces.
-func (w *World) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
+func (w *World) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	if n := w.namespaces[name]; n != nil {
 		return n, nil
 	}
-	return namespaceOf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}), nil
+	if w.cluster == nil {
+		return namespaceOf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}), nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.live[name]; n != nil {
+		return n, nil
+	}
+	n, err := w.cluster.GetNamespace(ctx, name)
+	if err == nil {
+		w.live[name] = n
+	}
+	return n, err
 }
 
-// lister lists namespaces. Each one exists.
+// lister lists namespaces. Without a cluster, each one exists.
 type lister struct{ world *World }
 
 // Get implements corelisters.NamespaceLister.
 func (l lister) Get(name string) (*corev1.Namespace, error) {
-	return l.world.GetNamespace(context.Background(), name)
+	n, err := l.world.GetNamespace(context.Background(), name)
+	if err != nil { // the matcher has no client for one that is not found
+		return nil, errors.New(err.Error())
+	}
+	return n, nil
 }
 
 // List implements corelisters.NamespaceLister.
@@ -116,21 +157,30 @@ func (s *stored) scope() meta.RESTScope {
 	return meta.RESTScopeRoot
 }
 
-// kind returns the objects of a kind.
-func (w *World) kind(kind *admissionregistrationv1.ParamKind) (*stored, error) {
-	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if found := w.listed[gvk]; found != nil {
-		return found, nil
-	}
-	resource, err := w.apis.resource(gvk)
+// kind returns the objects of a kind. The namespace and the name select those of a cluster.
+func (w *World) kind(ctx context.Context, kind *admissionregistrationv1.ParamKind, namespace, name string) (*stored, error) {
+	l := listing{kind: schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)}
+	resource, err := w.apis.resource(l.kind)
 	if err != nil {
 		return nil, err
 	}
+	if w.cluster != nil {
+		l.name = name
+		if resource.Namespaced {
+			l.namespace = namespace
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if found := w.listed[l]; found != nil {
+		return found, nil
+	}
 	s := &stored{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), resource: resource}
+	if err := w.addLive(ctx, s, l); err != nil {
+		return nil, err
+	}
 	for i := range w.objects {
-		if w.objects[i].GroupVersionKind() != gvk {
+		if w.objects[i].GroupVersionKind() != l.kind {
 			continue
 		}
 		u := &unstructured.Unstructured{}
@@ -138,28 +188,46 @@ func (w *World) kind(kind *admissionregistrationv1.ParamKind) (*stored, error) {
 			return nil, fmt.Errorf("reading %s: %w", w.objects[i].String(), err)
 		}
 		if resource.Namespaced && u.GetNamespace() == "" {
-			u.SetNamespace(metav1.NamespaceDefault)
+			u.SetNamespace(cmp.Or(w.apis.DefaultNamespace, metav1.NamespaceDefault))
 		}
 		if err := s.indexer.Add(u); err != nil {
 			return nil, fmt.Errorf("keeping %s: %w", w.objects[i].String(), err)
 		}
 	}
-	w.listed[gvk] = s
+	w.listed[l] = s
 	return s, nil
+}
+
+// addLive adds the objects of the cluster. A request without a namespace has none of a
+// namespaced kind.
+func (w *World) addLive(ctx context.Context, s *stored, l listing) error {
+	if w.cluster == nil || s.resource.Namespaced && l.namespace == "" {
+		return nil
+	}
+	live, err := w.cluster.List(ctx, s.resource.GroupVersionResource, l.namespace, l.name)
+	if err != nil {
+		return err
+	}
+	for _, u := range live {
+		if err := s.indexer.Add(u); err != nil {
+			return fmt.Errorf("keeping %s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+	}
+	return nil
 }
 
 // CheckKind implements policy.ParamKinds.
 func (w *World) CheckKind(_ context.Context, kind *admissionregistrationv1.ParamKind) error {
-	_, err := w.kind(kind)
+	_, err := w.apis.resource(schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))
 	return err
 }
 
 // Params implements policy.Params with the rules of the API server.
-func (w *World) Params(_ context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
+func (w *World) Params(ctx context.Context, kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
 	if kind == nil || ref == nil {
 		return []runtime.Object{nil}, nil
 	}
-	s, err := w.kind(kind)
+	s, err := w.kind(ctx, kind, cmp.Or(ref.Namespace, namespace), ref.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -172,9 +240,9 @@ func (w *World) Params(_ context.Context, kind *admissionregistrationv1.ParamKin
 }
 
 // PodsIn implements policy.Pods.
-func (w *World) PodsIn(_ context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
+func (w *World) PodsIn(ctx context.Context, namespace string) (out []*corev1.Pod, more int64, err error) {
 	pods := admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Pod"}
-	s, err := w.kind(&pods)
+	s, err := w.kind(ctx, &pods, namespace, "")
 	if err != nil {
 		return nil, 0, err
 	}

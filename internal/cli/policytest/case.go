@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
+	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -168,13 +170,31 @@ func (c *Case) makeWorld(apis *offline.APIs) error {
 			return c.suite.Source.Errorf(fmt.Sprintf("%s.authorizer[%d].decision", c.field, i), "want Allow, Deny, NoOpinion or Error, got %q", a.Decision)
 		}
 	}
-	for i, b := range c.Backends {
-		if p := slices.IndexFunc(c.suite.policies, func(p offline.Policy) bool { return p.Name == b.Policy }); p < 0 || c.suite.policies[p].Spec.Backend == nil {
-			return c.suite.Source.Errorf(fmt.Sprintf("%s.backends[%d].policy", c.field, i), "the test has no policy %q with a backend", b.Policy)
-		}
-	}
+	images, err := c.images()
 	c.World = offline.NewWorld(apis, namespaces, objects, offline.Answers(c.Authorizer))
-	return nil
+	c.World.AddImages(images)
+	return err
+}
+
+// images returns the answers of the backends of plugins. Each answer is for a policy with a
+// backend.
+func (c *Case) images() (offline.ImageAnswers, error) {
+	out := offline.ImageAnswers{}
+	for i, b := range c.Backends {
+		p := slices.IndexFunc(c.suite.policies, func(p offline.Policy) bool { return p.Name == b.Policy })
+		if p >= 0 && c.suite.policies[p].Spec.Backend != nil {
+			continue // see backend
+		}
+		at, asks := policy.SecretKey{}, false
+		if p >= 0 {
+			at, asks = plugins.BackendOf(c.suite.policies[p].WebhookPolicy)
+		}
+		if !asks {
+			return nil, c.suite.Source.Errorf(fmt.Sprintf("%s.backends[%d].policy", c.field, i), "the test has no policy %q with a backend", b.Policy)
+		}
+		out[at] = imagepolicyv1alpha1.ImageReviewStatus{Allowed: b.Allowed, Reason: b.Message}
+	}
+	return out, nil
 }
 
 // backend returns the answer for a backend.

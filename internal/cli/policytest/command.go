@@ -84,6 +84,8 @@ func (c *command) execute(ctx context.Context, paths []string) error {
 	if c.coverageMin < 0 || c.coverageMin > 100 {
 		return fmt.Errorf("invalid argument %v for --coverage-min: want 0 to 100", c.coverageMin)
 	}
+	progress := c.StartProgress("reading tests")
+	defer progress.Stop()
 	suites, err := Load(ctx, paths, c.In)
 	if err != nil {
 		return err
@@ -92,15 +94,17 @@ func (c *command) execute(ctx context.Context, paths []string) error {
 	if len(cases) == 0 {
 		return fmt.Errorf("no case matches --run %q", c.run)
 	}
-	report, err := c.runAll(ctx, suites, cases)
+	progress.Begin("running cases", int64(len(cases)))
+	report, err := c.runAll(ctx, suites, cases, progress)
 	if err != nil {
 		return err
 	}
 	if c.mutate && report.Failed == 0 {
-		if report.Survivors, report.Mutants, err = survivors(ctx, suites, cases); err != nil {
+		if report.Survivors, report.Mutants, err = survivors(ctx, suites, cases, progress); err != nil {
 			return err
 		}
 	}
+	progress.Stop()
 	if err := c.print(report); err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func selected(suites []*Suite, only *regexp.Regexp) (out []*Case) {
 }
 
 // runAll runs cases concurrently.
-func (c *command) runAll(ctx context.Context, suites []*Suite, cases []*Case) (*Report, error) {
+func (c *command) runAll(ctx context.Context, suites []*Suite, cases []*Case, progress *output.Progress) (*Report, error) {
 	coverage := newCoverage(suites)
 	results := make([]*ReportCase, len(cases))
 	failed := make([]error, len(cases))
@@ -144,6 +148,7 @@ func (c *command) runAll(ctx context.Context, suites []*Suite, cases []*Case) (*
 		running.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(cases) && ctx.Err() == nil && !stop.Load(); i = int(next.Add(1)) - 1 {
 				results[i], failed[i] = c.runCase(ctx, cases[i], coverage)
+				progress.Add(1)
 				if failed[i] != nil || c.failFast && len(results[i].Problems) > 0 {
 					stop.Store(true)
 				}

@@ -36,10 +36,8 @@ type Line struct {
 	// Missing are the results that no case has.
 	Missing []string `json:"missing,omitempty"`
 
-	both   bool // both True and False are wanted
-	yes    string
-	no     string
-	wanted int
+	both    bool   // False counts too
+	yes, no string // the wanted results; empty for one that is not possible
 }
 
 func newCoverage(suites []*Suite) *Coverage {
@@ -57,18 +55,25 @@ func (c *Coverage) addPolicy(p *offline.Policy) {
 	add := func(field, yes, no string) {
 		key := p.Name + " " + field
 		if c.lines[key] == nil {
-			l := &Line{Policy: p.Name, Field: field, Position: p.Source.At(field), both: no != "", yes: yes, no: no, wanted: 1}
-			if l.both {
-				l.wanted = 2
-			}
+			l := &Line{Policy: p.Name, Field: field, Position: p.Source.At(field), both: no != "", yes: yes, no: no}
 			c.lines[key], c.order = l, append(c.order, l)
 		}
+	}
+	condition := func(field, expression string) {
+		yes, no := "true", "false"
+		switch strings.TrimSpace(expression) { // a constant has one result
+		case "true":
+			no = ""
+		case "false":
+			yes = ""
+		}
+		add(field, yes, no)
 	}
 	for i := range spec.Variables {
 		add(fmt.Sprintf("spec.variables[%d].expression", i), "evaluated", "")
 	}
-	for i := range spec.MatchConditions {
-		add(fmt.Sprintf("spec.matchConditions[%d].expression", i), "true", "false")
+	for i, m := range spec.MatchConditions {
+		condition(fmt.Sprintf("spec.matchConditions[%d].expression", i), m.Expression)
 	}
 	for i := range spec.Mutations {
 		field := "applyConfiguration"
@@ -78,7 +83,7 @@ func (c *Coverage) addPolicy(p *offline.Policy) {
 		add(fmt.Sprintf("spec.mutations[%d].%s.expression", i, field), "evaluated", "")
 	}
 	for i, v := range spec.Validations {
-		add(fmt.Sprintf("spec.validations[%d].expression", i), "true", "false")
+		condition(fmt.Sprintf("spec.validations[%d].expression", i), v.Expression)
 		if v.MessageExpression != "" {
 			add(fmt.Sprintf("spec.validations[%d].messageExpression", i), "used", "")
 		}
@@ -86,7 +91,9 @@ func (c *Coverage) addPolicy(p *offline.Policy) {
 	for i := range spec.AuditAnnotations {
 		add(fmt.Sprintf("spec.auditAnnotations[%d].valueExpression", i), "evaluated", "")
 	}
-	if spec.Plugin != nil {
+	if spec.Plugin != nil && spec.Plugin.Name == v1alpha1.PluginAlwaysDeny {
+		add("spec.plugin", "an effect", "")
+	} else if spec.Plugin != nil {
 		add("spec.plugin", "an effect", "no effect")
 	}
 	if spec.Backend != nil {
@@ -168,16 +175,21 @@ func (c *Coverage) addBackends(r *offline.Result) {
 			l.count(o.Decision == policy.DecisionDeny || o.Decision == policy.DecisionMutate, o.Decision == policy.DecisionAllow)
 		}
 	}
+	for _, m := range r.Conditions {
+		if l := c.lines[m.Policy+" "+m.Field]; l != nil {
+			l.count(m.Matches, !m.Matches)
+		}
+	}
 }
 
 // Lines returns all lines, in the order of the tests.
 func (c *Coverage) Lines() []*Line {
 	for _, l := range c.order {
 		l.Missing = nil
-		if l.True == 0 {
+		if l.yes != "" && l.True == 0 {
 			l.Missing = append(l.Missing, l.yes)
 		}
-		if l.both && l.False == 0 {
+		if l.no != "" && l.False == 0 {
 			l.Missing = append(l.Missing, l.no)
 		}
 	}
@@ -188,7 +200,11 @@ func (c *Coverage) Lines() []*Line {
 func (c *Coverage) Percent() float64 {
 	wanted, missing := 0, 0
 	for _, l := range c.Lines() {
-		wanted += l.wanted
+		for _, result := range []string{l.yes, l.no} {
+			if result != "" {
+				wanted++
+			}
+		}
 		missing += len(l.Missing)
 	}
 	if wanted == 0 {

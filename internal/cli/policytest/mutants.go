@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -113,26 +114,32 @@ func textOf(parsed *cel.Ast, e ast.Expr) string {
 
 // survivors returns the changes that none of the cases detects, and the number of all
 // changes. The cases pass without a change.
-func survivors(ctx context.Context, suites []*Suite, cases []*Case) (out []Mutant, total int, err error) {
+func survivors(ctx context.Context, suites []*Suite, cases []*Case, progress *output.Progress) (out []Mutant, total int, err error) {
 	type key struct{ policy, position string }
+	changes := map[*offline.Policy][]Mutant{}
 	done := map[key]bool{}
+	var order []*offline.Policy
 	for _, s := range suites {
 		for i := range s.policies {
 			p := &s.policies[i]
-			k := key{p.Name, p.Source.At("").String()}
-			if done[k] {
-				continue
+			if k := (key{p.Name, p.Source.At("").String()}); !done[k] {
+				done[k] = true
+				order, changes[p] = append(order, p), mutantsOf(p, s.compiler(policy.LatestEngine))
+				total += len(changes[p])
 			}
-			done[k] = true
-			for _, m := range mutantsOf(p, s.compiler(policy.LatestEngine)) {
-				found, err := detected(ctx, suites, cases, p, m)
-				if err != nil {
-					return nil, 0, err
-				}
-				if total++; !found {
-					out = append(out, m)
-				}
+		}
+	}
+	progress.Begin("trying changes", int64(total))
+	for _, p := range order {
+		for _, m := range changes[p] {
+			found, err := detected(ctx, suites, cases, p, m)
+			if err != nil {
+				return nil, 0, err
 			}
+			if !found {
+				out = append(out, m)
+			}
+			progress.Add(1)
 		}
 	}
 	return out, total, nil

@@ -96,10 +96,10 @@ func logsIn(directory string) ([]string, error) {
 }
 
 // readLogs reads files one after the other and hands over batches.
-func readLogs(ctx context.Context, files []string, stdin io.Reader, hand func(batch) error) error {
+func readLogs(ctx context.Context, files []string, stdin io.Reader, read func(bytes int), hand func(batch) error) error {
 	order := 0
 	for _, file := range files {
-		err := readLog(ctx, file, stdin, func(b batch) error {
+		err := readLog(ctx, file, stdin, read, func(b batch) error {
 			b.order = order
 			order++
 			return hand(b)
@@ -111,7 +111,7 @@ func readLogs(ctx context.Context, files []string, stdin io.Reader, hand func(ba
 	return nil
 }
 
-func readLog(ctx context.Context, file string, stdin io.Reader, hand func(batch) error) (err error) {
+func readLog(ctx context.Context, file string, stdin io.Reader, read func(bytes int), hand func(batch) error) (err error) {
 	from := stdin
 	if file != Stdin {
 		opened, err := os.Open(file) //nolint:gosec // the user names it
@@ -124,6 +124,9 @@ func readLog(ctx context.Context, file string, stdin io.Reader, hand func(batch)
 	if from == nil {
 		return &LogError{File: file, Text: "there is no stdin"}
 	}
+	if read != nil {
+		from = counted{from, read}
+	}
 	in := bufio.NewReaderSize(from, bufferSize)
 	if magic, _ := in.Peek(2); !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		return split(ctx, file, in, hand)
@@ -133,6 +136,19 @@ func readLog(ctx context.Context, file string, stdin io.Reader, hand func(batch)
 		return &LogError{File: file, Text: "not a gzip file: " + err.Error()}
 	}
 	return split(ctx, file, bufio.NewReaderSize(unpacked, bufferSize), hand)
+}
+
+// counted reports the number of bytes that are read.
+type counted struct {
+	io.Reader
+	read func(bytes int)
+}
+
+// Read implements io.Reader.
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.read(n)
+	return n, err
 }
 
 // split cuts a log after lines.

@@ -37,8 +37,9 @@ type Policies struct {
 }
 
 // Replay evaluates the requests of some logs, and returns what the policies decide. With
-// other policies, it returns what they decide differently.
-func Replay(ctx context.Context, logs []string, stdin io.Reader, policies, others *Policies) (*Summary, error) {
+// other policies, it returns what they decide differently. It calls read with the number of
+// bytes that it has read from a log; nil is allowed.
+func Replay(ctx context.Context, logs []string, stdin io.Reader, policies, others *Policies, read func(bytes int)) (*Summary, error) {
 	r := &replayer{policies: newSide(policies), compares: others != nil}
 	if r.compares {
 		r.others = newSide(others)
@@ -48,7 +49,7 @@ func Replay(ctx context.Context, logs []string, stdin io.Reader, policies, other
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(batches)
-		return readLogs(ctx, logs, stdin, func(b batch) error {
+		return readLogs(ctx, logs, stdin, read, func(b batch) error {
 			select {
 			case batches <- b:
 				return nil

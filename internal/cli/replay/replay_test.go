@@ -86,7 +86,7 @@ func replay(t *testing.T, log string, policies, others *Policies) (*Summary, err
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit.log")
 	must(t, os.WriteFile(file, []byte(log), 0o600))
-	s, err := Replay(t.Context(), []string{file}, nil, policies, others)
+	s, err := Replay(t.Context(), []string{file}, nil, policies, others, nil)
 	if s != nil {
 		for i := range s.Rows {
 			s.Rows[i].Example.File = filepath.Base(s.Rows[i].Example.File)
@@ -239,7 +239,7 @@ func TestLogsOfSeveralFiles(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("-"), 0o600))
 	logs, err := Files([]string{dir, Stdin})
 	must(t, err)
-	got, err := Replay(t.Context(), logs, strings.NewReader(event("third")), policiesOf(t, requireTeam), nil)
+	got, err := Replay(t.Context(), logs, strings.NewReader(event("third")), policiesOf(t, requireTeam), nil, nil)
 	must(t, err)
 	if len(got.Rows) != 1 || got.Rows[0].Count != 3 || got.Rows[0].Example.Object != "first" {
 		t.Errorf("got %+v, want one row with 3 requests, the first as the example", got.Rows)
@@ -313,7 +313,7 @@ func FuzzLog(f *testing.F) {
 	f.Add([]byte("\x1f\x8b"))
 	policies := policiesOf(f, requireTeam)
 	f.Fuzz(func(t *testing.T, log []byte) {
-		s, err := Replay(t.Context(), []string{Stdin}, bytes.NewReader(log), policies, nil)
+		s, err := Replay(t.Context(), []string{Stdin}, bytes.NewReader(log), policies, nil, nil)
 		var invalid *LogError
 		if err != nil && !errors.As(err, &invalid) {
 			t.Skip("an evaluation that failed: the log is valid")
@@ -349,7 +349,7 @@ func BenchmarkReplay(b *testing.B) {
 	log, policies := benchmarkLog(64<<20), policiesOf(b, twenty())
 	b.SetBytes(int64(len(log)))
 	for b.Loop() {
-		s, err := Replay(b.Context(), []string{Stdin}, strings.NewReader(log), policies, nil)
+		s, err := Replay(b.Context(), []string{Stdin}, strings.NewReader(log), policies, nil, nil)
 		must(b, err)
 		b.ReportMetric(float64(s.Requests), "requests")
 	}

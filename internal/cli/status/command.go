@@ -38,12 +38,13 @@ type command struct {
 func NewCommand(shared *output.Options) *cobra.Command {
 	o := &command{Options: shared}
 	c := &cobra.Command{
-		Use:     "status",
-		Short:   "Show policies, denied requests, replicas and certificates",
-		Long:    help,
-		Example: "  kubectl ostiary status -f cluster.yaml",
-		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		Use:   "status",
+		Short: "Show policies, denied requests, replicas and certificates",
+		Long:  help,
+		Example: "  kubectl ostiary status\n" +
+			"  kubectl ostiary status -f cluster.yaml",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	flags := c.Flags()
 	flags.StringArrayVarP(&o.files, "filename", "f", nil, "a file or directory with the objects of a cluster, - for stdin; can be repeated")

@@ -126,3 +126,15 @@ func TestDeniedPerMinute(t *testing.T) {
 		}
 	}
 }
+
+// FuzzMetrics checks that every text gives numbers or an error.
+func FuzzMetrics(f *testing.F) {
+	f.Add(requestsMetric + `{policy="p",operation="CREATE",decision="deny"} 3` + "\n")
+	f.Add("# TYPE " + expiryMetric + " gauge\n" + expiryMetric + `{certificate="leaf"} 1e300` + "\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		m := &metrics{denied: map[string]int{}}
+		if err := m.parse(strings.NewReader(text)); err != nil && err.Error() == "" {
+			t.Error("an error without a text")
+		}
+	})
+}

@@ -58,6 +58,11 @@ func FetchOstiary(ctx context.Context, config *rest.Config, skipped func(error))
 	})
 }
 
+// FetchInstallation returns the part of Fetch that is about the replicas of Ostiary.
+func FetchInstallation(ctx context.Context, config *rest.Config, skipped func(error)) (*doctor.Dump, error) {
+	return fetch(ctx, config, skipped, func(f *fetcher) []step { return []step{f.ostiary} })
+}
+
 type step func(context.Context) error
 
 func fetch(ctx context.Context, config *rest.Config, skipped func(error), steps func(*fetcher) []step) (*doctor.Dump, error) {

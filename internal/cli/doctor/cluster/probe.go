@@ -30,13 +30,14 @@ const (
 )
 
 // Probe performs a TLS handshake with one ready Pod behind each Service in the dump, and
-// adds the results.
-func Probe(ctx context.Context, config *rest.Config, d *doctor.Dump) {
+// adds the results. It calls done after each Service.
+func Probe(ctx context.Context, config *rest.Config, d *doctor.Dump, done func()) {
 	d.Handshakes = map[doctor.Target]doctor.Handshake{}
 	for _, t := range d.Targets() {
 		if backends := d.Backends(t); len(backends) > 0 {
 			d.Handshakes[t] = probe(ctx, config, t, backends[0])
 		}
+		done()
 	}
 }
 

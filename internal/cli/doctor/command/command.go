@@ -29,7 +29,9 @@ one: files with its objects, such as dump.yaml of
 A check that needs a kind that the dump does not contain finds nothing. Exit status 1 means
 that there are errors or warnings. docs/doctor.md explains each check.`
 
-const example = `  kubectl ostiary doctor -f dump.yaml
+const example = `  kubectl ostiary doctor
+  kubectl ostiary doctor --probe
+  kubectl ostiary doctor -f dump.yaml
   kubectl ostiary doctor -f dump.yaml --kubernetes-version 1.37 -o json`
 
 type options struct {
@@ -62,11 +64,14 @@ func NewCommand(shared *output.Options) *cobra.Command {
 }
 
 func (o *options) run(ctx context.Context) error {
-	dump, err := o.dump(ctx)
+	progress := o.StartProgress("reading the webhook configurations")
+	defer progress.Stop()
+	dump, err := o.dump(ctx, progress)
 	if err != nil {
 		return err
 	}
 	findings := doctor.Check(dump, time.Now())
+	progress.Stop()
 	if o.Format == output.Table {
 		err = writeFindings(o.Out, output.Colored(o.Out), findings)
 	} else {
@@ -95,7 +100,7 @@ func failure(findings []doctor.Finding) error {
 	return &output.FindingsError{Text: fmt.Sprintf("%d errors, %d warnings", counts[doctor.Error], counts[doctor.Warning])}
 }
 
-func (o *options) dump(ctx context.Context) (*doctor.Dump, error) {
+func (o *options) dump(ctx context.Context, progress *output.Progress) (*doctor.Dump, error) {
 	if len(o.files) > 0 {
 		return o.read(ctx)
 	}
@@ -106,9 +111,10 @@ func (o *options) dump(ctx context.Context) (*doctor.Dump, error) {
 	if err != nil {
 		return nil, err
 	}
-	dump, err := cluster.Fetch(ctx, config, func(err error) { _, _ = fmt.Fprintln(o.ErrOut, "skipping checks:", err) })
+	dump, err := cluster.Fetch(ctx, config, func(err error) { _, _ = fmt.Fprintln(progress, "skipping checks:", err) })
 	if err == nil && o.probe {
-		cluster.Probe(ctx, config, dump)
+		progress.Begin("probing the servers of webhooks", int64(len(dump.Targets())))
+		cluster.Probe(ctx, config, dump, func() { progress.Add(1) })
 	}
 	return dump, err
 }

@@ -109,8 +109,8 @@ type Case struct {
 	// +optional
 	Authorizer []offline.Answer `json:"authorizer,omitempty"`
 
-	// backends have the answers of the backends of policies. A call without an answer is an
-	// error.
+	// backends have the answers of the backends of policies, and of the plugin
+	// ImagePolicyWebhook. A call without an answer is an error.
 	// +optional
 	Backends []BackendAnswer `json:"backends,omitempty"`
 

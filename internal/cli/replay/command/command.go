@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 
@@ -65,6 +66,8 @@ func (o *options) run(ctx context.Context) error {
 	if slices.Contains(o.logs, replay.Stdin) && slices.Contains(slices.Concat(o.Files, o.others), load.Stdin) {
 		return errors.New("stdin is either an audit log or a file with policies: name the other one")
 	}
+	progress := o.StartProgress("reading policies")
+	defer progress.Stop()
 	policies, others, err := o.policies(ctx)
 	if err != nil {
 		return err
@@ -73,15 +76,29 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	summary, err := replay.Replay(ctx, logs, o.In, policies, others)
+	progress.Begin("replaying requests", sizeOf(logs))
+	summary, err := replay.Replay(ctx, logs, o.In, policies, others, func(bytes int) { progress.Add(int64(bytes)) })
 	if err != nil {
 		return err
 	}
+	progress.Stop()
 	o.explain(summary)
 	if err := o.print(summary, others != nil); err != nil {
 		return err
 	}
 	return failure(summary, others != nil)
+}
+
+// sizeOf returns the size of all logs; 0 if it is not known.
+func sizeOf(logs []string) (total int64) {
+	for _, log := range logs {
+		info, err := os.Stat(log)
+		if err != nil || !info.Mode().IsRegular() { // as stdin, or what Replay reports
+			return 0
+		}
+		total += info.Size()
+	}
+	return total
 }
 
 // policies reads the policies, and the others of --compare. Both read the same objects.

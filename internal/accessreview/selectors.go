@@ -1,4 +1,4 @@
-package authorization
+package accessreview
 
 import (
 	authorizationv1 "k8s.io/api/authorization/v1"

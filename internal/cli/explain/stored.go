@@ -1,0 +1,133 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/cli/inputs"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// stored explains the decisions about an object of the cluster, as TYPE/NAME. Of each policy
+// it explains the first operation that the policy matches.
+func (c *command) stored(ctx context.Context, s *inputs.Setting, target string, names []string) (*Explanation, error) {
+	resource, name, _ := strings.Cut(target, "/")
+	if resource == "" || name == "" || strings.Contains(name, "/") {
+		return nil, fmt.Errorf("%q is not an object: write TYPE/NAME, as pod/web-0", target)
+	}
+	u, err := s.Cluster.Get(ctx, resource, s.Engine.APIs.DefaultNamespace, name)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := u.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", target, err)
+	}
+	object, err := load.FromJSON("cluster:"+target, raw)
+	if err != nil {
+		return nil, err
+	}
+	requests, err := c.requestsFor(object, s)
+	if err != nil {
+		return nil, err
+	}
+	out := &Explanation{Request: fmt.Sprintf("%s as it is stored, by %s", object, requests[0].UserInfo.Username)}
+	for _, request := range requests {
+		e, err := Explain(ctx, s.Engine, s.World, request, names)
+		if err != nil {
+			return nil, err
+		}
+		out.complete(e, request.Operation)
+	}
+	return out, nil
+}
+
+// requestsFor returns the requests for a stored object in the order of their preference.
+func (c *command) requestsFor(object *load.Object, s *inputs.Setting) ([]*admissionv1.AdmissionRequest, error) {
+	operations := []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete}
+	if c.deleted {
+		operations = operations[2:]
+	}
+	var out []*admissionv1.AdmissionRequest
+	for _, o := range operations {
+		created, old := object, object
+		switch o {
+		case admissionv1.Create:
+			old = nil
+		case admissionv1.Delete:
+			created = nil
+		}
+		request, err := s.Engine.APIs.NewRequest(created, old, offline.RequestOptions{User: s.User})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, request)
+	}
+	return out, nil
+}
+
+// complete adds the policies of an explanation, and replaces those that match no request so
+// far.
+func (e *Explanation) complete(more *Explanation, operation admissionv1.Operation) {
+	for _, p := range more.Policies {
+		matched := len(p.Bindings) > 0 || p.Decision != policy.DecisionUnmatched
+		if matched {
+			p.Operation = string(operation)
+		}
+		i := slices.IndexFunc(e.Policies, func(o PolicyExplanation) bool { return o.Policy == p.Policy })
+		switch {
+		case i < 0:
+			e.Policies = append(e.Policies, p)
+		case matched && e.Policies[i].Operation == "":
+			e.Policies[i] = p
+		}
+	}
+}
+
+// writeSummary writes a line for each policy.
+func (c *command) writeSummary(e *Explanation) error {
+	if _, err := fmt.Fprintf(c.Out, "%s\n\n", output.Printable(e.Request)); err != nil {
+		return fmt.Errorf("writing the explanation: %w", err)
+	}
+	var rows [][]string
+	for i := range e.Policies {
+		p := &e.Policies[i]
+		operation := p.Operation
+		if operation == "" {
+			operation = "-"
+		}
+		rows = append(rows, []string{p.Policy, operation, string(p.Decision), p.reason()})
+	}
+	return output.WriteTable(c.Out, []string{"POLICY", "OPERATION", "DECISION", "WHY"}, rows)
+}
+
+// reason is the most important line of an explanation.
+func (p *PolicyExplanation) reason() string {
+	if p.Decision == policy.DecisionAllow {
+		return ""
+	}
+	for _, b := range p.Bindings {
+		if b.Result != allowed && p.Decision != policy.DecisionSkip {
+			return b.Result
+		}
+	}
+	if len(p.Why) > 0 {
+		return strings.TrimPrefix(p.Why[0], p.Policy+" ")
+	}
+	return ""
+}
+
+// onOperation writes the operation for which a policy is explained.
+func onOperation(operation string) string {
+	if operation == "" {
+		return ""
+	}
+	return " on " + operation
+}

@@ -1,0 +1,182 @@
+package inputs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/pflag"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/connect"
+	"github.com/ostiary/ostiary/internal/cli/doctor"
+	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// Setting has what evaluations need, of files or of files and a cluster.
+type Setting struct {
+	// Input is what the files contain, with the policies of the cluster.
+	*offline.Input
+	Engine *offline.Engine
+	World  *offline.World
+	// User sends the requests.
+	User authenticationv1.UserInfo
+	// Cluster is nil without one.
+	Cluster *connect.Cluster
+}
+
+// Setting reads the files and, if the flags say so, the cluster. It writes on notes what it
+// leaves out.
+func (f *Flags) Setting(ctx context.Context, stdin io.Reader, notes io.Writer, compiler func(policy.Engine) *policy.Compiler) (*Setting, error) {
+	if len(f.Files) == 0 && !f.FromCluster {
+		return nil, errors.New("no policy is given: name its file with -f, or read those of a cluster with --from-cluster")
+	}
+	if name := f.connection.Given(); name != "" && !f.FromCluster {
+		return nil, fmt.Errorf("--%s needs --from-cluster", name)
+	}
+	in, err := f.Load(ctx, stdin)
+	if err != nil {
+		return nil, err
+	}
+	s := &Setting{Input: in, User: f.UserInfo()}
+	if f.FromCluster {
+		return f.connected(ctx, s, notes, compiler)
+	}
+	if len(in.Policies) == 0 {
+		return nil, NoPolicyError(f.Files)
+	}
+	apis, err := offline.NewAPIs(f.Kubernetes.Engine, in.Definitions)
+	if err != nil {
+		return nil, err
+	}
+	apis.DefaultNamespace = f.connection.GivenNamespace()
+	s.Engine, err = offline.NewEngine(in.Policies, compiler(f.Kubernetes.Engine), apis)
+	s.World = offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers(nil))
+	return s, err
+}
+
+// connected completes a setting with a cluster.
+func (f *Flags) connected(ctx context.Context, s *Setting, notes io.Writer, compiler func(policy.Engine) *policy.Compiler) (*Setting, error) {
+	config, err := f.connection.Config()
+	if err != nil {
+		return nil, err
+	}
+	if s.Cluster, err = connect.NewCluster(ctx, config); err != nil {
+		return nil, err
+	}
+	note := func(err error) { _, _ = fmt.Fprintln(notes, output.Printable(err.Error())) }
+	dump, err := cluster.FetchInstallation(ctx, config, func(err error) {
+		note(fmt.Errorf("the namespace of Ostiary and the exempt namespaces are not known: %w", err))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.addPolicies(ctx); err != nil {
+		return nil, err
+	}
+	apis, err := offline.NewAPIsOf(s.Cluster.Resources, func(kind schema.GroupVersionKind) managedfields.TypeConverter { return s.Cluster.Schema(ctx, kind) }, s.Definitions)
+	if err != nil {
+		return nil, err
+	}
+	if apis.DefaultNamespace, err = f.connection.Namespace(); err != nil {
+		return nil, err
+	}
+	version := s.Cluster.Engine
+	if f.Kubernetes.given {
+		version = f.Kubernetes.Engine
+	}
+	if s.Engine, err = offline.NewEngine(s.Policies, compiler(version), apis, exemptIn(dump)...); err != nil {
+		return nil, err
+	}
+	for _, problem := range s.Engine.Invalid {
+		note(fmt.Errorf("not evaluated, because Ostiary does not enforce it either: %w", problem))
+	}
+	return s, f.addAccess(ctx, s, apis)
+}
+
+// addPolicies adds the policies of the cluster that the files do not replace.
+func (s *Setting) addPolicies(ctx context.Context) error {
+	const resource = "webhookpolicies"
+	found, err := s.Cluster.List(ctx, v1alpha1.GroupVersion.WithResource(resource), "", "")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	for _, u := range found {
+		if slices.ContainsFunc(s.Policies, func(p offline.Policy) bool { return p.Name == u.GetName() }) {
+			continue
+		}
+		for _, field := range [][]string{{"status"}, {"metadata", "managedFields"}} {
+			unstructured.RemoveNestedField(u.Object, field...) // of a later version of Ostiary
+		}
+		raw, err := u.MarshalJSON()
+		if err != nil {
+			return fmt.Errorf("reading the WebhookPolicy %q: %w", u.GetName(), err)
+		}
+		source, err := load.FromJSON("cluster:"+resource+"/"+u.GetName(), raw)
+		if err != nil {
+			return err
+		}
+		p := &v1alpha1.WebhookPolicy{}
+		if err := source.Decode(p); err != nil {
+			return fmt.Errorf("%w; it may be of a later version of Ostiary: upgrade kubectl-ostiary", err)
+		}
+		s.Policies = append(s.Policies, offline.Policy{WebhookPolicy: p, Source: *source, Stored: true})
+	}
+	if len(s.Policies) == 0 {
+		return errors.New("neither the cluster nor the files have a WebhookPolicy: name a file with -f")
+	}
+	return nil
+}
+
+// exemptIn returns the namespaces that an installation exempts from policies: its own and
+// those of the manager's flag; nil if there is no installation.
+func exemptIn(dump *doctor.Dump) []string {
+	var out []string
+	for i := range dump.Leases {
+		if dump.Leases[i].Name == doctor.LeaderLease {
+			out = []string{dump.Leases[i].Namespace}
+		}
+	}
+	for i := range dump.Deployments {
+		d := &dump.Deployments[i]
+		if d.Labels["app.kubernetes.io/name"] != "ostiary" {
+			continue
+		}
+		for _, c := range d.Spec.Template.Spec.Containers {
+			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+			flags.ParseErrorsAllowlist.UnknownFlags = true
+			more := flags.StringSlice("exempt-namespaces", nil, "")
+			if flags.Parse(c.Args) == nil {
+				out = append(out, *more...)
+			}
+		}
+	}
+	return out
+}
+
+// addAccess adds the user, and what evaluations read from the cluster.
+func (f *Flags) addAccess(ctx context.Context, s *Setting, apis *offline.APIs) error {
+	if f.User == "" {
+		current, err := s.Cluster.User(ctx)
+		if err != nil {
+			return err
+		}
+		current.Groups = append(current.Groups, f.Groups...)
+		s.User = current
+	}
+	asked, err := s.Cluster.Authorizer()
+	s.World = offline.NewWorld(apis, s.Namespaces, s.Objects, asked)
+	s.World.AddCluster(s.Cluster)
+	return err
+}

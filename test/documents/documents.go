@@ -1,0 +1,98 @@
+// Package documents finds the policies that README.md, the documents and the samples show.
+package documents
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Example is a policy in a document.
+type Example struct {
+	// Document is its path in the repository.
+	Document string
+	Policy   string
+	// Nth counts the policies with the same name in the document, from 0.
+	Nth int
+	// Manifest is the policy in YAML.
+	Manifest string
+}
+
+// IsSample reports whether a document is a sample.
+func IsSample(document string) bool { return strings.HasPrefix(document, "config/samples/") }
+
+// IsManifest reports whether a document is a sample or a policy of the library.
+func IsManifest(document string) bool { return filepath.Ext(document) == ".yaml" }
+
+// All returns the paths of README.md, all documents and all samples in a repository.
+func All(root string) ([]string, error) {
+	files := os.DirFS(root)
+	samples, err := fs.Glob(files, "config/samples/[0-9]*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("finding samples: %w", err)
+	}
+	out := append([]string{"README.md"}, samples...)
+	err = fs.WalkDir(files, "docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			out = append(out, path)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("finding documents: %w", err)
+	}
+	return out, nil
+}
+
+// Manifests returns the objects in the YAML blocks of a document, or in a sample.
+func Manifests(root, document string) (out []string, err error) {
+	raw, err := os.ReadFile(filepath.Join(root, document))
+	if err != nil {
+		return nil, fmt.Errorf("reading a document: %w", err)
+	}
+	if IsManifest(document) {
+		return strings.Split(string(raw), "\n---\n"), nil
+	}
+	for _, part := range strings.Split(string(raw), "\n```yaml\n")[1:] {
+		block, _, _ := strings.Cut(part, "\n```\n")
+		out = append(out, strings.Split(block, "\n---\n")...)
+	}
+	return out, nil
+}
+
+// Examples returns the policies of a document.
+func Examples(root, document string) ([]Example, error) {
+	manifests, err := Manifests(root, document)
+	if err != nil {
+		return nil, err
+	}
+	var out []Example
+	seen := map[string]int{}
+	for _, manifest := range manifests {
+		var o metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(manifest), &o); err != nil {
+			return nil, fmt.Errorf("%s: reading a YAML block: %w", document, err)
+		}
+		if o.Kind == "WebhookPolicy" {
+			out = append(out, Example{Document: document, Policy: o.Name, Nth: seen[o.Name], Manifest: manifest})
+			seen[o.Name]++
+		}
+	}
+	return out, nil
+}
+
+// File is the path of a file with the example, for PolicyTests: "params/max-replicas.yaml" for
+// the first policy max-replicas in docs/features/params.md.
+func (e *Example) File() string {
+	name := e.Policy
+	if e.Nth > 0 {
+		name += fmt.Sprintf("-%d", e.Nth)
+	}
+	folder := strings.ToLower(strings.TrimSuffix(filepath.Base(e.Document), ".md"))
+	return filepath.Join(folder, name+".yaml")
+}
