@@ -77,7 +77,9 @@ func (e exampleEffect) hasEffect() bool {
 const developer = "developer"
 
 func TestExamplesInDocuments(t *testing.T) {
-	testExamples(t, func(document string) bool { return !strings.HasPrefix(document, "docs/plugins") && !documents.IsSample(document) })
+	testExamples(t, func(document string) bool {
+		return !strings.HasPrefix(document, "docs/plugins") && !documents.IsSample(document)
+	})
 }
 
 func TestExamplesOfPlugins(t *testing.T) {
