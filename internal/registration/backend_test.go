@@ -233,7 +233,7 @@ func TestCheckBackend(t *testing.T) {
 		},
 		"validations": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+				s.Validations = []v1alpha1.Validation{{Expression: "true"}}
 			},
 			want: []string{"spec.validations: Forbidden: remove validations: it has no effect in a policy with a backend"},
 		},
