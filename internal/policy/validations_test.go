@@ -110,7 +110,7 @@ func TestRatchet(t *testing.T) {
 		denied = "WebhookPolicy 'p' denied request: "
 		passed = "WebhookPolicy 'p' allowed request, because the stored object fails it too: "
 		bad    = "{name: a, expression: 'object.metadata.labels.team != \"shop\" && object.metadata.labels.team != \"old\"', message: m, ratchet: true}" // true of both
-		worse  = "{name: b, expression: 'object.metadata.labels.team != \"shop\"', message: other, ratchet: true}"                                           // true of the new one
+		worse  = "{name: b, expression: 'object.metadata.labels.team != \"shop\"', message: other, ratchet: true}"                                       // true of the new one
 	)
 	tests := map[string]struct {
 		spec          string
