@@ -143,7 +143,8 @@ func (s *WebhookPolicySpec) Actions() string {
 		return strings.Join(out, ",")
 	}
 	for _, a := range []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit} {
-		if slices.ContainsFunc(s.EffectiveBindings(), func(b Binding) bool { return slices.Contains(b.ValidationActions, a) }) {
+		if slices.ContainsFunc(s.EffectiveBindings(), func(b Binding) bool { return slices.Contains(b.ValidationActions, a) }) ||
+			s.PodTemplates != nil && slices.Contains(s.PodTemplates.ValidationActions, a) {
 			out = append(out, string(a))
 		}
 	}

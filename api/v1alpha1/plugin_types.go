@@ -88,6 +88,17 @@ func (n PluginName) Traits() PluginTraits {
 	return traits
 }
 
+// DecidesTemplates reports whether the plugin decides about the spec and the metadata of
+// a Pod, so that it can decide about those of pod templates.
+func (n PluginName) DecidesTemplates() bool {
+	switch n {
+	case PluginAlwaysPullImages, PluginDefaultTolerationSeconds, PluginExtendedResourceToleration, PluginImagePolicyWebhook,
+		PluginLimitPodHardAntiAffinityTopology, PluginPodNodeSelector, PluginPodSecurity, PluginPodTolerationRestriction:
+		return true
+	}
+	return false
+}
+
 // traits returns the traits of the policy's plugin, empty ones without a plugin.
 func (s *WebhookPolicySpec) traits() PluginTraits {
 	if s.Plugin == nil {

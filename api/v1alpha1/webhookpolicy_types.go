@@ -48,11 +48,13 @@ type WebhookPolicy struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.variables)",fieldPath=".variables",reason=FieldValueForbidden,message="remove variables: the API server evaluates the matchConditions of a backend, without variables"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints) || !has(self.matchConstraints.excludeResourceRules)",fieldPath=".matchConstraints.excludeResourceRules",reason=FieldValueForbidden,message="remove excludeResourceRules: webhooks have none; exclude requests with a matchCondition"
 // +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.matchConstraints) || !has(self.matchConstraints.resourceRules) || self.matchConstraints.resourceRules.all(r, !has(r.resourceNames))",fieldPath=".matchConstraints.resourceRules",reason=FieldValueForbidden,message="remove resourceNames: webhooks have none; use a matchCondition on request.name"
+// +kubebuilder:validation:XValidation:rule="!has(self.backend) || !has(self.podTemplates)",fieldPath=".podTemplates",reason=FieldValueForbidden,message="remove podTemplates: a backend gets whole objects; name the workloads in matchConstraints"
 // +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.backend)",fieldPath=".plugin",reason=FieldValueForbidden,message="remove plugin, or backend: a policy has one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.mutations)",fieldPath=".mutations",reason=FieldValueForbidden,message="remove mutations, or plugin: a policy has one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.validations)",fieldPath=".validations",reason=FieldValueForbidden,message="remove validations, or plugin: a policy has one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.auditAnnotations)",fieldPath=".auditAnnotations",reason=FieldValueForbidden,message="remove auditAnnotations, or plugin: a policy has one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.plugin) || !has(self.paramKind)",fieldPath=".paramKind",reason=FieldValueForbidden,message="remove paramKind: a plugin gets no params"
+// +kubebuilder:validation:XValidation:rule="!has(self.ratchet) || !self.ratchet || (has(self.validations) && size(self.validations) > 0)",fieldPath=".ratchet",reason=FieldValueForbidden,message="remove ratchet: only validations have it"
 // +kubebuilder:validation:XValidation:rule="has(self.plugin) || has(self.matchConstraints)",fieldPath=".matchConstraints",reason=FieldValueRequired,message="add matchConstraints: they select the requests of this policy"
 // +kubebuilder:validation:XValidation:rule="has(self.plugin) || !has(self.matchConstraints) || (has(self.matchConstraints.resourceRules) && size(self.matchConstraints.resourceRules) > 0)",fieldPath=".matchConstraints.resourceRules",reason=FieldValueRequired,message="add at least one rule that names the requests this policy is for"
 // +kubebuilder:validation:XValidation:rule="has(self.paramKind) || !has(self.bindings) || self.bindings.all(b, !has(b.paramRef))",fieldPath=".paramKind",reason=FieldValueRequired,message="set paramKind: a binding has a paramRef"
@@ -102,7 +104,14 @@ type WebhookPolicySpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
-	Validations []admissionregistrationv1.Validation `json:"validations,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self.all(v, !has(v.name) || self.exists_one(other, has(other.name) && other.name == v.name))",reason=FieldValueDuplicate,message="give each validation another name"
+	Validations []Validation `json:"validations,omitempty"`
+
+	// ratchet lets an UPDATE pass with a warning if the stored object fails the same
+	// validation too, so that existing objects can still be changed. It applies to all
+	// validations without a ratchet of their own. Default false.
+	// +optional
+	Ratchet bool `json:"ratchet,omitempty"`
 
 	// auditAnnotations are CEL expressions whose values are written to the audit
 	// log of the API server. At most 20.
@@ -120,6 +129,12 @@ type WebhookPolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Bindings []Binding `json:"bindings,omitempty"`
+
+	// podTemplates evaluates the policy also on the pod templates of workloads, so that
+	// their authors get the message. object and oldObject are then the Pods of the
+	// template; request describes the workload. The rules must match Pods.
+	// +optional
+	PodTemplates *PodTemplates `json:"podTemplates,omitempty"`
 
 	// plugin is an admission plugin that decides instead of expressions. It
 	// excludes params, mutations, validations and auditAnnotations.

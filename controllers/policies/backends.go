@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -77,7 +76,7 @@ func (l *Loader) placeholder(p *v1alpha1.WebhookPolicy) *Entry {
 	own := p.DeepCopy()
 	own.Generation-- // the registration of the placeholder is not that of the backend
 	own.Spec.Backend, own.Spec.BreakGlass = nil, false
-	own.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+	own.Spec.Validations = []v1alpha1.Validation{{Expression: "true"}}
 	compiled, _ := l.Compiler().CompilePlugin(own, nil, field.ErrorList{
 		field.Required(field.NewPath("spec", "backend"), "the CA bundle of the backend is not known yet"),
 	})

@@ -295,15 +295,18 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 
 func (l *Loader) count(entries map[string]*Entry) {
 	names := make([]string, 0, len(entries))
+	validations := map[string][]string{}
 	refused := 0
 	for name, e := range entries {
 		names = append(names, name)
+		validations[name] = e.effective().Policy.Spec.ValidationNames()
 		if !e.Accepted() {
 			refused++
 		}
 	}
 	slices.Sort(names)
 	l.Metrics.Keep(names, refused)
+	l.Metrics.KeepValidations(validations)
 }
 
 // groups returns the planned members, and those that the observed configurations still
@@ -317,7 +320,11 @@ func groups(plan registration.Plan, carried map[registration.GroupKey][]string, 
 				compiled = append(compiled, e.effective().Compiled)
 			}
 		}
-		out[group] = policy.NewGroup(compiled)
+		if group.OfTemplates() {
+			out[group] = policy.NewTemplateGroup(compiled)
+		} else {
+			out[group] = policy.NewGroup(compiled)
+		}
 	}
 	for group, names := range carried {
 		add(group, names)

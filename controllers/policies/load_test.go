@@ -50,7 +50,7 @@ func newPolicy(name string, generation int64, expression string) v1alpha1.Webhoo
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 				},
 			}}},
-			Validations: []admissionregistrationv1.Validation{{Expression: expression}},
+			Validations: []v1alpha1.Validation{{Expression: expression}},
 		},
 	}
 }

@@ -48,7 +48,7 @@ func newPolicy(edits ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 				}}},
 			},
-			Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
+			Validations: []v1alpha1.Validation{{Expression: "true"}},
 		},
 	}
 	for _, edit := range edits {
@@ -250,7 +250,7 @@ func TestRefusalIsBounded(t *testing.T) {
 				p.Spec.Validations = nil
 				for i := range tt.errors {
 					text := fmt.Sprintf("nonsense%d == '%s'", i, strings.Repeat("x", tt.size))
-					p.Spec.Validations = append(p.Spec.Validations, admissionregistrationv1.Validation{Expression: text})
+					p.Spec.Validations = append(p.Spec.Validations, v1alpha1.Validation{Expression: text})
 				}
 			})
 			got, err := newReviewer(resources{ago: unknown}, 0).Review(t.Context(), request(t, admissionv1.Create, p, nil))

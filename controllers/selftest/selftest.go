@@ -66,7 +66,7 @@ func denyingPolicy(id string) *v1alpha1.WebhookPolicy {
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"}},
 				}}},
 			},
-			Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: message(id)}},
+			Validations: []v1alpha1.Validation{{Expression: "false", Message: message(id)}},
 		},
 	}
 }

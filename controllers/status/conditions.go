@@ -309,6 +309,9 @@ func readyMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
 	if o.rules.all && len(o.rules.warnings) > 0 {
 		return "no request matches the policy: " + strings.Join(o.rules.warnings, "; ")
 	}
+	if p.Spec.TemplateSpec() != nil {
+		return enforcedMessage(p) + "; pod templates are evaluated too"
+	}
 	return enforcedMessage(p)
 }
 

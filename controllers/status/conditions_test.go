@@ -22,7 +22,7 @@ var (
 func newPolicy() *v1alpha1.WebhookPolicy {
 	return &v1alpha1.WebhookPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Generation: 3},
-		Spec:       v1alpha1.WebhookPolicySpec{Validations: []admissionregistrationv1.Validation{{Expression: "true"}}},
+		Spec:       v1alpha1.WebhookPolicySpec{Validations: []v1alpha1.Validation{{Expression: "true"}}},
 	}
 }
 

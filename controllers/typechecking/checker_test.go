@@ -88,7 +88,7 @@ func run(t *testing.T, c *Checker) {
 	t.Cleanup(func() { stop(); running.Wait() })
 }
 
-func policyFor(name string, validations ...admissionregistrationv1.Validation) *v1alpha1.WebhookPolicy {
+func policyFor(name string, validations ...v1alpha1.Validation) *v1alpha1.WebhookPolicy {
 	return &v1alpha1.WebhookPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1},
 		Spec: v1alpha1.WebhookPolicySpec{
@@ -110,12 +110,12 @@ func found(c *Checker, p *v1alpha1.WebhookPolicy) func() *admissionregistrationv
 // TestWarningsOfKubernetes compares the expressions with warnings with those in which the
 // cluster's own controller finds problems.
 func TestWarningsOfKubernetes(t *testing.T) {
-	v := func(expression string) admissionregistrationv1.Validation {
-		return admissionregistrationv1.Validation{Expression: expression}
+	v := func(expression string) v1alpha1.Validation {
+		return v1alpha1.Validation{Expression: expression}
 	}
 	tests := map[string]*v1alpha1.WebhookPolicy{
 		"right":   policyFor("right", v("object.spec.replicas <= 5")),
-		"wrong":   policyFor("wrong", v("object.spec.replicas <= 5"), v("object.spec.replicsa <= 5"), admissionregistrationv1.Validation{Expression: "object.spec.replicas > '5'", MessageExpression: "'no ' + object.spec.replicas"}),
+		"wrong":   policyFor("wrong", v("object.spec.replicas <= 5"), v("object.spec.replicsa <= 5"), v1alpha1.Validation{Expression: "object.spec.replicas > '5'", MessageExpression: "'no ' + object.spec.replicas"}),
 		"params":  policyFor("params", v("params.data.max == 5")),
 		"unknown": policyFor("unknown", v("object.nothing == 1")),
 	}
@@ -164,7 +164,7 @@ func native(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmiss
 	return &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			ParamKind: p.Spec.ParamKind, MatchConstraints: p.Spec.MatchConstraints, Validations: p.Spec.Validations,
+			ParamKind: p.Spec.ParamKind, MatchConstraints: p.Spec.MatchConstraints, Validations: p.Spec.NativeValidations(),
 		},
 	}
 }
@@ -243,8 +243,8 @@ func TestEachGenerationIsCheckedOnce(t *testing.T) {
 	c := checkerOf(t, l)
 	run(t, c)
 	notified := c.Subscribe(t.Context())
-	p := policyFor("p", admissionregistrationv1.Validation{Expression: "object.b == 1"})
-	checked := policyFor("checked", admissionregistrationv1.Validation{Expression: "object.b == 1"})
+	p := policyFor("p", v1alpha1.Validation{Expression: "object.b == 1"})
+	checked := policyFor("checked", v1alpha1.Validation{Expression: "object.b == 1"})
 	checked.Status = v1alpha1.WebhookPolicyStatus{ObservedGeneration: 1, TypeChecking: &admissionregistrationv1.TypeChecking{}}
 	plain := policyFor("plain")
 	g := NewWithT(t)
@@ -287,7 +287,7 @@ func TestKindThatIsNewIsCheckedLater(t *testing.T) {
 		running.Go(func() { _ = c.Run(ctx) })
 		defer running.Wait()
 		defer stop()
-		p := policyFor("p", admissionregistrationv1.Validation{Expression: "object.b == 1"})
+		p := policyFor("p", v1alpha1.Validation{Expression: "object.b == 1"})
 		c.Want([]*v1alpha1.WebhookPolicy{p})
 		synctest.Wait()
 		if got := c.Found(p); got == nil || len(got.ExpressionWarnings) > 0 {
@@ -344,7 +344,7 @@ func TestVersionThatChanges(t *testing.T) {
 				e.Store(int64(tt.from))
 				c := New(&list{text: apps("b")}, &served{lists: Served{{Group: "apps", Version: "v1"}: {{Name: "deployments", Kind: "Deployment"}, {Name: "statefulsets", Kind: "StatefulSet"}}}}, &e, logr.Discard())
 				run(t, c)
-				p := policyFor("p", admissionregistrationv1.Validation{Expression: tt.expression})
+				p := policyFor("p", v1alpha1.Validation{Expression: tt.expression})
 				if tt.status != nil {
 					p.Status.ObservedGeneration, p.Status.TypeChecking = 1, &admissionregistrationv1.TypeChecking{}
 					for _, text := range tt.status {
@@ -423,7 +423,7 @@ func TestPanicIsNoWarning(t *testing.T) {
 	l := &list{panics: true}
 	c := checkerOf(t, l)
 	run(t, c)
-	p := policyFor("p", admissionregistrationv1.Validation{Expression: "true"})
+	p := policyFor("p", v1alpha1.Validation{Expression: "true"})
 	c.Want([]*v1alpha1.WebhookPolicy{p})
 	NewWithT(t).Eventually(found(c, p)).WithTimeout(eventually).WithPolling(pause).ShouldNot(BeNil())
 	if lists, _ := l.count(); lists == 0 {

@@ -42,7 +42,7 @@ func webhookPolicyTable() []amendment {
 	for _, part := range [][]amendment{
 		paramKind(),
 		matchResources("spec.matchConstraints", "the policy"), constraintRules(),
-		matchConditions(), variables(), mutations(), validations(), auditAnnotations(),
+		matchConditions(), variables(), mutations(), auditAnnotations(),
 		matchResources("spec.bindings[].matchResources", "the binding"), bindingRules(), paramRefs(),
 		typeChecking(), {{at: "spec.plugin.config", maxProperties: maxPluginConfig}},
 	} {
@@ -83,38 +83,6 @@ func variables() []amendment {
 		{at: "spec.variables[].expression", maxLength: maxExpression,
 			description: `expression is CEL and gives the value of the variable. It has the variables of a
 validation's expression, and the variables above it.`},
-	}
-}
-
-func validations() []amendment {
-	return []amendment{
-		{at: "spec.validations[]", description: "A validation is a CEL expression that must be true, and the message for requests for which it is false.",
-			rules: []apiextensionsv1.ValidationRule{
-				expressionWritten(),
-				rule(".message", invalid, `!has(self.message) || self.message == '' || self.message.trim() != ''`,
-					"write what is wrong with the request, or remove message"),
-				rule(".message", invalid, `!has(self.message) || !self.message.trim().matches('[\\r\\n]')`,
-					"write message on one line"),
-				rule(".messageExpression", invalid, `!has(self.messageExpression) || self.messageExpression == '' || self.messageExpression.trim() != ''`,
-					"write a CEL expression that gives a string, or remove messageExpression"),
-			}},
-		{at: "spec.validations[].expression", maxLength: maxExpression,
-			description: `expression is CEL and must give a bool: true lets the request pass, false fails it.
-It has object (null on DELETE), oldObject (null on CREATE), request (the attributes of
-the request), namespaceObject (null for cluster-scoped objects), params (if the policy
-has a paramKind), authorizer (permission checks of the user) and variables.
-Example: object.spec.replicas <= 5`},
-		{at: "spec.validations[].message", maxLength: maxMessage,
-			description: `message for the client if the expression is false. One line. Without it and without
-messageExpression, the message contains the expression.`},
-		{at: "spec.validations[].messageExpression", maxLength: maxExpression,
-			description: `messageExpression is CEL and gives the message as a string. It has the variables of
-expression except authorizer, and takes precedence over message. If it fails or is
-empty, message is used. Example: "replicas are limited to 5, not " + string(object.spec.replicas)`},
-		{at: "spec.validations[].reason", enum: []string{"Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"},
-			description: `reason sets the reason and the HTTP code of the denial: Unauthorized 401, Forbidden
-403, RequestEntityTooLarge 413, Invalid 422. The first validation that fails decides.
-Default Invalid.`},
 	}
 }
 

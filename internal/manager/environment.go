@@ -52,6 +52,7 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 		Objects:        r.sources.Resources.Interfaces(scheme.Scheme),
 		Now:            clock.RealClock{}.Now,
 		Observe:        counts.Observe,
+		Failed:         counts.ValidationFailed,
 		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: reporter.CheckInBackground, Found: func(found policy.Repeat) {
 			counts.NotIdempotent(found.Policy)
 			reporter.ReportNotIdempotent(found)

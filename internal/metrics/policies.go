@@ -2,6 +2,8 @@
 package metrics
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +16,11 @@ import (
 // maxPolicies bounds the values of the label policy. Further policies, by name,
 // are counted together under otherPolicies, which is not a valid object name.
 const (
-	maxPolicies   = 2000
-	otherPolicies = "(other)"
+	maxPolicies = 2000
+	// maxValidations bounds the pairs of the labels policy and validation. Further ones,
+	// by name, are counted together.
+	maxValidations = 5000
+	otherPolicies  = "(other)"
 )
 
 // durationBuckets range from 50 µs, about ten simple expressions, to 10 s, the
@@ -34,15 +39,20 @@ type Policies struct {
 	panics          *prometheus.CounterVec
 	compileFailures prometheus.Counter
 	loaded          *prometheus.GaugeVec
+	failures        *prometheus.CounterVec
 
+	named  atomic.Pointer[map[validation]prometheus.Counter]
 	series atomic.Pointer[map[string]*series]
 }
+
+// validation is a named validation of a policy.
+type validation struct{ policy, name string }
 
 // series are the metrics of one policy, found without hashing labels on each
 // request.
 type series struct {
 	duration prometheus.Observer
-	requests [5][10]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
+	requests [5][11]atomic.Pointer[prometheus.Counter] // by operation and decision; created on first use
 }
 
 // NewPolicies creates the metrics and registers them.
@@ -50,7 +60,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 	p := &Policies{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_requests_total",
-			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
+			Help: "Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, ratchet (a validation is false, also for the stored object), mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).",
 		}, []string{"policy", "operation", "decision"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "ostiary_policy_evaluation_duration_seconds",
@@ -77,8 +87,13 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 			Name: "ostiary_policies",
 			Help: "Policies in this replica, by state: accepted or refused.",
 		}, []string{"state"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ostiary_policy_validation_failures_total",
+			Help: "Requests for which a validation with a name was false, whatever the actions of the bindings are. At most 5,000 validations have series of their own.",
+		}, []string{"policy", "validation"}),
 	}
-	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded)
+	registry.MustRegister(p.requests, p.duration, p.notIdempotent, p.breakGlass, p.panics, p.compileFailures, p.loaded, p.failures)
+	p.named.Store(&map[validation]prometheus.Counter{})
 	p.series.Store(&map[string]*series{})
 	return p
 }
@@ -114,6 +129,40 @@ func (p *Policies) Keep(names []string, refused int) {
 	}
 	p.loaded.WithLabelValues("accepted").Set(float64(len(names) - refused))
 	p.loaded.WithLabelValues("refused").Set(float64(refused))
+}
+
+// KeepValidations creates the series of the named validations of all policies, and deletes
+// all others.
+func (p *Policies) KeepValidations(names map[string][]string) {
+	before := *p.named.Load()
+	after := map[validation]prometheus.Counter{}
+	for _, policy := range slices.Sorted(maps.Keys(names)) {
+		for _, name := range names[policy] {
+			v := validation{policy, name}
+			if len(after) >= maxValidations {
+				v = validation{otherPolicies, otherPolicies}
+			}
+			after[v] = p.failures.WithLabelValues(v.policy, v.name)
+		}
+	}
+	p.named.Store(&after)
+	for v := range before {
+		if after[v] == nil {
+			p.failures.DeleteLabelValues(v.policy, v.name)
+		}
+	}
+}
+
+// ValidationFailed counts a request that fails a named validation.
+func (p *Policies) ValidationFailed(policy, name string) {
+	all := *p.named.Load()
+	counter := all[validation{policy, name}]
+	if counter == nil {
+		counter = all[validation{otherPolicies, otherPolicies}]
+	}
+	if counter != nil { // else deleted in the meantime
+		counter.Inc()
+	}
 }
 
 // newSeries initializes the count of panics to 0: Prometheus sees no increase in a
@@ -213,7 +262,9 @@ func decisionIndex(d policy.Decision) int {
 		return 7
 	case policy.DecisionUnmatched:
 		return 8
-	default:
+	case policy.DecisionRatchet:
 		return 9
+	default:
+		return 10
 	}
 }

@@ -23,7 +23,7 @@ func TestObserve(t *testing.T) {
 	p.Observe("gone", admissionv1.Create, policy.DecisionAllow, time.Millisecond)
 
 	want := `
-# HELP ostiary_policy_requests_total Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).
+# HELP ostiary_policy_requests_total Requests that a policy was evaluated for, by operation and decision: allow, deny, warn, audit, ratchet (a validation is false, also for the stored object), mutate, annotate (it wrote to the audit log), skip (a matchCondition was false), unmatched (no binding applies), breakglass (the user may skip the policy) or error (an expression failed; failurePolicy decided).
 # TYPE ostiary_policy_requests_total counter
 ostiary_policy_requests_total{decision="deny",operation="CREATE",policy="a"} 2
 ostiary_policy_requests_total{decision="allow",operation="other",policy="b"} 1
@@ -114,5 +114,48 @@ ostiary_policy_not_idempotent_total{policy="a"} 2
 	p.Keep([]string{"b"}, 0)
 	if got := testutil.CollectAndCount(p.notIdempotent); got != 0 {
 		t.Errorf("after a policy is gone %d series are left", got)
+	}
+}
+
+func TestValidationFailures(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := NewPolicies(registry)
+	p.KeepValidations(map[string][]string{"a": {"x", "y"}, "b": {"x"}})
+	p.ValidationFailed("a", "x")
+	p.ValidationFailed("a", "x")
+	p.ValidationFailed("a", "gone")
+	p.KeepValidations(map[string][]string{"a": {"x", "z"}})
+	p.ValidationFailed("b", "x")
+	want := `
+# HELP ostiary_policy_validation_failures_total Requests for which a validation with a name was false, whatever the actions of the bindings are. At most 5,000 validations have series of their own.
+# TYPE ostiary_policy_validation_failures_total counter
+ostiary_policy_validation_failures_total{policy="a",validation="x"} 2
+ostiary_policy_validation_failures_total{policy="a",validation="z"} 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ostiary_policy_validation_failures_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestValidationFailuresAreBounded(t *testing.T) {
+	p := NewPolicies(prometheus.NewRegistry())
+	named := map[string][]string{}
+	for i := range maxValidations/100 + 2 {
+		for j := range 100 {
+			policy := fmt.Sprintf("p%05d", i)
+			named[policy] = append(named[policy], fmt.Sprintf("v%03d", j))
+		}
+	}
+	p.KeepValidations(named)
+	for policy, names := range named {
+		for _, name := range names {
+			p.ValidationFailed(policy, name)
+		}
+	}
+	if got, want := testutil.CollectAndCount(p.failures), maxValidations+1; got != want {
+		t.Errorf("%d series, want %d", got, want)
+	}
+	if got := testutil.ToFloat64(p.failures.WithLabelValues(otherPolicies, otherPolicies)); got != 200 {
+		t.Errorf("%v failures of further validations, want 200", got)
 	}
 }

@@ -30,10 +30,16 @@ const (
 	keptForFailures = 16 << 10 // bytes of them that values of policies leave to validation_failure
 	auditFailureKey = "validation_failure"
 	auditLeftOutKey = "left_out"
+	// auditRatchetedKey is the key of a policy's annotation that lists validations that a
+	// request failed as the stored object does.
+	auditRatchetedKey = "ratcheted"
+	// ratchetedText follows the name of the policy in the warning about them.
+	ratchetedText = " allowed request, because the stored object fails it too: "
 )
 
-// causeField is the field of every cause: the name of the object in expressions.
-// kubectl prints causes as "field: message", and nothing else for the reason Invalid.
+// causeField is the field of causes: the name of the object in expressions, which for a
+// pod template is that of the path. kubectl prints causes as "field: message", and nothing
+// else for the reason Invalid.
 const causeField = "object"
 
 // answer collects the decisions of the policies of one call.
@@ -41,7 +47,7 @@ type answer struct {
 	denials        []denial
 	denied         int // all; denials holds the first
 	warnings       []string
-	failures       []validating.ValidationFailureValue
+	failures       []validationFailure
 	warned, failed int
 	annotations    map[string]string
 	warningText    int // bytes
@@ -51,9 +57,19 @@ type answer struct {
 }
 
 type denial struct {
-	message string
-	reason  metav1.StatusReason
-	code    int32 // of a plugin; 0 means the code of the reason
+	message    string
+	reason     metav1.StatusReason
+	code       int32  // of a plugin; 0 means the code of the reason
+	validation string // the name of the validation; empty without one
+	template   string // the path of the pod template; empty for the object itself
+}
+
+// validationFailure is the native audit value with the name of the validation and the path
+// of the pod template.
+type validationFailure struct {
+	validating.ValidationFailureValue `json:",inline"`
+	Validation                        string `json:"validation,omitempty"`
+	Template                          string `json:"template,omitempty"`
 }
 
 // add adds the results of one policy and returns its decision. It applies the actions of
@@ -70,7 +86,7 @@ func (a *answer) add(p *Compiled, results []result) Decision {
 		}
 		evaluated = evaluated || len(r.decisions)+len(r.annotations) > 0
 		failed = failed || slices.ContainsFunc(r.decisions, isError)
-		acted |= a.applyDecisions(p, r)
+		acted |= a.applyDecisions(p, r, annotations)
 		a.warnOnce(r.warnings...)
 		if a.annotate(annotations, r) {
 			failed = true
@@ -99,11 +115,15 @@ func (a *answer) denyMisconfigured(p *Compiled, b *binding, message string, reas
 	}
 }
 
-func (a *answer) applyDecisions(p *Compiled, r result) actions {
+func (a *answer) applyDecisions(p *Compiled, r result, into annotationCollector) actions {
 	var acted actions
 	for i, d := range r.decisions {
 		switch d.Action {
 		case validating.ActionAdmit:
+			if label := r.validation(i).ratcheted; label != "" {
+				acted |= ratcheting
+				a.applyRatchet(r, label, d, into)
+			}
 		case validating.ActionDeny:
 			acted |= a.applyActions(p, r, i, d)
 		default: // no release of the validator returns another action
@@ -121,22 +141,66 @@ func isError(d validating.PolicyDecision) bool {
 
 func (a *answer) applyActions(p *Compiled, r result, index int, d validating.PolicyDecision) actions {
 	var acted actions
-	b := r.binding
-	message := truncate.String(d.Message, maxOneMessage)
-	for _, action := range b.actions {
+	b, name := r.binding, r.validation(index).name
+	message := r.prefix(name) + truncate.String(d.Message, maxOneMessage)
+	for _, action := range r.actions() {
 		switch action {
 		case admissionregistrationv1.Deny:
 			acted |= acting
-			a.deny(denial{message: b.subject + " denied request: " + message + b.help, reason: d.Reason, code: r.code(index)})
+			a.deny(denial{message: b.subject + " denied request: " + message + b.help, reason: d.Reason, code: r.code(index), validation: name, template: r.template})
 		case admissionregistrationv1.Warn:
 			acted |= warning
 			a.warn("Validation failed for " + b.subject + ": " + message + b.help)
 		case admissionregistrationv1.Audit:
 			acted |= auditing
-			a.fail(validating.ValidationFailureValue{Message: message, Policy: p.name, Binding: b.name, ExpressionIndex: index, ValidationActions: b.actions})
+			a.fail(validationFailure{Validation: name, Template: r.template, ValidationFailureValue: validating.ValidationFailureValue{
+				Message: message, Policy: p.name, Binding: b.name, ExpressionIndex: index, ValidationActions: r.actions(),
+			}})
 		}
 	}
 	return acted
+}
+
+// applyRatchet lets a request pass that fails a validation as the stored object does. The
+// client gets a warning if the binding denies or warns.
+func (a *answer) applyRatchet(r result, label string, d validating.PolicyDecision, into annotationCollector) {
+	prefix := r.prefix(label)
+	if slices.ContainsFunc(r.actions(), func(action admissionregistrationv1.ValidationAction) bool {
+		return action != admissionregistrationv1.Audit
+	}) {
+		a.warnOnce(r.binding.subject + ratchetedText + prefix + truncate.String(d.Message, maxOneMessage) + r.binding.help)
+	}
+	a.collect(into, validating.PolicyAuditAnnotation{Key: auditRatchetedKey, Value: strings.TrimSuffix(prefix, ": ")})
+}
+
+// validation returns the result of the validation of a decision besides it.
+func (r result) validation(index int) validationResult {
+	if index < len(r.validations) {
+		return r.validations[index]
+	}
+	return validationResult{}
+}
+
+// actions returns the actions for decisions: for a pod template, they can differ from those
+// of the binding.
+func (r result) actions() []admissionregistrationv1.ValidationAction {
+	if r.template != "" && len(r.templateActions) > 0 {
+		return r.templateActions
+	}
+	return r.binding.actions
+}
+
+// prefix begins a message with the name of a validation and the path of a pod template.
+func (r result) prefix(name string) string {
+	switch {
+	case r.template == "" && name == "":
+		return ""
+	case r.template == "":
+		return name + ": "
+	case name == "":
+		return r.template + ": "
+	}
+	return name + " at " + r.template + ": "
 }
 
 // code returns the code of a decision, or 0 for that of its reason.
@@ -171,7 +235,7 @@ func (a *answer) warnOnce(messages ...string) {
 	}
 }
 
-func (a *answer) fail(f validating.ValidationFailureValue) {
+func (a *answer) fail(f validationFailure) {
 	a.failed++
 	if len(a.failures) < maxFailures {
 		a.failures = append(a.failures, f)
@@ -248,7 +312,7 @@ func (a *answer) status(attr admission.Attributes) *metav1.Status {
 	lines := make([]string, len(shown))
 	for i, d := range shown {
 		lines[i] = d.message
-		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Field: causeField, Message: d.message})
+		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Type: metav1.CauseType(d.validation), Field: cmp.Or(d.template, causeField), Message: d.message})
 	}
 	if more := a.denied - len(shown); more > 0 {
 		lines = append(lines, fmt.Sprintf("(%d more denials were left out)", more))
@@ -291,6 +355,7 @@ const (
 	acting actions = 1 << iota
 	warning
 	auditing
+	ratcheting
 )
 
 func (a actions) decision() Decision {
@@ -301,6 +366,8 @@ func (a actions) decision() Decision {
 		return DecisionWarn
 	case a&auditing != 0:
 		return DecisionAudit
+	case a&ratcheting != 0:
+		return DecisionRatchet
 	default:
 		return DecisionAllow
 	}

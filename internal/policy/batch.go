@@ -105,6 +105,7 @@ type evaluation struct {
 	policy  *Compiled
 	outcome batchOutcome
 	elapsed time.Duration
+	on      *request // about a pod template; nil for the request itself
 }
 
 // evaluations lists the policies, by name, with the outcome of those that the batch can
@@ -131,7 +132,7 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 		}
 		a.plan = &b.plans[i]
 		out[i].outcome = a.evaluate(p.quick)
-		if out[i].outcome == violated {
+		if out[i].outcome == violated && !p.mayRatchet(r) {
 			a.decide(ctx, p, r)
 		}
 		now := time.Now()

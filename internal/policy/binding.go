@@ -140,6 +140,14 @@ func (b *binding) denies() bool {
 	return slices.Contains(b.actions, admissionregistrationv1.Deny)
 }
 
+// denies reports whether a refusal denies the request.
+func (s *step) denies(r *request) bool {
+	if r.template != "" && len(s.policy.templates.actions) > 0 {
+		return slices.Contains(s.policy.templates.actions, admissionregistrationv1.Deny)
+	}
+	return s.binding.denies()
+}
+
 func (b *binding) matches(r *request, host Environment) (bool, error) {
 	if b.match == nil {
 		return true, nil
@@ -147,7 +155,7 @@ func (b *binding) matches(r *request, host Environment) (bool, error) {
 	if host.Matcher == nil || host.Objects == nil {
 		return false, errNoMatcher
 	}
-	matches, _, _, err := host.Matcher.Matches(labelled{r.versioned.Attributes}, host.Objects, b.match)
+	matches, _, _, err := host.Matcher.Matches(labelled{r.selection()}, host.Objects, b.match)
 	return matches, err
 }
 
@@ -186,8 +194,12 @@ type result struct {
 	binding     *binding
 	param       runtime.Object
 	decisions   []validating.PolicyDecision
-	codes       []int32 // of the decisions; without an entry, that of the reason
+	codes       []int32            // of the decisions; without an entry, that of the reason
+	validations []validationResult // of the decisions; nil without names and ratchets
 	warnings    []string
 	annotations []validating.PolicyAuditAnnotation
 	err         error // the binding could not be evaluated
+
+	template        string // the path of the evaluated pod template; empty for the object itself
+	templateActions []admissionregistrationv1.ValidationAction
 }

@@ -29,7 +29,11 @@ const (
 func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, r *request, host Environment) Decision {
 	denials, denied := len(a.denials), a.denied
 	results := p.validate(ctx, r, host)
+	if r.template != "" {
+		p.markTemplate(results, r.template)
+	}
 	p.traceResults(ctx, results)
+	p.reportFailures(results, host)
 	decision := a.add(p, results)
 	if a.denied == denied || !a.maySkip(p, r, host) {
 		return decision

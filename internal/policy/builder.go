@@ -42,7 +42,11 @@ func (b *builder) build() *Compiled {
 	matcher := b.matcher()
 	results := b.validations()
 	validations, messages, annotations := b.evaluator(results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
+	if c.validations = newValidations(b); c.validations != nil {
+		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, variables: b.variables}
+	}
 	patchers := b.patchers()
+	b.checkTemplateMutations()
 	err := b.errs.ToAggregate()
 	failurePolicy := c.failurePolicy
 	c.validator = validating.NewValidator(validations, matcher, annotations, messages, &failurePolicy, errorOf(err))
@@ -121,7 +125,7 @@ func (b *builder) validations() []celplugin.CompilationResult {
 	return results
 }
 
-func accessorOf(v admissionregistrationv1.Validation) *validating.ValidationCondition {
+func accessorOf(v v1alpha1.Validation) *validating.ValidationCondition {
 	return &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: copyOf(v.Reason)}
 }
 
@@ -192,13 +196,17 @@ func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAcce
 	return result
 }
 
-// evaluator returns an evaluator of conditions; it may have none.
 func (b *builder) evaluator(results []celplugin.CompilationResult) celplugin.ConditionEvaluator {
+	return evaluatorOf(results, b.variables)
+}
+
+// evaluatorOf returns an evaluator of conditions; it may have none.
+func evaluatorOf(results []celplugin.CompilationResult, variables []variable) celplugin.ConditionEvaluator {
 	evaluator := celplugin.NewCondition(results)
-	if len(b.variables) == 0 || len(results) == 0 {
+	if len(variables) == 0 || len(results) == 0 {
 		return evaluator
 	}
-	return readingConditions{ConditionEvaluator: evaluator, variables: b.variables}
+	return readingConditions{ConditionEvaluator: evaluator, variables: variables}
 }
 
 func (b *builder) check(path *field.Path, expression string, result celplugin.CompilationResult, decls celplugin.OptionalVariableDeclarations) {

@@ -31,6 +31,9 @@ const (
 	DecisionWarn Decision = "warn"
 	// DecisionAudit means that the request passed with an audit annotation.
 	DecisionAudit Decision = "audit"
+	// DecisionRatchet means that the request passed although a validation was false,
+	// because it is also false for the stored object.
+	DecisionRatchet Decision = "ratchet"
 	// DecisionMutate means that the object was changed.
 	DecisionMutate Decision = "mutate"
 	// DecisionAnnotate means that the request passed and that the policy wrote a value
@@ -48,7 +51,7 @@ const (
 
 // Decisions returns every Decision.
 func Decisions() []Decision {
-	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionUnmatched, DecisionAllow}
+	return []Decision{DecisionBreakGlass, DecisionError, DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet, DecisionMutate, DecisionAnnotate, DecisionSkip, DecisionUnmatched, DecisionAllow}
 }
 
 // Compiled is a policy that is ready to be evaluated. It is immutable, except for a
@@ -65,6 +68,8 @@ type Compiled struct {
 	whole         binding
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
+	validations   *validations // nil without names and ratchets
+	templates     *templates   // nil for a policy that is not evaluated on pod templates
 	mutator       mutator
 	plugin        Plugin // nil for a policy with expressions
 	breakGlass    bool   // users with the permission can skip the policy
@@ -88,6 +93,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compile
 		breakGlass:    spec.BreakGlass,
 		reads:         readsOf(spec, parsed),
 		whole:         newWhole(p),
+		templates:     newTemplates(p),
 	}
 	if spec.MatchConstraints != nil {
 		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent

@@ -15,7 +15,7 @@ func TestExpressionsThatMakeTheCompilerPanic(t *testing.T) {
 	for _, expression := range []string{`[?object.name] == []`, `{?"a": object.name} == {}`} {
 		p := &v1alpha1.WebhookPolicy{}
 		p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "v", Expression: expression}}
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: expression}, {Expression: "variables.v && " + expression}}
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: expression}, {Expression: "variables.v && " + expression}}
 		_, errs := NewCompiler().Compile(p)
 		if len(errs) != 3 || !strings.Contains(errs.ToAggregate().Error(), "needs an optional value") {
 			t.Errorf("%s: got %v, want an error for each expression", expression, errs)

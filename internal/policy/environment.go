@@ -49,6 +49,8 @@ type Environment struct {
 	Now  func() time.Time
 	// Observe gets the decision of each policy; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
+	// Failed gets each named validation that is false for a request; nil is allowed.
+	Failed func(policy, validation string)
 	// Recheck configures the checks of changes; nil disables them.
 	Recheck *Recheck
 	// Panicked gets each panic of an evaluation; nil is allowed.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ var (
 // Everything else, panics included, is an error of one policy, and its failurePolicy
 // decides.
 func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
+	if g.templates != nil {
+		return g.validateTemplates(ctx, raw, host)
+	}
 	r, matched, err := g.prepare(ctx, raw, host, inputs{})
 	if err != nil {
 		return nil, err
@@ -35,22 +39,27 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 	if len(matched) == 0 {
 		return allowed(raw), nil
 	}
+	return validated(ctx, r, inOrder(ctx, r, matched), host), nil
+}
+
+// validated returns the response to evaluations, which are in the order of names.
+func validated(ctx context.Context, r *request, evaluations []evaluation, host Environment) *admissionv1.AdmissionResponse {
 	var a answer
-	for _, t := range inOrder(ctx, r, matched) {
+	for _, t := range evaluations {
 		decision := DecisionAllow
 		switch t.outcome {
 		case notMatched:
 			decision = DecisionSkip
 		case undecided, violated:
 			start := host.Now()
-			decision = a.applyBreakGlass(ctx, t.policy, r, host)
+			decision = a.applyBreakGlass(ctx, t.policy, cmp.Or(t.on, r), host)
 			t.elapsed += host.Now().Sub(start)
 		}
 		if host.Observe != nil {
-			host.Observe(t.policy.name, raw.Operation, decision, t.elapsed)
+			host.Observe(t.policy.name, r.raw.Operation, decision, t.elapsed)
 		}
 	}
-	return a.response(r), nil
+	return a.response(r)
 }
 
 func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -130,7 +139,7 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 				made[i.param] = v
 			}
 		}
-		results = append(results, result{binding: i.binding, param: i.param, decisions: v.Decisions, codes: v.codes, annotations: v.AuditAnnotations, warnings: v.warnings})
+		results = append(results, result{binding: i.binding, param: i.param, decisions: v.Decisions, codes: v.codes, validations: v.validations, annotations: v.AuditAnnotations, warnings: v.warnings})
 	}
 	return results
 }
@@ -142,7 +151,7 @@ func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Objec
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
 	if result, ok := r.decided[c]; ok {
-		return pluginResult{ValidateResult: result}
+		return c.validations.ofBatch(result)
 	}
 	if c.plugin != nil {
 		return c.evaluatePlugin(ctx, r, host)
@@ -151,11 +160,13 @@ func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Objec
 	if err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
-	result := c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)
+	ctx, run := c.validations.follow(ctx)
+	result := pluginResult{ValidateResult: c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)}
 	if err := r.authorizer.failed(); err != nil {
-		result = c.failure(err)
+		return pluginResult{ValidateResult: c.failure(err)}
 	}
-	return pluginResult{ValidateResult: result}
+	c.validations.apply(run, &result)
+	return result
 }
 
 // expired returns an error after the deadline of the request. CEL checks the deadline

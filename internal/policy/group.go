@@ -1,11 +1,17 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Group holds the policies of one webhook. It is immutable.
 type Group struct {
 	policies []*Compiled
 	index    index
+	// templates are for a group that evaluates pod templates; nil for another one.
+	templates map[metav1.GroupVersionResource][]templateBatch
 }
 
 // NewGroup returns a group of policies in any order. It does not keep the argument.

@@ -36,6 +36,15 @@ func identity() unstructuredjson.Selection {
 	return path("apiVersion").Union(path("kind")).Union(path("metadata", "name")).Union(path("metadata", "namespace")).Union(path("metadata", "generateName"))
 }
 
+func ratchets(spec *v1alpha1.WebhookPolicySpec) bool {
+	for i := range spec.Validations {
+		if spec.Ratchets(i) {
+			return true
+		}
+	}
+	return false
+}
+
 // readsOf returns the inputs of all expressions and bindings of a policy. It reads the
 // syntax trees and not the text, and includes more than an expression reads wherever the
 // path of a value is computed.
@@ -56,6 +65,9 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) input
 	}
 	in.object = in.object.Union(f.ofInput(celplugin.ObjectVarName))
 	in.oldObject = f.ofInput(celplugin.OldObjectVarName)
+	if ratchets(spec) { // the stored object is evaluated like the object
+		in.oldObject = in.oldObject.Union(in.object)
+	}
 	in.options = !f.ofInput(celplugin.RequestVarName).Member("options").IsZero()
 	in.namespace = len(f.inputs[celplugin.NamespaceVarName]) > 0
 	for _, b := range spec.Bindings {

@@ -45,6 +45,9 @@ type step struct {
 // match conditions on the current object, and a failed mutation does not stop the others:
 // failurePolicy decides.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
+	if g.templates != nil {
+		return g.mutateTemplates(ctx, raw, host)
+	}
 	// The patch needs the whole object. If its kind has a Go type, results have to fit
 	// it.
 	values := host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(schema.GroupVersionKind(raw.Kind))
@@ -89,7 +92,7 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environme
 	start := host.Now()
 	before := r.versioned.VersionedObject.Object()
 	outcome := s.run(ctx, r, host)
-	s.traceStep(ctx, outcome)
+	s.traceStep(ctx, r, outcome)
 	if a.skip(s, outcome, before, r, host) {
 		outcome = DecisionBreakGlass
 	}
@@ -188,10 +191,10 @@ func (s *step) apply(ctx context.Context, r *request, host Environment, namespac
 			object, err = validateResult(before, object, host.Objects)
 		}
 		if err == nil {
-			err = checkIdentity(r.raw.Operation, before, object)
+			err = errors.Join(checkIdentity(r.raw.Operation, before, object), r.checkTemplate(before, object))
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("spec.mutations[%d]: %w", i, err))
+			errs = append(errs, r.atTemplate(fmt.Errorf("spec.mutations[%d]: %w", i, err)))
 			continue
 		}
 		if object == before {
@@ -230,7 +233,7 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Envi
 	}
 	converter := r.converter(host.TypeConverters)
 	if converter == nil {
-		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", r.versioned.VersionedKind)
+		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", r.kindOfObject())
 	}
 	return p.Patch(ctx, patch.Request{
 		MatchedResource:     schema.GroupVersionResource(r.raw.Resource),

@@ -152,8 +152,8 @@ func (a author) policy(name string) *v1alpha1.WebhookPolicy {
 	return p
 }
 
-func (a author) validation(variables []admissionregistrationv1.Variable) admissionregistrationv1.Validation {
-	v := admissionregistrationv1.Validation{Expression: a.use(a.truth(3), variables)}
+func (a author) validation(variables []admissionregistrationv1.Variable) v1alpha1.Validation {
+	v := v1alpha1.Validation{Expression: a.use(a.truth(3), variables)}
 	v.Message = pick(a, "", "", "  plain  ", "é\tü")
 	if a.IntN(2) == 0 {
 		a.asks = false // messages have no authorizer

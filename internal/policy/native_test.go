@@ -141,7 +141,7 @@ func nativePolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Validating
 		MatchConstraints: constraints,
 		MatchConditions:  p.Spec.MatchConditions,
 		Variables:        p.Spec.Variables,
-		Validations:      p.Spec.Validations,
+		Validations:      p.Spec.NativeValidations(),
 		AuditAnnotations: p.Spec.AuditAnnotations,
 		FailurePolicy:    &failurePolicy,
 	}}

@@ -197,8 +197,14 @@ func (c *Compiled) call(r *request, host Environment) *Call {
 	if r.typed == nil {
 		r.typed = map[typedKey]any{}
 	}
+	attributes, resource := current{r.versioned}, schema.GroupVersionResource(r.raw.Resource)
+	if r.selected != nil {
+		pod := *r.versioned
+		pod.Attributes = r.selected
+		attributes, resource = current{&pod}, r.selected.GetResource()
+	}
 	return &Call{
-		Attributes: current{r.versioned}, Resource: schema.GroupVersionResource(r.raw.Resource),
+		Attributes: attributes, Resource: resource,
 		Namespaces: host.Namespaces, Listed: host.Listed, Authorizer: r.authorizer, Kinds: host.Kinds, Images: host.Images, Pods: host.Pods, Now: host.Now,
 		typed: r.typed,
 	}
@@ -216,8 +222,9 @@ func (a current) GetOldObject() runtime.Object { return a.VersionedOldObject.Obj
 // pluginResult is the result of a policy in the validating phase.
 type pluginResult struct {
 	validating.ValidateResult
-	codes    []int32 // of the decisions; without an entry, that of the reason
-	warnings []string
+	codes       []int32 // of the decisions; without an entry, that of the reason
+	warnings    []string
+	validations []validationResult // of the decisions; nil without names and ratchets
 }
 
 // evaluatePlugin validates a request with the plugin, if it satisfies the
@@ -300,11 +307,14 @@ func (s *step) admit(ctx context.Context, r *request, host Environment) (Decisio
 	switch {
 	case err != nil:
 		return DecisionError, err
-	case len(refusals) > 0 && s.binding.denies():
+	case len(refusals) > 0 && s.denies(r):
 		s.refusals = refusals
 		return DecisionDeny, nil
 	case len(refusals) > 0 || same(before, after):
 		return DecisionAllow, nil
+	}
+	if err := r.checkTemplate(before, after); err != nil {
+		return DecisionError, r.atTemplate(err)
 	}
 	r.versioned.UpdateObject(after)
 	if s.result != nil {

@@ -41,6 +41,11 @@ type request struct {
 
 	decided map[*Compiled]validating.ValidateResult // by a batch
 
+	// For the Pod of a template: its path, the workload, and the attributes of the Pod.
+	template string
+	workload runtime.Object
+	selected admission.Attributes
+
 	unreadable *UnreadableError // nil if every part could be decoded
 	large      bool             // too large to be kept after the response
 }

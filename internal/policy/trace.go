@@ -33,6 +33,8 @@ type Evaluated struct {
 	Err   error
 	// Cost does not include that of variables, which have evaluations of their own.
 	Cost uint64
+	// Stored reports that the object is the stored one: see ratchet.
+	Stored bool
 	// State has the values of the sub-expressions, by the ids of Compiler.Parse. In a loop
 	// it has those of the last element.
 	State interpreter.EvalState
@@ -42,8 +44,10 @@ type Evaluated struct {
 type Invoked struct {
 	Policy, Binding string
 	// Param is nil without a param.
-	Param     runtime.Object
-	Mutating  bool
+	Param    runtime.Object
+	Mutating bool
+	// Template is the path of the evaluated pod template, empty for the object itself.
+	Template  string
 	Actions   []admissionregistrationv1.ValidationAction
 	Decisions []TracedDecision
 	// Annotations are the values of audit annotations, by key.
@@ -62,6 +66,11 @@ type TracedDecision struct {
 	Message        string
 	Reason         metav1.StatusReason
 	Code           int32
+	// Validation is the name of the validation, empty without one.
+	Validation string
+	// Ratcheted reports that the validation is false for the stored object too, and
+	// therefore does not deny.
+	Ratcheted bool
 }
 
 type traceKey struct{}
@@ -151,11 +160,12 @@ func (c *Compiled) traceResults(ctx context.Context, results []result) {
 	}
 	for i := range results {
 		r := &results[i]
-		out := Invoked{Policy: c.name, Binding: r.binding.name, Param: r.param, Actions: r.binding.actions, Err: r.err}
+		out := Invoked{Policy: c.name, Binding: r.binding.name, Param: r.param, Template: r.template, Actions: r.actions(), Err: r.err}
 		out.Skipped = r.err == nil && len(r.decisions) == 0 && len(r.annotations) == 0
 		for j, d := range r.decisions {
 			denied := d.Action != validating.ActionAdmit
-			out.Decisions = append(out.Decisions, TracedDecision{Denied: denied, Failed: isError(d), Message: d.Message, Reason: d.Reason, Code: r.code(j)})
+			v := r.validation(j)
+			out.Decisions = append(out.Decisions, TracedDecision{Denied: denied, Failed: isError(d), Validation: v.name, Ratcheted: v.ratcheted != "", Message: d.Message, Reason: d.Reason, Code: r.code(j)})
 		}
 		for _, a := range r.annotations {
 			if a.Action == validating.AuditAnnotationActionError {
@@ -173,12 +183,12 @@ func (c *Compiled) traceResults(ctx context.Context, results []result) {
 }
 
 // traceStep reports the result of a step of the mutating phase.
-func (s *step) traceStep(ctx context.Context, outcome Decision) {
+func (s *step) traceStep(ctx context.Context, r *request, outcome Decision) {
 	report := traceOf(ctx).Invocation
 	if report == nil {
 		return
 	}
-	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Err: s.err,
+	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Template: r.template, Err: s.err,
 		Changed: outcome == DecisionMutate, Skipped: outcome == DecisionSkip}
 	for _, r := range s.refusals {
 		out.Decisions = append(out.Decisions, TracedDecision{Denied: true, Message: r.Message, Reason: r.Reason, Code: r.Code})

@@ -48,7 +48,7 @@ func (c *typeCache) TypedToObject(value *smd.TypedValue) (runtime.Object, error)
 func (r *request) converter(converters TypeConverters) managedfields.TypeConverter {
 	if !r.converterKnown {
 		r.converterKnown = true
-		if found := converters.GetTypeConverter(r.versioned.VersionedKind); found != nil {
+		if found := converters.GetTypeConverter(r.kindOfObject()); found != nil {
 			r.typeConverter = &typeCache{TypeConverter: found}
 		}
 	}

@@ -22,7 +22,7 @@ func filled(prefix, unit, separator, suffix string, units, of int) *v1alpha1.Web
 	for i := 0; units > 0; i++ {
 		n := min(units, of, (maxExpression-len(prefix)-len(suffix)-8)/(len(unit)+len(separator)))
 		expression := prefix + strings.TrimSuffix(strings.Repeat(unit+separator, n), separator) + suffix + strings.Repeat(" ", i%8)
-		p.Spec.Validations = append(p.Spec.Validations, admissionregistrationv1.Validation{Expression: expression})
+		p.Spec.Validations = append(p.Spec.Validations, v1alpha1.Validation{Expression: expression})
 		units -= n
 	}
 	return p

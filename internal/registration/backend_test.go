@@ -18,7 +18,7 @@ import (
 func asBackend(p *v1alpha1.WebhookPolicy, edits ...func(*v1alpha1.Backend)) *v1alpha1.WebhookPolicy {
 	p = p.DeepCopy()
 	s := &p.Spec
-	s.Mutations, s.Validations, s.AuditAnnotations, s.Bindings, s.ParamKind, s.Variables = nil, nil, nil, nil, nil, nil
+	s.Mutations, s.Validations, s.AuditAnnotations, s.Bindings, s.ParamKind, s.Variables, s.PodTemplates = nil, nil, nil, nil, nil, nil, nil
 	s.MatchConditions = nil
 	s.MatchConstraints.ExcludeResourceRules = nil
 	for i := range s.MatchConstraints.ResourceRules {
@@ -233,7 +233,7 @@ func TestCheckBackend(t *testing.T) {
 		},
 		"validations": {
 			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+				s.Validations = []v1alpha1.Validation{{Expression: "true"}}
 			},
 			want: []string{"spec.validations: Forbidden: remove validations: it has no effect in a policy with a backend"},
 		},

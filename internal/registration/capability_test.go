@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -44,7 +43,7 @@ func TestCapabilityInConfigurations(t *testing.T) {
 		plan := func(capability string) []Configuration {
 			own := Own{Endpoint: endpoint, Capability: capability, CABundle: []byte("x"), Epoch: 7, Owner: testOwner}
 			configs := []Configuration{own.Review(), own.Canary(PhaseMutate, "ostiary-system"), own.Canary(PhaseValidate, "ostiary-system")}
-			policy.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+			policy.Spec.Validations = []v1alpha1.Validation{{Expression: "true"}}
 			for _, g := range Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}, Endpoint: endpoint, Capability: capability, CABundle: []byte("x")}).Groups {
 				configs = append(configs, g.Configuration)
 			}

@@ -30,6 +30,7 @@ func Check(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(checkCall(&policy.Spec, spec), checkBackend(&policy.Spec, spec)...)
 	errs = append(errs, checkPlugin(&policy.Spec, spec)...)
+	errs = append(errs, checkTemplates(&policy.Spec, spec.Child("podTemplates"))...)
 	at := spec.Child("matchConstraints")
 	match := policy.Spec.MatchConstraints
 	if policy.Spec.Plugin != nil && match == nil {
@@ -294,6 +295,11 @@ func CheckPlugin(policy *v1alpha1.WebhookPolicy) field.ErrorList {
 	}
 	named := criticalOf(matchOf(spec).ResourceRules)
 	switch {
+	case spec.PodTemplates != nil && !spec.Plugin.Name.DecidesTemplates():
+		return field.ErrorList{field.Forbidden(field.NewPath("spec", "podTemplates"), fmt.Sprintf(
+			"remove it: the plugin %s does not decide about pod templates", spec.Plugin.Name))}
+	case spec.PodTemplates != nil && spec.TemplateOperation() == "":
+		return field.ErrorList{noPodRule(field.NewPath("spec", "podTemplates"))}
 	case spec.AllowCriticalResources && len(named) == 0:
 		return uselessAllowCritical(field.NewPath("spec"))
 	case !spec.AllowCriticalResources && len(named) > 0:

@@ -51,7 +51,7 @@ func policyFor(name, resource string, changes ...func(*v1alpha1.WebhookPolicy)) 
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
 			}}},
-		}, Validations: []admissionregistrationv1.Validation{{Expression: "true"}}},
+		}, Validations: []v1alpha1.Validation{{Expression: "true"}}},
 	}
 	for _, change := range changes {
 		change(policy)
@@ -426,13 +426,13 @@ func staying(before, after []*v1alpha1.WebhookPolicy) []membership {
 	was := map[member][]ruleUnit{}
 	for _, policy := range before {
 		for _, m := range Prepare(policy).memberships {
-			was[member{m.settings.Phase, m.policy}] = m.units
+			was[m.member()] = m.units
 		}
 	}
 	var out []membership
 	for _, policy := range after {
 		for _, m := range Prepare(policy).memberships {
-			if units, ok := was[member{m.settings.Phase, m.policy}]; ok && slices.Equal(units, m.units) {
+			if units, ok := was[m.member()]; ok && slices.Equal(units, m.units) {
 				out = append(out, m)
 			}
 		}

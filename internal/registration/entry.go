@@ -21,7 +21,7 @@ import (
 type Entry struct {
 	name string
 	// memberships has one element for each phase of the policy, the mutating one
-	// first.
+	// first, and then those for pod templates.
 	memberships []membership
 }
 
@@ -50,7 +50,8 @@ type membership struct {
 // settings are equal for all members of a call group. Backend is the name of a
 // policy with a backend. Order and ReinvocationPolicy are only for the mutating
 // phase, Condition, the delegated condition, only for the validating phase.
-// Critical are the allowed critical resources.
+// Critical are the allowed critical resources. With Templates, the group is called for
+// workloads whose pod templates are evaluated.
 type settings struct {
 	Phase              Phase
 	MatchPolicy        admissionregistrationv1.MatchPolicyType
@@ -65,6 +66,7 @@ type settings struct {
 	ReinvocationPolicy admissionregistrationv1.ReinvocationPolicyType `json:",omitempty"`
 	Condition          string                                         `json:",omitempty"`
 	Critical           []string                                       `json:",omitempty"`
+	Templates          bool                                           `json:",omitempty"`
 }
 
 // Prepare does the part of Build that depends on one policy alone.
@@ -85,6 +87,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 		}
 		e.memberships = append(e.memberships, m)
 	}
+	e.memberships = append(e.memberships, templateMemberships(policy)...)
 	return e
 }
 
@@ -135,7 +138,11 @@ func (m *membership) setKey() {
 // names.
 func groupName(s settings, key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return s.groupPrefix() + hex.EncodeToString(sum[:8])
+	hash := hex.EncodeToString(sum[:8])
+	if s.Templates {
+		hash = templatesMark + hash[1:]
+	}
+	return s.groupPrefix() + hash
 }
 
 func (s *settings) groupPrefix() string {
@@ -158,7 +165,10 @@ func (m *membership) webhookName(group string) string {
 	}
 	hash := strings.TrimPrefix(group, m.settings.groupPrefix()) // and the part of a divided group
 	kind := "policies-"
-	if m.settings.Phase == PhaseMutate {
+	switch {
+	case m.settings.Templates:
+		kind = "templates-"
+	case m.settings.Phase == PhaseMutate:
 		kind = "mutations-"
 	}
 	return kind + hash[:shownDigits] + hash[2*shownDigits:] + webhookDomain

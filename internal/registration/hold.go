@@ -55,7 +55,7 @@ func isHeldAtIgnore(want, have *webhook) bool {
 // failurePolicy Ignore.
 func (v View) HeldAtIgnore(policy Entry) bool {
 	return slices.ContainsFunc(policy.memberships, func(m membership) bool {
-		c := v.states[member{m.settings.Phase, m.policy}]
+		c := v.states[m.member()]
 		return c != nil && c.heldAtIgnore
 	})
 }

@@ -20,7 +20,7 @@ func heldPolicy(name string, timeout int32, failure admissionregistrationv1.Fail
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 				},
 			}}},
-			Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
+			Validations: []v1alpha1.Validation{{Expression: "true"}},
 		},
 	}
 }

@@ -26,10 +26,15 @@ type View struct {
 	states map[member]*webhookState
 }
 
-// member is a policy in a phase.
+// member is a policy in a phase, for objects or for pod templates.
 type member struct {
-	phase  Phase
-	policy string
+	phase     Phase
+	policy    string
+	templates bool
+}
+
+func (m *membership) member() member {
+	return member{m.settings.Phase, m.policy, m.settings.Templates}
 }
 
 // webhookState is the observed state of a planned group.
@@ -54,7 +59,7 @@ func NewView(plan Plan, observed []Configuration) View {
 		group := &plan.Groups[i]
 		c := newWebhookState(group, have[KeyOf(group.Configuration)])
 		for _, name := range group.Members {
-			view.states[member{group.Phase, name}] = c
+			view.states[member{group.Phase, name, group.Key().OfTemplates()}] = c
 		}
 	}
 	return view
@@ -131,7 +136,7 @@ func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok boo
 	}
 	for i := range policy.memberships {
 		m := &policy.memberships[i]
-		c := v.states[member{m.settings.Phase, m.policy}]
+		c := v.states[m.member()]
 		if problem := c.missing(m); problem != "" {
 			why = cmp.Or(why, problem)
 			continue

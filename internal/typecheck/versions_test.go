@@ -52,7 +52,7 @@ func TestVersions(t *testing.T) {
 				p.Spec.Variables = []admissionregistrationv1.Variable{{Name: "v", Expression: tt.variable}}
 			}
 			if tt.validation != "" {
-				p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: tt.validation}}
+				p.Spec.Validations = []v1alpha1.Validation{{Expression: tt.validation}}
 			}
 			if tt.mutation != "" {
 				p.Spec.Mutations = []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: tt.mutation}}}

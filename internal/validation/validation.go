@@ -114,6 +114,8 @@ func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
 	w.rules(&p.Spec, spec)
 	w.reviews(&p.Spec, spec)
 	w.served(&p.Spec, facts, spec)
+	w.templates(&p.Spec, facts, spec)
+	w.ratchets(&p.Spec, spec)
 	return w.warnings
 }
 

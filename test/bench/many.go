@@ -30,7 +30,7 @@ func Many(count, groups int, namespace func(group int) string) []*v1alpha1.Webho
 						Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
 					}}},
 				},
-				Validations: []admissionregistrationv1.Validation{{
+				Validations: []v1alpha1.Validation{{
 					Expression: fmt.Sprintf("object.data.number != '%d'", i), Message: fmt.Sprintf("number %d is refused", i),
 				}},
 			},

@@ -120,7 +120,7 @@ func AuditPairOf(set string) (*Pair, error) {
 // refusing is a policy that refuses the pods with a value of ProbeLabel, and has
 // the name of that value.
 func refusing(value string) *v1alpha1.WebhookPolicy {
-	return onPods(value, v1alpha1.WebhookPolicySpec{Validations: []admissionregistrationv1.Validation{{
+	return onPods(value, v1alpha1.WebhookPolicySpec{Validations: []v1alpha1.Validation{{
 		Expression: fmt.Sprintf("object.metadata.?labels.probe.orValue('') != '%s'", value), Message: value + " is refused",
 	}}})
 }
@@ -209,7 +209,7 @@ func params(count int, namespace string) []*corev1.ConfigMap {
 func readingParams(name string) *v1alpha1.WebhookPolicy {
 	return onPods(name, v1alpha1.WebhookPolicySpec{
 		ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
-		Validations: []admissionregistrationv1.Validation{{
+		Validations: []v1alpha1.Validation{{
 			Expression:        "object.metadata.?labels.probe.orValue('') != params.data.label",
 			MessageExpression: "'the label probe must not be ' + params.data.label",
 		}},
@@ -282,7 +282,7 @@ func validating(p *v1alpha1.WebhookPolicy) []client.Object {
 	out := []client.Object{
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			ParamKind: p.Spec.ParamKind, MatchConstraints: match, MatchConditions: p.Spec.MatchConditions,
-			Variables: p.Spec.Variables, Validations: p.Spec.Validations, FailurePolicy: p.Spec.FailurePolicy,
+			Variables: p.Spec.Variables, Validations: p.Spec.NativeValidations(), FailurePolicy: p.Spec.FailurePolicy,
 		}},
 	}
 	for i, b := range p.Spec.Bindings {
@@ -345,7 +345,7 @@ func WithVariables(policies []*v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy
 			{Name: "probe", Expression: fmt.Sprintf("variables.labels[?'probe'].orValue('none-%d')", i)},
 			{Name: "forbidden", Expression: fmt.Sprintf("'p%d'", i)},
 		}
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "variables.probe != variables.forbidden", Message: fmt.Sprintf("label probe must not be p%d", i)}}
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: "variables.probe != variables.forbidden", Message: fmt.Sprintf("label probe must not be p%d", i)}}
 		policies[i] = p
 	}
 	return policies

@@ -101,7 +101,7 @@ func largePolicy() *v1alpha1.WebhookPolicy {
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
 				}}},
 			},
-			Validations: []admissionregistrationv1.Validation{{
+			Validations: []v1alpha1.Validation{{
 				Expression: `!("bad" in object.metadata.?annotations.orValue({})) && (oldObject == null || size(oldObject.spec.template.spec.containers[0].args[0]) > 1000)`,
 				Message:    "bad is not good",
 			}},

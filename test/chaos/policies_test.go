@@ -48,7 +48,7 @@ func policy(i int) *v1alpha1.WebhookPolicy {
 				}}},
 			},
 			// The list has the whole object decoded, as costly as it is.
-			Validations: []admissionregistrationv1.Validation{{Expression: `[object].size() == 1 && !request.name.startsWith("bad")`, Message: "bad is not good"}},
+			Validations: []v1alpha1.Validation{{Expression: `[object].size() == 1 && !request.name.startsWith("bad")`, Message: "bad is not good"}},
 		},
 	}
 	if mutates(i) {

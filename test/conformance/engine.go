@@ -161,7 +161,7 @@ func newNative(s *side) *engine {
 
 func nativeMarkers(batch int) ([]*unstructured.Unstructured, error) {
 	spec := v1alpha1.WebhookPolicySpec{MatchConstraints: markerMatch(validatingMarker)}
-	spec.Validations = []admissionregistrationv1.Validation{{Expression: "false", Message: markerText(batch)}}
+	spec.Validations = []v1alpha1.Validation{{Expression: "false", Message: markerText(batch)}}
 	validating := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("marker-%d", batch)}, Spec: spec}
 	mutating := validating.DeepCopy()
 	mutating.Spec.MatchConstraints = markerMatch(mutatingMarker)

@@ -131,8 +131,8 @@ func (a author) variable(e expressions, i int) variable {
 	return v
 }
 
-func (a author) validation(e expressions) admissionregistrationv1.Validation {
-	v := admissionregistrationv1.Validation{Expression: e.truth(3), Message: pick(a, "", "", "plain", "  spaced  ", "ümlaut\tand tab")}
+func (a author) validation(e expressions) v1alpha1.Validation {
+	v := v1alpha1.Validation{Expression: e.truth(3), Message: pick(a, "", "", "plain", "  spaced  ", "ümlaut\tand tab")}
 	if a.chance(2) {
 		without := e
 		without.noAuthorizer = true

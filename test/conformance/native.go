@@ -58,7 +58,7 @@ func validatingPolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Valida
 		TypeMeta: typeOf(kindValidatingPolicy), ObjectMeta: metav1.ObjectMeta{Name: p.Name},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			ParamKind: p.Spec.ParamKind, MatchConstraints: p.Spec.MatchConstraints, MatchConditions: p.Spec.MatchConditions,
-			Variables: p.Spec.Variables, Validations: p.Spec.Validations, AuditAnnotations: p.Spec.AuditAnnotations,
+			Variables: p.Spec.Variables, Validations: p.Spec.NativeValidations(), AuditAnnotations: p.Spec.AuditAnnotations,
 			FailurePolicy: p.Spec.FailurePolicy,
 		},
 	}

@@ -27,8 +27,8 @@ func configMapsAre(edit func(*v1alpha1.WebhookPolicySpec)) v1alpha1.WebhookPolic
 	return s
 }
 
-func saying(messageExpression string) []admissionregistrationv1.Validation {
-	return []admissionregistrationv1.Validation{{Expression: "false", MessageExpression: messageExpression}}
+func saying(messageExpression string) []v1alpha1.Validation {
+	return []v1alpha1.Validation{{Expression: "false", MessageExpression: messageExpression}}
 }
 
 // verdict puts one policy and one request, for a ConfigMap, to both engines.
@@ -56,7 +56,7 @@ func TestLongAnswersDiffer(t *testing.T) {
 		s.Bindings[0].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
 		s.Variables = []admissionregistrationv1.Variable{{Name: "long", Expression: `"` + strings.Repeat("a", 1000) + `"`}}
 		for i := range warnings {
-			s.Validations = append(s.Validations, admissionregistrationv1.Validation{Expression: "false", Message: fmt.Sprintf("m%d", i)})
+			s.Validations = append(s.Validations, v1alpha1.Validation{Expression: "false", Message: fmt.Sprintf("m%d", i)})
 		}
 		for i := range annotations {
 			s.AuditAnnotations = append(s.AuditAnnotations, admissionregistrationv1.AuditAnnotation{

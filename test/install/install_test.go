@@ -195,7 +195,7 @@ func denying(name string) *v1alpha1.WebhookPolicy {
 				ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"for": name}},
 				ResourceRules:  []admissionregistrationv1.NamedRuleWithOperations{configMaps()},
 			},
-			Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by " + name}},
+			Validations: []v1alpha1.Validation{{Expression: "false", Message: "refused by " + name}},
 		},
 	}
 }

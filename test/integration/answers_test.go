@@ -133,7 +133,7 @@ func (c *cluster) native(t *testing.T, p *v1alpha1.WebhookPolicy, namespace stri
 	}
 	c.create(t, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		ParamKind: p.Spec.ParamKind, MatchConstraints: constraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
-		Validations: p.Spec.Validations, FailurePolicy: p.Spec.FailurePolicy,
+		Validations: p.Spec.NativeValidations(), FailurePolicy: p.Spec.FailurePolicy,
 	}})
 	c.create(t, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: p.Name, ParamRef: binding.ParamRef, ValidationActions: binding.ValidationActions,

@@ -466,7 +466,7 @@ func TestPolicyBecomesForeign(t *testing.T) {
 
 	c.change(t, "becomes", func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.Backend = nil
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: onlyGood}}
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: onlyGood}}
 	})
 	p := c.awaitReady(t, "becomes")
 	c.awaitDenied(t, namespace, "becomes")

@@ -33,7 +33,7 @@ const (
 // sameCase is a policy, said once for both engines. It is asked about a
 // ConfigMap with data {"verdict": "bad"}.
 type sameCase struct {
-	validation      admissionregistrationv1.Validation
+	validation      v1alpha1.Validation
 	variables       []admissionregistrationv1.Variable
 	matchConditions []admissionregistrationv1.MatchCondition
 	failurePolicy   admissionregistrationv1.FailurePolicyType
@@ -49,24 +49,24 @@ func sameCases() map[string]sameCase {
 	deny := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 	warn := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
 	audit := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
-	says := func(message string, reason metav1.StatusReason) admissionregistrationv1.Validation {
-		return admissionregistrationv1.Validation{Expression: onlyGood, Message: message, Reason: &reason}
+	says := func(message string, reason metav1.StatusReason) v1alpha1.Validation {
+		return v1alpha1.Validation{Expression: onlyGood, Message: message, Reason: &reason}
 	}
-	broken := admissionregistrationv1.Validation{Expression: `object.data.missing == "x"`}
+	broken := v1alpha1.Validation{Expression: `object.data.missing == "x"`}
 	return map[string]sameCase{
-		"default-reason":  {validation: admissionregistrationv1.Validation{Expression: onlyGood, Message: "bad is not good"}, actions: deny, wantCode: http.StatusUnprocessableEntity},
+		"default-reason":  {validation: v1alpha1.Validation{Expression: onlyGood, Message: "bad is not good"}, actions: deny, wantCode: http.StatusUnprocessableEntity},
 		"invalid":         {validation: says("bad is not good", metav1.StatusReasonInvalid), actions: deny, wantCode: http.StatusUnprocessableEntity},
 		"forbidden":       {validation: says("bad is forbidden", metav1.StatusReasonForbidden), actions: deny, wantCode: http.StatusForbidden},
 		"too-large":       {validation: says("too much of it", metav1.StatusReasonRequestEntityTooLarge), actions: deny, wantCode: http.StatusRequestEntityTooLarge},
-		"no-message":      {validation: admissionregistrationv1.Validation{Expression: onlyGood}, actions: deny, wantCode: http.StatusUnprocessableEntity},
-		"with-expression": {validation: admissionregistrationv1.Validation{Expression: onlyGood, Message: "plain", MessageExpression: `"not " + object.data.verdict + " for " + request.userInfo.username`}, actions: deny, wantCode: http.StatusUnprocessableEntity},
-		"bad-message":     {validation: admissionregistrationv1.Validation{Expression: onlyGood, Message: "plain", MessageExpression: `string(object.data.missing)`}, actions: deny, wantCode: http.StatusUnprocessableEntity},
+		"no-message":      {validation: v1alpha1.Validation{Expression: onlyGood}, actions: deny, wantCode: http.StatusUnprocessableEntity},
+		"with-expression": {validation: v1alpha1.Validation{Expression: onlyGood, Message: "plain", MessageExpression: `"not " + object.data.verdict + " for " + request.userInfo.username`}, actions: deny, wantCode: http.StatusUnprocessableEntity},
+		"bad-message":     {validation: v1alpha1.Validation{Expression: onlyGood, Message: "plain", MessageExpression: `string(object.data.missing)`}, actions: deny, wantCode: http.StatusUnprocessableEntity},
 		"with-variable": {
 			variables:  []admissionregistrationv1.Variable{{Name: "verdict", Expression: "object.data.verdict"}},
-			validation: admissionregistrationv1.Validation{Expression: `variables.verdict != "bad"`, MessageExpression: `"verdict " + variables.verdict`},
+			validation: v1alpha1.Validation{Expression: `variables.verdict != "bad"`, MessageExpression: `"verdict " + variables.verdict`},
 			actions:    deny, wantCode: http.StatusUnprocessableEntity,
 		},
-		"namespace":      {validation: admissionregistrationv1.Validation{Expression: `namespaceObject.metadata.labels["verdict"] != "bad"`, Message: "a bad namespace"}, actions: deny, wantCode: http.StatusUnprocessableEntity},
+		"namespace":      {validation: v1alpha1.Validation{Expression: `namespaceObject.metadata.labels["verdict"] != "bad"`, Message: "a bad namespace"}, actions: deny, wantCode: http.StatusUnprocessableEntity},
 		"error-fail":     {validation: broken, actions: deny, wantCode: http.StatusUnprocessableEntity},
 		"error-ignore":   {validation: broken, failurePolicy: admissionregistrationv1.Ignore, actions: deny},
 		"not-matched":    {validation: says("no", metav1.StatusReasonForbidden), matchConditions: []admissionregistrationv1.MatchCondition{{Name: "no", Expression: `object.data.verdict != "bad"`}}, actions: deny},
@@ -100,7 +100,7 @@ func (s sameCase) policies(name string) (*v1alpha1.WebhookPolicy, []client.Objec
 		MatchConstraints: s.match(name, ours),
 		MatchConditions:  s.matchConditions,
 		Variables:        s.variables,
-		Validations:      []admissionregistrationv1.Validation{s.validation},
+		Validations:      []v1alpha1.Validation{s.validation},
 		FailurePolicy:    s.failure(),
 		Bindings:         []v1alpha1.Binding{{Name: name, ValidationActions: s.actions}},
 	}}
@@ -109,7 +109,7 @@ func (s sameCase) policies(name string) (*v1alpha1.WebhookPolicy, []client.Objec
 			MatchConstraints: s.match(name, native),
 			MatchConditions:  s.matchConditions,
 			Variables:        s.variables,
-			Validations:      []admissionregistrationv1.Validation{s.validation},
+			Validations:      []admissionregistrationv1.Validation{s.validation.Native()},
 			FailurePolicy:    s.failure(),
 		}},
 		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{

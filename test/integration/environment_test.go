@@ -39,7 +39,7 @@ func (c *cluster) mayRead(t *testing.T, group, resource string) {
 func readingParams(namespace, name string) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ResourceQuota"}
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: `object.data.verdict == params.metadata.labels["verdict"]`, Message: "bad is not good"}}
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: `object.data.verdict == params.metadata.labels["verdict"]`, Message: "bad is not good"}}
 		p.Spec.Bindings = []v1alpha1.Binding{{
 			Name:              "all",
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
@@ -147,7 +147,7 @@ func TestAuthorizer(t *testing.T) {
 	c.manager(t)
 	namespace := c.namespace(t, nil)
 	c.enforce(t, newPolicy("asks", namespace, func(p *v1alpha1.WebhookPolicy) {
-		p.Spec.Validations = []admissionregistrationv1.Validation{{
+		p.Spec.Validations = []v1alpha1.Validation{{
 			Expression: `authorizer.group("").resource("secrets").namespace(object.metadata.namespace).check("list").allowed()`,
 			Message:    "you may not list secrets",
 		}}

@@ -22,7 +22,7 @@ import (
 // mending makes good of what has no verdict; the validation refuses the rest.
 func mending(p *v1alpha1.WebhookPolicy) {
 	patching(`has(object.data.verdict) ? [] : [JSONPatch{op: "add", path: "/data/verdict", value: "good"}]`)(p)
-	p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: `object.data.?verdict.orValue("") == "good"`, Message: "bad is not good"}}
+	p.Spec.Validations = []v1alpha1.Validation{{Expression: `object.data.?verdict.orValue("") == "good"`, Message: "bad is not good"}}
 }
 
 func unsaid(namespace string) *corev1.ConfigMap {

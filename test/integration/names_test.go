@@ -16,7 +16,7 @@ import (
 // protecting denies the deletion of the ConfigMap with the name protected.
 func protecting(p *v1alpha1.WebhookPolicy) {
 	p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule("", "configmaps", admissionregistrationv1.Delete)}
-	p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "oldObject.metadata.name != 'protected'", Message: "it is protected"}}
+	p.Spec.Validations = []v1alpha1.Validation{{Expression: "oldObject.metadata.name != 'protected'", Message: "it is protected"}}
 }
 
 func onlyNamed(name string) func(*v1alpha1.WebhookPolicy) {

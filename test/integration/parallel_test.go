@@ -77,7 +77,7 @@ func saysVersion(n int64) func(*v1alpha1.WebhookPolicy) {
 		message := func(may bool) string {
 			return fmt.Sprintf(`"policy %d params " + variables.params + " namespace " + variables.within + " may %t."`, n, may)
 		}
-		p.Spec.Validations = []admissionregistrationv1.Validation{
+		p.Spec.Validations = []v1alpha1.Validation{
 			{Expression: `!variables.may || (object.data.verdict == "good" && int(variables.params) % 2 == 0)`, MessageExpression: message(true)},
 			{Expression: `variables.may || (object.data.verdict == "good" && int(variables.params) % 2 == 0)`, MessageExpression: message(false)},
 		}

@@ -22,7 +22,7 @@ func newPolicy(name, namespace string, edits ...func(*v1alpha1.WebhookPolicy)) *
 					rule("", "configmaps", admissionregistrationv1.Create, admissionregistrationv1.Update),
 				},
 			},
-			Validations: []admissionregistrationv1.Validation{{Expression: onlyGood, Message: "bad is not good"}},
+			Validations: []v1alpha1.Validation{{Expression: onlyGood, Message: "bad is not good"}},
 		},
 	}
 	for _, edit := range edits {
@@ -48,7 +48,7 @@ func within(seconds int32) func(*v1alpha1.WebhookPolicy) {
 
 func saying(expression string) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) {
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: expression}}
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: expression}}
 	}
 }
 

@@ -40,7 +40,7 @@ func TestStoredPolicyFollowsTheVersion(t *testing.T) {
 	g.claim("37")
 	c.behind(t, g)
 	c.apply(t, newPolicy("follows", namespace, func(p *v1alpha1.WebhookPolicy) {
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: `object.data.verdict.orValue("x") == "good" && [1].includes(1)`}}
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: `object.data.verdict.orValue("x") == "good" && [1].includes(1)`}}
 	}))
 	c.awaitReady(t, "follows")
 	expect("follows", false, false)
@@ -150,6 +150,6 @@ func TestPoliciesReadWhatPluginsChanged(t *testing.T) {
 // showing denies every request with the value of an expression.
 func showing(expression string) func(*v1alpha1.WebhookPolicy) {
 	return func(p *v1alpha1.WebhookPolicy) {
-		p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "false", MessageExpression: expression}}
+		p.Spec.Validations = []v1alpha1.Validation{{Expression: "false", MessageExpression: expression}}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -146,11 +145,11 @@ func slotName(slot int) string { return fmt.Sprintf("walk-%02d", slot) }
 // policy is the one of a slot: it refuses the ConfigMaps that name the slot.
 func (w *walk) policy(slot int, s step) *v1alpha1.WebhookPolicy {
 	return newPolicy(slotName(slot), w.namespace, within(s.spec.timeout), func(p *v1alpha1.WebhookPolicy) {
-		validation := admissionregistrationv1.Validation{Expression: fmt.Sprintf(`!has(object.data) || !("slot" in object.data) || object.data.slot != "%d"`, slot), Message: s.say}
+		validation := v1alpha1.Validation{Expression: fmt.Sprintf(`!has(object.data) || !("slot" in object.data) || object.data.slot != "%d"`, slot), Message: s.say}
 		if s.say == "" {
-			validation = admissionregistrationv1.Validation{Expression: "true", Message: "never said"}
+			validation = v1alpha1.Validation{Expression: "true", Message: "never said"}
 		}
-		p.Spec.Validations = []admissionregistrationv1.Validation{validation}
+		p.Spec.Validations = []v1alpha1.Validation{validation}
 		for i := range s.spec.rules {
 			p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules, rule("apps", fmt.Sprintf("things%d", i), "DELETE"))
 		}

@@ -204,10 +204,13 @@ func (c *command) write(e *Explanation) error {
 			if b.Param != "" {
 				name += " with param " + b.Param
 			}
+			if b.Template != "" {
+				name += " on the Pod of " + b.Template
+			}
 			fmt.Fprintf(&out, "  binding %s: %s\n", name, output.Printable(b.Result))
 		}
 		for _, part := range p.Parts {
-			fmt.Fprintf(&out, "  %s (cost %d)\n", part.Field, part.Cost)
+			fmt.Fprintf(&out, "  %s (cost %d)\n", label(part.Field, part.Validation, part.Stored), part.Cost)
 			writeNode(&out, part.Tree, 2, colored)
 		}
 		if len(p.Parts) > 0 {
@@ -225,7 +228,7 @@ func paintDecision(colored bool, d policy.Decision) string {
 	switch d {
 	case policy.DecisionDeny, policy.DecisionError:
 		color = output.Red
-	case policy.DecisionWarn, policy.DecisionAudit, policy.DecisionMutate:
+	case policy.DecisionWarn, policy.DecisionAudit, policy.DecisionRatchet, policy.DecisionMutate:
 		color = output.Yellow
 	}
 	return output.Paint(colored, color, string(d))

@@ -42,14 +42,21 @@ type PolicyExplanation struct {
 type BindingResult struct {
 	Binding string `json:"binding"`
 	Param   string `json:"param,omitempty"`
-	Result  string `json:"result"`
+	// Template is the path of the pod template, empty for the object itself.
+	Template string `json:"template,omitempty"`
+	Result   string `json:"result"`
 }
 
 // ExpressionTree is an expression with its parts.
 type ExpressionTree struct {
 	Field string `json:"field"`
-	Cost  uint64 `json:"cost"`
-	Tree  *Node  `json:"tree"`
+	// Validation is the name of the validation, empty without one.
+	Validation string `json:"validation,omitempty"`
+	// Stored reports that the object is the stored one, for ratchet.
+	Stored bool `json:"stored,omitempty"`
+
+	Cost uint64 `json:"cost"`
+	Tree *Node  `json:"tree"`
 }
 
 // Recorder keeps what policies evaluate for one request.
@@ -75,7 +82,7 @@ func (r *Recorder) Why(engine *offline.Engine) (out []string) {
 			continue
 		}
 		for _, reason := range reasons(engine.Compiler, expressionAt(&p.Spec, e.Field), e) {
-			if line := fmt.Sprintf("%s %s: %s", e.Policy, e.Field, reason); !slices.Contains(out, line) {
+			if line := fmt.Sprintf("%s %s: %s", e.Policy, labelOf(&p.Spec, e), reason); !slices.Contains(out, line) {
 				out = append(out, line)
 			}
 		}
@@ -161,7 +168,7 @@ func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1
 			return err
 		}
 		e.Cost += v.Cost
-		e.Parts = append(e.Parts, ExpressionTree{Field: v.Field, Cost: v.Cost, Tree: root})
+		e.Parts = append(e.Parts, ExpressionTree{Field: v.Field, Validation: validationOf(&p.Spec, v.Field), Stored: v.Stored, Cost: v.Cost, Tree: root})
 	}
 	own := Recorder{evaluated: slices.DeleteFunc(slices.Clone(r.evaluated), func(v policy.Evaluated) bool { return v.Policy != e.Policy })}
 	e.Why = append(e.Why, own.Why(engine)...)
@@ -172,14 +179,17 @@ func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1
 const allowed = "allowed"
 
 func bindingResult(i policy.Invoked) BindingResult {
-	out := BindingResult{Binding: i.Binding, Result: allowed}
+	out := BindingResult{Binding: i.Binding, Template: i.Template, Result: allowed}
 	if o, ok := i.Param.(metav1.Object); ok {
 		out.Param = strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 	}
-	var messages []string
+	var messages, passed []string
 	for _, d := range i.Decisions {
 		if d.Denied || d.Failed {
-			messages = append(messages, d.Message)
+			messages = append(messages, named(d))
+		}
+		if d.Ratcheted {
+			passed = append(passed, named(d))
 		}
 	}
 	switch {
@@ -193,10 +203,44 @@ func bindingResult(i policy.Invoked) BindingResult {
 			actions[n] = string(a)
 		}
 		out.Result = strings.Join(append(actions, strings.Join(messages, "; ")), ": ")
+	case len(passed) > 0:
+		out.Result = "allowed, because the stored object fails too: " + strings.Join(passed, "; ")
 	case i.Changed:
 		out.Result = "changed the object"
 	}
 	return out
+}
+
+// named returns the message of a decision after the name of its validation.
+func named(d policy.TracedDecision) string {
+	if d.Validation == "" {
+		return d.Message
+	}
+	return d.Validation + ": " + d.Message
+}
+
+// labelOf returns the field of an expression, with the name of its validation.
+func labelOf(spec *v1alpha1.WebhookPolicySpec, e policy.Evaluated) string {
+	return label(e.Field, validationOf(spec, e.Field), e.Stored)
+}
+
+func label(field, validation string, stored bool) string {
+	if validation != "" {
+		field += " (" + validation + ")"
+	}
+	if stored {
+		field += " of the stored object"
+	}
+	return field
+}
+
+// validationOf returns the name of the validation of a field of a trace.
+func validationOf(spec *v1alpha1.WebhookPolicySpec, field string) string {
+	var i int
+	if _, err := fmt.Sscanf(field, "spec.validations[%d]", &i); err != nil || i < 0 || i >= len(spec.Validations) {
+		return ""
+	}
+	return spec.Validations[i].Name
 }
 
 // expressionAt returns the expression of a field of a trace.

@@ -33,7 +33,8 @@ type Engine struct {
 	exempt   []string // namespaces
 	hooks    []*hook
 	policies map[string]*v1alpha1.WebhookPolicy
-	alone    map[string]*policy.Group // each policy in a group of its own
+	// Each policy in a group of its own.
+	alone, aloneOnTemplates map[string]*policy.Group
 }
 
 // hook is a webhook that Ostiary registers.
@@ -45,8 +46,9 @@ type hook struct {
 	// conditions are nil without matchConditions.
 	conditions webhookconditions.Matcher
 	reinvoked  bool
-	// policies are nil for a backend.
+	// policies are nil for a backend. alone has each of them in a group of its own.
 	policies *policy.Group
+	alone    map[string]*policy.Group
 	// backend is the policy with the backend.
 	backend *v1alpha1.WebhookPolicy
 }
@@ -61,7 +63,7 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 	if len(exempt) == 0 {
 		exempt = []string{OwnNamespace}
 	}
-	e := &Engine{APIs: apis, Compiler: compiler, exempt: exempt, policies: map[string]*v1alpha1.WebhookPolicy{}, alone: map[string]*policy.Group{}}
+	e := &Engine{APIs: apis, Compiler: compiler, exempt: exempt, policies: map[string]*v1alpha1.WebhookPolicy{}, alone: map[string]*policy.Group{}, aloneOnTemplates: map[string]*policy.Group{}}
 	compiled := map[string]*policy.Compiled{}
 	var resolved []*v1alpha1.WebhookPolicy
 	var errs []error
@@ -80,6 +82,7 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 		compiled[p.Name] = result.Compiled
 		e.policies[p.Name] = result.Policy
 		e.alone[p.Name] = policy.NewGroup([]*policy.Compiled{result.Compiled})
+		e.aloneOnTemplates[p.Name] = policy.NewTemplateGroup([]*policy.Compiled{result.Compiled})
 		resolved = append(resolved, result.Policy)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -124,7 +127,10 @@ func (e *Engine) register(policies []*v1alpha1.WebhookPolicy, compiled map[strin
 			members = append(members, compiled[name])
 		}
 		if h.backend == nil {
-			h.policies = policy.NewGroup(members)
+			h.policies, h.alone = policy.NewGroup(members), e.alone
+			if group.Key().OfTemplates() {
+				h.policies, h.alone = policy.NewTemplateGroup(members), e.aloneOnTemplates
+			}
 		}
 		e.hooks = append(e.hooks, h)
 	}

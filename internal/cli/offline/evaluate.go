@@ -255,7 +255,7 @@ func (v *evaluation) evaluate(ctx context.Context, h *hook, o Options) error {
 		return err
 	}
 	if o.Details {
-		if err := v.addDetails(ctx, first, &request); err != nil {
+		if err := v.addDetails(ctx, h, first, &request); err != nil {
 			return err
 		}
 	}
@@ -284,14 +284,14 @@ func run(ctx context.Context, g *policy.Group, phase registration.Phase, request
 }
 
 // addDetails evaluates each policy alone that has something to say.
-func (v *evaluation) addDetails(ctx context.Context, first int, request *admissionv1.AdmissionRequest) error {
+func (v *evaluation) addDetails(ctx context.Context, h *hook, first int, request *admissionv1.AdmissionRequest) error {
 	for i := range v.result.Outcomes[first:] {
 		outcome := &v.result.Outcomes[first+i]
 		switch outcome.Decision {
 		case policy.DecisionAllow, policy.DecisionSkip, policy.DecisionUnmatched:
 			continue
 		}
-		response, err := run(ctx, v.engine.alone[outcome.Policy], outcome.Phase, request, v.host)
+		response, err := run(ctx, h.alone[outcome.Policy], outcome.Phase, request, v.host)
 		if err != nil {
 			return err
 		}

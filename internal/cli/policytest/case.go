@@ -254,6 +254,7 @@ func (c *Case) run(ctx context.Context, engine *offline.Engine, trace policy.Tra
 // check runs the case and compares its result.
 func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.Trace, update bool) ([]Problem, *offline.Result, error) {
 	var failures []failure
+	var failed []string // names of validations
 	var recorder explain.Recorder
 	recorded := recorder.Trace()
 	invoked, evaluated := trace.Invocation, trace.Expression
@@ -265,6 +266,7 @@ func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.T
 	}
 	trace.Invocation = func(i policy.Invoked) {
 		failures = append(failures, failuresOf(i)...)
+		failed = append(failed, failedValidations(i)...)
 		if invoked != nil {
 			invoked(i)
 		}
@@ -278,7 +280,7 @@ func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.T
 			return nil, nil, err
 		}
 	}
-	problems, err := c.compare(result, failures)
+	problems, err := c.compare(result, failures, failed)
 	if len(problems) > 0 && err == nil {
 		var used *offline.Engine
 		if used, err = c.suite.engine(c.Version); err == nil {

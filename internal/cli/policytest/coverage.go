@@ -23,9 +23,11 @@ type Coverage struct {
 
 // Line is the coverage of one expression, or of a plugin or backend.
 type Line struct {
-	Policy   string        `json:"policy"`
-	Field    string        `json:"field"`
-	Position load.Position `json:"position"`
+	Policy string `json:"policy"`
+	Field  string `json:"field"`
+	// Validation is the name of the validation, empty without one.
+	Validation string        `json:"validation,omitempty"`
+	Position   load.Position `json:"position"`
 	// True and False count results of conditions and validations; True counts other
 	// results, such as changes of a mutation. Failed counts errors. Skipped counts
 	// requests for which the policy was called and the expression not evaluated.
@@ -84,6 +86,7 @@ func (c *Coverage) addPolicy(p *offline.Policy) {
 	}
 	for i, v := range spec.Validations {
 		condition(fmt.Sprintf("spec.validations[%d].expression", i), v.Expression)
+		c.lines[fmt.Sprintf("%s spec.validations[%d].expression", p.Name, i)].Validation = v.Name
 		if v.MessageExpression != "" {
 			add(fmt.Sprintf("spec.validations[%d].messageExpression", i), "used", "")
 		}
@@ -107,6 +110,9 @@ func (c *Coverage) trace(policies []offline.Policy) (trace policy.Trace, finish 
 	called := map[string]bool{}
 	affected := map[string]bool{}
 	trace.Expression = func(e policy.Evaluated) {
+		if e.Stored {
+			return
+		}
 		e.State = nil // it is large
 		found[e.Policy+" "+e.Field] = append(found[e.Policy+" "+e.Field], e)
 		called[e.Policy] = true

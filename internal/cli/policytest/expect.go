@@ -42,8 +42,20 @@ func failuresOf(i policy.Invoked) (out []failure) {
 	return out
 }
 
+// failedValidations returns the names of the validations of an invocation that are false.
+func failedValidations(i policy.Invoked) (out []string) {
+	for _, d := range i.Decisions {
+		if d.Validation != "" && (d.Denied && !d.Failed || d.Ratcheted) {
+			out = append(out, d.Validation)
+		}
+	}
+	return out
+}
+
+func sortedSet(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
+
 // compare compares a result with the expectation of the case.
-func (c *Case) compare(r *offline.Result, failures []failure) ([]Problem, error) {
+func (c *Case) compare(r *offline.Result, failures []failure, failed []string) ([]Problem, error) {
 	if errs := evaluationErrors(r, failures); len(errs) > 0 {
 		return errs, nil
 	}
@@ -58,6 +70,9 @@ func (c *Case) compare(r *offline.Result, failures []failure) ([]Problem, error)
 	}
 	compareTexts(r, e, problem)
 	compareStatus(r, e, problem)
+	if got, want := sortedSet(failed), sortedSet(e.Validations); e.Validations != nil && !slices.Equal(got, want) {
+		problem("validations", "got %s, want %s", quoted(got), quoted(want))
+	}
 	different, err := c.compareObject(r.Object)
 	if different != nil {
 		out = append(out, *different)
@@ -181,7 +196,7 @@ func causesOf(r *offline.Result) (out []string) {
 
 // The beginning and the end of messages of policies.
 var (
-	subject = regexp.MustCompile(`^(Validation failed for )?WebhookPolicy '[^']*'( with binding '[^']*')?( denied request)?: `)
+	subject = regexp.MustCompile(`^(Validation failed for )?WebhookPolicy '[^']*'( with binding '[^']*')?( denied request| allowed request, because the stored object fails it too)?: `)
 	help    = regexp.MustCompile(` \(see https://[^ )]*\)$`)
 )
 

@@ -91,7 +91,11 @@ func (c *command) printCoverage(r *Report) error {
 			}
 			return fmt.Sprint(n)
 		}
-		rows = append(rows, []string{l.Policy, l.Field, fmt.Sprint(l.True), number(l.False, l.both), fmt.Sprint(l.Failed), fmt.Sprint(l.Skipped), strings.Join(l.Missing, ", ")})
+		field := l.Field
+		if l.Validation != "" {
+			field += " (" + l.Validation + ")"
+		}
+		rows = append(rows, []string{l.Policy, field, fmt.Sprint(l.True), number(l.False, l.both), fmt.Sprint(l.Failed), fmt.Sprint(l.Skipped), strings.Join(l.Missing, ", ")})
 	}
 	if err := output.WriteTable(c.Out, []string{"POLICY", "EXPRESSION", "TRUE", "FALSE", "FAILED", "SKIPPED", "MISSING"}, rows); err != nil {
 		return err

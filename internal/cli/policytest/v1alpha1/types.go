@@ -186,6 +186,11 @@ type Expectation struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
+	// validations are the names of all validations that are false and have a name, in any
+	// order, each once. Those that ratchet are among them.
+	// +optional
+	Validations []string `json:"validations,omitempty"`
+
 	// reason of the denial, as "Forbidden".
 	// +optional
 	Reason string `json:"reason,omitempty"`

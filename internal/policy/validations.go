@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/cel-go/common/types"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+)
+
+// validations are the names of the validations of a policy, and which of them ratchet.
+type validations struct {
+	names    []string
+	ratchets []bool
+	any      bool // one of them ratchets
+}
+
+// newValidations returns nil if no validation has a name or ratchets.
+func newValidations(b *builder) *validations {
+	spec := &b.policy.Spec
+	v := &validations{}
+	named := false
+	for i := range spec.Validations {
+		name, ratchets := spec.Validations[i].Name, spec.Ratchets(i)
+		v.names, v.ratchets = append(v.names, name), append(v.ratchets, ratchets)
+		named, v.any = named || name != "", v.any || ratchets
+	}
+	if !named && !v.any {
+		return nil
+	}
+	return v
+}
+
+// mayRatchet reports whether a false validation can let a request pass.
+func (c *Compiled) mayRatchet(r *request) bool {
+	return c.validations != nil && c.validations.any && r.raw.Operation == admissionv1.Update
+}
+
+// label names a validation by its name, or by its field.
+func (v *validations) label(index int) string {
+	if v.names[index] != "" {
+		return v.names[index]
+	}
+	return fmt.Sprintf("spec.validations[%d]", index)
+}
+
+// validationRun is the evaluation of the validations of a policy for one request and
+// param.
+type validationRun struct {
+	results   []celplugin.EvaluationResult
+	ratcheted []bool // the stored object fails the validation too
+}
+
+type validationRunKey struct{}
+
+// follow returns a context in which evaluations of followedValidations fill the run. It
+// returns no run for a policy without names and ratchets.
+func (v *validations) follow(ctx context.Context) (context.Context, *validationRun) {
+	if v == nil {
+		return ctx, nil
+	}
+	run := &validationRun{ratcheted: make([]bool, len(v.names))}
+	return context.WithValue(ctx, validationRunKey{}, run), run
+}
+
+// decided reports whether a decision is that of the validation with its index, and not an
+// error of the whole policy.
+func (run *validationRun) decided(index int, decisions []validating.PolicyDecision) bool {
+	if run == nil || len(run.results) != len(decisions) {
+		return false
+	}
+	d, err := decisions[index], run.results[index].Error
+	return d.Evaluation != validating.EvalError || err != nil && err.Error() == d.Message
+}
+
+// apply adds the names of validations to the result of a policy. A validation that the
+// stored object fails too lets the request pass.
+func (v *validations) apply(run *validationRun, result *pluginResult) {
+	if v == nil {
+		return
+	}
+	result.validations = make([]validationResult, len(result.Decisions))
+	for i := range result.Decisions {
+		if !run.decided(i, result.Decisions) {
+			continue
+		}
+		r := &result.validations[i]
+		r.name = v.names[i]
+		if d := &result.Decisions[i]; run.ratcheted[i] && d.Evaluation == validating.EvalDeny {
+			r.ratcheted = v.label(i)
+			d.Action, d.Evaluation = validating.ActionAdmit, validating.EvalAdmit
+		}
+	}
+}
+
+// ofBatch adds the names of validations to a result of a batch, which makes none that is an
+// error or ratchets.
+func (v *validations) ofBatch(decided validating.ValidateResult) pluginResult {
+	out := pluginResult{ValidateResult: decided}
+	if v == nil {
+		return out
+	}
+	out.validations = make([]validationResult, len(v.names))
+	for i, name := range v.names {
+		out.validations[i].name = name
+	}
+	return out
+}
+
+// validationResult is the result of one validation besides its decision.
+type validationResult struct {
+	name      string // empty without a name
+	ratcheted string // the label of a validation that fails and lets the request pass
+}
+
+// reportFailures reports the named validations that are false, each once.
+func (c *Compiled) reportFailures(results []result, host Environment) {
+	if host.Failed == nil || c.validations == nil {
+		return
+	}
+	var reported []string
+	for i := range results {
+		for j, d := range results[i].decisions {
+			name := results[i].validation(j).name
+			if name != "" && d.Evaluation == validating.EvalDeny && !slices.Contains(reported, name) {
+				reported = append(reported, name)
+				host.Failed(c.name, name)
+			}
+		}
+	}
+}
+
+// followedValidations evaluates validations and writes the results to the run of the
+// context. It evaluates those that ratchet again with the stored object as the object, if
+// they are false.
+type followedValidations struct {
+	celplugin.ConditionEvaluator
+	ratchets  []bool
+	compiled  []celplugin.CompilationResult
+	variables []variable
+}
+
+// ForInput implements celplugin.ConditionEvaluator.
+func (e followedValidations) ForInput(ctx context.Context, attr *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64, error) {
+	results, left, err := e.ConditionEvaluator.ForInput(ctx, attr, request, vars, namespace, budget)
+	run, ok := ctx.Value(validationRunKey{}).(*validationRun)
+	if err != nil || !ok {
+		return results, left, err
+	}
+	run.results = results
+	var failed []int
+	for i := range results {
+		if e.ratchets[i] && results[i].Error == nil && results[i].EvalResult == types.False {
+			failed = append(failed, i)
+		}
+	}
+	if len(failed) == 0 || attr.GetOperation() != admission.Update || attr.VersionedOldObject.Object() == nil {
+		return results, left, nil
+	}
+	again := make([]celplugin.CompilationResult, len(failed))
+	for i, index := range failed {
+		again[i] = e.compiled[index]
+	}
+	stored, left := e.onStored(ctx, again, attr, request, vars, namespace, left)
+	for i := range stored {
+		run.ratcheted[failed[i]] = stored[i].Error == nil && stored[i].EvalResult == types.False
+	}
+	return results, left, nil
+}
+
+// onStored evaluates validations with the stored object as object and oldObject, as for an
+// update without a change, and returns the budget that is left. It returns no results
+// after an error: the validations then fail as they do without ratchet, and messages have
+// the budget from before.
+func (e followedValidations) onStored(ctx context.Context, again []celplugin.CompilationResult, attr *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64) {
+	asker, _ := vars.Authorizer.(*requestAuthorizer)
+	if asker != nil && asker.unanswered != nil {
+		return nil, budget // the policy fails with this error
+	}
+	old := *attr
+	old.VersionedObject = attr.VersionedOldObject
+	results, left, err := evaluatorOf(again, e.variables).ForInput(tracedAsStored(ctx), &old, request, vars, namespace, budget)
+	if asker != nil && asker.failed() != nil || err != nil {
+		return nil, budget
+	}
+	return results, left
+}
+
+// tracedAsStored marks evaluations with the stored object in the trace.
+func tracedAsStored(ctx context.Context) context.Context {
+	t := traceOf(ctx)
+	report := t.Expression
+	if report == nil {
+		return ctx
+	}
+	t.Expression = func(e Evaluated) {
+		e.Stored = true
+		report(e)
+	}
+	return WithTrace(ctx, t)
+}
