@@ -49,8 +49,10 @@ func NewCommand(programVersion string, streams genericiooptions.IOStreams) *cobr
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ostiary"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
@@ -59,6 +61,18 @@ func NewCommand(programVersion string, streams genericiooptions.IOStreams) *cobr
 		root.AddCommand(add(&output.Options{IOStreams: streams, Version: programVersion}))
 	}
 	return root
+}
+
+// noCommand rejects an argument that is no command, and suggests one.
+func noCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = fmt.Sprintf(", did you mean %q?", similar[0])
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], c.CommandPath(), hint)
 }
 
 // commands returns the constructors of all commands. This is the only list of them.

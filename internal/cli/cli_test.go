@@ -32,6 +32,9 @@ func TestStatus(t *testing.T) {
 		"no command":         {want: output.StatusOK},
 		"version":            {args: []string{"version", "--client"}, want: output.StatusOK},
 		"an unknown command": {args: []string{"bar"}, want: output.StatusError, wantErrOut: "error: unknown command \"bar\" for \"kubectl ostiary\"\n"},
+		"a typo":             {args: []string{"tset"}, want: output.StatusError, wantErrOut: "error: unknown command \"tset\" for \"kubectl ostiary\", did you mean \"test\"?\n"},
+		"a file without -f":  {args: []string{"lint", "policy.yaml"}, want: output.StatusError, wantErrOut: "error: unexpected argument \"policy.yaml\": name files with -f\n"},
+		"an argument":        {args: []string{"version", "a"}, want: output.StatusError, wantErrOut: "error: unexpected argument \"a\"\n"},
 		"an unknown flag":    {args: []string{"version", "--bar"}, want: output.StatusError, wantErrOut: "error: unknown flag: --bar\n"},
 		"an unknown format":  {args: []string{"version", "-o", "xml"}, want: output.StatusError, wantErrOut: "error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml\n"},
 	}

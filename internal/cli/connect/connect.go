@@ -3,6 +3,7 @@
 package connect
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -45,6 +46,9 @@ func (f *Flags) Given() (name string) {
 // Config returns the configuration of clients. They send at most 50 requests per second.
 func (f *Flags) Config() (*rest.Config, error) {
 	config, err := f.loader().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("reading the kubeconfig: it names no cluster: set KUBECONFIG, or name a file with --kubeconfig")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}

@@ -44,7 +44,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Example: "  kubectl ostiary eval -f policy.yaml -f pods.yaml\n" +
 			"  kubectl ostiary eval -f policy.yaml -f pods.yaml --old old-pods.yaml --user alice -o json\n" +
 			"  kubectl ostiary eval -f pods.yaml --from-cluster",
-		Args: cobra.NoArgs,
+		Args: output.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}
 	run.AddVersion(c)

@@ -109,17 +109,17 @@ func (c *command) writeSummary(e *Explanation) error {
 }
 
 // reason is the most important line of an explanation.
-func (p *PolicyExplanation) reason() string {
-	if p.Decision == policy.DecisionAllow {
+func (e *PolicyExplanation) reason() string {
+	if e.Decision == policy.DecisionAllow {
 		return ""
 	}
-	for _, b := range p.Bindings {
-		if b.Result != allowed && p.Decision != policy.DecisionSkip {
+	for _, b := range e.Bindings {
+		if b.Result != allowed && e.Decision != policy.DecisionSkip {
 			return b.Result
 		}
 	}
-	if len(p.Why) > 0 {
-		return strings.TrimPrefix(p.Why[0], p.Policy+" ")
+	if len(e.Why) > 0 {
+		return strings.TrimPrefix(e.Why[0], e.Policy+" ")
 	}
 	return ""
 }

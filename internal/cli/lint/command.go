@@ -34,7 +34,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Long:  help,
 		Example: "  kubectl ostiary lint -f policy.yaml\n" +
 			"  kubectl ostiary lint -f policy.yaml --kubernetes-version 1.35 -o sarif",
-		Args: cobra.NoArgs,
+		Args: output.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}
 	run.AddFiles(c)

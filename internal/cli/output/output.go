@@ -110,6 +110,17 @@ func (o *Options) AddFormat(c *cobra.Command, more ...Format) {
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// NoArgs rejects arguments. Files are named with flags.
+func NoArgs(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case c.Flags().Lookup("filename") != nil:
+		return fmt.Errorf("unexpected argument %q: name files with -f", args[0])
+	}
+	return fmt.Errorf("unexpected argument %q", args[0])
+}
+
 // Print writes a result as JSON or YAML.
 func (o *Options) Print(result any) error {
 	text, err := json.MarshalIndent(result, "", "  ")

@@ -78,8 +78,8 @@ func (p *Progress) run() {
 		select {
 		case <-p.stop:
 			p.mu.Lock()
-			defer p.mu.Unlock()
 			p.erase()
+			p.mu.Unlock()
 			return
 		case <-timer.C:
 			p.draw(step)

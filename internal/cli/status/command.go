@@ -43,7 +43,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 		Long:  help,
 		Example: "  kubectl ostiary status\n" +
 			"  kubectl ostiary status -f cluster.yaml",
-		Args: cobra.NoArgs,
+		Args: output.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	flags := c.Flags()

@@ -58,7 +58,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 			"belong together.\n\nWithout a cluster, it prints the version of this program only.",
 		Example: "  kubectl ostiary version\n" +
 			"  kubectl ostiary version --client -o yaml",
-		Args: cobra.NoArgs,
+		Args: output.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}
 	c.Flags().BoolVar(&run.client, "client", false, "print the version of this program only")

@@ -39,7 +39,7 @@ func TestWithoutCluster(t *testing.T) {
 		args []string
 		want string // the beginning of stderr
 	}{
-		"no kubeconfig":           {want: "not shown: the versions in the cluster: reading the kubeconfig: "},
+		"no kubeconfig":           {want: "not shown: the versions in the cluster: reading the kubeconfig: it names no cluster: set KUBECONFIG, or name a file with --kubeconfig\n"},
 		"a server that is absent": {args: []string{"--server", "https://127.0.0.1:1"}, want: "not shown: the versions in the cluster: reading the version of the API server: "},
 		"--client":                {args: []string{"--client"}},
 	} {

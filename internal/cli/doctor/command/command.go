@@ -50,7 +50,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 		Short:   "Find faults of the webhook configurations of a cluster",
 		Long:    help,
 		Example: example,
-		Args:    cobra.NoArgs,
+		Args:    output.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	flags := c.Flags()

@@ -50,7 +50,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 		Long:  help,
 		Example: "  kubectl ostiary replay --audit-log audit.log -f policy.yaml\n" +
 			"  kubectl ostiary replay --audit-log audit.log -f policy.yaml --compare old-policy.yaml -o json",
-		Args: cobra.NoArgs,
+		Args: output.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.AddFiles(c)
