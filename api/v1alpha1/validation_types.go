@@ -9,10 +9,10 @@ import (
 // which it is false. It has the fields of a validation of ValidatingAdmissionPolicy, a
 // name and ratchet.
 //
-// +kubebuilder:validation:XValidation:rule="self.expression.trim() != ”",fieldPath=".expression",reason=FieldValueRequired,message="write a CEL expression"
-// +kubebuilder:validation:XValidation:rule="!has(self.message) || self.message == ” || self.message.trim() != ”",fieldPath=".message",reason=FieldValueInvalid,message="write what is wrong with the request, or remove message"
+// +kubebuilder:validation:XValidation:rule="self.expression.trim().size() > 0",fieldPath=".expression",reason=FieldValueRequired,message="write a CEL expression"
+// +kubebuilder:validation:XValidation:rule="!has(self.message) || self.message.size() == 0 || self.message.trim().size() > 0",fieldPath=".message",reason=FieldValueInvalid,message="write what is wrong with the request, or remove message"
 // +kubebuilder:validation:XValidation:rule="!has(self.message) || !self.message.trim().matches('[\\\\r\\\\n]')",fieldPath=".message",reason=FieldValueInvalid,message="write message on one line"
-// +kubebuilder:validation:XValidation:rule="!has(self.messageExpression) || self.messageExpression == ” || self.messageExpression.trim() != ”",fieldPath=".messageExpression",reason=FieldValueInvalid,message="write a CEL expression that gives a string, or remove messageExpression"
+// +kubebuilder:validation:XValidation:rule="!has(self.messageExpression) || self.messageExpression.size() == 0 || self.messageExpression.trim().size() > 0",fieldPath=".messageExpression",reason=FieldValueInvalid,message="write a CEL expression that gives a string, or remove messageExpression"
 type Validation struct {
 	// name of the validation, unique in its policy. Messages, causes, metrics and
 	// audit annotations contain it. Without a name, the metrics do not count the
