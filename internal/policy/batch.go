@@ -25,21 +25,24 @@ import (
 
 // batch is the policies of one call that have equal rules, so that they match the same
 // requests. Most of them need only the objects: these are first evaluated together,
-// without counting costs, and policies with the same variable share its value. Only the
+// without counting costs, and policies with equal expressions share the value. Only the
 // values true and false are used. A policy with any other value or an error is evaluated
 // again alone, with costs.
 type batch struct {
-	policies []*Compiled // sorted by name
-	plans    []plan      // of each policy; without slots for one that the batch cannot evaluate
-	shared   []*untracked
+	policies []*Compiled  // sorted by name
+	plans    []plan       // of each policy; without slots for one that the batch cannot evaluate
+	shared   []*untracked // by slot
 	reads    inputs
 }
 
-// plan says where a policy finds its variables.
+// plan has the slots of a policy's expressions among the shared ones of the batch.
 type plan struct {
-	names []string
-	slots []int // of the batch's shared variables, by the index in names
+	names                             []string // of variables
+	variables                         []int    // by the index in names
+	conditions, validations, messages []int    // noSlot for no message
 }
+
+const noSlot = -1
 
 // newBatches divides policies, sorted by name, by their rules.
 func newBatches(policies []*Compiled) []*batch {
@@ -56,34 +59,49 @@ func newBatches(policies []*Compiled) []*batch {
 		b.reads = b.reads.with(p.reads)
 	}
 	for _, b := range out {
-		b.shareVariables()
+		b.share()
 	}
 	return out
 }
 
-// shareVariables finds equal variables. Two are equal if their expressions are, and if
-// the variables that these read are equal and have equal names.
-func (b *batch) shareVariables() {
+// share finds equal expressions. Two are equal if their texts are, and if the variables
+// that they read are equal and have equal names. The value of a variable is limited, that
+// of another expression is not.
+func (b *batch) share() {
 	slotOf := map[string]int{}
-	b.plans = make([]plan, len(b.policies))
-	for i, p := range b.policies {
-		if p.quick == nil {
-			continue
-		}
-		for _, v := range p.quick.variables {
-			key := fmt.Sprintf("%p", v.untracked)
-			for _, name := range v.reads {
-				if at := slices.Index(b.plans[i].names, name); at >= 0 {
-					key += fmt.Sprintf(" %s:%d", name, b.plans[i].slots[at])
+	slots := func(kind string, p *plan, all []*untracked) []int {
+		out := make([]int, len(all))
+		for i, u := range all {
+			out[i] = noSlot
+			if u == nil {
+				continue
+			}
+			key := fmt.Sprintf("%s%p", kind, u)
+			for _, name := range u.reads {
+				if at := slices.Index(p.names, name); at >= 0 {
+					key += fmt.Sprintf(" %s:%d", name, p.variables[at])
 				}
 			}
 			slot, ok := slotOf[key]
 			if !ok {
 				slot = len(b.shared)
-				slotOf[key], b.shared = slot, append(b.shared, v.untracked)
+				slotOf[key], b.shared = slot, append(b.shared, u)
 			}
-			b.plans[i].names, b.plans[i].slots = append(b.plans[i].names, v.name), append(b.plans[i].slots, slot)
+			out[i] = slot
 		}
+		return out
+	}
+	b.plans = make([]plan, len(b.policies))
+	for i, policy := range b.policies {
+		q, p := policy.quick, &b.plans[i]
+		if q == nil {
+			continue
+		}
+		for _, v := range q.variables {
+			slot := slots("variable ", p, []*untracked{v.untracked})
+			p.names, p.variables = append(p.names, v.name), append(p.variables, slot...)
+		}
+		p.conditions, p.validations, p.messages = slots("", p, q.conditions), slots("", p, q.validations), slots("", p, q.messages)
 	}
 }
 
@@ -119,10 +137,7 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 	if !ok || r.unreadable != nil || !slices.ContainsFunc(b.policies, func(p *Compiled) bool { return p.quick != nil }) {
 		return out
 	}
-	a, err := b.activation(r, of)
-	if err != nil {
-		return out
-	}
+	a := b.activation(r, of)
 	// Match conditions read the resource that the client named in request.resource.
 	converted := metav1.GroupVersionResource(r.versioned.GetResource()) != r.raw.Resource
 	start := time.Now()
@@ -131,7 +146,7 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 			continue
 		}
 		a.plan = &b.plans[i]
-		out[i].outcome = a.evaluate(p.quick)
+		out[i].outcome = a.evaluate()
 		if out[i].outcome == violated && !p.mayRatchet(r) {
 			a.decide(ctx, p, r)
 		}
@@ -141,30 +156,28 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 	return out
 }
 
-// activation holds the inputs of the expressions of a batch during one request. It
-// implements cel.Activation.
+// activation holds the inputs of the expressions of a batch during one request, and the
+// values of the expressions. It implements cel.Activation.
 type activation struct {
-	object, oldObject, request any
-	variables                  *sharedVariables
-	plan                       *plan     // of the current policy
-	values                     []ref.Val // of its validations
-	frame                      *interpreter.ExecutionFrame
+	request           *request
+	object, oldObject any
+	requestValue      ref.Val // set by the first expression that reads it
+	variables         variableValues
+	limit             extent // of variables
+	plan              *plan  // of the current policy
+	programs          []*untracked
+	values            []ref.Val // by slot, nil before the evaluation
+	frame             *interpreter.ExecutionFrame
 }
 
-func (b *batch) activation(r *request, of class) (*activation, error) {
-	object, err := r.versioned.VersionedObject.CELValue()
-	if err != nil {
-		return nil, err
+func (b *batch) activation(r *request, of class) *activation {
+	a := &activation{
+		request: r, object: objectValue(&r.versioned.VersionedObject), oldObject: objectValue(&r.versioned.VersionedOldObject),
+		limit: of.extent(), programs: b.shared, values: make([]ref.Val, len(b.shared)),
 	}
-	oldObject, err := r.versioned.VersionedOldObject.CELValue()
-	if err != nil {
-		return nil, err
-	}
-	request := celplugin.CreateAdmissionRequest(r.versioned.Attributes, r.raw.Resource, metav1.GroupVersionKind(r.versioned.VersionedKind))
-	a := &activation{object: object, oldObject: oldObject, request: celcommon.SchemalessTypedToVal(request)}
-	a.variables = &sharedVariables{activation: a, programs: b.shared, values: make([]ref.Val, len(b.shared)), limit: of.extent()}
+	a.variables.activation = a
 	a.frame = interpreter.AsFrame(a)
-	return a, nil
+	return a
 }
 
 // ResolveName implements cel.Activation.
@@ -175,19 +188,27 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	case celplugin.OldObjectVarName:
 		return a.oldObject, true
 	case celplugin.RequestVarName:
-		return a.request, true
+		return a.admissionRequest(), true
 	case celplugin.VariableVarName:
-		return a.variables, true
+		return &a.variables, true
 	}
 	return nil, false
+}
+
+func (a *activation) admissionRequest() ref.Val {
+	if a.requestValue == nil {
+		v := a.request.versioned
+		a.requestValue = celcommon.SchemalessTypedToVal(celplugin.CreateAdmissionRequest(v.Attributes, a.request.raw.Resource, metav1.GroupVersionKind(v.VersionedKind)))
+	}
+	return a.requestValue
 }
 
 // Parent implements cel.Activation.
 func (a *activation) Parent() cel.Activation { return nil }
 
-func (a *activation) evaluate(q *quick) batchOutcome {
-	for _, c := range q.conditions {
-		switch a.value(c) {
+func (a *activation) evaluate() batchOutcome {
+	for _, slot := range a.plan.conditions {
+		switch a.value(slot) {
 		case types.True:
 		case types.False:
 			return notMatched
@@ -196,11 +217,8 @@ func (a *activation) evaluate(q *quick) batchOutcome {
 		}
 	}
 	outcome := satisfied
-	a.values = a.values[:0]
-	for _, v := range q.validations {
-		value := a.value(v)
-		a.values = append(a.values, value)
-		switch value {
+	for _, slot := range a.plan.validations {
+		switch a.value(slot) {
 		case types.True:
 		case types.False:
 			outcome = violated
@@ -212,21 +230,25 @@ func (a *activation) evaluate(q *quick) batchOutcome {
 }
 
 // value returns the value of an expression, which can be an error. A panic is one too.
-func (a *activation) value(u *untracked) ref.Val {
-	value, _, err := u.program.Eval(a.frame)
-	if err != nil {
-		return types.WrapErr(err)
+func (a *activation) value(slot int) ref.Val {
+	if a.values[slot] == nil {
+		value, _, err := a.programs[slot].program.Eval(a.frame)
+		if err != nil {
+			value = types.WrapErr(err)
+		}
+		a.values[slot] = value
 	}
-	return value
+	return a.values[slot]
 }
 
 // decide has the validator of Kubernetes make the decisions about a violated policy, from
 // values of the batch. The request holds them unless a message is an error.
 func (a *activation) decide(ctx context.Context, p *Compiled, r *request) {
-	validations, messages := make(conditionResults, len(a.values)), make(conditionResults, len(a.values))
-	for i, value := range a.values {
+	validations, messages := make(conditionResults, len(a.plan.validations)), make(conditionResults, len(a.plan.validations))
+	for i, slot := range a.plan.validations {
+		value := a.value(slot)
 		validations[i] = celplugin.EvaluationResult{ExpressionAccessor: p.quick.accessors[i], EvalResult: value}
-		if message := p.quick.messages[i]; message != nil && value == types.False {
+		if message := a.plan.messages[i]; message != noSlot && value == types.False {
 			messages[i].EvalResult = a.value(message)
 			if types.IsUnknownOrError(messages[i].EvalResult) {
 				return
@@ -251,40 +273,38 @@ func (r conditionResults) ForInput(_ context.Context, _ *admission.VersionedAttr
 // CompilationErrors implements celplugin.ConditionEvaluator.
 func (conditionResults) CompilationErrors() []error { return nil }
 
-// sharedVariables is the value of the CEL variable "variables". It evaluates each shared
-// variable when the first policy reads it.
-type sharedVariables struct {
-	activation *activation
-	programs   []*untracked
-	values     []ref.Val
-	limit      extent
-}
+// variableValues is the value of the CEL variable "variables". A variable is evaluated
+// when the first policy reads it.
+type variableValues struct{ activation *activation }
 
 // Find implements traits.Mapper.
-func (s *sharedVariables) Find(key ref.Val) (ref.Val, bool) {
+func (v *variableValues) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(types.String)
 	if !ok {
 		return nil, false
 	}
-	at := slices.Index(s.activation.plan.names, string(name))
+	a := v.activation
+	at := slices.Index(a.plan.names, string(name))
 	if at < 0 {
 		return nil, false
 	}
-	slot := s.activation.plan.slots[at]
-	if s.values[slot] == nil {
-		s.values[slot] = s.evaluate(s.programs[slot])
+	slot := a.plan.variables[at]
+	if a.values[slot] == nil {
+		a.values[slot] = a.limited(a.value(slot))
 	}
-	return s.values[slot], true
+	return a.values[slot], true
 }
 
-// evaluate returns an error for a value that is larger than the bounds of costs permit.
-func (s *sharedVariables) evaluate(u *untracked) ref.Val {
-	value := s.activation.value(u)
-	if types.IsUnknownOrError(value) {
+// limited returns an error for a value that is larger than the bounds of costs permit.
+func (a *activation) limited(value ref.Val) ref.Val {
+	switch {
+	case types.IsUnknownOrError(value):
 		return value
-	}
-	if !within(value, s.limit) {
+	case !within(value, a.limit):
 		return types.NewErr("the value of the variable is too large to evaluate without counting costs")
+	}
+	if list, ok := value.(traits.Lister); ok {
+		return flat(list)
 	}
 	return value
 }
@@ -327,18 +347,18 @@ func elementsWithin(v interface {
 }
 
 // Get implements traits.Indexer.
-func (s *sharedVariables) Get(key ref.Val) ref.Val {
-	if v, ok := s.Find(key); ok {
-		return v
+func (v *variableValues) Get(key ref.Val) ref.Val {
+	if value, ok := v.Find(key); ok {
+		return value
 	}
 	return types.NewErr("no such key: %v", key)
 }
 
 // Contains implements traits.Container.
-func (s *sharedVariables) Contains(key ref.Val) ref.Val {
-	v, ok := s.Find(key)
-	if ok && types.IsUnknownOrError(v) {
-		return v
+func (v *variableValues) Contains(key ref.Val) ref.Val {
+	value, ok := v.Find(key)
+	if ok && types.IsUnknownOrError(value) {
+		return value
 	}
 	return types.Bool(ok)
 }
@@ -346,26 +366,26 @@ func (s *sharedVariables) Contains(key ref.Val) ref.Val {
 // The other operations of a value end the evaluation with an error.
 
 // Iterator implements traits.Iterable.
-func (s *sharedVariables) Iterator() traits.Iterator {
+func (v *variableValues) Iterator() traits.Iterator {
 	return types.NewDynamicList(types.DefaultTypeAdapter, []any{}).Iterator()
 }
 
 // Size implements traits.Sizer.
-func (s *sharedVariables) Size() ref.Val { return types.NoSuchOverloadErr() }
+func (v *variableValues) Size() ref.Val { return types.NoSuchOverloadErr() }
 
 // ConvertToNative implements ref.Val.
-func (s *sharedVariables) ConvertToNative(reflect.Type) (any, error) {
+func (v *variableValues) ConvertToNative(reflect.Type) (any, error) {
 	return nil, fmt.Errorf("variables cannot be converted")
 }
 
 // ConvertToType implements ref.Val.
-func (s *sharedVariables) ConvertToType(ref.Type) ref.Val { return types.NoSuchOverloadErr() }
+func (v *variableValues) ConvertToType(ref.Type) ref.Val { return types.NoSuchOverloadErr() }
 
 // Equal implements ref.Val.
-func (s *sharedVariables) Equal(ref.Val) ref.Val { return types.NoSuchOverloadErr() }
+func (v *variableValues) Equal(ref.Val) ref.Val { return types.NoSuchOverloadErr() }
 
 // Type implements ref.Val.
-func (s *sharedVariables) Type() ref.Type { return types.MapType }
+func (v *variableValues) Type() ref.Type { return types.MapType }
 
 // Value implements ref.Val.
-func (s *sharedVariables) Value() any { return s }
+func (v *variableValues) Value() any { return v }

@@ -53,7 +53,7 @@ func groupOf(tb testing.TB, policies []*v1alpha1.WebhookPolicy) *Group {
 }
 
 func BenchmarkEvaluate(b *testing.B) {
-	for _, set := range []string{"A", "B", "C", "D"} {
+	for _, set := range []string{"A", "B", "C", "D", "R", "V"} {
 		group := groupOf(b, loadSet(b, set))
 		for _, review := range []string{"ok", "bad"} {
 			request := loadReview(b, review)

@@ -69,7 +69,7 @@ func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) 
 // other one. The options of programs cannot be removed from an environment, and those of
 // Kubernetes count costs.
 func withoutProgramOptions(env *cel.Env) (*cel.Env, error) {
-	options := []cel.EnvOption{cel.CustomTypeAdapter(env.CELTypeAdapter()), cel.CustomTypeProvider(env.CELTypeProvider()), cel.OptionalTypes()}
+	options := []cel.EnvOption{cel.CustomTypeAdapter(jsonAdapter{env.CELTypeAdapter()}), cel.CustomTypeProvider(env.CELTypeProvider())}
 	for _, f := range env.Functions() {
 		options = append(options, cel.FunctionDecls(f))
 	}
@@ -112,20 +112,20 @@ func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (u *untracked, err error
 	if u.reads, err = variablesIn(root); err != nil {
 		return nil, err
 	}
-	if u.program, err = c.plan.Program(checked, cel.EvalOptions(cel.OptOptimize)); err == nil {
+	if u.program, err = c.plan.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CustomDecoratorV2(decorateSelections)); err == nil {
 		dropFunctions(u.program)
 	}
 	return u, err
 }
 
 // variablesIn returns the names of the variables that an expression reads. An error
-// means that it computes a name, or that a name is escaped.
+// means that it computes a name, or that a name is escaped or, such as .object, absolute.
 func variablesIn(root ast.Expr) ([]string, error) {
 	var names []string
 	uses, selected := 0, 0
 	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
 		switch {
-		case e.Kind() == ast.IdentKind && e.AsIdent() == celplugin.VariableVarName:
+		case e.Kind() == ast.IdentKind && (e.AsIdent() == celplugin.VariableVarName || strings.HasPrefix(e.AsIdent(), ".")):
 			uses++
 		case e.Kind() == ast.SelectKind && e.AsSelect().Operand().Kind() == ast.IdentKind && e.AsSelect().Operand().AsIdent() == celplugin.VariableVarName:
 			selected++

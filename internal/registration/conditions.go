@@ -1,6 +1,7 @@
 package registration
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -46,40 +47,89 @@ func (e Entry) Condition() string {
 func (e Entry) WithoutCondition() Entry {
 	out := Entry{name: e.name, memberships: slices.Clone(e.memberships)}
 	for i := range out.memberships {
-		if local := out.memberships[i].undelegated; local != nil {
-			out.memberships[i] = *local
-		}
+		out.memberships[i] = *out.memberships[i].withoutCondition()
 	}
 	return out
 }
 
-// delegatedKeys returns the keys of the groups with a delegated condition. If there
-// are more than maxDelegated, it selects them by hash, so that adding or removing a
+// delegation decides which conditions are delegated. always are the rules of the
+// memberships without a condition, by key.
+type delegation struct {
+	refused []string
+	always  map[string][][]ruleUnit
+	merged  map[string][]admissionregistrationv1.RuleWithOperations // unions of always
+	keys    set
+}
+
+// newDelegation selects the keys of groups with a delegated condition. If there are
+// more than maxDelegated, it selects them by hash, so that adding or removing a
 // policy changes at most one of them.
-func delegatedKeys(entries []Entry, refused []string) set {
+func newDelegation(entries []Entry, refused []string) *delegation {
+	d := &delegation{refused: refused, always: map[string][][]ruleUnit{}, merged: map[string][]admissionregistrationv1.RuleWithOperations{}, keys: set{}}
+	for m := range membershipsOf(entries) {
+		if !d.mayDelegate(m) {
+			m = m.withoutCondition()
+			d.always[m.key] = append(d.always[m.key], m.units)
+		}
+	}
 	byHash := map[string]string{}
-	for i := range entries {
-		for j := range entries[i].memberships {
-			m := &entries[i].memberships[j]
-			if m.undelegated != nil && !slices.Contains(refused, m.settings.Condition) {
-				byHash[m.groupName[strings.LastIndexByte(m.groupName, '-')+1:]] = m.key
+	for m := range membershipsOf(entries) {
+		if d.mayDelegate(m) && !d.isCalledAnyway(m) {
+			byHash[m.groupName[strings.LastIndexByte(m.groupName, '-')+1:]] = m.key
+		}
+	}
+	for _, hash := range slices.Sorted(maps.Keys(byHash)) {
+		if len(d.keys) == maxDelegated {
+			break
+		}
+		d.keys[byHash[hash]] = struct{}{}
+	}
+	return d
+}
+
+func membershipsOf(entries []Entry) iter.Seq[*membership] {
+	return func(yield func(*membership) bool) {
+		for i := range entries {
+			for j := range entries[i].memberships {
+				if !yield(&entries[i].memberships[j]) {
+					return
+				}
 			}
 		}
 	}
-	keys := set{}
-	for _, hash := range slices.Sorted(maps.Keys(byHash)) {
-		if len(keys) == maxDelegated {
-			break
-		}
-		keys[byHash[hash]] = struct{}{}
+}
+
+func (d *delegation) mayDelegate(m *membership) bool {
+	return m.undelegated != nil && !slices.Contains(d.refused, m.settings.Condition)
+}
+
+// isCalledAnyway reports whether the group with the same settings and no condition is
+// called for every request that the rules of m match. A group for the condition would
+// then save no call, and an outage of Ostiary affects these requests in any case.
+func (d *delegation) isCalledAnyway(m *membership) bool {
+	key := m.undelegated.key
+	if len(d.always[key]) == 0 {
+		return false
 	}
-	return keys
+	rules, ok := d.merged[key]
+	if !ok {
+		rules = union(d.always[key]...)
+		d.merged[key] = rules
+	}
+	return covers(rules, m.units)
 }
 
 // variant returns the membership with its condition if that is delegated, and
 // otherwise without it.
-func (m *membership) variant(delegated set) *membership {
-	if m.undelegated != nil && !delegated.has(m.key) {
+func (d *delegation) variant(m *membership) *membership {
+	if d.mayDelegate(m) && d.keys.has(m.key) && !d.isCalledAnyway(m) {
+		return m
+	}
+	return m.withoutCondition()
+}
+
+func (m *membership) withoutCondition() *membership {
+	if m.undelegated != nil {
 		return m.undelegated
 	}
 	return m

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -69,7 +70,7 @@ func TestAddingOneOfManyWritesOneObject(t *testing.T) {
 }
 
 func TestRefusedConditionsAreNotDelegated(t *testing.T) {
-	a, b := policyFor("a", "pods", notNamed(1)), policyFor("b", "pods", notNamed(2))
+	a, b := policyFor("a", "pods", notNamed(1)), policyFor("b", "services", notNamed(2))
 	in := Input{Policies: []*v1alpha1.WebhookPolicy{a, b}, Endpoint: testService, CABundle: []byte("bundle")}
 	before := Build(in)
 	in.RefusedConditions = []string{`(!(has(request.name)) || request.name != "n1")`}
@@ -91,6 +92,58 @@ func TestRefusedConditionsAreNotDelegated(t *testing.T) {
 	}
 	if _, ok, why := NewView(after, observe(after)).Registered(Prepare(a)); !ok {
 		t.Errorf("a is not registered: %s", why)
+	}
+}
+
+func on(operations ...admissionregistrationv1.OperationType) func(*v1alpha1.WebhookPolicy) {
+	return func(p *v1alpha1.WebhookPolicy) { p.Spec.MatchConstraints.ResourceRules[0].Operations = operations }
+}
+
+// A condition makes no group of its own if the group without a condition is called for
+// all of the policy's requests.
+func TestConditionsOfCalledGroups(t *testing.T) {
+	tests := map[string]struct {
+		others  []*v1alpha1.WebhookPolicy
+		refused []string
+		want    string // the condition of the policy's group
+	}{
+		"alone":                      {want: "delegated"},
+		"same resource":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"))}},
+		"another resource":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "services", on("CREATE", "UPDATE"))}, want: "delegated"},
+		"all resources":              {others: []*v1alpha1.WebhookPolicy{policyFor("b", "*", on("*"))}},
+		"operations of two policies": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE")), policyFor("c", "pods", on("UPDATE", "DELETE"))}},
+		"fewer operations":           {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE"))}, want: "delegated"},
+		"another timeout":            {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), timeout(3))}, want: "delegated"},
+		"another failurePolicy": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.FailurePolicy = new(admissionregistrationv1.Ignore)
+		})}, want: "delegated"},
+		"another condition":   {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), notNamed(2))}, want: "delegated"},
+		"a refused condition": {others: []*v1alpha1.WebhookPolicy{policyFor("b", "pods", on("CREATE", "UPDATE"), notNamed(2))}, refused: []string{Prepare(policyFor("b", "pods", notNamed(2))).Condition()}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			policy := policyFor("a", "pods", notNamed(1), on("CREATE", "UPDATE"))
+			plan := Build(Input{Policies: append(tc.others, policy), Endpoint: testService, RefusedConditions: tc.refused})
+			group := plan.Groups[slices.IndexFunc(plan.Groups, func(g Group) bool { return slices.Contains(g.Members, "a") })]
+			if got := ConditionOf(group.Configuration); (got != "") != (tc.want != "") {
+				t.Errorf("condition %q, want one: %t", got, tc.want != "")
+			}
+			if _, ok, why := NewView(plan, observe(plan)).Registered(Prepare(policy)); !ok {
+				t.Errorf("the policy is not registered: %s", why)
+			}
+		})
+	}
+}
+
+// A policy whose condition is delegated again is in both groups at first.
+func TestConditionIsDelegatedAgain(t *testing.T) {
+	policy := policyFor("a", "pods", notNamed(1))
+	before, after := planOf(policy, policyFor("b", "pods")), planOf(policy)
+	if len(before.Groups) != 1 || len(after.Groups) != 1 || ConditionOf(after.Groups[0].Configuration) == "" {
+		t.Fatalf("%d and %d groups, want 1, the second with a condition", len(before.Groups), len(after.Groups))
+	}
+	if diff := cmp.Diff([]string{"apply 5s [a]", "delete fail-5s"}, actions(Diff(after, observe(before)))); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
 	}
 }
 

@@ -105,13 +105,11 @@ func Build(in Input) Plan {
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.name, b.name) })
 
-	conditions := delegatedKeys(entries, in.RefusedConditions)
+	delegated := newDelegation(entries, in.RefusedConditions)
 	bySettings := map[string][]*membership{}
-	for i := range entries {
-		for j := range entries[i].memberships {
-			m := entries[i].memberships[j].variant(conditions)
-			bySettings[m.key] = append(bySettings[m.key], m)
-		}
+	for m := range membershipsOf(entries) {
+		m = delegated.variant(m)
+		bySettings[m.key] = append(bySettings[m.key], m)
 	}
 	builder := newGroupBuilder(in)
 	var plan Plan

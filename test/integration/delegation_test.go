@@ -71,14 +71,15 @@ func TestConditionsAreHandedDown(t *testing.T) {
 	}
 }
 
-// An API server that does not take a condition has it evaluated by Ostiary.
+// An API server that does not take a condition has it evaluated by Ostiary. The other policy has a timeout, and so a
+// call group, of its own: without a condition, the group of the first would be called for it anyway.
 func TestConditionThatTheAPIServerRefuses(t *testing.T) {
 	c := install(t)
 	g := c.gate(t)
 	g.refuse(t, `\"not-so-new\"`)
 	m := c.behind(t, g)
 	namespace := c.namespace(t, nil)
-	c.enforce(t, newPolicy("refused-condition", namespace, onlyIf(`request.name != "not-so-new"`)), newPolicy("taken-condition", namespace, onlyIf(`request.name != "new"`)))
+	c.enforce(t, newPolicy("refused-condition", namespace, onlyIf(`request.name != "not-so-new"`)), newPolicy("taken-condition", namespace, onlyIf(`request.name != "new"`), within(9)))
 	for _, name := range []string{"refused-condition", "taken-condition"} {
 		c.awaitDenied(t, namespace, name)
 	}

@@ -1,0 +1,145 @@
+package policy
+
+import (
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
+)
+
+// decorateSelections has the programs of a batch select fields of JSON objects without
+// the conversions between Go values and values of CEL, and x.?y.orValue(z) without an
+// optional value. Everything else is left to the library.
+func decorateSelections(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	switch node := i.(type) {
+	case *selectedPath:
+		return node, nil
+	case interpreter.InterpretableAttribute:
+		if attr, ok := node.Attr().(interpreter.NamespacedAttribute); ok && len(attr.Qualifiers()) == 0 && len(attr.CandidateVariableNames()) == 1 {
+			return &selectedPath{InterpretableAttribute: node, name: attr.CandidateVariableNames()[0], simple: true}, nil
+		}
+	case interpreter.InterpretableCall:
+		if args := node.Args(); len(args) == 2 && (node.Function() == "or" || node.Function() == "orValue") {
+			return &optionalOr{id: node.ID(), receiver: args[0], other: args[1], value: node.Function() == "orValue"}, nil
+		}
+	}
+	return i, nil
+}
+
+// selectedPath is a name and the selections that follow it, such as c.?ports or
+// object.spec.containers.
+type selectedPath struct {
+	interpreter.InterpretableAttribute
+	name   string
+	steps  []selectStep
+	simple bool // every step is the name of a field
+}
+
+type selectStep struct {
+	key      ref.Val
+	optional bool // this one or one before it is
+}
+
+// AddQualifier implements interpreter.InterpretableAttribute.
+func (p *selectedPath) AddQualifier(q interpreter.Qualifier) (interpreter.Attribute, error) {
+	constant, ok := q.(interpreter.ConstantQualifier)
+	if ok {
+		_, ok = constant.Value().(types.String)
+	}
+	if p.simple = p.simple && ok; p.simple {
+		optional := q.IsOptional() || len(p.steps) > 0 && p.steps[len(p.steps)-1].optional
+		p.steps = append(p.steps, selectStep{key: constant.Value(), optional: optional})
+	}
+	return p.InterpretableAttribute.AddQualifier(q)
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (p *selectedPath) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	value, ok := p.find(frame)
+	switch {
+	case !ok:
+		return p.InterpretableAttribute.Exec(frame)
+	case !p.isOptional():
+		return value
+	case value == nil:
+		return types.OptionalNone
+	}
+	return types.OptionalOf(value)
+}
+
+// Eval implements interpreter.Interpretable.
+func (p *selectedPath) Eval(vars interpreter.Activation) ref.Val {
+	return p.Exec(interpreter.AsFrame(vars))
+}
+
+func (p *selectedPath) isOptional() bool {
+	return len(p.steps) > 0 && p.steps[len(p.steps)-1].optional
+}
+
+// find returns the selected value, or nil if an optional field is missing. It returns
+// false if the selection has another result, or if one of the values is no JSON object.
+func (p *selectedPath) find(frame *interpreter.ExecutionFrame) (ref.Val, bool) {
+	if !p.simple {
+		return nil, false
+	}
+	root, ok := frame.ResolveName(p.name)
+	if !ok {
+		return nil, false
+	}
+	value, ok := root.(ref.Val)
+	if !ok {
+		return nil, false
+	}
+	for i := range p.steps {
+		var found bool
+		switch v := value.(type) {
+		case *jsonObject:
+			value, found = v.Find(p.steps[i].key)
+		case *variableValues:
+			value, found = v.Find(p.steps[i].key)
+		default:
+			return nil, false
+		}
+		if !found {
+			return nil, p.steps[i].optional
+		}
+	}
+	return value, !types.IsUnknownOrError(value)
+}
+
+// optionalOr is receiver.or(other) or, if it is about the value, receiver.orValue(other).
+type optionalOr struct {
+	id              int64
+	receiver, other interpreter.InterpretableV2
+	value           bool
+}
+
+// ID implements interpreter.Interpretable.
+func (o *optionalOr) ID() int64 { return o.id }
+
+// Eval implements interpreter.Interpretable.
+func (o *optionalOr) Eval(vars interpreter.Activation) ref.Val {
+	return o.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (o *optionalOr) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	if p, ok := o.receiver.(*selectedPath); ok && o.value && p.isOptional() {
+		if value, ok := p.find(frame); ok {
+			if value == nil {
+				return o.other.Exec(frame)
+			}
+			return value
+		}
+	}
+	receiver := o.receiver.Exec(frame)
+	optional, ok := receiver.(*types.Optional)
+	switch {
+	case !ok:
+		return types.MaybeNoSuchOverloadErr(receiver)
+	case !optional.HasValue():
+		return o.other.Exec(frame)
+	case o.value:
+		return optional.GetValue()
+	}
+	return receiver
+}
