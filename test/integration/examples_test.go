@@ -307,7 +307,7 @@ func inYAML(t *testing.T, u *unstructured.Unstructured) string {
 // testEffect sends the request until the result is right: API servers call a new policy after a moment.
 
 func (c *cluster) testEffect(t *testing.T, e example, tt exampleEffect, names replacements) {
-	a := c.impersonating(t, cmp.Or(tt.User, developer), tt.Groups...)
+	a := c.impersonating(t, "", cmp.Or(tt.User, developer), tt.Groups...)
 	await(t).Eventually(func() error {
 		var since int64
 		if len(tt.Audited) > 0 {
@@ -329,15 +329,17 @@ func (c *cluster) testEffect(t *testing.T, e example, tt exampleEffect, names re
 	}).Should(Succeed())
 }
 
-func (c *cluster) impersonating(t *testing.T, user string, groups ...string) *asker {
+// impersonating returns a client of a user. The agent is in the audit log; "" is the default.
+func (c *cluster) impersonating(t *testing.T, agent, user string, groups ...string) *asker {
 	t.Helper()
 	a := &asker{}
 	config := rest.CopyConfig(c.config)
 	config.WarningHandler, config.WarningHandlerWithContext = nil, a
+	config.UserAgent = agent
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
 	config.QPS = -1
 	var err error
-	a.Client, err = client.New(config, client.Options{Scheme: c.Scheme()})
+	a.Client, err = client.New(config, client.Options{Scheme: c.Scheme(), Mapper: c.RESTMapper()})
 	must(t, err)
 	return a
 }
@@ -359,7 +361,11 @@ func (a *asker) send(ctx context.Context, tt exampleEffect, names replacements) 
 			return nil, err
 		}
 		object := names.of(tt.Before)
-		err = a.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
+		kind := types.MergePatchType
+		if object.GetKind() == "Pod" { // the API server has added to its containers
+			kind = types.StrategicMergePatchType
+		}
+		err = a.Patch(ctx, object, client.RawPatch(kind, patch), client.DryRunAll)
 		return object.Object, err
 	default:
 		object := names.of(tt.Object)

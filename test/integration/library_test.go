@@ -101,26 +101,53 @@ func (c *cluster) testCategory(t *testing.T, suites []*policytest.Suite) (sent i
 		t.Cleanup(func() { c.discard(s.Name) })
 	}
 	for _, s := range suites {
-		e := libraryExample(t, s)
-		// Effects first: a request without one shows nothing until API servers call the policy.
-		order := make([]int, len(e.Cases))
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(priority(e.Cases[a]), priority(e.Cases[b])) })
-		for _, i := range order {
-			sent++
-			t.Run(s.Name+"/"+s.Cases[i].Name, func(t *testing.T) { c.testViolations(t, e, i, s.Cases[i]) })
-		}
+		sent += len(s.Cases)
+		t.Run(s.Name, func(t *testing.T) { c.testSuite(t, s) })
 	}
 	return sent
 }
 
-func priority(e exampleEffect) int {
-	if e.hasEffect() {
-		return 0
+// libraryRequest is the request of a case, and the violations that it leads to.
+type libraryRequest struct {
+	exampleEffect
+	test  *policytest.Case
+	names replacements
+	asker *asker
+	agent string
+	want  []string
+	err   error
+}
+
+// testSuite sends the requests of all cases, and compares the violations in the audit log. It
+// repeats that until API servers call the policy.
+func (c *cluster) testSuite(t *testing.T, s *policytest.Suite) {
+	e := libraryExample(t, s)
+	var requests []*libraryRequest
+	effects := 0
+	for i, k := range s.Cases {
+		r := c.prepareRequest(t, e, i, k)
+		requests = append(requests, r)
+		effects += len(r.want)
 	}
-	return 1
+	if effects == 0 {
+		t.Error("no case has a violation")
+	}
+	await(t).Eventually(func() error {
+		since := c.audit.mark(t)
+		for _, r := range requests {
+			r.asker.warnings = nil
+			_, r.err = r.asker.send(t.Context(), r.exampleEffect, r.names)
+		}
+		c.audit.mark(t)
+		events, _ := c.audit.read(t, since)
+		var errs []error
+		for _, r := range requests {
+			if err := r.check(t, e, events); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
+			}
+		}
+		return errors.Join(errs...)
+	}).Should(Succeed())
 }
 
 // refusedByAPIServer are the cases whose object an API server refuses itself.
@@ -131,58 +158,54 @@ func refusedByAPIServer() map[string]bool {
 	}
 }
 
-// testViolations sends the request of a case, and compares the violations in the audit log.
-func (c *cluster) testViolations(t *testing.T, e example, i int, k *policytest.Case) {
+// prepareRequest creates what the request of a case needs.
+func (c *cluster) prepareRequest(t *testing.T, e example, i int, k *policytest.Case) *libraryRequest {
+	t.Helper()
 	result, err := k.Evaluate(t.Context())
 	must(t, err)
-	tt, key := e.Cases[i], fmt.Sprint("c", i)
+	key := fmt.Sprint("c", i)
+	r := &libraryRequest{exampleEffect: e.Cases[i], test: k, agent: k.String(), want: violations(t, e.Policy, result.AuditAnnotations)}
 	if e.Policy == "default-namespace" { // it is what the policy is for
-		tt.setNamespace(strings.Replace(k.Request.Namespace, "web", "ns:"+key, 1))
+		r.setNamespace(strings.Replace(k.Request.Namespace, "web", "ns:"+key, 1))
 	}
-	names := c.exampleNamespaces(t, example{Namespaces: map[string]exampleNamespace{key: e.Namespaces[key]}})
+	r.names = c.exampleNamespaces(t, example{Namespaces: map[string]exampleNamespace{key: e.Namespaces[key]}})
 	for _, u := range e.Given {
 		if u.GetNamespace() == "ns:"+key {
-			c.applied(t, inYAML(t, names.of(&u)))
+			c.applied(t, inYAML(t, r.names.of(&u)))
 		}
 	}
-	if tt.Before != nil {
-		object := names.of(tt.Before)
+	if r.Before != nil {
+		object := r.names.of(r.Before)
+		// The ServiceAccount of a new namespace may not exist yet.
 		await(t).Eventually(func() error { return c.Create(t.Context(), object.DeepCopy()) }).Should(Succeed())
 		t.Cleanup(func() { _ = c.Delete(context.Background(), object) })
 	}
-	want := violations(t, e.Policy, result.AuditAnnotations)
-	a := c.impersonating(t, cmp.Or(tt.User, developer), tt.Groups...)
-	await(t).Eventually(func() error {
-		since := c.audit.mark(t)
-		a.warnings = nil
-		_, err := a.send(t.Context(), tt, names)
-		if refusedByAPIServer()[k.String()] {
-			if !apierrors.IsInvalid(err) {
-				return fmt.Errorf("got %w, want the API server to refuse the object", err)
-			}
-			return nil
-		}
-		if err := tt.checkAnswer(err, a.warnings, e, names); err != nil {
-			return err
-		}
-		if diff := gocmp.Diff(want, c.recorded(t, since, e.Policy)); diff != "" {
-			return errors.New("violations (-kubectl-ostiary +API server):\n" + diff)
-		}
-		return nil
-	}).Should(Succeed())
+	r.asker = c.impersonating(t, r.agent, cmp.Or(r.User, developer), r.Groups...)
+	return r
 }
 
-// recorded are the violations of a policy by the dry run since a mark.
-func (c *cluster) recorded(t *testing.T, since int64, policy string) (out []string) {
+// check compares the answer and the events of the audit log.
+func (r *libraryRequest) check(t *testing.T, e example, events []auditEvent) error {
 	t.Helper()
-	c.audit.mark(t)
-	events, _ := c.audit.read(t, since)
-	for _, e := range events {
-		if strings.Contains(e.URI, "dryRun=All") && !strings.HasPrefix(e.ObjectRef.Name, "fence-") {
-			out = append(out, violations(t, policy, e.Annotations)...)
+	if refusedByAPIServer()[r.agent] {
+		if !apierrors.IsInvalid(r.err) {
+			return fmt.Errorf("got %w, want the API server to refuse the object", r.err)
+		}
+		return nil
+	}
+	if err := r.checkAnswer(r.err, r.asker.warnings, e, r.names); err != nil {
+		return err
+	}
+	var got []string
+	for _, event := range events {
+		if event.UserAgent == r.agent {
+			got = append(got, violations(t, e.Policy, event.Annotations)...)
 		}
 	}
-	return out
+	if diff := gocmp.Diff(r.want, got); diff != "" {
+		return errors.New("violations (-kubectl-ostiary +API server):\n" + diff)
+	}
+	return nil
 }
 
 // violations are the messages of a policy in audit annotations.

@@ -27,7 +27,7 @@ func TestWebhooksForReviews(t *testing.T) {
 	c.prepareExamples(t)
 	minor := c.minor(t)
 	c.create(t, unreachableForDeveloper())
-	a := c.impersonating(t, developer)
+	a := c.impersonating(t, "", developer)
 	await(t).Eventually(func() bool { return unreachable(a.Create(t.Context(), configMap("default", good), client.DryRunAll)) }).Should(BeTrue(), "the webhook is called")
 	namespace, attributes := metav1.ObjectMeta{Namespace: "default"}, &authorizationv1.ResourceAttributes{Namespace: "default", Verb: "get", Resource: "pods"}
 	subject := authorizationv1.SubjectAccessReviewSpec{User: developer, ResourceAttributes: attributes}
