@@ -1,0 +1,146 @@
+package policy
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/admission"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+)
+
+// TestValuesOfBatch: the values and the selections of a batch are those of the library.
+func TestValuesOfBatch(t *testing.T) {
+	object := map[string]any{
+		"s": "a", "n": int64(1), "f": 1.5, "b": true, "none": nil, "empty": map[string]any{}, "nothing": []any{},
+		"m": map[string]any{"k": "v", "deep": map[string]any{"x": []any{int64(1), map[string]any{"y": nil}}}}, "texts": map[string]any{"a": "b"},
+		"l": []any{"a", "b"}, "mixed": []any{"a", int64(1), nil, map[string]any{"k": "v"}, []any{"z"}},
+	}
+	expressions := append(boundedExpressions(),
+		`object.s == "a" && object.n == 1 && object.f == 1.5 && object.b && object.none == null && object.n == 1.0`,
+		`object.m.deep.x[0] == 1 && object["m"]["deep"].x[1].y == null && object.m.deep.x.size() == 2`,
+		`object.no == 1`, `object.s.x == 1`, `object.none.x == 1`, `object.l.x == 1`, `object.l[2] == "a"`, `object.l["a"] == "a"`, `object.m[1] == 1`,
+		`object.?no.x.orValue("d") == "d" && object.?m.k.orValue("d") == "v" && object.m.?no.orValue("d") == "d" && object.?m.deep.?x.orValue([]).size() == 2`,
+		`object.?none.orValue("d") == null`, `object.?none.x.orValue("d") == "d"`, `object.?s.x.orValue("d") == "d"`, `object.?l.x.orValue("d") == "d"`, `object.?l[?0].orValue("d") == "a"`,
+		`object.?l[?9].orValue("d") == "d" && object.?m[?"k"].orValue("d") == "v" && object.m[?"no"].orValue("d") == "d"`,
+		`object.s.orValue("d") == "a"`, `object.no.orValue("d") == "d"`, `object.?s.orValue(object.no) == "a"`, `object.?no.orValue(object.no) == "a"`,
+		`object.?no.or(object.?s).value() == "a" && object.?s.or(object.?no).hasValue() && !object.?no.or(object.?nope).hasValue()`, `object.s.or(object.?s).hasValue()`,
+		`has(object.m.k) && !has(object.m.no) && has(object.none) && !has(object.no) && has(object.m.deep.x)`, `has(object.s.x)`, `has(object.none.x)`, `has(object.no.x)`,
+		`"k" in object.m && !("no" in object.m) && "a" in object.l && !("c" in object.l) && !(1 in object.m) && 1 in object.mixed && null in object.mixed`,
+		`object.m == object.m && object.texts == {"a": "b"} && object.texts != {"a": "c"} && object.empty == {} && object.nothing == [] && object.m != object.l`,
+		`object.l == ["a", "b"] && object.l + ["c"] == ["a", "b", "c"] && (object.l + object.l)[3] == "b" && object.mixed[3].k == "v"`,
+		`optional.ofNonZeroValue(object.empty).hasValue() || optional.ofNonZeroValue(object.nothing).hasValue() || optional.ofNonZeroValue(object.none).hasValue()`,
+		`optional.ofNonZeroValue(object.m).hasValue() && optional.ofNonZeroValue(object.l).hasValue()`,
+		`object.texts.all(k, object.texts[k] == "b") && object.m.exists(k, k == "deep") && object.mixed.filter(e, e == 1).size() == 1 && object.l.map(e, e + "x") == ["ax", "bx"]`,
+		`object.texts.all(k, v, k == "a" && v == "b") && object.l.all(i, v, i < 2 && v != "")`, `object.mixed.all(e, e.k == "v")`, `object.mixed.exists(e, e.k == "v")`,
+		`type(object.m) == map && type(object.l) == list && type(object.s) == string && type(object.n) == int && type(object.none) == null_type && type(object) == map`,
+		`[{"m": 1}].all(object, object.m == 1)`, `[1].all(object, .object.s == "a")`, `(object.b ? object.m : object.texts).k == "v"`, `(object.b ? object.?m : object.?no).k.orValue("d") == "v"`,
+		`object.l.map(e, {"name": e}).filter(o, o.name == "a").all(o, o.?name.orValue("") == "a" && o.?no.orValue("d") == "d")`,
+		`object.l.join(",") == "a,b" && object.l.map(x, object.?no.orValue("y")).join("") == "yy" && object.mixed[4].join("") == "z"`,
+	)
+	for _, engine := range []Engine{OldestEngine, LatestEngine} {
+		c := NewCompilerFor(engine)
+		for _, text := range expressions {
+			parsed, issues := c.env.Parse(text)
+			if issues.Err() != nil {
+				t.Fatalf("%s: %v", text, issues.Err())
+			}
+			u := c.untracked.compile(text, parsed)
+			if u.program == nil {
+				continue // evaluated alone
+			}
+			a := &activation{object: jsonAdapter{types.DefaultTypeAdapter}.object(object), programs: []*untracked{u, u}, values: make([]ref.Val, 2), plan: &plan{}}
+			a.variables.activation = a
+			a.frame = interpreter.AsFrame(a)
+			tracked := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: text}, celplugin.OptionalVariableDeclarations{}).result
+			if tracked.Error != nil {
+				t.Fatalf("%s: %v", text, tracked.Error)
+			}
+			want, _, err := tracked.Program.Eval(map[string]any{"object": object})
+			for slot := range a.values { // the second time, nested values are converted already
+				got := a.value(slot)
+				failed := types.IsError(got)
+				if failed && err == nil && engine >= strictOptionals || !failed && (err != nil || got.Equal(want) != types.True) {
+					t.Errorf("%s in %s: got %v, want %v, %v", text, engine, got, want, err)
+				}
+			}
+		}
+	}
+}
+
+// TestEqualExpressionsAreEvaluatedOnce: in a call, if the variables that they read are
+// equal too.
+func TestEqualExpressionsAreEvaluatedOnce(t *testing.T) {
+	const rest = "matchConditions: [{name: n, expression: 'object != null'}]\nvalidations: [{expression: 'object.spec.containers.size() == 2'}, {expression: 'variables.x > 1', messageExpression: '\"x is \" + string(variables.x)'}]\n"
+	group := groupFrom(t, map[string]string{
+		"a": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
+		"b": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
+		"c": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
+		"d": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
+	})
+	runs := map[*untracked]*int{}
+	counted := map[*untracked]*untracked{}
+	count := func(u *untracked) *untracked {
+		if counted[u] == nil {
+			runs[u] = new(int)
+			counted[u] = (&counting{runs: runs[u]}).of(u)
+		}
+		return counted[u]
+	}
+	for _, p := range group.policies {
+		for _, all := range [][]*untracked{p.quick.conditions, p.quick.validations, p.quick.messages} {
+			for i, u := range all {
+				if u != nil {
+					all[i] = count(u)
+				}
+			}
+		}
+	}
+	decisions := map[string]Decision{}
+	resp := evaluate(t, regroup(group), podInput(t, admission.Create).review(t), Environment{Now: time.Now, Observe: observeInto(decisions)})
+	if diff := cmp.Diff(map[string]Decision{"a": DecisionAllow, "b": DecisionAllow, "c": DecisionDeny, "d": DecisionDeny}, decisions); diff != "" {
+		t.Errorf("decisions (-want +got):\n%s", diff)
+	}
+	if want := "WebhookPolicy 'c' denied request: x is 1\nWebhookPolicy 'd' denied request: x is 1"; resp.Allowed || resp.Result.Message != want {
+		t.Errorf("answer %+v, want %q", resp, want)
+	}
+	got := map[string]int{}
+	for _, n := range runs {
+		got[fmt.Sprint(*n, " times")]++
+	}
+	// The condition, the first validation and the message ran once, the second validation once for each x.
+	if diff := cmp.Diff(map[string]int{"1 times": 3, "2 times": 1}, got); diff != "" {
+		t.Errorf("expressions by how often they ran (-want +got):\n%s", diff)
+	}
+}
+
+// TestBatchDecidesSets: the batch decides on every policy of the benchmarks, in every
+// version of the engine.
+func TestBatchDecidesSets(t *testing.T) {
+	for _, engine := range []Engine{OldestEngine, LatestEngine} {
+		compiler := NewCompilerFor(engine)
+		for _, set := range []string{"B", "R", "V"} {
+			var policies []*Compiled
+			for _, p := range loadSet(t, set) {
+				policies = append(policies, mustCompile(t, compiler, p))
+			}
+			group := NewGroup(policies)
+			for _, pod := range []string{"ok", "bad"} {
+				r, matched, err := group.prepare(t.Context(), loadReview(t, pod), Environment{}, inputs{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range inOrder(t.Context(), r, matched) {
+					if e.outcome == undecided || pod == "ok" && e.outcome == violated {
+						t.Errorf("%s, set %s, pod %s: policy %s has the outcome %d", engine, set, pod, e.policy.name, e.outcome)
+					}
+				}
+			}
+		}
+	}
+}
