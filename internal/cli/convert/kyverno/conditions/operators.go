@@ -1,0 +1,539 @@
+// Package conditions converts the conditions of Kyverno policies (preconditions and
+// deny.conditions), and the JMESPath expressions in them, to CEL.
+//
+// Two differences are deliberate. NotEquals of text that is a quantity and text that is not
+// is true; Kyverno cannot compare them, and both Equals and NotEquals are false. Wildcards
+// in values of the request have no effect, so that an author of an object cannot use them.
+package conditions
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/shape"
+)
+
+// Result is a converted condition.
+type Result struct {
+	ce.Expression
+	// Fails reports whether the evaluation fails if a field is absent.
+	Fails bool
+}
+
+// Compare converts a condition of a key, an operator and a value.
+func (s *Scope) Compare(key any, operator string, value any) (Result, error) {
+	k, err := s.Any(key)
+	if err != nil {
+		return Result{}, err
+	}
+	v, err := s.Any(value)
+	if err != nil {
+		return Result{}, err
+	}
+	e, err := s.compare(k, strings.ToLower(operator), v)
+	return Result{e, k.mayFail() || v.mayFail()}, err
+}
+
+func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error) {
+	switch operator {
+	case "equal", "equals":
+		return s.equals(k, v)
+	case "notequal", "notequals":
+		e, err := s.equals(k, v)
+		if err != nil || k.kind() != shape.Any {
+			return ce.Not(e), err
+		}
+		source, err := k.strict()
+		return ce.And(ce.Relate(source, "!=", ce.Term("null")), ce.Not(e)), err
+	case "in", "anyin", "allin", "notin", "anynotin", "allnotin":
+		return s.in(k, operator, v)
+	}
+	symbol := map[string]string{"greaterthan": ">", "greaterthanorequals": ">=", "lessthan": "<", "lessthanorequals": "<="}[strings.TrimPrefix(operator, "duration")]
+	if symbol == "" {
+		return ce.False, leftOut("the operator %q", operator)
+	}
+	return s.order(k, symbol, v, strings.HasPrefix(operator, "duration"))
+}
+
+// equals converts Equals.
+func (s *Scope) equals(k, v Value) (ce.Expression, error) {
+	if k.isConstant && !v.isConstant {
+		if text, ok := k.constant.(string); ok && pattern.HasWildcard(text) {
+			return ce.False, leftOut("the key %q with wildcards", text)
+		}
+		k, v = v, k
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	if !v.isConstant {
+		return s.equalsValue(source, k, v)
+	}
+	switch c := v.constant.(type) {
+	case string:
+		return equalsText(source, k, c)
+	case nil:
+		return ce.False, nil
+	case int64, float64:
+		return equalsNumber(source, k, v)
+	}
+	if kind := k.kind(); kind != v.kind() && kind != shape.Any {
+		return ce.False, nil
+	}
+	e, err := literal(v.constant)
+	switch {
+	case err == nil && e.IsTrue() && k.kind() == shape.Bool:
+		return source, nil
+	case err == nil && e.IsFalse() && k.kind() == shape.Bool:
+		return ce.Not(source), nil
+	}
+	return ce.Relate(source, "==", e), err
+}
+
+// equalsValue compares two values of the request.
+func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, error) {
+	other, err := v.strict()
+	if err != nil {
+		return other, err
+	}
+	kind := k.kind()
+	if kind != v.kind() || kind == shape.Quantity || kind == shape.Number {
+		if kind != shape.Any && v.kind() != shape.Any {
+			return ce.False, leftOut("Equals of %s and %s, which have different types", source, other)
+		}
+	}
+	if kind == shape.String || kind == shape.Any {
+		s.note("%s and %s are compared as they are, without wildcards, quantities and durations", source, other)
+	}
+	return ce.Relate(source, "==", other), nil
+}
+
+// equalsText compares with constant text, which may have wildcards.
+func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
+	isString := ce.And(ce.Relate(ce.Function("type", source), "==", ce.Term("string")), pattern.Compare("==", text, source))
+	n, err := strconv.ParseInt(text, 10, 64)
+	isNumber := ce.False
+	if err == nil {
+		isNumber = ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
+	}
+	switch k.kind() {
+	case shape.String:
+		return pattern.Compare("==", text, source), nil
+	case shape.Quantity:
+		return pattern.Compare("==", text, ce.Function("string", source)), nil
+	case shape.Int, shape.Number:
+		if d, ok := duration(text); ok {
+			return ce.Relate(source, "==", seconds(d)), nil
+		}
+		return isNumber, nil
+	case shape.Any, shape.IntOrString:
+		if !pattern.IsNumeric(text) && !pattern.HasWildcard(text) {
+			return ce.Relate(source, "==", ce.Quote(text)), nil
+		}
+		return ce.Or(isNumber, isString), nil
+	}
+	return ce.False, nil
+}
+
+// equalsNumber compares with a constant number. Text equals a number only as a duration.
+func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
+	e, err := literal(v.constant)
+	if err != nil {
+		return e, err
+	}
+	switch k.kind() {
+	case shape.Int, shape.Number, shape.IntOrString, shape.Any:
+		return ce.Relate(source, "==", e), nil
+	case shape.String:
+		d, _ := number(v.constant)
+		return asDuration(source, "==", wholeSeconds(d)), nil
+	}
+	return ce.False, nil
+}
+
+func number(constant any) (float64, bool) {
+	switch n := constant.(type) {
+	case int64:
+		return float64(n), true
+	case float64:
+		return n, true
+	}
+	return 0, false
+}
+
+// duration parses a duration. The text 0 is none.
+func duration(text string) (time.Duration, bool) {
+	d, err := time.ParseDuration(text)
+	return d, err == nil && text != "0"
+}
+
+// seconds returns a duration as a number of seconds.
+func seconds(d time.Duration) ce.Expression {
+	return ce.Term(strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+}
+
+// wholeSeconds returns a number of whole seconds as a duration.
+func wholeSeconds(n float64) ce.Expression {
+	return ce.Function("duration", ce.Quote(strconv.FormatInt(int64(math.Trunc(n)), 10)+"s"))
+}
+
+// asDuration compares text that is a duration.
+func asDuration(source ce.Expression, operator string, d ce.Expression) ce.Expression {
+	return ce.And(ce.Call(source, "matches", ce.Quote(pattern.Duration)), ce.Relate(ce.Function("duration", source), operator, d))
+}
+
+// order converts GreaterThan and its relatives.
+func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Expression, error) {
+	if k.isConstant && !v.isConstant {
+		k, v, operator = v, k, mirrored(operator)
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	present := ce.True
+	if k.when.String() != "" {
+		present = k.when
+	}
+	var e ce.Expression
+	if !v.isConstant {
+		e, err = orderValues(source, k, operator, v)
+	} else {
+		e, err = orderConstant(source, k.kind(), operator, v.constant, durations)
+	}
+	return ce.And(present, e), err
+}
+
+func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Expression, error) {
+	other, err := v.strict()
+	if err != nil {
+		return other, err
+	}
+	numbers := func(k shape.Kind) bool { return k == shape.Int || k == shape.Number }
+	switch {
+	case numbers(k.kind()) && numbers(v.kind()):
+		return ce.Relate(source, operator, other), nil
+	case k.kind() == shape.Quantity && v.kind() == shape.Quantity:
+		quantity := func(e ce.Expression) ce.Expression { return ce.Function("quantity", ce.Function("string", e)) }
+		return ce.Relate(ce.Call(quantity(source), "compareTo", quantity(other)), operator, ce.Term("0")), nil
+	}
+	return ce.False, leftOut("the order of %s and %s, which are not known to be numbers", source, other)
+}
+
+func orderConstant(source ce.Expression, kind shape.Kind, operator string, constant any, durations bool) (ce.Expression, error) {
+	switch kind {
+	case shape.Int, shape.Number:
+		return orderNumber(source, operator, constant, durations), nil
+	case shape.String:
+		return orderText(source, operator, constant, durations), nil
+	case shape.Quantity:
+		return orderText(ce.Function("string", source), operator, constant, durations), nil
+	case shape.Any, shape.IntOrString:
+		isType := func(t string) ce.Expression { return ce.Relate(ce.Function("type", source), "==", ce.Term(t)) }
+		return ce.Or(
+			ce.And(ce.Or(isType("int"), isType("double")), orderNumber(source, operator, constant, durations)),
+			ce.And(isType("string"), orderText(source, operator, constant, durations)),
+		), nil
+	}
+	return ce.False, nil
+}
+
+// orderNumber compares a number with a number, or with seconds.
+func orderNumber(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
+	if text, ok := constant.(string); ok {
+		if d, ok := duration(text); ok || durations && text == "0" {
+			return ce.Relate(source, operator, seconds(d))
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || durations {
+			return ce.False
+		}
+		constant = normalize(n)
+	}
+	if _, ok := number(constant); !ok {
+		return ce.False
+	}
+	e, _ := literal(constant)
+	return ce.Relate(source, operator, e)
+}
+
+// orderText compares text: durations, quantities, versions, and numbers.
+func orderText(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
+	if n, ok := number(constant); ok {
+		isDuration := asDuration(source, operator, wholeSeconds(n))
+		if durations {
+			return isDuration
+		}
+		e, _ := literal(constant)
+		isNumber := ce.And(ce.Call(source, "matches", ce.Quote(pattern.Decimal)), ce.Relate(ce.Function("double", source), operator, e))
+		return ce.Or(ce.And(ce.Relate(source, "!=", ce.Quote("0")), isDuration), isNumber)
+	}
+	text, ok := constant.(string)
+	switch {
+	case !ok:
+		return ce.False
+	case durations:
+		if _, err := time.ParseDuration(text); err != nil {
+			return ce.False
+		}
+		return asDuration(source, operator, ce.Function("duration", ce.Quote(text)))
+	case pattern.IsNumeric(text):
+		return pattern.Compare(operator, text, source)
+	case versionPattern.MatchString(text):
+		version := func(e ce.Expression) ce.Expression { return ce.Function("semver", e) }
+		order := ce.Relate(ce.Call(version(source), "compareTo", version(ce.Quote(text))), operator, ce.Term("0"))
+		return ce.And(ce.Function("isSemver", source), order)
+	}
+	return ce.False
+}
+
+// in converts In and its relatives: whether elements of the key are in the value.
+func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
+	exact := operator == "in" || operator == "notin"
+	target, err := s.newTarget(v, exact)
+	if err != nil {
+		return ce.False, err
+	}
+	negated := strings.Contains(operator, "not")
+	if k.isConstant {
+		if elements, ok := k.constant.([]any); ok {
+			return target.constants(elements, operator)
+		}
+	}
+	switch {
+	case k.stream != nil:
+		return target.quantify(k, operator)
+	case k.kind() == shape.List:
+		list, err := s.stream(k)
+		if err != nil {
+			return ce.False, err
+		}
+		list.stream.source = strictly(k)
+		return target.quantify(list, operator)
+	case k.lists != nil || k.kind() == shape.Map:
+		return ce.False, leftOut("%s of a value that is no list", operator)
+	case k.kind() == shape.Any:
+		return ce.False, leftOut("%s of a value that may be a list or not: its type is not known", operator)
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	return signed(target, source, k.kind(), negated)
+}
+
+// strictly is a value whose absence fails.
+func strictly(v Value) Value {
+	e, err := v.strict()
+	if err != nil || v.place == nil {
+		return v
+	}
+	return Value{expression: e, shape: v.shape, fails: true}
+}
+
+func signed(t *target, source ce.Expression, k shape.Kind, negated bool) (ce.Expression, error) {
+	e, err := t.has(source, k)
+	if t.invalid {
+		return ce.False, nil // both In and NotIn
+	}
+	if negated {
+		return ce.Not(e), err
+	}
+	return e, err
+}
+
+// target is the value of In and its relatives.
+type target struct {
+	scope     *Scope
+	literals []string
+	ranged    string // 1-10
+	value     *Value
+	exact     bool // without wildcards in elements of lists
+	invalid   bool
+}
+
+func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
+	t := &target{scope: s, exact: exact}
+	if !v.isConstant {
+		t.value = &v
+		if k := v.kind(); k != shape.List && k != shape.String {
+			return nil, leftOut("In and its relatives with a value that is not known to be a list or text")
+		}
+		return t, nil
+	}
+	switch c := v.constant.(type) {
+	case string:
+		var list []string
+		switch _, isRange := pattern.Range(c, ce.Term("x")); {
+		case isRange:
+			t.ranged = c
+		case json.Valid([]byte(c)) && json.Unmarshal([]byte(c), &list) == nil:
+			t.literals = list
+		case json.Valid([]byte(c)) && !json.Valid([]byte(`"`+c+`"`)):
+			t.invalid = true
+		default:
+			t.literals = []string{c}
+		}
+	case []any:
+		for _, element := range c {
+			t.literals = append(t.literals, sprint(element))
+		}
+	default:
+		t.invalid = true
+	}
+	return t, nil
+}
+
+func sprint(v any) string {
+	switch typed := v.(type) {
+	case string:
+		return typed
+	case int64:
+		return strconv.FormatInt(typed, 10)
+	case float64:
+		return strconv.FormatFloat(typed, 'g', -1, 64)
+	case bool:
+		return strconv.FormatBool(typed)
+	}
+	text, _ := json.Marshal(v)
+	return string(text)
+}
+
+// has returns an expression for a value that is in the target.
+func (t *target) has(v ce.Expression, k shape.Kind) (ce.Expression, error) {
+	text := v
+	switch k {
+	case shape.String:
+	case shape.Int, shape.Bool, shape.IntOrString, shape.Quantity, shape.Any:
+		text = ce.Function("string", v)
+	default:
+		return ce.False, leftOut("In and its relatives for lists of maps or lists")
+	}
+	switch {
+	case t.ranged != "":
+		e, _ := pattern.Range(t.ranged, text)
+		return ce.Or(ce.Relate(text, "==", ce.Quote(t.ranged)), e), nil
+	case t.value != nil:
+		return t.hasValue(text)
+	}
+	var literals, others []ce.Expression
+	for _, c := range t.literals {
+		if pattern.HasWildcard(c) {
+			others = append(others, pattern.Match(c, text))
+		} else {
+			literals = append(literals, ce.Quote(c))
+		}
+	}
+	return ce.Or(append([]ce.Expression{oneOf(text, literals)}, others...)...), nil
+}
+
+func oneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
+	switch len(literals) {
+	case 0:
+		return ce.False
+	case 1:
+		return ce.Relate(v, "==", literals[0])
+	}
+	return ce.Relate(v, "in", ce.List(literals...))
+}
+
+// hasValue compares with a value of the request.
+func (t *target) hasValue(text ce.Expression) (ce.Expression, error) {
+	if t.value.kind() == shape.String {
+		source, err := t.value.strict()
+		t.scope.note("%s is compared as it is, without wildcards and ranges", source)
+		return ce.Relate(text, "==", source), err
+	}
+	if t.value.stream != nil {
+		e, err := t.value.stream.quantify("exists", func(v Value) (ce.Expression, error) {
+			source, err := v.existing()
+			if k := v.kind(); k != shape.String && k != shape.Any {
+				source = ce.Function("string", source)
+			}
+			return ce.Relate(source, "==", text), err
+		})
+		t.scope.note("the elements of a list of the request are compared as they are, without wildcards")
+		return e, err
+	}
+	source, err := t.value.strict()
+	t.scope.note("the elements of %s are compared as they are, without wildcards", source)
+	return ce.Relate(text, "in", source), err
+}
+
+// quantify converts an operator for a list as the key.
+func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
+	if t.invalid {
+		return ce.False, nil
+	}
+	macro, negated := "exists", false
+	switch operator {
+	case "in", "allin":
+		macro = "all"
+	case "allnotin":
+		macro, negated = "all", true
+	case "anynotin", "notin":
+		negated = true
+	}
+	e, err := k.stream.quantify(macro, func(v Value) (ce.Expression, error) {
+		source, err := v.existing()
+		if err != nil {
+			return source, err
+		}
+		return signed(t, source, v.kind(), negated)
+	})
+	if err != nil {
+		return e, err
+	}
+	if k.otherwise != nil { // a scalar instead of an empty list
+		some, err := k.stream.quantify("exists", func(Value) (ce.Expression, error) { return ce.True, nil })
+		if err != nil {
+			return e, err
+		}
+		source, err := k.otherwise.strict()
+		if err != nil {
+			return e, err
+		}
+		scalar, err := t.constant(k.otherwise.constant, source, strings.Contains(operator, "not"))
+		return ce.If(some, e, scalar), err
+	}
+	if macro == "all" { // an absent list is null, for which all operators are false
+		e = ce.And(k.stream.present(), e)
+	}
+	return e, nil
+}
+
+// constant converts an operator for a constant key.
+func (t *target) constant(c any, source ce.Expression, negated bool) (ce.Expression, error) {
+	if t.value != nil || t.ranged != "" {
+		return signed(t, source, kindOf(c), negated)
+	}
+	found := slices.ContainsFunc(t.literals, func(p string) bool { return pattern.Wildcard(p, sprint(c)) })
+	return ce.Constant(found != negated && !t.invalid), nil
+}
+
+// constants converts an operator for a constant list as the key.
+func (t *target) constants(elements []any, operator string) (ce.Expression, error) {
+	var all []ce.Expression
+	for _, element := range elements {
+		source, err := literal(element)
+		if err != nil {
+			return source, err
+		}
+		e, err := signed(t, source, kindOf(element), strings.Contains(operator, "not"))
+		if err != nil {
+			return e, err
+		}
+		all = append(all, e)
+	}
+	if operator == "in" || operator == "allin" || operator == "allnotin" {
+		return ce.And(all...), nil
+	}
+	return ce.Or(all...), nil
+}
