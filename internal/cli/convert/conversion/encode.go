@@ -1,0 +1,132 @@
+package conversion
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// indent is the indentation of the YAML.
+const indent = 2
+
+// YAML returns the object as a document, with the comments, the styles and the order of
+// fields of its origins where the values are equal.
+func (o *Output) YAML() ([]byte, error) {
+	root, err := o.node()
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s: %w", o.Object.GetName(), err)
+	}
+	for _, origin := range o.Origins {
+		source, err := origin.Source.Node()
+		if err != nil {
+			return nil, err
+		}
+		target, from := at(root, origin.Field), at(source, origin.SourceField)
+		if target != nil && from != nil {
+			merge(target, from)
+		}
+	}
+	for field, text := range o.Comments {
+		comment(root, field, text)
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(indent)
+	encoder.CompactSeqIndent()
+	if err := encoder.Encode(root); err != nil {
+		return nil, fmt.Errorf("encoding %s: %w", o.Object.GetName(), err)
+	}
+	return out.Bytes(), nil
+}
+
+// node returns the object as nodes of YAML, in the order of its Go type. Fields that users
+// do not write are absent.
+func (o *Output) node() (*yaml.Node, error) {
+	raw, err := json.Marshal(o.Object)
+	if err != nil {
+		return nil, err
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(raw, &document); err != nil {
+		return nil, err
+	}
+	root := document.Content[0]
+	plain(root)
+	remove(root, "status")
+	if metadata := at(root, "metadata"); metadata != nil {
+		remove(metadata, "creationTimestamp")
+	}
+	return root, nil
+}
+
+// plain removes the style of JSON.
+func plain(n *yaml.Node) {
+	n.Style = 0
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && ambiguous(n.Value) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	if len(n.Content) == 0 && n.Kind != yaml.ScalarNode {
+		n.Style = yaml.FlowStyle
+	}
+	for _, c := range n.Content {
+		plain(c)
+	}
+}
+
+// longest is the maximum length of a scalar that is no string.
+const longest = 64
+
+// ambiguous reports whether a text without quotes is not a string in one of the versions
+// of YAML.
+func ambiguous(text string) bool {
+	if len(text) > longest || strings.Contains(text, "\n") {
+		return false
+	}
+	var value any
+	err := sigsyaml.Unmarshal([]byte(text), &value)
+	return err != nil || value != text
+}
+
+// at returns the value of a field, nil if it is absent.
+func at(n *yaml.Node, field string) *yaml.Node {
+	_, value := find(n, field)
+	return value
+}
+
+// find returns a field and its value. The root has no field.
+func find(n *yaml.Node, field string) (key, value *yaml.Node) {
+	value = n
+	for _, element := range split(field) {
+		if key, value = child(value, element); value == nil {
+			return nil, nil
+		}
+	}
+	return key, value
+}
+
+func remove(mapping *yaml.Node, name string) {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			mapping.Content = append(mapping.Content[:i], mapping.Content[i+2:]...)
+			return
+		}
+	}
+}
+
+// comment adds a comment at the end of the line of a field.
+func comment(root *yaml.Node, field, text string) {
+	key, value := find(root, field)
+	if key == nil {
+		return
+	}
+	if value.Kind == yaml.ScalarNode || value.Style&yaml.FlowStyle != 0 {
+		value.LineComment = "# " + text
+		return
+	}
+	value.Style |= yaml.FlowStyle
+	value.LineComment = "# " + text
+}
