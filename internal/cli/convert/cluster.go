@@ -90,7 +90,9 @@ func owned(ctx context.Context, config *rest.Config, using []conversion.Source) 
 
 // list adds all objects of a resource.
 func list(ctx context.Context, client dynamic.Interface, r schema.GroupVersionResource, out *[]load.Object) error {
-	all := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.Resource(r).List(ctx, o) })
+	all := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.Resource(r).List(ctx, o)
+	})
 	err := all.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		item, ok := o.(*unstructured.Unstructured)
 		if !ok {

@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
+	"github.com/ostiary/ostiary/internal/cli/convert/gatekeeper"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/celpolicies"
 	"github.com/ostiary/ostiary/internal/cli/convert/native"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
@@ -18,8 +21,9 @@ import (
 
 const help = `Write policies of other projects as WebhookPolicies.
 
-Sources are ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings.
-With --to native, WebhookPolicies become these.
+Sources are ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings,
+Kyverno's policies in CEL (group policies.kyverno.io), and Gatekeeper's constraints whose
+templates are in CEL. With --to native, WebhookPolicies become native policies.
 
 Without -o, the policies are on stdout and the report is on stderr. With -o, the command
 writes one file for each object to a new directory, all of them or none, and the report to
@@ -35,13 +39,15 @@ Exit status 1 means that a rule is left out, and 2 that the input cannot be read
 func sources() []conversion.Source {
 	return []conversion.Source{
 		native.Source{},
+		celpolicies.Source{},
+		gatekeeper.Source{},
 	}
 }
 
 type command struct {
 	*output.Options
-	conversion.Options
 
+	options     conversion.Options
 	files       []string
 	fromCluster bool
 	connection  *connect.Flags
@@ -76,6 +82,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 	f.StringVarP(&run.directory, "output", "o", "", "new directory for the results; default is stdout")
 	run.actions, run.to, run.report = actionsAudit, toOstiary, output.Table
 	f.Var(&choice[string]{&run.actions, []string{actionsAudit, actionsKeep}}, "actions", "actions of bindings: audit for Audit, or keep for those of the source")
+	run.options.Params = conversion.ParamsConstants
+	f.Var(&choice[conversion.Params]{&run.options.Params, []conversion.Params{conversion.ParamsConstants, conversion.ParamsObject}}, "params", "parameters of Gatekeeper's constraints: constants in the policies, or object for the constraint as params")
 	f.Var(&choice[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
 	f.Var(&choice[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}}, "report", "format of the report: table, json or yaml")
 	c.MarkFlagsOneRequired("filename", "from-cluster")
@@ -121,7 +129,7 @@ func (c *command) run(ctx context.Context) error {
 	if c.to == toNative {
 		using = []conversion.Source{native.Back{}}
 	}
-	conversions, err := convertAll(using, objects, c.Options)
+	conversions, err := convertAll(using, objects, c.options, time.Now())
 	if err != nil {
 		return err
 	}
@@ -150,11 +158,11 @@ func (c *command) load(ctx context.Context) ([]load.Object, error) {
 }
 
 // convertAll converts the objects that the sources own, in the order of sources.
-func convertAll(using []conversion.Source, objects []load.Object, o conversion.Options) ([]conversion.Conversion, error) {
+func convertAll(using []conversion.Source, objects []load.Object, o conversion.Options, now time.Time) ([]conversion.Conversion, error) {
 	var out []conversion.Conversion
 	var errs []error
 	for _, s := range using {
-		in := &conversion.Input{All: objects, Options: o}
+		in := &conversion.Input{All: objects, Options: o, Now: now}
 		for i := range objects {
 			if s.Owns(objects[i].GroupVersionKind().GroupKind()) {
 				in.Objects = append(in.Objects, objects[i])

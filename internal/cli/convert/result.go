@@ -31,7 +31,9 @@ func newResult(conversions []conversion.Conversion) *result {
 		for _, o := range c.Outputs {
 			r.outputs = append(r.outputs, o)
 			name := o.Object.GetName()
-			key := func(name string) string { return o.Object.GetObjectKind().GroupVersionKind().Kind + " " + o.Object.GetNamespace() + "/" + name }
+			key := func(name string) string {
+				return o.Object.GetObjectKind().GroupVersionKind().Kind + " " + o.Object.GetNamespace() + "/" + name
+			}
 			free := name
 			for n := 2; taken[key(free)]; n++ {
 				free = fmt.Sprintf("%s-%d", name, n)

@@ -128,7 +128,7 @@ func (o *Object) Decode(into any) error {
 
 // DecodeKnown decodes the fields of a Go value, and returns others.
 func (o *Object) DecodeKnown(into any) (unknown []string, err error) {
-	strict, err := kjson.UnmarshalStrict(o.Raw, into, kjson.DisallowUnknownFields)
+	unknown, err = DecodeKnown(o.Raw, into)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
@@ -137,14 +137,20 @@ func (o *Object) DecodeKnown(into any) (unknown []string, err error) {
 	case err != nil:
 		return nil, o.Errorf("", "%s: %v", o.Kind, err)
 	}
+	return unknown, nil
+}
+
+// DecodeKnown decodes the fields of JSON that a Go value has, and returns others.
+func DecodeKnown(raw []byte, into any) (unknown []string, err error) {
+	strict, err := kjson.UnmarshalStrict(raw, into, kjson.DisallowUnknownFields)
 	for _, problem := range strict {
 		var field kjson.FieldError
 		if !errors.As(problem, &field) {
-			return nil, o.Errorf("", "%s: %v", o.Kind, problem)
+			return nil, problem
 		}
 		unknown = append(unknown, field.FieldPath())
 	}
-	return unknown, nil
+	return unknown, err
 }
 
 // joinField writes a path as Kubernetes does.

@@ -3,6 +3,7 @@ package celexpr
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/cel-go/common/ast"
@@ -197,3 +198,34 @@ func (e *Expression) start(n ast.Expr) (int, bool) {
 	at := len([]rune(before)) - len(name)
 	return at, ok && at >= 0 && slices.Equal([]rune(before)[at:], name)
 }
+
+// ReplaceFields replaces a field of a free identifier, as "exceptions.allowedImages", by
+// another expression.
+func ReplaceFields(text, name, field, with string) string {
+	e, err := Parse(text)
+	if err != nil {
+		return text
+	}
+	var edits []edit
+	walk(e.root, nil, func(n ast.Expr, bound []string) {
+		if n.Kind() != ast.SelectKind || n.AsSelect().FieldName() != field || slices.Contains(bound, name) {
+			return
+		}
+		operand := n.AsSelect().Operand()
+		if operand.Kind() != ast.IdentKind || operand.AsIdent() != name {
+			return
+		}
+		start, ok := e.info.GetOffsetRange(operand.ID())
+		if !ok {
+			return
+		}
+		rest := string(e.text[start.Start:])
+		if at := strings.Index(rest, field); at > 0 {
+			edits = append(edits, edit{start: int(start.Start), end: int(start.Start) + len([]rune(rest[:at])) + len([]rune(field)), text: with})
+		}
+	})
+	return apply(e.text, edits)
+}
+
+// Quote returns a text as a string of CEL.
+func Quote(text string) string { return strconv.Quote(strings.ToValidUTF8(text, "\uFFFD")) }

@@ -3,6 +3,8 @@
 package conversion
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,6 +29,8 @@ type Input struct {
 	Objects []load.Object
 	// All are all objects of the input, for what policies refer to.
 	All []load.Object
+	// Now is the current time.
+	Now time.Time
 	Options
 }
 

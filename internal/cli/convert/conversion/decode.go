@@ -81,3 +81,7 @@ func Rename(o *Output, name string) {
 	}
 	o.Object.SetName(name)
 }
+
+// SetPodTemplates extends a policy for Pods to the Pod templates of workloads, by the names
+// of their resources. It returns false if policies have no such field.
+func SetPodTemplates(_ *v1alpha1.WebhookPolicy, _ []string) bool { return false }

@@ -108,7 +108,7 @@ func (b *back) convert() {
 // changes reports fields without a native counterpart.
 func (b *back) changes(s *v1alpha1.WebhookPolicySpec) {
 	for _, f := range []struct {
-		set                 bool
+		set         bool
 		field, what string
 	}{
 		{s.TimeoutSeconds != nil, "spec.timeoutSeconds", "the API server evaluates native policies itself: they have no timeout"},
