@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/convert/gatekeeper"
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/celpolicies"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/classic"
 	"github.com/ostiary/ostiary/internal/cli/convert/native"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
@@ -40,6 +41,7 @@ func sources() []conversion.Source {
 	return []conversion.Source{
 		native.Source{},
 		celpolicies.Source{},
+		classic.Source{},
 		gatekeeper.Source{},
 	}
 }

@@ -162,6 +162,11 @@ func (s *Scope) field(name string, current *Value) (Value, error) {
 		if current.stream != nil || current.lists != nil {
 			return Value{}, leftOut("the field %s of a list", name)
 		}
+		if current.place != nil {
+			if why, ok := s.Unsupported[current.place.Source().String()+"."+name]; ok {
+				return Value{}, leftOut("the variable %s.%s (%s)", current.place.Source(), name, why)
+			}
+		}
 		return current.field(name)
 	}
 	if v, ok := s.Variables[name]; ok {

@@ -226,6 +226,9 @@ func (c *compiler) matchingMembers(modifier, name string, anchor bool, pattern a
 		return outcome{}, in(path+"."+name, err)
 	}
 	matching := Match(name, ce.Term(key))
+	if element.Kind() == shape.Any {
+		matching = ce.And(matching, typeIs(ce.Term(at.Or("{}").In(ce.Primary)+"["+key+"]"), "string"))
+	}
 	exists := func(e ce.Expression) ce.Expression { return ce.Macro(at.Or("{}"), "exists", key, e) }
 	every := test{ce.Macro(at.Or("{}"), "all", key, ce.Or(ce.Not(matching), body)), true}
 	one := test{exists(ce.And(matching, body)), false}

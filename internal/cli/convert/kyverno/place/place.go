@@ -12,6 +12,8 @@ import (
 // Place is a value that expressions read.
 type Place struct {
 	Shape shape.Shape
+	// Members are places of members that are not fields of the value.
+	Members map[string]Place
 
 	source   celtext.Expression // of the value, or of an optional value
 	optional bool
@@ -39,6 +41,9 @@ func (p Place) Name() string { return p.name }
 
 // Field returns the place of a member of a map.
 func (p Place) Field(name string) Place {
+	if member, ok := p.Members[name]; ok {
+		return member
+	}
 	child := Place{Shape: p.Shape.Field(name), name: name}
 	child.strict = p.strict + "[" + celtext.Quote(name).String() + "]"
 	if celtext.IsIdentifier(name) {

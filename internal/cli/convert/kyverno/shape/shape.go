@@ -93,6 +93,19 @@ func (s Shape) Kind() Kind {
 	return kind
 }
 
+// IsPlainMap reports whether the values are maps whose keys authors choose, such as labels.
+func (s Shape) IsPlainMap() bool {
+	for _, t := range s.types {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Map {
+			return false
+		}
+	}
+	return len(s.types) > 0
+}
+
 // Field returns the shape of a member of a map. It knows nothing of fields that no type
 // has.
 func (s Shape) Field(name string) Shape {
