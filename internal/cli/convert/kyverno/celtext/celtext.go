@@ -26,8 +26,10 @@ const (
 type Expression struct {
 	text       string
 	precedence Precedence
-	negated    string   // the relation that says the opposite
-	parts      []string // of a conjunction or disjunction
+	negated    string      // the relation that says the opposite
+	operand    *Expression // of a negation
+	dynamic    bool        // the type checker does not know that it is a boolean
+	parts      []string    // of a conjunction or disjunction
 }
 
 // True and False are the constants.
@@ -44,6 +46,20 @@ func (e Expression) IsTrue() bool { return e.text == "true" }
 
 // IsFalse reports whether e is the constant false.
 func (e Expression) IsFalse() bool { return e.text == "false" }
+
+// Dynamic returns an expression that is a boolean although the type checker does not know.
+func Dynamic(e Expression) Expression {
+	e.dynamic = !e.IsConstant()
+	return e
+}
+
+// Bool returns an expression of which the type checker knows that it is a boolean.
+func (e Expression) Bool() Expression {
+	if e.dynamic {
+		return Relate(e, "==", True)
+	}
+	return e
+}
 
 // IsConstant reports whether e is true or false.
 func (e Expression) IsConstant() bool { return e.IsTrue() || e.IsFalse() }
@@ -137,10 +153,10 @@ func Not(e Expression) Expression {
 		return Constant(e.IsFalse())
 	case e.negated != "":
 		return Expression{text: e.negated, precedence: e.precedence, negated: e.text}
-	case e.precedence == Unary && strings.HasPrefix(e.text, "!"):
-		return Expression{text: e.text[1:], precedence: Primary}
+	case e.operand != nil:
+		return *e.operand
 	}
-	return Raw("!"+e.In(Primary), Unary)
+	return Expression{text: "!" + e.In(Primary), precedence: Unary, operand: &e}
 }
 
 // If returns condition ? then : otherwise.
@@ -185,6 +201,9 @@ func list(es []Expression) string {
 
 // Macro returns a comprehension, for example target.all(x, body).
 func Macro(target Expression, macro, variable string, body Expression) Expression {
+	if macro == "all" && body.IsTrue() || macro == "exists" && body.IsFalse() {
+		return body
+	}
 	return Call(target, macro, Term(variable), body)
 }
 

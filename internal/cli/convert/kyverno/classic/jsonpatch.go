@@ -160,35 +160,38 @@ func (v *converter) mutateEach(f forEachMutation) error {
 	if !applies.IsTrue() {
 		arguments = append(arguments, applies.Expression)
 	}
-	each := ce.Call(at.Or("[]"), "transformList", append(arguments, patches)...)
-	v.addPatch(ce.Call(each, "flatten"))
+	var parts []string
+	for _, p := range patches {
+		parts = append(parts, ce.Call(at.Or("[]"), "transformList", append(slices.Clip(arguments), p)...).String())
+	}
+	v.addPatch(ce.Raw(strings.Join(parts, " + "), ce.Addition))
 	return nil
 }
 
 // elementPatch returns the operations for one element. Only direct members of the element
 // are added, as their parents exist.
-func (v *converter) elementPatch(scope *conditions.Scope, text string) (ce.Expression, error) {
+func (v *converter) elementPatch(scope *conditions.Scope, text string) ([]ce.Expression, error) {
 	var operations []operation
 	if err := yaml.UnmarshalStrict([]byte(text), &operations); err != nil {
-		return ce.False, fmt.Errorf("the patch is no list of operations: %w", err)
+		return nil, fmt.Errorf("the patch is no list of operations: %w", err)
 	}
-	var parts []string
+	var parts []ce.Expression
 	for i, o := range operations {
 		before, after, found := strings.Cut(o.Path, "}}")
 		if !found || !strings.Contains(before, "elementIndex") || strings.Count(after, "/") > 1 || o.Op != "add" && o.Op != "replace" {
-			return ce.False, fmt.Errorf("[%d]: the operation %s of the path %q is left out: only members of the element can be added or replaced", i, o.Op, o.Path)
+			return nil, fmt.Errorf("[%d]: the operation %s of the path %q is left out: only members of the element can be added or replaced", i, o.Op, o.Path)
 		}
 		path, err := scope.Text(o.Path)
 		if err != nil {
-			return ce.False, err
+			return nil, err
 		}
 		value, err := valueOf(scope, o.Value)
 		if err != nil {
-			return ce.False, err
+			return nil, err
 		}
-		parts = append(parts, "JSONPatch{op: "+ce.Quote(o.Op).String()+", path: "+path.String()+", value: "+value.String()+"}")
+		parts = append(parts, ce.Term("JSONPatch{op: "+ce.Quote(o.Op).String()+", path: "+path.String()+", value: "+value.String()+"}"))
 	}
-	return ce.Term("[" + strings.Join(parts, ", ") + "]"), nil
+	return parts, nil
 }
 
 // applyEach converts a strategic merge patch of the element of a list with its own name.

@@ -232,7 +232,7 @@ func (v *converter) configMap(c configMap) (conditions.Value, error) {
 func (v *converter) conditions() error {
 	add := func(name string, e ce.Expression) {
 		if !e.IsTrue() {
-			v.out.conditions = append(v.out.conditions, admissionregistrationv1.MatchCondition{Name: name, Expression: e.String()})
+			v.out.conditions = append(v.out.conditions, admissionregistrationv1.MatchCondition{Name: name, Expression: e.Bool().String()})
 		}
 	}
 	add("match", v.matching.match)
@@ -294,7 +294,7 @@ func (v *converter) podSecurity(s *standard) error {
 
 // add adds a validation.
 func (v *converter) add(e ce.Expression, message string) error {
-	validation := admissionregistrationv1.Validation{Expression: e.String()}
+	validation := admissionregistrationv1.Validation{Expression: e.Bool().String()}
 	text := oneLine(message)
 	if text == "" {
 		text = fmt.Sprintf("rule %s failed", v.rule.Name)

@@ -61,24 +61,18 @@ func functions() map[string]converter {
 		"pattern_match": {2, patternMatch},
 		"to_number":     {1, toNumber},
 		"to_string":     {1, toString},
-		"base64_decode": {1, func(c call) (Value, error) {
-			return c.result(ce.Function("string", ce.Function("base64.decode", c.sources[0])), shape.String)
-		}},
-		"base64_encode": {1, func(c call) (Value, error) {
-			return c.result(ce.Function("base64.encode", ce.Function("bytes", c.sources[0])), shape.String)
-		}},
-		"label_match": {2, labelMatch},
-		"lookup":      {2, lookup},
-		"not_null":    {2, notNull},
-		"add":         {2, arithmetic(" + ", ce.Addition)},
-		"subtract":    {2, arithmetic(" - ", ce.Addition)},
-		"multiply":    {2, arithmetic(" * ", ce.Multiplication)},
-		"divide":      {2, divide},
-		"modulo":      {2, modulo},
-		"sum":         {1, aggregate("sum")},
-		"max":         {1, aggregate("max")},
-		"min":         {1, aggregate("min")},
-		"abs":         {1, abs},
+		"label_match":   {2, labelMatch},
+		"lookup":        {2, lookup},
+		"not_null":      {2, notNull},
+		"add":           {2, arithmetic(" + ", ce.Addition)},
+		"subtract":      {2, arithmetic(" - ", ce.Addition)},
+		"multiply":      {2, arithmetic(" * ", ce.Multiplication)},
+		"divide":        {2, divide},
+		"modulo":        {2, modulo},
+		"sum":           {1, aggregate("sum")},
+		"max":           {1, aggregate("max")},
+		"min":           {1, aggregate("min")},
+		"abs":           {1, abs},
 	}
 }
 

@@ -187,8 +187,12 @@ func (s *Scope) sub(n jmespath.ASTNode, current *Value) (Value, error) {
 }
 
 func index(i int, current *Value) (Value, error) {
-	if current == nil || current.place == nil || i < 0 {
+	if current == nil || i < 0 {
 		return Value{}, leftOut("the index [%d]", i)
+	}
+	if current.place == nil {
+		e, err := current.strict()
+		return placeValue(place.Of(e.In(ce.Primary), current.shape).Index(strconv.Itoa(i))), err
 	}
 	return placeValue(current.place.Index(strconv.Itoa(i))), nil
 }
@@ -295,9 +299,6 @@ func (s *Scope) projection(n jmespath.ASTNode, current *Value) (Value, error) {
 		element = element.known()
 	}
 	innermost.element, err = s.compile(n.Children[1], &element)
-	if err == nil && (innermost.element.stream != nil || innermost.element.lists != nil) {
-		return Value{}, leftOut("a projection of lists that is not flattened")
-	}
 	return v, err
 }
 
@@ -338,6 +339,10 @@ func (s *Scope) flatten(v Value) (Value, error) {
 	innermost := v.stream
 	for innermost.inner != nil {
 		innermost = innermost.inner
+	}
+	if s := innermost.element.stream; s != nil {
+		innermost.inner, innermost.element = s, Value{}
+		return v, nil
 	}
 	if innermost.element.kind() != shape.List {
 		return v, nil // elements that are no lists stay
@@ -444,7 +449,7 @@ func orConstant(left, right Value) (Value, error) {
 	}
 	if kind == shape.String && !isEmpty(right.constant) {
 		value, err = left.orElse(`""`)
-		result = computed(ce.If(ce.Relate(value, "!=", ce.Quote("")), value, e), s)
+		result = computed(ce.Call(ce.Function("optional.ofNonZeroValue", value), "orValue", e), s)
 	}
 	return result, err
 }

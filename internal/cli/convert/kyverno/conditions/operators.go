@@ -90,7 +90,7 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	e, err := literal(v.constant)
 	switch {
 	case err == nil && e.IsTrue() && k.kind() == shape.Bool:
-		return source, nil
+		return ce.Dynamic(source), nil
 	case err == nil && e.IsFalse() && k.kind() == shape.Bool:
 		return ce.Not(source), nil
 	}
@@ -127,7 +127,7 @@ func equalsText(source ce.Expression, k Value, text string) (ce.Expression, erro
 	case shape.String:
 		return pattern.Compare("==", text, source), nil
 	case shape.Quantity:
-		return pattern.Compare("==", text, ce.Function("string", source)), nil
+		return compareQuantity(source, "==", text), nil
 	case shape.Int, shape.Number:
 		if d, ok := duration(text); ok {
 			return ce.Relate(source, "==", seconds(d)), nil
@@ -140,6 +140,15 @@ func equalsText(source ce.Expression, k Value, text string) (ce.Expression, erro
 		return ce.Or(isNumber, isString), nil
 	}
 	return ce.False, nil
+}
+
+// compareQuantity compares a quantity with constant text.
+func compareQuantity(source ce.Expression, operator, text string) ce.Expression {
+	source = ce.Function("string", source)
+	if e, ok := pattern.CompareQuantity(operator, text, source); ok {
+		return e
+	}
+	return pattern.Compare(operator, text, source)
 }
 
 // equalsNumber compares with a constant number. Text equals a number only as a duration.
@@ -234,6 +243,9 @@ func orderConstant(source ce.Expression, kind shape.Kind, operator string, const
 	case shape.String:
 		return orderText(source, operator, constant, durations), nil
 	case shape.Quantity:
+		if text, ok := constant.(string); ok && !durations {
+			return compareQuantity(source, operator, text), nil
+		}
 		return orderText(ce.Function("string", source), operator, constant, durations), nil
 	case shape.Any, shape.IntOrString:
 		isType := func(t string) ce.Expression { return ce.Relate(ce.Function("type", source), "==", ce.Term(t)) }
@@ -351,12 +363,12 @@ func signed(t *target, source ce.Expression, k shape.Kind, negated bool) (ce.Exp
 
 // target is the value of In and its relatives.
 type target struct {
-	scope     *Scope
+	scope    *Scope
 	literals []string
-	ranged    string // 1-10
-	value     *Value
-	exact     bool // without wildcards in elements of lists
-	invalid   bool
+	ranged   string // 1-10
+	value    *Value
+	exact    bool // without wildcards in elements of lists
+	invalid  bool
 }
 
 func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
@@ -371,8 +383,8 @@ func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
 	switch c := v.constant.(type) {
 	case string:
 		var list []string
-		switch _, isRange := pattern.Range(c, ce.Term("x")); {
-		case isRange:
+		switch {
+		case pattern.IsRange(c):
 			t.ranged = c
 		case json.Valid([]byte(c)) && json.Unmarshal([]byte(c), &list) == nil:
 			t.literals = list
@@ -418,10 +430,14 @@ func (t *target) has(v ce.Expression, k shape.Kind) (ce.Expression, error) {
 	}
 	switch {
 	case t.ranged != "":
-		e, _ := pattern.Range(t.ranged, text)
-		return ce.Or(ce.Relate(text, "==", ce.Quote(t.ranged)), e), nil
+		if k == shape.Int {
+			return pattern.Range(t.ranged, v, true), nil
+		}
+		return pattern.Range(t.ranged, text, false), nil
 	case t.value != nil:
 		return t.hasValue(text)
+	case k == shape.Int && t.integers():
+		return oneOf(v, terms(t.literals)), nil
 	}
 	var literals, others []ce.Expression
 	for _, c := range t.literals {
@@ -432,6 +448,22 @@ func (t *target) has(v ce.Expression, k shape.Kind) (ce.Expression, error) {
 		}
 	}
 	return ce.Or(append([]ce.Expression{oneOf(text, literals)}, others...)...), nil
+}
+
+// integers reports whether all constants are written like integers.
+func (t *target) integers() bool {
+	return !slices.ContainsFunc(t.literals, func(text string) bool {
+		n, err := strconv.ParseInt(text, 10, 64)
+		return err != nil || strconv.FormatInt(n, 10) != text
+	})
+}
+
+func terms(texts []string) []ce.Expression {
+	out := make([]ce.Expression, len(texts))
+	for i, t := range texts {
+		out[i] = ce.Term(t)
+	}
+	return out
 }
 
 func oneOf(v ce.Expression, literals []ce.Expression) ce.Expression {

@@ -46,7 +46,8 @@ func truthOf(v Value) (ce.Expression, error) {
 	}
 	switch v.kind() {
 	case shape.Bool:
-		return v.orElse("false")
+		e, err := v.orElse("false")
+		return ce.Dynamic(e), err
 	case shape.String:
 		return compare(`""`)
 	case shape.List:
@@ -56,7 +57,7 @@ func truthOf(v Value) (ce.Expression, error) {
 	case shape.Int, shape.Number, shape.IntOrString, shape.Quantity:
 		return v.present(), nil
 	case shape.Any:
-		e, err := v.orElse("null")
+		e, err := v.orElse(null)
 		var all []ce.Expression
 		for _, empty := range []string{"null", "false", `""`, "[]", "{}"} {
 			all = append(all, ce.Relate(e, "!=", ce.Term(empty)))
@@ -132,12 +133,12 @@ func equal(left, right Value) (ce.Expression, error) {
 		l, err := literal(left.constant)
 		return ce.Constant(l.String() == e.String()), err
 	}
-	absent, kind := "null", left.kind()
+	absent, kind := null, left.kind()
 	switch {
 	case kind == right.kind() && kind == shape.Bool:
 		value, err := left.orElse(ce.Not(e).String())
 		if right.constant == true {
-			return value, err
+			return ce.Dynamic(value), err
 		}
 		return ce.Not(value), err
 	case kind == right.kind() && kind == shape.String && right.constant != "":
@@ -152,11 +153,11 @@ func equal(left, right Value) (ce.Expression, error) {
 }
 
 func equalValues(left, right Value) (ce.Expression, error) {
-	l, err := left.orElse("null")
+	l, err := left.orElse(null)
 	if err != nil {
 		return ce.False, err
 	}
-	r, err := right.orElse("null")
+	r, err := right.orElse(null)
 	return ce.Relate(l, "==", r), err
 }
 

@@ -6,6 +6,9 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/shape"
 )
 
+// null is a default of any type for the type checker.
+const null = "dyn(null)"
+
 // Value is a converted JMESPath expression.
 type Value struct {
 	// place of the value, if it is a field of something.
@@ -14,7 +17,7 @@ type Value struct {
 	expression ce.Expression
 	shape      shape.Shape
 	when       ce.Expression // the expression has a value; otherwise it is null
-	fails      bool // the evaluation of the expression may fail
+	fails      bool          // the evaluation of the expression may fail
 	constant   any
 	isConstant bool
 	stream     *stream
@@ -199,6 +202,9 @@ func (s *stream) from(list ce.Expression) (ce.Expression, error) {
 		}
 		return ce.Call(ce.Call(list, "map", s.arguments(s.where, inner)...), "flatten"), nil
 	}
+	if err := s.flat(); err != nil {
+		return ce.False, err
+	}
 	where := ce.And(s.where, s.element.present())
 	e, err := s.element.existing()
 	switch {
@@ -210,6 +216,14 @@ func (s *stream) from(list ce.Expression) (ce.Expression, error) {
 		return ce.Macro(list, "filter", s.variable, where), nil
 	}
 	return ce.Call(list, "map", s.arguments(where, e)...), nil
+}
+
+// flat returns an error for elements that are lists of which the list is not flattened.
+func (s *stream) flat() error {
+	if s.element.stream != nil || s.element.lists != nil {
+		return leftOut("a projection of lists that is not flattened")
+	}
+	return nil
 }
 
 func (s *stream) arguments(where, e ce.Expression) []ce.Expression {
@@ -228,7 +242,7 @@ func (s *stream) quantify(macro string, predicate func(Value) (ce.Expression, er
 	where, body := s.where, ce.True
 	if s.inner != nil {
 		body, err = s.inner.quantify(macro, predicate)
-	} else {
+	} else if err = s.flat(); err == nil {
 		where = ce.And(where, s.element.present())
 		body, err = predicate(s.element.known())
 	}

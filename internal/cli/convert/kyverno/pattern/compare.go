@@ -18,15 +18,31 @@ func Compare(operator, operand string, v ce.Expression) ce.Expression {
 	return textCondition(c, v)
 }
 
+// CompareQuantity compares a quantity with an operand. It returns false if the operand is
+// none.
+func CompareQuantity(operator, operand string, v ce.Expression) (ce.Expression, bool) {
+	c := newCondition(operator, operand)
+	if c.quantity == nil {
+		return ce.False, false
+	}
+	return compareQuantities(c, v), true
+}
+
 // IsNumeric reports whether an operand is a quantity or a duration.
 func IsNumeric(operand string) bool { return newCondition("==", operand).numeric() }
 
-// Range returns an expression for text in a range, such as 1-10, and whether the operand is
-// one.
-func Range(operand string, v ce.Expression) (ce.Expression, bool) {
-	bounds := conditions(operand)
-	if len(bounds) != 2 {
-		return ce.False, false
+// IsRange reports whether an operand is a range, such as 1-10.
+func IsRange(operand string) bool { return len(conditions(operand)) == 2 }
+
+// Range returns an expression for a number or text in a range.
+func Range(operand string, v ce.Expression, isNumber bool) ce.Expression {
+	all := ce.True
+	for _, bound := range conditions(operand) {
+		if isNumber {
+			all = ce.And(all, integerCondition(bound, v))
+		} else {
+			all = ce.And(all, numericText(bound, v))
+		}
 	}
-	return ce.And(numericText(bounds[0], v), numericText(bounds[1], v)), true
+	return all
 }

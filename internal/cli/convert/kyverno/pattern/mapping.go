@@ -40,6 +40,9 @@ func (c *compiler) mapping(pattern map[string]any, at place.Place, path string, 
 	if o, err = c.anchors(anchors, pattern, at, path, o); err != nil {
 		return outcome{}, err
 	}
+	if absent {
+		o.direct, o.wrapped = ifPresent(o.direct, at), ifPresent(o.wrapped, at)
+	}
 	switch {
 	case at.Shape.Kind() == shape.Any:
 		o.ok = c.guard(o.ok, at, "map", absent)
@@ -51,6 +54,14 @@ func (c *compiler) mapping(pattern map[string]any, at place.Place, path string, 
 		o.ok = test{ce.And(at.Present(), o.ok.Expression), false}
 	}
 	return o, nil
+}
+
+// ifPresent is a test that an absent value does not pass.
+func ifPresent(t test, at place.Place) test {
+	if !t.absent {
+		return t
+	}
+	return test{ce.And(at.Present(), t.Expression), false}
 }
 
 // ordered returns the keys of a map in the order in which Kyverno evaluates them: anchors,
@@ -134,7 +145,7 @@ func (c *compiler) member(key string, pattern any, at place.Place, path string) 
 	switch {
 	case !anchor && pattern == "*":
 		if field.Shape.Kind() == shape.Any {
-			return passes(test{ce.Relate(field.Or("null"), "!=", ce.Term("null")), false}), nil
+			return passes(test{ce.Relate(field.Or(null), "!=", ce.Term("null")), false}), nil
 		}
 		return passes(test{field.Present(), false}), nil
 	case !anchor:

@@ -89,7 +89,9 @@ type outcome struct {
 	wrapped test // is skipped because of what it contains
 }
 
-func passes(ok test) outcome { return outcome{ok: ok, direct: constant(false), wrapped: constant(false)} }
+func passes(ok test) outcome {
+	return outcome{ok: ok, direct: constant(false), wrapped: constant(false)}
+}
 
 func (o outcome) skipped() test { return or(o.direct, o.wrapped) }
 func (o outcome) pass() test    { return and(o.ok, not(o.skipped())) }
@@ -143,7 +145,7 @@ func (c *compiler) list(pattern []any, at place.Place, path string, absent bool)
 	if err != nil {
 		return outcome{}, err
 	}
-	result := passes(c.guard(every(at, item, o.ok.Expression, absent), at, "list", absent))
+	result := passes(c.listTest(at, item, o.ok.Expression, absent))
 	if skipped := o.skipped(); !skipped.IsFalse() {
 		v := at.Or("[]")
 		all := ce.And(ce.Relate(v, "!=", ce.Term("[]")), ce.Macro(v, "all", item, skipped.Expression))
@@ -158,7 +160,15 @@ func (c *compiler) listOfScalars(pattern any, at place.Place, item, path string,
 		return outcome{}, in(path, err)
 	}
 	body, err := single(pattern, ce.Term(item), at.Shape.Element())
-	return passes(c.guard(every(at, item, body, absent), at, "list", absent)), in(path, err)
+	return passes(c.listTest(at, item, body, absent)), in(path, err)
+}
+
+// listTest tests that a value is a list, and all of its elements.
+func (c *compiler) listTest(at place.Place, item string, body ce.Expression, absent bool) test {
+	if at.Shape.Kind() == shape.Any {
+		return c.guard(test{ce.Macro(at.Value(), "all", item, body), absent}, at, "list", absent)
+	}
+	return every(at, item, body, absent)
 }
 
 // guard adds a check of the type of a value to a test that needs it.
@@ -166,7 +176,7 @@ func (c *compiler) guard(t test, at place.Place, want string, absent bool) test 
 	if at.Shape.Kind() != shape.Any {
 		return t
 	}
-	guarded := ce.And(typeIs(at.Or("null"), want), t.Expression)
+	guarded := ce.And(typeIs(at.Or(null), want), t.Expression)
 	if absent && at.Optional() {
 		guarded = ce.Or(ce.Not(at.Present()), guarded)
 	}
@@ -188,7 +198,7 @@ func (c *compiler) positions(pattern []any, at place.Place, path string, absent 
 		ok = test{ce.Or(ce.Not(at.Present()), ok.Expression), true}
 	}
 	result := passes(c.guard(ok, at, "list", absent))
-	result.wrapped = test{skipped.Expression, false}
+	result.wrapped = ifPresent(test{skipped.Expression, true}, at)
 	return result, nil
 }
 

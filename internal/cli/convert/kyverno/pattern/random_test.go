@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/shape"
 )
 
@@ -38,6 +40,14 @@ func fields(path string) []string {
 		return []string{"periodSeconds", "httpGet", "port", "path"}
 	}
 	return []string{"containers", "initContainers", "volumes", "hostNetwork", "replicas", "template", "securityContext", "serviceAccountName", "nodeSelector", "terminationGracePeriodSeconds", "tolerations"}
+}
+
+// fieldOf returns the shape of a field. The metadata of all objects are known.
+func fieldOf(s shape.Shape, path, name string) shape.Shape {
+	if path == "" && name == "metadata" {
+		return shape.Type[metav1.ObjectMeta]()
+	}
+	return s.Field(name)
 }
 
 // pattern returns a pattern for values of a shape.
@@ -79,7 +89,7 @@ func (g *generator) mapPattern(s shape.Shape, path string, depth int) any {
 	p := map[string]any{}
 	for range 1 + g.IntN(3) {
 		name := pick(g, fields(path)...)
-		value := g.pattern(s.Field(name), path+"."+name, depth+1)
+		value := g.pattern(fieldOf(s, path, name), path+"."+name, depth+1)
 		if (strings.HasSuffix(path, ".metadata.labels") || strings.HasSuffix(path, ".metadata.annotations")) && g.IntN(3) == 0 {
 			name = pick(g, "app*", "*/name", "team-?", "x*")
 		}
@@ -137,8 +147,11 @@ func (g *generator) objectFor(s shape.Shape, pattern any) map[string]any {
 	if object == nil {
 		object = map[string]any{}
 	}
-	if _, ok := object["metadata"].(map[string]any); !ok {
+	if m, ok := object["metadata"].(map[string]any); !ok || len(m) == 0 {
 		object["metadata"] = map[string]any{"name": "a"}
+	}
+	if _, ok := object["spec"]; !ok && s.Field("spec").IsStruct() { // as API servers send it
+		object["spec"] = map[string]any{}
 	}
 	return object
 }
@@ -155,7 +168,7 @@ func (g *generator) value(s shape.Shape, pattern any, path string, depth int) an
 		case []any:
 			kind = shape.List
 		default:
-			return pick(g, g.anyScalar(), g.anyScalar(), g.anyScalar(), []any{g.anyScalar(), g.anyScalar()}, any(map[string]any{}))
+			return pick[any](g, g.anyScalar(), g.anyScalar(), g.anyScalar(), []any{g.anyScalar(), g.anyScalar()}, map[string]any{})
 		}
 	}
 	switch kind {
@@ -177,13 +190,13 @@ func (g *generator) mapValue(s shape.Shape, pattern any, path string, depth int)
 			name = "app.kubernetes.io/name"
 		}
 		if g.IntN(6) > 0 {
-			m[name] = g.value(s.Field(name), value, path+"."+name, depth+1)
+			m[name] = g.value(fieldOf(s, path, name), value, path+"."+name, depth+1)
 		}
 	}
 	if depth < 5 && g.IntN(4) == 0 {
 		name := pick(g, fields(path)...)
 		if _, exists := m[name]; !exists {
-			m[name] = g.value(s.Field(name), nil, path+"."+name, depth+1)
+			m[name] = g.value(fieldOf(s, path, name), nil, path+"."+name, depth+1)
 		}
 	}
 	return m
@@ -217,5 +230,5 @@ func (g *generator) scalar(kind shape.Kind) any {
 }
 
 func (g *generator) anyScalar() any {
-	return pick(g, nil, g.scalar(shape.String), g.scalar(shape.String), g.scalar(shape.Int), g.scalar(shape.Bool), any(1.5), any(0.25), any(3.0))
+	return pick[any](g, nil, g.scalar(shape.String), g.scalar(shape.String), g.scalar(shape.Int), g.scalar(shape.Bool), 1.5, 0.25, 3.0)
 }

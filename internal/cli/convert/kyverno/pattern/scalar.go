@@ -11,6 +11,9 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/shape"
 )
 
+// null is a default of any type for the type checker.
+const null = "dyn(null)"
+
 // Scalar compiles a pattern without maps and lists for a value. A value that is absent is
 // compared as null.
 func Scalar(pattern any, at place.Place) (ce.Expression, error) {
@@ -78,7 +81,11 @@ func typed(pattern any, at place.Place, kind shape.Kind, absent bool) (test, err
 	}
 	for _, value := range candidates(pattern, kind) {
 		if matches(pattern, value) == absent {
-			e, err := compile(at.Or(literal(value)))
+			text := literal(value)
+			if kind == shape.IntOrString || kind == shape.Quantity {
+				text = "dyn(" + text + ")"
+			}
+			e, err := compile(at.Or(text))
 			return test{e, absent}, err
 		}
 	}
@@ -159,7 +166,7 @@ func scalarText(pattern any, v ce.Expression, kind shape.Kind) (ce.Expression, e
 	text := pattern.(string)
 	if kind == shape.Bool {
 		isTrue, isFalse := matches(text, true), matches(text, false)
-		return ce.If(v, ce.Constant(isTrue), ce.Constant(isFalse)), nil
+		return ce.If(ce.Dynamic(v), ce.Constant(isTrue), ce.Constant(isFalse)), nil
 	}
 	return alternativesText(text, func(c condition) (ce.Expression, error) { return conditionText(c, v, kind) }, v, kind == shape.String)
 }
@@ -181,7 +188,7 @@ func zero(v ce.Expression, kind shape.Kind) ce.Expression {
 func equals(v, constant ce.Expression) ce.Expression {
 	switch {
 	case constant.IsTrue():
-		return v
+		return ce.Dynamic(v)
 	case constant.IsFalse():
 		return ce.Not(v)
 	}

@@ -18,7 +18,7 @@ func (c *compiler) untyped(pattern any, at place.Place, absent bool) (test, erro
 	if err != nil {
 		return test{}, err
 	}
-	v := at.Or("null")
+	v := at.Or(null)
 	values := ce.Term("(" + typeIs(v, "list").String() + " ? " + v.In(ce.Disjunction) + " : [" + v.String() + "])")
 	e := ce.Macro(values, "all", item, body)
 	switch {

@@ -28,7 +28,6 @@ func Of(source string, s shape.Shape) Place {
 	return Place{source: celtext.Term(source), strict: source, Shape: s}
 }
 
-
 // Object returns the place of an object in a request, which has metadata.
 func Object(source string, s shape.Shape) Place {
 	p := Of(source, s)
@@ -49,11 +48,11 @@ func (p Place) Field(name string) Place {
 	if celtext.IsIdentifier(name) {
 		child.strict = p.strict + "." + name
 	}
-	if p.root && name == "metadata" {
-		if child.Shape.Kind() == shape.Any {
-			child.Shape = shape.Type[metav1.ObjectMeta]()
-		}
-		child.source = celtext.Term(p.source.In(celtext.Primary) + ".metadata")
+	if p.root && name == "metadata" && child.Shape.Kind() == shape.Any {
+		child.Shape = shape.Type[metav1.ObjectMeta]()
+	}
+	if p.root && (name == "metadata" || name == "spec" && child.Shape.IsStruct()) { // API servers always send them
+		child.source = celtext.Term(child.strict)
 		return child
 	}
 	child.optional = true

@@ -106,6 +106,16 @@ func (s Shape) IsPlainMap() bool {
 	return len(s.types) > 0
 }
 
+// IsStruct reports whether the values are objects that are never null.
+func (s Shape) IsStruct() bool {
+	for _, t := range s.types {
+		if t.Kind() != reflect.Struct {
+			return false
+		}
+	}
+	return s.Kind() == Map
+}
+
 // Field returns the shape of a member of a map. It knows nothing of fields that no type
 // has.
 func (s Shape) Field(name string) Shape {
