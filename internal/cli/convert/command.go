@@ -12,10 +12,8 @@ import (
 
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/convert/gatekeeper"
-	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/celpolicies"
-	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/classic"
 	"github.com/ostiary/ostiary/internal/cli/convert/native"
+	"github.com/ostiary/ostiary/internal/cli/convert/verify"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
 )
@@ -34,17 +32,12 @@ and what to do instead.
 The bindings of policies get the action Audit, so that they deny nothing while the former
 policies still exist. With --actions keep they get the actions of their source.
 
-Exit status 1 means that a rule is left out, and 2 that the input cannot be read.`
+With --verify, the tests among the files (kind Test of Kyverno, kind Suite of gator) run on the
+results. With -o, they are also written as PolicyTests to the directory "tests". With
+--inventory, the command counts what converts, and what Kyverno 1.20 does not execute.
 
-// sources returns the converters. This is the only list of them.
-func sources() []conversion.Source {
-	return []conversion.Source{
-		native.Source{},
-		celpolicies.Source{},
-		classic.Source{},
-		gatekeeper.Source{},
-	}
-}
+Exit status 1 means that a rule is left out or that an assertion does not agree, and 2 that
+the input cannot be read.`
 
 type command struct {
 	*output.Options
@@ -57,6 +50,8 @@ type command struct {
 	report      output.Format
 	actions     string
 	to          string
+	verify      bool
+	inventory   bool
 }
 
 // Values of flags.
@@ -88,6 +83,10 @@ func NewCommand(o *output.Options) *cobra.Command {
 	f.Var(&choice[conversion.Params]{&run.options.Params, []conversion.Params{conversion.ParamsConstants, conversion.ParamsObject}}, "params", "parameters of Gatekeeper's constraints: constants in the policies, or object for the constraint as params")
 	f.Var(&choice[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
 	f.Var(&choice[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}}, "report", "format of the report: table, json or yaml")
+	f.BoolVar(&run.verify, "verify", false, "run the tests of Kyverno and gator among the files on the results")
+	f.BoolVar(&run.inventory, "inventory", false, "count what converts by kind, and write no policies")
+	c.MarkFlagsMutuallyExclusive("inventory", "output")
+	c.MarkFlagsMutuallyExclusive("inventory", "verify")
 	c.MarkFlagsOneRequired("filename", "from-cluster")
 	c.MarkFlagsMutuallyExclusive("filename", "from-cluster")
 	run.connection = connect.AddFlags(f)
@@ -144,6 +143,14 @@ func (c *command) run(ctx context.Context) error {
 	}
 	if err := result.check(ctx); err != nil {
 		return err
+	}
+	if c.inventory {
+		return c.printInventory(c.Out, result.inventory())
+	}
+	if c.verify {
+		if result.verified, err = verify.Run(ctx, objects, result.conversions); err != nil {
+			return err
+		}
 	}
 	return c.write(result)
 }

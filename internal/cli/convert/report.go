@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
+	"github.com/ostiary/ostiary/internal/cli/convert/verify"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
 )
@@ -16,6 +17,8 @@ type Report struct {
 	Changed   int          `json:"changed"`
 	LeftOut   int          `json:"leftOut"`
 	Rules     []ReportRule `json:"rules"`
+	// Verified is the result of the tests of the sources.
+	Verified *verify.Result `json:"verified,omitempty"`
 }
 
 // ReportRule is what became of one rule.
@@ -30,7 +33,7 @@ type ReportRule struct {
 }
 
 func (r *result) report() *Report {
-	out := &Report{Rules: []ReportRule{}} // not null
+	out := &Report{Rules: []ReportRule{}, Verified: r.verified} // rules are not null
 	for i := range r.conversions {
 		c := &r.conversions[i]
 		for _, row := range c.Rows {
@@ -74,6 +77,9 @@ func (c *command) printReport(w io.Writer, r *Report, audited int) error {
 	if audited > 0 {
 		text += fmt.Sprintf("%d policies have the action Audit: --actions keep keeps the actions of their sources\n", audited)
 	}
+	if r.Verified != nil {
+		text += verifiedText(r.Verified)
+	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
@@ -92,4 +98,20 @@ func detail(r ReportRule) string {
 		text = r.Position.String() + ": " + text
 	}
 	return text
+}
+
+// verifiedText describes the result of the tests of the sources.
+func verifiedText(v *verify.Result) string {
+	var out strings.Builder
+	for _, d := range v.Different {
+		fmt.Fprintf(&out, "%s: %s: %s\n", d.Position, output.Printable(d.Assertion), strings.TrimSpace(d.Text))
+		for _, why := range d.Why {
+			fmt.Fprintf(&out, "  because %s\n", output.Printable(why))
+		}
+	}
+	for _, s := range v.Skipped {
+		fmt.Fprintf(&out, "%s: %s: not evaluated: %s\n", s.Position, output.Printable(s.Assertion), s.Why)
+	}
+	fmt.Fprintf(&out, "%d of %d assertions agree\n", v.Agree, v.Total)
+	return out.String()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
+	"github.com/ostiary/ostiary/internal/cli/convert/verify"
 	"github.com/ostiary/ostiary/internal/cli/lint"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -20,6 +21,7 @@ type result struct {
 	conversions []conversion.Conversion
 	outputs     []*conversion.Output
 	audited     int // policies whose actions are Audit instead of those of the source
+	verified    *verify.Result
 }
 
 // newResult makes the names of policies unique.

@@ -7,10 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
 )
 
 // file is a file of the result.
@@ -27,6 +31,43 @@ func (r *result) files() ([]file, error) {
 			return nil, err
 		}
 		out = append(out, file{name: fileName(o), text: text})
+	}
+	return out, nil
+}
+
+// testsDirectory has the tests, because API servers do not know their kind.
+const testsDirectory = "tests"
+
+// tests returns the files of the PolicyTests. Assertions about the same policies share one.
+func (r *result) tests() ([]file, error) {
+	if r.verified == nil {
+		return nil, nil
+	}
+	byName := map[string]*v1alpha1.PolicyTest{}
+	var names []string
+	for _, t := range r.verified.Tests {
+		name := strings.Join(t.Policies, "-")
+		test := byName[name]
+		if test == nil {
+			test = &v1alpha1.PolicyTest{TypeMeta: t.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: name}, Policies: t.Policies}
+			for _, p := range t.Policies {
+				test.Files = append(test.Files, "../"+p+".yaml")
+			}
+			byName[name], names = test, append(names, name)
+		}
+		c := t.Cases[0]
+		for n := 2; slices.ContainsFunc(test.Cases, func(other v1alpha1.Case) bool { return other.Name == c.Name }); n++ {
+			c.Name = fmt.Sprintf("%s (%d)", t.Cases[0].Name, n)
+		}
+		test.Cases = append(test.Cases, c)
+	}
+	var out []file
+	for _, name := range names {
+		text, err := conversion.Encode(byName[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, file{name: filepath.Join(testsDirectory, name+".yaml"), text: text})
 	}
 	return out, nil
 }
@@ -54,7 +95,11 @@ func (c *command) write(r *result) error {
 	if c.directory == "" {
 		err = c.print(files)
 	} else {
-		err, reportTo = writeDirectory(c.directory, files), c.Out
+		var tests []file
+		if tests, err = r.tests(); err == nil {
+			err = writeDirectory(c.directory, append(files, tests...))
+		}
+		reportTo = c.Out
 	}
 	if err != nil {
 		return err
@@ -62,7 +107,7 @@ func (c *command) write(r *result) error {
 	if err := c.printReport(reportTo, report, r.audited); err != nil {
 		return err
 	}
-	if report.LeftOut > 0 {
+	if report.LeftOut > 0 || r.verified != nil && len(r.verified.Different) > 0 {
 		return &output.FindingsError{}
 	}
 	return nil
@@ -99,8 +144,11 @@ func writeDirectory(path string, files []file) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
 	for _, f := range files {
-		if !filepath.IsLocal(f.name) || strings.ContainsRune(f.name, filepath.Separator) {
+		if !filepath.IsLocal(f.name) {
 			return fmt.Errorf("the name %q is no name of a file: rename the policy", f.name)
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(temporary, f.name)), 0o755); err != nil { //nolint:gosec // manifests are not secret
+			return fmt.Errorf("writing the policies: %w", err)
 		}
 		if err := os.WriteFile(filepath.Join(temporary, f.name), f.text, 0o644); err != nil { //nolint:gosec // manifests are not secret
 			return fmt.Errorf("writing the policies: %w", err)

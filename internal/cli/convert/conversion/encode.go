@@ -16,7 +16,7 @@ const indent = 2
 // YAML returns the object as a document, with the comments, the styles and the order of
 // fields of its origins where the values are equal.
 func (o *Output) YAML() ([]byte, error) {
-	root, err := o.node()
+	root, err := nodeOf(o.Object)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s: %w", o.Object.GetName(), err)
 	}
@@ -33,20 +33,33 @@ func (o *Output) YAML() ([]byte, error) {
 	for field, text := range o.Comments {
 		comment(root, field, text)
 	}
+	return encode(root)
+}
+
+// Encode returns an object as YAML, in the order of its Go type. Fields that users do not
+// write are absent.
+func Encode(object any) ([]byte, error) {
+	root, err := nodeOf(object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object: %w", err)
+	}
+	return encode(root)
+}
+
+func encode(root *yaml.Node) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(indent)
 	encoder.CompactSeqIndent()
 	if err := encoder.Encode(root); err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", o.Object.GetName(), err)
+		return nil, fmt.Errorf("encoding YAML: %w", err)
 	}
 	return out.Bytes(), nil
 }
 
-// node returns the object as nodes of YAML, in the order of its Go type. Fields that users
-// do not write are absent.
-func (o *Output) node() (*yaml.Node, error) {
-	raw, err := json.Marshal(o.Object)
+// nodeOf returns an object as nodes of YAML.
+func nodeOf(object any) (*yaml.Node, error) {
+	raw, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
 	}

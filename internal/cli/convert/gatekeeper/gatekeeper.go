@@ -78,7 +78,9 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 		}
 		out = append(out, c)
 	}
-	slices.SortStableFunc(out, func(a, b conversion.Conversion) int { return indexOf(in.Objects, &a.Source) - indexOf(in.Objects, &b.Source) })
+	slices.SortStableFunc(out, func(a, b conversion.Conversion) int {
+		return indexOf(in.Objects, &a.Source) - indexOf(in.Objects, &b.Source)
+	})
 	return out, nil
 }
 
