@@ -60,7 +60,9 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 				return nil, err
 			}
 		case mutationsGroup:
-			c.LeaveOut("", "this command does not convert mutations of Gatekeeper", "write a WebhookPolicy with mutations")
+			if err := mutate(&c, resources); err != nil {
+				return nil, err
+			}
 		default:
 			c.LeaveOut("", "Ostiary expands no objects", "use podTemplates in the policies")
 		}
@@ -156,7 +158,7 @@ func convert(c *conversion.Conversion, d *definition, params conversion.Params, 
 		return nil
 	}
 	d.used = true
-	b := &builder{Conversion: c, constraint: k, definition: d, resources: resources}
+	b := &builder{Conversion: c, constraint: k, definition: d, from: &k.Spec.Match, operations: d.Spec.Targets[0].Operations, resources: resources}
 	b.output = conversion.NewPolicy(&c.Source, k.ObjectMeta)
 	b.output.Origins = []conversion.Origin{{Field: "metadata", Source: &c.Source, SourceField: "metadata"}}
 	b.policy = b.output.Policy()
@@ -170,11 +172,14 @@ func convert(c *conversion.Conversion, d *definition, params conversion.Params, 
 	return nil
 }
 
-// builder makes the policy for one constraint.
+// builder makes the policy for one constraint or mutator.
 type builder struct {
 	*conversion.Conversion
 	constraint *constraint
 	definition *definition
+	from       *match
+	operations []admissionregistrationv1.OperationType
+	mutates    bool
 	resources  *resources
 	output     *conversion.Output
 	policy     *v1alpha1.WebhookPolicy

@@ -18,7 +18,7 @@ const wildcard = "*"
 
 // match converts what the constraint matches.
 func (b *builder) match() {
-	m := &b.constraint.Spec.Match
+	m := b.from
 	if m.Source == "Generated" {
 		b.leaveOut("spec.match.source", "the constraint is only for objects that Gatekeeper generates from others", "use podTemplates in a policy for Pods")
 	}
@@ -68,7 +68,7 @@ func hasWildcard(name string) bool { return strings.Contains(name, wildcard) }
 
 // namespaceSelector returns the selector with the names that have no wildcard.
 func (b *builder) namespaceSelector() *metav1.LabelSelector {
-	m := &b.constraint.Spec.Match
+	m := b.from
 	var names []metav1.LabelSelectorRequirement
 	if len(m.Namespaces) > 0 && !slices.ContainsFunc(m.Namespaces, hasWildcard) {
 		names = append(names, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: m.Namespaces})
@@ -90,7 +90,7 @@ func (b *builder) namespaceSelector() *metav1.LabelSelector {
 // namespaceConditions adds conditions for names with wildcards. The namespace of a request
 // for a Namespace is its name. Requests without one match, as in selectors.
 func (b *builder) namespaceConditions() {
-	m := &b.constraint.Spec.Match
+	m := b.from
 	add := func(name string, namespaces []string, not string) {
 		if slices.ContainsFunc(namespaces, hasWildcard) {
 			b.condition(name, fmt.Sprintf(`request.?namespace.orValue("") == "" || %srequest.namespace.matches(%s)`, not, celexpr.Quote(glob(namespaces))))
@@ -102,15 +102,15 @@ func (b *builder) namespaceConditions() {
 
 // rules returns the rules for the kinds. Gatekeeper matches kinds, and rules have resources.
 func (b *builder) rules() (out []admissionregistrationv1.NamedRuleWithOperations) {
-	all := b.constraint.Spec.Match.Kinds
+	all := b.from.Kinds
 	if len(all) == 0 {
 		return []admissionregistrationv1.NamedRuleWithOperations{b.rule([]string{wildcard}, nil, []string{wildcard})}
 	}
 	byGroup := map[string][]string{}
 	var guess bool
 	for i, k := range all {
-		groups, any := k.APIGroups, len(k.APIGroups) == 0 || slices.Contains(k.APIGroups, wildcard)
-		if any {
+		groups, everyGroup := k.APIGroups, len(k.APIGroups) == 0 || slices.Contains(k.APIGroups, wildcard)
+		if everyGroup {
 			groups = []string{wildcard}
 		}
 		if len(k.Kinds) == 0 || slices.Contains(k.Kinds, wildcard) {
@@ -118,7 +118,7 @@ func (b *builder) rules() (out []admissionregistrationv1.NamedRuleWithOperations
 			continue
 		}
 		for _, kind := range k.Kinds {
-			guess = b.kind(fmt.Sprintf("spec.match.kinds[%d].kinds", i), kind, groups, any, byGroup) || guess
+			guess = b.kind(fmt.Sprintf("spec.match.kinds[%d].kinds", i), kind, groups, everyGroup, byGroup) || guess
 		}
 	}
 	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
@@ -141,7 +141,9 @@ func (b *builder) kind(field, kind string, groups []string, anyGroup bool, byGro
 	found := b.resources.of(kind, func(group string) bool { return anyGroup || slices.Contains(groups, group) })
 	for group, resources := range found {
 		byGroup[group] = append(byGroup[group], resources...)
-		byGroup[group] = append(byGroup[group], subresources(group, kind)...)
+		if !b.mutates {
+			byGroup[group] = append(byGroup[group], subresources(group, kind)...)
+		}
 	}
 	if anyGroup {
 		b.change(field, fmt.Sprintf("the kind %s of all groups: the policy is for those of Kubernetes and of the CustomResourceDefinitions of the input", kind))
@@ -193,7 +195,7 @@ func (b *builder) rule(groups, versions, resources []string) admissionregistrati
 	if slices.Contains(resources, wildcard) {
 		resources = []string{wildcard}
 	}
-	operations := b.definition.Spec.Targets[0].Operations
+	operations := b.operations
 	if len(operations) == 0 {
 		operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
 	}

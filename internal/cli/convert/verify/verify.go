@@ -92,7 +92,7 @@ func Run(ctx context.Context, objects []load.Object, conversions []conversion.Co
 			return nil, err
 		}
 		for j := range all {
-			if err := r.add(ctx, &all[j], conversions); err != nil {
+			if err := r.add(ctx, &all[j]); err != nil {
 				return nil, err
 			}
 		}
@@ -101,7 +101,7 @@ func Run(ctx context.Context, objects []load.Object, conversions []conversion.Co
 }
 
 // add evaluates an assertion.
-func (r *Result) add(ctx context.Context, a *assertion, conversions []conversion.Conversion) error {
+func (r *Result) add(ctx context.Context, a *assertion) error {
 	at := a.source.At(a.field)
 	if a.skipped == "" && len(a.outputs) == 0 {
 		a.skipped = "the rule is left out"
@@ -111,7 +111,7 @@ func (r *Result) add(ctx context.Context, a *assertion, conversions []conversion
 		return nil
 	}
 	test := a.test(fmt.Sprintf("assertion-%d", len(r.Tests)+1))
-	problems, err := a.run(ctx, test, conversions)
+	problems, err := a.run(ctx, test)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
@@ -179,7 +179,7 @@ func decisionOf(outputs []*conversion.Output) v1alpha1.Decision {
 }
 
 // run runs the assertion.
-func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest, conversions []conversion.Conversion) ([]policytest.Problem, error) {
+func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest) ([]policytest.Problem, error) {
 	raw, err := json.Marshal(t)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the test: %w", err)
