@@ -20,7 +20,7 @@ func (c *Conversion) Decode(into any) (bool, error) {
 		return false, err
 	}
 	for _, field := range unknown {
-		c.LeaveOut(field, fmt.Sprintf("%s has no such field that this command knows, so the effect of the object is not known", c.Source.Kind), "correct or remove the field")
+		c.LeaveOut(field, fmt.Sprintf("this command does not know the field of %s, so the effect of the object is not known", c.Source.Kind), "correct or remove it")
 	}
 	if len(unknown) == 0 && c.Source.Metadata.Name == "" {
 		return false, c.Source.Errorf("metadata.name", "the %s has no name: add it", c.Source.Kind)

@@ -69,6 +69,7 @@ func nodeOf(object any) (*yaml.Node, error) {
 	}
 	root := document.Content[0]
 	plain(root)
+	first(root, "apiVersion")
 	remove(root, "status")
 	if metadata := at(root, "metadata"); metadata != nil {
 		remove(metadata, "creationTimestamp")
@@ -80,9 +81,11 @@ func nodeOf(object any) (*yaml.Node, error) {
 func plain(n *yaml.Node) {
 	n.Style = 0
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && ambiguous(n.Value) {
-		n.Style = yaml.DoubleQuotedStyle
+		if n.Style = yaml.DoubleQuotedStyle; strings.Contains(n.Value, `"`) {
+			n.Style = yaml.SingleQuotedStyle
+		}
 	}
-	if len(n.Content) == 0 && n.Kind != yaml.ScalarNode {
+	if n.Kind != yaml.ScalarNode && len(n.Content) == 0 || isShort(n) {
 		n.Style = yaml.FlowStyle
 	}
 	for _, c := range n.Content {
@@ -90,7 +93,18 @@ func plain(n *yaml.Node) {
 	}
 }
 
-// longest is the maximum length of a scalar that is no string.
+// isShort reports whether a node is a list that fits on a line.
+func isShort(n *yaml.Node) bool {
+	length := 0
+	for _, c := range n.Content {
+		if length += len(c.Value) + 2; c.Kind != yaml.ScalarNode {
+			return false
+		}
+	}
+	return n.Kind == yaml.SequenceNode && length <= longest
+}
+
+// longest is the maximum length of a scalar that is no string, and of a list on one line.
 const longest = 64
 
 // ambiguous reports whether a text without quotes is not a string in one of the versions
@@ -119,6 +133,14 @@ func find(n *yaml.Node, field string) (key, value *yaml.Node) {
 		}
 	}
 	return key, value
+}
+
+// first moves a field to the front.
+func first(mapping *yaml.Node, name string) {
+	if key, value := child(mapping, name); key != nil {
+		remove(mapping, name)
+		mapping.Content = append([]*yaml.Node{key, value}, mapping.Content...)
+	}
 }
 
 func remove(mapping *yaml.Node, name string) {

@@ -7,11 +7,9 @@ import (
 	"regexp"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
+	admissionv1 "k8s.io/api/admission/v1"
 )
 
 // gatorSuite is the part of a Suite of gator that this command evaluates.
@@ -38,8 +36,9 @@ type gatorCase struct {
 }
 
 type gatorAssertion struct {
-	Violations *intstr.IntOrString `json:"violations"`
-	Message    *string             `json:"message"`
+	// Violations is yes, no or a number. In older versions of YAML, yes is a boolean.
+	Violations any     `json:"violations"`
+	Message    *string `json:"message"`
 }
 
 // count is a wanted number of messages.
@@ -127,20 +126,30 @@ func (a *gatorAssertion) count() (c count, fails bool, err error) {
 			return c, false, fmt.Errorf("message: %w", err)
 		}
 	}
-	none := 0
-	switch {
-	case a.Violations == nil || a.Violations.Type == intstr.String && a.Violations.StrVal == "yes":
+	exactly := 0
+	switch v := a.Violations.(type) {
+	case nil:
 		c.atLeast = 1
 		return c, true, nil
-	case a.Violations.Type == intstr.String && a.Violations.StrVal == "no":
-		c.exactly = &none
+	case string:
+		if v == "yes" || v == "no" {
+			a.Violations = v == "yes"
+			return a.count()
+		}
+	case bool:
+		if v {
+			c.atLeast = 1
+			return c, true, nil
+		}
+		c.exactly = &exactly
 		return c, false, nil
-	case a.Violations.Type == intstr.Int && a.Violations.IntVal >= 0:
-		n := int(a.Violations.IntVal)
-		c.exactly = &n
-		return c, n > 0, nil
+	case float64:
+		if exactly = int(v); exactly >= 0 && float64(exactly) == v {
+			c.exactly = &exactly
+			return c, exactly > 0, nil
+		}
 	}
-	return c, false, fmt.Errorf("violations: want yes, no or a number, got %q", a.Violations.String())
+	return c, false, fmt.Errorf("violations: want yes, no or a number, got %v", a.Violations)
 }
 
 // review takes the objects of an AdmissionReview.

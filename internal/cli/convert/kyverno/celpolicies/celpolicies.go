@@ -149,11 +149,11 @@ func (b *builder) finish() {
 	b.namespace()
 	b.except()
 	b.expressions()
+	b.guards()
 	b.messages()
 	if b.failed {
 		return
 	}
-	b.autogen()
 	if conversion.NamesCriticalResources(b.policy) {
 		b.policy.Spec.AllowCriticalResources = true
 	}
@@ -165,6 +165,7 @@ func (b *builder) finish() {
 		b.Add(conversion.Row{Outcome: conversion.Converted, Output: b.output})
 	}
 	b.Rows = append(b.Rows, b.changes...)
+	b.autogen()
 }
 
 // evaluation converts when the policy is evaluated.

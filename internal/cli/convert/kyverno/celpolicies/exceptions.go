@@ -60,11 +60,19 @@ func (e *applied) conversion() conversion.Conversion {
 	case len(e.to) == 0:
 		c.LeaveOut("spec.policyRefs", "no converted policy of the input has such a name and kind", "add the file of the policy with -f")
 	case e.Spec.ExpiresAt != nil:
-		c.Add(conversion.Row{Rule: "spec.expiresAt", Outcome: conversion.Changed, Output: e.to[0], Detail: "it is a matchCondition of the policy and does not expire: remove it after " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339)})
+		c.Add(conversion.Row{Rule: "spec.expiresAt", Outcome: conversion.Changed, Output: e.to[0], Detail: "it is " + e.form() + " of the policy and does not expire: remove it after " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339)})
 	default:
-		c.Add(conversion.Row{Outcome: conversion.Changed, Output: e.to[0], Detail: "it is a matchCondition of the policy: who may change the policy, may change the exception"})
+		c.Add(conversion.Row{Outcome: conversion.Changed, Output: e.to[0], Detail: "it is " + e.form() + " of the policy: who may change the policy, may change the exception"})
 	}
 	return c
+}
+
+// form is what the exception becomes.
+func (e *applied) form() string {
+	if len(e.Spec.Images)+len(e.Spec.AllowedValues) > 0 {
+		return "a variable"
+	}
+	return "a matchCondition"
 }
 
 // except adds the exceptions of a policy. One with images or values changes only what the
