@@ -111,10 +111,22 @@ func (b *builder) report(o *conversion.Output, r placed) {
 			notes = append(notes, "the policy applies to Pods, and not to the Pod templates of "+strings.Join(wanted, ", "))
 		}
 	}
+	if r.ratchet && r.enforces(b.source) && !conversion.SetRatchet(o.Policy()) {
+		notes = append(notes, "Kyverno allows updates of objects that violated the rule before, and the policy denies them (allowExistingViolations)")
+	}
 	r.row.Outcome, r.row.Output = conversion.Converted, o
 	if len(notes) > 0 {
 		r.row.Outcome, r.row.Detail = conversion.Changed, strings.Join(notes, "; ")
 	}
+}
+
+// enforces reports whether the rule denies requests.
+func (c *converted) enforces(p *clusterPolicy) bool {
+	action := c.failureAction
+	if action == "" {
+		action = p.Spec.ValidationFailureAction
+	}
+	return strings.EqualFold(action, "enforce")
 }
 
 // annotationControllers names the workloads to which Kyverno extends a policy for Pods.

@@ -132,7 +132,7 @@ func (b *builder) policyNotes() {
 		b.Add(conversion.Row{Rule: field, Field: field, Outcome: conversion.Changed, Detail: detail, Output: b.Outputs[0]})
 	}
 	s := b.source.Spec
-	if s.Background == nil || *s.Background {
+	if s.Background != nil && *s.Background {
 		note("spec.background", `Ostiary decides requests only: evaluate existing objects with "kubectl ostiary eval"`)
 	}
 	if s.ApplyRules == "One" && len(s.Rules) > 1 {

@@ -91,11 +91,11 @@ func (e *applied) condition(out *converted, c catalogue) (ce.Expression, error) 
 	if len(e.Spec.PodSecurity) > 0 {
 		return ce.False, fmt.Errorf("podSecurity is left out: the plugin PodSecurity has no exceptions for controls")
 	}
-	m, err := newMatching(&rule{Match: e.Spec.Match}, c, nil)
+	m, err := newMatching(&rule{Match: e.Spec.Match}, c, operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect})
 	if err != nil {
 		return ce.False, err
 	}
-	m.useObjectOf(out)
+	m.useObjectOf(out.rules)
 	blocks, all := e.Spec.Match.filters()
 	matched, err := m.combine(blocks, all, true)
 	if err != nil || e.Spec.Conditions == nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -42,18 +43,17 @@ func (m *matchResources) filters() (blocks []filter, all bool) {
 	return []filter{m.filter}, true
 }
 
-// newMatching converts match and exclude. The default operations are those of blocks that
-// name none.
-func newMatching(r *rule, c catalogue, defaults []admissionregistrationv1.OperationType) (*matching, error) {
+// newMatching converts match and exclude of a rule that has an effect for some operations.
+func newMatching(r *rule, c catalogue, operations operationSet) (*matching, error) {
 	m := &matching{catalogue: c}
 	blocks, all := r.Match.filters()
 	for i, b := range blocks {
-		if err := m.addRules(b.Resources, defaults); err != nil {
+		if err := m.addRules(b.Resources, operations); err != nil {
 			return nil, fmt.Errorf("match[%d]: %w", i, err)
 		}
 	}
 	if len(m.rules) == 0 {
-		return nil, fmt.Errorf("match: it has no kinds, so it matches no request: add kinds")
+		return nil, fmt.Errorf("match: it has no kinds, or no operations for which the rule has an effect, so it matches no request")
 	}
 	m.setObject()
 	match, err := m.combine(blocks, all, len(blocks) > 1 && !onlyKinds(blocks))
@@ -106,9 +106,10 @@ func (d *resourceDescription) names() bool {
 }
 
 // addRules adds the rules for the kinds of a block.
-func (m *matching) addRules(d resourceDescription, operations []admissionregistrationv1.OperationType) error {
-	if len(d.Operations) > 0 {
-		operations = d.Operations
+func (m *matching) addRules(d resourceDescription, possible operationSet) error {
+	operations := possible.of(d.Operations)
+	if len(operations) == 0 {
+		return nil
 	}
 	for _, text := range d.Kinds {
 		k, ok := parseKind(text)
@@ -185,6 +186,7 @@ func (m *matching) setObject() {
 		}
 	}
 	s := shape.Of(kinds...)
+	m.deletes = false
 	others := false
 	for _, r := range m.rules {
 		for _, o := range r.Operations {
@@ -202,13 +204,11 @@ func (m *matching) setObject() {
 	}
 }
 
-// useObjectOf makes the expressions for the requests of a rule.
-func (m *matching) useObjectOf(out *converted) {
-	m.object = place.Object("object", m.object.Shape)
-	m.kinds = append(m.kinds, servedKind{}) // the rule may match other kinds
-	if slices.ContainsFunc(out.variables, func(v admissionregistrationv1.Variable) bool { return v.Name == variableResource }) {
-		m.object = place.Object("variables."+variableResource, m.object.Shape)
-	}
+// useObjectOf makes the expressions for the requests of other rules.
+func (m *matching) useObjectOf(rules []admissionregistrationv1.NamedRuleWithOperations) {
+	m.rules = rules
+	m.setObject()
+	m.kinds = append(m.kinds, servedKind{}) // the rules may match other kinds
 }
 
 // combine returns an expression for the blocks of match or exclude.
@@ -431,7 +431,7 @@ func labelIn(label place.Place, values []string) ce.Expression {
 // namespaceSelector tests the labels of the namespace. A Namespace never matches, and an
 // object without a namespace has no labels.
 func (m *matching) namespaceSelector(s *metav1.LabelSelector) (ce.Expression, error) {
-	e, err := selectorOf(s, place.Of("namespaceObject.metadata", shape.Type[metav1.ObjectMeta]()).Field("labels"))
+	e, err := selectorOf(s, place.Of("namespaceObject", shape.Type[corev1.Namespace]()).Field("metadata").Field("labels"))
 	if err != nil {
 		return e, err
 	}

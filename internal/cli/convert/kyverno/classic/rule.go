@@ -58,19 +58,17 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*converted, error) {
 	if err := unsupported(r); err != nil {
 		return nil, err
 	}
-	m, err := newMatching(r, c, defaultOperations(r))
+	operations, preconditions := operationsOf(r)
+	m, err := newMatching(r, c, operations)
 	if err != nil {
 		return nil, err
 	}
 	v := &converter{policy: p, rule: r, matching: m, out: &converted{name: r.Name, rules: m.rules, extends: m.onlyPods}}
 	v.scope = v.newScope()
-	if m.deletes {
-		v.variable(variableResource, "object != null ? object : oldObject")
-	}
 	if err := v.context(r.Context); err != nil {
 		return nil, err
 	}
-	if err := v.conditions(); err != nil {
+	if err := v.conditions(preconditions); err != nil {
 		return nil, err
 	}
 	if r.Mutate != nil {
@@ -79,7 +77,19 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*converted, error) {
 		err = v.validate(r.Validate)
 	}
 	v.out.notes = append(m.notes, v.notes...)
+	if m.deletes && v.out.uses("variables."+variableResource) {
+		resource := admissionregistrationv1.Variable{Name: variableResource, Expression: "object != null ? object : oldObject"}
+		v.out.variables = append([]admissionregistrationv1.Variable{resource}, v.out.variables...)
+	}
 	return v.out, err
+}
+
+// uses reports whether an expression of the rule has a text.
+func (c *converted) uses(text string) bool {
+	return slices.ContainsFunc(c.conditions, func(m admissionregistrationv1.MatchCondition) bool { return strings.Contains(m.Expression, text) }) ||
+		slices.ContainsFunc(c.validations, func(v admissionregistrationv1.Validation) bool {
+			return strings.Contains(v.Expression+v.MessageExpression, text)
+		})
 }
 
 // unsupported returns an error for a kind of rule that policies do not have.
@@ -105,26 +115,6 @@ func unsupported(r *rule) error {
 	return nil
 }
 
-// defaultOperations are the operations of a rule that names none. Patterns skip the others.
-func defaultOperations(r *rule) []admissionregistrationv1.OperationType {
-	operations := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
-	if r.Validate == nil || r.Validate.Pattern != nil || r.Validate.AnyPattern != nil || r.Validate.PodSecurity != nil {
-		return operations
-	}
-	operations = append(operations, admissionregistrationv1.Delete)
-	blocks, _ := r.Match.filters()
-	if slices.ContainsFunc(blocks, func(f filter) bool { return slices.ContainsFunc(f.Resources.Kinds, connects) }) {
-		operations = append(operations, admissionregistrationv1.Connect)
-	}
-	return operations
-}
-
-// connects reports whether a kind has requests with the operation CONNECT.
-func connects(kind string) bool {
-	k, _ := parseKind(kind)
-	return strings.Contains(k.subresource, "*") || slices.Contains([]string{"exec", "attach", "portforward", "proxy"}, k.subresource)
-}
-
 // newScope returns the variables that all rules have.
 func (v *converter) newScope() *conditions.Scope {
 	request := place.Of("request", shape.Type[admissionv1.AdmissionRequest]())
@@ -146,12 +136,6 @@ func (v *converter) newScope() *conditions.Scope {
 			"request.clusterRoles": "the bindings of a user are not part of a request", "elementIndex": "CEL has no index of elements",
 			"target": "it is an existing object", "globalContext": "it has data of the cluster",
 		},
-	}
-}
-
-func (v *converter) variable(name, expression string) {
-	if !slices.ContainsFunc(v.out.variables, func(other admissionregistrationv1.Variable) bool { return other.Name == name }) {
-		v.out.variables = append(v.out.variables, admissionregistrationv1.Variable{Name: name, Expression: expression})
 	}
 }
 
@@ -229,7 +213,7 @@ func (v *converter) configMap(c configMap) (conditions.Value, error) {
 }
 
 // conditions adds match conditions for match, exclude and preconditions.
-func (v *converter) conditions() error {
+func (v *converter) conditions(preconditions *blocks) error {
 	add := func(name string, e ce.Expression) {
 		if !e.IsTrue() {
 			v.out.conditions = append(v.out.conditions, admissionregistrationv1.MatchCondition{Name: name, Expression: e.Bool().String()})
@@ -238,11 +222,11 @@ func (v *converter) conditions() error {
 	add("match", v.matching.match)
 	add("exclude", ce.Not(v.matching.exclude))
 	v.out.conditions = append(v.out.conditions, v.rule.CELPreconditions...)
-	preconditions, err := v.blocks(v.scope, v.rule.Preconditions)
+	applies, err := v.blocks(v.scope, preconditions)
 	if err != nil {
 		return fmt.Errorf("preconditions: %w", err)
 	}
-	add("preconditions", preconditions.Expression)
+	add("preconditions", applies.Expression)
 	return nil
 }
 
