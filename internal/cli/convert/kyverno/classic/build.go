@@ -27,7 +27,7 @@ type builder struct {
 // key has what rules of one policy share.
 func (p placed) key() []string {
 	var key []string
-	for _, v := range []any{p.rules, p.conditions, p.extends, p.paramKind, p.paramRef, p.failureAction, p.failureOverride, p.ratchet, p.podSecurity, len(p.mutations) > 0} {
+	for _, v := range []any{p.rules, p.conditions, p.selector, p.extends, p.paramKind, p.paramRef, p.failureAction, p.failureOverride, p.ratchet, p.podSecurity, len(p.mutations) > 0} {
 		text, _ := json.Marshal(v)
 		key = append(key, string(text))
 	}
@@ -71,7 +71,7 @@ func (b *builder) buildGroup(group []placed, suffix string) {
 	o := conversion.NewPolicy(&b.Source, b.metadata(suffix))
 	p := o.Policy()
 	p.Spec = v1alpha1.WebhookPolicySpec{
-		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: first.rules},
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: first.rules, NamespaceSelector: first.selector},
 		MatchConditions:  first.conditions,
 		ParamKind:        first.paramKind,
 		FailurePolicy:    b.failurePolicy(),
@@ -248,6 +248,11 @@ func opposite(r metav1.LabelSelectorRequirement) metav1.LabelSelectorRequirement
 // restrict restricts the policy to the namespace of its source.
 func (b *builder) restrict(p *v1alpha1.WebhookPolicy) {
 	only := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: b.namespace()}}
+	if s := p.Spec.MatchConstraints.NamespaceSelector; s != nil {
+		both := s.DeepCopy()
+		metav1.AddLabelToSelector(both, corev1.LabelMetadataName, b.namespace())
+		only = both
+	}
 	p.Spec.MatchConstraints.NamespaceSelector = only
 	for i := range p.Spec.MatchConstraints.ResourceRules {
 		p.Spec.MatchConstraints.ResourceRules[i].Scope = new(admissionregistrationv1.NamespacedScope)

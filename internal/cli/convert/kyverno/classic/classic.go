@@ -86,6 +86,9 @@ func convert(c *conversion.Conversion, catalogue catalogue, exceptions []*applie
 		if err == nil {
 			err = b.except(out, catalogue)
 		}
+		if err == nil {
+			err = out.finish()
+		}
 		if err != nil {
 			why := reason(err)
 			rows[i].Outcome, rows[i].Detail, rows[i].Alternative = conversion.LeftOut, why.why, why.alternative

@@ -80,7 +80,7 @@ func (b *builder) except(out *converted, c catalogue) error {
 			continue
 		}
 		e.used = true
-		out.conditions = append(out.conditions, admissionregistrationv1.MatchCondition{Name: "exception-" + e.Name, Expression: ce.Not(condition).String()})
+		out.condition("exception-"+e.Name, ce.Not(condition))
 		out.notes = append(out.notes, fmt.Sprintf("the exception %s is a match condition", e.Name))
 	}
 	return nil

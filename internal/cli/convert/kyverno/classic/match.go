@@ -30,6 +30,7 @@ type matching struct {
 	deletes   bool // the object can be in oldObject
 	onlyPods  bool // all that matches are Pods, without a name or selector
 	notes     []string
+	selected  *metav1.LabelSelector // of namespaces, for all that matches
 }
 
 // filters returns the blocks of a match, and whether all of them have to match.
@@ -56,6 +57,7 @@ func newMatching(r *rule, c catalogue, operations operationSet) (*matching, erro
 		return nil, fmt.Errorf("match: it has no kinds, or no operations for which the rule has an effect, so it matches no request")
 	}
 	m.setObject()
+	blocks = m.selectNamespaces(blocks)
 	match, err := m.combine(blocks, all, len(blocks) > 1 && !onlyKinds(blocks))
 	if err != nil {
 		return nil, fmt.Errorf("match: %w", err)
@@ -73,6 +75,27 @@ func newMatching(r *rule, c catalogue, operations operationSet) (*matching, erro
 		}
 	}
 	return m, nil
+}
+
+// selectNamespaces takes the selector of namespaces from the only block, if an API server
+// can evaluate it like Kyverno.
+func (m *matching) selectNamespaces(blocks []filter) []filter {
+	if len(blocks) != 1 || blocks[0].Resources.NamespaceSelector == nil {
+		return blocks
+	}
+	s := blocks[0].Resources.NamespaceSelector
+	for key, value := range s.MatchLabels {
+		if pattern.HasWildcard(key + value) {
+			return blocks
+		}
+	}
+	if slices.ContainsFunc(m.kinds, func(k servedKind) bool { return !k.namespaced }) {
+		return blocks
+	}
+	m.selected = s
+	only := blocks[0]
+	only.Resources.NamespaceSelector = nil
+	return []filter{only}
 }
 
 func (f filter) isEmpty() bool {

@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/conditions"
@@ -51,6 +52,9 @@ type converted struct {
 	failureAction   string
 	failureOverride []override
 	ratchet         bool
+	guards          []ce.Expression // about the namespace
+	deletes         bool            // the object can be in oldObject
+	selector        *metav1.LabelSelector
 }
 
 // convertRule converts a rule, or returns why it is left out.
@@ -77,16 +81,63 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*converted, error) {
 		err = v.validate(r.Validate)
 	}
 	v.out.notes = append(m.notes, v.notes...)
-	if m.deletes && v.out.uses("variables."+variableResource) {
-		resource := admissionregistrationv1.Variable{Name: variableResource, Expression: "object != null ? object : oldObject"}
-		v.out.variables = append([]admissionregistrationv1.Variable{resource}, v.out.variables...)
-	}
+	v.out.deletes, v.out.selector = m.deletes, m.selected
 	return v.out, err
+}
+
+// condition adds a match condition. Match conditions have no namespaceObject: one that
+// reads it is a variable that guards the other expressions.
+func (c *converted) condition(name string, e ce.Expression) {
+	switch {
+	case e.IsTrue():
+	case strings.Contains(e.String(), "namespaceObject"):
+		c.guards = append(c.guards, e)
+	default:
+		c.conditions = append(c.conditions, admissionregistrationv1.MatchCondition{Name: name, Expression: e.Bool().String()})
+	}
+}
+
+// finish adds the variables of the rule that its expressions read.
+func (c *converted) finish() error {
+	if len(c.guards) > 0 {
+		if c.podSecurity != nil {
+			return &leftOutError{"match", "the plugin PodSecurity has no conditions about labels of namespaces", "use a namespaceSelector in match"}
+		}
+		c.guard(ce.And(c.guards...))
+	}
+	if c.deletes && c.uses("variables."+variableResource) {
+		resource := admissionregistrationv1.Variable{Name: variableResource, Expression: "object != null ? object : oldObject"}
+		c.variables = append([]admissionregistrationv1.Variable{resource}, c.variables...)
+	}
+	return nil
+}
+
+// guard makes the expressions have no effect unless the namespace matches.
+func (c *converted) guard(e ce.Expression) {
+	const guard = "variables.matchesNamespace"
+	c.variables = append([]admissionregistrationv1.Variable{{Name: "matchesNamespace", Expression: e.Bool().String()}}, c.variables...)
+	for i := range c.validations {
+		v := &c.validations[i]
+		v.Expression = ce.Or(ce.Not(ce.Term(guard)), ce.Raw(v.Expression, ce.Conditional)).String()
+	}
+	for i := range c.annotations {
+		a := &c.annotations[i]
+		a.ValueExpression = guard + " ? (" + a.ValueExpression + ") : null"
+	}
+	for i := range c.mutations {
+		if a := c.mutations[i].ApplyConfiguration; a != nil {
+			a.Expression = guard + " ? (" + a.Expression + ") : Object{}"
+		}
+		if p := c.mutations[i].JSONPatch; p != nil {
+			p.Expression = guard + " ? (" + p.Expression + ") : []"
+		}
+	}
 }
 
 // uses reports whether an expression of the rule has a text.
 func (c *converted) uses(text string) bool {
 	return slices.ContainsFunc(c.conditions, func(m admissionregistrationv1.MatchCondition) bool { return strings.Contains(m.Expression, text) }) ||
+		slices.ContainsFunc(c.variables, func(v admissionregistrationv1.Variable) bool { return strings.Contains(v.Expression, text) }) ||
 		slices.ContainsFunc(c.validations, func(v admissionregistrationv1.Validation) bool {
 			return strings.Contains(v.Expression+v.MessageExpression, text)
 		})
@@ -214,19 +265,14 @@ func (v *converter) configMap(c configMap) (conditions.Value, error) {
 
 // conditions adds match conditions for match, exclude and preconditions.
 func (v *converter) conditions(preconditions *blocks) error {
-	add := func(name string, e ce.Expression) {
-		if !e.IsTrue() {
-			v.out.conditions = append(v.out.conditions, admissionregistrationv1.MatchCondition{Name: name, Expression: e.Bool().String()})
-		}
-	}
-	add("match", v.matching.match)
-	add("exclude", ce.Not(v.matching.exclude))
+	v.out.condition("match", v.matching.match)
+	v.out.condition("exclude", ce.Not(v.matching.exclude))
 	v.out.conditions = append(v.out.conditions, v.rule.CELPreconditions...)
 	applies, err := v.blocks(v.scope, preconditions)
 	if err != nil {
 		return fmt.Errorf("preconditions: %w", err)
 	}
-	add("preconditions", applies.Expression)
+	v.out.condition("preconditions", applies.Expression)
 	return nil
 }
 

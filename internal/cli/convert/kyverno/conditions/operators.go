@@ -162,7 +162,7 @@ func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
 		return ce.Relate(source, "==", e), nil
 	case shape.String:
 		d, _ := number(v.constant)
-		return asDuration(source, "==", wholeSeconds(d)), nil
+		return pattern.CompareUnits("==", wholeSeconds(d), source), nil
 	}
 	return ce.False, nil
 }
@@ -188,15 +188,8 @@ func seconds(d time.Duration) ce.Expression {
 	return ce.Term(strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
 }
 
-// wholeSeconds returns a number of whole seconds as a duration.
-func wholeSeconds(n float64) ce.Expression {
-	return ce.Function("duration", ce.Quote(strconv.FormatInt(int64(math.Trunc(n)), 10)+"s"))
-}
-
-// asDuration compares text that is a duration.
-func asDuration(source ce.Expression, operator string, d ce.Expression) ce.Expression {
-	return ce.And(ce.Call(source, "matches", ce.Quote(pattern.Duration)), ce.Relate(ce.Function("duration", source), operator, d))
-}
+// wholeSeconds returns a number of seconds as a duration. Kyverno drops the fraction.
+func wholeSeconds(n float64) time.Duration { return time.Duration(math.Trunc(n)) * time.Second }
 
 // order converts GreaterThan and its relatives.
 func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Expression, error) {
@@ -279,23 +272,23 @@ func orderNumber(source ce.Expression, operator string, constant any, durations 
 // orderText compares text: durations, quantities, versions, and numbers.
 func orderText(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
 	if n, ok := number(constant); ok {
-		isDuration := asDuration(source, operator, wholeSeconds(n))
 		if durations {
-			return isDuration
+			return pattern.CompareDuration(operator, wholeSeconds(n), source)
 		}
 		e, _ := literal(constant)
 		isNumber := ce.And(ce.Call(source, "matches", ce.Quote(pattern.Decimal)), ce.Relate(ce.Function("double", source), operator, e))
-		return ce.Or(ce.And(ce.Relate(source, "!=", ce.Quote("0")), isDuration), isNumber)
+		return ce.Or(pattern.CompareUnits(operator, wholeSeconds(n), source), isNumber)
 	}
 	text, ok := constant.(string)
 	switch {
 	case !ok:
 		return ce.False
 	case durations:
-		if _, err := time.ParseDuration(text); err != nil {
+		d, err := time.ParseDuration(text)
+		if err != nil {
 			return ce.False
 		}
-		return asDuration(source, operator, ce.Function("duration", ce.Quote(text)))
+		return pattern.CompareDuration(operator, d, source)
 	case pattern.IsNumeric(text):
 		return pattern.Compare(operator, text, source)
 	case versionPattern.MatchString(text):

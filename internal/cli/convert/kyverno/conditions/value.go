@@ -152,12 +152,16 @@ type stream struct {
 
 // list returns the list without elements that are left out, empty if it is absent.
 func (s *stream) sourceOrEmpty() (ce.Expression, error) {
+	empty := "[]"
+	if k := s.source.shape.Element().Kind(); k == shape.Any || k == shape.IntOrString || k == shape.Quantity {
+		empty = "dyn([])" // the type checker takes elements for values of the first type that fits
+	}
 	if s.source.lists == nil {
-		return s.source.orElse("[]")
+		return s.source.orElse(empty)
 	}
 	sum := ce.Expression{}
 	for i, l := range s.source.lists {
-		e, err := l.orElse("[]")
+		e, err := l.orElse(empty)
 		if err != nil {
 			return e, err
 		}

@@ -12,7 +12,12 @@ func Compare(operator, operand string, v ce.Expression) ce.Expression {
 	if operand == "0" {
 		c.duration = nil
 	}
-	if c.numeric() {
+	switch {
+	case c.quantity == nil && c.duration != nil && operator == "!=":
+		return ce.Not(CompareUnits("==", *c.duration, v))
+	case c.quantity == nil && c.duration != nil:
+		return CompareUnits(operator, *c.duration, v)
+	case c.numeric():
 		return numericText(c, v)
 	}
 	return textCondition(c, v)

@@ -229,7 +229,11 @@ func texts(pattern map[string]any) map[string]any {
 func (c *compiler) matchingMembers(modifier, name string, anchor bool, pattern any, at place.Place, path string) (outcome, error) {
 	key := c.variable("keys")
 	element := at.Shape.Field(name)
-	body, err := single(pattern, ce.Term(at.Or("{}").In(ce.Primary)+"["+key+"]"), element)
+	value := ce.Term(at.Or("{}").In(ce.Primary) + "[" + key + "]")
+	if element.Kind() != shape.String {
+		value = ce.Function("dyn", value)
+	}
+	body, err := single(pattern, value, element)
 	if err != nil {
 		return outcome{}, in(path+"."+name, err)
 	}
@@ -238,7 +242,7 @@ func (c *compiler) matchingMembers(modifier, name string, anchor bool, pattern a
 	}
 	matching := Match(name, ce.Term(key))
 	if element.Kind() == shape.Any {
-		matching = ce.And(matching, typeIs(ce.Term(at.Or("{}").In(ce.Primary)+"["+key+"]"), "string"))
+		matching = ce.And(matching, typeIs(value, "string"))
 	}
 	exists := func(e ce.Expression) ce.Expression { return ce.Macro(at.Or("{}"), "exists", key, e) }
 	every := test{ce.Macro(at.Or("{}"), "all", key, ce.Or(ce.Not(matching), body)), true}

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/place"
@@ -315,8 +316,9 @@ func integerCondition(c condition, v ce.Expression) ce.Expression {
 	return textCondition(c, ce.Function("string", v))
 }
 
-// Duration is a regular expression for text that Go accepts as a duration.
-const Duration = `^[-+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+// Duration is a regular expression for text that Go accepts as a duration, except 0, which
+// CEL does not accept without a unit.
+const Duration = `^[-+]?(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 
 // numericText compares text as durations or quantities, if it is one.
 func numericText(c condition, v ce.Expression) ce.Expression {
@@ -325,16 +327,34 @@ func numericText(c condition, v ce.Expression) ce.Expression {
 		equal.operator = "=="
 		return ce.Not(numericText(equal, v))
 	}
-	isDuration := ce.Call(v, "matches", ce.Quote(Duration))
-	durations := ce.Relate(ce.Function("duration", v), c.operator, ce.Function("duration", ce.Quote(c.operand)))
 	quantities := ce.And(ce.Function("isQuantity", v), compareQuantities(c, v))
 	switch {
 	case c.quantity == nil:
-		return ce.And(isDuration, durations)
+		return CompareDuration(c.operator, *c.duration, v)
 	case c.duration == nil:
 		return quantities
 	}
-	return ce.If(isDuration, durations, quantities)
+	return ce.If(isDuration(v), compareDurations(c.operator, *c.duration, v), quantities)
+}
+
+func isDuration(v ce.Expression) ce.Expression { return ce.Call(v, "matches", ce.Quote(Duration)) }
+
+func compareDurations(operator string, d time.Duration, v ce.Expression) ce.Expression {
+	return ce.Relate(ce.Function("duration", v), operator, ce.Function("duration", ce.Quote(d.String())))
+}
+
+// CompareDuration compares text that is a duration, also 0 without a unit.
+func CompareDuration(operator string, d time.Duration, v ce.Expression) ce.Expression {
+	e := ce.And(isDuration(v), compareDurations(operator, d, v))
+	if compares(operator, compare(0, d)) {
+		return ce.Or(ce.Relate(v, "in", ce.Term(`["0", "+0", "-0"]`)), e)
+	}
+	return e
+}
+
+// CompareUnits compares text that is a duration with a unit.
+func CompareUnits(operator string, d time.Duration, v ce.Expression) ce.Expression {
+	return ce.And(isDuration(v), compareDurations(operator, d, v))
 }
 
 func compareQuantities(c condition, v ce.Expression) ce.Expression {

@@ -102,13 +102,22 @@ func (p Place) Value() celtext.Expression {
 	case p.parent != "" && celtext.IsIdentifier(p.name):
 		return celtext.Term(p.parent + "." + p.name)
 	case p.parent != "":
-		return celtext.Term(p.parent + "[" + celtext.Quote(p.name).String() + "]")
+		return p.typed(celtext.Term(p.parent + "[" + celtext.Quote(p.name).String() + "]"))
 	}
-	return celtext.Call(p.source, "value")
+	return p.typed(celtext.Call(p.source, "value"))
 }
 
 // Strict returns the value. Its evaluation fails if the value is absent.
-func (p Place) Strict() celtext.Expression { return celtext.Term(p.strict) }
+func (p Place) Strict() celtext.Expression { return p.typed(celtext.Term(p.strict)) }
+
+// typed makes an element of a map or list a value of any type. The type checker takes it
+// for a value of the first type that a function accepts.
+func (p Place) typed(e celtext.Expression) celtext.Expression {
+	if p.optional && !celtext.IsIdentifier(p.name) && p.Shape.Kind() != shape.String {
+		return celtext.Function("dyn", e)
+	}
+	return e
+}
 
 // Or returns the value, or a default if it is absent.
 func (p Place) Or(absent string) celtext.Expression {
