@@ -64,9 +64,13 @@ func (v *Validation) Native() admissionregistrationv1.Validation {
 	return admissionregistrationv1.Validation{Expression: v.Expression, Message: v.Message, MessageExpression: v.MessageExpression, Reason: v.Reason}
 }
 
-// ValidationOf returns a validation of a ValidatingAdmissionPolicy as one of ours.
-func ValidationOf(v admissionregistrationv1.Validation) Validation {
-	return Validation{Expression: v.Expression, Message: v.Message, MessageExpression: v.MessageExpression, Reason: v.Reason}
+// ValidationsOf returns the validations of a ValidatingAdmissionPolicy as those of a spec.
+func ValidationsOf(native []admissionregistrationv1.Validation) []Validation {
+	var out []Validation
+	for _, v := range native {
+		out = append(out, Validation{Expression: v.Expression, Message: v.Message, MessageExpression: v.MessageExpression, Reason: v.Reason})
+	}
+	return out
 }
 
 // NativeValidations returns the validations of the spec as those of a

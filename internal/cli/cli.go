@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/ostiary/ostiary/internal/cli/convert"
 	doctor "github.com/ostiary/ostiary/internal/cli/doctor/command"
 	"github.com/ostiary/ostiary/internal/cli/evaluate"
 	"github.com/ostiary/ostiary/internal/cli/explain"
@@ -82,6 +83,7 @@ func commands() []func(*output.Options) *cobra.Command {
 		evaluate.NewCommand,
 		explain.NewCommand,
 		lint.NewCommand,
+		convert.NewCommand,
 		replay.NewCommand,
 		doctor.NewCommand,
 		status.NewCommand,

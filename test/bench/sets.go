@@ -102,10 +102,6 @@ func convert(meta metav1.ObjectMeta, raw []byte) (*v1alpha1.WebhookPolicy, error
 	if err := json.Unmarshal(raw, &spec); err != nil {
 		return nil, err
 	}
-	var validations []v1alpha1.Validation
-	for _, v := range spec.Validations {
-		validations = append(validations, v1alpha1.ValidationOf(v))
-	}
 	return &v1alpha1.WebhookPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicy"},
 		ObjectMeta: meta,
@@ -113,7 +109,7 @@ func convert(meta metav1.ObjectMeta, raw []byte) (*v1alpha1.WebhookPolicy, error
 			MatchConstraints: spec.MatchConstraints,
 			MatchConditions:  spec.MatchConditions,
 			Variables:        spec.Variables,
-			Validations:      validations,
+			Validations:      v1alpha1.ValidationsOf(spec.Validations),
 			FailurePolicy:    spec.FailurePolicy,
 		},
 	}, nil

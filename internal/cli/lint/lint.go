@@ -63,6 +63,24 @@ type linter struct {
 	findings []Finding
 }
 
+// Errors returns the errors of Check, without warnings and without a check of types.
+func Errors(ctx context.Context, objects []load.Object, e policy.Engine) ([]Finding, error) {
+	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
+	in, err := l.read(objects)
+	if err != nil {
+		return nil, err
+	}
+	if l.schema, err = newSchema(); err != nil {
+		return nil, err
+	}
+	for i := range in.Policies {
+		if _, _, err := l.rejected(ctx, &in.Policies[i]); err != nil {
+			return nil, err
+		}
+	}
+	return l.findings, ctx.Err()
+}
+
 // Check returns the findings about all policies of some files, in the order of files and
 // lines. The error is about other objects, such as CustomResourceDefinitions.
 func Check(ctx context.Context, objects []load.Object, e policy.Engine) (findings []Finding, policies int, err error) {
@@ -126,22 +144,9 @@ func (l *linter) unreadable(err error) {
 
 // policy checks a policy as it would be checked when it is applied: a failed step ends it.
 func (l *linter) policy(ctx context.Context, p *offline.Policy) error {
-	rejected, err := l.schema.check(ctx, p.Source.Raw)
-	if err != nil {
-		return p.Source.Errorf("", "%v", err)
-	}
-	if len(rejected) > 0 {
-		for _, e := range rejected {
-			l.add(p, Error, ruleSchema, e.Field, e.ErrorBody())
-		}
-		return nil
-	}
-	errs, warnings := validation.Review(l.compiler, p.WebhookPolicy, validation.ClusterInfo{Resources: l.served})
-	for _, e := range errs {
-		l.add(p, Error, ruleReview, e.Field, e.ErrorBody())
-	}
-	if len(errs) > 0 {
-		return nil
+	rejected, warnings, err := l.rejected(ctx, p)
+	if rejected || err != nil {
+		return err
 	}
 	for _, warning := range warnings {
 		field, text, _ := strings.Cut(warning, ": ")
@@ -152,6 +157,24 @@ func (l *linter) policy(ctx context.Context, p *offline.Policy) error {
 		l.add(p, Warning, ruleTypes, w.Field, w.Text)
 	}
 	return err
+}
+
+// rejected adds the errors for which a policy cannot be applied. Without errors, it
+// returns warnings.
+func (l *linter) rejected(ctx context.Context, p *offline.Policy) (rejected bool, warnings []string, err error) {
+	errs, err := l.schema.check(ctx, p.Source.Raw)
+	if err != nil {
+		return false, nil, p.Source.Errorf("", "%v", err)
+	}
+	rule := ruleSchema
+	if len(errs) == 0 {
+		rule = ruleReview
+		errs, warnings = validation.Review(l.compiler, p.WebhookPolicy, validation.ClusterInfo{Resources: l.served})
+	}
+	for _, e := range errs {
+		l.add(p, Error, rule, e.Field, e.ErrorBody())
+	}
+	return len(errs) > 0, warnings, nil
 }
 
 func (l *linter) add(p *offline.Policy, s Severity, rule, field, message string) {

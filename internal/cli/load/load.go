@@ -61,6 +61,15 @@ func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
 	return convert(ctx, documents)
 }
 
+// Text reads the objects of a text. The name is that of a file in positions.
+func Text(ctx context.Context, name string, text []byte) ([]Object, error) {
+	documents, err := split(name, text)
+	if err != nil {
+		return nil, err
+	}
+	return convert(ctx, documents)
+}
+
 // file is the content of one file, or the output of one program.
 type file struct {
 	name string

@@ -50,7 +50,7 @@ func (o *Object) String() string {
 // New returns an object that is part of another one, such as the object of a test case. It
 // has the positions of that part. The part needs apiVersion and kind.
 func (o *Object) New(raw []byte, field string) (*Object, error) {
-	return newObject(o.document, raw, append(append([]string(nil), o.path...), splitField(field)...))
+	return newObject(o.document, raw, append(append([]string(nil), o.path...), SplitField(field)...))
 }
 
 // FromJSON returns an object that is in no file. Problems name the source.
@@ -120,24 +120,42 @@ func (o *Object) Read(into any) error {
 
 // Decode decodes the object into a Go value and rejects unknown fields.
 func (o *Object) Decode(into any) error {
-	strict, err := kjson.UnmarshalStrict(o.Raw, into, kjson.DisallowUnknownFields)
+	unknown, err := o.DecodeKnown(into)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, field := range unknown {
+		all = append(all, o.Errorf(field, "%s has no such field: correct or remove it", o.Kind))
+	}
+	return errors.Join(all...)
+}
+
+// DecodeKnown decodes the fields of a Go value, and returns others.
+func (o *Object) DecodeKnown(into any) (unknown []string, err error) {
+	unknown, err = DecodeKnown(o.Raw, into)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
 		path := fieldAt(o.Raw, wrong.Offset)
-		return o.Errorf(joinField(path), "got %s, want %s", article(wrong.Value), wanted(wrong))
+		return nil, o.Errorf(joinField(path), "got %s, want %s", article(wrong.Value), wanted(wrong))
 	case err != nil:
-		return o.Errorf("", "%s: %v", o.Kind, err)
+		return nil, o.Errorf("", "%s: %v", o.Kind, err)
 	}
-	var all []error
+	return unknown, nil
+}
+
+// DecodeKnown decodes the fields of JSON that a Go value has, and returns others.
+func DecodeKnown(raw []byte, into any) (unknown []string, err error) {
+	strict, err := kjson.UnmarshalStrict(raw, into, kjson.DisallowUnknownFields)
 	for _, problem := range strict {
 		var field kjson.FieldError
 		if !errors.As(problem, &field) {
-			return o.Errorf("", "%s: %v", o.Kind, problem)
+			return nil, problem
 		}
-		all = append(all, o.Errorf(field.FieldPath(), "%s has no such field: correct or remove it", o.Kind))
+		unknown = append(unknown, field.FieldPath())
 	}
-	return errors.Join(all...)
+	return unknown, err
 }
 
 // joinField writes a path as Kubernetes does.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
@@ -40,6 +41,10 @@ type document struct {
 	file string
 	line int    // lines before the document
 	text []byte // nil for an object that is in no file
+
+	once   sync.Once
+	parsed yaml.Node
+	failed error
 }
 
 // at returns the position of a line and a column of the document.
@@ -53,16 +58,37 @@ func (d *document) atOffset(offset int) Position {
 	return d.at(bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// node returns the root node of the document, nil if it is empty.
+// node returns the root node of the document, nil if it is empty. Callers do not change it.
 func (d *document) node() (*yaml.Node, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(d.text, &root); err != nil {
-		return nil, err
+	d.once.Do(func() { d.failed = yaml.Unmarshal(d.text, &d.parsed) })
+	if d.failed != nil {
+		return nil, d.failed
 	}
-	if len(root.Content) == 0 {
+	if len(d.parsed.Content) == 0 {
 		return nil, nil //nolint:nilnil // an empty document is no error
 	}
-	return root.Content[0], nil
+	return d.parsed.Content[0], nil
+}
+
+// Node returns a copy of the object with its comments, as nodes of YAML.
+func (o *Object) Node() (*yaml.Node, error) {
+	node, err := o.document.node()
+	if err != nil || node == nil {
+		return nil, o.Errorf("", "reading the comments of %s: %v", o, err)
+	}
+	for _, element := range o.path {
+		if node.Kind == yaml.AliasNode {
+			node = node.Alias
+		}
+		if _, node = child(node, element); node == nil {
+			return nil, o.Errorf("", "reading the comments of %s: the document has no field %s", o, element)
+		}
+	}
+	out := *node
+	if len(o.path) == 0 && out.HeadComment == "" {
+		out.HeadComment = o.document.parsed.HeadComment
+	}
+	return &out, nil
 }
 
 // find returns the position of the value at a path, or of its nearest parent that exists.
@@ -111,7 +137,7 @@ func indexOfText(text []byte) int { return len(text) - len(bytes.TrimLeft(text, 
 
 // At returns the position of a field, as "spec.validations[0].expression".
 func (o *Object) At(field string) Position {
-	return o.document.find(append(append([]string(nil), o.path...), splitField(field)...))
+	return o.document.find(append(append([]string(nil), o.path...), SplitField(field)...))
 }
 
 // Errorf returns an error about a field; "" is the object itself.
@@ -123,9 +149,9 @@ func (o *Object) Errorf(field, format string, args ...any) error {
 	return &Error{Position: o.At(field), Text: text}
 }
 
-// splitField splits a path of Kubernetes: names follow dots, indices and keys are in
+// SplitField splits a path of Kubernetes: names follow dots, indices and keys are in
 // brackets.
-func splitField(field string) []string {
+func SplitField(field string) []string {
 	var out []string
 	for field != "" {
 		switch i := strings.IndexAny(field, ".["); {

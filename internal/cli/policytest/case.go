@@ -226,6 +226,11 @@ func (c *Case) Evaluate(ctx context.Context) (*offline.Result, error) {
 	return c.run(ctx, nil, policy.Trace{})
 }
 
+// Check runs the case, and returns how its result differs from the expectation.
+func (c *Case) Check(ctx context.Context) ([]Problem, *offline.Result, error) {
+	return c.check(ctx, nil, policy.Trace{}, false)
+}
+
 // run runs the case with an engine; nil is the engine of its suite.
 func (c *Case) run(ctx context.Context, engine *offline.Engine, trace policy.Trace) (*offline.Result, error) {
 	var err error

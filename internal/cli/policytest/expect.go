@@ -166,6 +166,15 @@ func detailsOf(r *offline.Result) string {
 	return ""
 }
 
+// Messages returns the messages of failed validations without the names of policies.
+func Messages(r *offline.Result) []string {
+	out := messagesOf(r)
+	for i, text := range out {
+		out[i] = help.ReplaceAllString(text[len(subject.FindString(text)):], "")
+	}
+	return out
+}
+
 // messagesOf returns the messages of failed validations: of denials, warnings and the audit
 // log.
 func messagesOf(r *offline.Result) []string {

@@ -81,6 +81,12 @@ func Load(ctx context.Context, paths []string, stdin io.Reader) ([]*Suite, error
 // isTest reports whether a file can have a PolicyTest.
 func isTest(text []byte) bool { return bytes.Contains(text, []byte(offline.TestGroup+"/")) }
 
+// New makes a PolicyTest without files ready to run. Its policies, and what they read, are
+// among the objects.
+func New(ctx context.Context, o load.Object, objects []load.Object) (*Suite, error) {
+	return newSuite(ctx, o, objects, compilers())
+}
+
 // newSuite decodes a PolicyTest. Policies come from its files and from those of the
 // command line.
 func newSuite(ctx context.Context, o load.Object, others []load.Object, compiler func(policy.Engine) *policy.Compiler) (*Suite, error) {

@@ -1,0 +1,187 @@
+// Package convert is the command convert, which writes policies of other projects as
+// WebhookPolicies.
+package convert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ostiary/ostiary/internal/cli/connect"
+	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
+	"github.com/ostiary/ostiary/internal/cli/convert/native"
+	"github.com/ostiary/ostiary/internal/cli/convert/verify"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+const help = `Write policies of other projects as WebhookPolicies.
+
+Sources are ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings,
+Kyverno's policies in CEL (group policies.kyverno.io), and Gatekeeper's constraints whose
+templates are in CEL. With --to native, WebhookPolicies become native policies.
+
+Without -o, the policies are on stdout and the report is on stderr. With -o, the command
+writes one file for each object to a new directory, all of them or none, and the report to
+stdout. The report has a line for each rule: converted; changed, and how; or left out, why,
+and what to do instead.
+
+The bindings of policies get the action Audit, so that they deny nothing while the former
+policies still exist. With --actions keep they get the actions of their source.
+
+With --verify, the tests among the files (kind Test of Kyverno, kind Suite of gator) run on the
+results. With -o, they are also written as PolicyTests to the directory "tests". With
+--inventory, the command counts what converts, and what Kyverno 1.20 does not execute.
+
+Exit status 1 means that a rule is left out or that an assertion does not agree, and 2 that
+the input cannot be read.`
+
+type command struct {
+	*output.Options
+
+	options     conversion.Options
+	files       []string
+	fromCluster bool
+	connection  *connect.Flags
+	directory   string
+	report      output.Format
+	actions     string
+	to          string
+	verify      bool
+	inventory   bool
+}
+
+// Values of flags.
+const (
+	actionsAudit, actionsKeep = "audit", "keep"
+	toOstiary, toNative       = "ostiary", "native"
+)
+
+// NewCommand returns the command.
+func NewCommand(o *output.Options) *cobra.Command {
+	run := &command{Options: o}
+	c := &cobra.Command{
+		Use:   "convert {-f FILE... | --from-cluster}",
+		Short: "Write policies of other projects as WebhookPolicies",
+		Long:  help,
+		Example: "  kubectl ostiary convert -f policies -o converted\n" +
+			"  kubectl ostiary convert --from-cluster -o converted\n" +
+			"  kubectl ostiary convert -f converted --to native",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
+	}
+	f := c.Flags()
+	f.StringSliceVarP(&run.files, "filename", "f", nil, "files, directories, kustomizations or Helm charts with policies; - is stdin")
+	f.BoolVar(&run.fromCluster, "from-cluster", false, "read the policies of the cluster of the current context")
+	f.StringVarP(&run.directory, "output", "o", "", "new directory for the results; default is stdout")
+	run.actions, run.to, run.report = actionsAudit, toOstiary, output.Table
+	f.Var(&choice[string]{&run.actions, []string{actionsAudit, actionsKeep}}, "actions", "actions of bindings: audit for Audit, or keep for those of the source")
+	run.options.Params = conversion.ParamsConstants
+	f.Var(&choice[conversion.Params]{&run.options.Params, []conversion.Params{conversion.ParamsConstants, conversion.ParamsObject}}, "params", "parameters of Gatekeeper's constraints: constants in the policies, or object for the constraint as params")
+	f.Var(&choice[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
+	f.Var(&choice[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}}, "report", "format of the report: table, json or yaml")
+	f.BoolVar(&run.verify, "verify", false, "run the tests of Kyverno and gator among the files on the results")
+	f.BoolVar(&run.inventory, "inventory", false, "count what converts by kind, and write no policies")
+	c.MarkFlagsMutuallyExclusive("inventory", "output")
+	c.MarkFlagsMutuallyExclusive("inventory", "verify")
+	c.MarkFlagsOneRequired("filename", "from-cluster")
+	c.MarkFlagsMutuallyExclusive("filename", "from-cluster")
+	run.connection = connect.AddFlags(f)
+	return c
+}
+
+// choice is a flag with some values.
+type choice[T ~string] struct {
+	value   *T
+	allowed []T
+}
+
+// String implements pflag.Value.
+func (c *choice[T]) String() string {
+	if c.value == nil {
+		return ""
+	}
+	return string(*c.value)
+}
+
+// Type implements pflag.Value.
+func (c *choice[T]) Type() string { return "name" }
+
+// Set implements pflag.Value.
+func (c *choice[T]) Set(text string) error {
+	for _, allowed := range c.allowed {
+		if string(allowed) == text {
+			*c.value = allowed
+			return nil
+		}
+	}
+	return fmt.Errorf("must be one of %v", c.allowed)
+}
+
+func (c *command) run(ctx context.Context) error {
+	objects, err := c.load(ctx)
+	if err != nil {
+		return err
+	}
+	using := sources()
+	if c.to == toNative {
+		using = []conversion.Source{native.Back{}}
+	}
+	conversions, err := convertAll(using, objects, c.options, time.Now())
+	if err != nil {
+		return err
+	}
+	if len(conversions) == 0 {
+		return errors.New("the input has no policy that this command converts: name its file with -f")
+	}
+	result := newResult(conversions)
+	if c.actions == actionsAudit {
+		result.audit()
+	}
+	if err := result.check(ctx); err != nil {
+		return err
+	}
+	if c.inventory {
+		return c.printInventory(c.Out, result.inventory())
+	}
+	if c.verify {
+		if result.verified, err = verify.Run(ctx, objects, result.conversions); err != nil {
+			return err
+		}
+	}
+	return c.write(result)
+}
+
+func (c *command) load(ctx context.Context) ([]load.Object, error) {
+	if !c.fromCluster {
+		return load.Objects(ctx, c.files, load.Options{Stdin: c.In})
+	}
+	config, err := c.connection.Config()
+	if err != nil {
+		return nil, err
+	}
+	return fetch(ctx, config, sources(), func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) })
+}
+
+// convertAll converts the objects that the sources own, in the order of sources.
+func convertAll(using []conversion.Source, objects []load.Object, o conversion.Options, now time.Time) ([]conversion.Conversion, error) {
+	var out []conversion.Conversion
+	var errs []error
+	for _, s := range using {
+		in := &conversion.Input{All: objects, Options: o, Now: now}
+		for i := range objects {
+			if s.Owns(objects[i].GroupVersionKind().GroupKind()) {
+				in.Objects = append(in.Objects, objects[i])
+			}
+		}
+		if len(in.Objects) == 0 {
+			continue
+		}
+		converted, err := s.Convert(in)
+		out, errs = append(out, converted...), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}

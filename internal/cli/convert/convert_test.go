@@ -1,0 +1,232 @@
+package convert
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func run(t testing.TB, stdin string, args ...string) (out, errOut string, err error) {
+	t.Helper()
+	streams, in, stdout, stderr := genericiooptions.NewTestIOStreams()
+	in.WriteString(stdin)
+	c := NewCommand(&output.Options{IOStreams: streams})
+	c.SetArgs(args)
+	c.SetOut(stdout)
+	c.SetErr(stderr)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	err = c.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
+}
+
+// Each folder of testdata/cases has inputs, the arguments in args, and what the command
+// writes to stdout and stderr.
+func TestGolden(t *testing.T) {
+	folders, err := filepath.Glob("testdata/cases/*")
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, folder := range folders {
+		t.Run(filepath.Base(folder), func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join(folder, "args"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := append([]string{"-f", filepath.Join(folder, "in")}, strings.Fields(string(text))...)
+			out, errOut, err := run(t, "", args...)
+			if status := output.Status(err); status == output.StatusError {
+				t.Fatalf("got %v, want a result", err)
+			}
+			compare(t, filepath.Join(folder, "policies.yaml"), out)
+			compare(t, filepath.Join(folder, "report.txt"), fmt.Sprintf("%sexit status %d\n", errOut, output.Status(err)))
+		})
+	}
+}
+
+func compare(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func TestInvalidInput(t *testing.T) {
+	const policy = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: a}\n"
+	tests := map[string]struct {
+		stdin     string
+		args      []string
+		wantError string
+	}{
+		"no policy":      {stdin: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", wantError: "the input has no policy that this command converts: name its file with -f"},
+		"half of a file": {stdin: policy + "spec:\n  validations:\n  - expression: \"object.\n", wantError: "stdin:7:1: invalid YAML: found unexpected end of stream"},
+		"a wrong type":   {stdin: policy + "spec:\n  validations: true\n", wantError: "stdin:5:3: spec.validations: got a bool, want an array"},
+		"no name":        {stdin: "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nspec: {}\n", wantError: "stdin:1:1: metadata.name: the ValidatingAdmissionPolicy has no name: add it"},
+		"no kind":        {stdin: "metadata: {name: a}\n", wantError: "stdin:1:1: the document has no kind: add apiVersion and kind"},
+		"unknown action": {stdin: policy, args: []string{"--actions", "deny"}, wantError: `invalid argument "deny" for "--actions" flag: must be one of [audit keep]`},
+		"no input":       {args: []string{}, wantError: "at least one of the flags in the group [filename from-cluster] is required"},
+		"no file":        {args: []string{"-f", "absent.yaml"}, wantError: "absent.yaml: no such file or directory"},
+		"two targets":    {stdin: "apiVersion: templates.gatekeeper.sh/v1\nkind: ConstraintTemplate\nmetadata: {name: a}\nspec: {targets: []}\n", wantError: "stdin:4:8: spec.targets: a template has one target, got 0"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := tt.args
+			if tt.stdin != "" {
+				args = append([]string{"-f", "-"}, args...)
+			}
+			dir := filepath.Join(t.TempDir(), "new")
+			_, _, err := run(t, tt.stdin, append(args, "-o", dir)...)
+			if err == nil || err.Error() != tt.wantError || output.Status(err) != output.StatusError {
+				t.Errorf("got %v, want %s", err, tt.wantError)
+			}
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("the directory: got %v, want none", err)
+			}
+		})
+	}
+}
+
+func TestWriteDirectory(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "out")
+	out, errOut, err := run(t, "", "-f", "testdata/cases/native/in", "-o", dir)
+	if err != nil || errOut != "" || !strings.HasPrefix(out, "SOURCE") {
+		t.Fatalf("got %v, stdout %q, stderr %q, want only a report on stdout", err, out, errOut)
+	}
+	entries, err := os.ReadDir(parent)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("got %v %v, want only the directory", entries, err)
+	}
+	entries, err = os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"allowed-cost-centers.yaml", "default-cost-center.yaml"}; !slices.Equal(names, want) {
+		t.Errorf("got %v, want %v", names, want)
+	}
+	if _, _, err := run(t, "", "-f", "testdata/cases/native/in", "-o", dir); err == nil || !strings.Contains(err.Error(), "is not empty: name a new one with -o, or remove it") {
+		t.Errorf("again: got %v, want an error", err)
+	}
+}
+
+// A result that Ostiary would reject is left out with the reason, and the others are
+// written.
+func TestRejectedResult(t *testing.T) {
+	const policies = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: bad}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}
+  validations: [{expression: object.spec.nope(}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: bad}
+spec: {policyName: bad, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: good}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}
+  validations: [{expression: "true"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: good}
+spec: {policyName: good, validationActions: [Deny]}
+`
+	out, errOut, err := run(t, policies, "-f", "-")
+	if output.Status(err) != output.StatusFindings {
+		t.Errorf("got %v, want findings", err)
+	}
+	if strings.Contains(out, "name: bad") || !strings.Contains(out, "name: good") {
+		t.Errorf("got %s, want only the good policy", out)
+	}
+	if !strings.Contains(errOut, "Ostiary rejects the result: spec.validations[0].expression: ") {
+		t.Errorf("got %s, want the reason", errOut)
+	}
+}
+
+// Many policies at once convert, and one invalid document among them writes nothing.
+func TestManyPolicies(t *testing.T) {
+	n := 10_000
+	if testing.Short() {
+		n = 200
+	}
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p%d}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}
+  validations: [{expression: "object.metadata.name != 'x%d'"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: p%d}
+spec: {policyName: p%d, validationActions: [Deny]}
+---
+`, i, i%50, i, i)
+	}
+	dir := filepath.Join(t.TempDir(), "many")
+	out, _, err := run(t, text.String(), "-f", "-", "-o", dir)
+	if err != nil || !strings.Contains(out, fmt.Sprintf("%d converted, 0 changed, 0 left out", n)) {
+		t.Fatalf("got %v, %s", err, out[max(0, len(out)-300):])
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != n {
+		t.Errorf("got %d files and %v, want %d", len(entries), err, n)
+	}
+	other := filepath.Join(t.TempDir(), "none")
+	if _, _, err := run(t, text.String()+"kind: [", "-f", "-", "-o", other); output.Status(err) != output.StatusError {
+		t.Errorf("with an invalid document: got %v, want an error", err)
+	}
+	if _, err := os.Stat(other); !os.IsNotExist(err) {
+		t.Errorf("with an invalid document: got %v, want no directory", err)
+	}
+}
+
+func FuzzConvert(f *testing.F) {
+	inputs, err := filepath.Glob("testdata/cases/*/in/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range inputs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		_, errOut, err := run(t, text, "-f", "-")
+		if strings.Contains(errOut, "internal error") || err != nil && strings.Contains(err.Error(), "reading the result of the conversion") {
+			t.Errorf("got %v, %s", err, errOut)
+		}
+	})
+}

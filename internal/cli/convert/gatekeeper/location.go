@@ -1,0 +1,59 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// node is one part of a location, as "containers[name: *]".
+type node struct {
+	name string
+	// key and value select elements of a list; an empty key is no list.
+	key, value string
+}
+
+func (n node) isGlob() bool { return n.key != "" && n.value == wildcard }
+
+// part matches the next part of a location: a name, with or without quotes, and the key
+// and the value of a list.
+var part = regexp.MustCompile(`^(?:"([^"]*)"|'([^']*)'|([^.\[\]"' ]+))(?:\[\s*(?:"([^"]*)"|'([^']*)'|([^:\]"' ]+))\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\]"' ]+))\s*\])?(?:\.|$)`)
+
+// parseLocation parses the location of a mutator.
+func parseLocation(text string) (out []node, err error) {
+	for rest := text; rest != ""; {
+		found := part.FindStringSubmatch(rest)
+		if found == nil {
+			return nil, fmt.Errorf("write a location as spec.containers[name: *].image, got %q", text)
+		}
+		n := node{name: found[1] + found[2] + found[3], key: found[4] + found[5] + found[6], value: found[7] + found[8] + found[9]}
+		if rest = rest[len(found[0]):]; rest == "" && strings.HasSuffix(found[0], ".") || n.name == "" {
+			return nil, fmt.Errorf("write a location as spec.containers[name: *].image, got %q", text)
+		}
+		out = append(out, n)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("the location is empty")
+	}
+	return out, nil
+}
+
+// fieldName matches names that CEL accepts as a field.
+var fieldName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// expressible reports whether the location can be written in CEL: every field has a name
+// of CEL, the merge key of lists is name, and at most one of them has a wildcard.
+func expressible(location []node) bool {
+	globs := 0
+	reserved := []string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
+	for _, n := range location {
+		if n.isGlob() {
+			globs++
+		}
+		if !fieldName.MatchString(n.name) || slices.Contains(reserved, n.name) || n.key != "" && n.key != "name" {
+			return false
+		}
+	}
+	return globs <= 1 && location[len(location)-1].key == ""
+}

@@ -1,0 +1,247 @@
+// Package celtext builds the source of CEL expressions that people maintain: without
+// needless parentheses, and without the parts that constants decide.
+package celtext
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Precedence of a CEL operator: the higher, the tighter it binds.
+type Precedence int
+
+// The precedences of CEL, from the language definition.
+const (
+	Conditional Precedence = iota
+	Disjunction
+	Conjunction
+	Relation
+	Addition
+	Multiplication
+	Unary
+	Primary
+)
+
+// Expression is the source of an expression. The zero value is no expression.
+type Expression struct {
+	text       string
+	precedence Precedence
+	negated    string      // the relation that says the opposite
+	operand    *Expression // of a negation
+	dynamic    bool        // the type checker does not know that it is a boolean
+	parts      []string    // of a conjunction or disjunction
+}
+
+// True and False are the constants.
+var (
+	True  = Expression{text: "true", precedence: Primary}
+	False = Expression{text: "false", precedence: Primary}
+)
+
+// String returns the source.
+func (e Expression) String() string { return e.text }
+
+// IsTrue reports whether e is the constant true.
+func (e Expression) IsTrue() bool { return e.text == "true" }
+
+// IsFalse reports whether e is the constant false.
+func (e Expression) IsFalse() bool { return e.text == "false" }
+
+// Dynamic returns an expression that is a boolean although the type checker does not know.
+func Dynamic(e Expression) Expression {
+	e.dynamic = !e.IsConstant()
+	return e
+}
+
+// Bool returns an expression of which the type checker knows that it is a boolean.
+func (e Expression) Bool() Expression {
+	if e.dynamic {
+		return Relate(e, "==", True)
+	}
+	return e
+}
+
+// IsConstant reports whether e is true or false.
+func (e Expression) IsConstant() bool { return e.IsTrue() || e.IsFalse() }
+
+// In returns the source for a place where operators of a precedence bind: in parentheses
+// if those of e bind less tightly.
+func (e Expression) In(p Precedence) string {
+	if e.precedence < p {
+		return "(" + e.text + ")"
+	}
+	return e.text
+}
+
+// Constant returns true or false.
+func Constant(b bool) Expression {
+	if b {
+		return True
+	}
+	return False
+}
+
+// Raw returns an expression whose outermost operator has a precedence.
+func Raw(text string, p Precedence) Expression { return Expression{text: text, precedence: p} }
+
+// Term returns an expression without an outermost operator: a literal, a name, a call or a
+// selection.
+func Term(text string) Expression { return Raw(text, Primary) }
+
+// Quote returns a string literal.
+func Quote(s string) Expression { return Term(quote(s)) }
+
+// quote escapes as Go does where CEL has the same escapes. Go has \x for bytes that are no
+// UTF-8, which JSON and YAML do not have.
+func quote(s string) string {
+	if strings.Contains(s, `\`) && !strings.HasSuffix(s, `\`) && strconv.Quote(strings.ReplaceAll(s, `\`, "")) == `"`+strings.ReplaceAll(s, `\`, "")+`"` {
+		return `r"` + s + `"`
+	}
+	return strconv.Quote(s)
+}
+
+var opposites = map[string]string{"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+// Relate returns left operator right, for example a == b.
+func Relate(left Expression, operator string, right Expression) Expression {
+	join := func(op string) string { return left.In(Addition) + " " + op + " " + right.In(Addition) }
+	e := Raw(join(operator), Relation)
+	if o := opposites[operator]; o != "" {
+		e.negated = join(o)
+	}
+	return e
+}
+
+// And returns the conjunction, without duplicates.
+func And(es ...Expression) Expression { return join(Conjunction, " && ", True, False, es) }
+
+// Or returns the disjunction, without duplicates.
+func Or(es ...Expression) Expression { return join(Disjunction, " || ", False, True, es) }
+
+func join(p Precedence, operator string, neutral, absorbing Expression, es []Expression) Expression {
+	var parts []string
+	seen := map[string]bool{}
+	var only Expression
+	for _, e := range es {
+		if e.text == absorbing.text {
+			return absorbing
+		}
+		inner := e.parts
+		if e.precedence != p || len(inner) == 0 {
+			inner = []string{e.In(p)}
+		}
+		for _, part := range inner {
+			if e.text != neutral.text && !seen[part] {
+				seen[part], only = true, e
+				parts = append(parts, part)
+			}
+		}
+	}
+	switch len(parts) {
+	case 0:
+		return neutral
+	case 1:
+		return only
+	}
+	return Expression{text: strings.Join(parts, operator), precedence: p, parts: parts}
+}
+
+// Not returns the negation.
+func Not(e Expression) Expression {
+	switch {
+	case e.IsConstant():
+		return Constant(e.IsFalse())
+	case e.negated != "":
+		return Expression{text: e.negated, precedence: e.precedence, negated: e.text}
+	case e.operand != nil:
+		return *e.operand
+	}
+	return Expression{text: "!" + e.In(Primary), precedence: Unary, operand: &e}
+}
+
+// If returns condition ? then : otherwise.
+func If(condition, then, otherwise Expression) Expression {
+	switch {
+	case condition.IsTrue(), then.text == otherwise.text:
+		return then
+	case condition.IsFalse():
+		return otherwise
+	case then.IsTrue():
+		return Or(condition, otherwise)
+	case then.IsFalse():
+		return And(Not(condition), otherwise)
+	case otherwise.IsFalse():
+		return And(condition, then)
+	case otherwise.IsTrue():
+		return Or(Not(condition), then)
+	}
+	return Raw(condition.In(Disjunction)+" ? "+then.In(Disjunction)+" : "+otherwise.In(Conditional), Conditional)
+}
+
+// Call returns the call of a method.
+func Call(target Expression, method string, arguments ...Expression) Expression {
+	return Term(target.In(Primary) + "." + method + "(" + list(arguments) + ")")
+}
+
+// Function returns the call of a function.
+func Function(name string, arguments ...Expression) Expression {
+	return Term(name + "(" + list(arguments) + ")")
+}
+
+// List returns a list literal.
+func List(elements ...Expression) Expression { return Term("[" + list(elements) + "]") }
+
+func list(es []Expression) string {
+	texts := make([]string, len(es))
+	for i, e := range es {
+		texts[i] = e.text
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Macro returns a comprehension, for example target.all(x, body).
+func Macro(target Expression, macro, variable string, body Expression) Expression {
+	if macro == "all" && body.IsTrue() || macro == "exists" && body.IsFalse() {
+		return body
+	}
+	return Call(target, macro, Term(variable), body)
+}
+
+// IsIdentifier reports whether name can follow a dot.
+func IsIdentifier(name string) bool {
+	switch name {
+	case "", "true", "false", "null", "in":
+		return false
+	}
+	for i, r := range name {
+		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// reserved are the identifiers that cannot name a variable.
+const reserved = " as break const continue else for function if import let loop package namespace return var void while "
+
+// IsVariable reports whether name can name a variable.
+func IsVariable(name string) bool {
+	return IsIdentifier(name) && !strings.Contains(reserved, " "+name+" ")
+}
+
+// Singular returns a name for the elements of a list, or the fallback.
+func Singular(list, fallback string) string {
+	name, plural := strings.CutSuffix(list, "s")
+	switch {
+	case strings.HasSuffix(list, "ies"):
+		name = strings.TrimSuffix(list, "ies") + "y"
+	case strings.HasSuffix(list, "sses"), strings.HasSuffix(list, "xes"):
+		name = strings.TrimSuffix(list, "es")
+	}
+	switch {
+	case !plural, !IsVariable(name), strings.Contains(" object oldObject request params variables authorizer namespaceObject ", " "+name+" "):
+		return fallback
+	}
+	return name
+}

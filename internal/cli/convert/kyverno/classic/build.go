@@ -1,0 +1,289 @@
+package classic
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/pattern"
+)
+
+// builder makes policies of the converted rules of one source.
+type builder struct {
+	*conversion.Conversion
+	source     *clusterPolicy
+	exceptions []*applied
+	rules      []placed
+}
+
+// key has what rules of one policy share.
+func (p placed) key() []string {
+	var key []string
+	for _, v := range []any{p.rules, p.conditions, p.selector, p.extends, p.paramKind, p.paramRef, p.failureAction, p.failureOverride, p.ratchet, p.podSecurity, len(p.mutations) > 0} {
+		text, _ := json.Marshal(v)
+		key = append(key, string(text))
+	}
+	return key
+}
+
+// build makes a policy of each group of rules with the same requests.
+func (b *builder) build() {
+	var groups [][]placed
+	for _, r := range b.rules {
+		i := slices.IndexFunc(groups, func(g []placed) bool { return g[0].sameRequests(r) && r.podSecurity == nil })
+		if i >= 0 && !conflicting(groups[i], r) {
+			groups[i] = append(groups[i], r)
+		} else {
+			groups = append(groups, []placed{r})
+		}
+	}
+	for _, g := range groups {
+		suffix := ""
+		if len(groups) > 1 {
+			suffix = g[0].name
+		}
+		b.buildGroup(g, suffix)
+	}
+}
+
+// conflicting reports whether a rule has a variable that others define differently.
+func conflicting(group []placed, r placed) bool {
+	for _, other := range group {
+		for _, v := range other.variables {
+			if slices.ContainsFunc(r.variables, func(w admissionregistrationv1.Variable) bool { return v.Name == w.Name && v.Expression != w.Expression }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (b *builder) buildGroup(group []placed, suffix string) {
+	first := group[0]
+	o := conversion.NewPolicy(&b.Source, b.metadata(suffix))
+	p := o.Policy()
+	p.Spec = v1alpha1.WebhookPolicySpec{
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: first.rules, NamespaceSelector: first.selector},
+		MatchConditions:  first.conditions,
+		ParamKind:        first.paramKind,
+		FailurePolicy:    b.failurePolicy(),
+		TimeoutSeconds:   b.timeout(),
+	}
+	if w := b.source.Spec.WebhookConfiguration; w != nil {
+		p.Spec.MatchConditions = append(slices.Clone(w.MatchConditions), first.conditions...)
+	}
+	for _, r := range group {
+		for _, v := range r.variables {
+			if !slices.Contains(p.Spec.Variables, v) {
+				p.Spec.Variables = append(p.Spec.Variables, v)
+			}
+		}
+		addValidations(p, r.converted)
+		p.Spec.AuditAnnotations = append(p.Spec.AuditAnnotations, r.annotations...)
+		p.Spec.Mutations = append(p.Spec.Mutations, r.mutations...)
+	}
+	if first.podSecurity != nil {
+		p.Spec.Plugin = podSecurityPlugin(first.podSecurity)
+	}
+	b.bind(o, group)
+	if conversion.NamesCriticalResources(p) {
+		p.Spec.AllowCriticalResources = true
+	}
+	b.Outputs = append(b.Outputs, o)
+	for _, r := range group {
+		b.report(o, r)
+	}
+}
+
+// report writes the row of a rule.
+func (b *builder) report(o *conversion.Output, r placed) {
+	notes := r.notes
+	if r.extends && r.podSecurity == nil {
+		if wanted := b.controllers(); len(wanted) > 0 && !conversion.SetPodTemplates(o.Policy(), wanted) {
+			notes = append(notes, "the policy applies to Pods, and not to the Pod templates of "+strings.Join(wanted, ", "))
+		}
+	}
+	if r.ratchet && r.enforces(b.source) && !conversion.SetRatchet(o.Policy()) {
+		notes = append(notes, "Kyverno allows updates of objects that violated the rule before, and the policy denies them (allowExistingViolations)")
+	}
+	r.row.Outcome, r.row.Output = conversion.Converted, o
+	if len(notes) > 0 {
+		r.row.Outcome, r.row.Detail = conversion.Changed, strings.Join(notes, "; ")
+	}
+}
+
+// enforces reports whether the rule denies requests.
+func (c *converted) enforces(p *clusterPolicy) bool {
+	action := c.failureAction
+	if action == "" {
+		action = p.Spec.ValidationFailureAction
+	}
+	return strings.EqualFold(action, "enforce")
+}
+
+// annotationControllers names the workloads to which Kyverno extends a policy for Pods.
+const annotationControllers = "pod-policies.kyverno.io/autogen-controllers"
+
+// controllers returns the resources of the workloads to which Kyverno extends the policy.
+func (b *builder) controllers() []string {
+	resources := map[string]string{
+		"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets", "ReplicaSet": "replicasets",
+		"Job": "jobs", "CronJob": "cronjobs", "ReplicationController": "replicationcontrollers",
+	}
+	text, ok := b.source.Annotations[annotationControllers]
+	if !ok || text == "all" {
+		text = "Deployment,StatefulSet,DaemonSet,ReplicaSet,Job,CronJob,ReplicationController"
+	}
+	var wanted []string
+	for kind := range strings.SplitSeq(text, ",") {
+		if r := resources[strings.TrimSpace(kind)]; r != "" {
+			wanted = append(wanted, r)
+		}
+	}
+	return wanted
+}
+
+func (b *builder) failurePolicy() *admissionregistrationv1.FailurePolicyType {
+	text := b.source.Spec.FailurePolicy
+	if w := b.source.Spec.WebhookConfiguration; w != nil && w.FailurePolicy != "" {
+		text = w.FailurePolicy
+	}
+	if text == "" {
+		return nil
+	}
+	return new(admissionregistrationv1.FailurePolicyType(text))
+}
+
+func (b *builder) timeout() *int32 {
+	if w := b.source.Spec.WebhookConfiguration; w != nil && w.TimeoutSeconds != nil {
+		return w.TimeoutSeconds
+	}
+	return b.source.Spec.WebhookTimeoutSeconds
+}
+
+// bind adds the bindings: one for each override of the action, and one for the rest.
+func (b *builder) bind(o *conversion.Output, group []placed) {
+	p, first := o.Policy(), group[0]
+	action, overrides := first.failureAction, first.failureOverride
+	if action == "" {
+		action = b.source.Spec.ValidationFailureAction
+	}
+	if len(overrides) == 0 {
+		overrides = b.source.Spec.ValidationFailureActionOverrides
+	}
+	rest := v1alpha1.Binding{Name: conversion.BindingName, ParamRef: first.paramRef, ValidationActions: b.actions(action)}
+	var excluded []metav1.LabelSelectorRequirement
+	for i, ov := range overrides {
+		selector, ok := selectorOfOverride(ov)
+		if !ok {
+			b.Add(conversion.Row{Rule: "validationFailureActionOverrides", Outcome: conversion.LeftOut, Output: o,
+				Detail: fmt.Sprintf("the override with the action %s has wildcards or a selector beside others, which bindings do not express", ov.Action), Alternative: "name the namespaces"})
+			continue
+		}
+		selector.MatchExpressions = append(selector.MatchExpressions, excluded...)
+		p.Spec.Bindings = append(p.Spec.Bindings, v1alpha1.Binding{
+			Name: fmt.Sprintf("override-%d", i+1), ParamRef: first.paramRef, ValidationActions: b.actions(ov.Action),
+			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector},
+		})
+		for _, r := range selector.MatchExpressions[:len(selector.MatchExpressions)-len(excluded)] {
+			excluded = append(excluded, opposite(r))
+		}
+	}
+	if len(excluded) > 0 {
+		rest.MatchResources = &admissionregistrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: excluded}}
+	}
+	p.Spec.Bindings = append(p.Spec.Bindings, rest)
+	if b.Source.Kind == kindPolicy {
+		b.restrict(p)
+	}
+}
+
+// actions returns the actions of a policy.
+func (b *builder) actions(action string) []admissionregistrationv1.ValidationAction {
+	if strings.EqualFold(action, "enforce") {
+		return []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	}
+	if b.source.Spec.EmitWarning {
+		return []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn, admissionregistrationv1.Audit}
+	}
+	return []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
+}
+
+// selectorOfOverride returns the namespaces of an override as one requirement, so that the
+// other bindings can exclude it.
+func selectorOfOverride(o override) (*metav1.LabelSelector, bool) {
+	if slices.ContainsFunc(o.Namespaces, pattern.HasWildcard) {
+		return nil, false
+	}
+	s := &metav1.LabelSelector{}
+	if len(o.Namespaces) > 0 {
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: o.Namespaces})
+	}
+	if n := o.NamespaceSelector; n != nil {
+		for key, value := range n.MatchLabels {
+			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+		}
+		s.MatchExpressions = append(s.MatchExpressions, n.MatchExpressions...)
+	}
+	return s, len(s.MatchExpressions) == 1
+}
+
+func opposite(r metav1.LabelSelectorRequirement) metav1.LabelSelectorRequirement {
+	opposites := map[metav1.LabelSelectorOperator]metav1.LabelSelectorOperator{
+		metav1.LabelSelectorOpIn: metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpNotIn: metav1.LabelSelectorOpIn,
+		metav1.LabelSelectorOpExists: metav1.LabelSelectorOpDoesNotExist, metav1.LabelSelectorOpDoesNotExist: metav1.LabelSelectorOpExists,
+	}
+	r.Operator = opposites[r.Operator]
+	return r
+}
+
+// restrict restricts the policy to the namespace of its source.
+func (b *builder) restrict(p *v1alpha1.WebhookPolicy) {
+	only := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: b.namespace()}}
+	if s := p.Spec.MatchConstraints.NamespaceSelector; s != nil {
+		both := s.DeepCopy()
+		metav1.AddLabelToSelector(both, corev1.LabelMetadataName, b.namespace())
+		only = both
+	}
+	p.Spec.MatchConstraints.NamespaceSelector = only
+	for i := range p.Spec.MatchConstraints.ResourceRules {
+		p.Spec.MatchConstraints.ResourceRules[i].Scope = new(admissionregistrationv1.NamespacedScope)
+	}
+}
+
+// addValidations adds the validations of a rule.
+func addValidations(p *v1alpha1.WebhookPolicy, r *converted) {
+	p.Spec.Validations = append(p.Spec.Validations, v1alpha1.ValidationsOf(r.validations)...)
+}
+
+// podSecurityPlugin returns the plugin with the level of a rule.
+func podSecurityPlugin(s *standard) *v1alpha1.Plugin {
+	version := s.Version
+	if version == "" {
+		version = "latest"
+	}
+	raw, _ := json.Marshal(map[string]any{"defaults": map[string]any{"enforce": s.Level, "enforce-version": version}})
+	return &v1alpha1.Plugin{Name: v1alpha1.PluginPodSecurity, Config: &runtime.RawExtension{Raw: raw}}
+}
+
+// nameOf returns a valid name of an object.
+func nameOf(name string) string {
+	name = strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '.':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, name), "-.")
+	return name
+}

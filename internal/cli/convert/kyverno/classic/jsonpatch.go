@@ -1,0 +1,200 @@
+package classic
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/conditions"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/place"
+)
+
+// operation is an operation of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+// maxOperations is the maximum number of operations of a patch.
+const maxOperations = 100
+
+// jsonPatch converts a JSON patch. Like Kyverno's, it adds absent parents of what it adds,
+// and does not fail for what it removes.
+func (v *converter) jsonPatch(scope *conditions.Scope, text string, object place.Place) (ce.Expression, error) {
+	var operations []operation
+	if err := yaml.UnmarshalStrict([]byte(text), &operations); err != nil {
+		return ce.False, fmt.Errorf("the patch is no list of operations: %w", err)
+	}
+	if len(operations) > maxOperations {
+		return ce.False, fmt.Errorf("the patch has more than %d operations: split it", maxOperations)
+	}
+	var parts []string
+	ensured := map[string]bool{"/metadata": true}
+	for i, o := range operations {
+		found, err := patchOperation(scope, o, object, ensured)
+		if err != nil {
+			return ce.False, fmt.Errorf("[%d]: %w", i, err)
+		}
+		parts = append(parts, found...)
+	}
+	return ce.Raw(strings.Join(parts, " + "), ce.Addition), nil
+}
+
+var indexPattern = regexp.MustCompile(`^([0-9]+|-)$`)
+
+// patchOperation returns the operations of a JSONPatch for one operation.
+func patchOperation(scope *conditions.Scope, o operation, object place.Place, ensured map[string]bool) ([]string, error) {
+	if strings.Contains(o.Path, "{{") || !strings.HasPrefix(o.Path, "/") {
+		return nil, fmt.Errorf("the path %q is left out: it must be constant and begin with /", o.Path)
+	}
+	segments := strings.Split(o.Path[1:], "/")
+	at := object
+	for _, s := range segments {
+		at = step(at, s)
+	}
+	switch o.Op {
+	case "remove":
+		if slices.Contains(segments, "-") {
+			return nil, fmt.Errorf("the path %q is left out: - is no element that exists", o.Path)
+		}
+		list := patchList(o.Op, o.Path, ce.Expression{})
+		if !at.Optional() {
+			return []string{list}, nil
+		}
+		return []string{"(" + ce.If(at.Present(), ce.Term(list), ce.Term("[]")).String() + ")"}, nil
+	case "add", "replace":
+		value, err := valueOf(scope, o.Value)
+		if err != nil {
+			return nil, err
+		}
+		var parts []string
+		if o.Op == "add" {
+			if parts, err = parents(segments, object, ensured); err != nil {
+				return nil, err
+			}
+		}
+		return append(parts, patchList(o.Op, o.Path, value)), nil
+	}
+	return nil, fmt.Errorf("the operation %q is left out: write a JSONPatch in CEL", o.Op)
+}
+
+func patchList(op, path string, value ce.Expression) string {
+	text := "[JSONPatch{op: " + ce.Quote(op).String() + ", path: " + ce.Quote(path).String()
+	if op != "remove" {
+		text += ", value: " + value.String()
+	}
+	return text + "}]"
+}
+
+// step returns the place of a segment of a JSON pointer.
+func step(at place.Place, segment string) place.Place {
+	if indexPattern.MatchString(segment) && segment != "-" {
+		return at.Index(segment)
+	}
+	return at.Field(strings.NewReplacer("~1", "/", "~0", "~").Replace(segment))
+}
+
+// parents returns operations that add the absent parents of a path.
+func parents(segments []string, object place.Place, ensured map[string]bool) ([]string, error) {
+	var parts []string
+	at, path := object, ""
+	for i, s := range segments[:len(segments)-1] {
+		if indexPattern.MatchString(s) {
+			if i < len(segments)-2 {
+				return nil, fmt.Errorf("the path /%s is left out: parents in an element of a list may be absent", strings.Join(segments, "/"))
+			}
+			break
+		}
+		at, path = step(at, s), path+"/"+s
+		if ensured[path] || !at.Optional() {
+			continue
+		}
+		ensured[path] = true
+		empty := ce.Term("{}")
+		if indexPattern.MatchString(segments[i+1]) {
+			empty = ce.Term("[]")
+		}
+		parts = append(parts, "("+ce.If(at.Present(), ce.Term("[]"), ce.Term(patchList("add", path, empty))).String()+")")
+	}
+	return parts, nil
+}
+
+// mutateEach converts a patch for the elements of a list, whose paths have the index of the
+// element.
+func (v *converter) mutateEach(f forEachMutation) error {
+	if f.ForEach != nil || f.PatchesJSON6902 == "" {
+		return v.applyEach(f)
+	}
+	list, err := v.scope.JMESPath(f.List)
+	if err != nil {
+		return err
+	}
+	if !list.IsListField() {
+		return fmt.Errorf("the list %q is left out: it must be a field of the object", f.List)
+	}
+	at := list.Place()
+	item := ce.Singular(at.Name(), "item")
+	element := place.Of(item, at.Shape.Element())
+	scope := v.scope.With("element", conditions.Field(element)).With("element0", conditions.Field(element))
+	scope = scope.With("elementIndex", conditions.Index("i"))
+	if scope, err = v.withContext(scope, f.Context); err != nil {
+		return err
+	}
+	applies := conditions.Result{Expression: ce.True}
+	if f.Preconditions != nil {
+		if applies, err = scope.Block(*f.Preconditions); err != nil {
+			return fmt.Errorf("preconditions: %w", err)
+		}
+	}
+	patches, err := v.elementPatch(scope, f.PatchesJSON6902)
+	if err != nil {
+		return err
+	}
+	arguments := []ce.Expression{ce.Term("i"), ce.Term(item)}
+	if !applies.IsTrue() {
+		arguments = append(arguments, applies.Expression)
+	}
+	var parts []string
+	for _, p := range patches {
+		parts = append(parts, ce.Call(at.Or("[]"), "transformList", append(slices.Clip(arguments), p)...).String())
+	}
+	v.addPatch(ce.Raw(strings.Join(parts, " + "), ce.Addition))
+	return nil
+}
+
+// elementPatch returns the operations for one element. Only direct members of the element
+// are added, as their parents exist.
+func (v *converter) elementPatch(scope *conditions.Scope, text string) ([]ce.Expression, error) {
+	var operations []operation
+	if err := yaml.UnmarshalStrict([]byte(text), &operations); err != nil {
+		return nil, fmt.Errorf("the patch is no list of operations: %w", err)
+	}
+	var parts []ce.Expression
+	for i, o := range operations {
+		before, after, found := strings.Cut(o.Path, "}}")
+		if !found || !strings.Contains(before, "elementIndex") || strings.Count(after, "/") > 1 || o.Op != "add" && o.Op != "replace" {
+			return nil, fmt.Errorf("[%d]: the operation %s of the path %q is left out: only members of the element can be added or replaced", i, o.Op, o.Path)
+		}
+		path, err := scope.Text(o.Path)
+		if err != nil {
+			return nil, err
+		}
+		value, err := valueOf(scope, o.Value)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, ce.Term("JSONPatch{op: "+ce.Quote(o.Op).String()+", path: "+path.String()+", value: "+value.String()+"}"))
+	}
+	return parts, nil
+}
+
+// applyEach converts a strategic merge patch of the element of a list with its own name.
+func (v *converter) applyEach(f forEachMutation) error {
+	return fmt.Errorf("patchStrategicMerge and foreach in foreach are left out: use patchStrategicMerge with (name), or patchesJson6902")
+}

@@ -1,0 +1,244 @@
+package classic
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/conditions"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/place"
+)
+
+// mutate converts a mutation.
+func (v *converter) mutate(m *mutation) error {
+	object := place.Object("object", v.matching.object.Shape)
+	switch {
+	case len(m.ForEach) > 0:
+		for i, f := range m.ForEach {
+			if err := v.mutateEach(f); err != nil {
+				return fmt.Errorf("mutate.foreach[%d]: %w", i, err)
+			}
+		}
+		return nil
+	case m.PatchesJSON6902 != "":
+		e, err := v.jsonPatch(v.scope, m.PatchesJSON6902, object)
+		if err != nil {
+			return fmt.Errorf("mutate.patchesJson6902: %w", err)
+		}
+		v.addPatch(e)
+		return nil
+	case m.PatchStrategicMerge == nil:
+		return &leftOutError{"mutate", "the rule has none of patchStrategicMerge, patchesJson6902 and foreach", "add one, or remove the rule"}
+	}
+	patch, ok := m.PatchStrategicMerge.(map[string]any)
+	if !ok {
+		return &leftOutError{"mutate.patchStrategicMerge", "the patch is no map", "correct it"}
+	}
+	a := &configuration{scope: v.scope}
+	e, err := a.object(patch, object, "Object")
+	if err != nil {
+		return fmt.Errorf("mutate.patchStrategicMerge: %w", err)
+	}
+	v.addConfiguration(ce.If(ce.And(a.conditions...), e, ce.Term("Object{}")))
+	return nil
+}
+
+func (v *converter) addPatch(e ce.Expression) {
+	v.out.mutations = append(v.out.mutations, admissionregistrationv1.Mutation{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: e.String()},
+	})
+}
+
+func (v *converter) addConfiguration(e ce.Expression) {
+	v.out.mutations = append(v.out.mutations, admissionregistrationv1.Mutation{
+		PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: e.String()},
+	})
+}
+
+// configuration converts a strategic merge patch to an apply configuration.
+type configuration struct {
+	scope      *conditions.Scope
+	conditions []ce.Expression // of the whole patch
+}
+
+// mergedByName are the lists whose elements API servers merge by name.
+func mergedByName(list string) bool {
+	return slices.Contains([]string{"containers", "initContainers", "ephemeralContainers", "volumes", "env", "imagePullSecrets"}, list)
+}
+
+// object returns an object of the patch.
+func (a *configuration) object(patch map[string]any, at place.Place, typeName string) (ce.Expression, error) {
+	var fields []string
+	for _, key := range slices.Sorted(maps.Keys(patch)) {
+		modifier, name, anchor := pattern.Anchor(key)
+		field := at.Field(name)
+		if anchor && modifier == "" {
+			if err := a.condition(patch[key], field); err != nil {
+				return ce.False, fmt.Errorf("%s: %w", name, err)
+			}
+			continue
+		}
+		if anchor && modifier != "+" {
+			return ce.False, fmt.Errorf("%s: the anchor %s() is left out: apply configurations have no counterpart", name, modifier)
+		}
+		value, err := a.value(patch[key], field, typeName, name)
+		if err != nil {
+			return ce.False, fmt.Errorf("%s: %w", name, err)
+		}
+		if value.String() == "" {
+			continue
+		}
+		fields = append(fields, entry(name, value, field, anchor, isPlainMap(at)))
+	}
+	literal := "{" + strings.Join(fields, ", ") + "}"
+	if isPlainMap(at) {
+		return ce.Term(literal), nil
+	}
+	return ce.Term(typeName + literal), nil
+}
+
+func isPlainMap(at place.Place) bool { return at.Shape.IsPlainMap() }
+
+// entry returns a field of an object, or an entry of a map. Unless it exists, if it is
+// added only then.
+func entry(name string, value ce.Expression, field place.Place, ifAbsent, plain bool) string {
+	key := name
+	if plain {
+		key = ce.Quote(name).String()
+	} else if !ce.IsIdentifier(name) {
+		key = "`" + name + "`"
+	}
+	if !ifAbsent {
+		return key + ": " + value.String()
+	}
+	return "?" + key + ": " + ce.If(field.Present(), ce.Term("optional.none()"), ce.Function("optional.of", value)).String()
+}
+
+// condition adds a condition of the whole patch.
+func (a *configuration) condition(p any, at place.Place) error {
+	if _, isMap := p.(map[string]any); isMap {
+		return fmt.Errorf("the conditional anchor of a map is left out: use preconditions")
+	}
+	e, err := pattern.Compile(p, at)
+	a.conditions = append(a.conditions, ce.And(at.Present(), e))
+	return err
+}
+
+func (a *configuration) value(patch any, at place.Place, typeName, name string) (ce.Expression, error) {
+	switch p := patch.(type) {
+	case nil:
+		return ce.False, fmt.Errorf("the deletion with null is left out: use patchesJson6902")
+	case map[string]any:
+		if slices.ContainsFunc(slices.Collect(maps.Keys(p)), func(k string) bool { return strings.HasPrefix(k, "$") }) {
+			return ce.False, fmt.Errorf("the directives of strategic merge patches are left out: use patchesJson6902")
+		}
+		return a.object(p, at, typeName+"."+name)
+	case []any:
+		return a.list(p, at, typeName+"."+name, name)
+	}
+	return valueOf(a.scope, patch)
+}
+
+// list returns the elements of a list that is merged by name.
+func (a *configuration) list(patch []any, at place.Place, typeName, name string) (ce.Expression, error) {
+	if !mergedByName(name) {
+		return ce.False, fmt.Errorf("the patch of a list that is not merged by name is left out: use patchesJson6902")
+	}
+	var parts []string
+	for i, element := range patch {
+		p, ok := element.(map[string]any)
+		if !ok {
+			return ce.False, fmt.Errorf("[%d]: the element is no map", i)
+		}
+		e, err := a.element(p, at, typeName, name)
+		if err != nil {
+			return ce.False, fmt.Errorf("[%d]: %w", i, err)
+		}
+		parts = append(parts, e.In(ce.Addition))
+	}
+	return ce.Raw(strings.Join(parts, " + "), ce.Addition), nil
+}
+
+// element returns the elements of a list that one element of the patch changes: that with
+// its name, or those that match its conditional anchors.
+func (a *configuration) element(patch map[string]any, at place.Place, typeName, list string) (ce.Expression, error) {
+	if name, ok := patch["name"].(string); ok {
+		return a.named(patch, name, at, typeName)
+	}
+	item := ce.Singular(list, "item")
+	element := place.Of(item, at.Shape.Element())
+	inner := &configuration{scope: a.scope}
+	e, err := inner.object(patch, element, typeName)
+	if err != nil {
+		return e, err
+	}
+	if len(inner.conditions) == 0 {
+		return e, fmt.Errorf("the element has neither a name nor a conditional anchor: add (name): \"*\"")
+	}
+	text := strings.Replace(e.String(), typeName+"{", typeName+"{name: "+item+".name, ", 1)
+	elements := at.Or("[]")
+	if where := ce.And(inner.conditions...); !where.IsTrue() && where.String() != "has("+item+".name)" {
+		elements = ce.Macro(elements, "filter", item, where)
+	}
+	return ce.Macro(elements, "map", item, ce.Term(strings.Replace(text, ", }", "}", 1))), nil
+}
+
+// named returns the element with a name. What it adds only if it is absent is looked up in
+// the element of the object.
+func (a *configuration) named(patch map[string]any, name string, at place.Place, typeName string) (ce.Expression, error) {
+	for key := range patch {
+		if modifier, _, anchor := pattern.Anchor(key); anchor {
+			return ce.False, fmt.Errorf("the anchor %s() beside a name is left out: use (name)", modifier)
+		}
+	}
+	if strings.Contains(name, "{{") {
+		return ce.False, fmt.Errorf("the name with a variable is left out: use (name)")
+	}
+	inner := &configuration{scope: a.scope}
+	e, err := inner.object(patch, place.Of("object", at.Shape.Element()), typeName)
+	return ce.List(e), err
+}
+
+// valueOf returns a value of a patch, whose texts may have variables.
+func valueOf(scope *conditions.Scope, v any) (ce.Expression, error) {
+	switch typed := v.(type) {
+	case map[string]any:
+		var entries []string
+		for _, key := range slices.Sorted(maps.Keys(typed)) {
+			e, err := valueOf(scope, typed[key])
+			if err != nil {
+				return e, err
+			}
+			entries = append(entries, ce.Quote(key).String()+": "+dynamic(e, len(typed)))
+		}
+		return ce.Term("{" + strings.Join(entries, ", ") + "}"), nil
+	case []any:
+		var elements []string
+		for _, element := range typed {
+			e, err := valueOf(scope, element)
+			if err != nil {
+				return e, err
+			}
+			elements = append(elements, dynamic(e, len(typed)))
+		}
+		return ce.Term("[" + strings.Join(elements, ", ") + "]"), nil
+	}
+	value, err := scope.Any(v)
+	if err != nil {
+		return ce.False, err
+	}
+	return value.Source()
+}
+
+// dynamic makes the values of a literal ones of the same type for the type checker.
+func dynamic(e ce.Expression, n int) string {
+	if n == 1 || strings.HasPrefix(e.String(), `"`) {
+		return e.String()
+	}
+	return "dyn(" + e.String() + ")"
+}

@@ -1,0 +1,216 @@
+package pattern
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// condition is one comparison of a pattern's text: an operator and its operand.
+type condition struct {
+	operator string // ==, !=, <, <=, > or >=
+	operand  string
+	duration *time.Duration // if the operand is one
+	quantity *resource.Quantity
+}
+
+func (c condition) numeric() bool { return c.duration != nil || c.quantity != nil }
+
+// ordered reports whether the operator needs an order, which text does not have.
+func (c condition) ordered() bool { return c.operator != "==" && c.operator != "!=" }
+
+// alternatives parses the text of a pattern: alternatives (|) of conditions that all apply
+// (&).
+func alternatives(text string) [][]condition {
+	var found [][]condition
+	for alternative := range strings.SplitSeq(text, "|") {
+		var all []condition
+		for c := range strings.SplitSeq(strings.Trim(alternative, " "), "&") {
+			all = append(all, conditions(strings.Trim(c, " "))...)
+		}
+		found = append(found, all)
+	}
+	return outside(found)
+}
+
+var rangePattern = regexp.MustCompile(`^([-|+]?\d+(?:\.\d+)?[A-Za-z]*)(!?)-([-|+]?\d+(?:\.\d+)?[A-Za-z]*)$`)
+
+// prefixes are the operators in the order in which they are recognized.
+var prefixes = [...]struct{ prefix, operator string }{{">=", ">="}, {"<=", "<="}, {">", ">"}, {"<", "<"}, {"!", "!="}}
+
+// conditions parses one condition; a range is two.
+func conditions(text string) []condition {
+	if len(text) >= 2 {
+		for _, p := range prefixes {
+			if operand, found := strings.CutPrefix(text, p.prefix); found {
+				return []condition{newCondition(p.operator, operand)}
+			}
+		}
+		if m := rangePattern.FindStringSubmatch(text); m != nil && m[2] == "" {
+			return []condition{newCondition(">=", m[1]), newCondition("<=", m[3])}
+		} else if m != nil {
+			return []condition{{operator: "!-"}, newCondition("<", m[1]), newCondition(">", m[3])}
+		}
+	}
+	return []condition{newCondition("==", text)}
+}
+
+// outside turns each a!-b into two alternatives.
+func outside(found [][]condition) [][]condition {
+	var result [][]condition
+	for _, all := range found {
+		expanded := [][]condition{nil}
+		for i := 0; i < len(all); i++ {
+			ends := []condition{all[i]}
+			if all[i].operator == "!-" {
+				ends = all[i+1 : i+3]
+				i += 2
+			}
+			var next [][]condition
+			for _, e := range expanded {
+				for _, c := range ends {
+					next = append(next, append(append([]condition(nil), e...), c))
+				}
+			}
+			expanded = next
+		}
+		result = append(result, expanded...)
+	}
+	return result
+}
+
+func newCondition(operator, operand string) condition {
+	c := condition{operator: operator, operand: strings.TrimSpace(operand)}
+	if d, err := time.ParseDuration(c.operand); err == nil {
+		c.duration = &d
+	}
+	if q, err := resource.ParseQuantity(c.operand); err == nil {
+		c.quantity = &q
+	}
+	return c
+}
+
+// compares returns the result of an operator for the sign of a comparison.
+func compares(operator string, sign int) bool {
+	switch operator {
+	case "==":
+		return sign == 0
+	case "!=":
+		return sign != 0
+	case "<":
+		return sign < 0
+	case "<=":
+		return sign <= 0
+	case ">":
+		return sign > 0
+	}
+	return sign >= 0
+}
+
+// matches reports whether a value has a pattern, which is no map or list. The compiler asks
+// it for the values that stand for an absent field.
+func matches(pattern, value any) bool {
+	switch p := pattern.(type) {
+	case nil:
+		return value == nil || value == "" || value == false || value == int64(0)
+	case bool:
+		return value == p
+	case int64:
+		if s, ok := value.(string); ok {
+			n, err := strconv.ParseInt(s, 10, 64)
+			return err == nil && n == p
+		}
+		return value == p
+	case float64:
+		n, ok := value.(int64)
+		return ok && float64(n) == p
+	case string:
+		for _, all := range alternatives(p) {
+			if matchesAll(all, value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func matchesAll(all []condition, value any) bool {
+	for _, c := range all {
+		if !c.matches(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether a string, an int64, a bool or nil satisfies a condition. The
+// comparison with nil is the one with 0, except for text, which nil never satisfies.
+func (c condition) matches(value any) bool {
+	text, isText := value.(string)
+	switch v := value.(type) {
+	case nil:
+		text = "0"
+	case int64:
+		text, isText = strconv.FormatInt(v, 10), true
+	case bool:
+		text, isText = strconv.FormatBool(v), true
+	}
+	if _, isBool := value.(bool); !isBool {
+		if d, err := time.ParseDuration(text); c.duration != nil && err == nil {
+			return compares(c.operator, compare(d, *c.duration))
+		}
+		if q, err := resource.ParseQuantity(text); c.quantity != nil && err == nil {
+			return compares(c.operator, q.Cmp(*c.quantity))
+		}
+	}
+	return isText && !c.ordered() && Wildcard(c.operand, text) == (c.operator == "==")
+}
+
+func compare(a, b time.Duration) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// integer returns the operand as an integer.
+func (c condition) integer() (int64, bool) {
+	if c.quantity == nil {
+		return 0, false
+	}
+	n, ok := c.quantity.AsInt64()
+	return n, ok && n != math.MinInt64
+}
+
+// Wildcard reports whether text matches a pattern in which * stands for any text and ? for
+// one character.
+func Wildcard(pattern, text string) bool {
+	p, t := []rune(pattern), []rune(text)
+	star, mark, i, j := -1, 0, 0, 0
+	for j < len(t) {
+		switch {
+		case i < len(p) && p[i] == '*':
+			star, mark = i, j
+			i++
+		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
+			i++
+			j++
+		case star >= 0:
+			mark++
+			i, j = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(string(p[i:]), "*") == ""
+}
+
+// HasWildcard reports whether a text has * or ?.
+func HasWildcard(text string) bool { return strings.ContainsAny(text, "*?") }

@@ -1,0 +1,246 @@
+package native
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/test/conformance"
+)
+
+// policies is the number of random native policies.
+const policies = 2000
+
+// Random native policies convert to WebhookPolicies and back unchanged, as text of YAML.
+// The WebhookPolicy is the one of the generator: `make conformance` shows that API servers
+// and Ostiary decide alike about it and its native policies.
+func TestRoundTrip(t *testing.T) {
+	count := map[string]int{}
+	for i := 0; count[kindValidating]+count[kindMutating] < policies; i++ {
+		spec := conformance.Generate(7, i, 1)[0].Policies[0]
+		for _, want := range split(i, spec) {
+			var written []load.Object
+			for _, o := range toNative(t, want) {
+				written = append(written, read(t, o)...)
+			}
+			back := fromNative(t, written)
+			if back == nil {
+				continue // a mutating policy without bindings
+			}
+			count[written[0].Kind]++
+			got := back.Policy()
+			if diff := cmp.Diff(want.Spec, got.Spec, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(v1alpha1.WebhookPolicySpec{}, "AllowCriticalResources")); diff != "" {
+				t.Fatalf("policy %d (-generated +converted):\n%s", i, diff)
+			}
+			again := toNative(t, got)
+			if len(again) != len(written) {
+				t.Fatalf("policy %d: got %d objects, want %d", i, len(again), len(written))
+			}
+			for j := range again {
+				if diff := cmp.Diff(string(written[j].Raw), string(read(t, again[j])[0].Raw)); diff != "" {
+					t.Fatalf("policy %d, object %d (-native +after the way back):\n%s", i, j, diff)
+				}
+			}
+		}
+	}
+	t.Log(count)
+	for _, kind := range []string{kindValidating, kindMutating} {
+		if count[kind] < policies/10 {
+			t.Errorf("only %d of the policies are %s", count[kind], kind)
+		}
+	}
+}
+
+// split returns the policy for each native kind that a spec needs, with the fields that
+// native policies always have.
+func split(number int, spec v1alpha1.WebhookPolicySpec) (out []*v1alpha1.WebhookPolicy) {
+	name := fmt.Sprintf("p%d", number)
+	add := func(change func(*v1alpha1.WebhookPolicySpec)) {
+		p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"number": fmt.Sprint(number)}}, Spec: *spec.DeepCopy()}
+		p.Spec.Bindings = p.Spec.EffectiveBindings()
+		for i := range p.Spec.Bindings {
+			p.Spec.Bindings[i].Name = conversion.Label(fmt.Sprintf("%s.%s", name, p.Spec.Bindings[i].Name))
+		}
+		p.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WebhookPolicy"}
+		change(&p.Spec)
+		out = append(out, p)
+	}
+	if spec.Mutates() {
+		add(func(s *v1alpha1.WebhookPolicySpec) {
+			s.Validations, s.AuditAnnotations = nil, nil
+			s.ReinvocationPolicy = new(s.EffectiveReinvocationPolicy())
+			s.MatchConstraints, _ = mutable(s.MatchConstraints)
+			for i := range s.Bindings {
+				s.Bindings[i].ValidationActions = nil
+				s.Bindings[i].MatchResources, _ = mutable(s.Bindings[i].MatchResources)
+			}
+		})
+	}
+	if spec.Validates() {
+		add(func(s *v1alpha1.WebhookPolicySpec) { s.Mutations, s.ReinvocationPolicy = nil, nil })
+	}
+	return out
+}
+
+func toNative(t *testing.T, p *v1alpha1.WebhookPolicy) []*conversion.Output {
+	t.Helper()
+	objects := read(t, &conversion.Output{Object: p})
+	converted, err := Back{}.Convert(&conversion.Input{Objects: objects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return converted[0].Outputs
+}
+
+// fromNative returns the WebhookPolicy of native objects; nil if there is none.
+func fromNative(t *testing.T, objects []load.Object) *conversion.Output {
+	t.Helper()
+	converted, err := Source{}.Convert(&conversion.Input{Objects: objects, All: objects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(converted) != 1 || len(converted[0].Outputs) != 1 {
+		t.Fatalf("got %d conversions with %v, want one policy", len(converted), converted[0].Rows)
+	}
+	return converted[0].Outputs[0]
+}
+
+func read(t *testing.T, o *conversion.Output) []load.Object {
+	t.Helper()
+	text, err := o.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := load.Text(t.Context(), o.Object.GetName(), text)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return objects
+}
+
+// What a WebhookPolicy cannot express is kept in an annotation.
+func TestLossless(t *testing.T) {
+	tests := map[string]string{
+		"a dotted name of a binding": "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: a.b.c}\nspec: {policyName: p, validationActions: [Deny]}\n",
+		"a long name of a binding":   "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: " + strings.Repeat("long-", 20) + "name}\nspec: {policyName: p, validationActions: [Deny]}\n",
+		"labels and annotations":     "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: b, labels: {l: v}, annotations: {a: w}}\nspec: {policyName: p, validationActions: [Warn, Audit]}\n",
+		"no annotation is necessary": "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: b}\nspec: {policyName: p, validationActions: [Audit]}\n",
+		"selectors in a binding":     "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: b}\nspec: {policyName: p, validationActions: [Audit], matchResources: {namespaceSelector: {matchLabels: {x: y}}, matchPolicy: Exact}}\n",
+		"params of a binding":        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {name: b}\nspec: {policyName: p, validationActions: [Audit], paramRef: {selector: {matchLabels: {x: y}}, namespace: n, parameterNotFoundAction: Allow}}\n",
+	}
+	const native = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: p, annotations: {mine: kept}}\nspec:\n" +
+		"  paramKind: {apiVersion: v1, kind: ConfigMap}\n  matchConstraints: {resourceRules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n  validations: [{expression: \"true\"}]\n"
+	for name, binding := range tests {
+		t.Run(name, func(t *testing.T) {
+			want, err := load.Text(t.Context(), "native.yaml", []byte(native+"---\n"+binding))
+			if err != nil {
+				t.Fatal(err)
+			}
+			converted := fromNative(t, want)
+			if _, noted := converted.Policy().Annotations[conversion.AnnotationNative]; noted == (name == "no annotation is necessary" || strings.HasSuffix(name, "of a binding") && !strings.Contains(name, "name") || strings.HasPrefix(name, "selectors")) {
+				t.Errorf("the annotation is there: %v", noted)
+			}
+			got := toNative(t, converted.Policy())
+			if len(got) != len(want) {
+				t.Fatalf("got %d objects, want %d", len(got), len(want))
+			}
+			for i := range got {
+				var wantTree, gotTree any
+				if err := want[i].Read(&wantTree); err != nil {
+					t.Fatal(err)
+				}
+				if err := read(t, got[i])[0].Read(&gotTree); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(wantTree, gotTree); diff != "" {
+					t.Errorf("object %d (-want +got):\n%s", i, diff)
+				}
+			}
+		})
+	}
+}
+
+// Converted policies decide like those that they were made of.
+func TestDecideAlike(t *testing.T) {
+	apis, err := offline.NewAPIs(policy.LatestEngine, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := load.Text(t.Context(), "objects.yaml", []byte(pods))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := policy.NewCompiler()
+	decided := map[bool]int{}
+	for i := range 300 {
+		for _, p := range split(i, conformance.Generate(11, i, 1)[0].Policies[0]) {
+			var written []load.Object
+			for _, o := range toNative(t, p) {
+				written = append(written, read(t, o)...)
+			}
+			converted := fromNative(t, written).Policy()
+			for _, o := range objects {
+				want, ok := decide(t, compiler, apis, p, &o)
+				if !ok {
+					continue // the generated policy does not compile
+				}
+				got, _ := decide(t, compiler, apis, converted, &o)
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Fatalf("policy %d, %s (-generated +converted):\n%s", i, o.String(), diff)
+				}
+				decided[want.Allowed]++
+			}
+		}
+	}
+	t.Log(decided)
+	if decided[true] < 50 || decided[false] < 50 {
+		t.Errorf("got %v, want many decisions of both kinds", decided)
+	}
+}
+
+const pods = `apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {team: shop}}
+spec: {containers: [{name: app, image: "registry.test/app:1"}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: made, namespace: shop}
+data: {mode: plain}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: made, namespace: shop}
+spec: {replicas: 3, selector: {}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: app, image: app}]}}}
+`
+
+func decide(t *testing.T, compiler *policy.Compiler, apis *offline.APIs, p *v1alpha1.WebhookPolicy, o *load.Object) (offline.Result, bool) {
+	t.Helper()
+	p = p.DeepCopy()
+	p.UID = types.UID(p.Name)
+	engine, err := offline.NewEngine([]offline.Policy{{WebhookPolicy: p, Source: *o}}, compiler, apis)
+	if err != nil {
+		return offline.Result{}, false
+	}
+	request, err := apis.NewRequest(o, nil, offline.RequestOptions{Operation: admissionv1.Create})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := engine.Evaluate(t.Context(), request, offline.NewWorld(apis, nil, nil, offline.Answers(nil)), offline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result.Outcomes = nil
+	return *result, true
+}

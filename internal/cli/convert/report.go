@@ -1,0 +1,117 @@
+package convert
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
+	"github.com/ostiary/ostiary/internal/cli/convert/verify"
+	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/cli/output"
+)
+
+// Report says what became of each rule.
+type Report struct {
+	Converted int          `json:"converted"`
+	Changed   int          `json:"changed"`
+	LeftOut   int          `json:"leftOut"`
+	Rules     []ReportRule `json:"rules"`
+	// Verified is the result of the tests of the sources.
+	Verified *verify.Result `json:"verified,omitempty"`
+}
+
+// ReportRule is what became of one rule.
+type ReportRule struct {
+	Source      string             `json:"source"`
+	Rule        string             `json:"rule,omitempty"`
+	Result      conversion.Outcome `json:"result"`
+	Policy      string             `json:"policy,omitempty"`
+	Detail      string             `json:"detail,omitempty"`
+	Alternative string             `json:"alternative,omitempty"`
+	Position    load.Position      `json:"position"`
+}
+
+func (r *result) report() *Report {
+	out := &Report{Rules: []ReportRule{}, Verified: r.verified} // rules are not null
+	for i := range r.conversions {
+		c := &r.conversions[i]
+		for _, row := range c.Rows {
+			field := row.Field
+			if field == "" {
+				field = row.Rule
+			}
+			rule := ReportRule{Source: c.Source.String(), Rule: row.Rule, Result: row.Outcome, Detail: row.Detail, Alternative: row.Alternative, Position: c.Source.At(field)}
+			if row.Output != nil {
+				rule.Policy = row.Output.Object.GetName()
+			}
+			out.Rules = append(out.Rules, rule)
+			switch row.Outcome {
+			case conversion.Converted:
+				out.Converted++
+			case conversion.Changed:
+				out.Changed++
+			case conversion.LeftOut:
+				out.LeftOut++
+			}
+		}
+	}
+	return out
+}
+
+// printReport writes the report.
+func (c *command) printReport(w io.Writer, r *Report, audited int) error {
+	if c.report != output.Table {
+		o := *c.Options
+		o.Out, o.Format = w, c.report
+		return o.Print(r)
+	}
+	rows := make([][]string, len(r.Rules))
+	for i, rule := range r.Rules {
+		rows[i] = []string{rule.Source, rule.Rule, string(rule.Result), detail(rule)}
+	}
+	if err := output.WriteTable(w, []string{"SOURCE", "RULE", "RESULT", "DETAIL"}, rows); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%d converted, %d changed, %d left out\n", r.Converted, r.Changed, r.LeftOut)
+	if audited > 0 {
+		text += fmt.Sprintf("%d policies have the action Audit: --actions keep keeps the actions of their sources\n", audited)
+	}
+	if r.Verified != nil {
+		text += verifiedText(r.Verified)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+func detail(r ReportRule) string {
+	parts := make([]string, 0, 2)
+	for _, part := range []string{r.Detail, r.Alternative} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	text := strings.Join(parts, ": ")
+	if r.Result == conversion.LeftOut {
+		text = r.Position.String() + ": " + text
+	}
+	return text
+}
+
+// verifiedText describes the result of the tests of the sources.
+func verifiedText(v *verify.Result) string {
+	var out strings.Builder
+	for _, d := range v.Different {
+		fmt.Fprintf(&out, "%s: %s: %s\n", d.Position, output.Printable(d.Assertion), strings.TrimSpace(d.Text))
+		for _, why := range d.Why {
+			fmt.Fprintf(&out, "  because %s\n", output.Printable(why))
+		}
+	}
+	for _, s := range v.Skipped {
+		fmt.Fprintf(&out, "%s: %s: not evaluated: %s\n", s.Position, output.Printable(s.Assertion), s.Why)
+	}
+	fmt.Fprintf(&out, "%d of %d assertions agree\n", v.Agree, v.Total)
+	return out.String()
+}
