@@ -80,7 +80,7 @@ func TestKrewInstallsEachPlatform(t *testing.T) {
 				t.Errorf("the license is not installed: %v %v", installed, err)
 			}
 			if p.os == runtime.GOOS && p.arch == runtime.GOARCH {
-				got, err := exec.CommandContext(t.Context(), filepath.Join(root, "bin", program)).CombinedOutput() //nolint:gosec // built above
+				got, err := exec.CommandContext(t.Context(), filepath.Join(root, "bin", program)).CombinedOutput()
 				if err != nil || strings.TrimSpace(string(got)) != version {
 					t.Errorf("%s writes %q, %v; want %q", program, got, err, version)
 				}

@@ -39,8 +39,8 @@ const (
 // the policies of the cases below.
 func policies() string {
 	p := func(name, spec string) string { return fmt.Sprintf(rules, name, spec) }
-	return p("deny", "  validations:\n  - {expression: 'false', message: the first, reason: Forbidden}\n  - {expression: 'false', message: the second}") +
-		p("allow", "  validations: [{expression: 'true'}]") +
+	return p("deny", "  validations:\n  - {expression: '1 == 2', message: the first, reason: Forbidden}\n  - {expression: '1 == 2', message: the second}") +
+		p("allow", "  validations: [{expression: '1 == 1'}]") +
 		p("warn", "  validations: [{expression: 'false', message: careful}]\n  bindings: [{name: b, validationActions: [Warn]}]") +
 		p("audit", "  validations: [{expression: 'false', message: noted}]\n  bindings: [{name: b, validationActions: [Audit]}]") +
 		p("mutate", "  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{labels: {\"a\": \"b\"}}}'}}]") +
@@ -232,6 +232,24 @@ func TestFlags(t *testing.T) {
 				t.Errorf("status %d, %q; want %d, %q", output.Status(err), got, tt.wantStatus, tt.want)
 			}
 		})
+	}
+}
+
+// TestCoverageOfConstants expects that a constant has one result, and that the match
+// condition of a backend has two.
+func TestCoverageOfConstants(t *testing.T) {
+	constant := fmt.Sprintf(rules, "p", "  validations: [{expression: 'false'}]")
+	if out, _, err := run(t, constant+fmt.Sprintf(head, "p")+"- {name: a, object: "+pod+", expect: {decision: Deny}}\n", "-", "--coverage-min", "100"); err != nil {
+		t.Errorf("a constant: %v\n%s", err, out)
+	}
+	backend := fmt.Sprintf(rules, "p", "  matchConditions: [{name: c, expression: 'request.userInfo.username != \"nobody\"'}]\n  backend: {type: Validating, url: 'https://example.com/a', caBundle: Zm9v, sideEffects: None, admissionReviewVersions: [v1]}")
+	answered := func(allowed string) string { return ", object: " + pod + ", backends: [{policy: p, allowed: " + allowed + ", message: x}]" }
+	some := backend + fmt.Sprintf(head, "p") + "- {name: a" + answered("false") + ", expect: {decision: Deny}}\n- {name: b" + answered("true") + ", expect: {decision: Allow}}\n"
+	if out, _, err := run(t, some, "-", "--coverage-min", "100"); output.Status(err) != output.StatusFindings || !strings.Contains(out, "coverage: 75.0%") {
+		t.Errorf("without a request that the condition excludes: %v\n%s", err, out)
+	}
+	if out, _, err := run(t, some+"- {name: c, user: nobody, object: "+pod+", expect: {decision: Allow}}\n", "-", "--coverage-min", "100"); err != nil {
+		t.Errorf("with one: %v\n%s", err, out)
 	}
 }
 
