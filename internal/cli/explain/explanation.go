@@ -90,6 +90,19 @@ func (r *Recorder) Why(engine *offline.Engine) (out []string) {
 	return out
 }
 
+// Values returns the values of all validations and match conditions.
+func (r *Recorder) Values() (out []string) {
+	for _, e := range r.evaluated {
+		if e.Err != nil || !strings.HasSuffix(e.Field, ".expression") || !strings.HasPrefix(e.Field, "spec.validations") && !strings.HasPrefix(e.Field, "spec.matchConditions") {
+			continue
+		}
+		if line := fmt.Sprintf("%s %s is %v", e.Policy, e.Field, e.Value.Value()); !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
 // reasons returns why an expression prevents a request, or nothing.
 func reasons(compiler *policy.Compiler, expression string, e policy.Evaluated) (out []string) {
 	if e.Err != nil {

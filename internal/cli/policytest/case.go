@@ -226,9 +226,15 @@ func (c *Case) Evaluate(ctx context.Context) (*offline.Result, error) {
 	return c.run(ctx, nil, policy.Trace{})
 }
 
-// Check runs the case, and returns how its result differs from the expectation.
+// Check runs the case, and returns how its result differs from the expectation. A
+// difference without an expression that was false has the values of all.
 func (c *Case) Check(ctx context.Context) ([]Problem, *offline.Result, error) {
-	return c.check(ctx, nil, policy.Trace{}, false)
+	var recorder explain.Recorder
+	problems, result, err := c.check(ctx, nil, recorder.Trace(), false)
+	if len(problems) > 0 && len(problems[0].Why) == 0 {
+		problems[0].Why = recorder.Values()
+	}
+	return problems, result, err
 }
 
 // run runs the case with an engine; nil is the engine of its suite.

@@ -91,21 +91,42 @@ func comments(target, origin *yaml.Node) {
 // equal reports whether nodes are the same value for Kubernetes. An origin with aliases to
 // other parts of its document is not.
 func equal(a, b *yaml.Node) bool {
-	left, err := value(a)
-	if err != nil {
+	if a.Kind != b.Kind || len(a.Content) != len(b.Content) {
 		return false
 	}
-	right, err := value(b)
-	return err == nil && reflect.DeepEqual(left, right)
+	switch a.Kind {
+	case yaml.ScalarNode:
+		return reflect.DeepEqual(scalar(a), scalar(b))
+	case yaml.SequenceNode:
+		for i := range a.Content {
+			if !equal(a.Content[i], b.Content[i]) {
+				return false
+			}
+		}
+		return true
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(a.Content); i += 2 {
+			if _, other := child(b, a.Content[i].Value); other == nil || !equal(a.Content[i+1], other) {
+				return false
+			}
+		}
+		return true
+	case yaml.DocumentNode, yaml.AliasNode:
+	}
+	return false
 }
 
-func value(n *yaml.Node) (out any, err error) {
-	text, err := yaml.Marshal(n)
-	if err != nil {
-		return nil, err
+// scalar returns the value of a scalar as Kubernetes decodes it.
+func scalar(n *yaml.Node) any {
+	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	if n.Style&quoted != 0 || n.Tag == "!!str" && !ambiguous(n.Value) {
+		return n.Value
 	}
-	err = sigsyaml.Unmarshal(text, &out)
-	return out, err
+	var value any
+	if err := sigsyaml.Unmarshal([]byte(n.Value), &value); err != nil {
+		return n.Value
+	}
+	return value
 }
 
 func clone(n *yaml.Node) *yaml.Node {

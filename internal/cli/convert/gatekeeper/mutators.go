@@ -154,7 +154,7 @@ func (b *builder) assign(m *mutator, location []node, value string) {
 	for i, test := range m.Spec.Parameters.PathTests {
 		field := fmt.Sprintf("spec.parameters.pathTests[%d]", i)
 		path, err := parseLocation(test.SubPath)
-		if err != nil || len(path) > len(location) || !slices.Equal(path, location[:len(path)]) {
+		if err != nil || !isPrefix(path, location) {
 			b.leaveOut(field+".subPath", "it is no prefix of the location", "correct it in the source")
 			return
 		}
@@ -179,6 +179,13 @@ func (b *builder) assign(m *mutator, location []node, value string) {
 		b.condition("elements", list+".size() > 0")
 	}
 	b.apply(setField("Object", "object", location, filter, value, ""))
+}
+
+// isPrefix reports whether a path is the beginning of a location. It can end at a list.
+func isPrefix(path, location []node) bool {
+	last := len(path) - 1
+	return len(path) <= len(location) && slices.Equal(path[:last], location[:last]) && path[last].name == location[last].name &&
+		(path[last].key == "" || path[last] == location[last])
 }
 
 // exists returns whether a path exists, as CEL; for a path through a list with a wildcard,

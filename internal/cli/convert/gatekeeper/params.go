@@ -77,7 +77,7 @@ func literal(value any) (text, kind string) {
 		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
 			return strconv.FormatInt(int64(v), 10), "int"
 		}
-		return strconv.FormatFloat(v, 'e', -1, 64), "double"
+		return strconv.FormatFloat(v, 'g', -1, 64), "double"
 	case []any:
 		texts, kind := literals(v)
 		return "[" + strings.Join(texts, ", ") + "]", "list(" + kind + ")"
