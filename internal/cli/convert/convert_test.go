@@ -173,9 +173,9 @@ spec: {policyName: good, validationActions: [Deny]}
 
 // Many policies at once convert, and one invalid document among them writes nothing.
 func TestManyPolicies(t *testing.T) {
-	n := 10_000
+	n := 1000
 	if testing.Short() {
-		n = 200
+		n = 100
 	}
 	var text strings.Builder
 	for i := range n {
