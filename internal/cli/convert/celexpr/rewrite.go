@@ -1,6 +1,7 @@
 package celexpr
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,12 +37,12 @@ func WithoutPlainOrValue(text string, variables map[string]string) (string, erro
 		switch optionalityOf(n.AsCall().Target(), variables, 0) {
 		case optional:
 		case either:
-			failed = fmt.Errorf("orValue of a value that is an optional only for some requests")
+			failed = errors.New("orValue of a value that is an optional only for some requests")
 		case plain:
 			if found, ok := e.methodCall(n, "orValue"); ok {
 				edits = append(edits, found)
 			} else {
-				failed = fmt.Errorf("orValue of a value that is not an optional")
+				failed = errors.New("orValue of a value that is not an optional")
 			}
 		}
 	})

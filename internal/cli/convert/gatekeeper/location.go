@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -34,7 +35,7 @@ func parseLocation(text string) (out []node, err error) {
 		out = append(out, n)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("the location is empty")
+		return nil, errors.New("the location is empty")
 	}
 	return out, nil
 }

@@ -17,7 +17,7 @@ type author struct {
 }
 
 func newAuthor(seed uint64, number int) *author {
-	return &author{Rand: rand.New(rand.NewPCG(seed, uint64(number)))} //nolint:gosec // tests repeat
+	return &author{Rand: rand.New(rand.NewPCG(seed, uint64(number)))}
 }
 
 func pick[T any](a *author, from ...T) T { return from[a.IntN(len(from))] }

@@ -1,15 +1,17 @@
 package verify
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
 
+	admissionv1 "k8s.io/api/admission/v1"
+
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
-	admissionv1 "k8s.io/api/admission/v1"
 )
 
 // gatorSuite is the part of a Suite of gator that this command evaluates.
@@ -70,7 +72,7 @@ func (c *count) check(messages []string) string {
 }
 
 // suite returns the assertions of a Suite.
-func (f *finder) suite() ([]assertion, error) {
+func (f *finder) suite(ctx context.Context) ([]assertion, error) {
 	var s gatorSuite
 	if err := f.test.Read(&s); err != nil {
 		return nil, err
@@ -82,7 +84,7 @@ func (f *finder) suite() ([]assertion, error) {
 			if s.Skip || t.Skip || t.Cases[j].Skip {
 				continue
 			}
-			a, err := f.gatorCase(field, &t, &t.Cases[j])
+			a, err := f.gatorCase(ctx, field, &t, &t.Cases[j])
 			if err != nil {
 				return nil, err
 			}
@@ -92,9 +94,9 @@ func (f *finder) suite() ([]assertion, error) {
 	return out, nil
 }
 
-func (f *finder) gatorCase(field string, t *gatorTest, c *gatorCase) (assertion, error) {
+func (f *finder) gatorCase(ctx context.Context, field string, t *gatorTest, c *gatorCase) (assertion, error) {
 	a := assertion{source: f.test, field: field, text: t.Name + " " + c.Name, outputs: outputs(f.of([]string{t.Constraint}), "")}
-	objects, err := f.file(field+".object", c.Object)
+	objects, err := f.file(ctx, field+".object", c.Object)
 	if err != nil {
 		return a, err
 	}
@@ -102,7 +104,7 @@ func (f *finder) gatorCase(field string, t *gatorTest, c *gatorCase) (assertion,
 		return a, f.test.Errorf(field+".object", "the file %s has %d objects, want one", c.Object, len(objects))
 	}
 	a.object = &objects[0]
-	if a.objects, err = f.files(field+".inventory", c.Inventory); err != nil {
+	if a.objects, err = f.files(ctx, field+".inventory", c.Inventory); err != nil {
 		return a, err
 	}
 	if err := a.review(); err != nil {

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -77,25 +78,25 @@ type kyvernoInputs struct {
 }
 
 // kyverno returns the assertions of a Test.
-func (f *finder) kyverno() ([]assertion, error) {
+func (f *finder) kyverno(ctx context.Context) ([]assertion, error) {
 	in := &kyvernoInputs{}
 	if err := f.test.Read(&in.test); err != nil {
 		return nil, err
 	}
 	var err error
-	if in.resources, err = f.files("resources", in.test.Resources); err != nil {
+	if in.resources, err = f.files(ctx, "resources", in.test.Resources); err != nil {
 		return nil, err
 	}
-	if in.params, err = f.files("paramResources", in.test.ParamResources); err != nil {
+	if in.params, err = f.files(ctx, "paramResources", in.test.ParamResources); err != nil {
 		return nil, err
 	}
-	if err := f.kyvernoValues(in); err != nil {
+	if err := f.kyvernoValues(ctx, in); err != nil {
 		return nil, err
 	}
 	in.conversions = f.of(in.test.Policies)
 	var out []assertion
 	for i := range in.test.Results {
-		found, err := f.kyvernoResult(in, i)
+		found, err := f.kyvernoResult(ctx, in, i)
 		if err != nil {
 			return nil, err
 		}
@@ -107,9 +108,9 @@ func (f *finder) kyverno() ([]assertion, error) {
 	return out, nil
 }
 
-func (f *finder) kyvernoValues(in *kyvernoInputs) error {
+func (f *finder) kyvernoValues(ctx context.Context, in *kyvernoInputs) error {
 	if in.test.Variables != "" {
-		objects, err := f.file("variables", in.test.Variables)
+		objects, err := f.file(ctx, "variables", in.test.Variables)
 		if err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func (f *finder) kyvernoValues(in *kyvernoInputs) error {
 	if in.test.UserInfo == "" {
 		return nil
 	}
-	objects, err := f.file("userinfo", in.test.UserInfo)
+	objects, err := f.file(ctx, "userinfo", in.test.UserInfo)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (f *finder) kyvernoValues(in *kyvernoInputs) error {
 }
 
 // kyvernoResult returns the assertions of a result: one for each object.
-func (f *finder) kyvernoResult(in *kyvernoInputs, index int) ([]assertion, error) {
+func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int) ([]assertion, error) {
 	r := &in.test.Results[index]
 	field := fmt.Sprintf("results[%d]", index)
 	names := r.Resources
@@ -189,7 +190,7 @@ func (f *finder) kyvernoResult(in *kyvernoInputs, index int) ([]assertion, error
 		if in.test.Context != "" {
 			a.skipped = "the test has a context for functions of Kyverno"
 		}
-		if err := f.kyvernoPatched(&a, r, field); err != nil {
+		if err := f.kyvernoPatched(ctx, &a, r, field); err != nil {
 			return nil, err
 		}
 		a.change = in.request(&a, policy)
@@ -223,7 +224,7 @@ func kyvernoObjects(resources []load.Object, r *kyvernoResult, names []string) (
 func kindOf(kind string) string { return kind[strings.LastIndex(kind, "/")+1:] }
 
 // kyvernoPatched finds the object after mutations.
-func (f *finder) kyvernoPatched(a *assertion, r *kyvernoResult, field string) error {
+func (f *finder) kyvernoPatched(ctx context.Context, a *assertion, r *kyvernoResult, field string) error {
 	name := r.PatchedResource
 	if name == "" {
 		name = r.PatchedResources
@@ -231,7 +232,7 @@ func (f *finder) kyvernoPatched(a *assertion, r *kyvernoResult, field string) er
 	if name == "" || len(a.outputs) == 0 || !a.outputs[0].Policy().Spec.Mutates() {
 		return nil
 	}
-	objects, err := f.file(field+".patchedResource", name)
+	objects, err := f.file(ctx, field+".patchedResource", name)
 	if err != nil {
 		return err
 	}
@@ -244,23 +245,24 @@ func (f *finder) kyvernoPatched(a *assertion, r *kyvernoResult, field string) er
 	return nil
 }
 
-// request returns a function that adds the request of the values to a case.
-func (in *kyvernoInputs) request(a *assertion, policy string) func(*v1alpha1.Case) {
-	all := map[string]any{}
-	for k, v := range in.values.GlobalValues {
-		all[k] = v
-	}
-	for _, p := range in.values.Policies {
+// operation returns the operation for a policy and an object; empty is the default.
+func (v *values) operation(policy, object string) string {
+	const key = "request.operation"
+	operation, _ := v.GlobalValues[key].(string)
+	for _, p := range v.Policies {
 		for _, r := range p.Resources {
-			if p.Name == policy && r.Name == a.object.Metadata.Name {
-				for k, v := range r.Values {
-					all[k] = v
-				}
+			if own, ok := r.Values[key].(string); ok && p.Name == policy && r.Name == object {
+				operation = own
 			}
 		}
 	}
-	operation, _ := all["request.operation"].(string)
+	return operation
+}
+
+// request returns a function that adds the request of the values to a case.
+func (in *kyvernoInputs) request(a *assertion, policy string) func(*v1alpha1.Case) {
 	object := a.object
+	operation := in.values.operation(policy, object.Metadata.Name)
 	switch operation {
 	case "UPDATE":
 		a.old = object

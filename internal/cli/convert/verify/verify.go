@@ -80,13 +80,13 @@ func Run(ctx context.Context, objects []load.Object, conversions []conversion.Co
 		if !Owns(objects[i].GroupVersionKind().GroupKind()) {
 			continue
 		}
-		f := &finder{ctx: ctx, test: &objects[i], conversions: conversions, read: map[string][]load.Object{}}
+		f := &finder{test: &objects[i], conversions: conversions, read: map[string][]load.Object{}}
 		var all []assertion
 		var err error
 		if objects[i].Kind == "Suite" {
-			all, err = f.suite()
+			all, err = f.suite(ctx)
 		} else {
-			all, err = f.kyverno()
+			all, err = f.kyverno(ctx)
 		}
 		if err != nil {
 			return nil, err
@@ -219,14 +219,13 @@ func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest) ([]policyte
 
 // finder finds what a test refers to.
 type finder struct {
-	ctx         context.Context
 	test        *load.Object
 	conversions []conversion.Conversion
 	read        map[string][]load.Object
 }
 
 // file reads a file of the test.
-func (f *finder) file(field, name string) ([]load.Object, error) {
+func (f *finder) file(ctx context.Context, field, name string) ([]load.Object, error) {
 	if strings.Contains(name, "://") {
 		return nil, f.test.Errorf(field, "%q is not a file: this command reads no URLs; save it in a file", name)
 	}
@@ -234,7 +233,7 @@ func (f *finder) file(field, name string) ([]load.Object, error) {
 	if known, ok := f.read[path]; ok {
 		return known, nil
 	}
-	objects, err := load.Objects(f.ctx, []string{path}, load.Options{})
+	objects, err := load.Objects(ctx, []string{path}, load.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%w", f.test.Errorf(field, "reading the files of the test"), err)
 	}
@@ -247,10 +246,10 @@ func (f *finder) path(name string) string {
 }
 
 // files reads several files.
-func (f *finder) files(field string, names []string) ([]load.Object, error) {
+func (f *finder) files(ctx context.Context, field string, names []string) ([]load.Object, error) {
 	var out []load.Object
 	for i, name := range names {
-		objects, err := f.file(fmt.Sprintf("%s[%d]", field, i), name)
+		objects, err := f.file(ctx, fmt.Sprintf("%s[%d]", field, i), name)
 		if err != nil {
 			return nil, err
 		}
