@@ -67,9 +67,9 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Use:   "convert {-f FILE... | --from-cluster}",
 		Short: "Write policies of other projects as WebhookPolicies",
 		Long:  help,
-		Example: "  kubectl ostiary convert -f policies -o converted\n" +
-			"  kubectl ostiary convert --from-cluster -o converted\n" +
-			"  kubectl ostiary convert -f converted --to native",
+		Example: "  kubectl ostiary convert -f native.yaml -o converted\n" +
+			"  kubectl ostiary convert -f native.yaml --inventory\n" +
+			"  kubectl ostiary convert -f policy.yaml --to native",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}
