@@ -73,7 +73,7 @@ func (a *author) spec() v1alpha1.WebhookPolicySpec {
 		})
 	}
 	if len(s.Mutations) == 0 || a.IntN(3) == 0 {
-		s.Validations = append(some(a, 2, func(int) admissionregistrationv1.Validation { return a.validation() }), a.validation())
+		s.Validations = v1alpha1.ValidationsOf(append(some(a, 2, func(int) admissionregistrationv1.Validation { return a.validation() }), a.validation()))
 		s.AuditAnnotations = some(a, 2, func(i int) admissionregistrationv1.AuditAnnotation {
 			return admissionregistrationv1.AuditAnnotation{Key: fmt.Sprintf("a%d", i), ValueExpression: a.text()}
 		})
