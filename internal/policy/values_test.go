@@ -44,7 +44,7 @@ func TestValuesOfBatch(t *testing.T) {
 		`object.l.join(",") == "a,b" && object.l.map(x, object.?no.orValue("y")).join("") == "yy" && object.mixed[4].join("") == "z"`,
 	)
 	for _, engine := range []Engine{OldestEngine, LatestEngine} {
-		c := NewCompilerFor(engine)
+		c, compared := NewCompilerFor(engine), 0
 		for _, text := range expressions {
 			parsed, issues := c.env.Parse(text)
 			if issues.Err() != nil {
@@ -54,6 +54,7 @@ func TestValuesOfBatch(t *testing.T) {
 			if u.program == nil {
 				continue // evaluated alone
 			}
+			compared++
 			a := &activation{object: jsonAdapter{types.DefaultTypeAdapter}.object(object), programs: []*untracked{u, u}, values: make([]ref.Val, 2), plan: &plan{}}
 			a.variables.activation = a
 			a.frame = interpreter.AsFrame(a)
@@ -69,6 +70,9 @@ func TestValuesOfBatch(t *testing.T) {
 					t.Errorf("%s in %s: got %v, want %v, %v", text, engine, got, want, err)
 				}
 			}
+		}
+		if compared < len(expressions)-2 {
+			t.Errorf("%s: %d of %d expressions were compared", engine, compared, len(expressions))
 		}
 	}
 }
