@@ -243,7 +243,9 @@ func TestCoverageOfConstants(t *testing.T) {
 		t.Errorf("a constant: %v\n%s", err, out)
 	}
 	backend := fmt.Sprintf(rules, "p", "  matchConditions: [{name: c, expression: 'request.userInfo.username != \"nobody\"'}]\n  backend: {type: Validating, url: 'https://example.com/a', caBundle: Zm9v, sideEffects: None, admissionReviewVersions: [v1]}")
-	answered := func(allowed string) string { return ", object: " + pod + ", backends: [{policy: p, allowed: " + allowed + ", message: x}]" }
+	answered := func(allowed string) string {
+		return ", object: " + pod + ", backends: [{policy: p, allowed: " + allowed + ", message: x}]"
+	}
 	some := backend + fmt.Sprintf(head, "p") + "- {name: a" + answered("false") + ", expect: {decision: Deny}}\n- {name: b" + answered("true") + ", expect: {decision: Allow}}\n"
 	if out, _, err := run(t, some, "-", "--coverage-min", "100"); output.Status(err) != output.StatusFindings || !strings.Contains(out, "coverage: 75.0%") {
 		t.Errorf("without a request that the condition excludes: %v\n%s", err, out)
