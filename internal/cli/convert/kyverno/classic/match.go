@@ -340,11 +340,11 @@ func (m *matching) kindsOf(kinds []string) (ce.Expression, error) {
 	if !slices.ContainsFunc(m.kinds, func(s servedKind) bool { return !covers(selected, s) }) {
 		return ce.True, nil
 	}
-	var any []ce.Expression
+	var some []ce.Expression
 	for _, k := range selected {
-		any = append(any, m.isKind(k))
+		some = append(some, m.isKind(k))
 	}
-	return ce.Or(any...), nil
+	return ce.Or(some...), nil
 }
 
 func covers(selected []selectedKind, s servedKind) bool {

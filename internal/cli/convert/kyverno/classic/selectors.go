@@ -124,7 +124,7 @@ func (m *matching) users(f filter) (ce.Expression, error) {
 	}
 	username := ce.Term("request.userInfo.username")
 	var names []string
-	var any []ce.Expression
+	var some []ce.Expression
 	for _, s := range f.Subjects {
 		switch s.Kind {
 		case rbacv1.ServiceAccountKind:
@@ -134,19 +134,19 @@ func (m *matching) users(f filter) (ce.Expression, error) {
 		case rbacv1.GroupKind:
 			groups := ce.Term("request.userInfo.?groups.orValue([])")
 			if pattern.HasWildcard(s.Name) {
-				any = append(any, ce.Macro(groups, "exists", "group", pattern.Match(s.Name, ce.Term("group"))))
+				some = append(some, ce.Macro(groups, "exists", "group", pattern.Match(s.Name, ce.Term("group"))))
 			} else {
-				any = append(any, ce.Relate(ce.Quote(s.Name), "in", groups))
+				some = append(some, ce.Relate(ce.Quote(s.Name), "in", groups))
 			}
 		default:
 			return ce.False, fmt.Errorf("the subject kind %q is not known: write User, Group or ServiceAccount", s.Kind)
 		}
 	}
 	if len(names) > 0 {
-		any = append([]ce.Expression{matchAny(names, username)}, any...)
+		some = append([]ce.Expression{matchAny(names, username)}, some...)
 	}
-	if len(any) > 0 {
-		all = ce.And(all, ce.Or(any...))
+	if len(some) > 0 {
+		all = ce.And(all, ce.Or(some...))
 	}
 	return all, nil
 }

@@ -28,11 +28,11 @@ type Block struct {
 func (s *Scope) Block(b Block) (Result, error) {
 	result := Result{Expression: ce.True}
 	if b.Any != nil {
-		any, err := s.each("any", b.Any, ce.False, orElse)
+		some, err := s.each("any", b.Any, ce.False, orElse)
 		if err != nil {
 			return Result{}, err
 		}
-		result = any
+		result = some
 	}
 	all, err := s.each("all", b.All, ce.True, andThen)
 	if err != nil {

@@ -15,14 +15,6 @@ import (
 // null is a default of any type for the type checker.
 const null = "dyn(null)"
 
-// Scalar compiles a pattern without maps and lists for a value. A value that is absent is
-// compared as null.
-func Scalar(pattern any, at place.Place) (ce.Expression, error) {
-	c := compiler{}
-	t, err := c.scalar(pattern, at, matches(pattern, nil))
-	return t.Expression, err
-}
-
 // scalar compiles a pattern that is no map or list. The test of an absent value has the
 // result absent.
 func (c *compiler) scalar(pattern any, at place.Place, absent bool) (test, error) {
@@ -199,7 +191,7 @@ func equals(v, constant ce.Expression) ce.Expression {
 // alternativesText compiles the text of a pattern. Several literals become a list if v is
 // compared with each of them.
 func alternativesText(text string, compile func(condition) (ce.Expression, error), v ce.Expression, merge bool) (ce.Expression, error) {
-	var any []ce.Expression
+	var some []ce.Expression
 	var literals []ce.Expression
 	for _, conditions := range alternatives(text) {
 		if c := conditions[0]; merge && len(conditions) == 1 && c.plain("==") {
@@ -210,9 +202,9 @@ func alternativesText(text string, compile func(condition) (ce.Expression, error
 		if err != nil {
 			return ce.False, err
 		}
-		any = append(any, all)
+		some = append(some, all)
 	}
-	return ce.Or(append([]ce.Expression{oneOf(v, literals)}, any...)...), nil
+	return ce.Or(append([]ce.Expression{oneOf(v, literals)}, some...)...), nil
 }
 
 func conjunction(conditions []condition, compile func(condition) (ce.Expression, error), v ce.Expression, merge bool) (ce.Expression, error) {

@@ -32,11 +32,11 @@ func (c *compiler) untyped(pattern any, at place.Place, absent bool) (test, erro
 
 // typeIs tests the type of a value: list, map, string and so on.
 func typeIs(v ce.Expression, types ...string) ce.Expression {
-	any := make([]ce.Expression, len(types))
+	some := make([]ce.Expression, len(types))
 	for i, t := range types {
-		any[i] = ce.Relate(ce.Function("type", v), "==", ce.Term(t))
+		some[i] = ce.Relate(ce.Function("type", v), "==", ce.Term(t))
 	}
-	return ce.Or(any...)
+	return ce.Or(some...)
 }
 
 // isScalar tests that a value is text, a number or a boolean.
@@ -77,16 +77,16 @@ func untypedCondition(c condition, v ce.Expression) (ce.Expression, error) {
 // untypedMatch compares a value as text. Kyverno writes a number with a fraction as
 // 1.5E+00.
 func untypedMatch(operand string, v ce.Expression) (ce.Expression, error) {
-	var any []ce.Expression
+	var some []ce.Expression
 	for _, b := range []bool{true, false} {
 		if Wildcard(operand, strconv.FormatBool(b)) {
-			any = append(any, ce.Relate(v, "==", ce.Constant(b)))
+			some = append(some, ce.Relate(v, "==", ce.Constant(b)))
 		}
 	}
 	number := strings.Trim(operand, "0123456789.E+-*?") == ""
 	switch inner := strings.Trim(operand, "*"); {
 	case !HasWildcard(operand):
-		any = append(any, ce.Relate(v, "==", ce.Quote(operand)))
+		some = append(some, ce.Relate(v, "==", ce.Quote(operand)))
 	case inner == "":
 		return isScalar(v), nil
 	case inner == "?" && inner != operand:
@@ -94,9 +94,9 @@ func untypedMatch(operand string, v ce.Expression) (ce.Expression, error) {
 	case number:
 		return ce.False, fmt.Errorf("the pattern %q is left out because the field has no known type: CEL does not write numbers with a fraction as Kyverno does", operand)
 	default:
-		any = append(any, ce.And(typeIs(v, "string"), Match(operand, v)))
+		some = append(some, ce.And(typeIs(v, "string"), Match(operand, v)))
 	}
-	return ce.Or(any...), nil
+	return ce.Or(some...), nil
 }
 
 func untypedNumeric(c condition, v ce.Expression) ce.Expression {
