@@ -71,13 +71,7 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 		steps = append(steps, own...)
 	}
 	var a answer
-	for _, misconfigured := range []bool{true, false} { // the order of the API server
-		for i := range steps {
-			if s := &steps[i]; s.misconfigured == misconfigured {
-				a.mutate(ctx, s, r, host)
-			}
-		}
-	}
+	a.mutateAll(ctx, steps, r, host)
 	defer recheck(r, steps, host)
 	out := a.mutation(r)
 	if after := r.versioned.VersionedObject.Object(); a.denied == 0 && after != before {
@@ -85,6 +79,17 @@ func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, h
 	}
 	a.addDetails(out)
 	return out, err
+}
+
+// mutateAll runs steps in the order of the API server: misconfigured bindings come first.
+func (a *answer) mutateAll(ctx context.Context, steps []step, r *request, host Environment) {
+	for _, misconfigured := range []bool{true, false} {
+		for i := range steps {
+			if s := &steps[i]; s.misconfigured == misconfigured {
+				a.mutate(ctx, s, r, host)
+			}
+		}
+	}
 }
 
 // mutate runs one step and adds its result.

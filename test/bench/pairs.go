@@ -112,7 +112,7 @@ func AuditPairOf(set string) (*Pair, error) {
 	}
 	last := refusing("last")
 	last.Spec.FailurePolicy = new(admissionregistrationv1.Ignore)
-	p.Ostiary = append(policies, last)
+	p.Ostiary = slices.Concat(policies, []*v1alpha1.WebhookPolicy{last})
 	for _, ours := range p.Ostiary {
 		p.Native = append(p.Native, validating(ours)...)
 	}

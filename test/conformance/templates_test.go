@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +89,7 @@ func (w workload) asPod(a *Answer) *Answer {
 		text = regexp.MustCompile(`(templates|policies)-t?[0-9a-f]+`).ReplaceAllString(text, "webhook")
 		return strings.ReplaceAll(strings.Replace(text, w.path+" WebhookPolicy", "object WebhookPolicy", 1), ": "+w.path+": ", ": ")
 	})
+	slices.Sort(out.Causes)
 	annotations := map[string]string{}
 	for key, value := range a.Annotations {
 		if strings.Contains(key, "ostiary") {

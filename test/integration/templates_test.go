@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -60,8 +61,8 @@ func TestPodTemplates(t *testing.T) {
 	})
 	t.Run("cause", func(t *testing.T) {
 		err := c.Create(t.Context(), deploymentOf(namespace, "web", "latest"))
-		status, ok := err.(apierrors.APIStatus) //nolint:errorlint // it is not wrapped
-		if !ok || len(status.Status().Details.Causes) != 1 {
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || len(status.Status().Details.Causes) != 1 {
 			t.Fatalf("got %v, want one cause", err)
 		}
 		if cause := status.Status().Details.Causes[0]; cause.Field != "spec.template" || cause.Type != "no-latest" {

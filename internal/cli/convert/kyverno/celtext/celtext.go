@@ -3,6 +3,7 @@
 package celtext
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -32,11 +33,11 @@ type Expression struct {
 	parts      []string    // of a conjunction or disjunction
 }
 
-// True and False are the constants.
-var (
-	True  = Expression{text: "true", precedence: Primary}
-	False = Expression{text: "false", precedence: Primary}
-)
+// True returns the constant true.
+func True() Expression { return Expression{text: "true", precedence: Primary} }
+
+// False returns the constant false.
+func False() Expression { return Expression{text: "false", precedence: Primary} }
 
 // String returns the source.
 func (e Expression) String() string { return e.text }
@@ -56,7 +57,7 @@ func Dynamic(e Expression) Expression {
 // Bool returns an expression of which the type checker knows that it is a boolean.
 func (e Expression) Bool() Expression {
 	if e.dynamic {
-		return Relate(e, "==", True)
+		return Relate(e, "==", True())
 	}
 	return e
 }
@@ -76,9 +77,9 @@ func (e Expression) In(p Precedence) string {
 // Constant returns true or false.
 func Constant(b bool) Expression {
 	if b {
-		return True
+		return True()
 	}
-	return False
+	return False()
 }
 
 // Raw returns an expression whose outermost operator has a precedence.
@@ -100,23 +101,26 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-var opposites = map[string]string{"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
 // Relate returns left operator right, for example a == b.
 func Relate(left Expression, operator string, right Expression) Expression {
 	join := func(op string) string { return left.In(Addition) + " " + op + " " + right.In(Addition) }
 	e := Raw(join(operator), Relation)
-	if o := opposites[operator]; o != "" {
+	if o := opposite(operator); o != "" {
 		e.negated = join(o)
 	}
 	return e
 }
 
+// opposite returns the relation that is true where another one is false; empty if there is none.
+func opposite(operator string) string {
+	return map[string]string{"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}[operator]
+}
+
 // And returns the conjunction, without duplicates.
-func And(es ...Expression) Expression { return join(Conjunction, " && ", True, False, es) }
+func And(es ...Expression) Expression { return join(Conjunction, " && ", True(), False(), es) }
 
 // Or returns the disjunction, without duplicates.
-func Or(es ...Expression) Expression { return join(Disjunction, " || ", False, True, es) }
+func Or(es ...Expression) Expression { return join(Disjunction, " || ", False(), True(), es) }
 
 func join(p Precedence, operator string, neutral, absorbing Expression, es []Expression) Expression {
 	var parts []string
@@ -240,7 +244,7 @@ func Singular(list, fallback string) string {
 		name = strings.TrimSuffix(list, "es")
 	}
 	switch {
-	case !plural, !IsVariable(name), strings.Contains(" object oldObject request params variables authorizer namespaceObject ", " "+name+" "):
+	case !plural, !IsVariable(name), slices.Contains([]string{"object", "oldObject", "request", "params", "variables", "authorizer", "namespaceObject"}, name):
 		return fallback
 	}
 	return name

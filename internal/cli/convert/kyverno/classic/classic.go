@@ -84,9 +84,7 @@ func convert(c *conversion.Conversion, catalogue catalogue, exceptions []*applie
 		rows[i] = conversion.Row{Rule: r.Name, Field: fmt.Sprintf("spec.rules[%d]", i)}
 		out, err := convertRule(p, r, catalogue)
 		if err == nil {
-			err = b.except(out, catalogue)
-		}
-		if err == nil {
+			b.except(out, catalogue)
 			err = out.finish()
 		}
 		if err != nil {

@@ -69,7 +69,7 @@ func (e *applied) conversion() conversion.Conversion {
 }
 
 // except adds the exceptions of a rule as match conditions.
-func (b *builder) except(out *converted, c catalogue) error {
+func (b *builder) except(out *converted, c catalogue) {
 	for _, e := range b.exceptions {
 		if !e.refersTo(b.source, out.name) {
 			continue
@@ -83,17 +83,16 @@ func (b *builder) except(out *converted, c catalogue) error {
 		out.condition("exception-"+e.Name, ce.Not(condition))
 		out.notes = append(out.notes, fmt.Sprintf("the exception %s is a match condition", e.Name))
 	}
-	return nil
 }
 
 // condition returns an expression that is true for requests that the exception exempts.
 func (e *applied) condition(out *converted, c catalogue) (ce.Expression, error) {
 	if len(e.Spec.PodSecurity) > 0 {
-		return ce.False, fmt.Errorf("podSecurity is left out: the plugin PodSecurity has no exceptions for controls")
+		return ce.False(), fmt.Errorf("podSecurity is left out: the plugin PodSecurity has no exceptions for controls")
 	}
 	m, err := newMatching(&rule{Match: e.Spec.Match}, c, operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect})
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	m.useObjectOf(out.rules)
 	blocks, all := e.Spec.Match.filters()

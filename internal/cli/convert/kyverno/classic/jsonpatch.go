@@ -29,17 +29,17 @@ const maxOperations = 100
 func (v *converter) jsonPatch(scope *conditions.Scope, text string, object place.Place) (ce.Expression, error) {
 	var operations []operation
 	if err := yaml.UnmarshalStrict([]byte(text), &operations); err != nil {
-		return ce.False, fmt.Errorf("the patch is no list of operations: %w", err)
+		return ce.False(), fmt.Errorf("the patch is no list of operations: %w", err)
 	}
 	if len(operations) > maxOperations {
-		return ce.False, fmt.Errorf("the patch has more than %d operations: split it", maxOperations)
+		return ce.False(), fmt.Errorf("the patch has more than %d operations: split it", maxOperations)
 	}
 	var parts []string
 	ensured := map[string]bool{"/metadata": true}
 	for i, o := range operations {
 		found, err := patchOperation(scope, o, object, ensured)
 		if err != nil {
-			return ce.False, fmt.Errorf("[%d]: %w", i, err)
+			return ce.False(), fmt.Errorf("[%d]: %w", i, err)
 		}
 		parts = append(parts, found...)
 	}
@@ -146,7 +146,7 @@ func (v *converter) mutateEach(f forEachMutation) error {
 	if scope, err = v.withContext(scope, f.Context); err != nil {
 		return err
 	}
-	applies := conditions.Result{Expression: ce.True}
+	applies := conditions.Result{Expression: ce.True()}
 	if f.Preconditions != nil {
 		if applies, err = scope.Block(*f.Preconditions); err != nil {
 			return fmt.Errorf("preconditions: %w", err)

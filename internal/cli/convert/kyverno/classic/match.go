@@ -59,7 +59,7 @@ func newMatching(r *rule, c catalogue, operations operationSet) (*matching, erro
 	if err != nil {
 		return nil, fmt.Errorf("match: %w", err)
 	}
-	m.match, m.exclude = match, ce.False
+	m.match, m.exclude = match, ce.False()
 	m.onlyPods = extends(blocks)
 	if r.Exclude != nil {
 		blocks, all := r.Exclude.filters()
@@ -237,7 +237,7 @@ func (m *matching) combine(blocks []filter, all, withKinds bool) (ce.Expression,
 	for i, b := range blocks {
 		e, err := m.block(b, withKinds)
 		if err != nil {
-			return ce.False, fmt.Errorf("[%d]: %w", i, err)
+			return ce.False(), fmt.Errorf("[%d]: %w", i, err)
 		}
 		found = append(found, e)
 	}
@@ -252,13 +252,13 @@ func (m *matching) block(f filter, withKinds bool) (ce.Expression, error) {
 	d := f.Resources
 	users, err := m.users(f)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	all := []ce.Expression{users}
 	if withKinds {
 		kinds, err := m.kindsOf(d.Kinds)
 		if err != nil {
-			return ce.False, err
+			return ce.False(), err
 		}
 		all = append([]ce.Expression{kinds, operations(d.Operations)}, all...)
 	}
@@ -279,7 +279,7 @@ func (m *matching) block(f filter, withKinds bool) (ce.Expression, error) {
 		}
 		e, err := s.convert(s.selector)
 		if err != nil {
-			return ce.False, err
+			return ce.False(), err
 		}
 		all = append(all, e)
 	}
@@ -292,7 +292,7 @@ func operations(operations []admissionregistrationv1.OperationType) ce.Expressio
 		literals = append(literals, ce.Quote(string(o)))
 	}
 	if len(literals) == 0 {
-		return ce.True
+		return ce.True()
 	}
 	return oneOf(ce.Term("request.operation"), literals)
 }
@@ -317,7 +317,7 @@ func matchAny(patterns []string, v ce.Expression) ce.Expression {
 	}
 	switch {
 	case len(patterns) == 0:
-		return ce.True
+		return ce.True()
 	case len(literals) > 0:
 		others = append([]ce.Expression{oneOf(v, literals)}, others...)
 	}
@@ -327,18 +327,18 @@ func matchAny(patterns []string, v ce.Expression) ce.Expression {
 // kindsOf tests the kind of the object, unless all that the rule matches is of these kinds.
 func (m *matching) kindsOf(kinds []string) (ce.Expression, error) {
 	if len(kinds) == 0 {
-		return ce.True, nil
+		return ce.True(), nil
 	}
 	selected := make([]selectedKind, len(kinds))
 	for i, text := range kinds {
 		k, ok := parseKind(text)
 		if !ok {
-			return ce.False, fmt.Errorf("the kind %q is not of the form group/version/kind/subresource", text)
+			return ce.False(), fmt.Errorf("the kind %q is not of the form group/version/kind/subresource", text)
 		}
 		selected[i] = k
 	}
 	if !slices.ContainsFunc(m.kinds, func(s servedKind) bool { return !covers(selected, s) }) {
-		return ce.True, nil
+		return ce.True(), nil
 	}
 	var some []ce.Expression
 	for _, k := range selected {

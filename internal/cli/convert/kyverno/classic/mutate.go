@@ -79,16 +79,16 @@ func (a *configuration) object(patch map[string]any, at place.Place, typeName st
 		field := at.Field(name)
 		if anchor && modifier == "" {
 			if err := a.condition(patch[key], field); err != nil {
-				return ce.False, fmt.Errorf("%s: %w", name, err)
+				return ce.False(), fmt.Errorf("%s: %w", name, err)
 			}
 			continue
 		}
 		if anchor && modifier != "+" {
-			return ce.False, fmt.Errorf("%s: the anchor %s() is left out: apply configurations have no counterpart", name, modifier)
+			return ce.False(), fmt.Errorf("%s: the anchor %s() is left out: apply configurations have no counterpart", name, modifier)
 		}
 		value, err := a.value(patch[key], field, typeName, name)
 		if err != nil {
-			return ce.False, fmt.Errorf("%s: %w", name, err)
+			return ce.False(), fmt.Errorf("%s: %w", name, err)
 		}
 		if value.String() == "" {
 			continue
@@ -132,10 +132,10 @@ func (a *configuration) condition(p any, at place.Place) error {
 func (a *configuration) value(patch any, at place.Place, typeName, name string) (ce.Expression, error) {
 	switch p := patch.(type) {
 	case nil:
-		return ce.False, fmt.Errorf("the deletion with null is left out: use patchesJson6902")
+		return ce.False(), fmt.Errorf("the deletion with null is left out: use patchesJson6902")
 	case map[string]any:
 		if slices.ContainsFunc(slices.Collect(maps.Keys(p)), func(k string) bool { return strings.HasPrefix(k, "$") }) {
-			return ce.False, fmt.Errorf("the directives of strategic merge patches are left out: use patchesJson6902")
+			return ce.False(), fmt.Errorf("the directives of strategic merge patches are left out: use patchesJson6902")
 		}
 		return a.object(p, at, typeName+"."+name)
 	case []any:
@@ -147,17 +147,17 @@ func (a *configuration) value(patch any, at place.Place, typeName, name string) 
 // list returns the elements of a list that is merged by name.
 func (a *configuration) list(patch []any, at place.Place, typeName, name string) (ce.Expression, error) {
 	if !mergedByName(name) {
-		return ce.False, fmt.Errorf("the patch of a list that is not merged by name is left out: use patchesJson6902")
+		return ce.False(), fmt.Errorf("the patch of a list that is not merged by name is left out: use patchesJson6902")
 	}
 	var parts []string
 	for i, element := range patch {
 		p, ok := element.(map[string]any)
 		if !ok {
-			return ce.False, fmt.Errorf("[%d]: the element is no map", i)
+			return ce.False(), fmt.Errorf("[%d]: the element is no map", i)
 		}
 		e, err := a.element(p, at, typeName, name)
 		if err != nil {
-			return ce.False, fmt.Errorf("[%d]: %w", i, err)
+			return ce.False(), fmt.Errorf("[%d]: %w", i, err)
 		}
 		parts = append(parts, e.In(ce.Addition))
 	}
@@ -193,11 +193,11 @@ func (a *configuration) element(patch map[string]any, at place.Place, typeName, 
 func (a *configuration) named(patch map[string]any, name string, at place.Place, typeName string) (ce.Expression, error) {
 	for key := range patch {
 		if modifier, _, anchor := pattern.Anchor(key); anchor {
-			return ce.False, fmt.Errorf("the anchor %s() beside a name is left out: use (name)", modifier)
+			return ce.False(), fmt.Errorf("the anchor %s() beside a name is left out: use (name)", modifier)
 		}
 	}
 	if strings.Contains(name, "{{") {
-		return ce.False, fmt.Errorf("the name with a variable is left out: use (name)")
+		return ce.False(), fmt.Errorf("the name with a variable is left out: use (name)")
 	}
 	inner := &configuration{scope: a.scope}
 	e, err := inner.object(patch, place.Of("object", at.Shape.Element()), typeName)
@@ -230,7 +230,7 @@ func valueOf(scope *conditions.Scope, v any) (ce.Expression, error) {
 	}
 	value, err := scope.Any(v)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	return value.Source()
 }

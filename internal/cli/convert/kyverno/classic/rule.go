@@ -80,7 +80,7 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*converted, error) {
 	} else {
 		err = v.validate(r.Validate)
 	}
-	v.out.notes = append(m.notes, v.notes...)
+	v.out.notes = slices.Concat(m.notes, v.notes)
 	v.out.deletes, v.out.selector = m.deletes, m.selected
 	return v.out, err
 }
@@ -279,7 +279,7 @@ func (v *converter) conditions(preconditions *blocks) error {
 func (v *converter) blocks(scope *conditions.Scope, b *blocks) (conditions.Result, error) {
 	switch {
 	case b == nil:
-		return conditions.Result{Expression: ce.True}, nil
+		return conditions.Result{Expression: ce.True()}, nil
 	case b.list != nil:
 		return scope.All(b.list)
 	}
@@ -356,7 +356,7 @@ func (v *converter) check(scope *conditions.Scope, c checks, object place.Place)
 	case c.Deny != nil:
 		denied, err := v.blocks(scope, c.Deny.Conditions)
 		if err != nil {
-			return ce.False, fmt.Errorf("deny.conditions: %w", err)
+			return ce.False(), fmt.Errorf("deny.conditions: %w", err)
 		}
 		return ce.Not(denied.Expression), nil
 	case c.Pattern != nil:
@@ -368,7 +368,7 @@ func (v *converter) check(scope *conditions.Scope, c checks, object place.Place)
 	case c.AnyPattern != nil:
 		return pattern.CompileAny(c.AnyPattern, object)
 	}
-	return ce.False, &leftOutError{"validate", "the rule has none of pattern, anyPattern, deny, foreach, podSecurity and cel", "add one, or remove the rule"}
+	return ce.False(), &leftOutError{"validate", "the rule has none of pattern, anyPattern, deny, foreach, podSecurity and cel", "add one, or remove the rule"}
 }
 
 // forEach converts checks of the elements of lists.
@@ -377,7 +377,7 @@ func (v *converter) forEach(scope *conditions.Scope, checks []forEach, level int
 	for i, f := range checks {
 		e, err := v.each(scope, f, level)
 		if err != nil {
-			return ce.False, fmt.Errorf("foreach[%d]: %w", i, err)
+			return ce.False(), fmt.Errorf("foreach[%d]: %w", i, err)
 		}
 		all = append(all, e)
 	}
@@ -389,12 +389,12 @@ func (v *converter) each(scope *conditions.Scope, f forEach, level int) (ce.Expr
 		inner := scope.With("element", element).With(fmt.Sprintf("element%d", level), element)
 		inner, err := v.withContext(inner, f.Context)
 		if err != nil {
-			return ce.False, err
+			return ce.False(), err
 		}
-		applies := conditions.Result{Expression: ce.True}
+		applies := conditions.Result{Expression: ce.True()}
 		if f.Preconditions != nil {
 			if applies, err = inner.Block(*f.Preconditions); err != nil {
-				return ce.False, fmt.Errorf("preconditions: %w", err)
+				return ce.False(), fmt.Errorf("preconditions: %w", err)
 			}
 		}
 		var ok ce.Expression

@@ -20,7 +20,7 @@ import (
 // namespaces tests the namespace of the object, or the name of a Namespace.
 func (m *matching) namespaces(patterns []string) ce.Expression {
 	if len(patterns) == 0 {
-		return ce.True
+		return ce.True()
 	}
 	namespace := ce.Term(`request.?namespace.orValue("")`)
 	isNamespace := func(s servedKind) bool { return s.Group == "" && s.Kind == "Namespace" }
@@ -73,7 +73,7 @@ func selectorOf(s *metav1.LabelSelector, of place.Place) (ce.Expression, error) 
 			}
 			all = append(all, e)
 		default:
-			return ce.False, fmt.Errorf("the operator %q of a selector is not known", r.Operator)
+			return ce.False(), fmt.Errorf("the operator %q of a selector is not known", r.Operator)
 		}
 	}
 	return ce.And(all...), nil
@@ -112,12 +112,12 @@ func (m *matching) namespaceSelector(s *metav1.LabelSelector) (ce.Expression, er
 // users tests the user of the request: roles, clusterRoles and subjects all have to match.
 func (m *matching) users(f filter) (ce.Expression, error) {
 	if len(f.Roles) > 0 {
-		return ce.False, fmt.Errorf("roles is left out: the bindings of a user are not part of a request; name the subjects of the roles")
+		return ce.False(), fmt.Errorf("roles is left out: the bindings of a user are not part of a request; name the subjects of the roles")
 	}
-	all := ce.True
+	all := ce.True()
 	for _, role := range f.ClusterRoles {
 		if role != "cluster-admin" || len(f.ClusterRoles) > 1 {
-			return ce.False, fmt.Errorf("the cluster role %q is left out: the bindings of a user are not part of a request; name the subjects of the role", role)
+			return ce.False(), fmt.Errorf("the cluster role %q is left out: the bindings of a user are not part of a request; name the subjects of the role", role)
 		}
 		m.notes = append(m.notes, "users with the cluster role cluster-admin are recognized by their permission for everything")
 		all = ce.Term(`authorizer.group("*").resource("*").check("*").allowed()`)
@@ -139,7 +139,7 @@ func (m *matching) users(f filter) (ce.Expression, error) {
 				some = append(some, ce.Relate(ce.Quote(s.Name), "in", groups))
 			}
 		default:
-			return ce.False, fmt.Errorf("the subject kind %q is not known: write User, Group or ServiceAccount", s.Kind)
+			return ce.False(), fmt.Errorf("the subject kind %q is not known: write User, Group or ServiceAccount", s.Kind)
 		}
 	}
 	if len(names) > 0 {

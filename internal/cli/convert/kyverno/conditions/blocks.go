@@ -26,15 +26,15 @@ type Block struct {
 // Block converts a block. Conditions after one that can fail are evaluated after it, as in
 // Kyverno, so that its failure counts.
 func (s *Scope) Block(b Block) (Result, error) {
-	result := Result{Expression: ce.True}
+	result := Result{Expression: ce.True()}
 	if b.Any != nil {
-		some, err := s.each("any", b.Any, ce.False, orElse)
+		some, err := s.each("any", b.Any, ce.False(), orElse)
 		if err != nil {
 			return Result{}, err
 		}
 		result = some
 	}
-	all, err := s.each("all", b.All, ce.True, andThen)
+	all, err := s.each("all", b.All, ce.True(), andThen)
 	if err != nil {
 		return Result{}, err
 	}
@@ -43,7 +43,7 @@ func (s *Scope) Block(b Block) (Result, error) {
 
 // All converts conditions that all have to be true.
 func (s *Scope) All(conditions []Condition) (Result, error) {
-	return s.each("conditions", conditions, ce.True, andThen)
+	return s.each("conditions", conditions, ce.True(), andThen)
 }
 
 func (s *Scope) each(field string, conditions []Condition, neutral ce.Expression, join func(a, b Result) Result) (Result, error) {

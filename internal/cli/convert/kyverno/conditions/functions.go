@@ -167,7 +167,7 @@ func (c call) text(i int) (ce.Expression, bool) {
 	case shape.Any:
 		return c.sources[i], true
 	}
-	return ce.False, false
+	return ce.False(), false
 }
 
 func regexMatch(c call) (Value, error) {

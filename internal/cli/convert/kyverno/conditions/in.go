@@ -16,7 +16,7 @@ func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
 	exact := operator == "in" || operator == "notin"
 	target, err := s.newTarget(v, exact)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	negated := strings.Contains(operator, "not")
 	if k.isConstant {
@@ -30,14 +30,14 @@ func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
 	case k.kind() == shape.List:
 		list, err := s.stream(k)
 		if err != nil {
-			return ce.False, err
+			return ce.False(), err
 		}
 		list.stream.source = strictly(k)
 		return target.quantify(list, operator)
 	case k.lists != nil || k.kind() == shape.Map:
-		return ce.False, leftOut("%s of a value that is no list", operator)
+		return ce.False(), leftOut("%s of a value that is no list", operator)
 	case k.kind() == shape.Any:
-		return ce.False, leftOut("%s of a value that may be a list or not: its type is not known", operator)
+		return ce.False(), leftOut("%s of a value that may be a list or not: its type is not known", operator)
 	}
 	source, err := k.strict()
 	if err != nil {
@@ -58,7 +58,7 @@ func strictly(v Value) Value {
 func signed(t *target, source ce.Expression, k shape.Kind, negated bool) (ce.Expression, error) {
 	e, err := t.has(source, k)
 	if t.invalid {
-		return ce.False, nil // both In and NotIn
+		return ce.False(), nil // both In and NotIn
 	}
 	if negated {
 		return ce.Not(e), err
@@ -131,7 +131,7 @@ func (t *target) has(v ce.Expression, k shape.Kind) (ce.Expression, error) {
 	case shape.Int, shape.Bool, shape.IntOrString, shape.Quantity, shape.Any:
 		text = ce.Function("string", v)
 	default:
-		return ce.False, leftOut("In and its relatives for lists of maps or lists")
+		return ce.False(), leftOut("In and its relatives for lists of maps or lists")
 	}
 	switch {
 	case t.ranged != "":
@@ -174,7 +174,7 @@ func terms(texts []string) []ce.Expression {
 func oneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
 	switch len(literals) {
 	case 0:
-		return ce.False
+		return ce.False()
 	case 1:
 		return ce.Relate(v, "==", literals[0])
 	}
@@ -207,7 +207,7 @@ func (t *target) hasValue(text ce.Expression) (ce.Expression, error) {
 // quantify converts an operator for a list as the key.
 func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
 	if t.invalid {
-		return ce.False, nil
+		return ce.False(), nil
 	}
 	macro, negated := "exists", false
 	switch operator {
@@ -229,7 +229,7 @@ func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
 		return e, err
 	}
 	if k.otherwise != nil { // a scalar instead of an empty list
-		some, err := k.stream.quantify("exists", func(Value) (ce.Expression, error) { return ce.True, nil })
+		some, err := k.stream.quantify("exists", func(Value) (ce.Expression, error) { return ce.True(), nil })
 		if err != nil {
 			return e, err
 		}

@@ -110,6 +110,10 @@ func (s *Scope) compile(n jmespath.ASTNode, current *Value) (Value, error) {
 	if *s.depth > maxDepth {
 		return Value{}, fmt.Errorf("the expression has more than %d levels: split it", maxDepth)
 	}
+	return s.node(n, current)
+}
+
+func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 	switch n.NodeType {
 	case jmespath.ASTField:
 		return s.field(n.Value.(string), current)
@@ -264,7 +268,7 @@ func literal(v any) (ce.Expression, error) {
 		}
 	}
 	text, _ := json.Marshal(v)
-	return ce.False, leftOut("the literal %s", text)
+	return ce.False(), leftOut("the literal %s", text)
 }
 
 // projection converts a projection to a stream.
@@ -328,7 +332,7 @@ func (s *Scope) stream(v Value) (Value, error) {
 		element = v.lists[0].shape.Element()
 	}
 	variable := s.variable(v)
-	return Value{stream: &stream{source: v, variable: variable, where: ce.True, element: placeValue(place.Of(variable, element))}}, nil
+	return Value{stream: &stream{source: v, variable: variable, where: ce.True(), element: placeValue(place.Of(variable, element))}}, nil
 }
 
 // flatten makes a list of lists a list.
@@ -427,8 +431,7 @@ func orConstant(left, right Value) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	kind := left.kind()
-	same := kind == right.kind() || kind == shape.Any || kind == shape.IntOrString || kind == shape.Quantity
+	kind, same := left.kind(), mayDefault(left.kind(), right.kind())
 	if !same && !isEmpty(right.constant) {
 		return Value{}, leftOut("the default %s of a value of another type", e)
 	}
@@ -445,13 +448,18 @@ func orConstant(left, right Value) (Value, error) {
 	}
 	result := computed(value, s)
 	if kind == shape.Bool && right.constant == true {
-		result = computed(ce.True, s) // false is replaced too
+		result = computed(ce.True(), s) // false is replaced too
 	}
 	if kind == shape.String && !isEmpty(right.constant) {
 		value, err = left.orElse(`""`)
 		result = computed(ce.Call(ce.Function("optional.ofNonZeroValue", value), "orValue", e), s)
 	}
 	return result, err
+}
+
+// mayDefault reports whether a default of one kind can replace a value of another.
+func mayDefault(value, other shape.Kind) bool {
+	return value == other || value == shape.Any || value == shape.IntOrString || value == shape.Quantity
 }
 
 // isText reports whether a value can be empty although it is not null.

@@ -54,7 +54,7 @@ func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error
 	}
 	symbol := map[string]string{"greaterthan": ">", "greaterthanorequals": ">=", "lessthan": "<", "lessthanorequals": "<="}[strings.TrimPrefix(operator, "duration")]
 	if symbol == "" {
-		return ce.False, leftOut("the operator %q", operator)
+		return ce.False(), leftOut("the operator %q", operator)
 	}
 	return s.order(k, symbol, v, strings.HasPrefix(operator, "duration"))
 }
@@ -63,7 +63,7 @@ func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error
 func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if k.isConstant && !v.isConstant {
 		if text, ok := k.constant.(string); ok && pattern.HasWildcard(text) {
-			return ce.False, leftOut("the key %q with wildcards", text)
+			return ce.False(), leftOut("the key %q with wildcards", text)
 		}
 		k, v = v, k
 	}
@@ -74,16 +74,20 @@ func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if !v.isConstant {
 		return s.equalsValue(source, k, v)
 	}
+	return equalsConstant(source, k, v)
+}
+
+func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
 	switch c := v.constant.(type) {
 	case string:
 		return equalsText(source, k, c)
 	case nil:
-		return ce.False, nil
+		return ce.False(), nil
 	case int64, float64:
 		return equalsNumber(source, k, v)
 	}
 	if kind := k.kind(); kind != v.kind() && kind != shape.Any {
-		return ce.False, nil
+		return ce.False(), nil
 	}
 	e, err := literal(v.constant)
 	switch {
@@ -104,7 +108,7 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 	kind := k.kind()
 	if kind != v.kind() || kind == shape.Quantity || kind == shape.Number {
 		if kind != shape.Any && v.kind() != shape.Any {
-			return ce.False, leftOut("Equals of %s and %s, which have different types", source, other)
+			return ce.False(), leftOut("Equals of %s and %s, which have different types", source, other)
 		}
 	}
 	if kind == shape.String || kind == shape.Any {
@@ -117,7 +121,7 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
 	isString := ce.And(ce.Relate(ce.Function("type", source), "==", ce.Term("string")), pattern.Compare("==", text, source))
 	n, err := strconv.ParseInt(text, 10, 64)
-	isNumber := ce.False
+	isNumber := ce.False()
 	if err == nil {
 		isNumber = ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
 	}
@@ -137,7 +141,7 @@ func equalsText(source ce.Expression, k Value, text string) (ce.Expression, erro
 		}
 		return ce.Or(isNumber, isString), nil
 	}
-	return ce.False, nil
+	return ce.False(), nil
 }
 
 // compareQuantity compares a quantity with constant text.
@@ -162,7 +166,7 @@ func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
 		d, _ := number(v.constant)
 		return pattern.CompareUnits("==", wholeSeconds(d), source), nil
 	}
-	return ce.False, nil
+	return ce.False(), nil
 }
 
 func number(constant any) (float64, bool) {
@@ -198,7 +202,7 @@ func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Exp
 	if err != nil {
 		return source, err
 	}
-	present := ce.True
+	present := ce.True()
 	if k.when.String() != "" {
 		present = k.when
 	}
@@ -206,7 +210,7 @@ func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Exp
 	if !v.isConstant {
 		e, err = orderValues(source, k, operator, v)
 	} else {
-		e, err = orderConstant(source, k.kind(), operator, v.constant, durations)
+		e = orderConstant(source, k.kind(), operator, v.constant, durations)
 	}
 	return ce.And(present, e), err
 }
@@ -224,28 +228,28 @@ func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Ex
 		quantity := func(e ce.Expression) ce.Expression { return ce.Function("quantity", ce.Function("string", e)) }
 		return ce.Relate(ce.Call(quantity(source), "compareTo", quantity(other)), operator, ce.Term("0")), nil
 	}
-	return ce.False, leftOut("the order of %s and %s, which are not known to be numbers", source, other)
+	return ce.False(), leftOut("the order of %s and %s, which are not known to be numbers", source, other)
 }
 
-func orderConstant(source ce.Expression, kind shape.Kind, operator string, constant any, durations bool) (ce.Expression, error) {
+func orderConstant(source ce.Expression, kind shape.Kind, operator string, constant any, durations bool) ce.Expression {
 	switch kind {
 	case shape.Int, shape.Number:
-		return orderNumber(source, operator, constant, durations), nil
+		return orderNumber(source, operator, constant, durations)
 	case shape.String:
-		return orderText(source, operator, constant, durations), nil
+		return orderText(source, operator, constant, durations)
 	case shape.Quantity:
 		if text, ok := constant.(string); ok && !durations {
-			return compareQuantity(source, operator, text), nil
+			return compareQuantity(source, operator, text)
 		}
-		return orderText(ce.Function("string", source), operator, constant, durations), nil
+		return orderText(ce.Function("string", source), operator, constant, durations)
 	case shape.Any, shape.IntOrString:
 		isType := func(t string) ce.Expression { return ce.Relate(ce.Function("type", source), "==", ce.Term(t)) }
 		return ce.Or(
 			ce.And(ce.Or(isType("int"), isType("double")), orderNumber(source, operator, constant, durations)),
 			ce.And(isType("string"), orderText(source, operator, constant, durations)),
-		), nil
+		)
 	}
-	return ce.False, nil
+	return ce.False()
 }
 
 // orderNumber compares a number with a number, or with seconds.
@@ -256,12 +260,12 @@ func orderNumber(source ce.Expression, operator string, constant any, durations 
 		}
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || durations {
-			return ce.False
+			return ce.False()
 		}
 		constant = normalize(n)
 	}
 	if _, ok := number(constant); !ok {
-		return ce.False
+		return ce.False()
 	}
 	e, _ := literal(constant)
 	return ce.Relate(source, operator, e)
@@ -280,11 +284,11 @@ func orderText(source ce.Expression, operator string, constant any, durations bo
 	text, ok := constant.(string)
 	switch {
 	case !ok:
-		return ce.False
+		return ce.False()
 	case durations:
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return ce.False
+			return ce.False()
 		}
 		return pattern.CompareDuration(operator, d, source)
 	case pattern.IsNumeric(text):
@@ -294,5 +298,5 @@ func orderText(source ce.Expression, operator string, constant any, durations bo
 		order := ce.Relate(ce.Call(version(source), "compareTo", version(ce.Quote(text))), operator, ce.Term("0"))
 		return ce.And(ce.Function("isSemver", source), order)
 	}
-	return ce.False
+	return ce.False()
 }

@@ -81,13 +81,13 @@ func (s *Scope) Default(v Value, absent any) (Value, error) {
 func (s *Scope) ForEach(list string, check func(Value) (ce.Expression, error)) (ce.Expression, error) {
 	v, err := s.JMESPath(list)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	switch {
 	case v.lists == nil && v.kind() == shape.List:
 		stream, err := s.stream(v)
 		if err != nil {
-			return ce.False, err
+			return ce.False(), err
 		}
 		return stream.stream.quantify("all", check)
 	case v.kind() == shape.Any && v.place != nil:
@@ -101,5 +101,5 @@ func (s *Scope) ForEach(list string, check func(Value) (ce.Expression, error)) (
 		body, err := check(v)
 		return ce.Or(ce.Not(v.present()), body), err
 	}
-	return ce.False, leftOut("foreach of a value that is no list")
+	return ce.False(), leftOut("foreach of a value that is no list")
 }

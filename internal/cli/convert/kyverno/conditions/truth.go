@@ -28,7 +28,7 @@ func (s *Scope) truth(n jmespath.ASTNode, current *Value) (ce.Expression, error)
 	}
 	v, err := s.compile(n, current)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	return truthOf(v)
 }
@@ -38,7 +38,7 @@ func truthOf(v Value) (ce.Expression, error) {
 		return ce.Constant(!isEmpty(v.constant)), nil
 	}
 	if v.stream != nil {
-		return v.stream.quantify("exists", func(Value) (ce.Expression, error) { return ce.True, nil })
+		return v.stream.quantify("exists", func(Value) (ce.Expression, error) { return ce.True(), nil })
 	}
 	compare := func(empty string) (ce.Expression, error) {
 		e, err := v.orElse(empty)
@@ -64,7 +64,7 @@ func truthOf(v Value) (ce.Expression, error) {
 		}
 		return ce.And(all...), err
 	}
-	return ce.False, leftOut("a condition on a list of lists")
+	return ce.False(), leftOut("a condition on a list of lists")
 }
 
 // operators of comparators, by the position of their token in JMESPath's lexer.
@@ -83,11 +83,11 @@ func (s *Scope) comparison(n jmespath.ASTNode, current *Value) (ce.Expression, e
 	operator, known := operatorOf(n)
 	left, err := s.compile(n.Children[0], current)
 	if err != nil || !known {
-		return ce.False, err
+		return ce.False(), err
 	}
 	right, err := s.compile(n.Children[1], current)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	if left.isConstant && !right.isConstant {
 		left, right = right, left
@@ -125,9 +125,13 @@ func equal(left, right Value) (ce.Expression, error) {
 	if right.constant == nil {
 		return ce.Not(left.present()), nil
 	}
+	return equalConstant(left, right)
+}
+
+func equalConstant(left, right Value) (ce.Expression, error) {
 	e, err := literal(right.constant)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	if left.isConstant {
 		l, err := literal(left.constant)
@@ -146,7 +150,7 @@ func equal(left, right Value) (ce.Expression, error) {
 	case kind == right.kind() && kind == shape.Int && right.constant != int64(0):
 		absent = "0"
 	case kind != shape.Any && kind != shape.IntOrString && kind != shape.Quantity && kind != right.kind():
-		return ce.False, nil
+		return ce.False(), nil
 	}
 	value, err := left.orElse(absent)
 	return ce.Relate(value, "==", e), err
@@ -155,7 +159,7 @@ func equal(left, right Value) (ce.Expression, error) {
 func equalValues(left, right Value) (ce.Expression, error) {
 	l, err := left.orElse(null)
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	r, err := right.orElse(null)
 	return ce.Relate(l, "==", r), err
@@ -164,12 +168,12 @@ func equalValues(left, right Value) (ce.Expression, error) {
 func order(left Value, operator string, right Value) (ce.Expression, error) {
 	for _, v := range []Value{left, right} {
 		if k := v.kind(); k != shape.Int && k != shape.Number {
-			return ce.False, leftOut("the comparison %s of values that are not known to be numbers", operator)
+			return ce.False(), leftOut("the comparison %s of values that are not known to be numbers", operator)
 		}
 	}
 	l, err := left.existing()
 	if err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	r, err := right.existing()
 	return ce.And(left.present(), right.present(), ce.Relate(l, operator, r)), err

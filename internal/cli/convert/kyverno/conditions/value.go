@@ -78,7 +78,7 @@ func (v Value) strict() (ce.Expression, error) {
 	case v.stream != nil:
 		return v.stream.strict()
 	case v.lists != nil:
-		return ce.False, leftOut("a list of several fields that is not flattened")
+		return ce.False(), leftOut("a list of several fields that is not flattened")
 	}
 	return v.expression, nil
 }
@@ -106,7 +106,7 @@ func (v Value) present() ce.Expression {
 	case v.when.String() != "":
 		return v.when
 	}
-	return ce.True
+	return ce.True()
 }
 
 // orElse returns the value, or a default if it is null.
@@ -176,7 +176,7 @@ func (s *stream) sourceOrEmpty() (ce.Expression, error) {
 
 func (s *stream) present() ce.Expression {
 	if s.always || s.source.lists != nil {
-		return ce.True
+		return ce.True()
 	}
 	return s.source.present()
 }
@@ -207,7 +207,7 @@ func (s *stream) from(list ce.Expression) (ce.Expression, error) {
 		return ce.Call(ce.Call(list, "map", s.arguments(s.where, inner)...), "flatten"), nil
 	}
 	if err := s.flat(); err != nil {
-		return ce.False, err
+		return ce.False(), err
 	}
 	where := ce.And(s.where, s.element.present())
 	e, err := s.element.existing()
@@ -243,7 +243,7 @@ func (s *stream) quantify(macro string, predicate func(Value) (ce.Expression, er
 	if err != nil {
 		return list, err
 	}
-	where, body := s.where, ce.True
+	where, body := s.where, ce.True()
 	if s.inner != nil {
 		body, err = s.inner.quantify(macro, predicate)
 	} else if err = s.flat(); err == nil {

@@ -28,7 +28,7 @@ func Compare(operator, operand string, v ce.Expression) ce.Expression {
 func CompareQuantity(operator, operand string, v ce.Expression) (ce.Expression, bool) {
 	c := newCondition(operator, operand)
 	if c.quantity == nil {
-		return ce.False, false
+		return ce.False(), false
 	}
 	return compareQuantities(c, v), true
 }
@@ -41,7 +41,7 @@ func IsRange(operand string) bool { return len(conditions(operand)) == 2 }
 
 // Range returns an expression for a number or text in a range.
 func Range(operand string, v ce.Expression, isNumber bool) ce.Expression {
-	all := ce.True
+	all := ce.True()
 	for _, bound := range conditions(operand) {
 		if isNumber {
 			all = ce.And(all, integerCondition(bound, v))

@@ -39,20 +39,19 @@ func alternatives(text string) [][]condition {
 
 var rangePattern = regexp.MustCompile(`^([-|+]?\d+(?:\.\d+)?[A-Za-z]*)(!?)-([-|+]?\d+(?:\.\d+)?[A-Za-z]*)$`)
 
-// prefixes are the operators in the order in which they are recognized.
-var prefixes = [...]struct{ prefix, operator string }{{">=", ">="}, {"<=", "<="}, {">", ">"}, {"<", "<"}, {"!", "!="}}
-
 // conditions parses one condition; a range is two.
 func conditions(text string) []condition {
 	if len(text) >= 2 {
-		for _, p := range prefixes {
-			if operand, found := strings.CutPrefix(text, p.prefix); found {
-				return []condition{newCondition(p.operator, operand)}
+		for _, operator := range []string{">=", "<=", ">", "<", "!"} { // in the order of recognition
+			if operand, found := strings.CutPrefix(text, operator); found {
+				return []condition{newCondition(strings.Replace(operator, "!", "!=", 1), operand)}
 			}
 		}
-		if m := rangePattern.FindStringSubmatch(text); m != nil && m[2] == "" {
+		switch m := rangePattern.FindStringSubmatch(text); {
+		case m == nil:
+		case m[2] == "":
 			return []condition{newCondition(">=", m[1]), newCondition("<=", m[3])}
-		} else if m != nil {
+		default:
 			return []condition{{operator: "!-"}, newCondition("<", m[1]), newCondition(">", m[3])}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -136,7 +137,7 @@ func (i *interpreter) mapping(value, pattern map[string]any, path string) verdic
 	var first, nested, rest []string
 	for key := range pattern {
 		switch anchor, _ := splitKey(key); {
-		case strings.Contains(" = X ^ ", " "+anchor+" ") || anchor == "":
+		case slices.Contains([]string{"", "=", "X", "^"}, anchor):
 			first = append(first, key)
 		case anchor == "<" || anchored(pattern[key]):
 			nested = append(nested, key)
@@ -312,9 +313,11 @@ func conditionMatches(value any, condition string) bool {
 				return compares2(value, operator, strings.TrimSpace(condition[len(operator):]))
 			}
 		}
-		if m := interval.FindStringSubmatch(condition); m != nil && m[2] == "-" {
+		switch m := interval.FindStringSubmatch(condition); {
+		case m == nil:
+		case m[2] == "-":
 			return compares2(value, ">=", m[1]) && compares2(value, "<=", m[3])
-		} else if m != nil {
+		default:
 			return compares2(value, "<", m[1]) || compares2(value, ">", m[3])
 		}
 	}

@@ -71,7 +71,7 @@ func ordered(pattern map[string]any) (anchors, members []string) {
 	for _, key := range slices.Sorted(maps.Keys(pattern)) {
 		modifier, _, anchor := Anchor(key)
 		switch {
-		case anchor && strings.Contains("=X^", modifier):
+		case anchor && slices.Contains([]string{"", "=", "X", "^"}, modifier):
 			anchors = append(anchors, key)
 		case modifier == "<" || hasAnchors(pattern[key]):
 			members = append([]string{key}, members...)

@@ -44,19 +44,19 @@ func Compile(pattern any, object place.Place) (ce.Expression, error) {
 // accepts, or that all of them skip.
 func CompileAny(patterns []any, object place.Place) (ce.Expression, error) {
 	if len(patterns) == 0 {
-		return ce.True, nil
+		return ce.True(), nil
 	}
 	var pass, ok []ce.Expression
 	for i, p := range patterns {
 		o, err := compile(p, object)
 		if err != nil {
-			return ce.False, fmt.Errorf("anyPattern[%d]: %w", i, err)
+			return ce.False(), fmt.Errorf("anyPattern[%d]: %w", i, err)
 		}
 		pass, ok = append(pass, o.pass().Expression), append(ok, o.ok.Expression)
 	}
 	skipped := ce.And(ok...)
 	if slices.EqualFunc(pass, ok, func(a, b ce.Expression) bool { return a.String() == b.String() }) {
-		skipped = ce.False // nothing can be skipped
+		skipped = ce.False() // nothing can be skipped
 	}
 	return ce.Or(append(pass, skipped)...), nil
 }

@@ -39,7 +39,7 @@ func (c *compiler) scalar(pattern any, at place.Place, absent bool) (test, error
 // unlessPresent is the test of a value that cannot pass.
 func unlessPresent(at place.Place, absent bool) test {
 	if !absent {
-		return test{ce.False, false}
+		return test{ce.False(), false}
 	}
 	return test{ce.Not(at.Present()), true}
 }
@@ -56,7 +56,7 @@ func every(at place.Place, item string, body ce.Expression, absent bool) test {
 func single(pattern any, v ce.Expression, s shape.Shape) (ce.Expression, error) {
 	switch kind := s.Kind(); kind {
 	case shape.Map, shape.List:
-		return ce.False, nil
+		return ce.False(), nil
 	case shape.Any, shape.Number:
 		return untypedText(pattern, v)
 	default:
@@ -148,7 +148,7 @@ func scalarText(pattern any, v ce.Expression, kind shape.Kind) (ce.Expression, e
 		return zero(v, kind), nil
 	case bool:
 		if kind != shape.Bool {
-			return ce.False, nil
+			return ce.False(), nil
 		}
 		return equals(v, ce.Constant(p)), nil
 	case int64:
@@ -200,7 +200,7 @@ func alternativesText(text string, compile func(condition) (ce.Expression, error
 		}
 		all, err := conjunction(conditions, compile, v, merge)
 		if err != nil {
-			return ce.False, err
+			return ce.False(), err
 		}
 		some = append(some, all)
 	}
@@ -216,7 +216,7 @@ func conjunction(conditions []condition, compile func(condition) (ce.Expression,
 		}
 		e, err := compile(c)
 		if err != nil {
-			return ce.False, err
+			return ce.False(), err
 		}
 		all = append(all, e)
 	}
@@ -231,7 +231,7 @@ func (c condition) plain(operator string) bool {
 func oneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
 	switch len(literals) {
 	case 0:
-		return ce.False
+		return ce.False()
 	case 1:
 		return ce.Relate(v, "==", literals[0])
 	}
@@ -248,7 +248,7 @@ func integerText(n int64, v ce.Expression, kind shape.Kind) ce.Expression {
 	case shape.IntOrString, shape.Quantity:
 		return ce.Call(ce.Function("string", v), "matches", ce.Quote(integerPattern(n)))
 	}
-	return ce.False
+	return ce.False()
 }
 
 func integerPattern(n int64) string {
@@ -274,7 +274,7 @@ func floatText(n float64, v ce.Expression, kind shape.Kind) ce.Expression {
 		s := ce.Function("string", v)
 		return ce.And(ce.Call(s, "matches", ce.Quote(Decimal)), ce.Relate(ce.Function("double", v), "==", text))
 	}
-	return ce.False
+	return ce.False()
 }
 
 // conditionText compiles a condition for a value of a known type.
@@ -361,7 +361,7 @@ func textCondition(c condition, v ce.Expression) ce.Expression {
 	case "!=":
 		return ce.Not(Match(c.operand, v))
 	}
-	return ce.False
+	return ce.False()
 }
 
 // Match returns an expression for text that matches a pattern with wildcards.
@@ -372,7 +372,7 @@ func Match(pattern string, v ce.Expression) ce.Expression {
 	case !HasWildcard(pattern):
 		return ce.Relate(v, "==", ce.Quote(pattern))
 	case inner == "":
-		return ce.True
+		return ce.True()
 	case inner == "?" && (starts || ends):
 		return ce.Relate(v, "!=", ce.Quote(""))
 	case HasWildcard(inner):

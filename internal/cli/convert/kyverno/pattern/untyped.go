@@ -65,7 +65,7 @@ func untypedCondition(c condition, v ce.Expression) (ce.Expression, error) {
 	case c.numeric():
 		return untypedNumeric(c, v), nil
 	case c.ordered():
-		return ce.False, nil
+		return ce.False(), nil
 	}
 	match, err := untypedMatch(c.operand, v)
 	if c.operator == "!=" {
@@ -92,7 +92,7 @@ func untypedMatch(operand string, v ce.Expression) (ce.Expression, error) {
 	case inner == "?" && inner != operand:
 		return ce.And(isScalar(v), ce.Relate(v, "!=", ce.Quote(""))), nil
 	case number:
-		return ce.False, fmt.Errorf("the pattern %q is left out because the field has no known type: CEL does not write numbers with a fraction as Kyverno does", operand)
+		return ce.False(), fmt.Errorf("the pattern %q is left out because the field has no known type: CEL does not write numbers with a fraction as Kyverno does", operand)
 	default:
 		some = append(some, ce.And(typeIs(v, "string"), Match(operand, v)))
 	}

@@ -85,7 +85,7 @@ func (p Place) Source() celtext.Expression { return p.source }
 func (p Place) Present() celtext.Expression {
 	switch {
 	case !p.optional:
-		return celtext.True
+		return celtext.True()
 	case p.parent != "" && celtext.IsIdentifier(p.name):
 		return celtext.Term("has(" + p.parent + "." + p.name + ")")
 	case p.parent != "":

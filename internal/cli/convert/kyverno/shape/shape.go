@@ -143,25 +143,19 @@ func (s Shape) Element() Shape {
 	return found
 }
 
-var (
-	special = map[reflect.Type]Kind{
-		reflect.TypeFor[resource.Quantity]():  Quantity,
-		reflect.TypeFor[intstr.IntOrString](): IntOrString,
-		reflect.TypeFor[metav1.Time]():        String,
-		reflect.TypeFor[metav1.MicroTime]():   String,
-		reflect.TypeFor[metav1.Duration]():    String,
-	}
-	marshaler = reflect.TypeFor[json.Marshaler]()
-)
-
 func kindOf(t reflect.Type) Kind {
 	if t.Kind() == reflect.Pointer {
 		return kindOf(t.Elem())
 	}
-	if k, ok := special[t]; ok {
-		return k
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		return Quantity
+	case reflect.TypeFor[intstr.IntOrString]():
+		return IntOrString
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[metav1.Duration]():
+		return String
 	}
-	if reflect.PointerTo(t).Implements(marshaler) {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
 		return Any
 	}
 	switch t.Kind() {
