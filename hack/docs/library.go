@@ -159,7 +159,7 @@ func readPolicy(root fs.FS, name string) (*libraryPolicy, error) {
 	if severities := []string{"low", "medium", "high", "critical"}; !slices.Contains(severities, p.annotation("severity")) {
 		return nil, fmt.Errorf("the severity is %q, want one of %s", p.annotation("severity"), strings.Join(severities, ", "))
 	}
-	err := p.readParams()
+	err = p.readParams()
 	return p, err
 }
 
