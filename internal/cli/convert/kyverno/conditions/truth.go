@@ -137,14 +137,15 @@ func equalConstant(left, right Value) (ce.Expression, error) {
 		l, err := literal(left.constant)
 		return ce.Constant(l.String() == e.String()), err
 	}
-	absent, kind := null, left.kind()
-	switch {
-	case kind == right.kind() && kind == shape.Bool:
+	if left.kind() == shape.Bool && right.kind() == shape.Bool {
 		value, err := left.orElse(ce.Not(e).String())
 		if right.constant == true {
 			return ce.Dynamic(value), err
 		}
 		return ce.Not(value), err
+	}
+	absent, kind := null, left.kind()
+	switch {
 	case kind == right.kind() && kind == shape.String && right.constant != "":
 		absent = `""`
 	case kind == right.kind() && kind == shape.Int && right.constant != int64(0):
