@@ -21,7 +21,7 @@ export GOFLAGS="${GOFLAGS:-} -vet=off"
 
 # These draw thousands of cases from what shares no memory. The race detector makes
 # them ten times slower, so it runs only their tests that end in Concurrently.
-random=(./internal/pki ./internal/policy ./internal/registration)
+random=(./internal/pki ./internal/policy ./internal/registration ./internal/cli/convert/kyverno/classic)
 
 # Folders outside of test whose code or tests start goroutines or share memory: the
 # race detector finds nothing in the others.

@@ -18,14 +18,19 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// policies is the number of random native policies.
-const policies = 2000
+// sized returns a number of random policies, fewer of them with -short.
+func sized(n int) int {
+	if testing.Short() {
+		return n / 8
+	}
+	return n
+}
 
 // Random native policies convert to WebhookPolicies and back unchanged, as text of YAML.
 // The WebhookPolicy has the fields that the native policies were made of: make conformance
 // shows that API servers and Ostiary decide alike about these.
 func TestRoundTrip(t *testing.T) {
-	count := map[string]int{}
+	count, policies := map[string]int{}, sized(2000)
 	for i := 0; count[kindValidating]+count[kindMutating] < policies; i++ {
 		spec := newAuthor(7, i).spec()
 		for _, want := range split(i, spec) {
@@ -179,7 +184,7 @@ func TestDecideAlike(t *testing.T) {
 	}
 	compiler := policy.NewCompiler()
 	decided := map[bool]int{}
-	for i := range 300 {
+	for i := range sized(300) {
 		for _, p := range split(i, newAuthor(11, i).spec()) {
 			var written []load.Object
 			for _, o := range toNative(t, p) {
@@ -200,7 +205,7 @@ func TestDecideAlike(t *testing.T) {
 		}
 	}
 	t.Log(decided)
-	if decided[true] < 50 || decided[false] < 50 {
+	if decided[true] < sized(50) || decided[false] < sized(50) {
 		t.Errorf("got %v, want many decisions of both kinds", decided)
 	}
 }
