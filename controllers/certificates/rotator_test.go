@@ -414,8 +414,11 @@ func TestManyRotators(t *testing.T) {
 	}
 	w.clock.Step(61 * day)
 	w.waitUntilSteady(provider)
-	if written := strings.Count(w.log.String(), "certificates written"); written != 3 {
-		t.Errorf("%d writes, want 3: CA, leaf, leaf", written)
+	// A Rotator logs after its write, which others may already serve.
+	written := func() int { return strings.Count(w.log.String(), "certificates written") }
+	NewWithT(t).Eventually(written, time.Minute, 10*time.Millisecond).Should(BeNumerically(">=", 3), "CA, leaf, leaf")
+	if written() != 3 {
+		t.Errorf("%d writes, want 3: CA, leaf, leaf", written())
 	}
 }
 

@@ -152,7 +152,7 @@ func natives(t *testing.T, policy *unstructured.Unstructured) map[string][]*unst
 	t.Helper()
 	validating := []string{"validations", "auditAnnotations"}
 	mutating := []string{"mutations", "reinvocationPolicy"}
-	own := []string{"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources"}
+	own := []string{"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources", "podTemplates", "ratchet"}
 	has := func(field string) bool {
 		_, found, _ := unstructured.NestedFieldNoCopy(policy.Object, "spec", field)
 		return found
@@ -179,6 +179,14 @@ func nativeOf(policy *unstructured.Unstructured, kind string, without []string) 
 	native.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
 	for _, field := range without {
 		unstructured.RemoveNestedField(native.Object, "spec", field)
+	}
+	validations, _, _ := unstructured.NestedSlice(native.Object, "spec", "validations")
+	for _, v := range validations {
+		delete(v.(map[string]any), "name")
+		delete(v.(map[string]any), "ratchet")
+	}
+	if len(validations) > 0 {
+		native.Object["spec"].(map[string]any)["validations"] = validations
 	}
 	return native
 }
