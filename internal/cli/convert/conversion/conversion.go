@@ -85,6 +85,9 @@ type Row struct {
 	Alternative string
 	// Output is the policy that contains the rule; nil if none does.
 	Output *Output
+	// Validations are the names of the validations that are the rule; empty if not all of
+	// them have one.
+	Validations []string
 }
 
 // Object is an object with a name and a kind.

@@ -81,11 +81,3 @@ func Rename(o *Output, name string) {
 	}
 	o.Object.SetName(name)
 }
-
-// SetPodTemplates extends a policy for Pods to the Pod templates of workloads, by the names
-// of their resources. It returns false if policies have no such field.
-func SetPodTemplates(_ *v1alpha1.WebhookPolicy, _ []string) bool { return false }
-
-// SetRatchet lets updates pass that do not make an object worse. It returns false if
-// policies have no such field.
-func SetRatchet(_ *v1alpha1.WebhookPolicy) bool { return false }

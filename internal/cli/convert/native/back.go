@@ -114,11 +114,29 @@ func (b *back) changes(s *v1alpha1.WebhookPolicySpec) {
 		{s.TimeoutSeconds != nil, "spec.timeoutSeconds", "the API server evaluates native policies itself: they have no timeout"},
 		{s.Order != nil, "spec.order", "the order of native policies is not defined"},
 		{s.BreakGlass, "spec.breakGlass", "native policies have no break glass: they apply to all users"},
+		{s.PodTemplates != nil, "spec.podTemplates", "native policies decide about Pods, and not about the pod templates of workloads"},
+		{s.Ratchet, "spec.ratchet", deniesExisting},
 	} {
 		if f.set {
-			b.conversion.Add(conversion.Row{Rule: f.field, Outcome: conversion.Changed, Detail: f.what})
+			b.change(f.field, f.what)
 		}
 	}
+	for i, v := range s.Validations {
+		at := fmt.Sprintf("spec.validations[%d]", i)
+		if v.Ratchet != nil && *v.Ratchet {
+			b.change(at+".ratchet", deniesExisting)
+		}
+		if v.Name != "" {
+			b.change(at+".name", fmt.Sprintf("native validations have no names: messages do not contain %q", v.Name))
+		}
+	}
+}
+
+// deniesExisting is the difference without ratchet.
+const deniesExisting = "native policies have no ratchet: an UPDATE of an object that failed the validation before is a failure too"
+
+func (b *back) change(field, how string) {
+	b.conversion.Add(conversion.Row{Rule: field, Outcome: conversion.Changed, Detail: how})
 }
 
 // add adds an object. Its form comes from the policy, or from one of its bindings.

@@ -174,7 +174,8 @@ func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int
 	}
 	var out []assertion
 	for _, o := range kyvernoObjects(in.resources, r, names) {
-		a := assertion{source: f.test, field: field, object: o, objects: in.params, outputs: outputs(policies, strings.TrimPrefix(strings.TrimPrefix(r.Rule, "autogen-cronjob-"), "autogen-"))}
+		rule := strings.TrimPrefix(strings.TrimPrefix(r.Rule, "autogen-cronjob-"), "autogen-")
+		a := assertion{source: f.test, field: field, object: o, objects: in.params, outputs: outputs(policies, rule), validations: validations(policies, rule)}
 		result := r.Result
 		if result == "" {
 			result = r.Status

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	policyv1alpha1 "github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
@@ -59,11 +60,13 @@ type assertion struct {
 	field   string
 	text    string
 	outputs []*conversion.Output
-	skipped string
-	fails   bool // a validation fails
-	object  *load.Object
-	old     *load.Object
-	change  func(*v1alpha1.Case) // adds to the case
+	// validations are those that the assertion is about; empty is all.
+	validations []string
+	skipped     string
+	fails       bool // a validation fails
+	object      *load.Object
+	old         *load.Object
+	change      func(*v1alpha1.Case) // adds to the case
 	// patched is the object after mutations; nil is unchanged.
 	patched *load.Object
 	mutates bool
@@ -115,7 +118,9 @@ func (r *Result) add(ctx context.Context, a *assertion) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
-	r.Tests = append(r.Tests, test)
+	if len(a.validations) == 0 { // a PolicyTest is about whole policies
+		r.Tests = append(r.Tests, test)
+	}
 	r.Total++
 	if len(problems) == 0 {
 		r.Agree++
@@ -190,7 +195,7 @@ func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest) ([]policyte
 	}
 	objects := slices.Clone(a.objects)
 	for _, o := range a.outputs {
-		text, err := o.YAML()
+		text, err := only(o, a.validations).YAML()
 		if err != nil {
 			return nil, err
 		}
@@ -270,6 +275,29 @@ func (f *finder) of(names []string) (out []conversion.Conversion) {
 		}
 	}
 	return out
+}
+
+// only returns a policy with some of its validations; with all if none is named.
+func only(o *conversion.Output, names []string) *conversion.Output {
+	if len(names) == 0 {
+		return o
+	}
+	p := o.Policy().DeepCopy()
+	p.Spec.Validations = slices.DeleteFunc(p.Spec.Validations, func(v policyv1alpha1.Validation) bool { return !slices.Contains(names, v.Name) })
+	return &conversion.Output{Object: p}
+}
+
+// validations returns the names of the validations that are a rule, if one policy has them
+// besides others.
+func validations(conversions []conversion.Conversion, rule string) []string {
+	for _, c := range conversions {
+		for _, row := range c.Rows {
+			if row.Rule == rule && row.Output != nil && row.Output.Policy() != nil && len(row.Validations) < len(row.Output.Policy().Spec.Validations) {
+				return row.Validations
+			}
+		}
+	}
+	return nil
 }
 
 // outputs returns the policies of conversions that contain a rule. An empty rule is all.

@@ -24,10 +24,8 @@ func (b *builder) autogen() {
 	if a := b.common.Autogen; a != nil && a.PodControllers != nil && a.PodControllers.Controllers != nil {
 		wanted = slices.DeleteFunc(wanted, func(c string) bool { return !slices.Contains(a.PodControllers.Controllers, c) })
 	}
-	if len(wanted) > 0 && !conversion.SetPodTemplates(b.policy, wanted) {
-		b.Add(conversion.Row{Rule: "autogen", Field: "spec.autogen", Outcome: conversion.LeftOut, Output: b.output,
-			Detail:      "the policy applies to Pods, and not to the Pod templates of " + strings.Join(wanted, ", "),
-			Alternative: "Ostiary denies the Pods of these workloads instead"})
+	if different := conversion.SetPodTemplates(b.policy, wanted); len(different) > 0 {
+		b.change("spec.autogen", strings.Join(different, "; "))
 	}
 }
 

@@ -154,6 +154,7 @@ func (b *builder) finish() {
 	if b.failed {
 		return
 	}
+	b.autogen()
 	if conversion.NamesCriticalResources(b.policy) {
 		b.policy.Spec.AllowCriticalResources = true
 	}
@@ -165,7 +166,6 @@ func (b *builder) finish() {
 		b.Add(conversion.Row{Outcome: conversion.Converted, Output: b.output})
 	}
 	b.Rows = append(b.Rows, b.changes...)
-	b.autogen()
 }
 
 // evaluation converts when the policy is evaluated.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
@@ -86,34 +87,37 @@ func (b *builder) buildGroup(group []placed, suffix string) {
 				p.Spec.Variables = append(p.Spec.Variables, v)
 			}
 		}
-		addValidations(p, r.converted)
+		addValidations(p, r)
 		p.Spec.AuditAnnotations = append(p.Spec.AuditAnnotations, r.annotations...)
 		p.Spec.Mutations = append(p.Spec.Mutations, r.mutations...)
 	}
 	if first.podSecurity != nil {
 		p.Spec.Plugin = podSecurityPlugin(first.podSecurity)
 	}
+	p.Spec.Ratchet = first.ratchet && first.enforces(b.source)
 	b.bind(o, group)
 	if conversion.NamesCriticalResources(p) {
 		p.Spec.AllowCriticalResources = true
 	}
 	b.Outputs = append(b.Outputs, o)
+	notes := b.extend(p, first)
 	for _, r := range group {
-		b.report(o, r)
+		report(o, r, notes)
 	}
 }
 
+// extend extends a group to the workloads to which Kyverno extends it, and returns the
+// differences.
+func (b *builder) extend(p *v1alpha1.WebhookPolicy, first placed) []string {
+	if !first.extends || !b.extends() {
+		return nil
+	}
+	return conversion.SetPodTemplates(p, b.controllers())
+}
+
 // report writes the row of a rule.
-func (b *builder) report(o *conversion.Output, r placed) {
-	notes := r.notes
-	if r.extends && r.podSecurity == nil {
-		if wanted := b.controllers(); len(wanted) > 0 && !conversion.SetPodTemplates(o.Policy(), wanted) {
-			notes = append(notes, "the policy applies to Pods, and not to the Pod templates of "+strings.Join(wanted, ", "))
-		}
-	}
-	if r.ratchet && r.enforces(b.source) && !conversion.SetRatchet(o.Policy()) {
-		notes = append(notes, "Kyverno allows updates of objects that violated the rule before, and the policy denies them (allowExistingViolations)")
-	}
+func report(o *conversion.Output, r placed, notes []string) {
+	notes = slices.Concat(r.notes, notes)
 	r.row.Outcome, r.row.Output = conversion.Converted, o
 	if len(notes) > 0 {
 		r.row.Outcome, r.row.Detail = conversion.Changed, strings.Join(notes, "; ")
@@ -259,9 +263,25 @@ func (b *builder) restrict(p *v1alpha1.WebhookPolicy) {
 	}
 }
 
-// addValidations adds the validations of a rule.
-func addValidations(p *v1alpha1.WebhookPolicy, r *converted) {
-	p.Spec.Validations = append(p.Spec.Validations, v1alpha1.ValidationsOf(r.validations)...)
+// addValidations adds the validations of a rule, with its name if that is a DNS label.
+func addValidations(p *v1alpha1.WebhookPolicy, r placed) {
+	added := v1alpha1.ValidationsOf(r.validations)
+	taken := p.Spec.ValidationNames()
+	for i := range added {
+		name := r.name
+		if len(added) > 1 {
+			name = fmt.Sprintf("%s-%d", r.name, i+1)
+		}
+		if len(utilvalidation.IsDNS1123Label(name)) > 0 || slices.Contains(taken, name) {
+			continue
+		}
+		added[i].Name = name
+		r.row.Validations = append(r.row.Validations, name)
+	}
+	if len(r.row.Validations) < len(added) {
+		r.row.Validations = nil // they do not stand for the rule
+	}
+	p.Spec.Validations = append(p.Spec.Validations, added...)
 }
 
 // podSecurityPlugin returns the plugin with the level of a rule.

@@ -25,7 +25,7 @@ type matching struct {
 	exclude   ce.Expression
 	object    place.Place
 	deletes   bool // the object can be in oldObject
-	onlyPods  bool // all that matches are Pods, without a name or selector
+	extends   bool // Kyverno extends the rule to workloads if it extends the policy
 	notes     []string
 	selected  *metav1.LabelSelector // of namespaces, for all that matches
 }
@@ -60,10 +60,10 @@ func newMatching(r *rule, c catalogue, operations operationSet) (*matching, erro
 		return nil, fmt.Errorf("match: %w", err)
 	}
 	m.match, m.exclude = match, ce.False()
-	m.onlyPods = extends(blocks)
+	m.extends = namesPods(blocks)
 	if r.Exclude != nil {
 		blocks, all := r.Exclude.filters()
-		m.onlyPods = m.onlyPods && extendsExcluding(blocks)
+		m.extends = m.extends && (namesNoKinds(blocks) || namesPods(blocks))
 		blocks = slices.DeleteFunc(slices.Clone(blocks), func(f filter) bool { return f.isEmpty() })
 		if len(blocks) > 0 {
 			if m.exclude, err = m.combine(blocks, all, true); err != nil {
@@ -109,16 +109,40 @@ func onlyKinds(blocks []filter) bool {
 	})
 }
 
-// extends reports whether Kyverno extends a rule to the templates of workloads: it matches
-// only Pods, without names, selectors and annotations.
-func extends(blocks []filter) bool {
-	return !slices.ContainsFunc(blocks, func(f filter) bool {
-		return !slices.Equal(f.Resources.Kinds, []string{"Pod"}) && !slices.Equal(f.Resources.Kinds, []string{"v1/Pod"}) || f.Resources.names()
+// namesPods reports whether a block is for Pods.
+func namesPods(blocks []filter) bool {
+	return slices.ContainsFunc(blocks, func(f filter) bool { return f.Resources.hasPods() })
+}
+
+func namesNoKinds(blocks []filter) bool {
+	return !slices.ContainsFunc(blocks, func(f filter) bool { return len(f.Resources.Kinds) > 0 })
+}
+
+func (d *resourceDescription) hasPods() bool {
+	return slices.ContainsFunc(d.Kinds, func(text string) bool {
+		k, ok := parseKind(text)
+		return ok && k.kind == "Pod" && k.subresource == ""
 	})
 }
 
-func extendsExcluding(blocks []filter) bool {
-	return !slices.ContainsFunc(blocks, func(f filter) bool { return f.Resources.names() || len(f.Resources.Kinds) > 1 })
+// extends reports whether Kyverno extends the rules for Pods to the pod templates of
+// workloads: no rule of the policy has a JSON patch or generates objects, or selects objects
+// by name, labels or annotations, or Pods together with other kinds.
+func (b *builder) extends() bool {
+	return !slices.ContainsFunc(b.source.Spec.Rules, func(r rule) bool {
+		blocks := []filter{r.Match.filter}
+		blocks = append(append(blocks, r.Match.Any...), r.Match.All...)
+		if e := r.Exclude; e != nil {
+			blocks = append(append(append(blocks, e.filter), e.Any...), e.All...)
+		}
+		return r.Generate != nil || r.Mutate != nil && r.Mutate.hasJSONPatch() || slices.ContainsFunc(blocks, func(f filter) bool {
+			return f.Resources.names() || len(f.Resources.Kinds) > 1 && f.Resources.hasPods()
+		})
+	})
+}
+
+func (m *mutation) hasJSONPatch() bool {
+	return m.PatchesJSON6902 != "" || slices.ContainsFunc(m.ForEach, func(f forEachMutation) bool { return f.PatchesJSON6902 != "" })
 }
 
 func (d *resourceDescription) names() bool {

@@ -47,7 +47,7 @@ type converted struct {
 	paramKind       *admissionregistrationv1.ParamKind
 	paramRef        *admissionregistrationv1.ParamRef
 	rules           []admissionregistrationv1.NamedRuleWithOperations
-	extends         bool // Kyverno extends the rule to the templates of workloads
+	extends         bool // Kyverno extends the rule to workloads if it extends the policy
 	notes           []string
 	failureAction   string
 	failureOverride []override
@@ -67,7 +67,7 @@ func convertRule(p *clusterPolicy, r *rule, c catalogue) (*converted, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &converter{policy: p, rule: r, matching: m, out: &converted{name: r.Name, rules: m.rules, extends: m.onlyPods}}
+	v := &converter{policy: p, rule: r, matching: m, out: &converted{name: r.Name, rules: m.rules, extends: m.extends}}
 	v.scope = v.newScope()
 	if err := v.context(r.Context); err != nil {
 		return nil, err
