@@ -15,9 +15,8 @@ import (
 // resources, as Kyverno extends its rules, and returns the differences. It needs the whole
 // policy.
 func SetPodTemplates(p *v1alpha1.WebhookPolicy, resources []string) (differences []string) {
-	t := &v1alpha1.PodTemplates{}
-	defaults := v1alpha1.DefaultPodTemplateKinds()
-	for _, k := range defaults {
+	t := &v1alpha1.PodTemplates{} // with kinds: server-side apply makes null of an empty object
+	for _, k := range v1alpha1.DefaultPodTemplateKinds() {
 		if slices.Contains(resources, k.Resource) {
 			t.Kinds = append(t.Kinds, v1alpha1.PodTemplateKind{Resource: k.Resource})
 		}
@@ -27,8 +26,6 @@ func SetPodTemplates(p *v1alpha1.WebhookPolicy, resources []string) (differences
 		return nil
 	case p.Spec.TemplateOperation() == "":
 		return []string{"pod templates are decided only when they are created or updated, and the policy matches neither: it applies to Pods, and not to the templates of " + strings.Join(resources, ", ")}
-	case len(t.Kinds) == len(defaults):
-		t.Kinds = nil
 	}
 	p.Spec.PodTemplates = t
 	return append(differentOperations(&p.Spec), differentFields(&p.Spec)...)
