@@ -144,17 +144,24 @@ func equalConstant(left, right Value) (ce.Expression, error) {
 		}
 		return ce.Not(value), err
 	}
-	absent, kind := null, left.kind()
-	switch {
-	case kind == right.kind() && kind == shape.String && right.constant != "":
-		absent = `""`
-	case kind == right.kind() && kind == shape.Int && right.constant != int64(0):
-		absent = "0"
-	case kind != shape.Any && kind != shape.IntOrString && kind != shape.Quantity && kind != right.kind():
+	absent, ok := absentFor(left.kind(), right)
+	if !ok {
 		return ce.False(), nil
 	}
 	value, err := left.orElse(absent)
 	return ce.Relate(value, "==", e), err
+}
+
+// absentFor returns a value that differs from a constant, for the case that a field of a
+// kind is absent. It returns false if no field of the kind equals the constant.
+func absentFor(kind shape.Kind, constant Value) (value string, ok bool) {
+	switch {
+	case kind == constant.kind() && kind == shape.String && constant.constant != "":
+		return `""`, true
+	case kind == constant.kind() && kind == shape.Int && constant.constant != int64(0):
+		return "0", true
+	}
+	return null, kind == constant.kind() || kind == shape.Any || kind == shape.IntOrString || kind == shape.Quantity
 }
 
 func equalValues(left, right Value) (ce.Expression, error) {
