@@ -301,7 +301,7 @@ func TestLibraryDocument(t *testing.T) {
 		t.Fatalf("the document shows %d kustomizations and %d files of values", len(kustomizations), len(values))
 	}
 	for _, k := range kustomizations {
-		local := regexp.MustCompile(`https://github.com/ostiary/ostiary//library(/?)([^?\n]*)\?ref=[^\n]*`).ReplaceAllString(k, "LIBRARY$1$2")
+		local := regexp.MustCompile(`https://github\.com/ostiary/ostiary//library(/?)([^?\n]*)\?ref=[^\n]*`).ReplaceAllString(k, "LIBRARY$1$2")
 		if len(components(t, local)) == 0 {
 			t.Errorf("no policies are built by\n%s", k)
 		}
