@@ -111,7 +111,7 @@ func (w *world) installAsDocumented(t *testing.T) {
 		t.Skipf("the documents' commands install %s, not %s", documentedImage, w.image)
 	}
 	const page = "docs/install.md"
-	out := w.follow(t, commands(t, "README.md", "Install it", "kubectl"), commands(t, page, "With kustomize", "kubectl"), commands(t, page, "Does it work?", "kubectl"))
+	out := w.follow(t, commands(t, "README.md", "Install it", "kubectl"), commands(t, page, "With kustomize", "kubectl"), commands(t, page, "Test the installation", "kubectl"))
 	if strings.Contains(out, "Warning") || !strings.Contains(out, "Ostiary works: ") {
 		t.Error("a warning, or no result of the self-test")
 	}
