@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs every test. The integration tests spend most of their time waiting, so they
-# run in SHARDS (4) processes, each with a control plane of its own, beside the
-# other tests. GOTESTSUM is the program that runs them. FULL=1 runs the long forms of
+# Runs every test. The integration tests spend most of their time waiting, so SHARDS
+# (4) processes run at once, each with a control plane of its own, beside the other
+# tests. There are twice as many parts, since some tests are much longer than others. GOTESTSUM is the program that runs them. FULL=1 runs the long forms of
 # random tests.
 #
 #   hack/test.sh [integration]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-shards=${SHARDS:-4}
+shards=${SHARDS:-4} parts=$((${SHARDS:-4} * 2))
 short=-short
 [ -z "${FULL:-}" ] || short=
 pids=()
@@ -51,25 +51,32 @@ raced() {
 	tests -- -race $(concurrent) && tests -- -race -run 'Concurrently$' ./internal/policy
 }
 
+# A process takes the next part when it has ended one.
+integrations() {
+	local part status=0
+	for part in $(seq 0 $((parts - 1))); do
+		[ "$part" -lt "$shards" ] || wait -n || status=1
+		integration "$part" &
+	done
+	for part in $(seq "$shards"); do wait -n || status=1; done
+	return "$status"
+}
+
 integration() { # PART
 	local names
 	names=$(grep -ho '^func Test[A-Za-z0-9_]*(t ' test/integration/*_test.go | sed 's/^func //; s/(t //' |
-		awk -v n="$shards" -v part="$1" 'NR % n == part { printf "%s%s", separator, $0; separator = "|" }')
+		awk -v n="$parts" -v part="$1" 'NR % n == part { printf "%s%s", separator, $0; separator = "|" }')
 	JSONFILE=${TIMES:+$TIMES-$1.json} tests -- $short -count=1 -timeout 60m -run "^($names)\$" ./test/integration
 }
 
 # Once, rather than in each process.
 go test -c -o /dev/null ./test/integration
-for part in $(seq 0 $((shards - 1))); do
-	integration "$part" &
+all=(integrations)
+[ "${1:-}" = integration ] || all+=(packages raced)
+for part in "${all[@]}"; do
+	$part &
 	pids+=($!)
 done
-if [ "${1:-}" != integration ]; then
-	for part in packages raced; do
-		$part &
-		pids+=($!)
-	done
-fi
 
 status=0
 for pid in "${pids[@]}"; do
