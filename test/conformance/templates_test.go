@@ -99,6 +99,9 @@ func (w workload) asPod(a *Answer) *Answer {
 		}
 	}
 	out.Annotations = annotations
+	if value, found := annotations[ourFailures]; found {
+		out.Failures = failures(value)
+	}
 	return &out
 }
 
