@@ -19,7 +19,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /ostiary .
+    go build -trimpath -tags=grpcnotrace -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /ostiary .
 
 FROM ${BASE}
 ARG VERSION

@@ -12,9 +12,10 @@ VULNDB = https://vuln.go.dev
 KUBERNETES = 1.36
 
 # The image's flags, for the tests and the linter too, so that each package is compiled
-# once; the race detector alone needs cgo.
+# once; the race detector alone needs cgo. The traces of gRPC would find methods by name,
+# and make the linker keep every method of every Kubernetes type.
 export CGO_ENABLED = 0
-export GOFLAGS := $(GOFLAGS) -trimpath
+export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace
 
 # hack/kubernetes/go.mod is that of 1.36. Each other version has a file and a folder of
 # its own, and the tests find the programs there as they find those of envtest.
@@ -131,7 +132,7 @@ e2e: e2e-build install-yaml $(GOTESTSUM) ## Install, upgrade, load and uninstall
 
 .PHONY: e2e-here
 e2e-here: kubernetes install-yaml $(HELM) ## The same on the cluster of KUBECONFIG, which has IMAGE and no Ostiary
-	@$(e2e) go test -tags e2e -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e
+	@$(e2e) go test -tags e2e,grpcnotrace -count=1 -timeout 30m -v $(E2EFLAGS) ./test/e2e
 
 ##@ Check
 

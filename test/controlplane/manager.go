@@ -9,14 +9,14 @@ import (
 )
 
 // BuildManager builds the manager of the source tree at root into a file, as its
-// image has it: without cgo, which only the race detector needs, and with trimmed
-// paths. The flags are further ones of go build.
+// image has it: without cgo, which only the race detector needs, with trimmed paths
+// and without the traces of gRPC. The flags are further ones of go build.
 func BuildManager(ctx context.Context, root, program string, flags ...string) error {
 	cgo := "CGO_ENABLED=0"
 	if slices.Contains(flags, "-race") {
 		cgo = "CGO_ENABLED=1"
 	}
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-o", program}, flags, []string{"."})...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-tags=grpcnotrace", "-o", program}, flags, []string{"."})...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {

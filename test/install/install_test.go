@@ -27,6 +27,7 @@ func TestInstallation(t *testing.T) {
 		name string
 		test func(*testing.T, *world)
 	}{
+		{"the manager has no unused methods", testSize},
 		{"the manager ends without its definition", testNoDefinition},
 		{"the manager waits for its definition", testLateDefinition},
 		{"the README's commands install it", testQuickStart},

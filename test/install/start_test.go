@@ -41,6 +41,18 @@ func (w *world) startAlone(t *testing.T, args ...string) string {
 	return lines[len(lines)-1]
 }
 
+// testSize fails if the linker keeps every exported method, as it does for a program that
+// can look up methods by name: with text/template or reflect.Value.MethodByName. It makes
+// the program 30 MB larger, and 20 MiB of it stay in memory.
+func testSize(t *testing.T, w *world) {
+	const limit = 85e6 // bytes, with symbols
+	info, err := os.Stat(w.program)
+	must(t, err)
+	if info.Size() > limit {
+		t.Errorf("the manager has %d bytes, want at most %d: look for what finds methods by name (go build -ldflags=-dumpdep, ReflectMethod)", info.Size(), int(limit))
+	}
+}
+
 // testNoDefinition starts the manager before anything is installed.
 func testNoDefinition(t *testing.T, w *world) {
 	const want = "ostiary: making the manager: the API server has no WebhookPolicy in admission.ostiary.dev/v1alpha1: apply config/crd first"
