@@ -203,7 +203,7 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	state.View = registration.NewView(state.Plan, observed)
 	state.forgetLastGood()
 	l.Refusals.retain(state.Entries)
-	state.groups = groups(state.Plan, carried, byName)
+	state.groups = groups(state.Plan, carried, byName, l.Store.State())
 	l.count(byName)
 	return state
 }
@@ -310,8 +310,13 @@ func (l *Loader) count(entries map[string]*Entry) {
 }
 
 // groups returns the planned members, and those that the observed configurations still
-// name: while a policy moves to another group, both contain it.
-func groups(plan registration.Plan, carried map[registration.GroupKey][]string, byName map[string]*Entry) map[registration.GroupKey]*policy.Group {
+// name: while a policy moves to another group, both contain it. Groups whose policies did
+// not change are those of the previous state, which may be nil.
+func groups(plan registration.Plan, carried map[registration.GroupKey][]string, byName map[string]*Entry, previous *State) map[registration.GroupKey]*policy.Group {
+	var unchanged map[registration.GroupKey]*policy.Group
+	if previous != nil {
+		unchanged = previous.groups
+	}
 	out := make(map[registration.GroupKey]*policy.Group, len(plan.Groups))
 	add := func(group registration.GroupKey, names []string) {
 		compiled := make([]*policy.Compiled, 0, len(names))
@@ -320,14 +325,23 @@ func groups(plan registration.Plan, carried map[registration.GroupKey][]string, 
 				compiled = append(compiled, e.effective().Compiled)
 			}
 		}
-		if group.OfTemplates() {
+		switch g := unchanged[group]; {
+		case g.MadeOf(compiled):
+			out[group] = g
+		case group.OfTemplates():
 			out[group] = policy.NewTemplateGroup(compiled)
-		} else {
+		default:
 			out[group] = policy.NewGroup(compiled)
 		}
 	}
+	inPlan := sets.New[registration.GroupKey]()
+	for i := range plan.Groups {
+		inPlan.Insert(plan.Groups[i].Key())
+	}
 	for group, names := range carried {
-		add(group, names)
+		if !inPlan.Has(group) {
+			add(group, names)
+		}
 	}
 	for i := range plan.Groups {
 		group := plan.Groups[i].Key()

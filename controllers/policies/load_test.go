@@ -263,3 +263,21 @@ func TestSubscribersHearOfEachState(t *testing.T) {
 		<-heard
 	}
 }
+
+// With thousands of policies, most of a load would be spent on the groups that did not change.
+func TestUnchangedGroupsAreKept(t *testing.T) {
+	l := newLoader(t)
+	other := withTimeout(newPolicy("b", 1, "true"), 3)
+	first := load(l, nil, newPolicy("a", 1, "true"), other)
+	second := load(l, first, newPolicy("a", 2, "false"), other)
+	keys := map[string]registration.GroupKey{}
+	for i := range second.Plan.Groups {
+		keys[strings.Join(second.Plan.Groups[i].Members, ",")] = second.Plan.Groups[i].Key()
+	}
+	if changed := keys["a"]; first.groups[changed] == second.groups[changed] {
+		t.Error("the group of the changed policy is that of the state before")
+	}
+	if kept := keys["b"]; first.groups[kept] == nil || first.groups[kept] != second.groups[kept] {
+		t.Error("the group of the other policy is not that of the state before")
+	}
+}

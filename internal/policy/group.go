@@ -20,6 +20,12 @@ func NewGroup(policies []*Compiled) *Group {
 	return &Group{policies: sorted, index: newIndex(sorted)}
 }
 
+// MadeOf reports whether the group was made of these policies, in any order. A nil group
+// was made of none.
+func (g *Group) MadeOf(policies []*Compiled) bool {
+	return g != nil && slices.Equal(g.policies, slices.SortedStableFunc(slices.Values(policies), byName))
+}
+
 // Names returns the names of the policies, in the order of evaluation.
 func (g *Group) Names() []string {
 	names := make([]string, len(g.policies))
