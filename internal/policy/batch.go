@@ -229,14 +229,10 @@ func (a *activation) evaluate() batchOutcome {
 	return outcome
 }
 
-// value returns the value of an expression, which can be an error. A panic is one too.
+// value returns the value of an expression, which can be an error.
 func (a *activation) value(slot int) ref.Val {
 	if a.values[slot] == nil {
-		value, _, err := a.programs[slot].program.Eval(a.frame)
-		if err != nil {
-			value = types.WrapErr(err)
-		}
-		a.values[slot] = value
+		a.values[slot] = a.programs[slot].eval(a.frame)
 	}
 	return a.values[slot]
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 	"k8s.io/apimachinery/pkg/util/version"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -39,7 +42,7 @@ func (c class) extent() extent {
 // untracked is an expression that is evaluated without counting its cost. That takes a
 // third of the time. It may be evaluated only if the bounds of its cost permit it.
 type untracked struct {
-	program cel.Program
+	program interpreter.InterpretableV2
 	bounds  [classes]float64 // upper bounds of the cost, by class
 	reads   []string         // variables, sorted
 }
@@ -47,8 +50,9 @@ type untracked struct {
 // untrackedCompiler compiles expressions that have compiled before. All of their inputs
 // have no static type.
 type untrackedCompiler struct {
-	check, plan *cel.Env
-	programs    *weakCache[string, untracked]
+	check    *cel.Env
+	planner  interpreter.Interpreter
+	programs *weakCache[string, untracked]
 }
 
 func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) {
@@ -61,23 +65,26 @@ func newUntrackedCompiler(base *environment.EnvSet) (*untrackedCompiler, error) 
 		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
 	}
 	check := set.StoredExpressionsEnv()
-	plan, err := withoutProgramOptions(check)
-	return &untrackedCompiler{check: check, plan: plan, programs: newWeakCache[string, untracked]()}, err
+	planner, err := newPlanner(check)
+	return &untrackedCompiler{check: check, planner: planner, programs: newWeakCache[string, untracked]()}, err
 }
 
-// withoutProgramOptions returns an environment with the types and the functions of the
-// other one. The options of programs cannot be removed from an environment, and those of
-// Kubernetes count costs.
-func withoutProgramOptions(env *cel.Env) (*cel.Env, error) {
-	options := []cel.EnvOption{cel.CustomTypeAdapter(jsonAdapter{env.CELTypeAdapter()}), cel.CustomTypeProvider(env.CELTypeProvider())}
+// newPlanner returns a planner for the types and the functions of an environment. A
+// cel.Program would count costs, since Kubernetes' environment says so, and would make a
+// table of all functions for each expression: half of the time of a compilation.
+func newPlanner(env *cel.Env) (interpreter.Interpreter, error) {
+	functions := interpreter.NewDispatcher()
 	for _, f := range env.Functions() {
-		options = append(options, cel.FunctionDecls(f))
+		bindings, err := f.Bindings()
+		if err != nil {
+			return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
+		}
+		if err := functions.Add(bindings...); err != nil {
+			return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
+		}
 	}
-	out, err := cel.NewCustomEnv(options...)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
-	}
-	return out, nil
+	adapter, provider := jsonAdapter{env.CELTypeAdapter()}, env.CELTypeProvider()
+	return interpreter.NewInterpreter(functions, env.Container, provider, adapter, interpreter.NewAttributeFactory(env.Container, adapter, provider)), nil
 }
 
 // compile returns nil for an expression that cannot be evaluated without counting its cost.
@@ -112,10 +119,19 @@ func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (u *untracked, err error
 	if u.reads, err = variablesIn(root); err != nil {
 		return nil, err
 	}
-	if u.program, err = c.plan.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CustomDecoratorV2(decorateSelections)); err == nil {
-		dropFunctions(u.program)
-	}
+	u.program, err = c.planner.NewInterpretable(checked.NativeRep(), interpreter.CustomDecoratorV2(decorateSelections),
+		interpreter.Optimize(), interpreter.CompileRegexConstants(interpreter.MatchesRegexOptimization))
 	return u, err
+}
+
+// eval returns the value of the expression, which can be an error. A panic is one too.
+func (u *untracked) eval(frame *interpreter.ExecutionFrame) (out ref.Val) {
+	defer func() {
+		if value := recover(); value != nil {
+			out = types.WrapErr(panicError(value))
+		}
+	}()
+	return u.program.Exec(frame)
 }
 
 // variablesIn returns the names of the variables that an expression reads. An error
