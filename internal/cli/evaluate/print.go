@@ -57,7 +57,8 @@ func (c *command) print(evaluations []Evaluation, policies int) error {
 	if err := c.write(all); err != nil {
 		return err
 	}
-	summary := fmt.Sprintf("%d objects, %d policies: %d objects denied, %d errors", len(evaluations), policies, denied, failed)
+	summary := fmt.Sprintf("%s, %s: %s denied, %s", output.Count(len(evaluations), "object", "objects"), output.Count(policies, "policy", "policies"),
+		output.Count(denied, "object", "objects"), output.Count(failed, "error", "errors"))
 	if denied+failed > 0 {
 		return &output.FindingsError{Text: summary}
 	}

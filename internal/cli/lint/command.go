@@ -83,7 +83,7 @@ func (c *command) print(findings []Finding, policies int) error {
 		return c.Print(map[string]any{"findings": append([]Finding{}, findings...)}) // not null
 	}
 	if len(findings) == 0 {
-		_, err := fmt.Fprintf(c.Out, "%d policies without findings\n", policies)
+		_, err := fmt.Fprintf(c.Out, "%s without findings\n", output.Count(policies, "policy", "policies"))
 		return err
 	}
 	return c.lines(findings, textLine)

@@ -79,7 +79,7 @@ func TestLint(t *testing.T) {
 		want    string
 		status  int
 	}{
-		"a good policy": {content: policyOf("a", `""`, "pods", good, ""), want: "1 policies without findings\n"},
+		"a good policy": {content: policyOf("a", `""`, "pods", good, ""), want: "1 policy without findings\n"},
 		"an unknown field": {
 			content: policyOf("a", `""`, "pods", good, "  timeout: 5\n"), status: output.StatusFindings,
 			want: "policies.yaml:14:3: error: spec.timeout: WebhookPolicy has no such field: correct or remove it\n",
@@ -116,7 +116,7 @@ func TestLint(t *testing.T) {
 			content: policyOf("a", "apps", "deployments", "object.spec.replicaz > 1", ""), status: output.StatusFindings,
 			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: Deployment has no field spec.replicaz, did you mean replicas?\n",
 		},
-		"a custom resource": {content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", widgets), want: "1 policies without findings\n"},
+		"a custom resource": {content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", widgets), want: "1 policy without findings\n"},
 		"a custom resource without its definition": {
 			content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", ""), status: output.StatusFindings,
 			want: "policies.yaml:8:19: warning: a: spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group \"example.com\": correct it, unless it is still to be installed\n",

@@ -164,3 +164,11 @@ func Paint(on bool, c Color, text string) string {
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
+
+// Count returns a number with the noun that it needs.
+func Count(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}

@@ -115,13 +115,13 @@ func (c *command) execute(ctx context.Context, paths []string) error {
 func (c *command) verdict(r *Report) error {
 	switch {
 	case r.Failed > 0:
-		return &output.FindingsError{Text: fmt.Sprintf("%d cases passed, %d failed", r.Passed, r.Failed)}
+		return &output.FindingsError{Text: fmt.Sprintf("%s passed, %d failed", output.Count(r.Passed, "case", "cases"), r.Failed)}
 	case r.Percent != nil && *r.Percent < c.coverageMin:
 		return &output.FindingsError{Text: fmt.Sprintf("the coverage is %.1f%%, and --coverage-min is %.1f%%", *r.Percent, c.coverageMin)}
 	case len(r.Survivors) > 0:
 		return &output.FindingsError{Text: fmt.Sprintf("no case detects %d of %d changes", len(r.Survivors), r.Mutants)}
 	}
-	_, err := fmt.Fprintf(c.ErrOut, "%d cases passed\n", r.Passed)
+	_, err := fmt.Fprintf(c.ErrOut, "%s passed\n", output.Count(r.Passed, "case", "cases"))
 	return err
 }
 

@@ -62,7 +62,7 @@ func (c *command) printText(r *Report) error {
 		}
 	}
 	if r.Skipped > 0 {
-		fmt.Fprintf(&out, "%d cases were not run\n", r.Skipped)
+		fmt.Fprintf(&out, "%s not run\n", output.Count(r.Skipped, "case was", "cases were"))
 	}
 	if _, err := fmt.Fprint(c.Out, out.String()); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
@@ -76,7 +76,7 @@ func (c *command) printText(r *Report) error {
 		return c.printMutants(r)
 	}
 	if len(r.Cases) == r.Passed && !c.verbose && r.Percent == nil {
-		_, err := fmt.Fprintf(c.Out, "%s %d cases\n", output.Paint(colored, output.Green, "PASS"), r.Passed)
+		_, err := fmt.Fprintf(c.Out, "%s %s\n", output.Paint(colored, output.Green, "PASS"), output.Count(r.Passed, "case", "cases"))
 		return err
 	}
 	return nil
@@ -198,7 +198,7 @@ func (c *command) printGitHub(r *Report) error {
 	for _, m := range r.Survivors {
 		note("warning", m.Position, m.Policy, m.Field+": no case detects the change to "+m.Change)
 	}
-	fmt.Fprintf(&out, "%d cases passed, %d failed\n", r.Passed, r.Failed)
+	fmt.Fprintf(&out, "%s passed, %d failed\n", output.Count(r.Passed, "case", "cases"), r.Failed)
 	_, err := fmt.Fprint(c.Out, out.String())
 	return err
 }

@@ -60,7 +60,7 @@ func TestWatch(t *testing.T) {
 	g := NewWithT(t)
 	g.Eventually(out.String).WithTimeout(time.Minute).Should(ContainSubstring("0 cases passed, 1 failed"))
 	write("policy.txt", policy("false"))
-	g.Eventually(out.String).WithTimeout(time.Minute).Should(ContainSubstring("PASS 1 cases"))
+	g.Eventually(out.String).WithTimeout(time.Minute).Should(ContainSubstring("PASS 1 case"))
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("after Ctrl-C: %v", err)

@@ -135,5 +135,5 @@ func failure(s *Status) error {
 	if s == nil || s.notReady() == 0 {
 		return nil
 	}
-	return &output.FindingsError{Text: fmt.Sprintf("%d policies are not ready", s.notReady())}
+	return &output.FindingsError{Text: output.Count(s.notReady(), "policy is", "policies are") + " not ready"}
 }
