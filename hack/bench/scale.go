@@ -61,8 +61,8 @@ func (s *scale) p99() time.Duration { return s.changes[len(s.changes)*99/100-1] 
 // measured after them.
 func (w *world) measureScale(ctx context.Context, count int) (*scale, error) {
 	w.log.Printf("Scale: applying %d policies", count)
-	w.patience = scaleWait
-	defer func() { w.patience = waitTimeout }()
+	w.timeout = scaleWait
+	defer func() { w.timeout = waitTimeout }()
 	s := &scale{policies: count}
 	if err := w.prepareScale(ctx); err != nil {
 		return nil, err

@@ -59,8 +59,8 @@ type world struct {
 	versions []string
 	noop     server
 	manager  *controlplane.Running
-	// patience bounds each wait for the manager.
-	patience time.Duration
+	// timeout bounds each wait for the manager.
+	timeout time.Duration
 }
 
 // server is a webhook server that runs.
@@ -72,7 +72,7 @@ type server struct {
 }
 
 func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err error) {
-	w := &world{options: o, log: logger, patience: waitTimeout}
+	w := &world{options: o, log: logger, timeout: waitTimeout}
 	w.log.Print("Starting a Kubernetes control plane")
 	// Nothing is measured that needs the controller manager, which would compete.
 	w.cp, err = controlplane.Start(ctx, controlplane.Options{NoControllerManager: true, Log: logger.Writer()})
@@ -272,7 +272,7 @@ func (w *world) clear(ctx context.Context) error {
 }
 
 func (w *world) await(ctx context.Context, every time.Duration, what string, reached func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, w.patience)
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	for {
 		ok, err := reached()

@@ -161,7 +161,7 @@ func (r *run) sendBombs(least int) (stop func()) {
 					note("a bad bomb of %s is allowed", names[shape])
 				case code >= 300:
 					failedToAnswer.Add(1)
-					r.tell("%s: %d: %.200s", names[shape], code, text)
+					r.logf("%s: %d: %.200s", names[shape], code, text)
 				}
 			}
 		})

@@ -49,7 +49,7 @@ func (r *report) wrong(format string, args ...any) {
 	}
 }
 
-func (r *report) witness() {
+func (r *report) countWitness() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.t.Witnesses++
@@ -191,7 +191,7 @@ func (w *attacker) sendBad(ctx context.Context) {
 	object["metadata"] = map[string]any{"name": "bad-witness", "namespace": attackedPlace, "labels": w.value(0), "annotations": w.value(0)}
 	object["kind"], object["apiVersion"] = "ConfigMap", "v1"
 	code, answer := w.post(ctx, w.Witness, marshal(reviewOf("CREATE", "", "ConfigMap", "configmaps", "bad-witness", object, nil)))
-	w.report.witness()
+	w.report.countWitness()
 	if code == http.StatusOK && !strings.Contains(string(answer), `"allowed":false`) {
 		w.report.wrong("what is bad is answered with %.300s", answer)
 	}
@@ -201,7 +201,7 @@ func (w *attacker) sendBad(ctx context.Context) {
 func (w *attacker) sendGood(ctx context.Context) {
 	object := map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"name": "good", "namespace": attackedPlace}}
 	code, answer := w.post(ctx, w.Witness, marshal(reviewOf("CREATE", "", "ConfigMap", "configmaps", "good", object, nil)))
-	w.report.witness()
+	w.report.countWitness()
 	if code == http.StatusOK && !strings.Contains(string(answer), `"allowed":true`) {
 		w.report.wrong("what is good is answered with %.300s", answer)
 	}

@@ -134,7 +134,7 @@ func sendObjects(ctx context.Context, a attack, report *report) {
 			return
 		}
 		denied := w.insist(ctx, w.Witness, body, func(answer []byte) {
-			report.witness()
+			report.countWitness()
 			if !strings.Contains(string(answer), `"allowed":false`) {
 				report.wrong("a bad bomb of %s is answered with %.300s", kind, answer)
 			}

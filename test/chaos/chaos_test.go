@@ -112,8 +112,8 @@ func (r *run) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// tell says what goes on, if somebody wants to know.
-func (r *run) tell(format string, args ...any) {
+// logf prints progress with -verbose.
+func (r *run) logf(format string, args ...any) {
 	if *verbose {
 		fmt.Fprintf(os.Stderr, "%s   "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
 	}

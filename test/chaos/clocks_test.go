@@ -64,7 +64,7 @@ func (r *run) jump(m *member, by time.Duration) {
 	next := m.clock() + ".next"
 	must(r.T, os.WriteFile(next, fmt.Appendf(nil, "%+d", int64(by.Seconds())), 0o600))
 	must(r.T, os.Rename(next, m.clock()))
-	r.tell("the clock of %s is wrong by %s", m.name, by)
+	r.logf("the clock of %s is wrong by %s", m.name, by)
 }
 
 const aDay = 24 * time.Hour

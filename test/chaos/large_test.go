@@ -67,7 +67,7 @@ func largeObjects(r *run) {
 				switch {
 				case err != nil && !strings.Contains(err.Error(), "denied the request"):
 					failed.Add(1)
-					r.tell("%v", err)
+					r.logf("%v", err)
 				case (err != nil) != (i%5 == 0):
 					wrong.Add(1)
 				}

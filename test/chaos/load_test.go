@@ -134,11 +134,11 @@ func (s *sender) attempt(ctx context.Context, r *request, server int) (outcome, 
 		return s.own(r, err.Error())
 	}
 	r.code = resp.StatusCode
-	return s.judge(r, body)
+	return s.classify(r, body)
 }
 
-// judge says what an answer is.
-func (s *sender) judge(r *request, body []byte) (outcome, string) {
+// classify returns the outcome of an answer.
+func (s *sender) classify(r *request, body []byte) (outcome, string) {
 	if r.code < 300 {
 		if mutates(r.place) && r.verb != remove && !strings.Contains(string(body), marked) {
 			return unmarked, string(body)

@@ -97,7 +97,7 @@ func secretsCorrupted(r *run) {
 				r.change(r.T, name, func(s *corev1.Secret) { c.damage(field, s) })
 				took := await(r.T, fmt.Sprintf("%s to be mended, whose %s is %s", name, field, c.name), func() error { return r.steady(r.Context()) })
 				if longest = max(longest, took); took > 5*time.Second {
-					r.tell("%s, %s, %s: %s", c.name, name, field, took)
+					r.logf("%s, %s, %s: %s", c.name, name, field, took)
 				}
 				pause(r.T, time.Duration(r.size.of(1, 6))*time.Second) // writes are limited
 			}
@@ -262,7 +262,7 @@ func bundlesEmptied(r *run) {
 	heard.writes = slices.DeleteFunc(heard.writes, func(e auditv1.Event) bool {
 		return e.ObjectRef == nil || !strings.HasSuffix(e.ObjectRef.Resource, "webhookconfigurations")
 	})
-	every, each := percentile(together, 99), percentile(r.mended(edits, heard.writes), 99)
+	every, each := percentile(together, 99), percentile(r.repairTimes(edits, heard.writes), 99)
 	r.within("the mending of all bundles (p99)", every, 2*time.Second)
 	r.within("the mending of a bundle (p99)", each, 2*time.Second)
 	if len(heard.writes) >= 2*len(edits) {
@@ -293,8 +293,8 @@ func (r *run) spoil(bundle []byte) []edit {
 	return slices.DeleteFunc(edits, func(e edit) bool { return e.name == "" })
 }
 
-// mended tells how long after each edit the next write of Ostiary's was answered.
-func (r *run) mended(edits []edit, writes []auditv1.Event) []time.Duration {
+// repairTimes returns how long after each edit the next write of Ostiary's was answered.
+func (r *run) repairTimes(edits []edit, writes []auditv1.Event) []time.Duration {
 	answered := map[string][]time.Time{}
 	for _, w := range writes {
 		if w.ResponseStatus != nil && w.ResponseStatus.Code == http.StatusOK {

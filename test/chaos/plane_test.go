@@ -80,7 +80,7 @@ func (r *run) outage(breakIt, mend func()) {
 	breakIt()
 	mend()
 	r.frozen.Store(false)
-	mended := time.Now()
+	repaired := time.Now()
 	took := await(r.T, "all to be ready", func() error {
 		for _, m := range r.all() {
 			if err := m.ready(r.Context()); err != nil {
@@ -89,11 +89,11 @@ func (r *run) outage(breakIt, mend func()) {
 		}
 		return nil
 	})
-	pause(r.T, time.Until(mended.Add(5*time.Second)))
+	pause(r.T, time.Until(repaired.Add(5*time.Second)))
 	// Replicas cannot tell an outage from a partition: when their Leases have
 	// expired they answer 503 until they have renewed them. API servers repeat such
 	// calls until the timeout of the webhook.
-	fenced := r.load.failedBetween(broken.Add(20*time.Second), mended.Add(5*time.Second))
+	fenced := r.load.failedBetween(broken.Add(20*time.Second), repaired.Add(5*time.Second))
 	r.limits.failed += fenced
 	r.note("%d failed for want of a Lease", fenced)
 	r.disturbed.Store(false)
@@ -196,7 +196,7 @@ func etcdSlow(r *run) {
 		}
 	}()
 	for range r.size.of(1, 5) {
-		r.tell("rotated in %s", r.rotate(r.T))
+		r.logf("rotated in %s", r.rotate(r.T))
 	}
 	close(done)
 	<-stopped
@@ -227,7 +227,7 @@ func stalledWatch(r *run) {
 	before = r.epoch(r.T)
 	r.ask(r.T)
 	r.awaitRotated(r.T, before)
-	r.tell("rotated %s after the stall began", time.Since(began))
+	r.logf("rotated %s after the stall began", time.Since(began))
 	r.ask(r.T) // must wait
 	r.deleteSecret(r.T, servingSecret)
 	pause(r.T, time.Until(began.Add(overlap*4/5)))
@@ -252,7 +252,7 @@ func (r *run) knows(i int) bool {
 	defer cancel()
 	var list admissionregistrationv1.ValidatingWebhookConfigurationList
 	if err := r.admins[i].List(ctx, &list, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}); err != nil {
-		r.tell("API server %d: %v", i, err)
+		r.logf("API server %d: %v", i, err)
 		return false
 	}
 	return slices.ContainsFunc(list.Items, func(c admissionregistrationv1.ValidatingWebhookConfiguration) bool {

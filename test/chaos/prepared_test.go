@@ -130,7 +130,7 @@ func brokenRotation(r *run) {
 	r.usurp()
 	for i := range 2 {
 		next := r.material(time.Now(), pki.Config{}, r.nextEpoch())
-		r.tell("broken rotation %d", i+1)
+		r.logf("broken rotation %d", i+1)
 		r.store(next)
 		pause(r.T, 3*time.Second)
 	}

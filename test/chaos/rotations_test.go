@@ -37,7 +37,7 @@ func caRotations(r *run) {
 	for i := range n {
 		took := r.rotate(r.T)
 		longest = max(longest, took)
-		r.tell("rotation %d took %s", i+1, took)
+		r.logf("rotation %d took %s", i+1, took)
 	}
 	r.within("a rotation", longest, time.Minute)
 	r.note("%d rotations, the longest %s", n, longest.Round(time.Millisecond))
@@ -130,7 +130,7 @@ func leaderKilled(r *run) {
 		longest = max(longest, took)
 		r.awaitRotated(r.T, before)
 		r.awaitAll(r.T)
-		r.tell("%s, after %t: %d failed, led again after %s, rotated after %s", p.name, p.after, r.load.failures()-failed, took, time.Since(killed))
+		r.logf("%s, after %t: %d failed, led again after %s, rotated after %s", p.name, p.after, r.load.failures()-failed, took, time.Since(killed))
 	}
 	r.within("another leader", longest, 20*time.Second)
 	r.note("%d points, without a leader for %s at most", len(points), longest.Round(100*time.Millisecond))
@@ -174,7 +174,7 @@ func leaderPaused(r *run) {
 		// Until the Service has dropped it and what waits for it has timed out,
 		// requests that a stopped replica has taken fail.
 		r.limits.failed += r.load.failedBetween(at, at.Add(20*time.Second))
-		r.tell("%s: %d failed while it was stopped, %d after", p.name, r.load.failedBetween(at, at.Add(20*time.Second)), r.load.failures()-failed)
+		r.logf("%s: %d failed while it was stopped, %d after", p.name, r.load.failedBetween(at, at.Add(20*time.Second)), r.load.failures()-failed)
 		if n := r.load.failures() - failed; n > 0 {
 			r.problem("%d requests failed after the leader that was stopped went on, at %q", n, p.name)
 		}

@@ -58,7 +58,7 @@ func soak(r *run) {
 		if n >= len(events) {
 			event = events[rand.IntN(len(events))]
 		}
-		r.tell("%s", event.name)
+		r.logf("%s", event.name)
 		event.do()
 		await(r.T, "everything to be well after "+event.name, func() error { return r.steady(r.Context()) })
 		r.awaitAll(r.T)
@@ -122,7 +122,7 @@ func versions(r *run) {
 			for _, m := range r.all() {
 				r.replace(m)
 				m.remove(r.T)
-				r.tell("rotated in %s", r.rotate(r.T))
+				r.logf("rotated in %s", r.rotate(r.T))
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func etcdFull(r *run) {
 	if err := r.admin().Create(r.Context(), filler("probe", 1)); !isFull(err) {
 		r.problem("etcd was not full: %v", err)
 	}
-	r.tell("full for %s, %d failed", time.Since(full), r.load.failures())
+	r.logf("full for %s, %d failed", time.Since(full), r.load.failures())
 	r.makeRoom()
 	r.frozen.Store(false)
 	r.disturbed.Store(false)

@@ -24,8 +24,8 @@ import (
 	"github.com/ostiary/ostiary/test/manager"
 )
 
-// patience is how long a batch may take to come into force.
-const patience = 5 * time.Minute
+// readyTimeout is how long a batch may take to come into force.
+const readyTimeout = 5 * time.Minute
 
 // Namespaces in which a marker says that the API server knows a batch.
 const (
@@ -52,7 +52,7 @@ type installed struct {
 // install puts policies into force: the API server acts on every one of them
 // when it returns, and on none of those deleted before.
 func (e *engine) install(ctx context.Context, batch int, policies []*v1alpha1.WebhookPolicy) (*installed, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	out := &installed{refused: map[string]string{}}
 	var mu sync.Mutex
@@ -213,7 +213,7 @@ func (e *engine) policiesReady(ctx context.Context, created []*v1alpha1.WebhookP
 		if err != nil {
 			return nil, fmt.Errorf("listing the policies: %w", err)
 		}
-		refused, waiting, err := judge(list.Items, created)
+		refused, waiting, err := readiness(list.Items, created)
 		if err != nil || len(waiting) == 0 {
 			return refused, err
 		}
@@ -254,7 +254,7 @@ func (e *engine) logged(why string) string {
 // no schema, as the options of a connection.
 var neverReady = regexp.MustCompile(`^the API server has no kind |^the schema of PodExecOptions in v1 is missing`)
 
-func judge(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy) (refused, waiting map[string]string, err error) {
+func readiness(items []unstructured.Unstructured, created []*v1alpha1.WebhookPolicy) (refused, waiting map[string]string, err error) {
 	statuses := map[string]v1alpha1.WebhookPolicyStatus{}
 	for _, item := range items {
 		var p v1alpha1.WebhookPolicy

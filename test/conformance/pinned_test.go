@@ -200,7 +200,7 @@ func firstAnswer(t *testing.T, e *engine, group, version string, s slot) *reply 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
 	for {
 		r, err := e.send(ctx, post("/apis/"+group+"/"+version+"/"+plural, string(body)))

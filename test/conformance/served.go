@@ -14,7 +14,7 @@ import (
 // awaitServed waits until the API server serves what the
 // CustomResourceDefinitions among some objects define.
 func (s *side) awaitServed(ctx context.Context, objects []*unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for _, o := range objects {
 		if o.GetKind() != "CustomResourceDefinition" {

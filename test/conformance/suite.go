@@ -191,9 +191,9 @@ func readObjects(file string, expand func([]byte) []byte) ([]*unstructured.Unstr
 }
 
 // Run puts cases to both engines, as many at a time as there are slots, and
-// hands each verdict to tell. A case that does not fit any more waits for the
+// hands each verdict to report. A case that does not fit any more waits for the
 // next batch.
-func (s *Suite) Run(ctx context.Context, cases []Case, tell func(*Verdict)) error {
+func (s *Suite) Run(ctx context.Context, cases []Case, report func(*Verdict)) error {
 	for len(cases) > 0 {
 		var batch []*placed
 		var rest []Case
@@ -213,7 +213,7 @@ func (s *Suite) Run(ctx context.Context, cases []Case, tell func(*Verdict)) erro
 			s.cases++
 			batch = append(batch, p)
 		}
-		if err := s.runBatch(ctx, batch, tell); err != nil {
+		if err := s.runBatch(ctx, batch, report); err != nil {
 			return err
 		}
 		cases = rest
@@ -228,7 +228,7 @@ type exchange struct {
 	replies [2]*reply
 }
 
-func (s *Suite) runBatch(ctx context.Context, batch []*placed, tell func(*Verdict)) error {
+func (s *Suite) runBatch(ctx context.Context, batch []*placed, report func(*Verdict)) error {
 	s.batches++
 	var policies []*v1alpha1.WebhookPolicy
 	for _, p := range batch {
@@ -249,7 +249,7 @@ func (s *Suite) runBatch(ctx context.Context, batch []*placed, tell func(*Verdic
 	var exchanges []*exchange
 	for _, p := range batch {
 		if v := refusals(p, done); v != nil {
-			tell(v)
+			report(v)
 			continue
 		}
 		for _, r := range p.Requests {
@@ -258,14 +258,14 @@ func (s *Suite) runBatch(ctx context.Context, batch []*placed, tell func(*Verdic
 	}
 	err := s.exchange(ctx, exchanges)
 	if err == nil {
-		err = s.judge(ctx, exchanges, tell)
+		err = s.compareAll(ctx, exchanges, report)
 	}
 	return errors.Join(err, s.remove(ctx, done))
 }
 
 // remove takes out what a batch has put in.
 func (s *Suite) remove(ctx context.Context, done [2]*installed) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	for i, e := range s.engines {
@@ -291,7 +291,7 @@ func refusals(p *placed, done [2]*installed) *Verdict {
 	}
 	v := &Verdict{Case: p, Native: &Answer{Message: said[0]}, Ours: &Answer{Message: said[1]}, Outcome: notInstalled}
 	if v.Known = knownRefusals(p, said); len(v.Known) == 0 {
-		v.Diff = judgeRefusals(p, said)
+		v.Diff = compareRefusals(p, said)
 	}
 	return v
 }
@@ -314,7 +314,7 @@ func knownRefusals(p *placed, said [2]string) []string {
 	return out
 }
 
-func judgeRefusals(p *placed, said [2]string) string {
+func compareRefusals(p *placed, said [2]string) string {
 	switch {
 	case said[0] == "" && said[1] == "":
 		return "both engines accept the policies, and should not"
@@ -364,7 +364,7 @@ func (s *Suite) send(ctx context.Context, x *exchange) error {
 	return errors.Join(errs[:]...)
 }
 
-func (s *Suite) judge(ctx context.Context, exchanges []*exchange, tell func(*Verdict)) error {
+func (s *Suite) compareAll(ctx context.Context, exchanges []*exchange, report func(*Verdict)) error {
 	for i, e := range s.engines {
 		var ids []string
 		for _, x := range exchanges {
@@ -389,7 +389,7 @@ func (s *Suite) judge(ctx context.Context, exchanges []*exchange, tell func(*Ver
 		if err != nil {
 			return err
 		}
-		tell(v)
+		report(v)
 	}
 	return nil
 }

@@ -97,8 +97,8 @@ func (y *tally) see(e auditEvent) {
 	}
 }
 
-// judgeRefusals demands that nothing was refused.
-func (y *tally) judgeRefusals() (problems []string) {
+// refusalProblems demands that nothing was refused.
+func (y *tally) refusalProblems() (problems []string) {
 	if y.asked < 100 {
 		problems = append(problems, fmt.Sprintf("only %d requests of Ostiary in the audit log: this shows nothing", y.asked))
 	}
@@ -108,9 +108,9 @@ func (y *tally) judgeRefusals() (problems []string) {
 	return problems
 }
 
-// judgeUse demands that each permission that was granted was used, or has an
+// useProblems demands that each permission that was granted was used, or has an
 // excuse, and that no excuse is for nothing.
-func (y *tally) judgeUse(granted []permission, excuses map[string]string) (problems []string) {
+func (y *tally) useProblems(granted []permission, excuses map[string]string) (problems []string) {
 	if len(granted) < 20 {
 		return []string{fmt.Sprintf("%d permissions were found: this shows nothing", len(granted))}
 	}

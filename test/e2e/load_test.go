@@ -112,7 +112,7 @@ func (l *load) during(t *testing.T, name string, do func(*testing.T)) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		t.Logf("%d requests, %d failed, in %s", s.requests, len(s.failures), time.Since(start).Round(time.Second))
-		for _, problem := range s.judge() {
+		for _, problem := range s.problems() {
 			t.Error(problem)
 		}
 	})

@@ -36,8 +36,8 @@ func (w *world) testPermissions(t *testing.T, granted []permission) {
 	w.audited(t, asked.see)
 	t.Logf("%d requests of Ostiary, %d permissions", asked.asked, len(granted))
 	for name, problems := range map[string][]string{
-		"nothing was forbidden":     asked.judgeRefusals(),
-		"every permission was used": asked.judgeUse(granted, needless()),
+		"nothing was forbidden":     asked.refusalProblems(),
+		"every permission was used": asked.useProblems(granted, needless()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, problem := range problems {

@@ -17,8 +17,8 @@ type step struct {
 	failures []string
 }
 
-// judge demands that no request failed, and that there were enough of them.
-func (s *step) judge() (problems []string) {
+// problems returns what is wrong: failed requests, or too few of them.
+func (s *step) problems() (problems []string) {
 	if len(s.failures) > 0 {
 		problems = append(problems, fmt.Sprintf("%d of %d requests failed, the first of them:\n%s",
 			len(s.failures), s.requests, strings.Join(s.failures[:min(5, len(s.failures))], "\n")))

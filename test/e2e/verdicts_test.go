@@ -59,7 +59,7 @@ func TestJudgeRefusals(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tallied(t, tt.leaving, tt.lines...).judgeRefusals()); diff != "" {
+			if diff := cmp.Diff(tt.want, tallied(t, tt.leaving, tt.lines...).refusalProblems()); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
@@ -104,7 +104,7 @@ func TestJudgeUse(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tallied(t, nil, tt.lines...).judgeUse(tt.granted, tt.excuses)); diff != "" {
+			if diff := cmp.Diff(tt.want, tallied(t, nil, tt.lines...).useProblems(tt.granted, tt.excuses)); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
@@ -122,7 +122,7 @@ func TestJudgeLoad(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tt.step.judge()); diff != "" {
+			if diff := cmp.Diff(tt.want, tt.step.problems()); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})

@@ -107,7 +107,7 @@ func TestForeignWebhookIsGuarded(t *testing.T) {
 	lease := newLease(namespace)
 	must(t, c.Create(t.Context(), lease))
 	f := &foreign{address: freeAddress(), version: "v1"} // nobody listens
-	p := nastiest("nastiest")
+	p := matchesEverything("nastiest")
 	hostedBy(f, newAuthority(t, nextYear()).pem)(p)
 	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "not-mine", Expression: `request.name != "mine"`}}
 	c.apply(t, p)

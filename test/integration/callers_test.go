@@ -285,7 +285,7 @@ func TestCallersThatCannotBeTold(t *testing.T) {
 		"a key":                    {credentials.file("client.key"), "it contains a private key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := c.beside(t, "--client-ca="+tc.file, "--client-names=a")
+			m := c.startAnother(t, "--client-ca="+tc.file, "--client-names=a")
 			await(t).Eventually(m.done).Should(BeClosed())
 			log, err := m.output()
 			must(t, err)
@@ -299,7 +299,7 @@ func TestCallersThatCannotBeTold(t *testing.T) {
 		const secret = "ostiary-caller-token"
 		t.Cleanup(c.removeCallerSecrets)
 		c.callerSecret(t, secret, nil)
-		m := c.beside(t, "--caller-token-secret="+secret)
+		m := c.startAnother(t, "--caller-token-secret="+secret)
 		await(t).Eventually(func() error { return m.ready(t.Context()) }).Should(MatchError(ContainSubstring("[-]callers failed")))
 		await(t).Eventually(m.output).Should(ContainSubstring("no token: set one of at least 16 bytes in the field token"))
 		found := &corev1.Secret{}

@@ -26,9 +26,9 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// strangers are the addresses, with a wrong path, of a pod that does not know the
+// wrongPaths returns the addresses, with a wrong path, of a pod that does not know the
 // right one.
-func strangers(t *testing.T, server *caller) map[string]*caller {
+func wrongPaths(t *testing.T, server *caller) map[string]*caller {
 	t.Helper()
 	u, err := url.Parse(server.url)
 	must(t, err)
@@ -64,7 +64,7 @@ func TestCallerWithoutCapabilitySpendsNothing(t *testing.T) {
 	}})
 	body := eventReview(t)
 	server := c.caller(t, c.carrier(t, "limited"))
-	for name, stranger := range strangers(t, server) {
+	for name, stranger := range wrongPaths(t, server) {
 		t.Run(name, func(t *testing.T) { stranger.wantNotFound(t, body, 300) })
 	}
 	for range 20 {
@@ -113,7 +113,7 @@ func TestCallerWithoutCapabilityCausesNothing(t *testing.T) {
 				server = func(t *testing.T, policy string) *caller { return c.caller(t, c.carrier(t, policy)) }
 			}
 			knows := server(t, name)
-			for _, stranger := range strangers(t, knows) {
+			for _, stranger := range wrongPaths(t, knows) {
 				stranger.wantNotFound(t, tt.body, 50)
 			}
 			if tt.effect() {

@@ -249,14 +249,14 @@ func (m *process) series(t *testing.T, name string) float64 {
 // another gives a further manager beside the shared one, running and ready.
 func (c *cluster) another(t *testing.T, flags ...string) *process {
 	t.Helper()
-	m := c.beside(t, flags...)
+	m := c.startAnother(t, flags...)
 	m.awaitReady(t)
 	return m
 }
 
-// beside starts a further manager, which ends with the test: a Lease that is left
+// startAnother starts a further manager, which ends with the test: a Lease that is left
 // would have every later leader wait for it.
-func (c *cluster) beside(t *testing.T, flags ...string) *process {
+func (c *cluster) startAnother(t *testing.T, flags ...string) *process {
 	t.Helper()
 	m := c.start(t, freeAddress(), flags...)
 	c.explain(t, m)

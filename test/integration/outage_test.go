@@ -65,7 +65,7 @@ func TestNastiestPolicy(t *testing.T) {
 	must(t, c.Create(t.Context(), lease))
 	c.enforce(t, newPolicy("beside-nastiest", closed))
 	c.awaitDenied(t, closed, "beside-nastiest")
-	worst := []*v1alpha1.WebhookPolicy{nastiest("nastiest"), nastiest("nastiest-mutating", failingToMutate), nastiest("nastiest-critical", askingForAll)}
+	worst := []*v1alpha1.WebhookPolicy{matchesEverything("nastiest"), matchesEverything("nastiest-mutating", failingToMutate), matchesEverything("nastiest-critical", askingForAll)}
 	c.enforce(t, worst[0])
 	c.awaitDenied(t, "default", "nastiest")
 	for _, p := range worst[1:] {

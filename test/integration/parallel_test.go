@@ -84,11 +84,11 @@ func saysVersion(n int64) func(*v1alpha1.WebhookPolicy) {
 	}
 }
 
-var told = regexp.MustCompile(`policy (\d+) params (\d+) namespace (\d+) may (true|false)\.`)
+var denialText = regexp.MustCompile(`policy (\d+) params (\d+) namespace (\d+) may (true|false)\.`)
 
 // seen is what an answer tells of the world.
 func seen(err error) ([]int64, bool, error) {
-	match := told.FindStringSubmatch(fmt.Sprint(err))
+	match := denialText.FindStringSubmatch(fmt.Sprint(err))
 	if match == nil {
 		return nil, false, fmt.Errorf("it does not tell what it saw: %w", err)
 	}

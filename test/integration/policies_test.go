@@ -58,8 +58,8 @@ func acting(actions ...admissionregistrationv1.ValidationAction) func(*v1alpha1.
 	}
 }
 
-// nastiest matches whatever can be matched, and fails closed.
-func nastiest(name string, edits ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
+// matchesEverything matches whatever can be matched, and fails closed.
+func matchesEverything(name string, edits ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
 	return newPolicy(name, "", append([]func(*v1alpha1.WebhookPolicy){saying("false"), func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
 			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule("*", "*/*", admissionregistrationv1.OperationAll)},

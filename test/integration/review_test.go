@@ -238,7 +238,7 @@ func TestSingleReplicaIsWarnedOf(t *testing.T) {
 		return a.warnings
 	}
 	await(t).Eventually(warnings).Should(Equal([]string{want})) // replicas of other tests may still be taken to be alive
-	c.beside(t)
+	c.startAnother(t)
 	await(t).Eventually(warnings).Should(BeEmpty())
 }
 

@@ -188,7 +188,7 @@ func (f *fleet) traffic(t *testing.T, namespace, policy string) *traffic {
 	for i := range 8 {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				l.judge(ctx, policy, []string{good, bad}[i%2], f.probe(ctx, namespace, []string{good, bad}[i%2]))
+				l.check(ctx, policy, []string{good, bad}[i%2], f.probe(ctx, namespace, []string{good, bad}[i%2]))
 				time.Sleep(20 * time.Millisecond)
 			}
 		})
@@ -198,7 +198,7 @@ func (f *fleet) traffic(t *testing.T, namespace, policy string) *traffic {
 	return l
 }
 
-func (l *traffic) judge(ctx context.Context, policy, verdict string, err error) {
+func (l *traffic) check(ctx context.Context, policy, verdict string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
