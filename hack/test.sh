@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs every test. The integration tests spend most of their time waiting, so SHARDS
 # (4) processes run at once, each with a control plane of its own, beside the other
-# tests. There are twice as many parts, since some tests are much longer than others. GOTESTSUM is the program that runs them. FULL=1 runs the long forms of
-# random tests.
+# tests. There are twice as many parts, since some tests are much longer than others.
+# GOTESTSUM is the program that runs them. FULL=1 runs the long forms of random tests.
 #
 #   hack/test.sh [integration]
 set -euo pipefail
@@ -11,7 +11,8 @@ shards=${SHARDS:-4} parts=$((${SHARDS:-4} * 2))
 short=-short
 [ -z "${FULL:-}" ] || short=
 pids=()
-trap '[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true' EXIT
+programs=$(mktemp -d)
+trap '[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true; rm -rf "$programs"' EXIT
 
 tests() { "$GOTESTSUM" --format pkgname --format-hide-empty-pkg ${JSONFILE:+--jsonfile "$JSONFILE"} "$@"; }
 
@@ -66,11 +67,14 @@ integration() { # PART
 	local names
 	names=$(grep -ho '^func Test[A-Za-z0-9_]*(t ' test/integration/*_test.go | sed 's/^func //; s/(t //' |
 		awk -v n="$parts" -v part="$1" 'NR % n == part { printf "%s%s", separator, $0; separator = "|" }')
-	JSONFILE=${TIMES:+$TIMES-$1.json} tests -- $short -count=1 -timeout 60m -run "^($names)\$" ./test/integration
+	(cd test/integration && JSONFILE=${TIMES:+$TIMES-$1.json} tests --raw-command -- go tool test2json -t -p test/integration \
+		"$programs/integration.test" -test.v=test2json -test.paniconexit0 ${short:+-test.short} -test.timeout 60m -test.run "^($names)\$")
 }
 
-# Once, rather than in each process.
-go test -c -o /dev/null ./test/integration
+# Once, rather than in each process. The flags are those of controlplane.BuildManager.
+go test -c -o "$programs/integration.test" ./test/integration
+CGO_ENABLED=0 go build -trimpath -tags=grpcnotrace -o "$programs/ostiary" .
+export OSTIARY_MANAGER=$programs/ostiary
 all=(integrations)
 [ "${1:-}" = integration ] || all+=(packages raced)
 for part in "${all[@]}"; do

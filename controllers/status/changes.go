@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"maps"
 	"reflect"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -15,7 +16,7 @@ import (
 // changeDetector stores the inputs of every policy's status, so that a change for
 // one of thousands of policies does not reconcile all of them.
 type changeDetector struct {
-	known map[types.UID]known
+	known map[types.UID]*known
 }
 
 // known holds the inputs of a status except the policy, whose changes the cache
@@ -29,18 +30,22 @@ type known struct {
 
 // changed returns the names of the policies whose inputs differ from the last call.
 func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.WebhookPolicy) inputs) []string {
+	if d.known == nil {
+		d.known = make(map[types.UID]*known, len(state.Entries))
+	}
 	var names []string
-	now := make(map[types.UID]known, len(state.Entries))
+	k := new(known) // one for all: with thousands of policies, few have changed
 	for uid, e := range state.Entries {
 		in := inputsOf(e.Policy)
-		k := known{generation: e.Policy.Generation, types: in.types}
+		*k = known{generation: e.Policy.Generation, types: in.types}
 		k.observation, k.webhooks = gather(e.Policy, state, in)
-		if before, ok := d.known[uid]; !ok || !reflect.DeepEqual(before, k) {
+		if before := d.known[uid]; before == nil || !reflect.DeepEqual(before, k) {
 			names = append(names, e.Policy.Name)
+			changed := *k
+			d.known[uid] = &changed
 		}
-		now[uid] = k
 	}
-	d.known = now
+	maps.DeleteFunc(d.known, func(uid types.UID, _ *known) bool { return state.Entries[uid] == nil })
 	return names
 }
 
