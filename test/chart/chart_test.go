@@ -214,12 +214,12 @@ func TestGolden(t *testing.T) {
 manager: {webhookAddress: ":10260", metricsAuth: false, exemptNamespaces: [a, b], drainMin: 20s, logLevel: debug}
 metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {release: p}}}
 `,
-		"off":         "manager: {metricsAddress: \"0\", healthAddress: \"0\"}\n",
-		"digest":      "image: {digest: sha256:" + strings.Repeat("0", 64) + ", pullPolicy: Never}\nimagePullSecrets: [{name: s}]\n",
-		"registry":    "image: {registry: \"\", repository: localhost:5000/a, tag: b}\n",
-		"account":     "serviceAccount: {name: gate, annotations: {a: b}}\n",
-		"no-account":  "serviceAccount: {create: false, name: existing}\n",
-		"no-rbac":     "rbac: {create: false}\n",
+		"off":        "manager: {metricsAddress: \"0\", healthAddress: \"0\"}\n",
+		"digest":     "image: {digest: sha256:" + strings.Repeat("0", 64) + ", pullPolicy: Never}\nimagePullSecrets: [{name: s}]\n",
+		"registry":   "image: {registry: \"\", repository: localhost:5000/a, tag: b}\n",
+		"account":    "serviceAccount: {name: gate, annotations: {a: b}}\n",
+		"no-account": "serviceAccount: {create: false, name: existing}\n",
+		"no-rbac":    "rbac: {create: false}\n",
 		"common": `
 commonLabels: {team: platform, app.kubernetes.io/component: not-taken}
 commonAnnotations: {contact: platform, a: common}

@@ -159,7 +159,8 @@ func metadataProblems(all []object, values string) (problems []string) {
 				continue
 			}
 			team := labels["team"]
-			if common && team != "platform" && !(o["kind"] == "Deployment" && team == "other") || labels["app.kubernetes.io/name"] != "ostiary" {
+			isSpecific := o["kind"] == "Deployment" && team == "other" // podLabels take precedence
+			if common && team != "platform" && !isSpecific || labels["app.kubernetes.io/name"] != "ostiary" {
 				problems = append(problems, fmt.Sprintf("%s has the labels %v", id(o), labels))
 			}
 			isManager := labels["app.kubernetes.io/component"] == "manager"
