@@ -63,7 +63,7 @@ fi
 export KUBECONFIG="$home/kubeconfig" E2E_CHECKS=ostiary.dev/checks:1 E2E_AUDIT_LOG="$home/audit.json" E2E_RESTART="$PWD/bin/cluster -name $name restart"
 status=0
 # shellcheck disable=SC2086 # several flags
-"$E2E_GOTESTSUM" --format standard-verbose --hide-summary=skipped -- -tags e2e -count=1 -timeout 30m ${E2EFLAGS:-} ./test/e2e | tee "$said" || status=$?
+"$E2E_GOTESTSUM" --format standard-verbose --hide-summary=skipped -- -tags e2e -count=1 -timeout 45m ${E2EFLAGS:-} ./test/e2e | tee "$said" || status=$?
 if [ "$status" != 0 ]; then
 	printf '\n=== The cluster after that\n'
 	bin/k8s/kubectl get pods -A -o wide || true
