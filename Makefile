@@ -34,6 +34,8 @@ GOLANGCI_LINT := $(tools)/golangci-lint
 GOTESTSUM := $(tools)/gotestsum
 KUSTOMIZE := $(tools)/kustomize
 HELM := bin/helm/$(shell { go env GOVERSION; cat hack/helm/go.mod hack/helm/go.sum; } | cksum | cut -d' ' -f1)/helm
+COSIGN := bin/cosign/$(shell { go env GOVERSION; cat hack/cosign/go.mod hack/cosign/go.sum; } | cksum | cut -d' ' -f1)/cosign
+ACTIONLINT := bin/actionlint/$(shell { go env GOVERSION; cat hack/actionlint/go.mod hack/actionlint/go.sum; } | cksum | cut -d' ' -f1)/actionlint
 GOVULNCHECK := bin/vulncheck/$(shell { go env GOVERSION; cat hack/vulncheck/go.mod hack/vulncheck/go.sum; } | cksum | cut -d' ' -f1)/govulncheck
 
 .PHONY: help
@@ -117,6 +119,9 @@ cluster-down: ## Stop that node, and remove everything that it created
 checks-image:
 	@cd hack/image && go run . -package ./test/e2e/checks -program checks -name ostiary.dev/checks:1 -out ../../dist/checks.tar >/dev/null
 
+# The long form publishes two releases to a registry on loopback.
+release-programs = $(if $(findstring -short,$(E2EFLAGS)),,$(COSIGN))
+
 # The environment of the end-to-end tests.
 e2e = E2E_KUBECTL=$(CURDIR)/$(k8s)/kubectl E2E_HELM=$(CURDIR)/$(HELM) E2E_MANIFESTS=$(CURDIR)/dist/install.yaml E2E_IMAGE=$(IMAGE) E2E_GOTESTSUM=$(CURDIR)/$(GOTESTSUM)
 
@@ -127,8 +132,8 @@ e2e-build: image checks-image $(HELM) node
 .PHONY: e2e
 # The tests run the commands of the documents, which use this image.
 e2e: IMAGE = ghcr.io/ostiary/ostiary:dev
-e2e: e2e-build install-yaml $(GOTESTSUM) ## Install, upgrade, load and uninstall Ostiary on a real node of this machine (Debian, root)
-	@$(e2e) hack/e2e.sh
+e2e: e2e-build install-yaml $(GOTESTSUM) $(release-programs) ## Install, upgrade, load and uninstall Ostiary on a real node of this machine (Debian, root)
+	@$(e2e) $(if $(release-programs),KUSTOMIZE=$(CURDIR)/$(KUSTOMIZE) E2E_COSIGN=$(CURDIR)/$(COSIGN)) hack/e2e.sh
 
 .PHONY: e2e-here
 e2e-here: kubernetes install-yaml $(HELM) ## The same on the cluster of KUBECONFIG, which has IMAGE and no Ostiary
@@ -167,8 +172,9 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Check style, imports and the layout of the repository
+lint: $(GOLANGCI_LINT) $(ACTIONLINT) ## Check style, imports, workflows and the layout of the repository
 	@hack/check-layout.sh
+	@$(ACTIONLINT) -shellcheck= -pyflakes= # whether they are installed must not change the result
 	@echo "Linting"
 	@$(GOLANGCI_LINT) run --allow-parallel-runners
 	@for module in hack/image hack/krew test/chart; do (cd $$module && $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners) || exit 1; done
@@ -215,10 +221,32 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@hack/chart-files.sh
 
 .PHONY: install-yaml
-install-yaml: $(KUSTOMIZE) ## Write all manifests of an installation to dist/install.yaml
+install-yaml: $(KUSTOMIZE) ## Write the manifests of an installation to dist/install.yaml, and of its test to dist/self-test.yaml
 	@mkdir -p dist
 	@$(KUSTOMIZE) build config/default > dist/install.yaml
-	@echo "Wrote dist/install.yaml"
+	@$(KUSTOMIZE) build config/self-test > dist/self-test.yaml
+	@echo "Wrote dist/install.yaml and dist/self-test.yaml"
+
+##@ Release
+
+release = KUSTOMIZE=$(CURDIR)/$(KUSTOMIZE) COSIGN=$(CURDIR)/$(COSIGN) HELM=$(CURDIR)/$(HELM) hack/release.sh
+REGISTRY = ghcr.io/ostiary
+
+.PHONY: committed
+committed:
+	@[ -z "$$(git status --porcelain)" ] || { echo "release: the provenance names a commit, and git status shows changes: commit or remove them" >&2; exit 1; }
+
+.PHONY: release
+release: committed $(KUSTOMIZE) $(COSIGN) ## Build a release of this commit, with provenance and signatures, in dist/release; VERSION=v0.1.0
+	@$(release) build "$(VERSION)"
+
+.PHONY: publish
+publish: $(KUSTOMIZE) $(COSIGN) ## Push the image and the charts of the release to REGISTRY, and sign them there; VERSION=v0.1.0
+	@$(release) publish "$(VERSION)" "$(REGISTRY)"
+
+.PHONY: release-check
+release-check: committed $(KUSTOMIZE) $(COSIGN) $(HELM) ## Build a release twice, compare, and verify its signatures in a registry on loopback
+	@$(release) check
 
 ##@ Clean
 
@@ -248,3 +276,11 @@ $(HELM):
 $(GOVULNCHECK):
 	@echo "Building govulncheck (once)"
 	@cd hack/vulncheck && go build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
+
+$(ACTIONLINT):
+	@echo "Building actionlint (once)"
+	@cd hack/actionlint && go build -o $(CURDIR)/$@ github.com/rhysd/actionlint/cmd/actionlint
+
+$(COSIGN):
+	@echo "Building cosign (once; some minutes)"
+	@cd hack/cosign && go build -ldflags "-s -w" -o $(CURDIR)/$@ github.com/sigstore/cosign/v2/cmd/cosign

@@ -33,11 +33,22 @@ for test in $(grep -rhoE '\b(Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*' README.md S
 	echo "$declared" | grep -qx "$test" || complain "docs: no test is named $test"
 done
 
-for page in $(find README.md SECURITY.md CONTRIBUTING.md docs -name '*.md' ! -path 'docs/reference/*'); do
+for page in $(find README.md SECURITY.md CONTRIBUTING.md CODE_OF_CONDUCT.md docs -name '*.md' ! -path 'docs/reference/*'); do
 	words=$(wc -w <"$page")
 	if [ "$words" -gt 1500 ]; then
 		complain "$page: $words words, at most 1500 are allowed: split it by subject"
 	fi
+done
+
+# Tags of actions can be moved, so workflows name commits, with the version in a comment.
+unpinned=$(grep -hE '^[[:space:]]*-?[[:space:]]*uses:' .github/workflows/*.yml | grep -vE 'uses: [^@]+@[0-9a-f]{40} # v[0-9.]+$' || true)
+[ -z "$unpinned" ] || complain ".github/workflows: pin these actions to a commit, with the version as a comment:
+$unpinned"
+
+# The documents install the version of the charts.
+version=$(sed -n 's/^version: //p' charts/ostiary/Chart.yaml)
+for other in $(grep -rhoE '(releases/download/v|ostiary:v|charts/[a-z-]+ --version |\?ref=v)[0-9]+\.[0-9]+\.[0-9]+' README.md docs charts/*/Chart.yaml | sed 's/.*[^0-9.]//' | sort -u) $(sed -n 's/^version: //p' charts/ostiary-policies/Chart.yaml); do
+	[ "$other" = "$version" ] || complain "documents or charts name the version $other, and charts/ostiary/Chart.yaml $version: make them equal"
 done
 
 exit "$found"

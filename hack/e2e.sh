@@ -26,8 +26,10 @@ traces() {
 bin/cluster -name "$name" down # one that was killed before its end
 before=$(traces)
 said=$(mktemp)
+registry=
 down() {
 	trap - EXIT INT TERM
+	[ -z "$registry" ] || kill "$registry" 2>/dev/null || true
 	rm -f "$said"
 	bin/cluster -name "$name" down
 	after=$(traces)
@@ -42,10 +44,26 @@ trap 'exit 130' INT TERM
 bin/cluster -name "$name" up
 bin/cluster -name "$name" load-image dist/ostiary.tar
 bin/cluster -name "$name" load-image dist/checks.tar
+
+# Two releases in a registry on loopback, and their images on the node, which cannot reach it.
+if [ -n "${E2E_COSIGN:-}" ]; then
+	(cd hack/image && go build -o ../../bin/image .)
+	bin/image registry -address 127.0.0.1:0 >"$said" &
+	registry=$!
+	until [ -s "$said" ] || ! kill -0 "$registry"; do sleep 0.1; done
+	address=$(cat "$said")
+	E2E_RELEASES=
+	for version in v0.0.1 v0.0.2; do
+		COSIGN="$E2E_COSIGN" hack/release.sh build "$version"
+		E2E_RELEASES+="$version $(COSIGN="$E2E_COSIGN" hack/release.sh publish "$version" "$address/ostiary" | tr '\n' ' '),"
+		bin/cluster -name "$name" load-image dist/release/ostiary.tar
+	done
+	export E2E_RELEASES E2E_COSIGN_KEY="$PWD/dist/cosign.pub"
+fi
 export KUBECONFIG="$home/kubeconfig" E2E_CHECKS=ostiary.dev/checks:1 E2E_AUDIT_LOG="$home/audit.json" E2E_RESTART="$PWD/bin/cluster -name $name restart"
 status=0
 # shellcheck disable=SC2086 # several flags
-"$E2E_GOTESTSUM" --format standard-verbose --hide-summary=skipped -- -tags e2e,grpcnotrace -count=1 -timeout 30m ${E2EFLAGS:-} ./test/e2e | tee "$said" || status=$?
+"$E2E_GOTESTSUM" --format standard-verbose --hide-summary=skipped -- -tags e2e,grpcnotrace -count=1 -timeout 45m ${E2EFLAGS:-} ./test/e2e | tee "$said" || status=$?
 if [ "$status" != 0 ]; then
 	printf '\n=== The cluster after that\n'
 	bin/k8s/kubectl get pods -A -o wide || true

@@ -10,12 +10,14 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/internal/options"
 )
 
 // chart writes the manager's flags into the schema of a chart's values, and generates
-// values.yaml and a document from the schema, so that each value has one description.
+// values.yaml, the chart's README and a document from the schema, so that each value has one
+// description.
 func chart(folder, document string) error {
 	name := filepath.Join(folder, "values.schema.json")
 	raw, err := os.ReadFile(name)
@@ -30,6 +32,7 @@ func chart(folder, document string) error {
 	files := map[string]func(*object) (string, error){
 		name:                                 schemaFile,
 		filepath.Join(folder, "values.yaml"): valuesFile,
+		filepath.Join(folder, "README.md"):   func(schema *object) (string, error) { return chartReadme(folder, schema) },
 		document:                             valuesReference,
 	}
 	for path, write := range files {
@@ -189,8 +192,47 @@ func wrap(text string, width int) (lines []string) {
 }
 
 func valuesReference(schema *object) (string, error) {
+	table, err := valueTable(schema)
+	return "# Values of the Helm chart\n\n<!-- Written by `make manifests` from charts/ostiary/values.schema.json: do not edit. -->\n\n" + table, err
+}
+
+// chartReadme returns the page of the chart in catalogues of charts.
+func chartReadme(folder string, schema *object) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(folder, "Chart.yaml"))
+	if err != nil {
+		return "", err
+	}
+	var metadata struct{ Name, Version, Description, Home string }
+	if err := yaml.Unmarshal(raw, &metadata); err != nil {
+		return "", fmt.Errorf("reading Chart.yaml: %w", err)
+	}
+	table, err := valueTable(schema)
+	return fmt.Sprintf(readme, metadata.Description, metadata.Name, metadata.Version, metadata.Home) + table, err
+}
+
+const readme = `<!-- Written by ` + "`make manifests`" + ` from Chart.yaml and values.schema.json: do not edit. -->
+
+# Chart of Ostiary
+
+%[1]s
+
+` + "```sh" + `
+helm install %[2]s oci://ghcr.io/ostiary/charts/%[2]s --version %[3]s --namespace ostiary-system --create-namespace
+helm test %[2]s --namespace ostiary-system --logs
+` + "```" + `
+
+The second command runs a self-test, which checks one denial from end to end. Install the chart once per cluster.
+
+- [Installing, upgrading and uninstalling](%[4]s/blob/main/docs/install.md)
+- [Writing policies](%[4]s/blob/main/docs/policies.md)
+- [Verifying signatures](%[4]s/blob/main/SECURITY.md#supply-chain)
+
+## Values
+
+`
+
+func valueTable(schema *object) (string, error) {
 	var b strings.Builder
-	b.WriteString("# Values of the Helm chart\n\n<!-- Written by `make manifests` from charts/ostiary/values.schema.json: do not edit. -->\n\n")
 	b.WriteString("Helm rejects an unknown value, and one that does not fit the schema. The manager validates what a schema cannot express, such as limits\nthat depend on other flags, when it starts. Values without a default are left to the manager, or not rendered.\n\n")
 	b.WriteString("| value | type | default | meaning |\n|---|---|---|---|\n")
 	err := writeRows(&b, schema, "")

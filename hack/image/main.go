@@ -3,8 +3,15 @@
 // unprivileged user. Equal input gives an equal digest.
 //
 //	go run . [flags]
+//	go run . release [flags]
+//	go run . publish [flags]
+//	go run . registry [flags]
 //
-// It writes a bill of materials (SPDX) beside the tar file. The image contains the same as
+// The second completes a release: charts, provenance, checksums and their signature. The third
+// pushes a release to a registry and signs it there. hack/release.sh runs them. The fourth serves
+// a registry for tests.
+//
+// The first writes a bill of materials (SPDX) beside the tar file. The image contains the same as
 // /sbom.spdx.json.
 package main
 
@@ -49,6 +56,16 @@ type request struct {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "release":
+			return makeRelease(ctx, args[1:], stdout)
+		case "publish":
+			return publish(ctx, args[1:], stdout)
+		case "registry":
+			return serveRegistry(ctx, args[1:], stdout)
+		}
+	}
 	r, err := parse(args, stdout)
 	if err != nil || r == nil {
 		return err

@@ -214,8 +214,23 @@ func TestGolden(t *testing.T) {
 manager: {webhookAddress: ":10260", metricsAuth: false, exemptNamespaces: [a, b], drainMin: 20s, logLevel: debug}
 metrics: {serviceMonitor: {enabled: true, interval: 10s, labels: {release: p}}}
 `,
-		"off":         "manager: {metricsAddress: \"0\", healthAddress: \"0\"}\n",
-		"digest":      "image: {digest: sha256:" + strings.Repeat("0", 64) + ", pullPolicy: Never, pullSecrets: [{name: s}]}\n",
+		"off":        "manager: {metricsAddress: \"0\", healthAddress: \"0\"}\n",
+		"digest":     "image: {digest: sha256:" + strings.Repeat("0", 64) + ", pullPolicy: Never}\nimagePullSecrets: [{name: s}]\n",
+		"registry":   "image: {registry: \"\", repository: localhost:5000/a, tag: b}\n",
+		"account":    "serviceAccount: {name: gate, annotations: {a: b}}\n",
+		"no-account": "serviceAccount: {create: false, name: existing}\n",
+		"no-rbac":    "rbac: {create: false}\n",
+		"common": `
+commonLabels: {team: platform, app.kubernetes.io/component: not-taken}
+commonAnnotations: {contact: platform, a: common}
+deploymentAnnotations: {a: deployment}
+serviceAccount: {annotations: {a: account}}
+`,
+		"extra-objects": `
+commonLabels: {team: platform}
+extraObjects:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-extra", namespace: "{{ .Release.Namespace }}"}, data: {a: "{{ .Values.replicas }}"}}
+`,
 		"one-replica": "replicas: 1\n",
 		"pods": `
 hostNetwork: true
@@ -228,9 +243,10 @@ priorityClassName: ""
 goMemoryLimit: 300MiB
 topologySpread: {hostname: "", zone: ""}
 resources: {}
-env: [{name: A, value: b}]
-volumes: [{name: ca, configMap: {name: ca}}]
-volumeMounts: [{name: ca, mountPath: /ca}]
+extraArgs: [--v=2]
+extraEnv: [{name: A, value: b}]
+extraVolumes: [{name: ca, configMap: {name: ca}}]
+extraVolumeMounts: [{name: ca, mountPath: /ca}]
 `,
 		"cert-manager": "manager: {certManagerIssuer: ClusterIssuer/internal}\n",
 		"params":       "paramKinds: [{resources: [configmaps]}, {apiGroups: [example.com], resources: [limits]}]\n",
@@ -375,6 +391,13 @@ func TestRefuses(t *testing.T) {
 		"a pull policy that is none": {"image: {pullPolicy: Sometimes}", "pullPolicy"},
 		"a digest that is none":      {"image: {digest: latest}", "digest"},
 		"a budget of all replicas":   {"podDisruptionBudget: {minAvailable: 2}", "podDisruptionBudget.minAvailable: 2 of 2 replicas would never let a node be drained: give a smaller number"},
+		"no account":                 {"serviceAccount: {create: false}", "serviceAccount.name: required because serviceAccount.create is false"},
+		"another account's name":     {"serviceAccount: {name: ostiary-params}", `serviceAccount.name: "ostiary-params" is another account of the chart: choose another name`},
+		"what is no account":         {"serviceAccount: {name: A}", "at '/serviceAccount/name'"},
+		"an address as an argument":  {"extraArgs: [--webhook-address=:1]", `extraArgs: "--webhook-address=:1": set it in manager`},
+		"what is no argument":        {"extraArgs: [v=2]", "at '/extraArgs/0'"},
+		"an object without a kind":   {"extraObjects: [{apiVersion: v1, metadata: {name: a}}]", "missing property 'kind'"},
+		"a label that is no text":    {"commonLabels: {a: true}", "at '/commonLabels/a'"},
 		"a monitor of nothing":       {`{manager: {metricsAddress: "0"}, metrics: {serviceMonitor: {enabled: true}}}`, "manager.metricsAddress: 0 turns metrics off"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,6 +49,13 @@ func commands(t *testing.T, file, heading, program string) (out []string) {
 	return out
 }
 
+// offline replaces the files and the charts of a release by those of the clone: the node has no
+// network.
+func offline(command string) string {
+	command = regexp.MustCompile(`https://github\.com/ostiary/ostiary/releases/download/v[0-9.]+/`).ReplaceAllString(command, "dist/")
+	return regexp.MustCompile(`oci://ghcr\.io/ostiary/(charts/\S+) --version \S+`).ReplaceAllString(command, "$1")
+}
+
 // follow types commands of the documents, each once, as somebody who has kubectl,
 // Helm and a clone. It returns what they printed.
 func (w *world) follow(t *testing.T, lists ...[]string) string {
@@ -67,6 +74,7 @@ func (w *world) follow(t *testing.T, lists ...[]string) string {
 			continue
 		}
 		seen[command] = true
+		command = offline(command)
 		if strings.HasPrefix(command, "helm install ") {
 			command = strings.Join(append([]string{command}, w.imageValues()...), " ")
 		}

@@ -41,6 +41,7 @@ func TestOstiary(t *testing.T) {
 		}
 		t.Run("uninstall: the chart first", func(t *testing.T) { w.uninstall(t, w.uninstallChart) })
 	})
+	t.Run("release", w.testRelease)
 	t.Run("uninstall: the namespace first", func(t *testing.T) {
 		t.Run("highly available", w.installProduction)
 		w.guard(t)

@@ -44,7 +44,7 @@ func (w *world) imageValues() []string {
 	if i := strings.LastIndex(w.image, ":"); i > strings.LastIndex(w.image, "/") {
 		repository, tag = w.image[:i], w.image[i+1:]
 	}
-	return []string{"--set=image.repository=" + repository, "--set=image.tag=" + tag}
+	return []string{"--set=image.registry=", "--set=image.repository=" + repository, "--set=image.tag=" + tag}
 }
 
 // testBadValues has Helm refuse values before anything is installed.

@@ -104,7 +104,7 @@ func (w *world) apply(t *testing.T, manifests string) {
 	w.awaitRollout(t)
 }
 
-// installAsDocumented types what the documents say of kustomize.
+// installAsDocumented types what the documents say of kubectl.
 func (w *world) installAsDocumented(t *testing.T) {
 	if w.image != documentedImage {
 		w.applyManifests(t)
@@ -119,7 +119,7 @@ func (w *world) installAsDocumented(t *testing.T) {
 
 // deleteAsDocumented types what takes away what installAsDocumented installed.
 func (w *world) deleteAsDocumented(t *testing.T) {
-	const command = "kubectl delete -k config/default"
+	const command = "kubectl delete -f https://github.com/ostiary/ostiary/releases/download/v0.1.0/install.yaml"
 	if !strings.Contains(section(t, "docs/install.md", "Uninstalling"), "| `"+command+"` |") {
 		t.Errorf("the document does not say %s", command)
 	}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Makes and publishes a release of the commit that is checked out.
+#
+#   hack/release.sh build VERSION               write dist/release, and sign its checksums
+#   hack/release.sh publish VERSION REGISTRY    push the image and the charts, and sign them
+#   hack/release.sh check                       build in two folders, compare, verify signatures
+#
+# COSIGN and KUSTOMIZE are the paths of the programs. SIGN are the arguments with which cosign
+# signs; empty: with the identity of the pipeline. If it is not set, the key dist/cosign.key
+# signs, which is made if it does not exist, and nothing is written to a public log.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+folder=$root/dist/release
+
+if [ -z "${SIGN+set}" ]; then
+	export COSIGN_PASSWORD=${COSIGN_PASSWORD:-}
+	SIGN="--tlog-upload=false --key=$root/dist/cosign.key"
+	mkdir -p dist
+	[ -e dist/cosign.key ] || "$COSIGN" generate-key-pair --output-key-prefix "$root/dist/cosign"
+	export SIGN
+fi
+
+build() { # VERSION
+	local version=$1 created revision
+	if ! [[ $version =~ ^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$ ]]; then
+		echo "release: VERSION \"$version\" is not a semantic version with v: use VERSION=v0.1.0, or check out a tag" >&2
+		exit 1
+	fi
+	created=$(git log -1 --format=%ct) revision=$(git rev-parse HEAD)
+	rm -rf "$folder"
+	mkdir -p "$folder"
+	(cd hack/image && go run . -name "ghcr.io/ostiary/ostiary:$version" -version "$version" -created "$created" -revision "$revision" \
+		-platforms linux/amd64,linux/arm64 -out "$folder/ostiary.tar")
+	(cd hack/krew && go run . -version "$version" -created "$created" -out "$folder" &&
+		go tool validate-krew-manifest -skip-install -manifest "$folder/ostiary.yaml")
+	"$KUSTOMIZE" build config/default >"$folder/install.yaml"
+	"$KUSTOMIZE" build config/self-test >"$folder/self-test.yaml"
+	"$KUSTOMIZE" build config/uninstall >"$folder/uninstall.yaml"
+	(cd hack/image && go run . release -folder "$folder" -version "$version" -created "$created" -revision "$revision" \
+		${BUILDER:+-builder "$BUILDER"} -cosign "$COSIGN" -sign "$SIGN")
+}
+
+publish() { # VERSION REGISTRY
+	(cd hack/image && go run . publish -folder "$folder" -version "$1" -registry "$2" -cosign "$COSIGN" -sign "$SIGN")
+}
+
+check() {
+	local other
+	build v0.0.0-check
+	other=$(mktemp -d)
+	git clone --quiet "$root" "$other/clone"
+	"$other/clone/hack/release.sh" build v0.0.0-check
+	diff "$folder/SHA256SUMS" "$other/clone/dist/release/SHA256SUMS"
+	rm -rf "$other"
+	(cd "$folder" && sha256sum --check --quiet SHA256SUMS)
+	echo "Two builds in different folders have equal checksums"
+	(cd hack/image && go test -count=1 -run '^TestSigned$' .)
+}
+
+case "${1:-} $#" in
+"build 2" | "publish 3" | "check 1") "$@" ;;
+*)
+	sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+	;;
+esac
