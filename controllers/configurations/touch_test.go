@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,10 +20,12 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// touchClient is a client that records touches with their resource version.
+// touchClient is a client that records touches with their resource version. Touches are
+// sent in parallel.
 type touchClient struct {
 	client.Client
 	err  error
+	mu   sync.Mutex
 	sent []string
 }
 
@@ -33,6 +36,8 @@ func (c *touchClient) Apply(_ context.Context, config runtime.ApplyConfiguration
 		GetAnnotations() map[string]string
 	})
 	if version := object.GetAnnotations()[registration.AnnotationTouched]; version != "" && version == object.GetResourceVersion() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.sent = append(c.sent, object.GetName()+" "+version)
 	}
 	return c.err
