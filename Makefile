@@ -75,6 +75,11 @@ demo: kubernetes build ## Show Ostiary on a local control plane, until Ctrl-C (O
 	@go build -o bin/demo ./hack/demo # go run would keep SIGTERM from it
 	@exec bin/demo $${ONCE:+-once}
 
+.PHONY: demo-cast
+demo-cast: kubernetes build ## Record the demo for the site, docs/images/demo.cast
+	@go build -o bin/demo ./hack/demo
+	@exec bin/demo -once -cast docs/images/demo.cast
+
 .PHONY: bench
 bench: kubernetes build ## Measure Ostiary beside a webhook that allows everything and the native engines of two versions (BENCHFLAGS="-check -short")
 	@$(MAKE) --no-print-directory kubernetes KUBERNETES=1.37
