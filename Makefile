@@ -10,6 +10,7 @@ N = 2000
 SCENARIO = all
 VULNDB = https://vuln.go.dev
 KUBERNETES = 1.36
+BASE = /
 
 # The image's flags, for the tests and the linter too, so that each package is compiled
 # once; the race detector alone needs cgo. The traces of gRPC would find methods by name,
@@ -77,6 +78,19 @@ prometheus: ## Unpack Prometheus and promtool for tests from their Debian packag
 demo: kubernetes build ## Show Ostiary on a local control plane, until Ctrl-C (ONCE=1: exit at the end)
 	@go build -o bin/demo ./hack/demo # go run would keep SIGTERM from it
 	@exec bin/demo $${ONCE:+-once}
+
+.PHONY: demo-cast
+demo-cast: kubernetes build ## Record the demo for the site, docs/images/demo.cast
+	@go build -o bin/demo ./hack/demo
+	@exec bin/demo -once -cast docs/images/demo.cast
+
+.PHONY: site
+site: ## Build the documentation site, dist/site, and check its links and pages (Node.js 18, npm); BASE=/ is its path
+	@hack/site/build.sh $(BASE)
+
+.PHONY: site-check
+site-check: site ## Check the site in a headless Chromium: contrast, width, search, copy buttons; screenshots in dist/screenshots
+	@cd bin/site && node browser.mjs ../../dist/site ../../dist/screenshots
 
 .PHONY: bench
 bench: kubernetes build ## Measure Ostiary beside a webhook that allows everything and the native engines of two versions (BENCHFLAGS="-check -short")

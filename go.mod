@@ -44,6 +44,7 @@ require (
 require (
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674 // indirect
 	github.com/moby/spdystream v0.5.1 // indirect
+	github.com/yuin/gopher-lua v1.1.2
 )
 
 require (

@@ -67,6 +67,9 @@ func (d demo) runWith(ctx context.Context, running *controlplane.Running, once b
 		}
 	}()
 	err := d.runSteps(stepCtx)
+	if err == nil {
+		fmt.Fprint(d.out, nextSteps)
+	}
 	if err == nil && !once {
 		err = d.waitForInterrupt(stepCtx)
 	}
@@ -122,6 +125,15 @@ func (d demo) runSteps(ctx context.Context) error {
 	}
 	return nil
 }
+
+const nextSteps = `Next steps:
+
+  docs/tutorials/first-policy.md        install Ostiary on a cluster and write a policy
+  docs/tutorials/idea-to-ci.md          test policies without a cluster
+  docs/tutorials/enforcing-safely.md    bring a policy to a cluster that others use
+  docs/cookbook.md, docs/library.md     policies to copy
+
+`
 
 // waitForInterrupt prints commands to try, and waits until ctx ends.
 func (d demo) waitForInterrupt(ctx context.Context) error {

@@ -3,7 +3,7 @@
 // denied, get a warning, or are allowed. Then it waits for Ctrl-C, so that the user can
 // send more requests. At the end it removes every process and file that it created.
 //
-//	demo [-once] [-manager bin/ostiary] [-dir DIR]
+//	demo [-once] [-cast FILE] [-manager bin/ostiary] [-dir DIR]
 //
 // It runs in the root of the repository.
 package main
@@ -20,13 +20,14 @@ import (
 )
 
 type options struct {
-	once         bool
-	manager, dir string
+	once               bool
+	manager, dir, cast string
 }
 
 func main() {
 	var o options
 	flag.BoolVar(&o.once, "once", false, "exit after the steps; the status is 1 if a result differs from the expected one")
+	flag.StringVar(&o.cast, "cast", "", "write a terminal recording to this file, in version 2 of asciinema's format")
 	flag.StringVar(&o.manager, "manager", "bin/ostiary", "program of the manager")
 	flag.StringVar(&o.dir, "dir", "", "parent of the temporary directory; default: that of the system")
 	flag.Parse()
@@ -36,7 +37,7 @@ func main() {
 	}
 	// SIGPIPE: the reader of the output has exited (demo | head).
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	err := run(ctx, o, os.Stdout)
+	err := record(o.cast, os.Stdout, func(out io.Writer) error { return run(ctx, o, out) })
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo: "+err.Error())

@@ -96,3 +96,47 @@ func (e *Example) File() string {
 	folder := strings.ToLower(strings.TrimSuffix(filepath.Base(e.Document), ".md"))
 	return filepath.Join(folder, name+".yaml")
 }
+
+// WriteTests writes the PolicyTests of the documents to a folder, with each policy at the path
+// that the tests name. It returns the policies by path.
+func WriteTests(root, folder string) (map[string]Example, error) {
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join(root, "test", "documents", "tests"))); err != nil {
+		return nil, fmt.Errorf("copying PolicyTests: %w", err)
+	}
+	all, err := All(root)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]Example{}
+	for _, document := range all {
+		if IsSample(document) {
+			continue // config/samples/tests has their tests
+		}
+		examples, err := Examples(root, document)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range examples {
+			if other, ok := out[e.File()]; ok {
+				return nil, fmt.Errorf("%s and %s both show the policy %s: rename it in one of them", other.Document, e.Document, e.Policy)
+			}
+			out[e.File()] = e
+			if err := e.write(folder); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+func (e *Example) write(folder string) error {
+	path := filepath.Join(folder, e.File())
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(e.Manifest), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("writing a policy of %s: %w", e.Document, err)
+	}
+	return nil
+}

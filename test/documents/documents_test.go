@@ -1,8 +1,6 @@
 package documents
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -19,10 +17,13 @@ const root = "../.."
 // fewer than all changes of an expression. The samples have theirs in config/samples/tests.
 func TestExamplesHavePolicyTests(t *testing.T) {
 	folder := t.TempDir()
-	if err := os.CopyFS(folder, os.DirFS("tests")); err != nil {
+	shown, err := WriteTests(root, folder)
+	if err != nil {
 		t.Fatal(err)
 	}
-	shown := writeExamples(t, folder)
+	if len(shown) < 60 {
+		t.Errorf("the documents show %d policies, want all", len(shown))
+	}
 	suites, err := policytest.Load(t.Context(), []string{folder}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -39,40 +40,4 @@ func TestExamplesHavePolicyTests(t *testing.T) {
 	if status := cli.Run(t.Context(), "test", []string{"test", folder, "--coverage-min", "100", "--mutate"}, streams); status != output.StatusOK {
 		t.Errorf("status %d\n%s%s", status, out, errOut)
 	}
-}
-
-// writeExamples writes each policy of the documents to its file, and returns them by file.
-func writeExamples(t *testing.T, folder string) map[string]Example {
-	t.Helper()
-	all, err := All(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]Example{}
-	for _, document := range all {
-		examples, err := Examples(root, document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range examples {
-			if IsSample(document) {
-				continue
-			}
-			if other, ok := out[e.File()]; ok {
-				t.Fatalf("%s and %s have the same name", other.Document, e.Document)
-			}
-			out[e.File()] = e
-			path := filepath.Join(folder, e.File())
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(e.Manifest), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if len(out) < 25 {
-		t.Errorf("the documents show %d policies, want all", len(out))
-	}
-	return out
 }

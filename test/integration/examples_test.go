@@ -78,7 +78,7 @@ const developer = "developer"
 
 func TestExamplesInDocuments(t *testing.T) {
 	testExamples(t, func(document string) bool {
-		return !strings.HasPrefix(document, "docs/plugins") && !documents.IsSample(document)
+		return !strings.HasPrefix(document, "docs/plugins") && !strings.HasPrefix(document, cookbook) && !documents.IsSample(document)
 	})
 }
 
@@ -194,6 +194,14 @@ func (c *cluster) testExample(t *testing.T, e example) {
 	if e.Native && c.minor(t) < mutatesNatively {
 		t.Skip("the API server has no MutatingAdmissionPolicy in v1")
 	}
+	names := c.prepareExample(t, e)
+	c.applyExample(t, e)
+	c.testEffects(t, e, names)
+}
+
+// prepareExample creates what exists before the policy.
+func (c *cluster) prepareExample(t *testing.T, e example) replacements {
+	t.Helper()
 	names := c.exampleNamespaces(t, e)
 	for _, u := range e.Given {
 		c.applied(t, inYAML(t, names.of(&u)))
@@ -209,7 +217,10 @@ func (c *cluster) testExample(t *testing.T, e example) {
 			t.Cleanup(func() { _ = c.Delete(context.Background(), object) })
 		}
 	}
-	c.applyExample(t, e)
+	return names
+}
+
+func (c *cluster) testEffects(t *testing.T, e example, names replacements) {
 	// Effects first: a request without one shows nothing until API servers call the policy.
 	slices.SortStableFunc(e.Cases, func(a, b exampleEffect) int {
 		return cmp.Compare(strconv.FormatBool(b.hasEffect()), strconv.FormatBool(a.hasEffect()))
