@@ -25,6 +25,7 @@ type known struct {
 	observation observation
 	webhooks    []v1alpha1.WebhookReference
 	types       *admissionregistrationv1.TypeChecking
+	audit       *v1alpha1.AuditStatus
 }
 
 // changed returns the names of the policies whose inputs differ from the last call.
@@ -33,7 +34,7 @@ func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.
 	now := make(map[types.UID]known, len(state.Entries))
 	for uid, e := range state.Entries {
 		in := inputsOf(e.Policy)
-		k := known{generation: e.Policy.Generation, types: in.types}
+		k := known{generation: e.Policy.Generation, types: in.types, audit: in.audit}
 		k.observation, k.webhooks = gather(e.Policy, state, in)
 		if before, ok := d.known[uid]; !ok || !reflect.DeepEqual(before, k) {
 			names = append(names, e.Policy.Name)

@@ -53,7 +53,7 @@ func matchesUpdates(spec *v1alpha1.WebhookPolicySpec) bool {
 		updates := slices.ContainsFunc(r.Operations, func(o admissionregistrationv1.OperationType) bool {
 			return o == admissionregistrationv1.Update || o == admissionregistrationv1.OperationAll
 		})
-		return updates && slices.ContainsFunc(r.Resources, func(entry string) bool { return !strings.Contains(entry, "/") || entry == "*/*" })
+		return updates && slices.ContainsFunc(r.Resources, func(entry string) bool { return !strings.Contains(entry, "/") || strings.HasSuffix(entry, "/*") })
 	})
 }
 
