@@ -16,6 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, Annotate, Backend, and the actions for requests that fail a validation."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True if the policy is enforced on every API server."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the policy is enforced or not."
+// +kubebuilder:printcolumn:name="Violations",type=integer,JSONPath=`.status.audit.violations`,description="Stored objects that fail a validation."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Failure-Policy",type=string,priority=1,JSONPath=`.status.failurePolicy`,description="What the API server does with a request if Ostiary does not answer."
 // +kubebuilder:printcolumn:name="Webhook",type=string,priority=1,JSONPath=`.status.webhooks[*].configuration`,description="The generated webhook configurations of this policy."
@@ -147,6 +148,10 @@ type WebhookPolicySpec struct {
 	// +optional
 	Backend *Backend `json:"backend,omitempty"`
 
+	// audit configures the evaluation of the validations on stored objects.
+	// +optional
+	Audit *Audit `json:"audit,omitempty"`
+
 	// failurePolicy says what happens to a request that the policy cannot decide:
 	// Ostiary or the backend does not answer, or an expression fails with an
 	// error. Fail denies the request, Ignore lets it pass. Default Fail.
@@ -270,6 +275,10 @@ type WebhookPolicyStatus struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Fail;Ignore
 	FailurePolicy admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
+
+	// audit is the result for stored objects.
+	// +optional
+	Audit *AuditStatus `json:"audit,omitempty"`
 }
 
 // WebhookReference names one webhook in a generated configuration.

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"sync"
@@ -158,6 +159,31 @@ func (s *Store) State(kind *admissionregistrationv1.ParamKind) (synced bool, pro
 	}
 	problem = w.problem()
 	return problem == "" && w.complete(), problem
+}
+
+// Version returns a number that changes with the cached objects of a kind.
+func (s *Store) Version(kind *admissionregistrationv1.ParamKind) uint64 {
+	gvk, err := parse(kind)
+	if err != nil {
+		return 0
+	}
+	w := (*s.watches.Load())[gvk]
+	if w == nil {
+		return 0
+	}
+	k := w.known.Load()
+	if k == nil {
+		return 0
+	}
+	var sum uint64 // in any order
+	for _, object := range k.informer.GetStore().List() {
+		if u, ok := object.(*unstructured.Unstructured); ok {
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(string(u.GetUID()) + " " + u.GetResourceVersion())) // never fails
+			sum += h.Sum64()
+		}
+	}
+	return sum
 }
 
 // CheckKind implements policy.ParamKinds.

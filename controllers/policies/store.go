@@ -63,6 +63,13 @@ func (e *Entry) effective() *Entry {
 	return e
 }
 
+// Effective returns the policy that decides requests, with its compiled form: of an earlier
+// generation, if this one cannot be registered.
+func (e *Entry) Effective() (*v1alpha1.WebhookPolicy, *policy.Compiled) {
+	of := e.effective()
+	return of.Policy, of.Compiled
+}
+
 // EffectiveGeneration returns the generation that is, or will be, registered; 0 if none
 // is.
 func (e *Entry) EffectiveGeneration() int64 {

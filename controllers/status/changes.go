@@ -26,6 +26,7 @@ type known struct {
 	observation observation
 	webhooks    []v1alpha1.WebhookReference
 	types       *admissionregistrationv1.TypeChecking
+	audit       *v1alpha1.AuditStatus
 }
 
 // changed returns the names of the policies whose inputs differ from the last call.
@@ -37,7 +38,7 @@ func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.
 	k := new(known) // one for all: with thousands of policies, few have changed
 	for uid, e := range state.Entries {
 		in := inputsOf(e.Policy)
-		*k = known{generation: e.Policy.Generation, types: in.types}
+		*k = known{generation: e.Policy.Generation, types: in.types, audit: in.audit}
 		k.observation, k.webhooks = gather(e.Policy, state, in)
 		if before := d.known[uid]; before == nil || !reflect.DeepEqual(before, k) {
 			names = append(names, e.Policy.Name)

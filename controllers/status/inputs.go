@@ -87,6 +87,13 @@ type Canary interface {
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
+// Audit has the results for stored objects.
+type Audit interface {
+	// Status returns nil while a policy has not been evaluated.
+	Status(p *v1alpha1.WebhookPolicy) *v1alpha1.AuditStatus
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
 // inputs holds the inputs of a status that do not come from the store of policies.
 type inputs struct {
 	missing missingDependency
@@ -103,6 +110,7 @@ type inputs struct {
 	// caReady is the condition CAReady, nil for a policy without a backend.
 	caReady *metav1.Condition
 	types   *admissionregistrationv1.TypeChecking
+	audit   *v1alpha1.AuditStatus
 	// rules are those that match no request.
 	rules unmatched
 	// conflicts may be nil.
@@ -146,6 +154,9 @@ func (r *Reconciler) inputs(ctx context.Context, p *v1alpha1.WebhookPolicy) inpu
 	}
 	if r.Types != nil {
 		in.types = r.Types.Found(p)
+	}
+	if r.Audit != nil {
+		in.audit = r.Audit.Status(p)
 	}
 	if r.Certificate != nil {
 		in.certificateProblem = r.Certificate.Blocked()
@@ -257,6 +268,7 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 	if r.Resources != nil {
 		go follow(r.Resources.Subscribe(ctx))
 	}
+	r.followAudit(ctx, follow)
 	if r.Conflicts != nil {
 		go follow(r.Conflicts.Subscribe(ctx))
 	}
@@ -274,4 +286,10 @@ func (r *Reconciler) changes(ctx context.Context) <-chan struct{} {
 		go follow(r.Backends.Subscribe(ctx))
 	}
 	return out
+}
+
+func (r *Reconciler) followAudit(ctx context.Context, follow func(<-chan struct{})) {
+	if r.Audit != nil {
+		go follow(r.Audit.Subscribe(ctx))
+	}
 }

@@ -64,6 +64,7 @@ type Reconciler struct {
 	Certificate   Certificate
 	Canary        Canary
 	Gate          Gate
+	Audit         Audit
 	// Warnings returns the risks of a policy. It may be nil.
 	Warnings func(*v1alpha1.WebhookPolicy) []string
 

@@ -16,6 +16,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/audit"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/configurations"
 	"github.com/ostiary/ostiary/controllers/leadership"
@@ -69,19 +70,43 @@ func (r *replica) addLeader() error {
 
 		Certificate: r.rotator,
 	}
+	tasks := []func(context.Context) error{r.rotator.Run, r.sources.Types.Run, r.backends.Run, r.replicas.Sweep, prober.Run}
+	if r.options.Audit.Interval > 0 {
+		scanner, err := r.newScanner()
+		if err != nil {
+			return err
+		}
+		report.Audit = scanner
+		tasks = append(tasks, scanner.Run)
+	}
 	r.elector = &leadership.Elector{
 		Client:    r.client,
 		Namespace: r.options.Namespace,
 		Identity:  r.host + "_" + uuid.NewString(),
 		Disabled:  !r.options.LeaderElect,
 		Lead: func(ctx context.Context) error {
-			return r.lead(ctx,
-				[]func(context.Context) error{r.rotator.Run, r.sources.Types.Run, r.backends.Run, r.replicas.Sweep, prober.Run},
+			return r.lead(ctx, tasks,
 				[]func(cache.Cache, logr.Logger) (controller.Controller, error){register.Controller, report.Controller})
 		},
 		Log: r.log.WithName("leadership"),
 	}
 	return r.add(r.elector)
+}
+
+// newScanner returns the audit of stored objects.
+func (r *replica) newScanner() (*audit.Scanner, error) {
+	return audit.New(audit.Options{
+		Config:           r.config,
+		Namespace:        r.options.Namespace,
+		Store:            r.store,
+		Params:           r.sources.Params,
+		Resources:        r.sources.Resources,
+		ExemptNamespaces: r.loader.ExemptNamespaces,
+		Interval:         r.options.Audit.Interval,
+		Lines:            r.options.Audit.Results,
+		Log:              r.log.WithName("audit"),
+		Registerer:       ctrlmetrics.Registry,
+	})
 }
 
 // lead runs tasks and controllers until ctx ends or one of them fails.

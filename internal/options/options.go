@@ -64,6 +64,7 @@ type Options struct {
 	CallerBasicSecret string
 	// Authors limits the access that authors of policies have through Ostiary.
 	Authors Authors
+	Audit   Audit
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -83,6 +84,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.DrainMin, "drain-min", 15*time.Second, "minimum time for which the manager answers after SIGTERM, because API servers learn late that a replica is gone")
 	f.DurationVar(&o.DrainMax, "drain-max", maxDrain, "time after SIGTERM at which the remaining connections are closed; API servers close idle ones after 90s, and do not retry a call on a closing connection")
 	o.bindAuthors(f)
+	o.bindAudit(f)
 	o.bindLoad(f)
 	o.bindCertificates(f)
 	f.StringVar(&o.ClientCA, "client-ca", "", "PEM file with the CA of the client certificates of API servers; callers without such a certificate or another accepted credential get 401; requires --client-names")
@@ -124,6 +126,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.validateSource()...)
 	errs = append(errs, o.validateCallers()...)
 	errs = append(errs, o.validateAuthors()...)
+	errs = append(errs, o.validateAudit()...)
 	return errs.ToAggregate()
 }
 

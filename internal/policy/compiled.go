@@ -72,6 +72,7 @@ type Compiled struct {
 	templates     *templates   // nil for a policy that is not evaluated on pod templates
 	mutator       mutator
 	plugin        Plugin // nil for a policy with expressions
+	unauditable   string // see Unauditable
 	breakGlass    bool   // users with the permission can skip the policy
 	reads         inputs
 	programs      []*program // keeps shared programs alive
@@ -94,6 +95,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compile
 		reads:         readsOf(spec, parsed),
 		whole:         newWhole(p),
 		templates:     newTemplates(p),
+		unauditable:   unauditable(spec, parsed),
 	}
 	if spec.MatchConstraints != nil {
 		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent

@@ -55,6 +55,8 @@ type Environment struct {
 	Recheck *Recheck
 	// Panicked gets each panic of an evaluation; nil is allowed.
 	Panicked func(PanicReport)
+
+	unchangedTemplates bool // evaluates pod templates that an UPDATE does not change
 }
 
 // Namespaces finds the namespace of a request, for the CEL variable namespaceObject. It

@@ -45,6 +45,8 @@ type request struct {
 	template string
 	workload runtime.Object
 	selected admission.Attributes
+	// unchangedTemplates is that of the Environment.
+	unchangedTemplates bool
 
 	unreadable *UnreadableError // nil if every part could be decoded
 	large      bool             // too large to be kept after the response

@@ -123,6 +123,7 @@ func (g *Group) prepareTemplates(ctx context.Context, raw *admissionv1.Admission
 		return r, nil, err
 	}
 	var matched []templateMatch
+	r.unchangedTemplates = host.unchangedTemplates
 	pods := map[string]*request{}
 	for _, b := range batches {
 		pod := r.podOnce(pods, b)
@@ -174,7 +175,7 @@ func (r *request) pod(path []string, operation admission.Operation) *request {
 			pod.unreadable = &UnreadableError{What: "request.object", Err: err}
 		}
 		before, _ := templateAt(r.versioned.VersionedOldObject.Object(), path) // the stored object is as it is
-		if err == nil && (current == nil || before != nil && reflect.DeepEqual(current, before)) {
+		if err == nil && (current == nil || before != nil && !r.unchangedTemplates && reflect.DeepEqual(current, before)) {
 			return nil
 		}
 		object, oldObject = podOf(current, r.raw.Namespace), podOf(before, r.raw.Namespace)

@@ -116,7 +116,7 @@ func checkSelectors(match *admissionregistrationv1.MatchResources, at *field.Pat
 
 // checkExempt rejects a selection of only exempt namespaces.
 func checkExempt(selected []string, at *field.Path) field.ErrorList {
-	exempt := exemptNamespaces(nil)
+	exempt := ExemptNamespaces(nil)
 	if slices.ContainsFunc(selected, func(name string) bool { return !slices.Contains(exempt, name) }) {
 		return nil
 	}

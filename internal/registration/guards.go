@@ -7,6 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
@@ -187,7 +188,18 @@ func reachesGuarded(rule admissionregistrationv1.RuleWithOperations, allowed []s
 	})
 }
 
-// exemptNamespaces adds the namespaces of the control plane and of node Leases.
-func exemptNamespaces(more []string) []string {
+// Excludes reports whether no webhook of a policy is called for the objects of a resource
+// in a namespace: the namespace is exempt, or the resource is guarded. For a Namespace, the
+// namespace is its name. The exempt namespaces include Kubernetes' own: see ExemptNamespaces.
+func Excludes(spec *v1alpha1.WebhookPolicySpec, resource schema.GroupResource, namespace string, exempt []string) bool {
+	if namespace != "" && slices.Contains(exempt, namespace) {
+		return true
+	}
+	return guarded(resource.Group, resource.Resource) && !slices.Contains(allowedCritical(spec), resource.Group+"/"+resource.Resource)
+}
+
+// ExemptNamespaces returns the namespaces with those of the control plane and of node
+// Leases, sorted.
+func ExemptNamespaces(more []string) []string {
 	return sortedSet(append([]string{metav1.NamespaceSystem, corev1.NamespaceNodeLease}, more...))
 }

@@ -102,7 +102,7 @@ func TestRegistered(t *testing.T) {
 }
 
 // testGuards are the guards of every group of planOf without selectors.
-var testGuards = guards{exempt: exemptNamespaces(nil)}
+var testGuards = guards{exempt: ExemptNamespaces(nil)}
 
 // wide returns a configuration with an additional policy for everything.
 func wide(c *config) *config {

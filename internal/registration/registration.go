@@ -134,7 +134,7 @@ type groupBuilder struct {
 }
 
 func newGroupBuilder(in Input) groupBuilder {
-	return groupBuilder{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), capability: in.Capability, epoch: in.Epoch, exempt: exemptNamespaces(in.ExemptNamespaces)}
+	return groupBuilder{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), capability: in.Capability, epoch: in.Epoch, exempt: ExemptNamespaces(in.ExemptNamespaces)}
 }
 
 func (f groupBuilder) group(b memberSet) Group {

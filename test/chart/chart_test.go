@@ -200,6 +200,30 @@ metrics:
 	}
 }
 
+// The kinds of reports are the files of the component.
+func TestReportDefinitions(t *testing.T) {
+	got, _ := objects(t, namespace, image+"reports: {enabled: true}\n")
+	for _, file := range []string{"reports.yaml", "cluster_reports.yaml", "role.yaml"} {
+		raw, err := os.ReadFile(filepath.Join(configDir, "components", "reports", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range parse(t, string(raw)) {
+			if got[id(want)] == nil {
+				t.Errorf("the chart has no %s", id(want))
+				continue
+			}
+			o := withoutHelm(got[id(want)])
+			if want["kind"] == "CustomResourceDefinition" {
+				delete(o["metadata"].(object), "labels") // those of the release
+			}
+			if diff := cmp.Diff(want, o); diff != "" {
+				t.Errorf("%s (-component +helm):\n%s", id(want), diff)
+			}
+		}
+	}
+}
+
 // podOf is the Pod that a Job would make, under the Job's name: helm test shows
 // the logs of Pods only.
 func podOf(job object) object {
@@ -250,6 +274,7 @@ extraVolumeMounts: [{name: ca, mountPath: /ca}]
 `,
 		"cert-manager": "manager: {certManagerIssuer: ClusterIssuer/internal}\n",
 		"params":       "paramKinds: [{resources: [configmaps]}, {apiGroups: [example.com], resources: [limits]}]\n",
+		"reports":      "reports: {enabled: true, installDefinitions: false}\n",
 		"crds":         "crds: {keep: false}\nserviceAccount: {annotations: {a: b}}\nservice: {annotations: {c: d}}\n",
 		"no-crds":      "crds: {install: false}\npodDisruptionBudget: {enabled: false}\n",
 		"open":         "networkPolicy: {enabled: false}\n",

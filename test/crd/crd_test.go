@@ -34,6 +34,7 @@ func TestCRD(t *testing.T) {
 	t.Run("accepts the samples", func(t *testing.T) { testSamples(t, cp, client) })
 	t.Run("accepts what the documents show", func(t *testing.T) { testDocuments(t, cp, client) })
 	t.Run("grants to read params", func(t *testing.T) { testParamsPermissions(t, cp) })
+	t.Run("grants to audit objects", func(t *testing.T) { testAuditPermissions(t, cp) })
 	t.Run("accepts", func(t *testing.T) { testAccepted(t, policies) })
 	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
 	t.Run("bounds what status holds", func(t *testing.T) { testStatus(t, policies) })

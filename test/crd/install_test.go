@@ -146,6 +146,7 @@ func testPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 		{"update", "", "secrets", "", "ostiary-serving", namespace},
 		{"update", "", "secrets", "", "ostiary-backend-ca", namespace},
 		{"impersonate", "", "serviceaccounts", "", "ostiary-params", namespace},
+		{"impersonate", "", "serviceaccounts", "", "ostiary-audit", namespace},
 	}
 	denied := []permission{
 		{"patch", ours, "webhookpolicies", "", "p", ""},
@@ -208,6 +209,18 @@ func testParamsPermissions(t *testing.T, cp *controlplane.ControlPlane) {
 	testAccess(t, cp, paramsAccount, nil, allowed, true)
 	testAccess(t, cp, paramsAccount, nil, denied, false)
 	testAccess(t, cp, account, nil, allowed, false) // but by impersonation
+}
+
+// testAuditPermissions asks what the account of the audit may do.
+func testAuditPermissions(t *testing.T, cp *controlplane.ControlPlane) {
+	const auditAccount = account + "-audit"
+	testAccess(t, cp, auditAccount, nil, []permission{
+		{"list", "", "pods", "", "", ""}, {"watch", "apps", "deployments", "", "", ""}, {"list", "rbac.authorization.k8s.io", "clusterroles", "", "", ""},
+	}, true)
+	testAccess(t, cp, auditAccount, nil, []permission{
+		{"list", "", "secrets", "", "", ""}, {"get", "", "pods", "", "p", "default"}, {"update", "", "configmaps", "", "c", "default"},
+	}, false)
+	testAccess(t, cp, account, nil, []permission{{"list", "apps", "deployments", "", "", ""}}, false) // but by impersonation
 }
 
 // testUserPermissions binds the roles for people to groups and asks what those

@@ -127,6 +127,7 @@ func (c *cluster) startAs(t *testing.T, replica, address string, flags ...string
 		"--metrics-address=" + m.metrics, "--metrics-auth=false",
 		"--health-address=" + m.health,
 		"--drain-min=100ms",
+		"--audit-interval=0", // its tests enable the audit; others count writes of statuses
 		"--permitted-backend-addresses=127.0.0.0/8",
 	}, flags...)...)
 	m.cmd.Env = append(os.Environ(), "POD_NAME="+m.replica)

@@ -1,0 +1,55 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Audit configures the evaluation of a policy on stored objects.
+type Audit struct {
+	// enabled says whether the validations are evaluated on stored objects. Default true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+}
+
+// AuditStatus is the result of a policy for stored objects. Each is evaluated as an update
+// that changes nothing by an anonymous user, without mutations.
+type AuditStatus struct {
+	// violations is the number of objects that fail a validation. It is absent if the
+	// policy is not evaluated on stored objects.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Violations *int64 `json:"violations,omitempty"`
+
+	// errors is the number of objects for which the evaluation fails with an error.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Errors int64 `json:"errors,omitempty"`
+
+	// objects is the number of evaluated objects: those that the policy matches.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Objects int64 `json:"objects,omitempty"`
+
+	// time is the end of the last complete scan. With several resources, that of the
+	// least recent one.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+
+	// missing lists what the numbers do not include, why, and how to fix it. At most 10.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=1024
+	Missing []string `json:"missing,omitempty"`
+
+	// examples are the first violations, each with the resource, the namespace and the
+	// name of the object, and the name of the validation. At most 5.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MaxLength=512
+	Examples []string `json:"examples,omitempty"`
+}
+
+// Audits reports whether the policy is to be evaluated on stored objects.
+func (s *WebhookPolicySpec) Audits() bool {
+	return s.Audit == nil || s.Audit.Enabled == nil || *s.Audit.Enabled
+}

@@ -1,0 +1,71 @@
+package audit
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// watchDeletions removes the results of deleted objects, until the next list. It gets the
+// metadata of objects and keeps none.
+func (s *Scanner) watchDeletions(ctx context.Context, current *results, gvr schema.GroupVersionResource, version string) {
+	if stop := s.watches[gvr]; stop != nil {
+		stop()
+	}
+	ctx, s.watches[gvr] = context.WithCancel(ctx)
+	go func() {
+		for ctx.Err() == nil {
+			version = s.followDeletions(ctx, current, gvr, version)
+			if version == "" { // the next list finds what was deleted
+				current.relist(gvr)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pollInterval):
+			}
+		}
+	}()
+}
+
+// followDeletions returns the version at which the watch ended, or "" if it has expired.
+func (s *Scanner) followDeletions(ctx context.Context, current *results, gvr schema.GroupVersionResource, version string) string {
+	if err := s.budget.request(ctx); err != nil {
+		return version
+	}
+	w, err := s.metadata.Resource(gvr).Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	if err != nil {
+		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			return ""
+		}
+		return version // without the permission, the next scan finds deletions
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if event.Type == watch.Error {
+			return ""
+		}
+		object, err := meta.Accessor(event.Object)
+		if err != nil {
+			continue
+		}
+		if version = object.GetResourceVersion(); event.Type == watch.Deleted {
+			current.remove(gvr, idOf(string(object.GetUID())))
+		}
+	}
+	return version
+}
+
+// relist has the objects of a resource listed again, but not in a tight loop.
+func (r *results) relist(gvr schema.GroupVersionResource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.resources[gvr]; known != nil {
+		known.refill, known.retryAt = true, time.Now().Add(pollInterval)
+	}
+}

@@ -1,0 +1,181 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
+)
+
+const (
+	// pageSize is the number of objects that one request lists. A page that is read too
+	// slowly, and that the API server therefore cuts off, halves it for the resource.
+	pageSize, minPageSize = 500, 10
+	// maxItem limits the JSON of one object. API servers store at most 1.5 MiB and accept
+	// 3 MiB; others could send anything.
+	maxItem = 8 << 20
+)
+
+// errTooLarge means that an object exceeds maxItem.
+var errTooLarge = errors.New("an object has more than 8 MiB of JSON")
+
+// item is an object of a list.
+type item struct {
+	audit.Object
+
+	uid, resourceVersion string
+}
+
+// reader lists objects in pages and decodes one at a time.
+type reader struct {
+	client rest.Interface
+	// wait blocks until another request may be sent.
+	wait func(context.Context) error
+}
+
+// list calls visit for each object of a resource and returns the resource version of the
+// list. It reads a consistent snapshot: without a resource version, the pages are those of
+// the first one's. An error of the API server is an *apierrors.StatusError.
+func (r reader) list(ctx context.Context, gvr schema.GroupVersionResource, size int64, visit func(raw []byte) error) (version string, err error) {
+	for next := ""; ; {
+		if err := r.wait(ctx); err != nil {
+			return "", err
+		}
+		request := r.client.Get().AbsPath(pathOf(gvr)).Param("limit", strconv.FormatInt(size, 10)).SetHeader("Accept", "application/json")
+		if next != "" {
+			request = request.Param("continue", next)
+		}
+		body, err := request.Stream(ctx)
+		if err != nil {
+			return "", err
+		}
+		list, err := decodeList(body, visit)
+		_ = body.Close()
+		if err != nil {
+			return "", fmt.Errorf("reading a list: %w", err)
+		}
+		if next = list.Continue; next == "" {
+			return list.ResourceVersion, nil
+		}
+	}
+}
+
+func pathOf(gvr schema.GroupVersionResource) string {
+	if gvr.Group == "" {
+		return "/api/" + gvr.Version + "/" + gvr.Resource
+	}
+	return "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
+}
+
+// itemReader fails after maxItem bytes of one object.
+type itemReader struct {
+	io.Reader
+	left int
+}
+
+// Read implements io.Reader.
+func (r *itemReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := r.Reader.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
+}
+
+// decodeList decodes a list and calls visit for each item, while it is being received.
+func decodeList(body io.Reader, visit func(raw []byte) error) (list metav1.ListMeta, err error) {
+	limited := &itemReader{Reader: body, left: maxItem}
+	d := json.NewDecoder(limited)
+	if err := expect(d, '{'); err != nil {
+		return list, err
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return list, err
+		}
+		switch key {
+		case "metadata":
+			err = d.Decode(&list)
+		case "items":
+			err = decodeItems(d, limited, visit)
+		default:
+			var ignored json.RawMessage
+			err = d.Decode(&ignored)
+		}
+		if err != nil {
+			return list, err
+		}
+	}
+	return list, expect(d, '}')
+}
+
+func decodeItems(d *json.Decoder, limited *itemReader, visit func(raw []byte) error) error {
+	token, err := d.Token()
+	if err != nil || token == nil { // null is an empty list
+		return err
+	}
+	if token != json.Delim('[') {
+		return fmt.Errorf("items is %v instead of a list", token)
+	}
+	var raw json.RawMessage
+	for d.More() {
+		limited.left = maxItem
+		raw = raw[:0]
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		if err := visit(raw); err != nil {
+			return err
+		}
+	}
+	return expect(d, ']')
+}
+
+func expect(d *json.Decoder, want json.Delim) error {
+	token, err := d.Token()
+	if err == nil && token != want {
+		err = fmt.Errorf("got %v instead of %q", token, want)
+	}
+	return err
+}
+
+// newItem returns an object of a list. Lists of built-in kinds contain objects without
+// apiVersion and kind, which are added. The item does not keep raw if both are there.
+func newItem(raw []byte, known *resource) (*item, error) {
+	path := unstructuredjson.Path
+	tree, err := unstructuredjson.DecodeParts(raw, path("kind").Union(path("metadata", "name")).Union(path("metadata", "namespace")).Union(path("metadata", "uid")).Union(path("metadata", "resourceVersion")))
+	if err != nil {
+		return nil, err
+	}
+	metadata, _ := tree["metadata"].(map[string]any) // nil if there is none
+	text := func(name string) string { s, _ := metadata[name].(string); return s }
+	o := &item{uid: text("uid"), resourceVersion: text("resourceVersion")}
+	o.Resource, o.Kind, o.Name, o.Namespace, o.JSON = known.GroupVersionResource, known.kind, text("name"), text("namespace"), raw
+	if o.uid == "" || o.Name == "" {
+		return nil, errors.New("an object has no name or uid")
+	}
+	if known.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
+		o.Namespace = o.Name
+	}
+	if tree["kind"] == nil {
+		o.JSON = withKind(raw, known.kind)
+	}
+	return o, nil
+}
+
+// withKind adds apiVersion and kind to the JSON of an object that has members.
+func withKind(raw []byte, kind schema.GroupVersionKind) []byte {
+	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, kind.GroupVersion().String(), kind.Kind)
+	return append([]byte(head), raw[1:]...)
+}

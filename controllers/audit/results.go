@@ -1,0 +1,313 @@
+package audit
+
+import (
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// verdict is the result of a policy for an object, in one byte.
+type verdict byte
+
+const (
+	unmatched verdict = iota // or not evaluated, or skipped by a match condition
+	pass
+	fail
+	warn
+	failed // an error of the evaluation
+	verdicts
+)
+
+// verdictOf returns the verdict for a decision.
+func verdictOf(d policy.Decision) verdict {
+	switch d {
+	case policy.DecisionUnmatched, policy.DecisionSkip:
+		return unmatched
+	case policy.DecisionDeny, policy.DecisionAudit:
+		return fail
+	case policy.DecisionWarn, policy.DecisionRatchet:
+		return warn
+	case policy.DecisionError:
+		return failed
+	}
+	return pass
+}
+
+// counts are numbers of objects by verdict.
+type counts [verdicts]int64
+
+func (c *counts) add(o counts) {
+	for i := range c {
+		c[i] += o[i]
+	}
+}
+
+func (c counts) evaluated() int64  { return c[pass] + c[fail] + c[warn] + c[failed] }
+func (c counts) violations() int64 { return c[fail] + c[warn] }
+
+// lines is the number of objects that are described. A nil receiver has none.
+func (c *counts) lines() int64 {
+	if c == nil {
+		return 0
+	}
+	return c.violations() + c[failed]
+}
+
+// objectID is the UID of an object.
+type objectID [16]byte
+
+// idOf returns the UID as bytes, or a hash of one that is not written as API servers do.
+func idOf(uid string) objectID {
+	if id, err := uuid.Parse(uid); err == nil {
+		return objectID(id)
+	}
+	return objectID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(uid)))
+}
+
+// versionOf returns a hash of the versions that a result depends on.
+func versionOf(parts ...string) uint64 {
+	h := fnv.New64a()
+	for _, p := range parts {
+		_, _ = h.Write([]byte(p)) // never fails
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
+
+// record is what is kept of an object: about 64 bytes with its key. The verdicts, one byte
+// for each slot of the resource, are shared between objects.
+type record struct {
+	version   uint64
+	scan      uint32 // the last one that found the object
+	verdicts  unique.Handle[string]
+	namespace unique.Handle[string]
+}
+
+func (r record) verdict(slot int) verdict {
+	if r.verdicts == (unique.Handle[string]{}) { // a new object
+		return unmatched
+	}
+	if v := r.verdicts.Value(); slot < len(v) {
+		return verdict(v[slot])
+	}
+	return unmatched
+}
+
+// target is a policy that is evaluated on the objects of a resource.
+type target struct {
+	name      string // of the policy
+	version   string // changes with the policy and its params
+	evaluator *audit.Evaluator
+}
+
+// slot holds what is known about a target. The verdicts of all objects are complete for the
+// version done.
+type slot struct {
+	target
+	done string // "" before the first scan
+	time time.Time
+}
+
+// resource holds the results for the objects of a resource.
+type resource struct {
+	schema.GroupVersionResource
+	kind       schema.GroupVersionKind
+	namespaced bool
+
+	slots   []slot
+	objects map[objectID]record
+	scan    uint32 // number of scans
+	scanned time.Time
+	retryAt time.Time // after a failure
+	failure string    // of the last scan; the results are of an earlier one
+	denied  bool      // the failure lasts until somebody acts
+	version string    // of the last list, where the watch for deletions begins
+	refill  bool      // a line has become free, or deletions may be unknown
+	page    int64     // objects in a page
+}
+
+// pairKey is a policy and a namespace, empty for cluster-scoped objects.
+type pairKey struct{ policy, namespace string }
+
+// results holds the results for all resources. It is safe for concurrent use.
+type results struct {
+	limit int // lines for each pair
+
+	mu        sync.Mutex
+	resources map[schema.GroupVersionResource]*resource
+	counts    map[pairKey]*counts
+	lines     map[pairKey][]line
+	kept      int               // lines
+	problems  map[string]string // by policy: why it is not evaluated, or not everywhere
+	planned   bool              // the policies are known
+	changed   bool
+
+	summaries map[string]*v1alpha1.AuditStatus // by policy
+}
+
+func newResults(limit int) *results {
+	return &results{limit: limit, resources: map[schema.GroupVersionResource]*resource{}, counts: map[pairKey]*counts{}, lines: map[pairKey][]line{}, changed: true}
+}
+
+// set replaces the targets of each resource, and forgets what is no longer one.
+func (r *results) set(wanted map[schema.GroupVersionResource]wantedResource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for gvr, w := range wanted {
+		known := r.resources[gvr]
+		if known == nil {
+			known = &resource{GroupVersionResource: gvr, objects: map[objectID]record{}, page: pageSize}
+			r.resources[gvr] = known
+		}
+		known.kind, known.namespaced = w.kind, w.namespaced
+		r.setTargets(known, w.targets)
+	}
+	for gvr, known := range r.resources {
+		if _, ok := wanted[gvr]; !ok {
+			r.setTargets(known, nil)
+			delete(r.resources, gvr)
+		}
+	}
+}
+
+// setTargets keeps the verdicts of targets that stay, even if their version changes: until
+// the next scan they are the best known ones.
+func (r *results) setTargets(known *resource, targets map[string]target) {
+	kept := make([]slot, 0, len(targets))
+	var from []int // by the new index, the old one
+	for i, s := range known.slots {
+		if t, ok := targets[s.name]; ok {
+			s.target = t
+			kept, from = append(kept, s), append(from, i)
+		}
+	}
+	if len(kept) < len(known.slots) {
+		r.dropSlots(known, from)
+	}
+	for name, t := range targets {
+		if !hasSlot(kept, name) {
+			kept = append(kept, slot{target: t})
+		}
+	}
+	known.slots = kept
+}
+
+func hasSlot(slots []slot, name string) bool {
+	return slices.ContainsFunc(slots, func(s slot) bool { return s.name == name })
+}
+
+// dropSlots forgets the verdicts of the slots that do not stay. The argument has the indexes
+// of those that stay.
+func (r *results) dropSlots(known *resource, stay []int) {
+	for id, rec := range known.objects {
+		namespace := rec.namespace.Value()
+		for i := range known.slots {
+			if !slices.Contains(stay, i) {
+				r.count(known.slots[i].name, namespace, rec.verdict(i), -1)
+				r.removeLine(pairKey{known.slots[i].name, namespace}, id)
+			}
+		}
+		after := make([]byte, len(stay))
+		for i, old := range stay {
+			after[i] = byte(rec.verdict(old))
+		}
+		rec.verdicts = unique.Make(string(after))
+		known.objects[id] = rec
+	}
+}
+
+func (r *results) count(policy, namespace string, v verdict, by int64) {
+	if v == unmatched {
+		return
+	}
+	key := pairKey{policy, namespace}
+	c := r.counts[key]
+	if c == nil {
+		c = &counts{}
+		r.counts[key] = c
+	}
+	c[v] += by
+	r.changed = true
+	if *c == (counts{}) {
+		delete(r.counts, key)
+	}
+}
+
+// remove forgets an object that was deleted.
+func (r *results) remove(gvr schema.GroupVersionResource, id objectID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.resources[gvr]; known != nil {
+		r.forget(known, id)
+	}
+}
+
+func (r *results) forget(known *resource, id objectID) {
+	rec, ok := known.objects[id]
+	if !ok {
+		return
+	}
+	for i := range known.slots {
+		key := pairKey{known.slots[i].name, rec.namespace.Value()}
+		r.count(key.policy, key.namespace, rec.verdict(i), -1)
+		r.freeLine(known, key, id)
+	}
+	delete(known.objects, id)
+}
+
+// freeLine removes the line of an object. If others have none for lack of space, the next
+// scan finds one.
+func (r *results) freeLine(known *resource, key pairKey, id objectID) {
+	if r.removeLine(key, id) && r.counts[key].lines() > int64(len(r.lines[key])) {
+		known.refill = true
+	}
+}
+
+// has reports whether a resource is audited.
+func (r *results) has(gvr schema.GroupVersionResource) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resources[gvr] != nil
+}
+
+// setProblems sets why policies are not evaluated, or not everywhere.
+func (r *results) setProblems(problems map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.planned = true
+	if !maps.Equal(r.problems, problems) {
+		r.problems, r.changed = problems, true
+	}
+}
+
+// isComplete reports whether every resource has been scanned, except those that cannot be
+// listed.
+func (r *results) isComplete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.resources {
+		if known.scanned.IsZero() && !known.denied {
+			return false
+		}
+	}
+	return r.planned
+}
+
+// takeChanged reports whether results have changed since the last call.
+func (r *results) takeChanged() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := r.changed
+	r.changed = false
+	return changed
+}

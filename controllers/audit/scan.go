@@ -1,0 +1,232 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+	"unique"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/truncate"
+)
+
+// maxRestarts is the number of times that a list is begun again because its continue token
+// has expired.
+const maxRestarts = 3
+
+// scanPass is one scan of the objects of a resource.
+type scanPass struct {
+	*resource // only its immutable fields; the rest belongs to results
+
+	slots   []slot // copies
+	pending []bool // by slot: its verdicts are of an older version
+	scan    uint32
+	skipped int // objects that could not be decoded
+}
+
+// next returns the pass that is due next: first of changed policies, then of everything.
+func (r *results) next(now time.Time, interval time.Duration) *scanPass {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var due *resource
+	for _, known := range r.resources {
+		if now.Before(known.retryAt) || !known.isDue(now, interval) {
+			continue
+		}
+		if due == nil || known.scanned.Before(due.scanned) || known.scanned.Equal(due.scanned) && known.String() < due.String() {
+			due = known
+		}
+	}
+	if due == nil {
+		return nil
+	}
+	due.scan++
+	p := &scanPass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), scan: due.scan}
+	for i, s := range p.slots {
+		p.pending[i] = s.done != s.version
+	}
+	return p
+}
+
+func (k *resource) isDue(now time.Time, interval time.Duration) bool {
+	return k.refill || !now.Before(k.scanned.Add(interval)) || slices.ContainsFunc(k.slots, func(s slot) bool { return s.done != s.version })
+}
+
+// scan lists the objects of a resource and evaluates what has changed.
+func (s *Scanner) scan(ctx context.Context, current *results, p *scanPass) {
+	version, err := s.list(ctx, current, p)
+	if ctx.Err() != nil {
+		return
+	}
+	current.finish(p, version, err, time.Now())
+	if err != nil {
+		s.options.Log.V(1).Info("scan failed", "resource", p.String(), "error", err.Error())
+		if apierrors.IsNotFound(err) {
+			s.options.Resources.Refresh()
+		}
+		return
+	}
+	s.watchDeletions(ctx, current, p.GroupVersionResource, version)
+}
+
+// list visits every object. An expired continue token begins the list again: objects that
+// were visited and have not changed since are not evaluated again.
+func (s *Scanner) list(ctx context.Context, current *results, p *scanPass) (version string, err error) {
+	for range maxRestarts {
+		began := time.Now()
+		version, err = s.reader.list(ctx, p.GroupVersionResource, p.page, func(raw []byte) error {
+			s.visit(ctx, current, p, raw)
+			err := s.budget.spend(ctx, time.Since(began))
+			began = time.Now()
+			return err
+		})
+		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			break
+		}
+	}
+	return version, err
+}
+
+// visit evaluates the policies whose result for an object is not known. The evaluator
+// recovers panics of policies; one outside of it must not end admission on this replica.
+func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw []byte) {
+	defer func() {
+		if value := recover(); value != nil {
+			p.skipped++
+			s.options.Log.Error(fmt.Errorf("panic with a value of type %T", value), "an object could not be audited", "resource", p.String(), "stack", string(debug.Stack()))
+		}
+	}()
+	o, err := newItem(raw, p.resource)
+	if err != nil {
+		p.skipped++
+		return
+	}
+	version := versionOf(o.resourceVersion, s.namespaceVersion(ctx, p, o))
+	id := idOf(o.uid)
+	todo := current.todo(p, o, id, version)
+	got := make([]policy.Audited, len(todo))
+	for i, slot := range todo {
+		got[i] = p.slots[slot].evaluator.Evaluate(ctx, &o.Object, s.host)
+	}
+	s.metrics.evaluations.Add(float64(len(todo)))
+	if ctx.Err() == nil { // otherwise they are errors
+		current.store(p, o, id, version, todo, got)
+	}
+}
+
+// namespaceVersion returns the version of the namespace of an object, whose labels policies
+// read.
+func (s *Scanner) namespaceVersion(ctx context.Context, p *scanPass, o *item) string {
+	if !p.namespaced {
+		return ""
+	}
+	ns, err := s.host.Namespaces.GetNamespace(ctx, o.Namespace)
+	if err != nil {
+		return ""
+	}
+	return ns.ResourceVersion
+}
+
+// todo returns the slots to evaluate for an object.
+func (r *results) todo(p *scanPass, o *item, id objectID, version uint64) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, ok := p.objects[id]
+	isNew := !ok || rec.version != version
+	if !isNew && rec.scan == p.scan { // the list was begun again
+		return nil
+	}
+	var out []int
+	for i := range p.slots {
+		if isNew || p.pending[i] || r.lacksLine(pairKey{p.slots[i].name, o.Namespace}, line{id: id, kind: p.kind, name: o.Name, verdict: rec.verdict(i)}) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// store keeps the results for an object.
+func (r *results) store(p *scanPass, o *item, id objectID, version uint64, todo []int, got []policy.Audited) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, ok := p.objects[id]
+	if !ok {
+		rec = record{namespace: unique.Make(o.Namespace)}
+	}
+	after := make([]byte, len(p.slots))
+	for i := range after {
+		after[i] = byte(rec.verdict(i))
+	}
+	for j, i := range todo {
+		name := p.slots[i].name
+		key := pairKey{name, o.Namespace}
+		before, now := rec.verdict(i), verdictOf(got[j].Decision)
+		r.count(name, o.Namespace, before, -1)
+		r.count(name, o.Namespace, now, 1)
+		after[i] = byte(now)
+		if now == fail || now == warn || now == failed {
+			r.addLine(key, newLine(id, o, p.kind, p.Resource, got[j]))
+		} else {
+			r.freeLine(p.resource, key, id)
+		}
+	}
+	if len(todo) > 0 || !ok {
+		rec.verdicts = unique.Make(string(after))
+	}
+	rec.version, rec.scan = version, p.scan
+	p.objects[id] = rec
+}
+
+// finish ends a pass. After an error, earlier results stay.
+func (r *results) finish(p *scanPass, version string, err error, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := p.resource
+	r.changed = true
+	if err != nil {
+		gone := apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+		known.retryAt, known.failure = now.Add(retryInterval), explain(known.GroupResource(), err)
+		if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
+			known.page = max(known.page/2, minPageSize)
+		}
+		known.denied = gone || apierrors.IsForbidden(err)
+		if gone { // there are no objects
+			for id := range known.objects {
+				r.forget(known, id)
+			}
+		}
+		return
+	}
+	known.refill = false
+	for id, rec := range known.objects {
+		if rec.scan != p.scan {
+			r.forget(known, id)
+		}
+	}
+	for i := range known.slots {
+		known.slots[i].done, known.slots[i].time = p.slots[i].version, now
+	}
+	known.scanned, known.version, known.failure, known.denied = now, version, "", false
+	if p.skipped > 0 {
+		known.failure = fmt.Sprintf("%d objects of %s could not be decoded", p.skipped, known.GroupResource())
+	}
+}
+
+// explain returns what an error of a list means, and how to fix it.
+func explain(gr schema.GroupResource, err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return forbidden(gr)
+	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		return fmt.Sprintf("the API server no longer lists %s", gr)
+	case errors.Is(err, errTooLarge):
+		return fmt.Sprintf("listing %s: %v: make it smaller or exclude the resource", gr, err)
+	}
+	return fmt.Sprintf("listing %s failed, and the results are of an earlier scan: %s", gr, truncate.String(err.Error(), 512))
+}

@@ -1,0 +1,276 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// apiServer lists ConfigMaps, and answers the first requests with errors.
+type apiServer struct {
+	objects []map[string]any
+	page    int
+	errors  []int // status codes of the next requests; 0 is none
+	version int   // of the list
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if len(s.errors) > 0 {
+		code := s.errors[0]
+		if s.errors = s.errors[1:]; code != 0 {
+			reason := map[int]metav1.StatusReason{410: metav1.StatusReasonExpired, 403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound}[code]
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Reason: reason})
+			return
+		}
+	}
+	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	to := min(from+s.page, len(s.objects))
+	list := map[string]any{"kind": "ConfigMapList", "apiVersion": "v1", "items": s.objects[from:to]}
+	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
+	if to < len(s.objects) {
+		meta["continue"] = strconv.Itoa(to)
+	}
+	list["metadata"] = meta
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list)
+}
+
+// configMapOf returns a stored object without apiVersion and kind, as in lists.
+func configMapOf(namespace, name, version, verdict string) map[string]any {
+	return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "uid": "uid-" + namespace + name, "resourceVersion": version}, "data": map[string]any{"verdict": verdict}}
+}
+
+type knownNamespaces struct{}
+
+func (knownNamespaces) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}}, nil
+}
+
+type noResources struct{ Resources }
+
+func (noResources) Refresh() {}
+
+var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+// targetFrom returns the target for a policy on ConfigMaps with a validation.
+func targetFrom(t *testing.T, name, version, expression string) target {
+	t.Helper()
+	p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	text := fmt.Sprintf("matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [UPDATE], resources: [configmaps]}]}\nvalidations: [{name: v, expression: %q, message: m}]", expression)
+	if err := yaml.UnmarshalStrict([]byte(text), &p.Spec); err != nil {
+		t.Fatal(err)
+	}
+	compiled, errs := policy.NewCompiler().Compile(p)
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	return target{name: name, version: version, evaluator: audit.NewEvaluator(p, compiled, nil)}
+}
+
+func wanted(targets ...target) map[schema.GroupVersionResource]wantedResource {
+	byName := map[string]target{}
+	for _, t := range targets {
+		byName[t.name] = t
+	}
+	return map[schema.GroupVersionResource]wantedResource{configMaps: {kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, namespaced: true, targets: byName}}
+}
+
+// scannerFor returns a scanner of a server, without watches.
+func scannerFor(t *testing.T, handler http.Handler) *Scanner {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client, err := rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Scanner{budget: newBudget(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
+	s.reader = reader{client: client, wait: func(context.Context) error { return nil }}
+	s.host = policy.Environment{Now: time.Now, Namespaces: knownNamespaces{}, Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme)}
+	return s
+}
+
+// scanOnce runs the due pass and returns the number of evaluations.
+func scanOnce(t *testing.T, s *Scanner, r *results, now time.Time) float64 {
+	t.Helper()
+	before := testutil.ToFloat64(s.metrics.evaluations)
+	p := r.next(now, time.Hour)
+	if p == nil {
+		return -1
+	}
+	version, err := s.list(t.Context(), r, p)
+	r.finish(p, version, err, now)
+	return testutil.ToFloat64(s.metrics.evaluations) - before
+}
+
+const isGood = `object.data.verdict != "bad"`
+
+func TestScan(t *testing.T) {
+	api := &apiServer{page: 2, version: 7, objects: []map[string]any{
+		configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "good"), configMapOf("b", "three", "1", "bad"), configMapOf("kube-system", "four", "1", "bad"),
+		{"metadata": map[string]any{"name": "no-uid"}},
+	}}
+	s, r := scannerFor(t, api), newResults(10)
+	now := time.Unix(1_000_000, 0)
+	check := func(step string, evaluations float64, want map[pairKey]counts) {
+		t.Helper()
+		if got := scanOnce(t, s, r, now); got != evaluations {
+			t.Errorf("%s: %v evaluations, want %v", step, got, evaluations)
+		}
+		got := map[pairKey]counts{}
+		for key, c := range r.counts {
+			got[key] = *c
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: counts (-want +got):\n%s", step, diff)
+		}
+	}
+	first := map[pairKey]counts{{"p", "a"}: {pass: 1, fail: 1}, {"p", "b"}: {fail: 1}}
+	r.set(wanted(targetFrom(t, "p", "1", isGood)))
+	check("first scan", 4, first)
+	if known := r.resources[configMaps]; known.version != "7" || known.failure != "1 objects of configmaps could not be decoded" {
+		t.Errorf("version %q, failure %q", known.version, known.failure)
+	}
+	check("nothing is due", -1, first)
+
+	now = now.Add(time.Hour)
+	check("unchanged objects", 0, first)
+
+	now = now.Add(time.Hour)
+	api.objects[0] = configMapOf("a", "one", "2", "good")
+	api.objects = api.objects[:3]
+	check("a changed and a deleted object", 1, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}})
+
+	r.set(wanted(targetFrom(t, "p", "1", isGood), targetFrom(t, "q", "1", `object.data.missing == ""`)))
+	check("a new policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
+
+	r.set(wanted(targetFrom(t, "q", "1", `object.data.missing == ""`), targetFrom(t, "p", "2", "true")))
+	check("a changed policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {pass: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
+
+	r.set(wanted(targetFrom(t, "q", "1", `object.data.missing == ""`)))
+	check("a deleted policy", -1, map[pairKey]counts{{"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
+
+	r.remove(configMaps, idOf("uid-bthree"))
+	check("a deletion", -1, map[pairKey]counts{{"q", "a"}: {failed: 2}})
+	r.set(nil)
+	check("no policy", -1, map[pairKey]counts{})
+	if len(r.lines) > 0 || r.kept != 0 {
+		t.Errorf("%d lines stay: %v", r.kept, r.lines)
+	}
+}
+
+func TestFailedLists(t *testing.T) {
+	objects := []map[string]any{configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "bad"), configMapOf("a", "three", "1", "bad")}
+	tests := map[string]struct {
+		errors          []int
+		wantEvaluations float64
+		wantFailure     string
+		wantViolations  int64
+	}{
+		"an expired continue token": {errors: []int{0, 410, 0}, wantEvaluations: 3, wantViolations: 3},
+		"tokens that always expire": {errors: []int{0, 410, 410, 410}, wantEvaluations: 2, wantFailure: "listing configmaps failed, and the results are of an earlier scan", wantViolations: 2},
+		"a second page that fails":  {errors: []int{0, 500}, wantEvaluations: 2, wantFailure: "listing configmaps failed, and the results are of an earlier scan", wantViolations: 2},
+		"a forbidden list":          {errors: []int{403}, wantFailure: `the rule {apiGroups: [""], resources: ["configmaps"], verbs: [list, watch]}`},
+		"a kind that is gone":       {errors: []int{404}, wantFailure: "the API server no longer lists configmaps"},
+		"a kind that goes away":     {errors: []int{0, 404}, wantEvaluations: 2, wantFailure: "the API server no longer lists configmaps"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, r := scannerFor(t, &apiServer{page: 2, objects: objects, errors: tc.errors}), newResults(10)
+			r.set(wanted(targetFrom(t, "p", "1", isGood)))
+			now := time.Unix(1_000_000, 0)
+			if got := scanOnce(t, s, r, now); got != tc.wantEvaluations {
+				t.Errorf("%v evaluations, want %v", got, tc.wantEvaluations)
+			}
+			known := r.resources[configMaps]
+			if !strings.Contains(known.failure, tc.wantFailure) || (known.failure == "") != (tc.wantFailure == "") {
+				t.Errorf("failure %q, want %q", known.failure, tc.wantFailure)
+			}
+			var violations int64
+			for _, c := range r.counts {
+				violations += c.violations()
+			}
+			if violations != tc.wantViolations {
+				t.Errorf("%d violations, want %d", violations, tc.wantViolations)
+			}
+			if tc.wantFailure == "" {
+				return
+			}
+			if r.next(now, time.Hour) != nil {
+				t.Error("the scan is repeated at once")
+			}
+			if scanOnce(t, s, r, now.Add(retryInterval)); known.failure != "" || r.counts[pairKey{"p", "a"}].violations() != 3 {
+				t.Errorf("after the next scan: failure %q, counts %v", known.failure, r.counts)
+			}
+		})
+	}
+}
+
+func TestLargeObjects(t *testing.T) {
+	large := configMapOf("a", "large", "1", "bad")
+	large["data"].(map[string]any)["big"] = strings.Repeat("x", 3<<19)
+	s, r := scannerFor(t, &apiServer{page: 2, objects: []map[string]any{large, configMapOf("a", "small", "1", "bad")}}), newResults(10)
+	r.set(wanted(targetFrom(t, "p", "1", isGood)))
+	scanOnce(t, s, r, time.Now())
+	if got := r.counts[pairKey{"p", "a"}]; got == nil || got[fail] != 2 {
+		t.Errorf("counts of objects of 1.5 MiB: %v", got)
+	}
+	body := `{"metadata":{},"items":[{"metadata":{"name":"` + strings.Repeat("x", 2*maxItem) + `"}}]}`
+	if _, err := decodeList(strings.NewReader(body), func([]byte) error { return nil }); !errors.Is(err, errTooLarge) {
+		t.Errorf("an object of more than 8 MiB: %v", err)
+	}
+}
+
+func TestDecodeList(t *testing.T) {
+	tests := map[string]struct {
+		body, wantErr string
+		want          []string
+	}{
+		"no items":           {body: `{"metadata":{"continue":"c"}}`},
+		"null":               {body: `{"items":null,"metadata":{"continue":"c"}}`},
+		"items":              {body: `{"kind":"L","items":[{"a":1},{"b":[2]}],"metadata":{"continue":"c"}}`, want: []string{`{"a":1}`, `{"b":[2]}`}},
+		"cut off":            {body: `{"items":[{"a":1},{"b`, wantErr: "unexpected EOF", want: []string{`{"a":1}`}},
+		"no object":          {body: `[]`, wantErr: "instead of"},
+		"items is an object": {body: `{"items":{}}`, wantErr: "instead of a list"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			list, err := decodeList(strings.NewReader(tc.body), func(raw []byte) error { got = append(got, string(raw)); return nil })
+			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error %v, want %q", err, tc.wantErr)
+			}
+			if err == nil && list.Continue != "c" {
+				t.Errorf("metadata %+v", list)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,298 @@
+// Package audit evaluates policies on the stored objects of the cluster, and reports the
+// results. Only the leader runs it.
+package audit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+const (
+	// AggregationLabel is the label, with the value "true", of ClusterRoles that are
+	// aggregated into the role for reading audited objects.
+	AggregationLabel = "admission.ostiary.dev/aggregate-to-audit"
+	// account is the ServiceAccount that Ostiary impersonates to read audited objects. Its
+	// role limits what is read, and a FlowSchema gives its requests a low priority.
+	account = "ostiary-audit"
+
+	// pollInterval is the interval between looks for changed params and results.
+	pollInterval = 10 * time.Second
+	// retryInterval is the time after which a failed scan of a resource is repeated.
+	retryInterval = 30 * time.Second
+	// lookupInterval is the interval between attempts to find the kinds of reports.
+	lookupInterval = 5 * time.Minute
+)
+
+// Params finds the objects that policies read.
+type Params interface {
+	State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string)
+	Version(kind *admissionregistrationv1.ParamKind) uint64
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
+// Resources finds the resources of the API server.
+type Resources interface {
+	Served() served
+	Refresh()
+	Subscribe(ctx context.Context) <-chan struct{}
+}
+
+// Options configures a Scanner.
+type Options struct {
+	Config *rest.Config
+	// Namespace is Ostiary's namespace.
+	Namespace string
+	Store     *policies.Store
+	Params    Params
+	Resources Resources
+	// ExemptNamespaces are those besides Kubernetes' own.
+	ExemptNamespaces []string
+	// Interval is the time between two scans of everything.
+	Interval time.Duration
+	// Lines is the maximum number of objects to describe for each policy and namespace.
+	Lines      int
+	Log        logr.Logger
+	Registerer prometheus.Registerer
+}
+
+// Scanner evaluates policies on stored objects. Its methods besides Run are safe for
+// concurrent use.
+type Scanner struct {
+	options  Options
+	reader   reader
+	metadata metadata.Interface
+	// Clients for reports, with the permissions of Ostiary.
+	reports        dynamic.Interface
+	reportMetadata metadata.Interface
+
+	budget    *budget
+	metrics   *metrics
+	listeners events.Broadcaster
+	host      policy.Environment
+
+	results atomic.Pointer[results] // nil while this replica does not lead
+
+	lookedUp time.Time // of the goroutine that publishes
+
+	// Of the goroutine that runs.
+	watches map[schema.GroupVersionResource]context.CancelFunc
+	known   map[string]knownTarget // by policy
+}
+
+// knownTarget keeps the evaluator of a policy.
+type knownTarget struct {
+	compiled *policy.Compiled
+	target   target
+}
+
+// New returns a Scanner that reads with the permissions of the ServiceAccount
+// ostiary-audit.
+func New(o Options) (*Scanner, error) {
+	config := rest.CopyConfig(o.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: serviceaccount.MakeUsername(o.Namespace, account)}
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.QPS = -1                           // the budget limits requests
+	config.WarningHandler = rest.NoWarnings{} // about versions that policies name
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the audit: %w", err)
+	}
+	watches, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the audit: %w", err)
+	}
+	reports, err := dynamic.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for reports: %w", err)
+	}
+	reportMetadata, err := metadata.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for reports: %w", err)
+	}
+	s := &Scanner{options: o, metadata: watches, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]context.CancelFunc{}}
+	s.reader = reader{client: client, wait: s.budget.request}
+	s.host = o.Store.Host
+	s.host.Observe, s.host.Failed, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, false
+	return s, nil
+}
+
+// Subscribe returns a channel that receives after each change of a Status, until ctx ends.
+func (s *Scanner) Subscribe(ctx context.Context) <-chan struct{} { return s.listeners.Subscribe(ctx) }
+
+// Run scans until ctx ends.
+func (s *Scanner) Run(ctx context.Context) error {
+	s.known = map[string]knownTarget{}
+	current := newResults(s.options.Lines)
+	s.results.Store(current)
+	defer func() {
+		s.results.Store(nil)
+		s.metrics.reset()
+		s.stopWatches(nil)
+	}()
+	changes := events.Merge(ctx, s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe)
+	go s.publish(ctx, current)
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	for {
+		current.set(s.plan(current))
+		s.stopWatches(current)
+		if r := current.next(time.Now(), s.options.Interval); r != nil {
+			s.scan(ctx, current, r)
+			if ctx.Err() == nil {
+				continue
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changes:
+		case <-poll.C:
+		}
+	}
+}
+
+// publish reports changed results, at most once in pollInterval. Reports wait for the first
+// scan of everything: those of an earlier leader are better than incomplete ones.
+func (s *Scanner) publish(ctx context.Context, current *results) {
+	w := &reporter{client: s.reports, metadata: s.reportMetadata, wait: s.budget.request, log: s.options.Log}
+	pending := true
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if now.Sub(last) < pollInterval {
+				continue
+			}
+			if current.takeChanged() {
+				last, pending = now, true
+				current.summarize()
+				s.metrics.set(current)
+				s.listeners.Notify()
+			}
+			if pending && current.isComplete() && s.servesReports(now) {
+				last = now
+				pending = !w.write(ctx, current.reports(), now)
+			}
+		}
+	}
+}
+
+// servesReports reports whether the API server has the kinds of reports. If not, it looks
+// for them again later.
+func (s *Scanner) servesReports(now time.Time) bool {
+	if len(s.options.Resources.Served()[namespacedReports().GroupVersion()]) > 0 {
+		return true
+	}
+	if now.Sub(s.lookedUp) >= lookupInterval {
+		s.lookedUp = now
+		s.options.Resources.Refresh()
+	}
+	return false
+}
+
+// plan returns the resources of all policies.
+func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedResource {
+	out := map[schema.GroupVersionResource]wantedResource{}
+	state, api := s.options.Store.State(), s.options.Resources.Served()
+	if state == nil || api == nil {
+		return out
+	}
+	known := map[string]knownTarget{}
+	problems := map[string]string{}
+	for _, e := range state.Entries {
+		p, compiled := e.Effective()
+		if why := s.unaudited(e, p, compiled); why != "" {
+			problems[p.Name] = why
+			continue
+		}
+		k := s.targetOf(p, compiled)
+		known[p.Name] = k
+		resources, more := resourcesOf(&p.Spec, api)
+		if more {
+			problems[p.Name] = fmt.Sprintf("the rules match more than %d resources: only the first by name are evaluated", maxResources)
+		}
+		for _, f := range resources {
+			w, ok := out[f.GroupVersionResource]
+			if !ok {
+				w = wantedResource{kind: f.gvk(), namespaced: f.Namespaced, targets: map[string]target{}}
+				out[f.GroupVersionResource] = w
+			}
+			w.targets[p.Name] = k.target
+		}
+	}
+	s.known = known
+	current.setProblems(problems)
+	return out
+}
+
+// unaudited returns why a policy is not evaluated on stored objects.
+func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compiled *policy.Compiled) string {
+	switch why := compiled.Unauditable(); {
+	case !p.Spec.Audits():
+		return "spec.audit.enabled is false"
+	case !e.Accepted() || !e.Planned:
+		return "the policy is not accepted"
+	case why != "":
+		return "the policy cannot be evaluated on stored objects: " + why
+	}
+	if p.Spec.ReadsParams() {
+		switch synced, problem := s.options.Params.State(p.Spec.ParamKind); {
+		case problem != "":
+			return problem
+		case !synced:
+			return "the params are being listed"
+		}
+	}
+	return ""
+}
+
+// targetOf returns the target of a policy, whose version changes with the policy and its
+// params.
+func (s *Scanner) targetOf(p *v1alpha1.WebhookPolicy, compiled *policy.Compiled) knownTarget {
+	k, ok := s.known[p.Name]
+	if !ok || k.compiled != compiled {
+		evaluator := audit.NewEvaluator(p, compiled, s.options.ExemptNamespaces)
+		k = knownTarget{compiled: compiled, target: target{name: p.Name, evaluator: evaluator}}
+	}
+	k.target.version = fmt.Sprintf("%p", compiled)
+	if p.Spec.ReadsParams() {
+		k.target.version += " " + strconv.FormatUint(s.options.Params.Version(p.Spec.ParamKind), 16)
+	}
+	return k
+}
+
+// stopWatches ends the watches for deletions of resources that are no longer audited; all
+// of them with nil.
+func (s *Scanner) stopWatches(current *results) {
+	for _, gvr := range slices.Collect(maps.Keys(s.watches)) {
+		if current == nil || !current.has(gvr) {
+			s.watches[gvr]()
+			delete(s.watches, gvr)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// namespaces are those of the tests, by name.
+type namespaces map[string]map[string]string
+
+func (n namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
+	l, ok := n[name]
+	if !ok {
+		return nil, errors.New("no such namespace")
+	}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: l}}, nil
+}
+
+func (n namespaces) Get(name string) (*corev1.Namespace, error) {
+	return n.GetNamespace(context.Background(), name)
+}
+
+func (n namespaces) List(labels.Selector) ([]*corev1.Namespace, error) { return nil, nil }
+
+// limits are params with a limit.
+type limits struct{}
+
+func (limits) Params(context.Context, *admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef, string) ([]runtime.Object, error) {
+	return []runtime.Object{&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"limit": "2"}}}}, nil
+}
+
+func environment() policy.Environment {
+	known := namespaces{"shop": {"team": "a"}, "kube-system": {}, "exempt": {}}
+	return policy.Environment{
+		Namespaces: known, Matcher: matching.NewMatcher(known, nil), Params: limits{}, Now: time.Now,
+		Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme),
+	}
+}
+
+const (
+	onConfigMaps = "matchConstraints: {%s resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [configmaps]}]}\n"
+	onPods       = "matchConstraints: {%s resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}\n"
+	requiresTeam = "validations: [{name: team, expression: 'has(object.metadata.labels) && \"team\" in object.metadata.labels', message: no team}]\n"
+	configMap    = "{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: shop, labels: {app: web}}, data: {a: b}}"
+	deployment   = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: 'i:latest'}]}}}}"
+)
+
+func policyFrom(t *testing.T, spec string) *v1alpha1.WebhookPolicy {
+	t.Helper()
+	p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// objectFrom returns the object of a YAML document.
+func objectFrom(t *testing.T, text string) *Object {
+	t.Helper()
+	var tree map[string]any
+	if err := yaml.Unmarshal([]byte(text), &tree); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := unstructured.Unstructured{Object: tree}
+	o := &Object{Kind: u.GroupVersionKind(), Namespace: u.GetNamespace(), Name: u.GetName(), JSON: raw}
+	o.Resource = o.Kind.GroupVersion().WithResource(strings.ToLower(o.Kind.Kind) + "s")
+	if o.Kind.Kind == "Namespace" {
+		o.Namespace = o.Name
+	}
+	return o
+}
+
+func on(rules, selector string) string { return strings.Replace(rules, "%s", selector, 1) }
+
+func TestEvaluate(t *testing.T) {
+	violates := func(d policy.Decision, binding string) policy.Audited {
+		return policy.Audited{Decision: d, Denied: d == policy.DecisionDeny, Violations: []policy.Violation{{Decision: d, Message: "no team", Binding: binding, Validation: "team"}}}
+	}
+	unmatched := policy.Audited{Decision: policy.DecisionUnmatched}
+	tests := map[string]struct {
+		spec, object string
+		want         policy.Audited
+	}{
+		"denied":                      {on(onConfigMaps, "") + requiresTeam, configMap, violates(policy.DecisionDeny, "")},
+		"warned":                      {on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Warn]}]", configMap, violates(policy.DecisionWarn, "b")},
+		"audited":                     {on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, validationActions: [Audit]}]", configMap, violates(policy.DecisionAudit, "b")},
+		"ratcheted":                   {on(onConfigMaps, "") + requiresTeam + "ratchet: true", configMap, violates(policy.DecisionRatchet, "")},
+		"allowed":                     {on(onConfigMaps, "") + requiresTeam, strings.Replace(configMap, "app:", "team:", 1), policy.Audited{Decision: policy.DecisionAllow}},
+		"another resource":            {on(onConfigMaps, "") + requiresTeam, deployment, unmatched},
+		"an exempt namespace":         {on(onConfigMaps, "") + requiresTeam, strings.Replace(configMap, "shop", "exempt", 1), unmatched},
+		"Kubernetes' own namespace":   {on(onConfigMaps, "") + requiresTeam, strings.Replace(configMap, "shop", "kube-system", 1), unmatched},
+		"an exempt Namespace":         {strings.Replace(on(onConfigMaps, ""), "configmaps", "namespaces", 1) + requiresTeam, "{apiVersion: v1, kind: Namespace, metadata: {name: exempt}}", unmatched},
+		"a guarded resource":          {strings.NewReplacer("configmaps", "'*'", "''", "'*'").Replace(on(onConfigMaps, "")) + requiresTeam, "{apiVersion: v1, kind: Event, metadata: {name: e, namespace: shop}}", unmatched},
+		"another namespace label":     {on(onConfigMaps, "namespaceSelector: {matchLabels: {team: b}},") + requiresTeam, configMap, unmatched},
+		"the namespace label":         {on(onConfigMaps, "namespaceSelector: {matchLabels: {team: a}},") + requiresTeam, configMap, violates(policy.DecisionDeny, "")},
+		"another object label":        {on(onConfigMaps, "objectSelector: {matchLabels: {app: db}},") + requiresTeam, configMap, unmatched},
+		"the object label":            {on(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + requiresTeam, configMap, violates(policy.DecisionDeny, "")},
+		"a binding that matches not":  {on(onConfigMaps, "") + requiresTeam + "bindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: db}}}}]", configMap, unmatched},
+		"a match condition":           {on(onConfigMaps, "") + requiresTeam + "matchConditions: [{name: m, expression: 'object.data.a == \"c\"'}]", configMap, policy.Audited{Decision: policy.DecisionSkip}},
+		"the namespace":               {on(onConfigMaps, "") + "validations: [{expression: 'namespaceObject.metadata.labels.team == \"a\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
+		"params":                      {on(onConfigMaps, "") + "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}]\nvalidations: [{expression: 'params.data.limit == \"2\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
+		"only new Pods":               {on(onPods, "") + requiresTeam, "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}}", unmatched},
+		"a template":                  {on(onPods, "") + "podTemplates: {validationActions: [Warn]}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]", deployment, policy.Audited{Decision: policy.DecisionWarn, Violations: []policy.Violation{{Decision: policy.DecisionWarn, Message: "latest", Template: "spec.template"}}}},
+		"a template that matches not": {on(onPods, "objectSelector: {matchLabels: {app: db}},") + "podTemplates: {}\nvalidations: [{expression: 'false'}]", deployment, unmatched},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := policyFrom(t, tc.spec)
+			compiled, errs := policy.NewCompiler().Compile(p)
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			got := NewEvaluator(p, compiled, []string{"exempt"}).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	panics := environment()
+	panics.Namespaces = panicking{}
+	tests := map[string]struct {
+		spec, object string
+		host         policy.Environment
+		want         string
+		wantDenied   bool
+	}{
+		"an expression":      {"validations: [{expression: 'object.data.missing == \"\"'}]", configMap, environment(), "no such key", true},
+		"an ignored one":     {"failurePolicy: Ignore\nvalidations: [{expression: 'object.data.missing == \"\"'}]", configMap, environment(), "no such key", false},
+		"a panic":            {"validations: [{expression: 'namespaceObject != null'}]", configMap, panics, "panicked", true},
+		"too high a cost":    {"validations: [{expression: 'object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a + b + c + d != \"x\"))))'}]", large(), environment(), "cost", true},
+		"contradictory JSON": {"validations: [{expression: 'true'}]", configMap, environment(), "contradicts", true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := policyFrom(t, on(onConfigMaps, "")+tc.spec)
+			compiled, errs := policy.NewCompiler().Compile(p)
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			o := objectFrom(t, tc.object)
+			if tc.want == "contradicts" {
+				o.Kind = schema.GroupVersionKind{Version: "v1", Kind: "Other"}
+			}
+			e := NewEvaluator(p, compiled, nil)
+			got := e.Evaluate(t.Context(), o, tc.host)
+			if got.Decision != policy.DecisionError || got.Denied != tc.wantDenied || len(got.Violations) != 1 || !strings.Contains(got.Violations[0].Message, tc.want) {
+				t.Errorf("got %+v, want an error with %q, denied %v", got, tc.want, tc.wantDenied)
+			}
+			if again := e.Evaluate(t.Context(), objectFrom(t, strings.Replace(configMap, "a: b", "missing: ''", 1)), environment()); again.Decision != policy.DecisionAllow {
+				t.Errorf("the next object: %+v", again)
+			}
+		})
+	}
+}
+
+type panicking struct{ policy.Namespaces }
+
+// large returns a ConfigMap with many keys.
+func large() string {
+	var keys []string
+	for i := range 200 {
+		keys = append(keys, "k"+strings.Repeat("x", i)+": ''")
+	}
+	return strings.Replace(configMap, "a: b", strings.Join(keys, ", "), 1)
+}

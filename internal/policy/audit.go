@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/truncate"
+	"github.com/ostiary/ostiary/internal/unstructuredjson"
+)
+
+// Audited is the result of a policy for a stored object.
+type Audited struct {
+	// Decision is DecisionUnmatched, DecisionSkip, DecisionAllow, DecisionAnnotate, or the
+	// first decision of Violations in the order of Decisions.
+	Decision Decision
+	// Denied reports whether admission would deny the request. An error denies it only with
+	// failurePolicy Fail.
+	Denied     bool
+	Violations []Violation
+}
+
+// Violation is a validation that is false for a stored object, or an error of the
+// evaluation.
+type Violation struct {
+	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet or DecisionError.
+	Decision Decision
+	Message  string
+	// Binding, Validation and Template, the path of the pod template, are empty without one.
+	Binding, Validation, Template string
+}
+
+// Auditor evaluates the validations of one policy on stored objects. It is immutable.
+type Auditor struct {
+	policy             *Compiled
+	objects, templates *Group
+	// The selectors of the policy, which the API server applies at admission. That of objects
+	// is about Pods, so the Group applies it to the Pods of templates.
+	selectors, namespaces binding
+}
+
+// NewAuditor returns an auditor for the policy that c was compiled from.
+func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
+	a := &Auditor{policy: c, objects: NewGroup([]*Compiled{c}), templates: NewTemplateGroup([]*Compiled{c})}
+	if m := p.Spec.MatchConstraints; m != nil {
+		if m.NamespaceSelector != nil {
+			a.namespaces.match = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector})
+		}
+		if m.NamespaceSelector != nil || m.ObjectSelector != nil {
+			a.selectors.match = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector})
+		}
+	}
+	return a
+}
+
+// Evaluate evaluates the validations, without mutations, on an UPDATE request that changes
+// nothing. Pod templates are evaluated as if the request changed them. A panic is an error
+// of this policy for this object. Break-glass permissions, metrics of decisions and checks
+// of mutations of the environment are not used.
+func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (out Audited) {
+	defer a.policy.recovered(host, func() { out = a.undecided(errPanicked) })
+	out.Decision = DecisionUnmatched
+	host.unchangedTemplates = true
+	labels := unstructuredjson.Path("metadata", "labels")
+	r, matched, err := a.objects.prepare(ctx, raw, host, inputs{object: labels})
+	if err == nil && len(matched) > 0 {
+		err = a.add(ctx, &out, r, matched[0], a.selectors, host)
+	}
+	if err != nil {
+		return a.undecided(err)
+	}
+	workload, templates, err := a.templates.prepareTemplates(ctx, raw, host, false)
+	for i := range templates {
+		if err == nil {
+			err = a.add(ctx, &out, cmp.Or(templates[i].pod, workload), templates[i].batch, a.namespaces, host)
+		}
+	}
+	if err != nil {
+		return a.undecided(err)
+	}
+	return out
+}
+
+// add adds the result of the policy for an object or the Pod of a template that the
+// selectors match.
+func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, selectors binding, host Environment) error {
+	match := selectors.matches
+	if r.unreadable != nil {
+		match = selectors.mayMatch
+	}
+	if matches, err := match(r, host); err != nil || !matches {
+		return err
+	}
+	e := b.evaluations(ctx, r)[0]
+	decision := DecisionAllow
+	switch e.outcome {
+	case notMatched:
+		decision = DecisionSkip
+	case undecided, violated:
+		results := a.policy.validate(ctx, r, host)
+		if r.template != "" {
+			a.policy.markTemplate(results, r.template)
+		}
+		var combined answer
+		decision = combined.add(a.policy, results)
+		out.Denied = out.Denied || combined.denied > 0
+		for i := range results {
+			out.Violations = append(out.Violations, results[i].violations()...)
+		}
+	}
+	out.Decision = first(out.Decision, decision)
+	return nil
+}
+
+// undecided returns the result of an evaluation without a decision.
+func (a *Auditor) undecided(err error) Audited {
+	return Audited{Decision: DecisionError, Denied: a.policy.failurePolicy != admissionregistrationv1.Ignore,
+		Violations: []Violation{{Decision: DecisionError, Message: truncate.String(err.Error(), maxOneMessage)}}}
+}
+
+// first returns the first of two decisions in the order of Decisions. One for a pod
+// template counts more than that no rule matches the workload.
+func first(a, b Decision) Decision {
+	order := Decisions()
+	if a == DecisionUnmatched || slices.Index(order, b) < slices.Index(order, a) {
+		return b
+	}
+	return a
+}
+
+// violations returns the false validations and the errors of an evaluation.
+func (r *result) violations() []Violation {
+	if r.err != nil {
+		return []Violation{r.violation(DecisionError, r.binding.misconfigured(r.err).Error(), "")}
+	}
+	var out []Violation
+	for i, d := range r.decisions {
+		switch v := r.validation(i); {
+		case isError(d):
+			out = append(out, r.violation(DecisionError, d.Message, v.name))
+		case d.Action == validating.ActionDeny:
+			out = append(out, r.violation(r.denied(), d.Message, v.name))
+		case v.ratcheted != "":
+			out = append(out, r.violation(DecisionRatchet, d.Message, v.name))
+		}
+	}
+	for _, x := range r.annotations {
+		if x.Action == validating.AuditAnnotationActionError {
+			out = append(out, r.violation(DecisionError, x.Error, ""))
+		}
+	}
+	return out
+}
+
+func (r *result) violation(d Decision, message, validation string) Violation {
+	return Violation{Decision: d, Message: truncate.String(message, maxOneMessage), Binding: r.binding.name, Validation: validation, Template: r.template}
+}
+
+// denied returns the decision about a false validation.
+func (r *result) denied() Decision {
+	switch actions := r.actions(); {
+	case slices.Contains(actions, admissionregistrationv1.Deny):
+		return DecisionDeny
+	case slices.Contains(actions, admissionregistrationv1.Warn):
+		return DecisionWarn
+	}
+	return DecisionAudit
+}

@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestUnauditable(t *testing.T) {
+	const compares = "compares oldObject with object, which an update that changes nothing does not change"
+	tests := map[string]struct{ spec, want string }{
+		"an object":                      {"validations: [{expression: 'object.spec.replicas < 5'}]", ""},
+		"the operation":                  {"validations: [{expression: 'request.operation != \"UPDATE\" || object.metadata.name != \"\"'}]", ""},
+		"the user":                       {"validations: [{expression: 'true'}, {expression: 'request.userInfo.username != \"\"'}]", "spec.validations[1].expression reads request.userInfo"},
+		"the user of an absolute name":   {"validations: [{expression: '.request.userInfo.username != \"\"'}]", "spec.validations[0].expression reads request.userInfo"},
+		"the user, optional":             {"validations: [{expression: 'request.?userInfo.hasValue()'}]", "spec.validations[0].expression reads request.userInfo"},
+		"the whole request":              {"validations: [{expression: '[request].size() > 0'}]", "spec.validations[0].expression reads the whole request, which includes request.userInfo"},
+		"the user in a match condition":  {"matchConditions: [{name: m, expression: '!(\"admins\" in request.userInfo.groups)'}]\nvalidations: [{expression: 'true'}]", "spec.matchConditions[0].expression reads request.userInfo"},
+		"the authorizer in a variable":   {"variables: [{name: a, expression: 'authorizer.group(\"\").resource(\"pods\").check(\"list\").allowed()'}]\nvalidations: [{expression: 'variables.a'}]", "spec.variables[0].expression reads authorizer"},
+		"the request's authorizer":       {"validations: [{expression: 'authorizer.requestResource.check(\"x\").allowed()'}]", "spec.validations[0].expression reads authorizer"},
+		"a change":                       {"validations: [{expression: 'object.spec.replicas == oldObject.spec.replicas'}]", "spec.validations[0].expression " + compares},
+		"a change by variables":          {"variables: [{name: a, expression: 'object.spec.replicas'}, {name: b, expression: 'oldObject.spec.replicas'}]\nvalidations: [{expression: 'variables.a == variables.b'}]", "spec.validations[0].expression " + compares},
+		"a change in a variable":         {"variables: [{name: a, expression: 'object.spec != oldObject.spec'}]\nvalidations: [{expression: 'variables.a'}]", "spec.variables[0].expression " + compares},
+		"a change in a loop":             {"validations: [{expression: 'object.spec.containers.all(c, oldObject.spec.containers.exists(o, o.name == c.name))'}]", "spec.validations[0].expression " + compares},
+		"a change in a method":           {"validations: [{expression: 'object.metadata.name.startsWith(oldObject.metadata.name)'}]", "spec.validations[0].expression " + compares},
+		"a change in a list":             {"validations: [{expression: '[object.metadata.name, oldObject.metadata.name].size() == 2'}]", "spec.validations[0].expression " + compares},
+		"both, without comparing them":   {"validations: [{expression: 'oldObject == null || object.spec.replicas < 5 && oldObject.spec.replicas < 9'}]", ""},
+		"the user in a message":          {"validations: [{expression: 'true', messageExpression: 'request.userInfo.username'}]", "spec.validations[0].messageExpression reads request.userInfo"},
+		"the user in a mutation":         {"mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/a\", value: request.userInfo.username}]'}}]\nvalidations: [{expression: 'true'}]", ""},
+		"no validations":                 {"auditAnnotations: [{key: k, valueExpression: '\"v\"'}]", "it has no validations"},
+		"only new objects":               {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\nvalidations: [{expression: 'true'}]", "its rules match no UPDATE of whole objects, and stored objects are evaluated as updates"},
+		"only subresources":              {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods/status], operations: [UPDATE]}]}\nvalidations: [{expression: 'true'}]", "its rules match no UPDATE of whole objects, and stored objects are evaluated as updates"},
+		"all resources and subresources": {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: ['*/*'], operations: ['*']}]}\nvalidations: [{expression: 'true'}]", ""},
+		"new Pods and their templates":   {"podTemplates: {}\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\nvalidations: [{expression: 'true'}]", ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			spec := tc.spec
+			if !strings.Contains(spec, "matchConstraints") {
+				spec = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE, UPDATE]}]}\n" + spec
+			}
+			if got := mustCompile(t, sharedCompiler, policyFrom(t, "p", spec)).Unauditable(); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
