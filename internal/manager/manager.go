@@ -43,6 +43,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/controllers/sources"
+	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -74,6 +75,7 @@ type replica struct {
 	refusals policies.Refusals
 	loader   *policies.Loader
 	callers  *authentication.Authenticator // nil: callers are not authenticated
+	counts   *violations.Counts
 	server   *webhooks.Server
 	elector  *leadership.Elector
 
@@ -258,6 +260,9 @@ func (r *replica) addPolicies() error {
 	if err != nil {
 		return err
 	}
+	if environment.Violated, err = r.addViolations(); err != nil {
+		return err
+	}
 	r.store = &policies.Store{Host: environment}
 	r.backends = backends.New(backends.Options{
 		Client:     r.client,
@@ -311,6 +316,8 @@ func (r *replica) addReporter() error {
 				BadCertificates: r.distrusted.Load(),
 			}
 		},
+		Violations: r.counts.Encode,
+
 		Loaded:  r.store.Loaded,
 		Current: func(ctx context.Context) error { return r.loader.Current(ctx, r.manager.GetAPIReader()) },
 		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, r.provider.Subscribe},
