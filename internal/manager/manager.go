@@ -254,7 +254,6 @@ func (r *replica) addSources() (err error) {
 // compiler, so that they do not compile the same policy twice.
 func (r *replica) addPolicies() error {
 	compiler := r.sources.Versions.Compiler
-	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"), r.sources.Checks()...)
 	counts := metrics.NewPolicies(ctrlmetrics.Registry)
 	environment, err := r.environment(counts)
 	if err != nil {
@@ -263,6 +262,12 @@ func (r *replica) addPolicies() error {
 	if environment.Violated, err = r.addViolations(); err != nil {
 		return err
 	}
+	exempt := append([]string{r.options.Namespace}, r.options.ExemptNamespaces...)
+	impact, err := policyvalidator.NewImpact(r.config, r.options.Namespace, exempt, environment)
+	if err != nil {
+		return err
+	}
+	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"), impact, r.sources.Checks()...)
 	r.store = &policies.Store{Host: environment}
 	r.backends = backends.New(backends.Options{
 		Client:     r.client,
@@ -278,7 +283,7 @@ func (r *replica) addPolicies() error {
 		CompilerChanged:  r.sources.Versions.Subscribe,
 		Metrics:          counts,
 		Endpoint:         r.endpoint,
-		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
+		ExemptNamespaces: exempt,
 		Prepare:          r.sources.Prepare,
 		Backends:         r.backends,
 		BackendRule:      r.options.Authors.Backends(),
