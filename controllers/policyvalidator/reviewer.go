@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,20 +47,22 @@ type Reviewer struct {
 	log       logr.Logger
 	limits    *limits
 	checks    []Check
+	impact    *Impact // nil for none
 
 	accepted  chan struct{} // compiling and waiting calls
 	compiling chan struct{}
 }
 
 // New returns a Reviewer. compiler returns the current compiler, and replicas the number of
-// live replicas, 0 if unknown. The checks add warnings about valid policies.
-func New(compiler func() *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, checks ...Check) *Reviewer {
+// live replicas, 0 if unknown. The impact and the checks add warnings about valid policies;
+// the impact may be nil.
+func New(compiler func() *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, impact *Impact, checks ...Check) *Reviewer {
 	limits, err := readLimits()
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
 	return &Reviewer{
-		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits, checks: checks,
+		compiler: compiler, resources: resources, replicas: replicas, backends: backends, log: log, limits: limits, checks: checks, impact: impact,
 		// One at a time: a compilation takes a processor and memory from admission
 		// requests.
 		accepted: make(chan struct{}, 1+waiting), compiling: make(chan struct{}, 1),
@@ -89,7 +92,7 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 		created.Operation = admissionv1.Create
 		request = &created
 	}
-	p, err := changed(request)
+	p, old, err := changed(request)
 	if err != nil {
 		return nil, err
 	}
@@ -116,15 +119,33 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 	}()
 	select {
 	case a := <-result:
-		return a.response, a.err
+		if a.err != nil || !a.response.Allowed {
+			return a.response, a.err
+		}
+		warnings := append(r.impactOf(ctx, p, old, request.UserInfo, a), a.response.Warnings...)
+		return &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
+// impactOf returns the warnings about the impact of a valid policy. The policy no longer
+// holds a slot, so that others are reviewed in the meantime.
+func (r *Reviewer) impactOf(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer) []string {
+	if r.impact == nil || !changesDenials(old, p) {
+		return nil
+	}
+	return r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+		return r.impact.warnings(ctx, p, author, a.compiled, served)
+	}, p, a.served)
+}
+
+// answer is the result of a review, before its warnings are bounded.
 type answer struct {
 	response *admissionv1.AdmissionResponse
 	err      error
+	compiled *policy.Compiled
+	served   Served
 }
 
 func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a answer) {
@@ -138,12 +159,12 @@ func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a ans
 	if validation.Unserved(p, facts) {
 		facts.Resources = r.servedNow(ctx)
 	}
-	errs, warnings := validation.Review(r.compiler(), p, facts)
-	if len(errs) > 0 {
-		return answer{response: &admissionv1.AdmissionResponse{Result: refusal(p, errs)}}
+	v, warnings := validation.Review(r.compiler(), p, facts)
+	if len(v.Errors) > 0 {
+		return answer{response: &admissionv1.AdmissionResponse{Result: refusal(p, v.Errors)}}
 	}
 	warnings = append(r.check(ctx, p, facts.Resources), warnings...)
-	return answer{response: &admissionv1.AdmissionResponse{Allowed: true, Warnings: validation.Bounded(warnings)}}
+	return answer{response: &admissionv1.AdmissionResponse{Allowed: true, Warnings: warnings}, compiled: v.Compiled, served: facts.Resources}
 }
 
 // servedNow returns nil if the API server does not answer in time.
@@ -154,26 +175,26 @@ func (r *Reviewer) servedNow(ctx context.Context) Served {
 }
 
 // changed returns the policy to review, nil if its spec does not change or it is being
-// deleted. A stored policy can therefore always be labelled, lose its finalizers, and be
-// deleted.
-func changed(request *admissionv1.AdmissionRequest) (*v1alpha1.WebhookPolicy, error) {
+// deleted, and the policy before the change, nil for a new one. A stored policy can
+// therefore always be labelled, lose its finalizers, and be deleted.
+func changed(request *admissionv1.AdmissionRequest) (p, before *v1alpha1.WebhookPolicy, err error) {
 	if kind := schema.GroupVersionKind(request.Kind); kind != v1alpha1.GroupVersion.WithKind("WebhookPolicy") || request.SubResource != "" {
-		return nil, &UnexpectedError{What: fmt.Sprintf("a request for %s %s", kind, request.SubResource)}
+		return nil, nil, &UnexpectedError{What: fmt.Sprintf("a request for %s %s", kind, request.SubResource)}
 	}
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
-		return nil, nil
+		return nil, nil, nil
 	}
-	p, err := decode("object", request.Object.Raw)
+	p, err = decode("object", request.Object.Raw)
 	if err != nil || p.DeletionTimestamp != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if request.Operation == admissionv1.Update {
-		before, err := decode("oldObject", request.OldObject.Raw)
+		before, err = decode("oldObject", request.OldObject.Raw)
 		if err != nil || equality.Semantic.DeepEqual(before.Spec, p.Spec) {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return p, nil
+	return p, before, nil
 }
 
 func decode(what string, raw []byte) (*v1alpha1.WebhookPolicy, error) {

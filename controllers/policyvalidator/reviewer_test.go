@@ -35,7 +35,7 @@ func (r resources) ServedNow(_ context.Context) lists { return r.now() }
 func unknown() lists { return nil }
 
 func newReviewer(r resources, replicas int) *Reviewer {
-	return New(policy.NewCompiler, r, func() int { return replicas }, egress.Rule{}, logr.Discard())
+	return New(policy.NewCompiler, r, func() int { return replicas }, egress.Rule{}, logr.Discard(), nil)
 }
 
 func newPolicy(edits ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {

@@ -36,6 +36,8 @@ type Replica struct {
 	// Name is its identity.
 	Name string
 	Report
+	// Violations has counts of violations in the replica's own encoding; "" without any.
+	Violations string
 }
 
 // Registry watches the Leases of all replicas. Every replica runs one, so that the
@@ -115,13 +117,13 @@ func (g *Registry) observe(obj any) {
 	now := observedLease{
 		uid:      lease.UID,
 		version:  lease.ResourceVersion,
-		replica:  Replica{Name: cmp.Or(ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Name), Report: report},
+		replica:  Replica{Name: cmp.Or(ptr.Deref(lease.Spec.HolderIdentity, ""), lease.Name), Report: report, Violations: lease.Annotations[annotationViolations]},
 		at:       g.now(),
 		duration: min(maxDuration, max(0, time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second)),
 	}
 	g.seen[lease.Name] = now
 	g.mu.Unlock()
-	if !known || before.replica != now.replica || before.expired(now.at) > 0 {
+	if !known || before.replica.Name != now.replica.Name || before.replica.Report != now.replica.Report || before.expired(now.at) > 0 {
 		g.listeners.Notify()
 	}
 }

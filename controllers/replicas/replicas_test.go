@@ -154,6 +154,7 @@ func TestSubscribe(t *testing.T) {
 	}{
 		{"a replica starts", func() { w.observe(w.lease("a", Report{})) }, true},
 		{"it renews", func() { w.observe(w.lease("a", Report{})) }, false},
+		{"it counts violations", func() { w.observe(counted(w.lease("a", Report{}))) }, false},
 		{"it reports", func() { w.observe(w.lease("a", Report{Policies: "7"})) }, true},
 		{"it had expired", func() { w.clock = w.clock.Add(time.Hour); w.observe(w.lease("a", Report{Policies: "7"})) }, true},
 		{"its Lease is deleted", func() { w.forget(w.lease("a", Report{})) }, true},
@@ -163,6 +164,27 @@ func TestSubscribe(t *testing.T) {
 			t.Errorf("%s: notified %t, want %t", step.name, !step.want, step.want)
 		}
 	}
+}
+
+// counted adds counts of violations to a Lease.
+func counted(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	lease.Annotations = map[string]string{annotationViolations: "{}"}
+	return lease
+}
+
+func TestLeaseCarriesCounts(t *testing.T) {
+	counts := ""
+	r := NewReporter(Options{Lease: NewLease(), Identity: "a", Violations: func() string { return counts }})
+	if lease := r.lease(Report{}, time.Now()); len(lease.Annotations) > 0 {
+		t.Errorf("annotations %v, want none without violations", lease.Annotations)
+	}
+	counts = "{}"
+	if got := r.lease(Report{Policies: "7"}, time.Now()).Annotations; got[annotationViolations] != "{}" || got[annotationPolicies] != "7" {
+		t.Errorf("annotations %v, want the counts and the report", got)
+	}
+	w := newWatched()
+	w.observe(counted(w.lease("a", Report{})))
+	w.wantLive(t, Replica{Name: "a", Violations: "{}"})
 }
 
 func TestReady(t *testing.T) {

@@ -15,6 +15,7 @@ const (
 	annotationEpoch           = v1alpha1.GroupName + "/serving-epoch"
 	annotationFingerprint     = v1alpha1.GroupName + "/serving-fingerprint"
 	annotationBadCertificates = v1alpha1.GroupName + "/bad-certificate-alerts"
+	annotationViolations      = v1alpha1.GroupName + "/violations"
 )
 
 // Report is the state of a replica.

@@ -44,6 +44,8 @@ type Options struct {
 	Pod Pod
 	// Report returns the content of the Lease.
 	Report func(context.Context) Report
+	// Violations returns further content, which each renewal writes; nil is allowed.
+	Violations func() string
 	// Loaded returns an error until the policies have been loaded. The Reporter creates
 	// no Lease before that, because API servers do not call the replica yet.
 	Loaded func() error
@@ -187,6 +189,7 @@ func (r *Reporter) lease(report Report, now time.Time) *coordinationv1.LeaseAppl
 	lease := coordinationv1.Lease(LeaseName(r.options.Identity), r.options.Namespace).
 		WithLabels(leaseLabels()).
 		WithAnnotations(report.annotations()).
+		WithAnnotations(r.violations()).
 		WithSpec(coordinationv1.LeaseSpec().
 			WithHolderIdentity(r.options.Identity).
 			WithLeaseDurationSeconds(int32(r.timing.duration.Seconds())).
@@ -196,6 +199,18 @@ func (r *Reporter) lease(report Report, now time.Time) *coordinationv1.LeaseAppl
 			WithAPIVersion("v1").WithKind("Pod").WithName(pod.Name).WithUID(pod.UID))
 	}
 	return lease
+}
+
+// violations returns the annotation with the counts of violations, if there are any.
+func (r *Reporter) violations() map[string]string {
+	if r.options.Violations == nil {
+		return nil
+	}
+	counts := r.options.Violations()
+	if counts == "" {
+		return nil
+	}
+	return map[string]string{annotationViolations: counts}
 }
 
 func leaseLabels() map[string]string {

@@ -43,6 +43,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policyvalidator"
 	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/controllers/sources"
+	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -74,6 +75,7 @@ type replica struct {
 	refusals policies.Refusals
 	loader   *policies.Loader
 	callers  *authentication.Authenticator // nil: callers are not authenticated
+	counts   *violations.Counts
 	server   *webhooks.Server
 	elector  *leadership.Elector
 
@@ -252,12 +254,20 @@ func (r *replica) addSources() (err error) {
 // compiler, so that they do not compile the same policy twice.
 func (r *replica) addPolicies() error {
 	compiler := r.sources.Versions.Compiler
-	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"), r.sources.Checks()...)
 	counts := metrics.NewPolicies(ctrlmetrics.Registry)
 	environment, err := r.environment(counts)
 	if err != nil {
 		return err
 	}
+	if environment.Violated, err = r.addViolations(); err != nil {
+		return err
+	}
+	exempt := append([]string{r.options.Namespace}, r.options.ExemptNamespaces...)
+	impact, err := policyvalidator.NewImpact(r.config, r.options.Namespace, exempt, environment)
+	if err != nil {
+		return err
+	}
+	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"), impact, r.sources.Checks()...)
 	r.store = &policies.Store{Host: environment}
 	r.backends = backends.New(backends.Options{
 		Client:     r.client,
@@ -273,7 +283,7 @@ func (r *replica) addPolicies() error {
 		CompilerChanged:  r.sources.Versions.Subscribe,
 		Metrics:          counts,
 		Endpoint:         r.endpoint,
-		ExemptNamespaces: append([]string{r.options.Namespace}, r.options.ExemptNamespaces...),
+		ExemptNamespaces: exempt,
 		Prepare:          r.sources.Prepare,
 		Backends:         r.backends,
 		BackendRule:      r.options.Authors.Backends(),
@@ -311,6 +321,8 @@ func (r *replica) addReporter() error {
 				BadCertificates: r.distrusted.Load(),
 			}
 		},
+		Violations: r.counts.Encode,
+
 		Loaded:  r.store.Loaded,
 		Current: func(ctx context.Context) error { return r.loader.Current(ctx, r.manager.GetAPIReader()) },
 		Changes: []func(context.Context) <-chan struct{}{r.store.Subscribe, r.provider.Subscribe},

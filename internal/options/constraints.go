@@ -22,6 +22,8 @@ const (
 func logLevels() []string  { return []string{"debug", "info", "warn", "error"} }
 func logFormats() []string { return []string{"json", "console"} }
 
+func violationReports() []string { return []string{"log", "events"} }
+
 // Constraints returns the constraints of flag values, by the name of the flag.
 func Constraints() map[string]Constraint {
 	pattern := func(text string) Constraint { return Constraint{Pattern: "^(" + text + ")$"} }
@@ -29,6 +31,7 @@ func Constraints() map[string]Constraint {
 	return map[string]Constraint{
 		"log-level":                   {Enum: logLevels()},
 		"log-format":                  {Enum: logFormats()},
+		"report-violations":           {Enum: violationReports()},
 		"namespace":                   pattern(labelPattern),
 		"exempt-namespaces":           pattern(labelPattern),
 		"webhook-address":             pattern(addressPattern),

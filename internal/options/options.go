@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +66,8 @@ type Options struct {
 	// Authors limits the access that authors of policies have through Ostiary.
 	Authors Authors
 	Audit   Audit
+	// ReportViolations says where requests that violate policies are reported.
+	ReportViolations []string
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -91,6 +94,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.ClientNames, "client-names", nil, "accepted names in client certificates: common names, DNS names or URIs, compared exactly")
 	f.StringVar(&o.CallerTokenSecret, "caller-token-secret", "", "Secret in Ostiary's namespace with the accepted bearer tokens of API servers, one in each field")
 	f.StringVar(&o.CallerBasicSecret, "caller-basic-secret", "", "Secret in Ostiary's namespace with the accepted user name of API servers in the field username, and accepted passwords in the other fields")
+	f.StringSliceVar(&o.ReportViolations, "report-violations", nil, "where requests are reported that policies deny, warn about, audit or cannot evaluate: log (lines of JSON on the standard output), events (Events in the namespace of the object), or both")
 	f.StringVar(&o.LogLevel, "log-level", "info", "minimum level of log lines: "+choice(logLevels()))
 	f.StringVar(&o.LogFormat, "log-format", "json", "format of log lines: "+choice(logFormats()))
 }
@@ -119,6 +123,9 @@ func (o *Options) Validate() error {
 	errs = append(errs, address("--health-address", o.HealthAddress, true)...)
 	errs = append(errs, oneOf("--log-level", o.LogLevel, logLevels()...)...)
 	errs = append(errs, oneOf("--log-format", o.LogFormat, logFormats()...)...)
+	for _, where := range o.ReportViolations {
+		errs = append(errs, oneOf("--report-violations", where, violationReports()...)...)
+	}
 	errs = append(errs, o.validateDrain()...)
 	errs = append(errs, o.validateLoad()...)
 	errs = append(errs, o.validateEndpoint()...)
@@ -240,6 +247,12 @@ func address(flag, value string, canBeOff bool) field.ErrorList {
 	}
 	return nil
 }
+
+// LogsViolations reports whether violations are written to the standard output.
+func (o *Options) LogsViolations() bool { return slices.Contains(o.ReportViolations, "log") }
+
+// RecordsViolations reports whether Events of violations are recorded.
+func (o *Options) RecordsViolations() bool { return slices.Contains(o.ReportViolations, "events") }
 
 // choice lists values in a description.
 func choice(values []string) string {

@@ -29,6 +29,8 @@ func TestValidate(t *testing.T) {
 		"a URL":                       {args: []string{"--webhook-url=https://127.0.0.1:9443"}},
 		"a Service":                   {args: []string{"--webhook-service=ns/svc:8443"}},
 		"a Service without a port":    {args: []string{"--webhook-service=ns/svc"}},
+		"violations in both places":   {args: []string{"--report-violations=log,events"}},
+		"violations elsewhere":        {args: []string{"--report-violations=stdout"}, wantErr: `--report-violations: Unsupported value: "stdout": supported values: "log", "events"`},
 		"metrics off":                 {args: []string{"--metrics-address=0"}},
 		"http":                        {args: []string{"--webhook-url=http://127.0.0.1:9443"}, wantErr: `--webhook-url: Invalid value: "http://127.0.0.1:9443": write https://host:port, without path, query or user`},
 		"URL with a query":            {args: []string{"--webhook-url=https://h/?a=b"}, wantErr: "write https://host:port"},

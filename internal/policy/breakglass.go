@@ -35,11 +35,14 @@ func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, r *request, h
 	p.traceResults(ctx, results)
 	p.reportFailures(results, host)
 	decision := a.add(p, results)
-	if a.denied == denied || !a.maySkip(p, r, host) {
-		return decision
+	if a.denied != denied && a.maySkip(p, r, host) {
+		a.denials, a.denied = a.denials[:denials], denied
+		return DecisionBreakGlass
 	}
-	a.denials, a.denied = a.denials[:denials], denied
-	return DecisionBreakGlass
+	if host.reports(decision) {
+		p.reportResults(r, decision, results, host)
+	}
+	return decision
 }
 
 // skip reverts one step of the mutating phase if the user may skip its policy. It checks

@@ -51,6 +51,8 @@ type Environment struct {
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
 	// Failed gets each named validation that is false for a request; nil is allowed.
 	Failed func(policy, validation string)
+	// Violated gets each request that violates a policy, before the request is answered; nil is allowed.
+	Violated func(ViolationReport)
 	// Recheck configures the checks of changes; nil disables them.
 	Recheck *Recheck
 	// Panicked gets each panic of an evaluation; nil is allowed.

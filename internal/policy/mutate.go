@@ -110,6 +110,9 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environme
 	case DecisionDeny:
 		a.refuseObject(s)
 	}
+	if host.reports(outcome) {
+		s.report(r, outcome, host)
+	}
 	if host.Observe != nil {
 		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
 	}

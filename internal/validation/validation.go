@@ -68,11 +68,11 @@ func Validate(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, backends egr
 }
 
 // Review returns the errors of a policy or, without errors, any number of warnings.
-func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterInfo) (errs field.ErrorList, warnings []string) {
-	if v := Validate(compiler, p, facts.Backends); len(v.Errors) > 0 {
-		return v.Errors, nil
+func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterInfo) (v Result, warnings []string) {
+	if v = Validate(compiler, p, facts.Backends); len(v.Errors) > 0 {
+		return v, nil
 	}
-	return nil, warningsAbout(p, facts)
+	return v, warningsAbout(p, facts)
 }
 
 // CheckBackend returns an error if the rule refuses the address of a backend; nil is no

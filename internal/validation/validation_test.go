@@ -253,9 +253,9 @@ func TestReview(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			errs, warnings := Review(compiler, parse(t, tt.spec), ClusterInfo{})
+			v, warnings := Review(compiler, parse(t, tt.spec), ClusterInfo{})
 			var fields []string
-			for _, e := range errs {
+			for _, e := range v.Errors {
 				fields = append(fields, e.Field)
 			}
 			if diff := cmp.Diff(tt.wantFields, fields); diff != "" {
@@ -284,10 +284,10 @@ func TestReviewOfBackends(t *testing.T) {
 		"metadata":          {host: "metadata.google.internal", want: `spec.backend.url: Forbidden: "metadata.google.internal" is a cloud metadata service: use another server`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			errs, _ := Review(policy.NewCompiler(), parse(t, fmt.Sprintf(backend, tt.host)), ClusterInfo{Backends: tt.rule})
+			v, _ := Review(policy.NewCompiler(), parse(t, fmt.Sprintf(backend, tt.host)), ClusterInfo{Backends: tt.rule})
 			got := ""
-			if len(errs) > 0 {
-				got = errs[0].Error()
+			if len(v.Errors) > 0 {
+				got = v.Errors[0].Error()
 			}
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -333,9 +333,9 @@ func TestDocumentedWarnings(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(example), p); err != nil {
 		t.Fatal(err)
 	}
-	errs, warnings := Review(policy.NewCompiler(), p, cluster())
-	if len(errs) > 0 {
-		t.Errorf("errors %v", errs)
+	v, warnings := Review(policy.NewCompiler(), p, cluster())
+	if len(v.Errors) > 0 {
+		t.Errorf("errors %v", v.Errors)
 	}
 	if diff := cmp.Diff(shown, "Warning: "+strings.Join(warnings, "\nWarning: ")+"\n"); diff != "" {
 		t.Errorf("warnings (-documented +got):\n%s", diff)

@@ -169,7 +169,9 @@ func (l *linter) rejected(ctx context.Context, p *offline.Policy) (rejected bool
 	rule := ruleSchema
 	if len(errs) == 0 {
 		rule = ruleReview
-		errs, warnings = validation.Review(l.compiler, p.WebhookPolicy, validation.ClusterInfo{Resources: l.served})
+		var v validation.Result
+		v, warnings = validation.Review(l.compiler, p.WebhookPolicy, validation.ClusterInfo{Resources: l.served})
+		errs = v.Errors
 	}
 	for _, e := range errs {
 		l.add(p, Error, rule, e.Field, e.ErrorBody())

@@ -1,0 +1,224 @@
+package policyvalidator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+const (
+	// impactAccount is the ServiceAccount that Ostiary impersonates to list objects. Its permissions limit what authors
+	// of policies learn about them.
+	impactAccount = "ostiary-audit"
+	// impactWithin and impactObjects bound the evaluation of one policy on stored objects.
+	impactWithin  = 2 * time.Second
+	impactObjects = 5000
+	// impactMargin is the time that is left for the answer.
+	impactMargin = 500 * time.Millisecond
+	// impactExamples is the number of denied objects, and impactKinds that of kinds, that a warning names.
+	impactExamples = 3
+	impactKinds    = 5
+)
+
+// Impact evaluates new and changed policies on stored objects. It is safe for concurrent use, and evaluates one policy at
+// a time.
+type Impact struct {
+	client rest.Interface
+	host   policy.Environment
+	exempt []string
+	within time.Duration
+	busy   atomic.Bool
+}
+
+// NewImpact returns an Impact that lists objects as the account ostiary-audit in a namespace.
+func NewImpact(config *rest.Config, namespace string, exempt []string, host policy.Environment) (*Impact, error) {
+	config = rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: serviceaccount.MakeUsername(namespace, impactAccount)}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for stored objects: %w", err)
+	}
+	host.Observe, host.Failed, host.Violated, host.Panicked, host.Recheck = nil, nil, nil, nil, nil // these are about requests
+	return &Impact{client: client.CoreV1().RESTClient(), host: host, exempt: exempt, within: impactWithin}, nil
+}
+
+// changesDenials reports whether a policy denies, and decides about stored objects in another way than before; nil is no
+// policy.
+func changesDenials(before, after *v1alpha1.WebhookPolicy) bool {
+	spec := &after.Spec
+	denies := spec.Denies() || spec.PodTemplates != nil && slices.Contains(spec.PodTemplates.ValidationActions, admissionregistrationv1.Deny)
+	return denies && (before == nil || !equality.Semantic.DeepEqual(decisive(&before.Spec), decisive(spec)))
+}
+
+// decisive returns a spec without the fields that do not affect which stored objects a policy denies.
+func decisive(spec *v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolicySpec {
+	out := spec.DeepCopy()
+	out.TimeoutSeconds, out.Mutations, out.ReinvocationPolicy, out.Order, out.BreakGlass = nil, nil, nil, nil, false
+	for i := range out.Validations {
+		v := &out.Validations[i]
+		v.Name, v.Message, v.MessageExpression, v.Reason = "", "", "", nil
+	}
+	return out
+}
+
+// warnings returns warnings about the stored objects that a policy would deny, and about those that it has not evaluated.
+// The numbers answer questions that the author asks about the content of objects, so the author must be allowed to list
+// them. It returns none while it evaluates another policy.
+func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, c *policy.Compiled, served Served) []string {
+	if c.Unauditable() != "" || !i.busy.CompareAndSwap(false, true) {
+		return nil
+	}
+	defer i.busy.Store(false)
+	limit := time.Now().Add(i.within)
+	if end, ok := ctx.Deadline(); ok && end.Add(-impactMargin).Before(limit) {
+		limit = end.Add(-impactMargin)
+	}
+	ctx, cancel := context.WithDeadline(ctx, limit)
+	defer cancel()
+	if err := i.readsParams(ctx, &p.Spec); err != nil {
+		return []string{"existing objects were not evaluated: the params of the policy cannot be read yet: " + err.Error()}
+	}
+	s := scan{evaluator: audit.NewEvaluator(p, c, i.exempt), left: impactObjects}
+	for _, r := range resourcesOf(&p.Spec, served) {
+		if !i.mayList(ctx, author, r) {
+			s.unpermitted = append(s.unpermitted, r.plural())
+			continue
+		}
+		i.scan(ctx, &s, r)
+	}
+	return s.warnings(i.within)
+}
+
+// mayList reports whether a user may list a resource in all namespaces. Without an answer the user may not.
+func (i *Impact) mayList(ctx context.Context, u authenticationv1.UserInfo, r resource) bool {
+	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	for key, values := range u.Extra {
+		info.Extra[key] = values
+	}
+	decision, _, err := i.host.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: info, Verb: "list", APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource, ResourceRequest: true,
+	})
+	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// readsParams returns an error if the params of a policy cannot be read: each object would then be denied.
+func (i *Impact) readsParams(ctx context.Context, spec *v1alpha1.WebhookPolicySpec) error {
+	if !spec.ReadsParams() {
+		return nil
+	}
+	everything := &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction)}
+	_, err := i.host.Params.Params(ctx, spec.ParamKind, everything, metav1.NamespaceDefault)
+	return err
+}
+
+// scan is the evaluation of one policy.
+type scan struct {
+	evaluator *audit.Evaluator
+	left      int // objects
+	found     []string
+
+	// Kinds of which objects were not evaluated: because of a limit, because the author or Ostiary may not list them, or
+	// because of another error.
+	omitted, unpermitted, forbidden, failed []string
+}
+
+// impact is the result for one kind.
+type impact struct {
+	denied, matched int
+	examples        []string
+}
+
+// scan evaluates the policy on the objects of a resource.
+func (i *Impact) scan(ctx context.Context, s *scan, r resource) {
+	var got impact
+	err := r.list(ctx, i.client, &s.left, func(o *audit.Object) {
+		if result := s.evaluator.Evaluate(ctx, o, i.host); ctx.Err() == nil {
+			got.add(o, result)
+		}
+	})
+	switch {
+	case errors.Is(err, errLimit) || ctx.Err() != nil:
+		s.omitted = append(s.omitted, r.plural())
+		if got.denied > 0 {
+			s.found = append(s.found, fmt.Sprintf("at least %d of the first %d existing %s", got.denied, got.matched, r.plural())+got.consequence())
+		}
+		return
+	case apierrors.IsForbidden(err):
+		s.forbidden = append(s.forbidden, r.plural())
+	case err != nil && !apierrors.IsNotFound(err): // the API server has stopped to serve it
+		s.failed = append(s.failed, r.plural()+": "+err.Error())
+	}
+	if got.denied > 0 {
+		s.found = append(s.found, fmt.Sprintf("%d of %d existing %s", got.denied, got.matched, r.plural())+got.consequence())
+	}
+}
+
+func (g *impact) add(o *audit.Object, result policy.Audited) {
+	if result.Decision == policy.DecisionUnmatched {
+		return
+	}
+	g.matched++
+	if !result.Denied {
+		return
+	}
+	g.denied++
+	if len(g.examples) < impactExamples {
+		name := o.Name
+		if o.Namespace != "" && o.Resource.Resource != "namespaces" {
+			name = o.Namespace + "/" + o.Name
+		}
+		g.examples = append(g.examples, name)
+	}
+}
+
+func (g *impact) consequence() string {
+	text := " would be denied on their next change: " + strings.Join(g.examples, ", ")
+	if g.denied > len(g.examples) {
+		text += ", …"
+	}
+	return text
+}
+
+func (s *scan) warnings(within time.Duration) []string {
+	out := s.found
+	if len(s.omitted) > 0 {
+		out = append(out, fmt.Sprintf("not all existing objects were evaluated (%s): the limit is %s and %d objects", enumerate(s.omitted), within, impactObjects))
+	}
+	if len(s.unpermitted) > 0 {
+		out = append(out, fmt.Sprintf("existing objects were not evaluated (%s): you may not list them in all namespaces", enumerate(s.unpermitted)))
+	}
+	if len(s.forbidden) > 0 {
+		out = append(out, fmt.Sprintf(`existing objects were not evaluated (%s): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`, enumerate(s.forbidden)))
+	}
+	if len(s.failed) > 0 {
+		out = append(out, "existing objects were not evaluated: listing them failed: "+enumerate(s.failed))
+	}
+	return out
+}
+
+// enumerate joins the first kinds.
+func enumerate(kinds []string) string {
+	if more := len(kinds) - impactKinds; more > 0 {
+		return strings.Join(kinds[:impactKinds], ", ") + fmt.Sprintf(" and %d more kinds", more)
+	}
+	return strings.Join(kinds, ", ")
+}

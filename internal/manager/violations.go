@@ -1,0 +1,32 @@
+package manager
+
+import (
+	"io"
+	"os"
+
+	clientevents "k8s.io/client-go/tools/events"
+
+	"github.com/ostiary/ostiary/controllers/violations"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+// addViolations adds what reports violations. It returns the function that gets each of them, on the path of requests.
+func (r *replica) addViolations() (func(policy.ViolationReport), error) {
+	r.counts = violations.NewCounts()
+	if len(r.options.ReportViolations) == 0 {
+		return r.counts.Add, nil
+	}
+	var out io.Writer
+	var events clientevents.EventRecorder
+	if r.options.LogsViolations() {
+		out = os.Stdout
+	}
+	if r.options.RecordsViolations() {
+		events = r.manager.GetEventRecorder("ostiary")
+	}
+	reporter := violations.NewReporter(out, events)
+	return func(v policy.ViolationReport) {
+		r.counts.Add(v)
+		reporter.Report(v)
+	}, r.add(reporter)
+}
