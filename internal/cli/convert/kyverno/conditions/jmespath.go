@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kyverno/go-jmespath"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/place"
@@ -436,7 +437,7 @@ func orConstant(left, right Value) (Value, error) {
 		return Value{}, leftOut("the default %s of a value of another type", e)
 	}
 	s := left.shape
-	if !same {
+	if !same || kind == shape.Quantity && !isQuantity(right.constant) {
 		s = shape.Shape{}
 	}
 	if left.place == nil && left.when.String() == "" && !isText(kind) {
@@ -457,6 +458,12 @@ func orConstant(left, right Value) (Value, error) {
 	return result, err
 }
 
+func isQuantity(constant any) bool {
+	text, ok := constant.(string)
+	_, err := resource.ParseQuantity(text)
+	return !ok || err == nil
+}
+
 // mayDefault reports whether a default of one kind can replace a value of another.
 func mayDefault(value, other shape.Kind) bool {
 	return value == other || value == shape.Any || value == shape.IntOrString || value == shape.Quantity
@@ -467,6 +474,9 @@ func isText(k shape.Kind) bool { return k == shape.String || k == shape.Any || k
 
 // alternatives is a value or another value that is no constant.
 func (s *Scope) alternatives(left, right Value) (Value, error) {
+	if left.stream != nil && right.stream != nil {
+		return streamAlternatives(left, right)
+	}
 	kind := left.kind()
 	if kind != right.kind() || left.place == nil || right.stream != nil || right.lists != nil || kind == shape.Any {
 		return Value{}, leftOut("|| between values of different or unknown types")
@@ -481,4 +491,25 @@ func (s *Scope) alternatives(left, right Value) (Value, error) {
 	}
 	other, err := right.strict()
 	return computed(ce.If(truthy, value, other), left.shape, right), err
+}
+
+// streamAlternatives is a list, or another one if it is empty.
+func streamAlternatives(left, right Value) (Value, error) {
+	some, err := truthOf(left)
+	if err != nil {
+		return Value{}, err
+	}
+	list, err := left.strict()
+	if err != nil {
+		return Value{}, err
+	}
+	other, err := right.strict()
+	return computed(ce.If(some, list, other), shape.ListOf(left.stream.innermost().element.shape), right), err
+}
+
+func (s *stream) innermost() *stream {
+	for s.inner != nil {
+		s = s.inner
+	}
+	return s
 }
