@@ -6,6 +6,7 @@ package load
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,13 @@ type Options struct {
 	// Select reports whether to read a file of a directory; nil selects all,
 	// kustomizations and charts included.
 	Select func(text []byte) bool
+	// Plain reports whether the files of a directory are read although its name begins with
+	// a dot, or although it is a kustomization or a chart; nil is for none.
+	Plain func(directory string) bool
+	// Untyped is called for a document with neither apiVersion nor kind. It returns what to
+	// read instead, or nil to skip the document. If Untyped is nil, such a document is an
+	// error.
+	Untyped func(at Position, raw []byte) []byte
 }
 
 // Objects reads all objects of some paths: files, directories with all of their files,
@@ -55,6 +63,9 @@ func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
 		found, err := split(f.name, f.text)
 		if err != nil {
 			return nil, err
+		}
+		for _, d := range found {
+			d.untyped = o.Untyped
 		}
 		documents = append(documents, found...)
 	}
@@ -147,15 +158,16 @@ func (l *loader) add(name string, text []byte) error {
 // it if it is a kustomization or a Helm chart.
 func (l *loader) directory(ctx context.Context, root string) error {
 	before := len(l.files)
+	plain := func(path string) bool { return l.options.Plain != nil && l.options.Plain(path) }
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("reading %s: %w", path, err)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".") && !plain(path):
 			return fs.SkipDir
-		case entry.IsDir() && l.options.Select == nil:
+		case entry.IsDir() && l.options.Select == nil && !plain(path):
 			return l.rendered(ctx, path)
 		case entry.IsDir():
 			return nil
@@ -279,9 +291,22 @@ func (d *document) objects() ([]Object, error) {
 	if raw == nil || err != nil {
 		return nil, err
 	}
+	if d.untyped != nil && isUntyped(raw) {
+		if raw = d.untyped(d.at(1, 1), raw); raw == nil {
+			return nil, nil
+		}
+	}
 	o, err := newObject(d, raw, nil)
 	if err != nil {
 		return nil, err
 	}
 	return o.expand()
+}
+
+// isUntyped reports whether a document is a map with neither apiVersion nor kind.
+func isUntyped(raw []byte) bool {
+	var has struct {
+		APIVersion, Kind any
+	}
+	return json.Unmarshal(raw, &has) == nil && has.APIVersion == nil && has.Kind == nil
 }
