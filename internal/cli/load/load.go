@@ -158,19 +158,14 @@ func (l *loader) add(name string, text []byte) error {
 // it if it is a kustomization or a Helm chart.
 func (l *loader) directory(ctx context.Context, root string) error {
 	before := len(l.files)
-	plain := func(path string) bool { return l.options.Plain != nil && l.options.Plain(path) }
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("reading %s: %w", path, err)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".") && !plain(path):
-			return fs.SkipDir
-		case entry.IsDir() && l.options.Select == nil && !plain(path):
-			return l.rendered(ctx, path)
 		case entry.IsDir():
-			return nil
+			return l.enter(ctx, path, path != root && strings.HasPrefix(entry.Name(), "."))
 		case !entry.Type().IsRegular() || !isManifest(path):
 			return nil
 		case len(l.files)-before >= maxFiles:
@@ -182,6 +177,19 @@ func (l *loader) directory(ctx context.Context, root string) error {
 		return &Error{Position: Position{File: root}, Text: "the directory has no .yaml, .yml or .json file"}
 	}
 	return err
+}
+
+// enter decides whether the files of a directory are read. It returns fs.SkipDir if not.
+func (l *loader) enter(ctx context.Context, path string, hidden bool) error {
+	switch {
+	case (hidden || l.options.Select == nil) && l.options.Plain != nil && l.options.Plain(path):
+		return nil
+	case hidden:
+		return fs.SkipDir
+	case l.options.Select == nil:
+		return l.rendered(ctx, path)
+	}
+	return nil
 }
 
 // fileOfDirectory reads a file if it is selected.

@@ -87,7 +87,7 @@ func (f *finder) policies() (names []string) {
 	}
 	var t kyvernoTest
 	if f.test.Read(&t) == nil {
-		names = append(t.Policies, t.Exceptions...)
+		names = slices.Concat(t.Policies, t.Exceptions)
 	}
 	return names
 }

@@ -167,16 +167,7 @@ func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int
 	if r.Resource != "" {
 		names = append(names, r.Resource)
 	}
-	var policies []conversion.Conversion
-	namespace, policy, qualified := strings.Cut(r.Policy, "/")
-	if !qualified {
-		policy, namespace = r.Policy, ""
-	}
-	for _, c := range in.conversions {
-		if c.Source.Metadata.Name == policy && (namespace == "" || c.Source.Metadata.Namespace == namespace) {
-			policies = append(policies, c)
-		}
-	}
+	policy, policies := in.policies(r.Policy)
 	var out []assertion
 	for _, o := range kyvernoObjects(in.resources, r, names) {
 		rule := strings.TrimPrefix(strings.TrimPrefix(r.Rule, "autogen-cronjob-"), "autogen-")
@@ -208,6 +199,20 @@ func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int
 		out = append(out, assertion{source: f.test, field: field, text: r.Policy + " " + strings.Join(names, ", "), skipped: "the files of the test have no such object"})
 	}
 	return out, nil
+}
+
+// policies returns the policies that a result names, as "name" or "namespace/name".
+func (in *kyvernoInputs) policies(name string) (policy string, found []conversion.Conversion) {
+	namespace, policy, qualified := strings.Cut(name, "/")
+	if !qualified {
+		policy, namespace = name, ""
+	}
+	for _, c := range in.conversions {
+		if c.Source.Metadata.Name == policy && (namespace == "" || c.Source.Metadata.Namespace == namespace) {
+			found = append(found, c)
+		}
+	}
+	return policy, found
 }
 
 // kyvernoObjects returns the objects that a result names.

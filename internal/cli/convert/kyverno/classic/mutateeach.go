@@ -77,35 +77,9 @@ var elementName = regexp.MustCompile(`^\{\{\s*element0?\.name\s*\}\}$`)
 
 // configuration converts a strategic merge patch of the element with its own name.
 func (e *eachElement) configuration(patch any) (ce.Expression, error) {
-	typeName, path := "Object", ""
-	for {
-		m, ok := patch.(map[string]any)
-		if !ok || len(m) != 1 {
-			return ce.False(), fmt.Errorf("a patch of something besides the elements of the list is left out: use a rule of its own")
-		}
-		key := slices.Collect(maps.Keys(m))[0]
-		typeName, path, patch = typeName+"."+key, path+"."+key, m[key]
-		if _, isList := patch.([]any); isList {
-			break
-		}
-	}
-	elements, _ := patch.([]any)
-	if len(elements) != 1 || e.list.Strict().String() != "object"+path || mergeKey(e.list.Name()) != "name" {
-		return ce.False(), fmt.Errorf("the patch of another list than that of foreach is left out: use a rule of its own")
-	}
-	element, ok := elements[0].(map[string]any)
-	if !ok {
-		return ce.False(), fmt.Errorf("the element is no map")
-	}
-	element = maps.Clone(element)
-	for key, value := range element {
-		if _, name, _ := pattern.Anchor(key); name != "name" && key != "name" {
-			continue
-		}
-		if text, ok := value.(string); !ok || !elementName.MatchString(text) {
-			return ce.False(), fmt.Errorf("the name of the element is not {{ element.name }}: this is left out")
-		}
-		delete(element, key)
+	typeName, element, err := e.named(patch)
+	if err != nil {
+		return ce.False(), err
 	}
 	inner := &configuration{scope: e.scope}
 	object, err := inner.object(element, place.Of(e.item, e.list.Shape.Element()), typeName)
@@ -122,6 +96,47 @@ func (e *eachElement) configuration(patch any) (ce.Expression, error) {
 		list = ce.Term(typeName + "{" + name + ": " + list.String() + "}")
 	}
 	return list, nil
+}
+
+// named returns the patch of the element with its own name, without the name, and the type
+// of the element.
+func (e *eachElement) named(patch any) (typeName string, element map[string]any, err error) {
+	typeName, path := "Object", ""
+	for {
+		m, ok := patch.(map[string]any)
+		if !ok || len(m) != 1 {
+			return "", nil, fmt.Errorf("a patch of something besides the elements of the list is left out: use a rule of its own")
+		}
+		key := slices.Collect(maps.Keys(m))[0]
+		typeName, path, patch = typeName+"."+key, path+"."+key, m[key]
+		if _, isList := patch.([]any); isList {
+			break
+		}
+	}
+	elements, _ := patch.([]any)
+	if len(elements) != 1 || e.list.Strict().String() != "object"+path || mergeKey(e.list.Name()) != "name" {
+		return "", nil, fmt.Errorf("the patch of another list than that of foreach is left out: use a rule of its own")
+	}
+	given, ok := elements[0].(map[string]any)
+	if !ok {
+		return "", nil, fmt.Errorf("the element is no map")
+	}
+	element, err = withoutName(given)
+	return typeName, element, err
+}
+
+func withoutName(given map[string]any) (map[string]any, error) {
+	element := maps.Clone(given)
+	for key, value := range given {
+		if _, name, _ := pattern.Anchor(key); name != "name" && key != "name" {
+			continue
+		}
+		if text, ok := value.(string); !ok || !elementName.MatchString(text) {
+			return nil, fmt.Errorf("the name of the element is not {{ element.name }}: this is left out")
+		}
+		delete(element, key)
+	}
+	return element, nil
 }
 
 // mapped returns list.macro(variables..., applies, e).
