@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/load"
@@ -106,7 +107,11 @@ func list(ctx context.Context, client dynamic.Interface, r schema.GroupVersionRe
 		if item.GetNamespace() != "" {
 			name = r.Resource + "/" + item.GetNamespace() + "/" + item.GetName()
 		}
-		objects, err := load.Text(ctx, name, raw)
+		text, err := yaml.JSONToYAML(raw) // results have the style of their source
+		if err != nil {
+			return fmt.Errorf("reading %s %q: %w", item.GetKind(), item.GetName(), err)
+		}
+		objects, err := load.Text(ctx, name, text)
 		*out = append(*out, objects...)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -157,13 +158,37 @@ func (c *command) run(ctx context.Context) error {
 
 func (c *command) load(ctx context.Context) ([]load.Object, error) {
 	if !c.fromCluster {
-		return load.Objects(ctx, c.files, load.Options{Stdin: c.In})
+		return c.read(ctx)
 	}
 	config, err := c.connection.Config()
 	if err != nil {
 		return nil, err
 	}
 	return fetch(ctx, config, sources(), func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) })
+}
+
+// read reads the files. With tests, it also reads the files of the tests and the policies
+// that they name.
+func (c *command) read(ctx context.Context) ([]load.Object, error) {
+	options := load.Options{Stdin: c.In, Untyped: func(at load.Position, raw []byte) []byte {
+		if typed := verify.Typed(at, raw); c.verify && typed != nil {
+			return typed
+		}
+		if at.File == "stdin" || slices.Contains(c.files, at.File) {
+			return raw // an error
+		}
+		_, _ = fmt.Fprintf(c.ErrOut, "skipping %s: it has neither apiVersion nor kind\n", at)
+		return nil
+	}}
+	if !c.verify {
+		return load.Objects(ctx, c.files, options)
+	}
+	options.Plain = verify.HasTests
+	objects, err := load.Objects(ctx, c.files, options)
+	if err != nil {
+		return nil, err
+	}
+	return append(objects, verify.References(ctx, objects)...), nil
 }
 
 // convertAll converts the objects that the sources own, in the order of sources.

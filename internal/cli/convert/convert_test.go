@@ -171,14 +171,26 @@ spec: {policyName: good, validationActions: [Deny]}
 	}
 }
 
-// Many policies at once convert, and one invalid document among them writes nothing.
+// Many policies of several projects convert at once, and one invalid document among them
+// writes nothing.
 func TestManyPolicies(t *testing.T) {
-	n := 1000
+	n := 10_000
 	if testing.Short() {
 		n = 100
 	}
 	var text strings.Builder
-	for i := range n {
+	for i := range n / 2 {
+		fmt.Fprintf(&text, `apiVersion: policies.kyverno.io/v1
+kind: ValidatingPolicy
+metadata: {name: kyverno-%d}
+spec:
+  validationActions: [Deny]
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [services], operations: [CREATE]}]}
+  validations: [{expression: "object.metadata.name != 'x%d'"}]
+---
+`, i, i%50)
+	}
+	for i := range n / 2 {
 		fmt.Fprintf(&text, `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: p%d}

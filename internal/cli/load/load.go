@@ -6,6 +6,7 @@ package load
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,13 @@ type Options struct {
 	// Select reports whether to read a file of a directory; nil selects all,
 	// kustomizations and charts included.
 	Select func(text []byte) bool
+	// Plain reports whether the files of a directory are read although its name begins with
+	// a dot, or although it is a kustomization or a chart; nil is for none.
+	Plain func(directory string) bool
+	// Untyped is called for a document with neither apiVersion nor kind. It returns what to
+	// read instead, or nil to skip the document. If Untyped is nil, such a document is an
+	// error.
+	Untyped func(at Position, raw []byte) []byte
 }
 
 // Objects reads all objects of some paths: files, directories with all of their files,
@@ -55,6 +63,9 @@ func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
 		found, err := split(f.name, f.text)
 		if err != nil {
 			return nil, err
+		}
+		for _, d := range found {
+			d.untyped = o.Untyped
 		}
 		documents = append(documents, found...)
 	}
@@ -153,12 +164,8 @@ func (l *loader) directory(ctx context.Context, root string) error {
 			return fmt.Errorf("reading %s: %w", path, err)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
-			return fs.SkipDir
-		case entry.IsDir() && l.options.Select == nil:
-			return l.rendered(ctx, path)
 		case entry.IsDir():
-			return nil
+			return l.enter(ctx, path, path != root && strings.HasPrefix(entry.Name(), "."))
 		case !entry.Type().IsRegular() || !isManifest(path):
 			return nil
 		case len(l.files)-before >= maxFiles:
@@ -170,6 +177,19 @@ func (l *loader) directory(ctx context.Context, root string) error {
 		return &Error{Position: Position{File: root}, Text: "the directory has no .yaml, .yml or .json file"}
 	}
 	return err
+}
+
+// enter decides whether the files of a directory are read. It returns fs.SkipDir if not.
+func (l *loader) enter(ctx context.Context, path string, hidden bool) error {
+	switch {
+	case (hidden || l.options.Select == nil) && l.options.Plain != nil && l.options.Plain(path):
+		return nil
+	case hidden:
+		return fs.SkipDir
+	case l.options.Select == nil:
+		return l.rendered(ctx, path)
+	}
+	return nil
 }
 
 // fileOfDirectory reads a file if it is selected.
@@ -279,9 +299,22 @@ func (d *document) objects() ([]Object, error) {
 	if raw == nil || err != nil {
 		return nil, err
 	}
+	if d.untyped != nil && isUntyped(raw) {
+		if raw = d.untyped(d.at(1, 1), raw); raw == nil {
+			return nil, nil
+		}
+	}
 	o, err := newObject(d, raw, nil)
 	if err != nil {
 		return nil, err
 	}
 	return o.expand()
+}
+
+// isUntyped reports whether a document is a map with neither apiVersion nor kind.
+func isUntyped(raw []byte) bool {
+	var has struct {
+		APIVersion, Kind any
+	}
+	return json.Unmarshal(raw, &has) == nil && has.APIVersion == nil && has.Kind == nil
 }

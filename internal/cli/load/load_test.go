@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,35 @@ func TestObjects(t *testing.T) {
 				t.Errorf("objects (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Documents with neither apiVersion nor kind, and directories that are read file by file.
+func TestOptions(t *testing.T) {
+	t.Chdir(writeFiles(t, map[string]string{
+		"set/kustomization.yaml": "resources: [absent.yaml]\n", "set/a.yaml": pod, "set/.tests/b.yaml": strings.ReplaceAll(pod, "web", "test"),
+		"set/.other/c.yaml": pod, "set/typed.yaml": "results: []\n---\n{}\n",
+	}))
+	var skipped []string
+	objects, err := Objects(t.Context(), []string{"set"}, Options{
+		Plain: func(directory string) bool { return directory == "set" || filepath.Base(directory) == ".tests" },
+		Untyped: func(at Position, raw []byte) []byte {
+			if at.File == filepath.Join("set", "typed.yaml") && len(raw) > 2 {
+				return []byte(`{"apiVersion": "v1", "kind": "Test", ` + string(raw[1:]))
+			}
+			skipped = append(skipped, at.String())
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"Pod shop/test", "Pod shop/web", "Test "}, namesOf(objects)); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+	slices.Sort(skipped)
+	if diff := cmp.Diff([]string{"set/kustomization.yaml:1:1", "set/typed.yaml:2:1"}, skipped); diff != "" {
+		t.Errorf("skipped (-want +got):\n%s", diff)
 	}
 }
 

@@ -3,10 +3,12 @@ package conversion
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"regexp"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -24,6 +26,20 @@ func Metadata(m metav1.ObjectMeta) metav1.ObjectMeta {
 		out.Annotations = nil
 	}
 	return out
+}
+
+// ConditionNames returns conditions with names that API servers accept, and a note for each
+// name that changes. Names have no effect on decisions.
+func ConditionNames(conditions []admissionregistrationv1.MatchCondition) (out []admissionregistrationv1.MatchCondition, notes []string) {
+	for _, c := range conditions {
+		if len(validation.IsQualifiedName(c.Name)) > 0 {
+			name := Label(c.Name)
+			notes = append(notes, fmt.Sprintf("the name %q of a condition becomes %q", c.Name, name))
+			c.Name = name
+		}
+		out = append(out, c)
+	}
+	return out, notes
 }
 
 // maxLabel is the maximum length of a DNS label.

@@ -125,8 +125,7 @@ func (d *definition) read() error {
 	codes := d.Spec.Targets[0].Code
 	at := slices.IndexFunc(codes, func(c code) bool { return c.Engine == engineCEL })
 	if at < 0 {
-		d.failed = "the template is written in Rego, and Ostiary evaluates CEL"
-		d.alternative = "use a version of the template with the engine " + engineCEL + ", as the later ones of the public library, or write a WebhookPolicy"
+		d.leaveOutRego()
 		return nil
 	}
 	field := fmt.Sprintf("spec.targets[0].code[%d].source", at)

@@ -8,15 +8,16 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/load"
-	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
 )
 
 // kyvernoTest is the part of a Test of Kyverno that this command evaluates.
 type kyvernoTest struct {
 	Policies       []string        `json:"policies"`
+	Exceptions     []string        `json:"exceptions"`
 	Resources      []string        `json:"resources"`
 	ParamResources []string        `json:"paramResources"`
 	Variables      string          `json:"variables"`
@@ -44,17 +45,21 @@ type kyvernoResult struct {
 type values struct {
 	GlobalValues map[string]any `json:"globalValues"`
 	Policies     []struct {
-		Name      string `json:"name"`
-		Resources []struct {
-			Name   string         `json:"name"`
-			Values map[string]any `json:"values"`
-		} `json:"resources"`
+		Name      string        `json:"name"`
+		Rules     []namedValues `json:"rules"`
+		Resources []namedValues `json:"resources"`
 	} `json:"policies"`
 	NamespaceSelector []struct {
 		Name   string            `json:"name"`
 		Labels map[string]string `json:"labels"`
 	} `json:"namespaceSelector"`
 	Namespaces []corev1.Namespace `json:"namespaces"`
+}
+
+// namedValues are the values for a rule or an object.
+type namedValues struct {
+	Name   string         `json:"name"`
+	Values map[string]any `json:"values"`
 }
 
 // userInfo is the user of a Test.
@@ -162,16 +167,7 @@ func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int
 	if r.Resource != "" {
 		names = append(names, r.Resource)
 	}
-	var policies []conversion.Conversion
-	namespace, policy, qualified := strings.Cut(r.Policy, "/")
-	if !qualified {
-		policy, namespace = r.Policy, ""
-	}
-	for _, c := range in.conversions {
-		if c.Source.Metadata.Name == policy && (namespace == "" || c.Source.Metadata.Namespace == namespace) {
-			policies = append(policies, c)
-		}
-	}
+	policy, policies := in.policies(r.Policy)
 	var out []assertion
 	for _, o := range kyvernoObjects(in.resources, r, names) {
 		rule := strings.TrimPrefix(strings.TrimPrefix(r.Rule, "autogen-cronjob-"), "autogen-")
@@ -191,16 +187,32 @@ func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int
 		if in.test.Context != "" {
 			a.skipped = "the test has a context for functions of Kyverno"
 		}
-		if err := f.kyvernoPatched(ctx, &a, r, field); err != nil {
+		if err := f.kyvernoPatched(ctx, &a, policies, r, field); err != nil {
 			return nil, err
 		}
-		a.change = in.request(&a, policy)
+		if err := in.request(&a, in.values.of(policy, rule, o.Metadata.Name)); err != nil {
+			return nil, err
+		}
 		out = append(out, a)
 	}
 	if len(out) == 0 {
 		out = append(out, assertion{source: f.test, field: field, text: r.Policy + " " + strings.Join(names, ", "), skipped: "the files of the test have no such object"})
 	}
 	return out, nil
+}
+
+// policies returns the policies that a result names, as "name" or "namespace/name".
+func (in *kyvernoInputs) policies(name string) (policy string, found []conversion.Conversion) {
+	namespace, policy, qualified := strings.Cut(name, "/")
+	if !qualified {
+		policy, namespace = name, ""
+	}
+	for _, c := range in.conversions {
+		if c.Source.Metadata.Name == policy && (namespace == "" || c.Source.Metadata.Namespace == namespace) {
+			found = append(found, c)
+		}
+	}
+	return policy, found
 }
 
 // kyvernoObjects returns the objects that a result names.
@@ -225,7 +237,7 @@ func kyvernoObjects(resources []load.Object, r *kyvernoResult, names []string) (
 func kindOf(kind string) string { return kind[strings.LastIndex(kind, "/")+1:] }
 
 // kyvernoPatched finds the object after mutations.
-func (f *finder) kyvernoPatched(ctx context.Context, a *assertion, r *kyvernoResult, field string) error {
+func (f *finder) kyvernoPatched(ctx context.Context, a *assertion, policies []conversion.Conversion, r *kyvernoResult, field string) error {
 	name := r.PatchedResource
 	if name == "" {
 		name = r.PatchedResources
@@ -233,6 +245,7 @@ func (f *finder) kyvernoPatched(ctx context.Context, a *assertion, r *kyvernoRes
 	if name == "" || len(a.outputs) == 0 || !a.outputs[0].Policy().Spec.Mutates() {
 		return nil
 	}
+	a.mutations(policies)
 	objects, err := f.file(ctx, field+".patchedResource", name)
 	if err != nil {
 		return err
@@ -243,51 +256,43 @@ func (f *finder) kyvernoPatched(ctx context.Context, a *assertion, r *kyvernoRes
 			a.patched = o
 		}
 	}
-	return nil
+	return a.defaultNamespace()
 }
 
-// operation returns the operation for a policy and an object; empty is the default.
-func (v *values) operation(policy, object string) string {
-	const key = "request.operation"
-	operation, _ := v.GlobalValues[key].(string)
-	for _, p := range v.Policies {
-		for _, r := range p.Resources {
-			if own, ok := r.Values[key].(string); ok && p.Name == policy && r.Name == object {
-				operation = own
+// mutations adds the other mutations of the policies: the wanted object is that after all
+// of them.
+func (a *assertion) mutations(policies []conversion.Conversion) {
+	for _, c := range policies {
+		for _, row := range c.Rows {
+			switch {
+			case row.Outcome == conversion.LeftOut:
+				a.skipped = "a rule of the policy is left out, and the wanted object is that after all of its rules"
+			case row.Output != nil && row.Output.Policy() != nil && row.Output.Policy().Spec.Mutates() && !slices.Contains(a.outputs, row.Output):
+				a.outputs = append(a.outputs, row.Output)
 			}
 		}
 	}
-	return operation
 }
 
-// request returns a function that adds the request of the values to a case.
-func (in *kyvernoInputs) request(a *assertion, policy string) func(*v1alpha1.Case) {
-	object := a.object
-	operation := in.values.operation(policy, object.Metadata.Name)
-	switch operation {
-	case "UPDATE":
-		a.old = object
-	case "DELETE":
-		a.old, a.object = object, nil
+// defaultNamespace adds the namespace to the wanted object that a request adds to an object
+// without one.
+func (a *assertion) defaultNamespace() error {
+	if a.patched == nil || a.object.Metadata.Namespace != "" || a.patched.Metadata.Namespace != "" {
+		return nil
 	}
-	if len(in.user.Roles)+len(in.user.ClusterRoles) > 0 {
-		a.skipped = "the test has roles of a user, which requests do not contain"
+	var want map[string]any
+	if err := a.patched.Read(&want); err != nil {
+		return err
 	}
-	namespace := object.Metadata.Namespace
-	if namespace == "" {
-		namespace = "default"
+	metadata, ok := want["metadata"].(map[string]any)
+	if !ok {
+		return nil
 	}
-	return func(c *v1alpha1.Case) {
-		c.Operation, c.User, c.Groups = operation, in.user.UserInfo.Username, in.user.UserInfo.Groups
-		for _, n := range in.values.NamespaceSelector {
-			if n.Name == namespace && object.Kind != "Namespace" {
-				c.Namespace = &v1alpha1.Namespace{Labels: n.Labels}
-			}
-		}
-		for i := range in.values.Namespaces {
-			if n := &in.values.Namespaces[i]; n.Name == namespace {
-				c.Namespace = &v1alpha1.Namespace{Labels: n.Labels, Annotations: n.Annotations}
-			}
-		}
+	metadata["namespace"] = metav1.NamespaceDefault
+	raw, err := json.Marshal(want)
+	if err != nil {
+		return fmt.Errorf("encoding the wanted object: %w", err)
 	}
+	a.patched, err = load.FromJSON(a.patched.At("").String(), raw)
+	return err
 }

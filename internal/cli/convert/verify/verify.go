@@ -34,6 +34,8 @@ type Result struct {
 	Different []Difference `json:"different,omitempty"`
 	// Skipped are the assertions that cannot be evaluated.
 	Skipped []Skip `json:"skipped,omitempty"`
+	// Unreadable reports that a test or one of its files cannot be read.
+	Unreadable bool `json:"unreadable,omitempty"`
 	// Tests are the assertions as PolicyTests.
 	Tests []*v1alpha1.PolicyTest `json:"-"`
 }
@@ -74,57 +76,69 @@ type assertion struct {
 	counts []count
 	// objects are read besides: Namespaces, params.
 	objects []load.Object
+	// createdOnly is an UPDATE of a Test, which has no stored object that ratchets.
+	createdOnly bool
 }
 
 // Run evaluates the tests among some objects with converted policies.
 func Run(ctx context.Context, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
+	known, err := newDefinitions(objects)
+	if err != nil {
+		return nil, err
+	}
 	r := &Result{}
 	for i := range objects {
 		if !Owns(objects[i].GroupVersionKind().GroupKind()) {
 			continue
 		}
 		f := &finder{test: &objects[i], conversions: conversions, read: map[string][]load.Object{}}
-		var all []assertion
-		var err error
-		if objects[i].Kind == "Suite" {
-			all, err = f.suite(ctx)
-		} else {
-			all, err = f.kyverno(ctx)
-		}
+		all, err := f.assertions(ctx)
 		if err != nil {
-			return nil, err
+			r.Unreadable = true
+			r.skip(objects[i].At(""), "the test "+objects[i].Metadata.Name, err.Error())
+			continue
 		}
 		for j := range all {
-			if err := r.add(ctx, &all[j]); err != nil {
-				return nil, err
-			}
+			r.add(ctx, &all[j], known)
 		}
 	}
-	return r, nil
+	return r, ctx.Err()
+}
+
+func (f *finder) assertions(ctx context.Context) ([]assertion, error) {
+	if f.test.Kind == "Suite" {
+		return f.suite(ctx)
+	}
+	return f.kyverno(ctx)
+}
+
+func (r *Result) skip(at load.Position, assertion, why string) {
+	r.Skipped = append(r.Skipped, Skip{Position: at, Assertion: assertion, Why: why})
 }
 
 // add evaluates an assertion.
-func (r *Result) add(ctx context.Context, a *assertion) error {
+func (r *Result) add(ctx context.Context, a *assertion, known *definitions) {
 	at := a.source.At(a.field)
 	if a.skipped == "" && len(a.outputs) == 0 {
 		a.skipped = "the rule is left out"
 	}
 	if a.skipped != "" {
-		r.Skipped = append(r.Skipped, Skip{Position: at, Assertion: a.text, Why: a.skipped})
-		return nil
+		r.skip(at, a.text, a.skipped)
+		return
 	}
 	test := a.test(fmt.Sprintf("assertion-%d", len(r.Tests)+1))
-	problems, err := a.run(ctx, test)
+	problems, err := a.run(ctx, test, known)
 	if err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+		r.skip(at, a.text, err.Error())
+		return
 	}
-	if len(a.validations) == 0 { // a PolicyTest is about whole policies
+	if len(a.validations) == 0 && !a.createdOnly { // a PolicyTest is about whole policies
 		r.Tests = append(r.Tests, test)
 	}
 	r.Total++
 	if len(problems) == 0 {
 		r.Agree++
-		return nil
+		return
 	}
 	d := Difference{Position: at, Assertion: a.text}
 	for _, p := range problems {
@@ -132,7 +146,6 @@ func (r *Result) add(ctx context.Context, a *assertion) error {
 		d.Why = append(d.Why, p.Why...)
 	}
 	r.Different = append(r.Different, d)
-	return nil
 }
 
 // test returns the assertion as a PolicyTest.
@@ -159,7 +172,7 @@ func (a *assertion) test(name string) *v1alpha1.PolicyTest {
 		c.Expect.Object = &runtime.RawExtension{Raw: a.patched.Raw}
 	}
 	for i := range a.objects {
-		if a.objects[i].Kind != "Namespace" {
+		if k := a.objects[i].Kind; k != "Namespace" && k != "CustomResourceDefinition" {
 			c.Params = append(c.Params, runtime.RawExtension{Raw: a.objects[i].Raw})
 		}
 	}
@@ -184,7 +197,7 @@ func decisionOf(outputs []*conversion.Output) v1alpha1.Decision {
 }
 
 // run runs the assertion.
-func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest) ([]policytest.Problem, error) {
+func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest, known *definitions) ([]policytest.Problem, error) {
 	raw, err := json.Marshal(t)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the test: %w", err)
@@ -193,9 +206,13 @@ func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest) ([]policyte
 	if err != nil {
 		return nil, err
 	}
-	objects := slices.Clone(a.objects)
+	objects, err := known.of(a)
+	if err != nil {
+		return nil, err
+	}
+	objects = append(objects, a.objects...)
 	for _, o := range a.outputs {
-		text, err := only(o, a.validations).YAML()
+		text, err := only(o, a.validations, a.createdOnly).YAML()
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +255,7 @@ func (f *finder) file(ctx context.Context, field, name string) ([]load.Object, e
 	if known, ok := f.read[path]; ok {
 		return known, nil
 	}
-	objects, err := load.Objects(ctx, []string{path}, load.Options{})
+	objects, err := load.Objects(ctx, []string{path}, load.Options{Untyped: Typed})
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%w", f.test.Errorf(field, "reading the files of the test"), err)
 	}
@@ -277,13 +294,17 @@ func (f *finder) of(names []string) (out []conversion.Conversion) {
 	return out
 }
 
-// only returns a policy with some of its validations; with all if none is named.
-func only(o *conversion.Output, names []string) *conversion.Output {
-	if len(names) == 0 {
+// only returns a policy with some of its validations, with all if none is named, and
+// without ratchet for an UPDATE that has no stored object.
+func only(o *conversion.Output, names []string, createdOnly bool) *conversion.Output {
+	if len(names) == 0 && !createdOnly {
 		return o
 	}
 	p := o.Policy().DeepCopy()
-	p.Spec.Validations = slices.DeleteFunc(p.Spec.Validations, func(v policyv1alpha1.Validation) bool { return !slices.Contains(names, v.Name) })
+	p.Spec.Ratchet = p.Spec.Ratchet && !createdOnly
+	p.Spec.Validations = slices.DeleteFunc(p.Spec.Validations, func(v policyv1alpha1.Validation) bool {
+		return len(names) > 0 && !slices.Contains(names, v.Name)
+	})
 	return &conversion.Output{Object: p}
 }
 

@@ -123,8 +123,13 @@ func newBuilder(c *conversion.Conversion, metadata metav1.ObjectMeta, from *comm
 		}
 	}
 	b.policy.Spec = v1alpha1.WebhookPolicySpec{
-		MatchConstraints: from.MatchConstraints, MatchConditions: slices.Clip(from.MatchConditions), Variables: slices.Clip(from.Variables), FailurePolicy: from.FailurePolicy,
+		MatchConstraints: from.MatchConstraints, Variables: slices.Clip(from.Variables), FailurePolicy: from.FailurePolicy,
 		Bindings: []v1alpha1.Binding{{Name: conversion.BindingName}},
+	}
+	conditions, renamed := conversion.ConditionNames(from.MatchConditions)
+	b.policy.Spec.MatchConditions = conditions
+	for _, note := range renamed {
+		b.change("spec.matchConditions", note)
 	}
 	if w := from.WebhookConfiguration; w != nil {
 		b.policy.Spec.TimeoutSeconds = w.TimeoutSeconds

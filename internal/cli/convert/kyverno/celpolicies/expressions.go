@@ -77,6 +77,9 @@ func (b *builder) expression(field string, text *string, variables map[string]st
 	}
 	changed := celexpr.WithoutBind(*text)
 	changed = b.params(field, changed)
+	if !strings.HasPrefix(field, "spec.mutations") { // where the CEL of Kubernetes has the function
+		changed = withoutEscapeKey(changed)
+	}
 	changed, err := celexpr.WithoutPlainOrValue(changed, variables)
 	if err != nil {
 		b.leaveOut(field, err.Error(), "write the expression without it")
@@ -89,6 +92,17 @@ func (b *builder) expression(field string, text *string, variables map[string]st
 	}
 	b.kyvernoOnly(field, e)
 	*text = changed
+}
+
+// withoutEscapeKey replaces calls of jsonpatch.escapeKey with a constant by the result.
+func withoutEscapeKey(text string) string {
+	return celexpr.ReplaceCalls(text, func(c celexpr.Call) (string, bool) {
+		if c.Name != "jsonpatch.escapeKey" || len(c.Arguments) != 1 {
+			return "", false
+		}
+		key, ok := c.Arguments[0].(string)
+		return celexpr.Quote(strings.NewReplacer("~", "~0", "/", "~1").Replace(key)), ok
+	})
 }
 
 // kyvernoOnly leaves out what only the CEL of Kyverno has, by name.

@@ -94,7 +94,7 @@ func (b *builder) buildGroup(group []placed, suffix string) {
 	if first.podSecurity != nil {
 		p.Spec.Plugin = podSecurityPlugin(first.podSecurity)
 	}
-	p.Spec.Ratchet = first.ratchet && first.enforces(b.source)
+	p.Spec.Ratchet = first.ratchet
 	b.bind(o, group)
 	if conversion.NamesCriticalResources(p) {
 		p.Spec.AllowCriticalResources = true

@@ -85,6 +85,7 @@ func convert(c *conversion.Conversion, catalogue catalogue, exceptions []*applie
 		out, err := convertRule(p, r, catalogue)
 		if err == nil {
 			b.except(out, catalogue)
+			out.limitRatchet(p)
 			err = out.finish()
 		}
 		if err != nil {

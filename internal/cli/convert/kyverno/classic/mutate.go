@@ -39,12 +39,18 @@ func (v *converter) mutate(m *mutation) error {
 	if !ok {
 		return &leftOutError{"mutate.patchStrategicMerge", "the patch is no map", "correct it"}
 	}
-	a := &configuration{scope: v.scope}
+	a := &configuration{scope: v.scope, root: object, path: []string{}}
 	e, err := a.object(patch, object, "Object")
 	if err != nil {
 		return fmt.Errorf("mutate.patchStrategicMerge: %w", err)
 	}
-	v.addConfiguration(ce.If(ce.And(a.conditions...), e, ce.Term("Object{}")))
+	applies := ce.And(append(a.conditions, a.global...)...)
+	if e.String() != "" {
+		v.addConfiguration(ce.If(applies, e, ce.Term("Object{}")))
+	}
+	for _, p := range a.patches {
+		v.addPatch(ce.If(applies, p, ce.Term("[]")))
+	}
 	return nil
 }
 
@@ -60,15 +66,29 @@ func (v *converter) addConfiguration(e ce.Expression) {
 	})
 }
 
-// configuration converts a strategic merge patch to an apply configuration.
+// configuration converts a strategic merge patch to an apply configuration, and parts that
+// this cannot express to JSON patches.
 type configuration struct {
 	scope      *conditions.Scope
-	conditions []ce.Expression // of the whole patch
+	conditions []ce.Expression // of the object that the configuration is about
+	global     []ce.Expression // of the whole patch
+	patches    []ce.Expression
+	root       place.Place // the object of the patch
+	path       []string    // from the root; nil in an element of a list
 }
 
-// mergedByName are the lists whose elements API servers merge by name.
-func mergedByName(list string) bool {
-	return slices.Contains([]string{"containers", "initContainers", "ephemeralContainers", "volumes", "env", "imagePullSecrets"}, list)
+// mergeKey returns the field by which API servers merge the elements of a list; empty if
+// they replace the list.
+func mergeKey(list string) string {
+	switch list {
+	case "containers", "initContainers", "ephemeralContainers", "volumes", "env", "imagePullSecrets":
+		return "name"
+	case "volumeMounts":
+		return "mountPath"
+	case "volumeDevices":
+		return "devicePath"
+	}
+	return ""
 }
 
 // object returns an object of the patch.
@@ -77,8 +97,8 @@ func (a *configuration) object(patch map[string]any, at place.Place, typeName st
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		modifier, name, anchor := pattern.Anchor(key)
 		field := at.Field(name)
-		if anchor && modifier == "" {
-			if err := a.condition(patch[key], field); err != nil {
+		if anchor && (modifier == "" || modifier == "<") {
+			if err := a.condition(modifier, patch[key], field); err != nil {
 				return ce.False(), fmt.Errorf("%s: %w", name, err)
 			}
 			continue
@@ -86,7 +106,7 @@ func (a *configuration) object(patch map[string]any, at place.Place, typeName st
 		if anchor && modifier != "+" {
 			return ce.False(), fmt.Errorf("%s: the anchor %s() is left out: apply configurations have no counterpart", name, modifier)
 		}
-		value, err := a.value(patch[key], field, typeName, name)
+		value, err := a.member(patch[key], field, typeName, name, anchor)
 		if err != nil {
 			return ce.False(), fmt.Errorf("%s: %w", name, err)
 		}
@@ -94,6 +114,9 @@ func (a *configuration) object(patch map[string]any, at place.Place, typeName st
 			continue
 		}
 		fields = append(fields, entry(name, value, field, anchor, isPlainMap(at)))
+	}
+	if len(fields) == 0 && len(patch) > 0 { // conditions only
+		return ce.Term(""), nil
 	}
 	literal := "{" + strings.Join(fields, ", ") + "}"
 	if isPlainMap(at) {
@@ -119,14 +142,89 @@ func entry(name string, value ce.Expression, field place.Place, ifAbsent, plain 
 	return "?" + key + ": " + ce.If(field.Present(), ce.Term("optional.none()"), ce.Function("optional.of", value)).String()
 }
 
-// condition adds a condition of the whole patch.
-func (a *configuration) condition(p any, at place.Place) error {
-	if _, isMap := p.(map[string]any); isMap {
-		return fmt.Errorf("the conditional anchor of a map is left out: use preconditions")
+// condition adds a condition: of the object, or with the global anchor of the whole patch.
+func (a *configuration) condition(modifier string, p any, at place.Place) error {
+	if hasConditions(p) {
+		return fmt.Errorf("conditional anchors in another one are left out: use preconditions")
 	}
 	e, err := pattern.Compile(p, at)
-	a.conditions = append(a.conditions, ce.And(at.Present(), e))
-	return err
+	if err != nil {
+		return err
+	}
+	e = ce.And(at.Present(), e)
+	if modifier == "<" {
+		a.global = append(a.global, e)
+	} else {
+		a.conditions = append(a.conditions, e)
+	}
+	return nil
+}
+
+// hasConditions reports whether a pattern has anchors that are no comparison.
+func hasConditions(p any) bool {
+	switch typed := p.(type) {
+	case map[string]any:
+		for key, value := range typed {
+			modifier, _, anchor := pattern.Anchor(key)
+			if anchor && modifier != "=" && modifier != "X" || hasConditions(value) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(typed, hasConditions)
+	}
+	return false
+}
+
+// member returns a field of the patch. Empty is one that JSON patches change: a deletion,
+// and a list that API servers replace.
+func (a *configuration) member(patch any, at place.Place, typeName, name string, ifAbsent bool) (ce.Expression, error) {
+	list, isList := patch.([]any)
+	replaces := isList && mergeKey(name) == ""
+	if patch != nil && !replaces || a.path == nil {
+		inner := *a
+		if a.path != nil {
+			inner.path = append(slices.Clip(a.path), name)
+		}
+		e, err := inner.value(patch, at, typeName, name)
+		a.conditions, a.global, a.patches = inner.conditions, inner.global, inner.patches
+		return e, err
+	}
+	segments := make([]string, 0, len(a.path)+1)
+	for _, s := range append(slices.Clip(a.path), name) {
+		segments = append(segments, strings.NewReplacer("~", "~0", "/", "~1").Replace(s))
+	}
+	o := operation{Op: "remove", Path: "/" + strings.Join(segments, "/")}
+	if replaces {
+		if slices.ContainsFunc(list, hasAnchors) {
+			return ce.False(), fmt.Errorf("anchors in a list that is not merged are left out: use patchesJson6902")
+		}
+		o.Op, o.Value = "add", patch
+	}
+	parts, err := patchOperation(a.scope, o, a.root, map[string]bool{"/metadata": true})
+	if err != nil {
+		return ce.False(), err
+	}
+	e := ce.Raw(strings.Join(parts, " + "), ce.Addition)
+	if ifAbsent {
+		e = ce.If(at.Present(), ce.Term("[]"), e)
+	}
+	a.patches = append(a.patches, e)
+	return ce.Term(""), nil
+}
+
+func hasAnchors(p any) bool {
+	switch typed := p.(type) {
+	case map[string]any:
+		for key, value := range typed {
+			if _, _, anchor := pattern.Anchor(key); anchor || hasAnchors(value) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(typed, hasAnchors)
+	}
+	return false
 }
 
 func (a *configuration) value(patch any, at place.Place, typeName, name string) (ce.Expression, error) {
@@ -146,8 +244,8 @@ func (a *configuration) value(patch any, at place.Place, typeName, name string) 
 
 // list returns the elements of a list that is merged by name.
 func (a *configuration) list(patch []any, at place.Place, typeName, name string) (ce.Expression, error) {
-	if !mergedByName(name) {
-		return ce.False(), fmt.Errorf("the patch of a list that is not merged by name is left out: use patchesJson6902")
+	if mergeKey(name) == "" {
+		return ce.False(), fmt.Errorf("the patch of a list that is replaced, in an element of another list, is left out: use patchesJson6902")
 	}
 	var parts []string
 	for i, element := range patch {
@@ -159,15 +257,19 @@ func (a *configuration) list(patch []any, at place.Place, typeName, name string)
 		if err != nil {
 			return ce.False(), fmt.Errorf("[%d]: %w", i, err)
 		}
-		parts = append(parts, e.In(ce.Addition))
+		if e.String() != "" {
+			parts = append(parts, e.In(ce.Addition))
+		}
 	}
 	return ce.Raw(strings.Join(parts, " + "), ce.Addition), nil
 }
 
 // element returns the elements of a list that one element of the patch changes: that with
-// its name, or those that match its conditional anchors.
+// its name, or those that match its conditional anchors. An element with global anchors
+// changes none: the whole patch has an effect only if an element matches them.
 func (a *configuration) element(patch map[string]any, at place.Place, typeName, list string) (ce.Expression, error) {
-	if name, ok := patch["name"].(string); ok {
+	key := mergeKey(list)
+	if name, ok := patch[key].(string); ok {
 		return a.named(patch, name, at, typeName)
 	}
 	item := ce.Singular(list, "item")
@@ -177,8 +279,20 @@ func (a *configuration) element(patch map[string]any, at place.Place, typeName, 
 	if err != nil {
 		return e, err
 	}
+	if len(inner.global) > 0 {
+		some := ce.Macro(at.Or("[]"), "exists", item, ce.And(append(inner.global, inner.conditions...)...))
+		none := ce.Relate(ce.Call(at.Or("[]"), "size"), "==", ce.Term("0"))
+		a.global = append(a.global, at.Present(), ce.Or(none, some))
+		return ce.Term(""), nil
+	}
 	if len(inner.conditions) == 0 {
-		return e, fmt.Errorf("the element has neither a name nor a conditional anchor: add (name): \"*\"")
+		return e, fmt.Errorf("the element has neither a %s nor a conditional anchor: add (%s): \"*\"", key, key)
+	}
+	if e.String() == "" {
+		return e, nil
+	}
+	if key != "name" {
+		return e, fmt.Errorf("conditional anchors in a list without names have no effect: add %s", key)
 	}
 	text := strings.Replace(e.String(), typeName+"{", typeName+"{name: "+item+".name, ", 1)
 	elements := at.Or("[]")

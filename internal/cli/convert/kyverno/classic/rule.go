@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/conditions"
 	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/pattern"
@@ -32,6 +33,7 @@ type converter struct {
 	matching *matching
 	scope    *conditions.Scope
 	notes    []string
+	fails    bool // the check of an element can fail
 	out      *converted
 }
 
@@ -267,7 +269,8 @@ func (v *converter) configMap(c configMap) (conditions.Value, error) {
 func (v *converter) conditions(preconditions *blocks) error {
 	v.out.condition("match", v.matching.match)
 	v.out.condition("exclude", ce.Not(v.matching.exclude))
-	v.out.conditions = append(v.out.conditions, v.rule.CELPreconditions...)
+	named, notes := conversion.ConditionNames(v.rule.CELPreconditions)
+	v.out.conditions, v.notes = append(v.out.conditions, named...), append(v.notes, notes...)
 	applies, err := v.blocks(v.scope, preconditions)
 	if err != nil {
 		return fmt.Errorf("preconditions: %w", err)
@@ -299,7 +302,9 @@ func (v *converter) validate(c *validation) error {
 	var e ce.Expression
 	var err error
 	if c.ForEach != nil {
-		e, err = v.forEach(v.scope, c.ForEach, 0)
+		if e, err = v.forEach(v.scope, c.ForEach, 0); v.fails {
+			v.notes = append(v.notes, "a check of an element that cannot be evaluated follows failurePolicy: Kyverno ignores it unless the element is the last one")
+		}
 	} else {
 		e, err = v.check(v.scope, c.checks, v.matching.object)
 	}
@@ -358,6 +363,7 @@ func (v *converter) check(scope *conditions.Scope, c checks, object place.Place)
 		if err != nil {
 			return ce.False(), fmt.Errorf("deny.conditions: %w", err)
 		}
+		v.fails = v.fails || denied.Fails
 		return ce.Not(denied.Expression), nil
 	case c.Pattern != nil:
 		e, err := pattern.Compile(c.Pattern, object)
@@ -397,6 +403,7 @@ func (v *converter) each(scope *conditions.Scope, f forEach, level int) (ce.Expr
 				return ce.False(), fmt.Errorf("preconditions: %w", err)
 			}
 		}
+		v.fails = v.fails || applies.Fails
 		var ok ce.Expression
 		if f.ForEach != nil {
 			ok, err = v.forEach(inner, f.ForEach, level+1)

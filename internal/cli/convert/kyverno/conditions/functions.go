@@ -11,13 +11,14 @@ import (
 // call is a call of a function. A null argument fails in JMESPath and in CEL.
 type call struct {
 	name      string
+	scope     *Scope
 	arguments []Value
 	sources   []ce.Expression
 }
 
 // function converts the call of a function with an exact counterpart.
 func (s *Scope) function(n jmespath.ASTNode, current *Value) (Value, error) {
-	c := call{name: n.Value.(string)}
+	c := call{name: n.Value.(string), scope: s}
 	build, known := functions()[c.name]
 	if !known {
 		return Value{}, leftOut("the JMESPath function %s()", c.name)
@@ -55,6 +56,8 @@ func functions() map[string]converter {
 		"ends_with":     {2, method("endsWith", shape.Bool)},
 		"split":         {2, split},
 		"join":          {2, join},
+		"to_upper":      {1, letters("upperAscii")},
+		"to_lower":      {1, letters("lowerAscii")},
 		"replace_all":   {3, method("replace", shape.String)},
 		"trim_prefix":   {2, trimPrefix},
 		"regex_match":   {2, regexMatch},
@@ -106,6 +109,14 @@ func method(name string, result shape.Kind) func(call) (Value, error) {
 			return c.leftOut()
 		}
 		return c.result(ce.Call(c.sources[0], name, c.sources[1:]...), result)
+	}
+}
+
+// letters changes the case of letters.
+func letters(name string) func(call) (Value, error) {
+	return func(c call) (Value, error) {
+		c.scope.note("%s() leaves letters outside of ASCII unchanged", c.name)
+		return method(name, shape.String)(c)
 	}
 }
 
@@ -286,11 +297,7 @@ func aggregate(name string) func(call) (Value, error) {
 		v := c.arguments[0]
 		element := v.shape.Element().Kind()
 		if v.stream != nil {
-			innermost := v.stream
-			for innermost.inner != nil {
-				innermost = innermost.inner
-			}
-			element = innermost.element.kind()
+			element = v.stream.innermost().element.kind()
 		}
 		if element != shape.Int {
 			return c.leftOut()

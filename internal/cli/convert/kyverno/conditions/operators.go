@@ -106,6 +106,9 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 		return other, err
 	}
 	kind := k.kind()
+	if kind == shape.Quantity && v.kind() == shape.Quantity {
+		return compareQuantities(source, "==", other), nil
+	}
 	if kind != v.kind() || kind == shape.Quantity || kind == shape.Number {
 		if kind != shape.Any && v.kind() != shape.Any {
 			return ce.False(), leftOut("Equals of %s and %s, which have different types", source, other)
@@ -151,6 +154,11 @@ func compareQuantity(source ce.Expression, operator, text string) ce.Expression 
 		return e
 	}
 	return pattern.Compare(operator, text, source)
+}
+
+func compareQuantities(source ce.Expression, operator string, other ce.Expression) ce.Expression {
+	quantity := func(e ce.Expression) ce.Expression { return ce.Function("quantity", ce.Function("string", e)) }
+	return ce.Relate(ce.Call(quantity(source), "compareTo", quantity(other)), operator, ce.Term("0"))
 }
 
 // equalsNumber compares with a constant number. Text equals a number only as a duration.
@@ -225,8 +233,7 @@ func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Ex
 	case numbers(k.kind()) && numbers(v.kind()):
 		return ce.Relate(source, operator, other), nil
 	case k.kind() == shape.Quantity && v.kind() == shape.Quantity:
-		quantity := func(e ce.Expression) ce.Expression { return ce.Function("quantity", ce.Function("string", e)) }
-		return ce.Relate(ce.Call(quantity(source), "compareTo", quantity(other)), operator, ce.Term("0")), nil
+		return compareQuantities(source, operator, other), nil
 	}
 	return ce.False(), leftOut("the order of %s and %s, which are not known to be numbers", source, other)
 }

@@ -37,6 +37,17 @@ func (v Value) IsListField() bool {
 	return v.place != nil && (v.kind() == shape.List || v.kind() == shape.Any)
 }
 
+// ListField returns the field with a list, also if all of its elements are projected.
+func (v Value) ListField() (place.Place, bool) {
+	if s := v.stream; s != nil && s.inner == nil && s.where.IsTrue() && s.element.place != nil && s.element.place.Source().String() == s.variable {
+		v = s.source
+	}
+	if !v.IsListField() {
+		return place.Place{}, false
+	}
+	return *v.place, true
+}
+
 // IsMap reports whether the value is a map, or may be one because its type is not known.
 func (v Value) IsMap() bool {
 	k := v.kind()

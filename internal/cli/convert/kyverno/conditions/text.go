@@ -2,6 +2,7 @@ package conditions
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	ce "github.com/ostiary/ostiary/internal/cli/convert/kyverno/celtext"
@@ -51,7 +52,7 @@ func (s *Scope) Text(text string) (Value, error) {
 		return Value{}, err
 	}
 	if len(parts) == 1 && parts[0].variable {
-		return s.JMESPath(parts[0].text)
+		return s.braces(parts[0].text)
 	}
 	if len(parts) == 0 || len(parts) == 1 {
 		return constantValue(strings.ReplaceAll(text, `\{{`, "{{")), nil
@@ -61,7 +62,7 @@ func (s *Scope) Text(text string) (Value, error) {
 	for _, p := range parts {
 		e := ce.Quote(p.text)
 		if p.variable {
-			v, err := s.JMESPath(p.text)
+			v, err := s.braces(p.text)
 			if err != nil {
 				return Value{}, err
 			}
@@ -73,6 +74,36 @@ func (s *Scope) Text(text string) (Value, error) {
 		sources = append(sources, e.In(ce.Addition))
 	}
 	return computed(ce.Raw(strings.Join(sources, " + "), ce.Addition), shape.Kinds(shape.String), operands...), nil
+}
+
+// braces converts the expression of a variable in braces. Kyverno replaces variables in raw
+// strings before it parses the expression, so that their quotes do not end the string.
+func (s *Scope) braces(text string) (Value, error) {
+	const start = "'{{"
+	for at := strings.Index(text, start); at >= 0; {
+		end := closing(text[at+1:])
+		if end < 0 {
+			break
+		}
+		inner, rest := text[at+len(start):at+1+end], text[at+1+end+2:]
+		next := at + 1 + end + 2
+		if strings.Contains(inner, "'") && strings.HasPrefix(rest, "'") {
+			v, err := s.braces(strings.TrimSpace(inner))
+			if err != nil {
+				return Value{}, err
+			}
+			name := "nested" + strconv.Itoa(len(s.Variables))
+			s = s.With(name, v)
+			text = text[:at+1] + "{{" + name + "}}" + rest
+			next = len(text) - len(rest)
+		}
+		found := strings.Index(text[next:], start)
+		if found < 0 {
+			break
+		}
+		at = next + found
+	}
+	return s.JMESPath(text)
 }
 
 // textOf returns a value as a part of a text.
