@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 	"unique"
 
@@ -221,6 +222,8 @@ func (r *results) finish(p *scanPass, version string, err error, now time.Time) 
 // explain returns what an error of a list means, and how to fix it.
 func explain(gr schema.GroupResource, err error) string {
 	switch {
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot impersonate"):
+		return fmt.Sprintf("Ostiary may not impersonate the ServiceAccount %s, which it uses for the audit: apply config/rbac of this version", account)
 	case apierrors.IsForbidden(err):
 		return forbidden(gr)
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):

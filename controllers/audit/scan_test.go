@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -228,6 +229,13 @@ func TestFailedLists(t *testing.T) {
 				t.Errorf("after the next scan: failure %q, counts %v", known.failure, r.counts)
 			}
 		})
+	}
+}
+
+func TestForbiddenImpersonation(t *testing.T) {
+	err := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "ostiary-audit", errors.New(`User "ostiary" cannot impersonate resource "serviceaccounts"`))
+	if got, want := explain(configMaps.GroupResource(), err), "Ostiary may not impersonate the ServiceAccount ostiary-audit, which it uses for the audit: apply config/rbac of this version"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -202,10 +202,17 @@ func TestAuditFindsWhatUpdatesFind(t *testing.T) {
 	for _, o := range objects[:each] {
 		must(t, c.Delete(t.Context(), o))
 	}
+	want = slices.DeleteFunc(want, func(s string) bool { return strings.Contains(s, " ConfigMap ") })
+	awaitFindings(t, reports, namespace, want)
+	m.kill() // the next leader finds what is deleted while none scans
+	for _, o := range objects[2*each : 3*each] {
+		must(t, c.Delete(t.Context(), o))
+	}
+	c.audited(t)
+	want = slices.DeleteFunc(want, func(s string) bool { return strings.Contains(s, " Service ") })
+	awaitFindings(t, reports, namespace, want)
 	c.remove(t, "warns-stored")
-	want = slices.DeleteFunc(want, func(s string) bool {
-		return strings.Contains(s, " ConfigMap ") || strings.HasPrefix(s, "warns-stored ")
-	})
+	want = slices.DeleteFunc(want, func(s string) bool { return strings.HasPrefix(s, "warns-stored ") })
 	awaitFindings(t, reports, namespace, want)
 	c.change(t, "denies-stored", func(p *v1alpha1.WebhookPolicy) { p.Spec.Audit = &v1alpha1.Audit{Enabled: ptr.To(false)} })
 	want = slices.DeleteFunc(want, func(s string) bool { return strings.HasPrefix(s, "denies-stored ") })
