@@ -57,11 +57,14 @@ func newParts(t *testing.T) string {
 	var zipped, inner bytes.Buffer
 	compressed := gzip.NewWriter(&zipped)
 	files := tar.NewWriter(compressed)
-	for name, content := range map[string][]byte{"LICENSE": nil, "kubectl-ostiary": program} {
-		if err := files.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(content)), Mode: 0o755}); err != nil {
+	for _, file := range []struct {
+		name    string
+		content []byte
+	}{{"LICENSE", nil}, {"kubectl-ostiary", program}} {
+		if err := files.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: file.name, Size: int64(len(file.content)), Mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := files.Write(content); err != nil {
+		if _, err := files.Write(file.content); err != nil {
 			t.Fatal(err)
 		}
 	}
