@@ -15,7 +15,7 @@ import (
 // resources, as Kyverno extends its rules, and returns the differences. It needs the whole
 // policy.
 func SetPodTemplates(p *v1alpha1.WebhookPolicy, resources []string) (differences []string) {
-	t := &v1alpha1.PodTemplates{} // with kinds: server-side apply makes null of an empty object
+	t := &v1alpha1.PodTemplates{} // with kinds: server-side apply makes null of an empty object that replaces kinds
 	for _, k := range v1alpha1.DefaultPodTemplateKinds() {
 		if slices.Contains(resources, k.Resource) {
 			t.Kinds = append(t.Kinds, v1alpha1.PodTemplateKind{Resource: k.Resource})
