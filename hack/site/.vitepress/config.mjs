@@ -50,7 +50,7 @@ export default defineConfig({
   srcDir: 'src',
   cleanUrls: false,
   lastUpdated: false,
-  markdown: { anchor: { slugify }, toc: { slugify }, headers: { slugify }, config: rewriteLinks },
+  markdown: { theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' }, anchor: { slugify }, toc: { slugify }, headers: { slugify }, config: rewriteLinks },
   transformPageData: page => page.relativePath === 'index.md' ? { title: 'Ostiary: admission policies for Kubernetes', titleTemplate: ':title' } : {},
   themeConfig: {
     versions: { current: site.version.name, all: site.versions, root: site.root },
