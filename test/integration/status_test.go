@@ -106,9 +106,9 @@ func TestPrinterColumns(t *testing.T) {
 		args []string
 		want string
 	}{
-		"good": {args: []string{"columns-good"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s\n$`},
-		"bad":  {args: []string{"columns-bad"}, want: `^NAME +ACTIONS +READY +REASON +AGE\ncolumns-bad +Deny +False +Invalid +\d+s\n$`},
-		"wide": {args: []string{"columns-good", "-o", "wide"}, want: `^NAME +ACTIONS +READY +REASON +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are recorded in the audit log\n$`},
+		"good": {args: []string{"columns-good"}, want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s\n$`},
+		"bad":  {args: []string{"columns-bad"}, want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE\ncolumns-bad +Deny +False +Invalid +\d+s\n$`},
+		"wide": {args: []string{"columns-good", "-o", "wide"}, want: `^NAME +ACTIONS +READY +REASON +VIOLATIONS +AGE +FAILURE-POLICY +WEBHOOK +MESSAGE\ncolumns-good +Deny,Audit +True +Enforced +\d+s +Fail +ostiary-validate-\S+ +enforced: requests that fail a validation are denied and are recorded in the audit log\n$`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
