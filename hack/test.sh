@@ -66,7 +66,7 @@ integrations() {
 # Tests of more than a minute, the longest first, so that each part has as many of them.
 long='TestLibrary TestRandomWalk TestExamplesInDocuments TestExamplesOfPlugins TestRotationFailsNoRequest TestErrorPaths
 	TestAuditFindsWhatUpdatesFind TestRestartWithManyPolicies TestEventsOfActionChanges TestFirewallBetweenAPIServerAndOstiary
-	TestSamples TestBackendMovesToAClosedPort TestRefusedBackends TestForeignWebhook TestUnreadableObjects TestNoWriteAtRest'
+	TestSamples TestBackendMovesToAClosedPort TestRefusedBackends TestExternalWebhook TestUnreadableObjects TestNoWriteAtRest'
 
 integration() { # PART
 	local names

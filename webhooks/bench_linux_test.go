@@ -107,10 +107,10 @@ func connect(b *testing.B, address string, config *tls.Config) tls.ConnectionSta
 	return c.ConnectionState()
 }
 
-// BenchmarkBesideFlood is how long honest callers wait, alone and beside a client that holds up to 10,000 half-open
+// BenchmarkDuringFlood is how long honest callers wait, alone and beside a client that holds up to 10,000 half-open
 // connections and opens 2,000 more a second. Four callers keep their connections, and four need a new one for each
 // request. All of it shares this machine's processors.
-func BenchmarkBesideFlood(b *testing.B) {
+func BenchmarkDuringFlood(b *testing.B) {
 	for _, flooded := range []bool{false, true} {
 		name := map[bool]string{false: "alone", true: "flooded"}[flooded]
 		for _, anew := range []bool{false, true} {

@@ -296,7 +296,7 @@ func TestReviewOfBackends(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestValidate(t *testing.T) {
 	tests := map[string]struct {
 		operation, expression         string
 		wantRegistrable, wantCompiles bool

@@ -41,7 +41,7 @@ func busy() string {
 	return strings.Repeat(auditLine(0, someone, "allow", "get", "", "busy", "", "x"), 100)
 }
 
-func TestJudgeRefusals(t *testing.T) {
+func TestRefusalProblems(t *testing.T) {
 	at := func(second int) time.Time { return time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC) }
 	refused := auditLine(10, someone, "forbid", "watch", "apps", "deployments", "n", "d")
 	tests := map[string]struct {
@@ -66,7 +66,7 @@ func TestJudgeRefusals(t *testing.T) {
 	}
 }
 
-func TestJudgeUse(t *testing.T) {
+func TestUseProblems(t *testing.T) {
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"one"}, Verbs: []string{"get", "update"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments/scale"}, Verbs: []string{"patch"}},
@@ -111,7 +111,7 @@ func TestJudgeUse(t *testing.T) {
 	}
 }
 
-func TestJudgeLoad(t *testing.T) {
+func TestLoadProblems(t *testing.T) {
 	tests := map[string]struct {
 		step step
 		want []string

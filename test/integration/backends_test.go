@@ -24,7 +24,7 @@ func nextYear() time.Time { return time.Now().Add(365 * 24 * time.Hour) }
 
 // Promise: a webhook that somebody else hosts is registered, guarded and shown
 // as Ostiary's own are.
-func TestForeignWebhook(t *testing.T) {
+func TestExternalWebhook(t *testing.T) {
 	c := install(t)
 	m := c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -100,7 +100,7 @@ func TestRefusedBackends(t *testing.T) {
 
 // A backend that is asked for everything, fail-closed, and never answers, keeps
 // nobody out of what the cluster lives of.
-func TestForeignWebhookIsGuarded(t *testing.T) {
+func TestExternalWebhookIsGuarded(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -141,7 +141,7 @@ func TestForeignWebhookIsGuarded(t *testing.T) {
 
 // The API server itself evaluates the conditions, so what they exclude causes
 // no call.
-func TestForeignWebhookIsNotCalledForWhatItsConditionsExclude(t *testing.T) {
+func TestExternalWebhookIsNotCalledForWhatItsConditionsExclude(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, false)
 	namespace := c.namespace(t, nil)
@@ -168,7 +168,7 @@ func TestForeignWebhookIsNotCalledForWhatItsConditionsExclude(t *testing.T) {
 	}
 }
 
-func TestForeignWebhookOfAnOldVersion(t *testing.T) {
+func TestExternalWebhookOfAnOldVersion(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -182,7 +182,7 @@ func TestForeignWebhookOfAnOldVersion(t *testing.T) {
 }
 
 // A mutating backend stands among Ostiary's own mutations by its order.
-func TestForeignWebhookMutatesInOrder(t *testing.T) {
+func TestExternalWebhookMutatesInOrder(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -224,7 +224,7 @@ func (c *cluster) grant(t *testing.T, namespace, block string) {
 
 // Promise: Secrets outside of Ostiary's namespace are its owner's to grant, and
 // the status says what is missing; a CA that changes is followed.
-func TestForeignWebhookFollowsItsCA(t *testing.T) {
+func TestExternalWebhookFollowsItsCA(t *testing.T) {
 	c := install(t)
 	for _, kind := range []string{"Secret", "ConfigMap"} {
 		t.Run(kind, func(t *testing.T) { c.testFollowsCA(t, c.manager(t), kind) })
@@ -386,7 +386,7 @@ func (c *cluster) store(t *testing.T, kind string, at v1alpha1.ObjectKey, data m
 
 // A Service is called, and probed, at its cluster IP. Those of this control
 // plane are on loopback, where the foreign webhook can listen.
-func TestForeignWebhookOfAService(t *testing.T) {
+func TestExternalWebhookOfAService(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -445,7 +445,7 @@ func (c *cluster) service(t *testing.T, namespace, name string) (*v1alpha1.Backe
 
 // A policy that becomes a backend is enforced by its expressions until the
 // backend is registered, and the other way round.
-func TestPolicyBecomesForeign(t *testing.T) {
+func TestPolicyBecomesExternalWebhook(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -479,7 +479,7 @@ func TestPolicyBecomesForeign(t *testing.T) {
 }
 
 // The documented Roles grant nothing but what they name.
-func TestForeignWebhookRolesGrantNoMore(t *testing.T) {
+func TestExternalWebhookRolesGrantNoMore(t *testing.T) {
 	c := install(t)
 	namespace := c.namespace(t, nil)
 	for _, block := range []string{"read-secret", "read-configmap"} {

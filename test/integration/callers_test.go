@@ -275,7 +275,7 @@ func (c *cluster) wantNoCredential(t *testing.T, m *process) {
 
 // What cannot be used is said before anything starts, in one line; what may still
 // come makes a replica wait.
-func TestCallersThatCannotBeTold(t *testing.T) {
+func TestInvalidClientCAs(t *testing.T) {
 	c := install(t)
 	for name, tc := range map[string]struct{ file, want string }{
 		"a file that is not there": {filepath.Join(c.dir, "missing"), "no such file or directory"},

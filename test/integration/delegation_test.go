@@ -42,7 +42,7 @@ func handedDown() map[string]func(*v1alpha1.WebhookPolicy) {
 }
 
 // A policy is not called for requests that the API server knows it excludes.
-func TestConditionsAreHandedDown(t *testing.T) {
+func TestConditionsAreDelegated(t *testing.T) {
 	c := install(t)
 	m := c.manager(t)
 	for name, edit := range handedDown() {

@@ -54,7 +54,7 @@ func (c *cluster) mount(ctx context.Context, f *foreign, namespace string) {
 
 // Promise: Ostiary issues the certificate of a Service and rotates it, and the
 // CA, without a request that fails.
-func TestForeignWebhookWithAnIssuedCertificate(t *testing.T) {
+func TestExternalWebhookWithAnIssuedCertificate(t *testing.T) {
 	c := install(t)
 	m := c.manager(t)
 	namespace := c.namespace(t, nil)
@@ -193,7 +193,7 @@ func (c *cluster) load(ctx context.Context, namespace string) (stop func() (requ
 }
 
 // A Secret that holds something else is left alone.
-func TestForeignWebhookDoesNotOverwriteASecret(t *testing.T) {
+func TestExternalWebhookDoesNotOverwriteASecret(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)

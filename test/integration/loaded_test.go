@@ -100,7 +100,7 @@ func TestChangesAreInForceOnEveryReplica(t *testing.T) {
 }
 
 // A replica that is gone without a word is waited for until its Lease runs out.
-func TestNobodyWaitsForTheDead(t *testing.T) {
+func TestUnreachableReplicaDelaysNothing(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)

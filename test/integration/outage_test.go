@@ -57,7 +57,7 @@ func TestManagerKilled(t *testing.T) {
 
 // Promise: never lock out, with the worst policies that can be written, in both
 // phases, and several replicas that die at once.
-func TestNastiestPolicy(t *testing.T) {
+func TestPolicyThatMatchesEverything(t *testing.T) {
 	c := install(t)
 	f := c.newFleet(t, 2)
 	closed := c.namespace(t, nil)
