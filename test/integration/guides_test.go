@@ -38,6 +38,7 @@ func newGuide(t *testing.T, c *cluster) *guide {
 func TestGuides(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, true)
+	t.Cleanup(func() { c.discard("no-latest", "require-owner") }) // if a command fails
 	for page, want := range map[string]int{"first-policy.md": 10, "enforcing-safely.md": 20} {
 		t.Run(page, func(t *testing.T) {
 			text := readGuide(t, "docs/tutorials/"+page)
