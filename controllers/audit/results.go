@@ -130,7 +130,7 @@ type resource struct {
 	scanned time.Time
 	retryAt time.Time // after a failure
 	failure string    // of the last scan; the results are of an earlier one
-	denied  bool      // the failure lasts until somebody acts
+	denied  bool      // the failure lasts until an administrator corrects it
 	version string    // of the last list, where the watch for deletions begins
 	refill  bool      // a line has become free, or deletions may be unknown
 	page    int64     // objects in a page

@@ -53,7 +53,7 @@ type Params interface {
 
 // Resources finds the resources of the API server.
 type Resources interface {
-	Served() served
+	Served() audit.Served
 	Refresh()
 	Subscribe(ctx context.Context) <-chan struct{}
 }
@@ -232,15 +232,15 @@ func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedR
 		}
 		k := s.targetOf(p, compiled)
 		known[p.Name] = k
-		resources, more := resourcesOf(&p.Spec, api)
+		resources, more := audit.Resources(&p.Spec, api)
 		if more {
-			problems[p.Name] = fmt.Sprintf("the rules match more than %d resources: only the first by name are evaluated", maxResources)
+			problems[p.Name] = fmt.Sprintf("the rules match more than %d resources: only the first by name are evaluated", audit.MaxResources)
 		}
-		for _, f := range resources {
-			w, ok := out[f.GroupVersionResource]
+		for _, r := range resources {
+			w, ok := out[r.GroupVersionResource]
 			if !ok {
-				w = wantedResource{kind: f.gvk(), namespaced: f.Namespaced, targets: map[string]target{}}
-				out[f.GroupVersionResource] = w
+				w = wantedResource{kind: r.Kind, namespaced: r.Namespaced, targets: map[string]target{}}
+				out[r.GroupVersionResource] = w
 			}
 			w.targets[p.Name] = k.target
 		}

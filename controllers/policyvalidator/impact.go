@@ -98,7 +98,12 @@ func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author
 		return []string{"existing objects were not evaluated: the params of the policy cannot be read yet: " + err.Error()}
 	}
 	s := scan{evaluator: audit.NewEvaluator(p, c, i.exempt), left: impactObjects}
-	for _, r := range resourcesOf(&p.Spec, served) {
+	resources, more := audit.Resources(&p.Spec, served)
+	if more {
+		s.omitted = append(s.omitted, fmt.Sprintf("kinds beyond the first %d", audit.MaxResources))
+	}
+	for _, of := range resources {
+		r := resource(of)
 		if !i.mayList(ctx, author, r) {
 			s.unpermitted = append(s.unpermitted, r.plural())
 			continue

@@ -233,63 +233,10 @@ func TestImpactLeavesTimeToAnswer(t *testing.T) {
 	}
 }
 
-func TestResourcesOf(t *testing.T) {
-	api := lists{
-		{Group: "apps", Version: "v1"}:           {{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"list"}}},
-		{Group: "apps", Version: "v1beta1"}:      {{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"list"}}},
-		{Version: "v1"}:                          {{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"list"}}, {Name: "nodes", Kind: "Node", Verbs: []string{"list"}}, {Name: "events", Kind: "Event", Namespaced: true, Verbs: []string{"list"}}},
-		{Group: "metrics.k8s.io", Version: "v1"}: {{Name: "reviews", Kind: "Review", Verbs: []string{"create"}}},
-	}
-	rule := func(group, resource string, edit ...func(*admissionregistrationv1.NamedRuleWithOperations)) func(*v1alpha1.WebhookPolicy) {
-		return func(p *v1alpha1.WebhookPolicy) {
-			r := admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
-			}}
-			for _, f := range edit {
-				f(&r)
-			}
-			p.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{r}
-		}
-	}
-	tests := map[string]struct {
-		edit func(*v1alpha1.WebhookPolicy)
-		want []string
-	}{
-		"the highest version": {rule("apps", "deployments"), []string{"/apis/apps/v1/deployments"}},
-		"a lower version":     {rule("apps", "deployments", func(r *admissionregistrationv1.NamedRuleWithOperations) { r.APIVersions = []string{"v1beta1"} }), []string{"/apis/apps/v1beta1/deployments"}},
-		"everything":          {rule("*", "*/*"), []string{"/api/v1/nodes", "/api/v1/pods", "/apis/apps/v1/deployments"}},
-		"a scope": {rule("*", "*", func(r *admissionregistrationv1.NamedRuleWithOperations) {
-			r.Scope = new(admissionregistrationv1.ClusterScope)
-		}), []string{"/api/v1/nodes"}},
-		"a subresource": {rule("", "pods/status"), nil},
-		"only creations": {rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
-			r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-		}), nil},
-		"templates": {func(p *v1alpha1.WebhookPolicy) {
-			rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
-				r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-			})(p)
-			p.Spec.PodTemplates = &v1alpha1.PodTemplates{}
-		}, []string{"/apis/apps/v1/deployments"}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, r := range resourcesOf(&newPolicy(tt.edit).Spec, api) {
-				got = append(got, r.path())
-			}
-			if diff := gocmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("resources (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestPlural(t *testing.T) {
 	for kind, name := range map[string]string{"Pods": "Pod pods", "NetworkPolicies": "NetworkPolicy networkpolicies", "Ingresses": "Ingress ingresses", "Endpoints": "Endpoints endpoints"} {
 		singular, plural, _ := strings.Cut(name, " ")
-		r := resource{schema.GroupVersionResource{Resource: plural}, schema.GroupVersionKind{Kind: singular}}
+		r := resource{GroupVersionResource: schema.GroupVersionResource{Resource: plural}, Kind: schema.GroupVersionKind{Kind: singular}}
 		if got := r.plural(); got != kind {
 			t.Errorf("got %q, want %q", got, kind)
 		}

@@ -6,19 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 
-	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/audit"
-	"github.com/ostiary/ostiary/internal/registration"
 )
 
 const (
@@ -30,67 +25,16 @@ const (
 // errLimit means that objects remain that were not read because of a limit.
 var errLimit = errors.New("a limit was reached")
 
-// resource is a resource whose objects are listed in one version.
-type resource struct {
-	schema.GroupVersionResource
-	kind schema.GroupVersionKind
-}
-
-// resourcesOf returns the resources whose objects a policy can match in an UPDATE, each in the highest version that a
-// rule matches.
-func resourcesOf(spec *v1alpha1.WebhookPolicySpec, served Served) []resource {
-	var rules []admissionregistrationv1.NamedRuleWithOperations
-	if spec.MatchConstraints != nil {
-		rules = slices.Clone(spec.MatchConstraints.ResourceRules)
-	}
-	if t := spec.TemplateSpec(); t != nil {
-		rules = append(rules, t.MatchConstraints.ResourceRules...)
-	}
-	found := map[schema.GroupResource]resource{}
-	for gv, list := range served {
-		for i := range list {
-			r := resource{gv.WithResource(list[i].Name), gv.WithKind(list[i].Kind)}
-			known, ok := found[r.GroupResource()]
-			if ok && version.CompareKubeAwareVersionStrings(gv.Version, known.Version) < 0 || !slices.Contains(list[i].Verbs, "list") ||
-				registration.Excludes(spec, r.GroupResource(), "", nil) || !matchesUpdate(rules, gv, list[i]) {
-				continue
-			}
-			found[r.GroupResource()] = r
-		}
-	}
-	out := make([]resource, 0, len(found))
-	for _, r := range found {
-		out = append(out, r)
-	}
-	slices.SortFunc(out, func(a, b resource) int { return strings.Compare(a.String(), b.String()) })
-	return out
-}
-
-// matchesUpdate reports whether a rule matches an UPDATE of a resource. No rule without a slash matches subresources, and
-// those cannot be listed.
-func matchesUpdate(rules []admissionregistrationv1.NamedRuleWithOperations, gv schema.GroupVersion, r metav1.APIResource) bool {
-	scope := admissionregistrationv1.ClusterScope
-	if r.Namespaced {
-		scope = admissionregistrationv1.NamespacedScope
-	}
-	return slices.ContainsFunc(rules, func(rule admissionregistrationv1.NamedRuleWithOperations) bool {
-		return contains(rule.Operations, admissionregistrationv1.Update) && contains(rule.APIGroups, gv.Group) && contains(rule.APIVersions, gv.Version) &&
-			(contains(rule.Resources, r.Name) || slices.Contains(rule.Resources, "*/*")) &&
-			(rule.Scope == nil || *rule.Scope == admissionregistrationv1.AllScopes || *rule.Scope == scope)
-	})
-}
-
-func contains[S ~string](list []S, value S) bool {
-	return slices.Contains(list, value) || slices.Contains(list, "*")
-}
+// resource is a resource whose objects are listed.
+type resource audit.Resource
 
 // plural returns the kind in the plural, such as NetworkPolicies.
 func (r resource) plural() string {
 	n := 0
-	for n < min(len(r.kind.Kind), len(r.Resource)) && strings.EqualFold(r.kind.Kind[:n+1], r.Resource[:n+1]) {
+	for n < min(len(r.Kind.Kind), len(r.Resource)) && strings.EqualFold(r.Kind.Kind[:n+1], r.Resource[:n+1]) {
 		n++
 	}
-	return r.kind.Kind[:n] + r.Resource[n:]
+	return r.Kind.Kind[:n] + r.Resource[n:]
 }
 
 func (r resource) path() string {
@@ -166,12 +110,12 @@ func (r resource) object(raw json.RawMessage) (*audit.Object, error) {
 	if err := json.Unmarshal(raw, &has); err != nil {
 		return nil, fmt.Errorf("decoding an object: %w", err)
 	}
-	o := &audit.Object{Resource: r.GroupVersionResource, Kind: r.kind, Namespace: has.Metadata.Namespace, Name: has.Metadata.Name, JSON: raw}
+	o := &audit.Object{Resource: r.GroupVersionResource, Kind: r.Kind, Namespace: has.Metadata.Namespace, Name: has.Metadata.Name, JSON: raw}
 	if r.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
 		o.Namespace = o.Name
 	}
 	if has.Kind == "" {
-		o.JSON = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,%s`, r.kind.GroupVersion().String(), r.kind.Kind, raw[1:])
+		o.JSON = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,%s`, r.Kind.GroupVersion().String(), r.Kind.Kind, raw[1:])
 	}
 	return o, nil
 }
