@@ -283,11 +283,20 @@ func TestReviewConfigurationIsKept(t *testing.T) {
 			}).Should(Succeed())
 			await(t).Eventually(func() error {
 				config, err := get()
-				if err == nil && (!registration.Matches(config, wanted) || !registration.Owned(config, wanted)) {
-					err = fmt.Errorf("it is not repaired: %+v", config)
+				if err != nil {
+					return err
 				}
-				return err
+				// A test before may have rotated the authority, so the bundle may become shorter
+				// at any time. That it is right is shown by the reviews after the repairs.
+				for i := range min(len(wanted.Webhooks), len(config.Webhooks)) {
+					wanted.Webhooks[i].ClientConfig.CABundle = config.Webhooks[i].ClientConfig.CABundle
+				}
+				if !registration.Matches(config, wanted) || !registration.Owned(config, wanted) {
+					return fmt.Errorf("it is not repaired: %+v", config)
+				}
+				return nil
 			}).Should(Succeed())
+			c.reviewing(t, true)
 		})
 	}
 	c.wantNoWrites(t, c.rest(t))

@@ -42,9 +42,9 @@ type Options struct {
 	// Plain reports whether the files of a directory are read although its name begins with
 	// a dot, or although it is a kustomization or a chart; nil is for none.
 	Plain func(directory string) bool
-	// Untyped is called for a document with neither apiVersion nor kind. It returns what to
-	// read instead, or nil to skip the document. If Untyped is nil, such a document is an
-	// error.
+	// Untyped is called for a document with neither apiVersion nor kind, one call at a time
+	// and in the order of the documents. It returns what to read instead, or nil to skip the
+	// document. If Untyped is nil, such a document is an error.
 	Untyped func(at Position, raw []byte) []byte
 }
 
@@ -64,12 +64,9 @@ func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, d := range found {
-			d.untyped = o.Untyped
-		}
 		documents = append(documents, found...)
 	}
-	return convert(ctx, documents)
+	return convert(ctx, documents, o.Untyped)
 }
 
 // Text reads the objects of a text. The name is that of a file in positions.
@@ -78,7 +75,7 @@ func Text(ctx context.Context, name string, text []byte) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return convert(ctx, documents)
+	return convert(ctx, documents, nil)
 }
 
 // file is the content of one file, or the output of one program.
@@ -268,16 +265,23 @@ func isSeparator(line []byte) bool {
 	return ok && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])))
 }
 
-// convert converts documents concurrently. The error is that of the first invalid document.
-func convert(ctx context.Context, documents []*document) ([]Object, error) {
+// convert converts documents concurrently, then those without a type in their order. The
+// error is that of the first invalid document.
+func convert(ctx context.Context, documents []*document, untyped func(Position, []byte) []byte) ([]Object, error) {
 	converted := make([][]Object, len(documents))
 	failed := make([]error, len(documents))
+	without := make([][]byte, len(documents))
 	workers := runtime.GOMAXPROCS(0)
 	var running sync.WaitGroup
 	for worker := range workers {
 		running.Go(func() {
 			for i := worker; i < len(documents) && ctx.Err() == nil; i += workers {
-				converted[i], failed[i] = documents[i].objects()
+				raw, err := documents[i].toJSON()
+				if err == nil && untyped != nil && isUntyped(raw) {
+					without[i] = raw
+					continue
+				}
+				converted[i], failed[i] = documents[i].objects(raw, err)
 			}
 		})
 	}
@@ -285,24 +289,21 @@ func convert(ctx context.Context, documents []*document) ([]Object, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for _, err := range failed {
-		if err != nil {
+	for i, d := range documents {
+		if raw := without[i]; raw != nil {
+			converted[i], failed[i] = d.objects(untyped(d.at(1, 1), raw), nil)
+		}
+		if err := failed[i]; err != nil {
 			return nil, err
 		}
 	}
 	return slices.Concat(converted...), nil
 }
 
-// objects returns the objects of a document.
-func (d *document) objects() ([]Object, error) {
-	raw, err := d.toJSON()
+// objects returns the objects of a document in JSON, none for an empty one.
+func (d *document) objects(raw []byte, err error) ([]Object, error) {
 	if raw == nil || err != nil {
 		return nil, err
-	}
-	if d.untyped != nil && isUntyped(raw) {
-		if raw = d.untyped(d.at(1, 1), raw); raw == nil {
-			return nil, nil
-		}
 	}
 	o, err := newObject(d, raw, nil)
 	if err != nil {

@@ -103,6 +103,27 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// Documents are read concurrently; those without a type are shown one by one in their order.
+func TestUntyped(t *testing.T) {
+	var text strings.Builder
+	var want []string
+	for i := range 200 {
+		fmt.Fprintf(&text, "---\nnumber: %d\n", i)
+		want = append(want, fmt.Sprintf(`{"number":%d}`, i))
+	}
+	var got []string
+	objects, err := Objects(t.Context(), []string{Stdin}, Options{Stdin: strings.NewReader(text.String()), Untyped: func(_ Position, raw []byte) []byte {
+		got = append(got, strings.TrimSpace(string(raw)))
+		return nil
+	}})
+	if err != nil || len(objects) != 0 {
+		t.Fatalf("got %d objects and %v, want none", len(objects), err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("documents (-want +got):\n%s", diff)
+	}
+}
+
 func TestInvalidInput(t *testing.T) {
 	deep := "apiVersion: v1\nkind: Pod\nspec: " + strings.Repeat("[", 300) + strings.Repeat("]", 300) + "\n"
 	bomb := "apiVersion: v1\nkind: Pod\na: &a [x,x,x,x,x,x,x,x,x,x]\n"

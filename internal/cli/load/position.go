@@ -42,8 +42,6 @@ type document struct {
 	line int    // lines before the document
 	text []byte // nil for an object that is in no file
 
-	untyped func(at Position, raw []byte) []byte // see Options
-
 	once   sync.Once
 	parsed yaml.Node
 	failed error
