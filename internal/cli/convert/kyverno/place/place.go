@@ -113,7 +113,7 @@ func (p Place) Strict() celtext.Expression { return p.typed(celtext.Term(p.stric
 // typed makes an element of a map or list a value of any type. The type checker takes it
 // for a value of the first type that a function accepts.
 func (p Place) typed(e celtext.Expression) celtext.Expression {
-	if p.optional && !celtext.IsIdentifier(p.name) && p.Shape.Kind() != shape.String {
+	if p.optional && !celtext.IsIdentifier(p.name) {
 		return celtext.Function("dyn", e)
 	}
 	return e
