@@ -75,7 +75,7 @@ func (c *command) printReport(w io.Writer, r *Report, audited int) error {
 	}
 	text := fmt.Sprintf("%d converted, %d changed, %d left out\n", r.Converted, r.Changed, r.LeftOut)
 	if audited > 0 {
-		text += fmt.Sprintf("%d policies have the action Audit: --actions keep keeps the actions of their sources\n", audited)
+		text += output.Count(audited, "policy has", "policies have") + " the action Audit: --actions keep keeps the actions of their sources\n"
 	}
 	if r.Verified != nil {
 		text += verifiedText(r.Verified)

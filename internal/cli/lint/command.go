@@ -69,7 +69,7 @@ func failure(findings []Finding) error {
 	for _, f := range findings {
 		counts[f.Severity]++
 	}
-	return &output.FindingsError{Text: fmt.Sprintf("%d errors, %d warnings", counts[Error], counts[Warning])}
+	return &output.FindingsError{Text: output.Count(counts[Error], "error", "errors") + ", " + output.Count(counts[Warning], "warning", "warnings")}
 }
 
 func (c *command) print(findings []Finding, policies int) error {

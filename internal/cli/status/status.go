@@ -142,7 +142,7 @@ func (s *Status) summary(now time.Time) string {
 	}
 	parts := []string{fmt.Sprintf("%d of %d replicas", s.Live, s.Replicas)}
 	if s.Replicas == 0 {
-		parts[0] = fmt.Sprintf("%d replicas", s.Live)
+		parts[0] = output.Count(s.Live, "replica", "replicas")
 	}
 	if s.Leader == "" {
 		parts = append(parts, "no leader")

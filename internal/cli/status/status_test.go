@@ -40,10 +40,10 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 		at      time.Time
 		want    string
 	}{
-		"without metrics": {at: now, want: table("Ostiary in ostiary-system: 1 replicas, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ")},
+		"without metrics": {at: now, want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ")},
 		"with metrics": {
 			at: now, metrics: &metrics{denied: map[string]int{"require-team-label": 12}, expires: now.Add(48 * time.Hour)},
-			want: table("Ostiary in ostiary-system: 1 replicas, leader ostiary-5d9f-abcde, certificate expires in 2d", "NO      ", "0       ", "REQUIRED", "12      ", "RATE", "-   "),
+			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde, certificate expires in 2d", "NO      ", "0       ", "REQUIRED", "12      ", "RATE", "-   "),
 		},
 		"after its Leases have expired": {
 			at: now.Add(time.Hour), want: table("Ostiary in ostiary-system: 0 replicas, no leader", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
@@ -51,7 +51,7 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 		"without Ostiary": {at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil }, want: "No replica of Ostiary has ever led in this cluster\n\nThere are no policies\n"},
 		"a new generation": {
 			at: now, change: func(d *doctor.Dump) { d.Policies = d.Policies[:1]; d.Policies[0].Generation = 2 },
-			want: "Ostiary in ostiary-system: 1 replicas, leader ostiary-5d9f-abcde\n\n" +
+			want: "Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde\n\n" +
 				"POLICY               ACTIONS   READY     REASON   FAILURE-POLICY   DENIED   DENIED/MIN   AGE\n" +
 				"require-team-label   Deny      Unknown            Fail             -        -            31d\n\n" +
 				"require-team-label: Ostiary has not reported the policy yet\n",

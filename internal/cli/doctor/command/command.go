@@ -97,7 +97,7 @@ func failure(findings []doctor.Finding) error {
 	if counts[doctor.Error]+counts[doctor.Warning] == 0 {
 		return nil
 	}
-	return &output.FindingsError{Text: fmt.Sprintf("%d errors, %d warnings", counts[doctor.Error], counts[doctor.Warning])}
+	return &output.FindingsError{Text: output.Count(counts[doctor.Error], "error", "errors") + ", " + output.Count(counts[doctor.Warning], "warning", "warnings")}
 }
 
 func (o *options) dump(ctx context.Context, progress *output.Progress) (*doctor.Dump, error) {

@@ -39,11 +39,11 @@ func TestDoctor(t *testing.T) {
 	}{
 		"no findings": {content: strings.Replace(dump, "TIMEOUT", "5", 1), wantOut: "No findings\n"},
 		"a warning": {
-			content: long, wantStatus: output.StatusFindings, wantErr: "0 errors, 1 warnings",
+			content: long, wantStatus: output.StatusFindings, wantErr: "0 errors, 1 warning",
 			wantOut: "warning timeout-long ValidatingWebhookConfiguration/images webhooks[0].timeoutSeconds\n  " + message + "\n  Fix: set timeoutSeconds to 10 or less\n  " + link + "\n",
 		},
 		"as YAML": {
-			content: long, args: []string{"-o", "yaml"}, wantStatus: output.StatusFindings, wantErr: "0 errors, 1 warnings",
+			content: long, args: []string{"-o", "yaml"}, wantStatus: output.StatusFindings, wantErr: "0 errors, 1 warning",
 			wantOut: `findings:
 - check: timeout-long
   fix: set timeoutSeconds to 10 or less

@@ -138,7 +138,7 @@ func (o *options) policies(ctx context.Context) (policies, others *replay.Polici
 
 // explain writes on stderr what was replayed.
 func (o *options) explain(s *replay.Summary) {
-	_, _ = fmt.Fprintf(o.ErrOut, "%d events, %d requests replayed\n", s.Events, s.Requests)
+	_, _ = fmt.Fprintf(o.ErrOut, "%s, %s replayed\n", output.Count(s.Events, "event", "events"), output.Count(s.Requests, "request", "requests"))
 	for _, reason := range slices.Sorted(maps.Keys(s.Skipped)) {
 		_, _ = fmt.Fprintf(o.ErrOut, "%d not replayed: %s\n", s.Skipped[reason], reason)
 	}
@@ -189,5 +189,5 @@ func failure(s *replay.Summary, compares bool) error {
 	if denied+failed == 0 {
 		return nil
 	}
-	return &output.FindingsError{Text: fmt.Sprintf("%d denials, %d errors", denied, failed)}
+	return &output.FindingsError{Text: output.Count(denied, "denial", "denials") + ", " + output.Count(failed, "error", "errors")}
 }
