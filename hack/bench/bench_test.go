@@ -30,7 +30,7 @@ func webhook(t *testing.T, answer func(number int64) (code int, uid string, v ve
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			if r.Context().Err() == nil && !errors.Is(err, io.ErrUnexpectedEOF) { // a caller that was told to end
+			if r.Context().Err() == nil && !errors.Is(err, io.ErrUnexpectedEOF) { // a caller that was stopped
 				t.Error(err)
 			}
 			return
@@ -110,7 +110,7 @@ func TestLoadEnds(t *testing.T) {
 	})}
 	l.body = []byte(`{"request":{"uid":"__UID__"}}`)
 	if f := l.run(ctx); f.firstFailed != nil {
-		t.Errorf("error %v, want none: it was told to end", f.firstFailed)
+		t.Errorf("error %v, want none: it was stopped", f.firstFailed)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestReport(t *testing.T) {
 		"within the slack":          {report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 15)}}, true, "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 1.50 | **NOT met** |"},
 		"beyond the slack":          {report{slack: 2, comparisons: []*comparison{compared(bench.B, 10, 21)}}, false, "| added CPU, set B, 8 callers | 1 × native 1.37.2 | 2.10 | **NOT met** |"},
 		"native adds nothing":       {report{comparisons: []*comparison{compared(bench.B, 0, 1)}}, false, "**NOT met**"},
-		"nothing can be told":       {report{comparisons: []*comparison{compared(bench.B, -1, -2)}}, false, "**NOT met**"},
+		"no result":                 {report{comparisons: []*comparison{compared(bench.B, -1, -2)}}, false, "**NOT met**"},
 		"compiled is small":         {report{compiled: &compiledSize{30, 60}}, true, "| memory of a compiled policy | 30 KiB | 30.00 | met |"},
 		"compiled is not":           {report{compiled: &compiledSize{30, 61}}, false, "| memory of a compiled policy with three variables | 60 KiB | 61.00 | **NOT met** |"},
 		"many params take too long": {report{comparisons: []*comparison{manyParamsCompared(4000, 51)}}, false, "| added latency,  | 50 ms | 51.00 | **NOT met** |"},

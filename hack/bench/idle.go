@@ -16,7 +16,7 @@ const (
 	idleSettle = 30 * time.Second
 )
 
-// idle is what a manager takes while it holds policies that nobody asks about.
+// idle is what a manager takes while it holds policies without requests.
 // It leads, which costs more than to follow.
 type idle struct {
 	policies int

@@ -29,7 +29,7 @@ const (
 	// scaleChanges are changed one after the other, so that the slowest but one
 	// of them is the 99th percentile.
 	scaleChanges = 100
-	// scaleRest is how long nobody changes anything.
+	// scaleRest is how long nothing is changed.
 	scaleRest = 30 * time.Second
 	// scaleCalm is how long it takes after the last change for it to be announced
 	// once more.
@@ -129,7 +129,7 @@ func (w *world) countClients(ctx context.Context, s *scale) error {
 	return nil
 }
 
-// restAfter counts what is written while nobody changes anything.
+// restAfter counts what is written while nothing is changed.
 func (w *world) restAfter(ctx context.Context, s *scale) error {
 	if err := sleep(ctx, scaleCalm); err != nil {
 		return err

@@ -135,7 +135,7 @@ func (w *world) close() error {
 	return w.cp.Stop()
 }
 
-// freeAddress picks an address that nobody listens on, below the ports that
+// freeAddress picks an address without a listener, below the ports that
 // outgoing connections take: it has to be free again after the manager was killed.
 func freeAddress(ctx context.Context) (string, error) {
 	var err error

@@ -277,7 +277,7 @@ func tarContent(t *testing.T, r io.Reader) map[string][]byte {
 			t.Fatal(err)
 		}
 		if header.Uid != 0 || header.Gid != 0 || header.Mode&0o022 != 0 {
-			t.Errorf("%s belongs to %d:%d with mode %o, want root, and nobody else writes", header.Name, header.Uid, header.Gid, header.Mode)
+			t.Errorf("%s belongs to %d:%d with mode %o, want root, and no other user writes", header.Name, header.Uid, header.Gid, header.Mode)
 		}
 		if files[header.Name], err = io.ReadAll(in); err != nil {
 			t.Fatal(err)

@@ -40,7 +40,7 @@ func TestLinkerFlags(t *testing.T) {
 		wantErr         string
 	}{
 		"etcd knows its version": {module: etcdModule, version: "v3.6.8", want: "-s -w"},
-		"kubernetes is told": {
+		"KUBERNETES is set": {
 			module: kubernetesModule, version: "v1.36.3",
 			want: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" +
 				" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" +

@@ -63,7 +63,7 @@ func overload(b *testing.B, s *service, path string, body []byte) {
 	b.ReportMetric(float64(turnedAway.Load()), "503s")
 }
 
-// alongside sends canaries until it is told to stop, and returns how long they took and how large the heap became.
+// alongside sends canaries until it is stopped, and returns how long they took and how large the heap became.
 func alongside(s *service, body []byte) (stop func() ([]time.Duration, uint64)) {
 	var took []time.Duration
 	var heap uint64

@@ -228,7 +228,7 @@ func ParamsHolder() []client.Object {
 	ours.Name = "params-holder"
 	native := validating(ours)
 	binding := native[1].(*admissionregistrationv1.ValidatingAdmissionPolicyBinding)
-	binding.Spec.MatchResources = inNamespaceOf("nobody")
+	binding.Spec.MatchResources = inNamespaceOf("no-caller")
 	return native
 }
 

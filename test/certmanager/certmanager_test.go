@@ -40,7 +40,7 @@ import (
 const (
 	system      = "ostiary-system"
 	certificate = "ostiary-certificate" // the Certificate and its Secret
-	patience    = 4 * time.Minute
+	timeout     = 4 * time.Minute
 	good, bad   = "good", "bad"
 )
 
@@ -210,7 +210,7 @@ func (c *cluster) settled(before []byte) (issued []byte, epoch string) {
 			return errors.New("Ostiary holds the key of a CA")
 		}
 		return nil
-	}, patience, 100*time.Millisecond).Should(Succeed())
+	}, timeout, 100*time.Millisecond).Should(Succeed())
 	return issued, epoch
 }
 
@@ -228,7 +228,7 @@ func (c *cluster) renew() {
 			Message: "the test asks for it", LastTransitionTime: &now, ObservedGeneration: cert.Generation,
 		})
 		return c.Status().Update(c.t.Context(), &cert)
-	}, patience, 100*time.Millisecond).Should(Succeed())
+	}, timeout, 100*time.Millisecond).Should(Succeed())
 }
 
 // putCA makes a CA for the issuer, or another one in its place.
@@ -274,7 +274,7 @@ func (c *cluster) awaitRegistered(status metav1.ConditionStatus, text string) {
 			}
 		}
 		return "no condition", err
-	}, patience, 100*time.Millisecond).Should(And(HavePrefix(string(status)), ContainSubstring(text)))
+	}, timeout, 100*time.Millisecond).Should(And(HavePrefix(string(status)), ContainSubstring(text)))
 }
 
 func (c *cluster) events() string {
@@ -356,7 +356,7 @@ func TestCertManager(t *testing.T) {
 	c.issuer("self-signed", cmapi.IssuerConfig{SelfSigned: &cmapi.SelfSignedIssuer{}})
 	issued, epoch := c.settled(nil)
 	c.awaitRegistered(metav1.ConditionTrue, "")
-	NewWithT(t).Eventually(func() error { return c.probe(t.Context(), bad) }, patience, 100*time.Millisecond).Should(Succeed())
+	NewWithT(t).Eventually(func() error { return c.probe(t.Context(), bad) }, timeout, 100*time.Millisecond).Should(Succeed())
 	stop := c.traffic()
 	defer stop()
 
@@ -384,7 +384,7 @@ func TestCertManager(t *testing.T) {
 	NewWithT(t).Eventually(func() (string, error) {
 		log, err := os.ReadFile(c.plane.LogFile(fmt.Sprintf("ostiary-%d", c.count)))
 		return string(log), err
-	}, patience, 200*time.Millisecond).Should(ContainSubstring("waits for Issuer internal"))
+	}, timeout, 200*time.Millisecond).Should(ContainSubstring("waits for Issuer internal"))
 	stop()
 	c.checkNoKeys()
 }

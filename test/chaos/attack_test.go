@@ -30,7 +30,7 @@ const (
 	memoryLimit = 512 << 20
 )
 
-// attack is what a process of attackers is told, as JSON in the environment.
+// attack is the task of a process of attackers, as JSON in the environment.
 type attack struct {
 	Kind      string            // a key of assaults
 	Addresses []string          // of replicas

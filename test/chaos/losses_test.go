@@ -73,7 +73,7 @@ func corruptions(r *run) []corruption {
 		{"swapped", func(_ string, s *corev1.Secret) {
 			s.Data["tls.crt"], s.Data["tls.key"] = s.Data["tls.key"], s.Data["tls.crt"]
 		}},
-		{"somebody else's", pick(foreign, foreignKey)},
+		{"of another authority", pick(foreign, foreignKey)},
 		{"expired", set(expired)},
 		{"RSA of 1024 bits", pick(weak, weakKey)},
 		{"900 KiB of junk", set(bytes.Repeat([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 900<<10/58))},
@@ -219,11 +219,11 @@ func oldCARestored(r *run) {
 	}
 }
 
-// bundlesEmptied has somebody fight about the bundles, once a second. API servers
-// may keep to what was edited after it has been put right, until it is announced
+// bundlesEmptied has another client empty the bundles, once a second. API servers
+// may keep to what was edited after it has been repaired, until it is announced
 // once more, which waits for the fight to pause.
 func bundlesEmptied(r *run) {
-	r.limits.distrust = true // of those who were told to
+	r.limits.distrust = true // of replicas that were allowed to
 	values := [][]byte{{}, []byte("\n"), nil}
 	foreign, _ := foreignPair(r, time.Now(), time.Hour)
 	values[2] = foreign
@@ -272,7 +272,7 @@ func bundlesEmptied(r *run) {
 	r.note("%d failed while all were right", len(late))
 }
 
-// edit is one of somebody else's of a configuration.
+// edit is an edit of a configuration by another client.
 type edit struct {
 	name string
 	sent time.Time

@@ -40,7 +40,7 @@ type member struct {
 
 	webhook, health, metrics string // addresses
 	running                  *controlplane.Running
-	leaving                  atomic.Bool // told to end
+	leaving                  atomic.Bool // has got SIGTERM
 	crashed                  atomic.Bool // killed on purpose
 }
 
@@ -114,7 +114,7 @@ func (m *member) follow(running *controlplane.Running) {
 		case <-time.After(probeEvery):
 		}
 		if m.leaving.Load() || m.world.frozen.Load() || !m.world.up[0].Load() && !m.world.up[1].Load() {
-			continue // without an API server, or storage, nobody can say who is ready
+			continue // without an API server, or storage, readiness is unknown
 		}
 		err := m.ready(context.Background())
 		switch known := m.world.service.Has(m.webhook); {
@@ -157,7 +157,7 @@ func (m *member) restart(t *testing.T, flags ...string) {
 	m.start(t, flags...)
 }
 
-// terminate deletes the Pod: endpoints lose it while it is told to end.
+// terminate deletes the Pod: endpoints lose it while it ends.
 func (m *member) terminate(t *testing.T) {
 	t.Helper()
 	m.leaving.Store(true)
@@ -168,7 +168,7 @@ func (m *member) terminate(t *testing.T) {
 	}()
 }
 
-// remove takes a replica that has ended, or has been told to, out of the world.
+// remove takes a replica that has ended, or is ending, out of the world.
 func (m *member) remove(t *testing.T) {
 	t.Helper()
 	await(t, m.name+" to end", func() error {
@@ -260,7 +260,7 @@ func (w *world) holder(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", fmt.Errorf("nobody leads")
+		return "", fmt.Errorf("no replica leads")
 	}
 	return *lease.Spec.HolderIdentity, nil
 }

@@ -214,7 +214,7 @@ func stalledWatch(r *run) {
 	}
 	before := r.epoch(r.T)
 	r.ask(r.T)
-	awaitFor(r.T, overlap+patience, "the rotation to begin", func() error {
+	awaitFor(r.T, overlap+timeout, "the rotation to begin", func() error {
 		if r.epoch(r.T) == before {
 			return fmt.Errorf("still epoch %s", before)
 		}
@@ -237,7 +237,7 @@ func stalledWatch(r *run) {
 	r.stalls.release()
 	r.note("stalled for %s", (overlap * 4 / 5).Round(time.Second))
 	pause(r.T, overlap/5)
-	awaitFor(r.T, overlap+patience, "the next rotation", func() error { return r.steady(r.Context()) })
+	awaitFor(r.T, overlap+timeout, "the next rotation", func() error { return r.steady(r.Context()) })
 }
 
 // overlap is the --trust-overlap of a scenario that needs a real one.

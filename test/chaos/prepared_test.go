@@ -123,7 +123,7 @@ func caExpired(r *run) {
 }
 
 // brokenRotation replaces the CA as one would who does not know better: the new
-// bundle and the new leaf at once, without a cross-certificate. Nobody leads meanwhile. It
+// bundle and the new leaf at once, without a cross-certificate. No replica leads meanwhile. It
 // shows that the harness sees what it is there to see.
 func brokenRotation(r *run) {
 	r.limits.mustFail, r.limits.distrust = true, true
@@ -139,7 +139,7 @@ func brokenRotation(r *run) {
 	r.awaitAll(r.T)
 }
 
-// usurp has nobody lead: the lease is somebody else's, for as long as that
+// usurp leaves no leader: another holder has the lease, for as long as that
 // takes.
 func (r *run) usurp() {
 	leader := r.leader(r.T)

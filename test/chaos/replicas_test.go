@@ -7,7 +7,7 @@ import (
 )
 
 // replace has a new replica take the place of one, as a rolling update with
-// maxSurge 1 and maxUnavailable 0 does: the old one is told to end when the new
+// maxSurge 1 and maxUnavailable 0 does: the old one is ended when the new
 // one is ready, and ends in its own time.
 func (r *run) replace(m *member) {
 	next := r.add(r.T)

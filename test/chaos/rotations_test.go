@@ -114,7 +114,7 @@ func leaderKilled(r *run) {
 		r.ask(r.T)
 		select {
 		case <-trap.sprung:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			r.Fatalf("the rotation does not get to %q: %d writes", p.name, seen)
 		}
 		killed := time.Now()
@@ -154,7 +154,7 @@ func leaderPaused(r *run) {
 		r.ask(r.T)
 		select {
 		case <-trap.sprung:
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			r.Fatalf("the rotation does not get to %q: %d writes", p.name, seen)
 		}
 		at := time.Now()

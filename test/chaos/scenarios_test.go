@@ -48,7 +48,7 @@ func quickRenewal(size) []string { return []string{"--certificate-renew-after=5s
 
 func realOverlap(s size) []string { return []string{"--trust-overlap=" + s.overlap().String()} }
 
-// byURL has API servers call replicas by a URL, for which nobody watches readiness.
+// byURL has API servers call replicas by a URL, for which readiness is not watched.
 func byURL(size) []string { return []string{urlFlag} }
 
 func openMetrics(size) []string { return []string{"--metrics-auth=false"} }

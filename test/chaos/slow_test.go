@@ -36,7 +36,7 @@ const (
 	slowTimeout = 3 * time.Second
 	// slowRate is how many requests a second wait for the slow policy.
 	slowRate = 20
-	// unanswered is what they get, whose images nobody has allowed.
+	// unanswered is what they get, whose images are not allowed.
 	unanswered = "denied the request"
 )
 
@@ -182,7 +182,7 @@ func shake(ctx context.Context, c net.Conn) net.Conn {
 
 // slowBackend has a policy that takes 10 seconds for each request, if it is let:
 // it asks a backend about images. Who waits for it is answered when the time is
-// over, and nobody else notices.
+// over, and no other client notices.
 func slowBackend(r *run) {
 	r.limits.quiet = true
 	r.makeSlow(r.hanging())

@@ -18,7 +18,7 @@ import (
 const smallQuota = 96 << 20
 
 // etcdFull fills etcd until it refuses every write. API servers go on reading,
-// deleting and asking webhooks. Nobody can write who is ready, so endpoints stay
+// deleting and asking webhooks. Readiness cannot be written, so endpoints stay
 // as they are. What is lost meanwhile is put back when there is room again.
 func etcdFull(r *run) {
 	r.limits.unserved, r.limits.quiet = true, true

@@ -102,7 +102,7 @@ func (w *world) hear(m marks) (*testimony, error) {
 }
 
 // contradictions are requests of which an API server says something else than
-// what the client was told, or which it let through without asking.
+// what the client got, or which it let through without asking.
 func (t *testimony) contradictions(requests []*request) []string {
 	var out []string
 	for _, r := range requests {

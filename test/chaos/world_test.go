@@ -44,8 +44,8 @@ const (
 	caSecret      = "ostiary-ca"
 	servingSecret = "ostiary-serving"
 
-	// patience is for what ordinarily takes seconds.
-	patience = 3 * time.Minute
+	// timeout is for what ordinarily takes seconds.
+	timeout = 3 * time.Minute
 )
 
 // auditPolicy records what the load and the managers write.
@@ -103,7 +103,7 @@ func newWorld(ctx context.Context, etcd etcd) (_ *world, err error) {
 	}
 	if w.plane, err = controlplane.Start(ctx, controlplane.Options{
 		APIServers: apiServers, Etcds: etcd.members, EtcdArgs: more, NoControllerManager: true, Audit: true, AuditPolicy: auditPolicy,
-		// Nobody routes cluster IPs here, but those on loopback need no route.
+		// No kube-proxy routes cluster IPs here, but those on loopback need no route.
 		APIServerArgs: []string{"--service-cluster-ip-range=127.96.0.0/16"},
 		ArgsOf:        w.argsOf,
 	}); err != nil {
@@ -253,7 +253,7 @@ func (w *world) makeToken(ctx context.Context) error {
 	return nil
 }
 
-// freeAddress picks an address that nobody listens on, below the ports that
+// freeAddress picks an address without a listener, below the ports that
 // outgoing connections take.
 func freeAddress() string {
 	for {
@@ -275,7 +275,7 @@ func must(t *testing.T, err error) {
 // await tries until it works.
 func await(t *testing.T, what string, try func() error) time.Duration {
 	t.Helper()
-	return awaitFor(t, patience, what, try)
+	return awaitFor(t, timeout, what, try)
 }
 
 func awaitFor(t *testing.T, limit time.Duration, what string, try func() error) time.Duration {

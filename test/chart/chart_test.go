@@ -174,7 +174,7 @@ metrics:
 		t.Run(folder, func(t *testing.T) {
 			got, _ := objects(t, namespace, values)
 			want := kustomized(t, folder)
-			delete(want, "Namespace "+namespace) // Helm is told to create it
+			delete(want, "Namespace "+namespace) // --create-namespace creates it
 			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 				t.Fatalf("objects (-kustomize +helm):\n%s", diff)
 			}

@@ -31,7 +31,7 @@ type Case struct {
 	Requests []Request                    `json:"requests,omitempty"`
 	// Refused: both engines have to refuse the policies.
 	Refused bool `json:"refused,omitempty"`
-	// Generated: nobody knows whether the policies are refused.
+	// Generated: whether the policies are refused is unknown.
 	Generated bool `json:"generated,omitempty"`
 	// Differs names the known differences that the case has to show.
 	Differs []string `json:"differs,omitempty"`

@@ -131,7 +131,7 @@ func toYAML(v any) string {
 		return err.Error()
 	}
 	lines := strings.SplitAfter(string(text), "\n")
-	// What every object has and nobody needs to read.
+	// What every object has and a reader does not need.
 	lines = slices.DeleteFunc(lines, func(l string) bool {
 		return strings.HasPrefix(l, "status:") || strings.TrimSpace(l) == "creationTimestamp: null"
 	})

@@ -77,7 +77,7 @@ var noType = regexp.MustCompile(`failed to convert patch object to typed object:
 
 // subresourceKinds: the native engine looks for the schema of Scale and Eviction
 // in the group of the kind, and it is published with the resource. With
-// failurePolicy Ignore nobody hears of it, and the object stays as it came.
+// failurePolicy Ignore it is not reported, and the object stays as it came.
 func subresourceKinds(c *comparison) bool {
 	if slices.ContainsFunc(c.native.Causes, noType.MatchString) {
 		return c.agree()
@@ -112,7 +112,7 @@ func undeclaredFields(c *comparison) bool {
 }
 
 // customScales: the native engine cannot convert the mutated Scale of a custom
-// resource. With failurePolicy Ignore nobody hears of it.
+// resource. With failurePolicy Ignore it is not reported.
 func customScales(c *comparison) bool {
 	if slices.ContainsFunc(c.native.Causes, func(s string) bool {
 		return strings.HasSuffix(s, "request to convert CR to an invalid group/version: autoscaling/v1")
@@ -140,7 +140,7 @@ func applies(p *v1alpha1.WebhookPolicy) bool {
 var kindOfParams = regexp.MustCompile(`params\.(kind|apiVersion)\b`)
 
 // kindsOfParams: to mutations, params of a built-in kind have neither
-// apiVersion nor kind. With failurePolicy Ignore nobody hears of it.
+// apiVersion nor kind. With failurePolicy Ignore it is not reported.
 func kindsOfParams(c *comparison) bool {
 	said := slices.ContainsFunc(c.native.Causes, func(s string) bool {
 		return strings.HasSuffix(s, "no such key: kind") || strings.HasSuffix(s, "no such key: apiVersion")
@@ -156,7 +156,7 @@ func ignores(p *v1alpha1.WebhookPolicy) bool {
 
 // defaultsBetween: the native engine fills in defaults after each mutation, the
 // API server once, after those of one call. Only a case that is made to show it
-// may: what a mutation makes of the defaults, nobody can tell.
+// may: what a mutation makes of the defaults is unknown.
 func defaultsBetween(c *comparison) bool {
 	return slices.Contains(c.of.Differs, "defaults-between") && c.native.YAML() != c.ours.YAML() && c.agree()
 }
@@ -173,7 +173,7 @@ func unknownParamKinds(c *comparison) bool {
 
 // reinvocations: the native engine invokes a policy once more although nothing
 // but itself has changed the object. Only a case that is made to show it may:
-// what else a second run does, nobody can tell.
+// what else a second run does is unknown.
 func reinvocations(c *comparison) bool {
 	return slices.Contains(c.of.Differs, "reinvocation") && c.native.Code == c.ours.Code && c.native.YAML() != c.ours.YAML() &&
 		c.of.anyPolicy(func(p *v1alpha1.WebhookPolicy) bool {

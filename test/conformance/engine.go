@@ -281,7 +281,7 @@ func readiness(items []unstructured.Unstructured, created []*v1alpha1.WebhookPol
 	return refused, waiting, nil
 }
 
-// webhookMarkers are webhooks that nobody answers: a call that fails shows that
+// webhookMarkers are webhooks without a server: a call that fails shows that
 // the API server has read all configurations up to this one.
 func webhookMarkers(batch int) ([]*unstructured.Unstructured, error) {
 	name := fmt.Sprintf("marker-%d", batch)
@@ -289,14 +289,14 @@ func webhookMarkers(batch int) ([]*unstructured.Unstructured, error) {
 		&admissionregistrationv1.MutatingWebhookConfiguration{
 			TypeMeta: typeOf("MutatingWebhookConfiguration"), ObjectMeta: metav1.ObjectMeta{Name: name},
 			Webhooks: []admissionregistrationv1.MutatingWebhook{{
-				Name: name + ".marker.test", ClientConfig: nobody(batch), Rules: markerRules(), NamespaceSelector: markerMatch(mutatingMarker).NamespaceSelector,
+				Name: name + ".marker.test", ClientConfig: noServer(batch), Rules: markerRules(), NamespaceSelector: markerMatch(mutatingMarker).NamespaceSelector,
 				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			}},
 		},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{
 			TypeMeta: typeOf("ValidatingWebhookConfiguration"), ObjectMeta: metav1.ObjectMeta{Name: name},
 			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name: name + ".marker.test", ClientConfig: nobody(batch), Rules: markerRules(), NamespaceSelector: markerMatch(validatingMarker).NamespaceSelector,
+				Name: name + ".marker.test", ClientConfig: noServer(batch), Rules: markerRules(), NamespaceSelector: markerMatch(validatingMarker).NamespaceSelector,
 				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			}},
 		},
@@ -310,8 +310,8 @@ func webhookMarkers(batch int) ([]*unstructured.Unstructured, error) {
 	return out, errors.Join(errs...)
 }
 
-// nobody is an address where nothing listens; its path stands in the error.
-func nobody(batch int) admissionregistrationv1.WebhookClientConfig {
+// noServer is an address where nothing listens; its path stands in the error.
+func noServer(batch int) admissionregistrationv1.WebhookClientConfig {
 	url := "https://127.0.0.1:1/" + markerText(batch)
 	return admissionregistrationv1.WebhookClientConfig{URL: &url}
 }

@@ -368,7 +368,7 @@ func (s *Suite) compareAll(ctx context.Context, exchanges []*exchange, report fu
 	for i, e := range s.engines {
 		var ids []string
 		for _, x := range exchanges {
-			if x.replies[i].code != 0 { // else nobody promises an event
+			if x.replies[i].code != 0 { // else no event is guaranteed
 				ids = append(ids, x.replies[i].auditID)
 			}
 		}

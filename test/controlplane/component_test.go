@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A port that somebody else takes between choosing and using it costs a second try.
+// A port that another process takes between choosing and using it costs a second try.
 func TestComponentTriesAnotherPort(t *testing.T) {
 	tests := map[string]struct {
 		steals    int // how many of the chosen ports are lost

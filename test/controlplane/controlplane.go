@@ -93,7 +93,7 @@ type ControlPlane struct {
 	kubectl      string
 	client       *http.Client // the admin's, for probes
 
-	mu         sync.Mutex // held by whoever starts or stops components
+	mu         sync.Mutex // held while components are started or stopped
 	stopped    bool
 	etcds      []*component
 	apiServers []*component

@@ -24,7 +24,7 @@ func (cp *ControlPlane) describeEtcd(i int, binary string) *component {
 	}
 }
 
-// etcdPeers are the members of etcd, as each of them is told.
+// etcdPeers are the members of etcd, as in the flags of each.
 func (cp *ControlPlane) etcdPeers() string {
 	var peers []string
 	for _, c := range cp.etcds {

@@ -34,7 +34,7 @@ func startProcess(path string, args, env []string, home, log string) (*process, 
 	}
 	defer output.Close()
 	cmd := exec.Command(path, args...)
-	// Nothing else is handed down: etcd takes ETCD_* for flags.
+	// Nothing else is inherited: etcd takes ETCD_* for flags.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home}
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = home, output, output

@@ -40,7 +40,7 @@ func testAuthors(t *testing.T, cp *controlplane.ControlPlane) {
 	NewWithT(t).Eventually(func() error {
 		_, err := dryRun(t, policiesAs(cp, "author"), policyWith(t, ownServer))
 		return err
-	}, patience).Should(HaveOccurred())
+	}, timeout).Should(HaveOccurred())
 	for name, tt := range map[string]struct {
 		user     string
 		old, new string // fields; old is stored by an administrator, if it is given
@@ -111,7 +111,7 @@ func testAuthorsMetadata(t *testing.T, cp *controlplane.ControlPlane) {
 	g.Expect(merge(policiesAs(cp, account), `{"status":{"observedGeneration":1}}`, "status")).To(Succeed())
 	g.Expect(author.Delete(t.Context(), "p", metav1.DeleteOptions{})).To(Succeed())
 	g.Expect(merge(author, `{"metadata":{"finalizers":null}}`)).To(Succeed())
-	g.Eventually(func() error { return merge(author, `{}`) }, patience).Should(Satisfy(apierrors.IsNotFound))
+	g.Eventually(func() error { return merge(author, `{}`) }, timeout).Should(Satisfy(apierrors.IsNotFound))
 
 	// The garbage collector deletes a policy whose owner goes, by way of a finalizer.
 	client := kubernetes.NewForConfigOrDie(cp.Config())
@@ -124,7 +124,7 @@ func testAuthorsMetadata(t *testing.T, cp *controlplane.ControlPlane) {
 	g.Eventually(func() error {
 		_, err := asAdmin.Get(t.Context(), "p", metav1.GetOptions{})
 		return err
-	}, patience, time.Second).Should(Satisfy(apierrors.IsNotFound))
+	}, timeout, time.Second).Should(Satisfy(apierrors.IsNotFound))
 }
 
 // wantRefusal wants a refusal whose message holds the text, or none.

@@ -24,7 +24,7 @@ import (
 
 const (
 	namespace = "ostiary-system"
-	patience  = time.Minute
+	timeout   = time.Minute
 )
 
 // kubectl runs the real kubectl, and returns what it wrote to stdout and stderr.
@@ -88,7 +88,7 @@ func testExplain(t *testing.T, cp *controlplane.ControlPlane) {
 				var err error
 				got, _, err = kubectl(t, cp, "explain", path)
 				return err
-			}, patience, time.Second).Should(Succeed())
+			}, timeout, time.Second).Should(Succeed())
 			if !strings.Contains(unwrap(got), unwrap(want)) {
 				t.Errorf("got:\n%s\nwant it to hold %q", got, want)
 			}
@@ -269,7 +269,7 @@ func testAccess(t *testing.T, cp *controlplane.ControlPlane, user string, groups
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(got.Status.Allowed).To(Equal(want))
 			}
-			NewWithT(t).Eventually(ask, patience).Should(Succeed())
+			NewWithT(t).Eventually(ask, timeout).Should(Succeed())
 		})
 	}
 }
@@ -291,7 +291,7 @@ func testPod(t *testing.T, cp *controlplane.ControlPlane) {
 		return err
 	}
 	// The priority class is made by the API server itself, a moment after its start.
-	g.Eventually(func() error { return create(func(*corev1.PodSpec) {}) }, patience).Should(Succeed())
+	g.Eventually(func() error { return create(func(*corev1.PodSpec) {}) }, timeout).Should(Succeed())
 	err = create(func(s *corev1.PodSpec) { s.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil })
 	if err == nil || !strings.Contains(err.Error(), "allowPrivilegeEscalation") {
 		t.Errorf("a pod that is not restricted: got %v, want it refused", err)

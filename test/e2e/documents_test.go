@@ -56,7 +56,7 @@ func offline(command string) string {
 	return regexp.MustCompile(`oci://ghcr\.io/ostiary/(charts/\S+) --version \S+`).ReplaceAllString(command, "$1")
 }
 
-// follow types commands of the documents, each once, as somebody who has kubectl,
+// follow types commands of the documents, each once, as a user who has kubectl,
 // Helm and a clone. It returns what they printed.
 func (w *world) follow(t *testing.T, lists ...[]string) string {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// shop is where somebody else hosts a webhook, as the document about them says.
+// shop is the namespace of an external webhook, as in the document about them.
 const (
 	shop        = "shop"
 	foreignPage = "docs/features/external-webhooks.md"
@@ -22,7 +22,7 @@ const (
 // long as the test, and hands its CA to the sample that reads it.
 func (w *world) hostChecks(t *testing.T) {
 	if w.checks == "" {
-		t.Log("E2E_CHECKS is not set: nothing is shown of webhooks that somebody else hosts")
+		t.Log("E2E_CHECKS is not set: external webhooks are not tested")
 		return
 	}
 	w.makeNamespace(t, shop, nil)
@@ -31,7 +31,7 @@ kind: Service
 metadata: {name: checks, namespace: shop}
 spec: {ports: [{port: 443, targetPort: 8443}], selector: {app: checks}}
 `, "apply", "-f", "-")
-	t.Run("a webhook that somebody else hosts", func(t *testing.T) {
+	t.Run("an external webhook", func(t *testing.T) {
 		w.do(t, marked(t, foreignPage, "keep-certificate"), "apply", "-f", "-")
 		policy := w.issuedPolicy(t)
 		w.do(t, policy.text, "apply", "-f", "-")

@@ -126,7 +126,7 @@ func (w *world) guard(t *testing.T) {
 }
 
 // awaitGuarded waits until requests are refused for the policy's own reason, and
-// would be if nobody answered.
+// would be without an answer.
 func (w *world) awaitGuarded(t *testing.T) {
 	t.Helper()
 	w.do(t, "", "wait", "--for=condition=Ready", "--timeout=180s", "whp/e2e-guarded")

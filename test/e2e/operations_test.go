@@ -95,7 +95,7 @@ func (w *world) restartProgram(t *testing.T, program string) {
 	}
 }
 
-// awaitNoneTerminating waits until every replica that was told to end has ended.
+// awaitNoneTerminating waits until every terminating replica has ended.
 func (w *world) awaitNoneTerminating(t *testing.T) {
 	eventually(t, func() error {
 		list, err := w.client.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{LabelSelector: managers})

@@ -53,7 +53,7 @@ func needless() map[string]string {
 		applied  = "asked by the API server itself, for an apply that creates: no request of its own"
 		rotation = "CAs and certificates are renewed after months; test/integration does that"
 		unseen   = "for one that was written and that the cache has not seen yet: a matter of milliseconds"
-		setting  = "needs API servers, or somebody else, to keep that Secret; test/integration does"
+		setting  = "needs API servers, or another client, to keep that Secret; test/integration does"
 	)
 	const in = " in " + namespace
 	return map[string]string{

@@ -233,7 +233,7 @@ func (w *world) testNotes(t *testing.T) {
 	})
 }
 
-// testMetrics reads the metrics of a replica, as Prometheus does and as nobody.
+// testMetrics reads the metrics of a replica, as Prometheus does and as a client without rights.
 func (w *world) testMetrics(t *testing.T) {
 	w.do(t, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: e2e-scraper, namespace: `+guardedHere+`}}
 ---

@@ -42,7 +42,7 @@ func (w *world) uninstall(t *testing.T, do func(*testing.T)) {
 	t.Logf("clean after %s; %d writes were blocked until then", time.Since(start).Round(100*time.Millisecond), blocked)
 	w.deleteManifests(t)
 	time.Sleep(5 * time.Second) // what is still running could register something again
-	// Nobody calls them any more, and a drain takes until API servers have closed what they left open.
+	// No API server calls them any more, and a drain takes until API servers have closed what they left open.
 	w.do(t, "", "-n", namespace, "delete", "pods", "-l", managers, "--grace-period=0", "--force", "--ignore-not-found")
 	w.awaitGone(t)
 	if err := errors.Join(w.nothingGenerated(t.Context()), w.unblocked(t.Context(), &blocked)); err != nil {
@@ -107,15 +107,15 @@ func (w *world) kill(t *testing.T) {
 		}
 		return err
 	})
-	eventually(t, func() error { // it is dead only when nobody answers
+	eventually(t, func() error { // it is dead only when it does not answer
 		good := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "good"}, Data: map[string]string{"good": "true"}}
 		_, err := w.client.CoreV1().ConfigMaps(guardedHere).Create(t.Context(), good, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsInternalError(err) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("a request that nobody can answer: %w, want that its webhook failed", err)
+			return fmt.Errorf("a request without an answer: %w, want that its webhook failed", err)
 		}
-		return errors.New("a request that nobody can answer was let pass")
+		return errors.New("a request without an answer was let pass")
 	})
 }

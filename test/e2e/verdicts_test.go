@@ -51,7 +51,7 @@ func TestRefusalProblems(t *testing.T) {
 	}{
 		"nothing":                     {lines: []string{busy()}},
 		"a refusal":                   {lines: []string{busy(), refused, refused}, want: []string{"it was refused 2 times: watch deployments.apps d in n"}},
-		"of somebody else":            {lines: []string{busy(), auditLine(10, "somebody", "forbid", "get", "", "pods", "n", "p")}},
+		"of another user":             {lines: []string{busy(), auditLine(10, "somebody", "forbid", "get", "", "pods", "n", "p")}},
 		"while it is uninstalled":     {leaving: spans{{at(9), at(11)}}, lines: []string{busy(), refused}},
 		"before it is uninstalled":    {leaving: spans{{at(11), at(12)}}, lines: []string{busy(), refused}, want: []string{"it was refused 1 times: watch deployments.apps d in n"}},
 		"a line that is half written": {lines: []string{busy(), refused[:len(refused)/2]}},

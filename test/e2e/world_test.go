@@ -29,7 +29,7 @@ const (
 	definition = "webhookpolicies.admission.ostiary.dev"
 	generated  = "app.kubernetes.io/managed-by=ostiary"
 
-	patience = 3 * time.Minute // for what ordinarily takes seconds
+	timeout  = 3 * time.Minute // for what ordinarily takes seconds
 	interval = 250 * time.Millisecond
 )
 
@@ -80,7 +80,7 @@ func (r result) String() string {
 }
 
 func run(ctx context.Context, stdin, name string, args ...string) result {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, errs bytes.Buffer
@@ -171,7 +171,7 @@ func (w *world) makeNamespace(t *testing.T, name string, labels map[string]strin
 
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	NewWithT(t).Eventually(check, patience, interval).Should(Succeed())
+	NewWithT(t).Eventually(check, timeout, interval).Should(Succeed())
 }
 
 // gone makes an error of what is still there.

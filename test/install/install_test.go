@@ -257,7 +257,7 @@ func testUninstall(t *testing.T, w *world) {
 		stdout, stderr, err := w.task(ctx, "uninstall")
 		done <- result{stdout, stderr, err}
 	}()
-	// The kubelet's part: what is scaled to 0 is told to end.
+	// The kubelet's part: what is scaled to 0 gets SIGTERM.
 	await(t).Eventually(func() string {
 		replicas, _, _ := kubectl(t, "-n", namespace, "get", "deployment", "ostiary", "-o", "jsonpath={.spec.replicas}")
 		return replicas
@@ -295,7 +295,7 @@ func (w *world) wantNothingRegistered(t *testing.T, policy string) {
 func testNamespaceFirst(t *testing.T, w *world) {
 	must(t, w.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	w.wantNothingRegistered(t, "kept")
-	// Nothing comes back, the canaries among it, which are put right a second
-	// after somebody takes them away.
+	// Nothing comes back, the canaries among it, which are repaired a second
+	// after a client deletes them.
 	await(t).Consistently(func() ([]string, error) { return w.registered(t.Context()) }).WithTimeout(5 * time.Second).Should(BeEmpty())
 }

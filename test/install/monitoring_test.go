@@ -115,7 +115,7 @@ func (w *world) contest(ctx context.Context) {
 			continue
 		}
 		config.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
-		_ = w.Update(ctx, config, client.FieldOwner("rival"))
+		_ = w.Update(ctx, config, client.FieldOwner("other"))
 	}
 }
 

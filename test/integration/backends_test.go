@@ -22,7 +22,7 @@ import (
 
 func nextYear() time.Time { return time.Now().Add(365 * 24 * time.Hour) }
 
-// Promise: a webhook that somebody else hosts is registered, guarded and shown
+// Promise: an external webhook is registered, guarded and shown
 // as Ostiary's own are.
 func TestExternalWebhook(t *testing.T) {
 	c := install(t)
@@ -99,14 +99,14 @@ func TestRefusedBackends(t *testing.T) {
 }
 
 // A backend that is asked for everything, fail-closed, and never answers, keeps
-// nobody out of what the cluster lives of.
+// no client out of what the cluster needs to live.
 func TestExternalWebhookIsGuarded(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
 	lease := newLease(namespace)
 	must(t, c.Create(t.Context(), lease))
-	f := &foreign{address: freeAddress(), version: "v1"} // nobody listens
+	f := &foreign{address: freeAddress(), version: "v1"} // without a listener
 	p := matchesEverything("nastiest")
 	hostedBy(f, newAuthority(t, nextYear()).pem)(p)
 	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "not-mine", Expression: `request.name != "mine"`}}
@@ -129,7 +129,7 @@ func TestExternalWebhookIsGuarded(t *testing.T) {
 	config := c.configurationOf(t, "nastiest")
 	c.remove(t, "nastiest")
 	c.awaitGone(t, &configuration{ObjectMeta: metav1.ObjectMeta{Name: config}})
-	await(t).Eventually(func() error { // whoever finds it gone first may have made it once more
+	await(t).Eventually(func() error { // another client that finds it gone may have made it once more
 		for range 20 {
 			if err := c.probe(t.Context(), namespace, bad); err != nil {
 				return err
@@ -293,7 +293,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 			c.awaitCA(t, name, metav1.ConditionTrue, "Read", "")
 		})
 	}
-	t.Run("while nobody leads", func(t *testing.T) {
+	t.Run("without a leader", func(t *testing.T) {
 		m.kill()
 		c.store(t, kind, at, map[string]string{"ca.crt": "certificate"})
 		m = c.manager(t)
@@ -427,7 +427,7 @@ func (c *cluster) awaitReachable(t *testing.T, policy string, status metav1.Cond
 	}).Should(Succeed())
 }
 
-// service makes a Service and gives it with its address, which nobody listens on.
+// service makes a Service and gives it with its address, which has no listener.
 func (c *cluster) service(t *testing.T, namespace, name string) (*v1alpha1.BackendService, string) {
 	t.Helper()
 	_, number, err := net.SplitHostPort(freeAddress())

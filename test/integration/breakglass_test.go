@@ -130,7 +130,7 @@ func TestBreakGlass(t *testing.T) {
 	must(t, frozen(user)())
 }
 
-// Without an answer nobody skips anything, and hears why.
+// Without an answer no request skips a policy, and the reason is returned.
 func TestBreakGlassWithoutAnAnswer(t *testing.T) {
 	c := install(t)
 	c.manager(t)
@@ -184,7 +184,7 @@ func TestBreakGlassOfABackend(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
-	url := "https://" + freeAddress() // where nobody listens
+	url := "https://" + freeAddress() // without a listener
 	c.apply(t, newPolicy("foreign-glass", namespace, skippable, func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.Validations = nil
 		p.Spec.MatchConstraints.ResourceRules[0] = rule("apps", "deployments", "CREATE")

@@ -161,7 +161,7 @@ func (c *cluster) removeCallerSecrets() {
 	}
 }
 
-// Whoever shows what is asked for is answered; for whoever does not, the policy's
+// A caller with the required credentials is answered; for one without, the policy's
 // failurePolicy decides. What is asked for changes without a restart.
 func TestCallers(t *testing.T) {
 	c := install(t)
@@ -175,22 +175,22 @@ func TestCallers(t *testing.T) {
 	byCertificate := []string{"--client-ca=" + ca, "--client-names=another," + callerName}
 	byToken, byBasic := "--caller-token-secret=ostiary-caller-token", "--caller-basic-secret=ostiary-caller-basic"
 	tests := map[string]struct {
-		address          string
-		flags            []string
-		withdraw, accept func(*testing.T)
-		wantReason       string
+		address        string
+		flags          []string
+		revoke, accept func(*testing.T)
+		wantReason     string
 	}{
 		"certificate": {
 			address:    credentials.certificate,
 			flags:      byCertificate,
-			withdraw:   func(t *testing.T) { c.mounted(t, "client-ca.crt", credentials.otherCA) },
+			revoke:     func(t *testing.T) { c.mounted(t, "client-ca.crt", credentials.otherCA) },
 			accept:     func(t *testing.T) { c.mounted(t, "client-ca.crt", append(credentials.otherCA, credentials.ca...)) },
 			wantReason: "certificate",
 		},
 		"token": {
 			address: credentials.token,
 			flags:   []string{byToken},
-			withdraw: func(t *testing.T) {
+			revoke: func(t *testing.T) {
 				c.callerSecret(t, "ostiary-caller-token", map[string]string{"token": "another-" + callerToken})
 			},
 			accept: func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestCallers(t *testing.T) {
 		"user and password, beside the others": {
 			address: credentials.basic,
 			flags:   append([]string{byToken, byBasic}, byCertificate...),
-			withdraw: func(t *testing.T) {
+			revoke: func(t *testing.T) {
 				c.callerSecret(t, "ostiary-caller-basic", map[string]string{"username": credentials.user, "password": "another-" + callerToken})
 			},
 			accept: func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestCallers(t *testing.T) {
 			c.awaitDenied(t, open, policies[1])
 			must(t, c.probe(t.Context(), closed, good))
 
-			tc.withdraw(t)
+			tc.revoke(t)
 			await(t).Eventually(func(g Gomega) {
 				err := c.probe(t.Context(), closed, good)
 				g.Expect(unreachable(err)).To(BeTrue(), "%v", err)

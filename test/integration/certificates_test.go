@@ -54,7 +54,7 @@ func TestServingSecretDeleted(t *testing.T) {
 	await(t).Consistently(func() bool { return deniedBy(c.probe(t.Context(), namespace, bad), "certified") }).Should(BeTrue())
 }
 
-// What somebody else writes into a configuration is put right.
+// What another client writes into a configuration is repaired.
 func TestConfigurationEditedByHand(t *testing.T) {
 	c := install(t)
 	c.manager(t)
@@ -100,7 +100,7 @@ func TestConfigurationEditedByHand(t *testing.T) {
 			c.awaitDenied(t, namespace, "edited")
 		})
 	}
-	t.Run("API servers are told once more", func(t *testing.T) {
+	t.Run("API servers get one more event", func(t *testing.T) {
 		await(t).Eventually(func() map[string]string { return c.carrier(t, "edited").Annotations }).Should(HaveKey(registration.AnnotationTouched))
 		since := c.rest(t)
 		got := c.carrier(t, "edited")

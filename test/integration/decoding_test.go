@@ -139,7 +139,7 @@ func TestBodiesOfEveryShapeAreDecided(t *testing.T) {
 	}
 }
 
-// What cannot be decoded is denied by bindings that deny, told of by the others, and can always be deleted.
+// What cannot be decoded is denied by bindings that deny, reported by the others, and can always be deleted.
 func TestUnreadableObjects(t *testing.T) {
 	c := install(t)
 	c.manager(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// A configuration that somebody deletes is made again.
+// A deleted configuration is made again.
 func TestConfigurationDeletedByHand(t *testing.T) {
 	c := install(t)
 	c.manager(t)
@@ -39,7 +39,7 @@ func TestConfigurationDeletedByHand(t *testing.T) {
 	}
 }
 
-// The configurations that prove effect are put right at once too: without one of
+// The configurations that prove effect are repaired at once too: without one of
 // them the next proof would fail, half a minute later.
 func TestCanaryChangedByHand(t *testing.T) {
 	c := install(t)
@@ -66,7 +66,7 @@ func TestCanaryChangedByHand(t *testing.T) {
 				return registration.Webhooks(current())[0].ObjectSelector.MatchLabels[registration.CanaryLabel]
 			}).Should(Equal(string(phase)))
 		}
-		t.Logf("%s: three deletions and three edits put right within %s", phase, time.Since(began))
+		t.Logf("%s: three deletions and three edits repaired within %s", phase, time.Since(began))
 	}
 }
 
@@ -97,7 +97,7 @@ func TestSelectorsOfACloudAreTolerated(t *testing.T) {
 	c.awaitDenied(t, namespace, "clouded")
 }
 
-// overwrite changes a configuration as often as it is put right, until stopped,
+// overwrite changes a configuration as often as it is repaired, until stopped,
 // and counts.
 func (c *cluster) overwrite(t *testing.T, name, manager string) (stop func() int) {
 	t.Helper()

@@ -31,7 +31,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// authority is a CA that somebody else runs.
+// authority is an external CA.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -88,7 +88,7 @@ func (a *authority) leaf(t *testing.T, names ...string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 }
 
-// foreign is a webhook that somebody else hosts. It refuses bad ConfigMaps, and
+// foreign is an external webhook. It refuses bad ConfigMaps, and
 // labels others in the mutating phase.
 type foreign struct {
 	server  *http.Server

@@ -56,7 +56,7 @@ func TestPolicyRefusedByTheAPIServer(t *testing.T) {
 	}
 }
 
-// Bad input that the compiler refuses: the author learns where, and nobody else is affected.
+// Bad input that the compiler refuses: the author learns where, and no other policy is affected.
 func TestPolicyThatDoesNotCompile(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, false)
@@ -143,7 +143,7 @@ func TestPolicyInForceThatIsBroken(t *testing.T) {
 	}
 }
 
-// Bad input at the port: whoever can connect may send anything.
+// Bad input at the port: any client that can connect may send anything.
 func TestBadReviews(t *testing.T) {
 	c := install(t)
 	c.manager(t)

@@ -151,8 +151,8 @@ func (c *cluster) restingBackends(t *testing.T) {
 	served := startForeign(t, address, ca.leaf(t))
 	c.grant(t, namespace, "keep-certificate")
 	c.mount(t.Context(), served, namespace)
-	nobody := &foreign{address: freeAddress(), version: "v1"}
-	c.apply(t, newPolicy("rest-unreachable", namespace, hostedBy(nobody, ca.pem), failing("Ignore")))
+	closed := &foreign{address: freeAddress(), version: "v1"}
+	c.apply(t, newPolicy("rest-unreachable", namespace, hostedBy(closed, ca.pem), failing("Ignore")))
 	c.enforce(t, newPolicy("rest-foreign", namespace, hostedBy(f, ca.pem)), newPolicy("rest-issued", namespace, hostedBy(served, "", issued(service))))
 	c.awaitReachable(t, "rest-unreachable", metav1.ConditionFalse, "")
 }

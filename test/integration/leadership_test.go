@@ -28,7 +28,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	first.kill()
 	open := failing(admissionregistrationv1.Ignore)
 	c.apply(t, newPolicy("after-takeover", namespace, open))
-	// Nobody answers at the first one's address any more, so it is not effective.
+	// The first one's address does not answer any more, so it is not effective.
 	taken := c.awaitCondition(t, "after-takeover", v1alpha1.ConditionRegistered, metav1.ConditionTrue)
 	if now := c.awaitLeader(t); now == leader {
 		t.Errorf("%s still leads, and is dead", now)

@@ -59,7 +59,7 @@ func TestPoliciesWaitForEveryReplica(t *testing.T) {
 	if p, err := c.policy(t.Context(), "waits"); err != nil || len(p.Status.Webhooks) > 0 {
 		t.Errorf("webhooks %v, %v: want none", p.Status.Webhooks, err)
 	}
-	c.remove(t, "waits-not") // nobody waits to let go
+	c.remove(t, "waits-not") // a deletion waits for no replica
 	c.awaitGone(t, config)
 	must(t, c.probe(t.Context(), namespace, bad))
 	sight()
@@ -121,13 +121,13 @@ func TestUnseenPolicyIsNeverAllowed(t *testing.T) {
 	config := c.carrier(t, "seen")
 	caller := c.caller(t, config)
 	shared.kill()
-	// Nobody shall lead, who would put the configuration right.
+	// Without a leader, because that would repair the configuration.
 	c.vacate(t)
 	now := metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: leaseName},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("nobody"), LeaseDurationSeconds: ptr.To[int32](3600), AcquireTime: &now, RenewTime: &now,
+			HolderIdentity: ptr.To("other"), LeaseDurationSeconds: ptr.To[int32](3600), AcquireTime: &now, RenewTime: &now,
 		},
 	}
 	must(t, c.Create(t.Context(), lease))

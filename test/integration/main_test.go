@@ -34,7 +34,7 @@ var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
 	options := controlplane.Options{Audit: true, AuditPolicy: auditPolicy, APIServerArgs: []string{
-		// Nobody routes cluster IPs here, but those on loopback need no route.
+		// No kube-proxy routes cluster IPs here, but those on loopback need no route.
 		"--service-cluster-ip-range=127.96.0.0/16",
 	}}
 	var err error

@@ -39,7 +39,7 @@ type process struct {
 	err  error // once done is closed
 }
 
-// freeAddress picks an address that nobody listens on, below the ports that
+// freeAddress picks an address without a listener, below the ports that
 // outgoing connections take.
 func freeAddress() string {
 	for {
@@ -296,7 +296,7 @@ func (c *cluster) awaitLeader(t *testing.T) string {
 			return err
 		}
 		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-			return errors.New("nobody leads")
+			return errors.New("no replica leads")
 		}
 		holder = *lease.Spec.HolderIdentity
 		return nil

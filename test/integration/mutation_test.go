@@ -187,7 +187,7 @@ func TestMutationsRunInOrder(t *testing.T) {
 }
 
 // Promise: with reinvocationPolicy IfNeeded, a policy sees the object again
-// that somebody has changed after it.
+// that another client has changed after it.
 func TestMutationsAreInvokedAgain(t *testing.T) {
 	c := install(t)
 	c.manager(t)

@@ -137,7 +137,7 @@ func (c *cluster) removeWithConfiguration(t *testing.T, policy string) {
 	}
 }
 
-// configurationOf is what a policy's status names; nobody may be there to make it Ready.
+// configurationOf is what a policy's status names, without waiting for Ready.
 func (c *cluster) configurationOf(t *testing.T, policy string) string {
 	t.Helper()
 	p, err := c.policy(t.Context(), policy)

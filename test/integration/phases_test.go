@@ -55,7 +55,7 @@ func TestBothPhasesAreRegistered(t *testing.T) {
 	edited.Webhooks = append(edited.Webhooks, *mutate.Webhooks[0].DeepCopy())
 	edited.Webhooks[1].Name = "foreign.example.com"
 	edited.Webhooks[0].ReinvocationPolicy = new(admissionregistrationv1.IfNeededReinvocationPolicy)
-	must(t, c.Update(t.Context(), edited, client.FieldOwner("somebody")))
+	must(t, c.Update(t.Context(), edited, client.FieldOwner("other")))
 	await(t).Eventually(func() error {
 		got := &admissionregistrationv1.MutatingWebhookConfiguration{}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(mutate), got); err != nil {

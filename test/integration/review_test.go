@@ -92,7 +92,7 @@ func TestStoredBrokenPolicyCanBeWorkedWith(t *testing.T) {
 		p.Labels = map[string]string{"a": "b"}
 		p.Finalizers = []string{"example.com/hold"}
 	})
-	await(t).Eventually(func() error { // again, where somebody else wrote it in between
+	await(t).Eventually(func() error { // again, if another client wrote it in between
 		p, err := c.policy(t.Context(), "stored")
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ spec:
 	}
 }
 
-// A thousand policies applied at once keep nobody waiting who asks for a decision.
+// A thousand policies applied at once do not delay decisions.
 func TestManyPoliciesReviewedAtOnce(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, true)
@@ -219,7 +219,7 @@ func TestManyPoliciesReviewedAtOnce(t *testing.T) {
 	asking.Wait()
 	t.Logf("%d reviewed, %d not; %d requests answered meanwhile", reviewed.Load(), unreviewed.Load(), answered.Load())
 	if reviewed.Load() == 0 || answered.Load() == 0 {
-		t.Error("nothing was reviewed, or nobody was answered")
+		t.Error("nothing was reviewed, or no request was answered")
 	}
 	// A machine that stands still for a moment makes a few late.
 	if late := decisions(all) - decisions(soon) - late; 10*late > float64(answered.Load()) {
@@ -252,6 +252,7 @@ func TestReviewConfigurationIsKept(t *testing.T) {
 	}
 	wanted, err := get()
 	must(t, err)
+	delete(wanted.Annotations, registration.AnnotationTouched) // differs after each write
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	must(t, c.Get(t.Context(), client.ObjectKey{Name: "webhookpolicies.admission.ostiary.dev"}, crd))
@@ -259,7 +260,7 @@ func TestReviewConfigurationIsKept(t *testing.T) {
 		t.Errorf("owners %+v, want the CustomResourceDefinition", o)
 	}
 	if w := wanted.Webhooks[0]; *w.FailurePolicy != admissionregistrationv1.Ignore || len(w.Rules) != 1 || len(w.Rules[0].Resources) != 1 || w.Rules[0].Resources[0] != "webhookpolicies" {
-		t.Errorf("it could lock somebody out: %+v", w)
+		t.Errorf("it could lock clients out: %+v", w)
 	}
 	tests := map[string]func(*configuration) error{
 		"edited": func(config *configuration) error {
@@ -286,17 +287,11 @@ func TestReviewConfigurationIsKept(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				// A test before may have rotated the authority, so the bundle may become shorter
-				// at any time. That it is right is shown by the reviews after the repairs.
-				for i := range min(len(wanted.Webhooks), len(config.Webhooks)) {
-					wanted.Webhooks[i].ClientConfig.CABundle = config.Webhooks[i].ClientConfig.CABundle
-				}
 				if !registration.Matches(config, wanted) || !registration.Owned(config, wanted) {
 					return fmt.Errorf("it is not repaired: %+v", config)
 				}
 				return nil
 			}).Should(Succeed())
-			c.reviewing(t, true)
 		})
 	}
 	c.wantNoWrites(t, c.rest(t))
@@ -311,15 +306,15 @@ func TestReviewNeverBlocks(t *testing.T) {
 	m := c.reviewing(t, true)
 	m.kill()
 	tests := map[string]func(t *testing.T){
-		"nobody listens": func(*testing.T) {},
-		"the certificate is of somebody else": func(t *testing.T) {
+		"no listener": func(*testing.T) {},
+		"another certificate": func(t *testing.T) {
 			server := httptest.NewUnstartedServer(http.NotFoundHandler())
 			must(t, server.Listener.Close())
 			server.Listener, server.Config.ErrorLog = c.listen(t), log.New(io.Discard, "", 0)
 			server.StartTLS()
 			t.Cleanup(server.Close)
 		},
-		"nobody answers": func(t *testing.T) { c.listen(t) },
+		"no answer": func(t *testing.T) { c.listen(t) },
 	}
 	for name, stand := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -158,7 +158,7 @@ func (f *fleet) leader(t *testing.T) *process {
 				return err
 			}
 		}
-		return fmt.Errorf("nobody is %s", holder)
+		return fmt.Errorf("no replica is %s", holder)
 	}).Should(Succeed())
 	return leader
 }
@@ -338,8 +338,8 @@ func (f *fleet) awaitWrite(t *testing.T, w watch.Interface, name, before string,
 	}
 }
 
-// Secrets that are lost or damaged while everybody lives are put right, and
-// nobody notices.
+// Secrets that are lost or damaged while all replicas live are repaired, and
+// no request fails.
 func TestSecretsLostUnderLoad(t *testing.T) {
 	c := install(t)
 	f := c.newFleet(t, 2)

@@ -288,8 +288,8 @@ func (w *walk) settle(t *testing.T) {
 	}
 }
 
-// awaitHeld waits until a replica holds no more policies than there are: nobody
-// tells when it has let go of what was deleted.
+// awaitHeld waits until a replica holds no more policies than there are: nothing
+// reports when it has dropped deleted policies.
 func (w *walk) awaitHeld(t *testing.T, m *process, there int) {
 	t.Helper()
 	await(t).Eventually(func() float64 { return m.series(t, `ostiary_policies{state="accepted"}`) }).Should(BeEquivalentTo(there), m.replica)

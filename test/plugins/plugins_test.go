@@ -127,7 +127,7 @@ type outcome struct {
 	Reason  metav1.StatusReason
 	Message string
 	Object  map[string]any
-	// Warnings of what is allowed. Natively nobody is asked any more once a plugin
+	// Warnings of what is allowed. Natively no further plugin is asked once a plugin
 	// has refused, while webhooks are called side by side.
 	Warnings []string
 }

@@ -1,4 +1,4 @@
-// Command checks is a webhook that somebody else hosts, for the end-to-end tests:
+// Command checks is an external webhook, for the end-to-end tests:
 // it refuses ConfigMaps with the key refuse. Its certificate is in a Secret that
 // is mounted at /tls, whose changes it takes up.
 package main
