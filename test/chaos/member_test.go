@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 const (
@@ -52,7 +53,7 @@ func (w *world) add(t *testing.T) *member {
 	w.serial++
 	m := &member{
 		world: w, name: fmt.Sprintf("ostiary-%d", w.serial),
-		webhook: freeAddress(), health: freeAddress(), metrics: freeAddress(),
+		webhook: cptest.FreeAddress(), health: cptest.FreeAddress(), metrics: cptest.FreeAddress(),
 	}
 	var err error
 	m.gateway, err = newGateway(w, w.serial%apiServers)

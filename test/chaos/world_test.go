@@ -253,18 +253,6 @@ func (w *world) makeToken(ctx context.Context) error {
 	return nil
 }
 
-// freeAddress picks an address without a listener, below the ports that
-// outgoing connections take.
-func freeAddress() string {
-	for {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(10000)))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
-	}
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +54,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{program: filepath.Join(t.TempDir(), "ostiary"), webhook: freeAddress(t)}
+	w := &world{program: filepath.Join(t.TempDir(), "ostiary"), webhook: cptest.FreeAddress()}
 	must(t, controlplane.BuildManager(t.Context(), root, w.program))
 	scheme := clientgoscheme.Scheme
 	must(t, v1alpha1.AddToScheme(scheme))
@@ -73,9 +72,9 @@ func (w *world) start(t *testing.T, n int) {
 	for i := range n {
 		address := w.webhook
 		if i > 0 {
-			address = freeAddress(t)
+			address = cptest.FreeAddress()
 		}
-		metrics, health := freeAddress(t), freeAddress(t)
+		metrics, health := cptest.FreeAddress(), cptest.FreeAddress()
 		running, err := plane.Run(t.Context(), controlplane.Program{
 			Name: fmt.Sprintf("ostiary-%d", i), Path: w.program,
 			Args: func([]int) []string {
@@ -121,14 +120,6 @@ func run(command *exec.Cmd) (stdout, stderr string, err error) {
 	command.Stdout, command.Stderr = &out, &errs
 	err = command.Run()
 	return out.String(), errs.String(), err
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func await(t *testing.T) Gomega {

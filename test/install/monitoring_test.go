@@ -28,6 +28,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // testMonitoring has a real Prometheus scrape the managers and the API server
@@ -78,7 +79,7 @@ func (w *world) loadPolicies(t *testing.T) {
 		spec := by[name]
 		spec.Validations, spec.FailurePolicy = nil, ptr.To(failurePolicy)
 		spec.Backend = &v1alpha1.Backend{
-			Type: v1alpha1.BackendValidating, URL: "https://" + freeAddress(t) + "/", CABundle: serving.Data["ca.crt"],
+			Type: v1alpha1.BackendValidating, URL: "https://" + cptest.FreeAddress() + "/", CABundle: serving.Data["ca.crt"],
 			SideEffects: admissionregistrationv1.SideEffectClassNone, AdmissionReviewVersions: []string{"v1"},
 		}
 	}
@@ -164,7 +165,7 @@ scrape_configs:
 	} {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600))
 	}
-	address := freeAddress(t)
+	address := cptest.FreeAddress()
 	running, err := plane.Run(t.Context(), controlplane.Program{
 		Name: "prometheus", Path: binary(t, "prometheus"),
 		Args: func([]int) []string {

@@ -15,6 +15,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // flags are those of a manager at free ports. Of a flag that is given twice the
@@ -22,8 +24,8 @@ import (
 func (w *world) flags(t *testing.T, more ...string) []string {
 	t.Helper()
 	return append([]string{
-		"--kubeconfig=" + plane.Kubeconfig(), "--webhook-url=https://" + w.webhook, "--webhook-address=" + freeAddress(t),
-		"--metrics-address=" + freeAddress(t), "--health-address=" + freeAddress(t), "--drain-min=100ms", "--drain-max=200ms",
+		"--kubeconfig=" + plane.Kubeconfig(), "--webhook-url=https://" + w.webhook, "--webhook-address=" + cptest.FreeAddress(),
+		"--metrics-address=" + cptest.FreeAddress(), "--health-address=" + cptest.FreeAddress(), "--drain-min=100ms", "--drain-max=200ms",
 		"--permitted-backend-addresses=127.0.0.0/8",
 	}, more...)
 }
@@ -67,7 +69,7 @@ func testLateDefinition(t *testing.T, w *world) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	must(t, err)
 	defer log.Close()
-	health := freeAddress(t)
+	health := cptest.FreeAddress()
 	manager := newCommand(t, w.program, w.flags(t, "--health-address="+health)...)
 	manager.Stderr = log
 	must(t, manager.Start())
@@ -156,7 +158,7 @@ func testNoSecrets(t *testing.T, w *world) {
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	must(t, err)
 	defer log.Close()
-	health := freeAddress(t)
+	health := cptest.FreeAddress()
 	manager := newCommand(t, w.program, w.flags(t, "--kubeconfig="+file, "--health-address="+health)...)
 	manager.Stderr = log
 	must(t, manager.Start())

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // A policy is not Ready while its external webhook at a new address has not been
@@ -21,7 +22,7 @@ func TestBackendMovesToAClosedPort(t *testing.T) {
 	changes, err := c.Watch(t.Context(), &v1alpha1.WebhookPolicyList{}, client.MatchingFields{"metadata.name": "moves"})
 	must(t, err)
 	defer changes.Stop()
-	closed := freeAddress()
+	closed := cptest.FreeAddress()
 	c.change(t, "moves", func(p *v1alpha1.WebhookPolicy) { p.Spec.Backend.URL = "https://" + closed + "/validate" })
 	for event := range changes.ResultChan() {
 		p, ok := event.Object.(*v1alpha1.WebhookPolicy)

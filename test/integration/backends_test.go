@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 func nextYear() time.Time { return time.Now().Add(365 * 24 * time.Hour) }
@@ -106,7 +107,7 @@ func TestExternalWebhookIsGuarded(t *testing.T) {
 	namespace := c.namespace(t, nil)
 	lease := newLease(namespace)
 	must(t, c.Create(t.Context(), lease))
-	f := &foreign{address: freeAddress(), version: "v1"} // without a listener
+	f := &foreign{address: cptest.FreeAddress(), version: "v1"} // without a listener
 	p := matchesEverything("nastiest")
 	hostedBy(f, newAuthority(t, nextYear()).pem)(p)
 	p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "not-mine", Expression: `request.name != "mine"`}}
@@ -430,7 +431,7 @@ func (c *cluster) awaitReachable(t *testing.T, policy string, status metav1.Cond
 // service makes a Service and gives it with its address, which has no listener.
 func (c *cluster) service(t *testing.T, namespace, name string) (*v1alpha1.BackendService, string) {
 	t.Helper()
-	_, number, err := net.SplitHostPort(freeAddress())
+	_, number, err := net.SplitHostPort(cptest.FreeAddress())
 	must(t, err)
 	var port int32
 	_, err = fmt.Sscan(number, &port)

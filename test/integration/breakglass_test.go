@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // The policy and the role are those of docs/features/break-glass.md.
@@ -184,7 +185,7 @@ func TestBreakGlassOfABackend(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	namespace := c.namespace(t, nil)
-	url := "https://" + freeAddress() // without a listener
+	url := "https://" + cptest.FreeAddress() // without a listener
 	c.apply(t, newPolicy("foreign-glass", namespace, skippable, func(p *v1alpha1.WebhookPolicy) {
 		p.Spec.Validations = nil
 		p.Spec.MatchConstraints.ResourceRules[0] = rule("apps", "deployments", "CREATE")

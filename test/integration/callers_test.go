@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // shown is what the API server shows to webhooks, by the address that it calls.
@@ -55,7 +56,7 @@ func newCredentials() (*shown, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shown{dir: dir, certificate: freeAddress(), token: freeAddress(), basic: freeAddress()}
+	s := &shown{dir: dir, certificate: cptest.FreeAddress(), token: cptest.FreeAddress(), basic: cptest.FreeAddress()}
 	return s, errors.Join(s.writeCertificates(), os.WriteFile(s.file("token"), []byte(callerToken+"\n"), 0o600), s.writeDocumented())
 }
 

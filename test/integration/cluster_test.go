@@ -28,6 +28,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/test/controlplane"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 const (
@@ -81,7 +82,7 @@ func newCluster() (*cluster, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &cluster{dir: dir, config: plane.Config(), cancel: cancel, webhook: freeAddress()}
+	c := &cluster{dir: dir, config: plane.Config(), cancel: cancel, webhook: cptest.FreeAddress()}
 	c.config.WarningHandler = rest.NoWarnings{}
 	if c.WithWatch, err = client.NewWithWatch(c.config, client.Options{Scheme: scheme}); err != nil {
 		return nil, err

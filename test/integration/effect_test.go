@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // wall stands between the API server and Ostiary, as a firewall does.
@@ -30,7 +31,7 @@ type wall struct {
 
 // newWall makes one that refuses every connection to what is behind it.
 func newWall(t *testing.T, target string) *wall {
-	w := &wall{address: freeAddress(), target: target, open: map[net.Conn]struct{}{}}
+	w := &wall{address: cptest.FreeAddress(), target: target, open: map[net.Conn]struct{}{}}
 	t.Cleanup(w.refuse)
 	return w
 }

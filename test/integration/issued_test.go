@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // issued makes a backend of a Service that has Ostiary issue its certificate.
@@ -151,7 +152,7 @@ func (c *cluster) restingBackends(t *testing.T) {
 	served := startForeign(t, address, ca.leaf(t))
 	c.grant(t, namespace, "keep-certificate")
 	c.mount(t.Context(), served, namespace)
-	closed := &foreign{address: freeAddress(), version: "v1"}
+	closed := &foreign{address: cptest.FreeAddress(), version: "v1"}
 	c.apply(t, newPolicy("rest-unreachable", namespace, hostedBy(closed, ca.pem), failing("Ignore")))
 	c.enforce(t, newPolicy("rest-foreign", namespace, hostedBy(f, ca.pem)), newPolicy("rest-issued", namespace, hostedBy(served, "", issued(service))))
 	c.awaitReachable(t, "rest-unreachable", metav1.ConditionFalse, "")

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/controllers/replicas"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 // process is a manager that was started.
@@ -37,18 +36,6 @@ type process struct {
 	log  string // file
 	done chan struct{}
 	err  error // once done is closed
-}
-
-// freeAddress picks an address without a listener, below the ports that
-// outgoing connections take.
-func freeAddress() string {
-	for {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(10000)))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
-	}
 }
 
 // manager gives the shared manager, running, ready and leading.
@@ -109,7 +96,7 @@ func (c *cluster) start(t *testing.T, address string, flags ...string) *process 
 // startAs starts a manager as a replica with an identity.
 func (c *cluster) startAs(t *testing.T, replica, address string, flags ...string) *process {
 	t.Helper()
-	m := &process{webhook: address, metrics: freeAddress(), health: freeAddress(), replica: replica, done: make(chan struct{}), reviews: true}
+	m := &process{webhook: address, metrics: cptest.FreeAddress(), health: cptest.FreeAddress(), replica: replica, done: make(chan struct{}), reviews: true}
 	for _, flag := range flags {
 		if value, ok := strings.CutPrefix(flag, reviewFlag+"="); ok {
 			m.reviews = value == "true"
@@ -259,7 +246,7 @@ func (c *cluster) another(t *testing.T, flags ...string) *process {
 // would have every later leader wait for it.
 func (c *cluster) startAnother(t *testing.T, flags ...string) *process {
 	t.Helper()
-	m := c.start(t, freeAddress(), flags...)
+	m := c.start(t, cptest.FreeAddress(), flags...)
 	c.explain(t, m)
 	t.Cleanup(func() { c.end(m) })
 	return m

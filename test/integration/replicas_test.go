@@ -18,6 +18,7 @@ import (
 
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/replicas"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 func (c *cluster) replicaLease(ctx context.Context, m *process) (*coordinationv1.Lease, error) {
@@ -83,7 +84,7 @@ func TestLeaseGoesWithThePod(t *testing.T) {
 	must(t, c.Create(t.Context(), pod))
 	t.Setenv("POD_UID", string(pod.UID))
 	t.Setenv("POD_NAMESPACE", systemNamespace)
-	m := c.startAs(t, pod.Name, freeAddress())
+	m := c.startAs(t, pod.Name, cptest.FreeAddress())
 	c.explain(t, m)
 	t.Cleanup(m.kill)
 	m.awaitReady(t)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 const caSecret = "ostiary-ca"
@@ -50,9 +51,9 @@ func (c *cluster) newFleet(t *testing.T, size int) *fleet {
 	c.vacate(t)
 	var addresses []string
 	for range size {
-		addresses = append(addresses, freeAddress())
+		addresses = append(addresses, cptest.FreeAddress())
 	}
-	service := balance(t, freeAddress())
+	service := balance(t, cptest.FreeAddress())
 	for _, address := range addresses {
 		service.Add(address)
 	}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 const dialTimeout = 2 * time.Second
@@ -150,7 +151,7 @@ egressSelections:
 	kubeconfig = filepath.Join(dir, "routed.kubeconfig")
 	routed, err := clientcmd.LoadFromFile(c.kubeconfig)
 	must(t, err)
-	ways := freeAddress()
+	ways := cptest.FreeAddress()
 	newRouter(t, "tcp", ways, hosts)
 	for _, entry := range routed.Clusters {
 		entry.ProxyURL = "http://" + ways

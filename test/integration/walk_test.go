@@ -24,6 +24,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/test/balancer"
+	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
 var walkSeed = flag.Uint64("walk-seed", 1, "seed of the random walk")
@@ -114,7 +115,7 @@ func (c *cluster) startWalk(t *testing.T) *walk {
 	w.balancer = balance(t, c.webhook)
 	t.Cleanup(func() { _ = c.DeleteAllOf(context.Background(), &v1alpha1.WebhookPolicy{}) })
 	for _, name := range []string{c.shared.replica, "walker"} { // the first goes on as the shared one
-		m := w.run(t, name, freeAddress())
+		m := w.run(t, name, cptest.FreeAddress())
 		t.Cleanup(func() { w.endAll(m.replica) })
 		w.replicas = append(w.replicas, m)
 		m.awaitReady(t)
