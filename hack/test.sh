@@ -22,7 +22,7 @@ export GOFLAGS="${GOFLAGS:-} -vet=off"
 
 # These draw thousands of cases from what shares no memory. The race detector makes
 # them ten times slower, so it runs only their tests that end in Concurrently.
-random=(./internal/pki ./internal/policy ./internal/registration ./internal/cli/convert/kyverno/classic)
+random=(./internal/pki ./internal/policy ./internal/registration ./internal/unstructuredjson ./internal/cli/convert/kyverno/classic)
 
 # Folders outside of test whose code or tests start goroutines or share memory: the
 # race detector finds nothing in the others.
@@ -33,8 +33,10 @@ concurrent() {
 }
 
 packages() {
-	local module
-	for module in hack/kubernetes hack/image hack/krew test/chart; do (cd $module && tests); done
+	# Krew's own code compiles for minutes, and checks only what a release publishes.
+	local module modules=(hack/kubernetes hack/image test/chart)
+	[ -z "${FULL:-}" ] || modules+=(hack/krew)
+	for module in "${modules[@]}"; do (cd "$module" && tests -- $short ./...); done
 	# What the manager depends on changes this module: its go.mod follows.
 	(cd test/certmanager && tests -- -mod=mod)
 	# The manager under test is a program of its own: here the race detector would
@@ -49,7 +51,7 @@ packages() {
 raced() {
 	export CGO_ENABLED=1
 	# shellcheck disable=SC2046 # several packages
-	tests -- -race $(concurrent) && tests -- -race -run 'Concurrently$' ./internal/policy
+	tests -- -race $(concurrent) && tests -- -race -run 'Concurrently$' ./internal/policy ./internal/unstructuredjson
 }
 
 # A process takes the next part when it has ended one.

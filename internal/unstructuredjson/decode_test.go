@@ -120,9 +120,9 @@ func TestDecodeDepth(t *testing.T) {
 	}
 }
 
-// TestDecodeReleasesInput decodes on reused decoders, also after failures, and checks that later inputs do not change
+// TestDecodersAreReusedConcurrently decodes on reused decoders, also after failures, and checks that later inputs do not change
 // earlier trees.
-func TestDecodeReleasesInput(t *testing.T) {
+func TestDecodersAreReusedConcurrently(t *testing.T) {
 	pod := readFile(t, "testdata/pod.json")
 	var want map[string]any
 	if err := utiljson.Unmarshal(pod, &want); err != nil {

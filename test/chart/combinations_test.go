@@ -61,7 +61,10 @@ func combinations(dimensions [][]string) []string {
 // each other.
 func TestCombinations(t *testing.T) {
 	c, schemas, count := load(t), loadSchemas(t), 0
-	for _, values := range combinations(dimensions()) {
+	for i, values := range combinations(dimensions()) {
+		if testing.Short() && i%7 != 0 { // still each value with most values of the other dimensions
+			continue
+		}
 		if strings.Contains(values, `metricsAddress: "0"`) && strings.Contains(values, "metrics: {") {
 			continue // TestRefuses
 		}
@@ -73,7 +76,7 @@ func TestCombinations(t *testing.T) {
 			t.FailNow()
 		}
 	}
-	if want := 2 * 3 * 2 * 2 * (3*2 - 1) * 2 * 2; count != want {
+	if want := 2 * 3 * 2 * 2 * (3*2 - 1) * 2 * 2; count != want && !testing.Short() {
 		t.Errorf("%d combinations, want %d", count, want)
 	}
 }
