@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -196,18 +197,28 @@ func valuesReference(schema *object) (string, error) {
 	return "# Values of the Helm chart\n\n<!-- Written by `make manifests` from charts/ostiary/values.schema.json: do not edit. -->\n\n" + table, err
 }
 
+// chartMetadata is the used part of Chart.yaml.
+type chartMetadata struct{ Name, Version, Description, Home string }
+
+func readChart(root fs.FS) (m chartMetadata, err error) {
+	raw, err := fs.ReadFile(root, "Chart.yaml")
+	if err != nil {
+		return m, err
+	}
+	if err := yaml.Unmarshal(raw, &m); err != nil {
+		return m, fmt.Errorf("reading Chart.yaml: %w", err)
+	}
+	return m, nil
+}
+
 // chartReadme returns the page of the chart in catalogues of charts.
 func chartReadme(folder string, schema *object) (string, error) {
-	raw, err := os.ReadFile(filepath.Join(folder, "Chart.yaml"))
+	m, err := readChart(os.DirFS(folder))
 	if err != nil {
 		return "", err
 	}
-	var metadata struct{ Name, Version, Description, Home string }
-	if err := yaml.Unmarshal(raw, &metadata); err != nil {
-		return "", fmt.Errorf("reading Chart.yaml: %w", err)
-	}
 	table, err := valueTable(schema)
-	return fmt.Sprintf(readme, metadata.Description, metadata.Name, metadata.Version, metadata.Home) + table, err
+	return fmt.Sprintf(readme, m.Description, m.Name, m.Version, m.Home) + table, err
 }
 
 const readme = `<!-- Written by ` + "`make manifests`" + ` from Chart.yaml and values.schema.json: do not edit. -->

@@ -98,7 +98,15 @@ func libraryFiles(root fs.FS) (map[string]string, error) {
 	}
 	out[path.Join(libraryFolder, "kustomization.yaml")] = component("components", folders...)
 	out[path.Join(libraryChart, "values.yaml")] = libraryValues(categories)
-	out[path.Join(libraryChart, "values.schema.json")], err = librarySchema(categories)
+	if out[path.Join(libraryChart, "values.schema.json")], err = librarySchema(categories); err != nil {
+		return nil, err
+	}
+	chart, err := fs.Sub(root, libraryChart)
+	if err != nil {
+		return nil, err
+	}
+	metadata, err := readChart(chart)
+	out[path.Join(libraryChart, "README.md")] = libraryReadme(metadata, categories)
 	return out, err
 }
 

@@ -84,7 +84,10 @@ func TestReadLibrary(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(libraryPolicyText, tt.from, tt.to, 1)
-			got, err := libraryFiles(fstest.MapFS{"library/best/names/policy.yaml": {Data: []byte(text)}})
+			got, err := libraryFiles(fstest.MapFS{
+				"library/best/names/policy.yaml":     {Data: []byte(text)},
+				"charts/ostiary-policies/Chart.yaml": {Data: []byte("name: ostiary-policies\nversion: 0.3.0\n")},
+			})
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("got %v, want %s", err, tt.want)
@@ -101,6 +104,7 @@ func TestReadLibrary(t *testing.T) {
 				"charts/ostiary-policies/files/best/names.yaml": text,
 				"charts/ostiary-policies/values.yaml":           "  # Names: long names\n  names:\n    # length: that names may have.\n    params: {\"length\": 9}\n",
 				"charts/ostiary-policies/values.schema.json":    `"length": {`,
+				"charts/ostiary-policies/README.md":             "charts/ostiary-policies --version 0.3.0 --namespace ostiary-system\n",
 				"docs/reference/library.md":                     "| [names](../../library/best/names/policy.yaml) | Names | long names | low |  | `{\"length\": 9}` |\n",
 			} {
 				if !strings.Contains(got[file], part) {

@@ -139,3 +139,62 @@ func paramsSchema(defaults map[string]any) (*object, error) {
 	}
 	return closed(properties), nil
 }
+
+const libraryReadmeText = `<!-- Written by ` + "`make manifests`" + ` from Chart.yaml and the policies in library: do not edit. -->
+
+# Policy library of Ostiary
+
+%[1]s
+
+` + "```sh" + `
+helm install %[2]s oci://ghcr.io/ostiary/charts/%[2]s --version %[3]s --namespace ostiary-system
+kubectl get webhookpolicies -l app.kubernetes.io/instance=%[2]s
+` + "```" + `
+
+Install [Ostiary](%[4]s/blob/main/docs/install.md) of the same version first: it evaluates the policies.
+
+- [The library](%[4]s/blob/main/docs/library.md): enforcing policies, excluding namespaces and users, changing params
+- [Catalogue](%[4]s/blob/main/docs/reference/library.md): all policies, with severity and standard
+- [Verifying signatures](%[4]s/blob/main/SECURITY.md#supply-chain)
+
+## Categories
+
+| category | title | policies | enabled |
+|---|---|---|---|
+%[5]s
+## Values
+
+Helm rejects unknown values, and those that do not fit the schema. Settings of a policy precede those of its category, and these precede
+` + "`actions`" + `. Entries of all ` + "`exclude`" + ` add up.
+
+| value | default | meaning |
+|---|---|---|
+| ` + "`actions` | `[Audit]`" + ` | What happens to requests that violate a policy: Audit, Warn or Deny. Mutations have no actions. |
+| ` + "`exclude.namespaces` | `[]`" + ` | Names of namespaces to which no policy applies. |
+| ` + "`exclude.users` | `[]`" + ` | Names of users to whom no policy applies. |
+| ` + "`exclude.groups` | `[]`" + ` | Groups of users to whom no policy applies. |
+| ` + "`categories.CATEGORY.enabled`" + ` | see above | Whether its policies are installed. |
+| ` + "`categories.CATEGORY.actions`" + ` |  | The actions of its policies. |
+| ` + "`categories.CATEGORY.exclude`" + ` |  | Further namespaces, users and groups. |
+| ` + "`policies.POLICY.enabled`" + ` |  | Whether the policy is installed. |
+| ` + "`policies.POLICY.actions`" + ` |  | Its actions. |
+| ` + "`policies.POLICY.exclude`" + ` |  | Further namespaces, users and groups. |
+`
+
+// libraryReadme is the page of the chart of the library in catalogues of charts.
+func libraryReadme(m chartMetadata, categories []policyCategory) string {
+	var rows, params strings.Builder
+	for _, c := range categories {
+		enabled := "yes"
+		if c.name == mutationCategory {
+			enabled = "no"
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %d | %s |\n", c.name, c.title, len(c.policies), enabled)
+		for _, p := range c.policies {
+			if p.params != nil {
+				fmt.Fprintf(&params, "| `policies.%s.params` | %s | %s |\n", p.Name, cell(code(p.Spec.Variables[0].Expression)), cell(text(p.about)))
+			}
+		}
+	}
+	return fmt.Sprintf(libraryReadmeText, m.Description, m.Name, m.Version, m.Home, rows.String()) + params.String()
+}

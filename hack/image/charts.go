@@ -52,11 +52,11 @@ func (r *release) packChart(name string, image v1.Hash) (v1.Hash, error) {
 	if err := writeFile(r.path(name+"-"+r.chartVersion()+".tgz"), zipped.Bytes()); err != nil {
 		return v1.Hash{}, err
 	}
-	artifact, err := r.chartArtifact(metadata, zipped.Bytes())
+	made, err := r.chartArtifact(metadata, zipped.Bytes())
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	return r.writeArtifact(name, artifact)
+	return r.writeArtifact(name, made)
 }
 
 // chartFiles returns the files of a chart, with the version of the release.
@@ -75,6 +75,8 @@ func (r *release) chartFiles(name string, image v1.Hash) (metadata map[string]an
 			return err
 		}
 		switch relative {
+		case hubFile: // of the repository, not of the chart
+			return nil
 		case "Chart.yaml":
 			metadata, content, err = r.chartMetadata(content, image)
 		case "README.md":
@@ -126,27 +128,19 @@ func (r *release) chartArtifact(metadata map[string]any, content []byte) (v1.Ima
 	if err != nil {
 		return nil, fmt.Errorf("writing the configuration: %w", err)
 	}
-	artifact, err := mutate.Append(
-		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), chartConfigType),
-		mutate.Addendum{Layer: static.NewLayer(content, chartContentType), MediaType: chartContentType},
-	)
-	if err != nil {
-		return nil, fmt.Errorf("adding the chart: %w", err)
-	}
 	const of = "org.opencontainers.image."
-	annotated := mutate.Annotations(artifact, map[string]string{
+	return newArtifact(chartConfigType, config, chartContentType, content, map[string]string{
 		of + "title":       fmt.Sprint(metadata["name"]),
 		of + "description": fmt.Sprint(metadata["description"]),
 		of + "version":     r.chartVersion(),
 		of + "revision":    r.revision,
 		of + "source":      "https://github.com/ostiary/ostiary",
 		of + "created":     r.created.Format("2006-01-02T15:04:05Z"),
-	}).(v1.Image)
-	return chartImage{Image: annotated, config: config}, nil
+	})
 }
 
 // writeArtifact writes an artifact as the archive of an OCI layout, and returns its digest.
-func (r *release) writeArtifact(name string, artifact v1.Image) (v1.Hash, error) {
+func (r *release) writeArtifact(name string, made v1.Image) (v1.Hash, error) {
 	work, err := os.MkdirTemp("", "ostiary-chart-*")
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("making a work folder: %w", err)
@@ -157,52 +151,64 @@ func (r *release) writeArtifact(name string, artifact v1.Image) (v1.Hash, error)
 		return v1.Hash{}, fmt.Errorf("writing the layout: %w", err)
 	}
 	named := layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.chartVersion()})
-	if err := into.AppendImage(artifact, named); err != nil {
+	if err := into.AppendImage(made, named); err != nil {
 		return v1.Hash{}, fmt.Errorf("writing the layout: %w", err)
 	}
 	if _, err := (&request{out: r.path(chartFile(name)), created: r.created}).writeArchive(work); err != nil {
 		return v1.Hash{}, err
 	}
-	return artifact.Digest()
+	return made.Digest()
 }
 
 // chartFile is the archive with the artifact of a chart.
 func chartFile(name string) string { return name + "-chart.tar" }
 
-// chartImage is an artifact whose configuration is that of a chart, not that of an image.
-type chartImage struct {
+// newArtifact returns an artifact with one layer.
+func newArtifact(configType types.MediaType, config []byte, contentType types.MediaType, content []byte, annotations map[string]string) (v1.Image, error) {
+	image, err := mutate.Append(
+		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), configType),
+		mutate.Addendum{Layer: static.NewLayer(content, contentType), MediaType: contentType},
+	)
+	if err != nil {
+		return nil, fmt.Errorf("making an artifact: %w", err)
+	}
+	return artifact{Image: mutate.Annotations(image, annotations).(v1.Image), config: config}, nil
+}
+
+// artifact has a configuration that is not that of an image.
+type artifact struct {
 	v1.Image
 	config []byte
 }
 
-func (c chartImage) RawConfigFile() ([]byte, error) { return c.config, nil }
+func (a artifact) RawConfigFile() ([]byte, error) { return a.config, nil }
 
-func (c chartImage) ConfigName() (v1.Hash, error) {
-	hash, _, err := v1.SHA256(bytes.NewReader(c.config))
+func (a artifact) ConfigName() (v1.Hash, error) {
+	hash, _, err := v1.SHA256(bytes.NewReader(a.config))
 	return hash, err
 }
 
-func (c chartImage) Manifest() (*v1.Manifest, error) {
-	manifest, err := c.Image.Manifest()
+func (a artifact) Manifest() (*v1.Manifest, error) {
+	manifest, err := a.Image.Manifest()
 	if err != nil {
 		return nil, err
 	}
 	manifest = manifest.DeepCopy()
-	manifest.Config.Digest, err = c.ConfigName()
-	manifest.Config.Size = int64(len(c.config))
+	manifest.Config.Digest, err = a.ConfigName()
+	manifest.Config.Size = int64(len(a.config))
 	return manifest, err
 }
 
-func (c chartImage) RawManifest() ([]byte, error) {
-	manifest, err := c.Manifest()
+func (a artifact) RawManifest() ([]byte, error) {
+	manifest, err := a.Manifest()
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(manifest)
 }
 
-func (c chartImage) Digest() (v1.Hash, error) {
-	raw, err := c.RawManifest()
+func (a artifact) Digest() (v1.Hash, error) {
+	raw, err := a.RawManifest()
 	if err != nil {
 		return v1.Hash{}, err
 	}
@@ -210,7 +216,7 @@ func (c chartImage) Digest() (v1.Hash, error) {
 	return hash, err
 }
 
-func (c chartImage) Size() (int64, error) {
-	raw, err := c.RawManifest()
+func (a artifact) Size() (int64, error) {
+	raw, err := a.RawManifest()
 	return int64(len(raw)), err
 }

@@ -86,6 +86,11 @@ func writeJSON(path string, value any) error {
 	return writeFile(path, append(text, '\n'))
 }
 
+// names reports whether the statement is about an artifact with a digest.
+func (s statement) names(artifact string, digest v1.Hash) bool {
+	return slices.ContainsFunc(s.Subject, func(r resource) bool { return r.Name == artifact && r.Digest["sha256"] == digest.Hex })
+}
+
 // readProvenance returns the statement of a release.
 func readProvenance(path string) (statement, error) {
 	var s statement

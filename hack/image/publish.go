@@ -18,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // signer signs with cosign. Without a path, nothing is signed.
@@ -51,10 +52,12 @@ func (s signer) run(ctx context.Context, command string, args ...string) error {
 
 // publication pushes a release to a registry, and signs what it pushed.
 type publication struct {
-	folder   string
-	version  string
-	registry string
-	signer   signer
+	folder    string
+	charts    string // folder of the charts
+	version   string
+	registry  string
+	signer    signer
+	statement statement
 }
 
 func publish(ctx context.Context, args []string, stdout io.Writer) error {
@@ -62,6 +65,7 @@ func publish(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("image publish", flag.ContinueOnError)
 	flags.SetOutput(stdout)
 	flags.StringVar(&p.folder, "folder", filepath.Join("..", "..", "dist", "release"), "folder of the release")
+	flags.StringVar(&p.charts, "charts", filepath.Join("..", "..", "charts"), "folder of the charts")
 	flags.StringVar(&p.version, "version", "", "version of the release, such as v0.1.0")
 	flags.StringVar(&p.registry, "registry", registryOfReleases, "registry, with the path below it")
 	p.signer.bind(flags)
@@ -85,6 +89,12 @@ func publish(ctx context.Context, args []string, stdout io.Writer) error {
 
 // push pushes the image, then the charts, which refer to it.
 func (p *publication) push(ctx context.Context) (pushed []string, err error) {
+	if p.statement, err = readProvenance(filepath.Join(p.folder, provenanceFile)); err != nil {
+		return nil, err
+	}
+	if made := p.statement.Predicate.Definition.Parameters["version"]; made != p.version {
+		return nil, fmt.Errorf("%s has the release %q: run make release VERSION=%s", p.folder, made, p.version)
+	}
 	image, err := openArchive(filepath.Join(p.folder, imageFile))
 	if err != nil {
 		return nil, err
@@ -108,6 +118,9 @@ func (p *publication) push(ctx context.Context) (pushed []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := p.pushSettings(ctx, chart); err != nil {
+			return nil, err
+		}
 		pushed = append(pushed, reference)
 	}
 	return pushed, nil
@@ -119,7 +132,10 @@ func (p *publication) pushArchive(ctx context.Context, a *archived, repository, 
 	if err != nil {
 		return "", fmt.Errorf("naming %s: %w", repository, err)
 	}
-	if err := a.push(reference, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+	if !p.statement.names(registryOfReleases+"/"+repository, a.digest) {
+		return "", fmt.Errorf("the provenance does not name %s with the digest %s: run make release again", repository, a.digest)
+	}
+	if err := a.push(reference, options(ctx)...); err != nil {
 		return "", fmt.Errorf("pushing %s: %w", reference, err)
 	}
 	digest := reference.Context().Digest(a.digest.String()).String()
@@ -129,18 +145,47 @@ func (p *publication) pushArchive(ctx context.Context, a *archived, repository, 
 	return digest, p.attestProvenance(ctx, digest)
 }
 
-// attestProvenance attaches the provenance of the release.
-func (p *publication) attestProvenance(ctx context.Context, digest string) error {
-	s, err := readProvenance(filepath.Join(p.folder, provenanceFile))
+func options(ctx context.Context) []remote.Option {
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+}
+
+// Artifact Hub reads the settings of a repository from a tag:
+// https://artifacthub.io/docs/topics/repositories
+const (
+	hubTag                         = "artifacthub.io"
+	hubFile                        = "artifacthub-repo.yml"
+	hubConfigType  types.MediaType = "application/vnd.cncf.artifacthub.config.v1+yaml"
+	hubContentType types.MediaType = "application/vnd.cncf.artifacthub.repository-metadata.layer.v1.yaml"
+)
+
+// pushSettings pushes the settings of a chart's repository at Artifact Hub.
+func (p *publication) pushSettings(ctx context.Context, chart string) error {
+	content, err := os.ReadFile(filepath.Join(p.charts, chart, hubFile))
+	if err != nil {
+		return fmt.Errorf("reading the settings for Artifact Hub: %w", err)
+	}
+	settings, err := newArtifact(hubConfigType, []byte("{}"), hubContentType, content, nil)
 	if err != nil {
 		return err
 	}
+	reference, err := name.NewTag(p.registry + "/charts/" + chart + ":" + hubTag)
+	if err == nil {
+		err = remote.Write(reference, settings, options(ctx)...)
+	}
+	if err != nil {
+		return fmt.Errorf("pushing the settings for Artifact Hub: %w", err)
+	}
+	return nil
+}
+
+// attestProvenance attaches the provenance of the release.
+func (p *publication) attestProvenance(ctx context.Context, digest string) error {
 	predicate, err := os.CreateTemp("", "ostiary-provenance-*.json")
 	if err != nil {
 		return fmt.Errorf("making a file: %w", err)
 	}
 	defer os.Remove(predicate.Name())
-	if err := errors.Join(predicate.Close(), writeJSON(predicate.Name(), s.Predicate)); err != nil {
+	if err := errors.Join(predicate.Close(), writeJSON(predicate.Name(), p.statement.Predicate)); err != nil {
 		return err
 	}
 	return p.signer.run(ctx, "attest", "--type=slsaprovenance1", "--predicate="+predicate.Name(), digest)
@@ -168,11 +213,11 @@ type archived struct {
 
 func (a *archived) close() { _ = os.RemoveAll(a.folder) }
 
-func (a *archived) push(to name.Tag, options ...remote.Option) error {
+func (a *archived) push(to name.Tag, with ...remote.Option) error {
 	if a.index != nil {
-		return remote.WriteIndex(to, a.index, options...)
+		return remote.WriteIndex(to, a.index, with...)
 	}
-	return remote.Write(to, a.image, options...)
+	return remote.Write(to, a.image, with...)
 }
 
 // openArchive unpacks an archive of an OCI layout with one artifact.

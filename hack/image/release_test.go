@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"sigs.k8s.io/yaml"
 )
 
@@ -185,13 +186,18 @@ func testChart(t *testing.T, folder string, image v1.Hash) {
 	if !bytes.Contains(files["ostiary/README.md"], []byte("oci://ghcr.io/ostiary/charts/ostiary --version 1.2.3 --namespace")) {
 		t.Errorf("README.md installs another version:\n%s", files["ostiary/README.md"])
 	}
+	if files["ostiary/artifacthub-repo.yml"] != nil {
+		t.Error("the chart has the settings of its repository")
+	}
 	if len(files["ostiary/templates/deployment.yaml"]) == 0 || len(files["ostiary/files/crd.yaml"]) == 0 {
 		t.Error("the chart has no Deployment or definition")
 	}
 }
 
 func TestReleaseRefusals(t *testing.T) {
-	folder := newParts(t)
+	folder, complete := newParts(t), newRelease(t)
+	changed := newRelease(t)
+	put(t, filepath.Join(changed, chartFile("ostiary")), read(t, filepath.Join(newRelease(t, "-created=1700000001"), chartFile("ostiary"))))
 	valid := []string{"release", "-folder=" + folder, "-charts=../../charts", "-version=v1.2.3", "-revision=" + testRevision}
 	put(t, filepath.Join(folder, "uninstall.yaml"), []byte("image: other\n"))
 	for name, tt := range map[string]struct {
@@ -206,11 +212,38 @@ func TestReleaseRefusals(t *testing.T) {
 		"manifests without it":    {valid, "uninstall.yaml has the image ghcr.io/ostiary/ostiary:dev 0 times, want once"},
 		"a publication, no name":  {[]string{"publish"}, `-version ""`},
 		"a registry for everyone": {[]string{"registry", "-address=0.0.0.0:0"}, "it listens on loopback only"},
-		"a registry that is bad":  {[]string{"publish", "-folder=" + folder, "-version=v1.2.3", "-registry=A B"}, "naming ostiary"},
+		"a registry that is bad":  {[]string{"publish", "-folder=" + complete, "-version=v1.2.3", "-registry=A B"}, "naming ostiary"},
+		"parts of a release":      {[]string{"publish", "-folder=" + folder, "-version=v1.2.3"}, "reading the provenance"},
+		"another version":         {[]string{"publish", "-folder=" + complete, "-version=v1.2.4"}, `has the release "v1.2.3": run make release VERSION=v1.2.4`},
+		"a changed chart":         {[]string{"publish", "-folder=" + changed, "-version=v1.2.3", "-registry=" + loopback(t), "-charts=../../charts"}, "the provenance does not name charts/ostiary with the digest sha256:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := run(t.Context(), tt.arguments, io.Discard); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
 				t.Errorf("error %v, want %q", err, tt.wantErr)
+			}
+		})
+	}
+}
+
+// TestNotes prints the notes of a release, and rejects one that is not prepared.
+func TestNotes(t *testing.T) {
+	root := t.TempDir()
+	put(t, filepath.Join(root, "hack", "release.sh"), read(t, "../release.sh"))
+	put(t, filepath.Join(root, "charts", "ostiary", "Chart.yaml"), []byte("name: ostiary\nversion: 0.2.0\n"))
+	put(t, filepath.Join(root, "CHANGELOG.md"), []byte("# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-01-01\n\n### Added\n\n- More.\n\n## [0.2.0-rc.1] - 2025-12-01\n\n- A part.\n\n## [0.1.0]\n\n- All.\n"))
+	for version, tt := range map[string]struct{ want, wantErr string }{
+		"v0.2.0":      {"\n### Added\n\n- More.\n", ""},
+		"v0.2.0-rc.1": {"\n- A part.\n", ""},
+		"v0.2.0-rc.2": {"", "release: CHANGELOG.md has no section [0.2.0-rc.2]: move the entries of [Unreleased] there\n"},
+		"v0.1.0":      {"", "release: charts/ostiary/Chart.yaml has another version than v0.1.0: raise it, and the versions in the documents\n"},
+	} {
+		t.Run(version, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(root, "hack", "release.sh"), "notes", version)
+			var errs strings.Builder
+			cmd.Stderr = &errs
+			out, err := cmd.Output()
+			if string(out) != tt.want || errs.String() != tt.wantErr || (err == nil) != (tt.wantErr == "") {
+				t.Errorf("got %q, %q, %v, want %q, %q", out, errs.String(), err, tt.want, tt.wantErr)
 			}
 		})
 	}
@@ -255,14 +288,27 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range chartNames() {
+		settings, err := remote.Image(reference(t, to+"/charts/"+name+":artifacthub.io"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantLayer(t, settings, hubConfigType, hubContentType, read(t, "../../charts/"+name+"/artifacthub-repo.yml"))
+	}
 	if digest, err := chart.Digest(); err != nil || !strings.HasSuffix(pushed[1], "/charts/ostiary@"+digest.String()) {
 		t.Errorf("the tag of the chart is %s, %v, want %s", digest, err, pushed[1])
 	}
-	described, err := chart.Manifest()
-	if err != nil || described.Config.MediaType != chartConfigType || len(described.Layers) != 1 || described.Layers[0].MediaType != chartContentType {
-		t.Fatalf("the chart is %+v, %v", described, err)
+	wantLayer(t, chart, chartConfigType, chartContentType, read(t, filepath.Join(folder, "ostiary-1.2.3.tgz")))
+}
+
+// wantLayer compares an artifact in a registry with its only layer.
+func wantLayer(t *testing.T, pulled v1.Image, configType, contentType types.MediaType, want []byte) {
+	t.Helper()
+	described, err := pulled.Manifest()
+	if err != nil || described.Config.MediaType != configType || len(described.Layers) != 1 || described.Layers[0].MediaType != contentType {
+		t.Fatalf("the artifact is %+v, %v", described, err)
 	}
-	layers, err := chart.Layers()
+	layers, err := pulled.Layers()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,9 +316,8 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pulled, err := io.ReadAll(content)
-	if err != nil || !bytes.Equal(pulled, read(t, filepath.Join(folder, "ostiary-1.2.3.tgz"))) {
-		t.Errorf("the chart in the registry differs from its archive: %v", err)
+	if got, err := io.ReadAll(content); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the artifact in the registry has %d bytes, %v, want %d", len(got), err, len(want))
 	}
 }
 
@@ -288,27 +333,28 @@ func reference(t *testing.T, text string) name.Reference {
 func publishTo(t *testing.T, folder, to string, arguments ...string) []string {
 	t.Helper()
 	var out bytes.Buffer
-	arguments = append([]string{"publish", "-folder=" + folder, "-version=v1.2.3", "-registry=" + to}, arguments...)
+	arguments = append([]string{"publish", "-folder=" + folder, "-charts=../../charts", "-version=v1.2.3", "-registry=" + to}, arguments...)
 	if err := run(t.Context(), arguments, &out); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Fields(out.String())
 }
 
-// TestSigned verifies with cosign what was signed with a key, and changes it. Helm pulls the
-// chart by its digest.
+// TestSigned publishes the release in a folder, verifies with cosign what is signed with its key,
+// and changes it. Helm pulls the chart by its digest.
 func TestSigned(t *testing.T) {
-	cosign, helm := os.Getenv("COSIGN"), os.Getenv("HELM")
-	if cosign == "" || helm == "" {
-		t.Skip("COSIGN and HELM, the paths of the programs, are not set: make release-check runs this test")
+	cosign, helm, folder, key := os.Getenv("COSIGN"), os.Getenv("HELM"), os.Getenv("RELEASE"), os.Getenv("KEY")
+	if cosign == "" || helm == "" || folder == "" || key == "" {
+		t.Skip("COSIGN and HELM, the paths of the programs, RELEASE, a folder, and KEY, the path of its key, are not all set: make release-check runs this test")
 	}
-	t.Setenv("COSIGN_PASSWORD", "")
-	key, other := newKey(t, cosign), newKey(t, cosign)
-	sign := []string{"-cosign=" + cosign, "-sign=--tlog-upload=false --key=" + key + ".key"}
-	folder, to := newRelease(t, sign...), loopback(t)
-	pushed := publishTo(t, folder, to, sign...)
+	s, err := readProvenance(filepath.Join(folder, provenanceFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, other, to := s.Predicate.Definition.Parameters["version"], newKey(t, cosign), loopback(t)
+	pushed := publishTo(t, folder, to, "-version="+version, "-cosign="+cosign, "-sign=--tlog-upload=false --key="+key+".key")
 	out, err := exec.CommandContext(t.Context(), helm, "show", "chart", "oci://"+pushed[1], "--plain-http").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "appVersion: v1.2.3\n") {
+	if err != nil || !strings.Contains(string(out), "appVersion: "+version+"\n") {
 		t.Errorf("Helm shows the chart %s: %v: %s", pushed[1], err, out)
 	}
 	unsigned := publishTo(t, newRelease(t, "-created=1700000001"), to+"/unsigned")
@@ -333,7 +379,7 @@ func TestSigned(t *testing.T) {
 		"changed checksums":             {blob(changed, key), false},
 		"the checksums, another key":    {blob(sums, other), false},
 		"the image":                     {image("verify", key, pushed[0]), true},
-		"the image by its tag":          {image("verify", key, to+"/ostiary:v1.2.3"), true},
+		"the image by its tag":          {image("verify", key, to+"/ostiary:"+version), true},
 		"the chart":                     {image("verify", key, pushed[1]), true},
 		"the library":                   {image("verify", key, pushed[2]), true},
 		"the image, another key":        {image("verify", other, pushed[0]), false},

@@ -18,5 +18,6 @@ if [ "$(cat node_modules/.installed 2>/dev/null)" != "$lock" ]; then
 	npm ci --no-update-notifier --loglevel=error
 	echo "$lock" >node_modules/.installed
 fi
+node --test check.test.mjs >tests.log || { cat tests.log >&2; exit 1; }
 echo "Building the site"
 node build.mjs ../.. ../../dist/site "${1:-/}"

@@ -3,12 +3,14 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -60,13 +62,7 @@ func offline(command string) string {
 // Helm and a clone. It returns what they printed.
 func (w *world) follow(t *testing.T, lists ...[]string) string {
 	t.Helper()
-	programs := t.TempDir()
-	for name, path := range map[string]string{"kubectl": w.kubectl, "helm": w.helm} {
-		if err := os.Symlink(path, filepath.Join(programs, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("PATH", programs+":/usr/bin:/bin")
+	w.setPath(t)
 	var printed strings.Builder
 	seen := map[string]bool{}
 	for _, command := range slices.Concat(lists...) {
@@ -78,14 +74,64 @@ func (w *world) follow(t *testing.T, lists ...[]string) string {
 		if strings.HasPrefix(command, "helm install ") {
 			command = strings.Join(append([]string{command}, w.imageValues()...), " ")
 		}
-		r := run(t.Context(), "", "sh", "-c", "cd "+root+" && "+command)
-		t.Logf("$ %s\n%s%s", command, r.stdout, r.stderr)
+		r := typed(t, root, command)
 		if r.err != nil {
 			t.Fatalf("%v\n%s", r.err, w.try(t, "", "-n", namespace, "get", "pods,jobs,events"))
 		}
 		printed.WriteString(r.stdout + r.stderr)
 	}
 	return printed.String()
+}
+
+// setPath lets commands find kubectl and Helm.
+func (w *world) setPath(t *testing.T) {
+	t.Helper()
+	programs := t.TempDir()
+	for name, path := range map[string]string{"kubectl": w.kubectl, "helm": w.helm} {
+		if err := os.Symlink(path, filepath.Join(programs, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", programs+":/usr/bin:/bin")
+}
+
+// typed runs a command in a folder, and logs how long it took.
+func typed(t *testing.T, folder, command string) result {
+	t.Helper()
+	start := time.Now()
+	r := run(t.Context(), "", "sh", "-c", "cd "+folder+" && "+command)
+	t.Logf("%.1f s $ %s\n%s%s", time.Since(start).Seconds(), command, r.stdout, r.stderr)
+	return r
+}
+
+// testFirstPolicy types the commands that README.md shows after the installation.
+func (w *world) testFirstPolicy(t *testing.T) {
+	w.setPath(t)
+	t.Cleanup(func() {
+		_ = run(context.Background(), "", w.kubectl, "delete", "--ignore-not-found", "whp/require-team")
+	})
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```.*?```console\n(.*?)```").FindStringSubmatch(section(t, "README.md", "A first policy"))
+	if blocks == nil {
+		t.Fatal("README.md shows no policy with commands")
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "require-team.yaml"), []byte(blocks[1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var last result
+	for line := range strings.Lines(blocks[2]) {
+		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+		if !ok {
+			continue
+		}
+		last = typed(t, folder, command)
+		if denied := strings.HasPrefix(command, "kubectl run "); (last.err != nil) != denied {
+			t.Fatalf("%s: %v", command, last)
+		}
+	}
+	if !strings.Contains(last.stderr, "WebhookPolicy 'require-team' denied request: add the label team") {
+		t.Errorf("the last command was not denied: %v", last)
+	}
 }
 
 // example is a policy that a document shows.

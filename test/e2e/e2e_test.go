@@ -36,6 +36,7 @@ func TestOstiary(t *testing.T) {
 	t.Run("Helm", func(t *testing.T) {
 		t.Run("values that are wrong", w.testBadValues)
 		w.installChart(t)
+		t.Run("the first policy of the README", w.testFirstPolicy)
 		if !testing.Short() {
 			t.Run("under load", w.testChartUpgrade)
 		}

@@ -34,6 +34,7 @@ function rewriteLinks(md) {
   // A recording follows a comment with this mark.
   md.core.ruler.push('recording', state => {
     for (const token of state.tokens) {
+      if (token.type === 'code_block') token.attrSet('tabindex', '0') // it scrolls, also with a keyboard
       token.content = token.content.replace(/<!-- recording: (\S+) -->/, '<Recording file="$1" />')
     }
   })
