@@ -16,7 +16,7 @@ import (
 // version returns the resource version up to which a list contains every change: the
 // cache gets changes in their order. It does not decrease when the policy that changed
 // last is deleted.
-func (l *Loader) version(policies []v1alpha1.WebhookPolicy) string {
+func (l *Loader) version(policies []*v1alpha1.WebhookPolicy) string {
 	version := ""
 	if state := l.Store.State(); state != nil {
 		version = state.Version
@@ -24,9 +24,9 @@ func (l *Loader) version(policies []v1alpha1.WebhookPolicy) string {
 	return latest(version, policies)
 }
 
-func latest(version string, policies []v1alpha1.WebhookPolicy) string {
-	for i := range policies {
-		if v := policies[i].ResourceVersion; !Reached(version, v) {
+func latest(version string, policies []*v1alpha1.WebhookPolicy) string {
+	for _, p := range policies {
+		if v := p.ResourceVersion; !Reached(version, v) {
 			version = v
 		}
 	}
@@ -43,22 +43,18 @@ func Reached(have, want string) bool {
 // Version returns the resource version up to which this replica has loaded every change
 // of a policy, empty if it has loaded none. Changes of statuses increase it without a
 // load.
-func (l *Loader) Version(ctx context.Context) string {
+func (l *Loader) Version() string {
 	state := l.Store.State()
 	if state == nil {
 		return ""
 	}
-	var policies v1alpha1.WebhookPolicyList
-	if err := l.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
-		return state.Version
-	}
-	for i := range policies.Items {
-		p := &policies.Items[i]
+	policies := l.policies()
+	for _, p := range policies {
 		if e := state.Entries[p.UID]; e == nil || e.Policy.Generation != p.Generation {
 			return state.Version
 		}
 	}
-	return latest(state.Version, policies.Items)
+	return latest(state.Version, policies)
 }
 
 // Current returns an error while this replica has not loaded the policies that the API
