@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -31,6 +33,9 @@ import (
 // debounce is the time that the loader waits for more changes, so that a thousand
 // policies need only a few loads.
 const debounce = 50 * time.Millisecond
+
+// chunkSize is the number of policies that a processor takes at once.
+const chunkSize = 64
 
 // Loader loads the policies of the API server into the store. It runs on every replica.
 type Loader struct {
@@ -205,8 +210,9 @@ func (l *Loader) load(log logr.Logger, policies []*v1alpha1.WebhookPolicy, obser
 	state := &State{Entries: make(map[types.UID]*Entry, len(policies)), Version: l.version(policies)}
 	byName := make(map[string]*Entry, len(policies))
 	var planned []registration.Entry
-	for _, p := range policies {
-		e := l.entry(log, p, inForce.Has(p.Name), bundles)
+	compiled := l.compileAll(log, policies)
+	for i, p := range policies {
+		e := l.entry(p, compiled[i], inForce.Has(p.Name), bundles)
 		state.Entries[p.UID] = e
 		byName[e.Policy.Name] = e
 		if e.Planned {
@@ -237,10 +243,23 @@ func (l *Loader) epoch() int64 {
 	return l.Epoch()
 }
 
-// entry returns the loaded form of a policy: the previous one of the same generation, or
-// a new one.
-func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool, bundles registration.Bundles) *Entry {
-	e := l.trust(l.compiled(log, p), bundles)
+// compileAll returns an entry for each policy: the previous one of the same generation, or
+// a new one. The first load uses all processors, since the replica answers no requests
+// before.
+func (l *Loader) compileAll(log logr.Logger, policies []*v1alpha1.WebhookPolicy) []*Entry {
+	workers := 1
+	if l.Store.State() == nil {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	out := make([]*Entry, len(policies))
+	workqueue.ParallelizeUntil(context.Background(), workers, len(policies), func(i int) { out[i] = l.compiled(log, policies[i]) },
+		workqueue.WithChunkSize(chunkSize))
+	return out
+}
+
+// entry returns an entry with the state of the plan, which can be the compiled one.
+func (l *Loader) entry(p *v1alpha1.WebhookPolicy, compiled *Entry, inForce bool, bundles registration.Bundles) *Entry {
+	e := l.trust(compiled, bundles)
 	changed := *e
 	if e.lastGood != nil && l.Refusals.reason(e.lastGood.Policy) != "" {
 		changed.lastGood = nil
