@@ -61,16 +61,38 @@ func (l *Loader) Version() string {
 // server holds now. It does not use the cache, whose watch may have lost its connection
 // unnoticed.
 func (l *Loader) Current(ctx context.Context, live client.Reader) error {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
-	if err := live.List(ctx, list); err != nil {
-		return fmt.Errorf("listing policies past the cache: %w", err)
+	list, err := liveVersions(ctx, live)
+	if err != nil {
+		return err
 	}
 	state := l.Store.State()
 	if state == nil {
 		return errors.New("no policies have been loaded yet")
 	}
 	return state.holds(list)
+}
+
+// pageSize limits the memory for reading all policies: their managed fields alone take 2 KB
+// each.
+const pageSize = 1000
+
+// liveVersions reads the names, UIDs and generations of all policies from the API server.
+func liveVersions(ctx context.Context, live client.Reader) (*metav1.PartialObjectMetadataList, error) {
+	all := &metav1.PartialObjectMetadataList{}
+	for {
+		page := &metav1.PartialObjectMetadataList{}
+		page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
+		if err := live.List(ctx, page, client.Limit(pageSize), client.Continue(all.Continue)); err != nil {
+			return nil, fmt.Errorf("listing policies past the cache: %w", err)
+		}
+		for i := range page.Items {
+			p := &page.Items[i]
+			all.Items = append(all.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, Generation: p.Generation}})
+		}
+		if all.ListMeta = page.ListMeta; all.Continue == "" {
+			return all, nil
+		}
+	}
 }
 
 // holds returns an error if the state lacks a generation in the list, or has a policy
