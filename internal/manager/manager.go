@@ -133,6 +133,7 @@ func RESTConfig(kubeconfig, version string) (*rest.Config, error) {
 }
 
 func newReplica(ctx context.Context, config *rest.Config, o options.Options, log logr.Logger) (*replica, error) {
+	tuneCollector() // before the first objects are read
 	r := &replica{options: o, config: config, log: log, clock: &certificates.ServerClock{}}
 	config.Wrap(r.clock.Wrap)
 	var err error
@@ -161,7 +162,7 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 			return nil, err
 		}
 	}
-	if err := r.add(r.replicas, manager.RunnableFunc(tuneCollector)); err != nil {
+	if err := r.add(r.replicas); err != nil {
 		return nil, err
 	}
 	return r, nil
