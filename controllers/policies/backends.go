@@ -31,16 +31,15 @@ func (l *Loader) backendsChanged(ctx context.Context) <-chan struct{} {
 	return l.Backends.Subscribe(ctx)
 }
 
-func (l *Loader) wantBackends(policies []v1alpha1.WebhookPolicy) {
+func (l *Loader) wantBackends(policies []*v1alpha1.WebhookPolicy) {
 	if l.Backends == nil {
 		return
 	}
 	var wanted []*v1alpha1.WebhookPolicy
-	for i := range policies {
+	for _, p := range policies {
 		// Ostiary reads nothing for a refused backend and does not connect to it.
-		if b := policies[i].Spec.Backend; b != nil && len(validation.CheckBackend(b, l.BackendRule)) == 0 {
-			own := policies[i] // a copy, so that the list is not kept
-			wanted = append(wanted, &own)
+		if b := p.Spec.Backend; b != nil && len(validation.CheckBackend(b, l.BackendRule)) == 0 {
+			wanted = append(wanted, p)
 		}
 	}
 	l.Backends.Want(wanted)

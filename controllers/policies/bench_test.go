@@ -16,11 +16,11 @@ import (
 func BenchmarkLoad(b *testing.B) {
 	const groups = 100
 	l := newLoader(b)
-	policies := make([]v1alpha1.WebhookPolicy, 10_000)
+	policies := make([]*v1alpha1.WebhookPolicy, 10_000)
 	for i := range policies {
 		p := newPolicy(fmt.Sprintf("policy-%05d", i), 1, fmt.Sprintf("object.metadata.name != 'n%d'", i))
 		p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"group": fmt.Sprint(i % groups)}}
-		policies[i] = p
+		policies[i] = &p
 	}
 	state := l.load(logr.Discard(), policies, nil)
 	l.Store.publish(state)
@@ -34,7 +34,9 @@ func BenchmarkLoad(b *testing.B) {
 	generation := int64(1)
 	for b.Loop() {
 		generation++
-		policies[0].Generation = generation
+		changed := *policies[0]
+		changed.Generation = generation
+		policies[0] = &changed
 		l.Store.publish(l.load(logr.Discard(), policies, observed))
 	}
 }

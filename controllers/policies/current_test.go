@@ -1,10 +1,12 @@
 package policies
 
 import (
+	"context"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
@@ -43,5 +45,43 @@ func TestStateHolds(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// paged returns a page of names for each token.
+type paged struct {
+	client.Reader
+	pages map[string]metav1.PartialObjectMetadataList
+}
+
+func (p paged) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(opts)
+	page := p.pages[o.Continue]
+	page.DeepCopyInto(list.(*metav1.PartialObjectMetadataList))
+	return nil
+}
+
+func TestCurrentReadsAllPages(t *testing.T) {
+	page := func(next, name string) metav1.PartialObjectMetadataList {
+		return metav1.PartialObjectMetadataList{
+			ListMeta: metav1.ListMeta{ResourceVersion: "10", Continue: next},
+			Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1}}},
+		}
+	}
+	l := newLoader(t)
+	load(l, nil, newPolicy("a", 1, "true"))
+	live := paged{pages: map[string]metav1.PartialObjectMetadataList{"": page("next", "a"), "next": page("", "b")}}
+	const want = "generation 1 of policy b has not been loaded yet"
+	if err := l.Current(t.Context(), live); err == nil || err.Error() != want {
+		t.Errorf("Current() = %v, want %s", err, want)
+	}
+	load(l, nil, newPolicy("a", 1, "true"), newPolicy("b", 1, "true"))
+	if err := l.Current(t.Context(), live); err != nil {
+		t.Errorf("Current() = %v, want no error", err)
+	}
+	names, err := existing(t.Context(), live)
+	if err != nil || len(names) != 2 {
+		t.Errorf("existing() = %v, %v, want a and b", names, err)
 	}
 }

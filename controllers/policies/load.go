@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -10,8 +11,11 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -29,6 +33,9 @@ import (
 // debounce is the time that the loader waits for more changes, so that a thousand
 // policies need only a few loads.
 const debounce = 50 * time.Millisecond
+
+// chunkSize is the number of policies that a processor takes at once.
+const chunkSize = 64
 
 // Loader loads the policies of the API server into the store. It runs on every replica.
 type Loader struct {
@@ -62,6 +69,8 @@ type Loader struct {
 	Capability func() string
 	// BundleChanged receives after each change of the bundle or the capability.
 	BundleChanged <-chan struct{}
+
+	cached toolscache.Store // of the informer of policies
 }
 
 // SetupWithManager adds the loader to a manager. All events lead to one request, which
@@ -78,6 +87,15 @@ func (l *Loader) SetupWithManager(mgr manager.Manager) error {
 	if l.Existing == nil {
 		l.Existing = func(ctx context.Context) (map[string]types.UID, error) { return existing(ctx, mgr.GetAPIReader()) }
 	}
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.WebhookPolicy{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching policies: %w", err)
+	}
+	shared, ok := informer.(toolscache.SharedInformer)
+	if !ok {
+		return fmt.Errorf("watching policies: the cache has a %T without a store", informer)
+	}
+	l.cached = shared.GetStore()
 	for _, s := range []source.Source{
 		source.Kind[client.Object](mgr.GetCache(), &v1alpha1.WebhookPolicy{}, events.SingletonHandler{After: debounce}, relevantEvents()),
 		source.Kind[client.Object](mgr.GetCache(), registration.NewConfiguration(registration.PhaseMutate), events.SingletonHandler{After: debounce}),
@@ -110,16 +128,12 @@ func (l *Loader) compilerChanged(ctx context.Context) <-chan struct{} {
 
 // Reconcile loads the policies.
 func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	// The lists share objects with the cache, and nothing changes them.
-	var policies v1alpha1.WebhookPolicyList
-	if err := l.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing policies: %w", err)
-	}
+	policies := l.policies()
 	observed, err := Configurations(ctx, l.Client)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	state := l.load(logr.FromContextOrDiscard(ctx), policies.Items, observed)
+	state := l.load(logr.FromContextOrDiscard(ctx), policies, observed)
 	doubtful := l.findUnknown(state, observed)
 	if l.Prepare != nil {
 		l.Prepare(planned(state))
@@ -137,6 +151,19 @@ func (l *Loader) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, er
 		return ctrl.Result{RequeueAfter: retryInterval}, nil
 	}
 	return ctrl.Result{}, nil
+}
+
+// policies lists the policies in the cache. They must not be changed. A List of the
+// client would copy each of them.
+func (l *Loader) policies() []*v1alpha1.WebhookPolicy {
+	objects := l.cached.List()
+	out := make([]*v1alpha1.WebhookPolicy, 0, len(objects))
+	for _, o := range objects {
+		if p, ok := o.(*v1alpha1.WebhookPolicy); ok {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func planned(state *State) []*v1alpha1.WebhookPolicy {
@@ -172,7 +199,7 @@ func Configurations(ctx context.Context, reader client.Reader) ([]registration.C
 
 // load returns the state for the objects of the API server. It compiles only changed
 // policies.
-func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observed []registration.Configuration) *State {
+func (l *Loader) load(log logr.Logger, policies []*v1alpha1.WebhookPolicy, observed []registration.Configuration) *State {
 	carried := membersByGroup(observed)
 	inForce := sets.New[string]()
 	for _, members := range carried {
@@ -183,9 +210,10 @@ func (l *Loader) load(log logr.Logger, policies []v1alpha1.WebhookPolicy, observ
 	state := &State{Entries: make(map[types.UID]*Entry, len(policies)), Version: l.version(policies)}
 	byName := make(map[string]*Entry, len(policies))
 	var planned []registration.Entry
-	for i := range policies {
-		e := l.entry(log, &policies[i], inForce.Has(policies[i].Name), bundles)
-		state.Entries[policies[i].UID] = e
+	compiled := l.compileAll(log, policies)
+	for i, p := range policies {
+		e := l.entry(p, compiled[i], inForce.Has(p.Name), bundles)
+		state.Entries[p.UID] = e
 		byName[e.Policy.Name] = e
 		if e.Planned {
 			planned = append(planned, e.effective().prepared)
@@ -215,10 +243,23 @@ func (l *Loader) epoch() int64 {
 	return l.Epoch()
 }
 
-// entry returns the loaded form of a policy: the previous one of the same generation, or
-// a new one.
-func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool, bundles registration.Bundles) *Entry {
-	e := l.trust(l.compiled(log, p), bundles)
+// compileAll returns an entry for each policy: the previous one of the same generation, or
+// a new one. The first load uses all processors, since the replica answers no requests
+// before.
+func (l *Loader) compileAll(log logr.Logger, policies []*v1alpha1.WebhookPolicy) []*Entry {
+	workers := 1
+	if l.Store.State() == nil {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	out := make([]*Entry, len(policies))
+	workqueue.ParallelizeUntil(context.Background(), workers, len(policies), func(i int) { out[i] = l.compiled(log, policies[i]) },
+		workqueue.WithChunkSize(chunkSize))
+	return out
+}
+
+// entry returns an entry with the state of the plan, which can be the compiled one.
+func (l *Loader) entry(p *v1alpha1.WebhookPolicy, compiled *Entry, inForce bool, bundles registration.Bundles) *Entry {
+	e := l.trust(compiled, bundles)
 	changed := *e
 	if e.lastGood != nil && l.Refusals.reason(e.lastGood.Policy) != "" {
 		changed.lastGood = nil
@@ -237,7 +278,8 @@ func (l *Loader) entry(log logr.Logger, p *v1alpha1.WebhookPolicy, inForce bool,
 	if changed.hasSameState(e) {
 		return e
 	}
-	return &changed
+	out := changed // so that changed is not allocated for each policy
+	return &out
 }
 
 // hasSameState reports whether two entries of one compiled policy are equal.
@@ -282,9 +324,8 @@ func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	if !verdict.Compiles {
 		prepared = prepared.WithoutCondition() // the error decides every request
 	}
-	own := *verdict.Policy // so that the entry does not keep the list with all other policies
 	return &Entry{
-		Policy:      &own,
+		Policy:      verdict.Policy,
 		Compiled:    verdict.Compiled,
 		Errors:      verdict.Errors,
 		engine:      compiler.Engine(),
@@ -299,7 +340,9 @@ func (l *Loader) count(entries map[string]*Entry) {
 	refused := 0
 	for name, e := range entries {
 		names = append(names, name)
-		validations[name] = e.effective().Policy.Spec.ValidationNames()
+		if named := e.effective().Policy.Spec.ValidationNames(); len(named) > 0 {
+			validations[name] = named
+		}
 		if !e.Accepted() {
 			refused++
 		}

@@ -69,9 +69,17 @@ func load(l *Loader, before *State, policies ...v1alpha1.WebhookPolicy) *State {
 			observed = append(observed, g.Configuration)
 		}
 	}
-	state := l.load(logr.Discard(), policies, observed)
+	state := l.load(logr.Discard(), pointersTo(policies), observed)
 	l.Store.publish(state)
 	return state
+}
+
+func pointersTo(policies []v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy {
+	out := make([]*v1alpha1.WebhookPolicy, len(policies))
+	for i := range policies {
+		out[i] = &policies[i]
+	}
+	return out
 }
 
 // answering lists, for each call group, the policies that answer for it.

@@ -2,11 +2,9 @@ package policies
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -106,10 +104,9 @@ func unknownPolicies(state *State, observed []registration.Configuration) []unkn
 
 // existing reads the names and UIDs of all policies from the API server.
 func existing(ctx context.Context, live client.Reader) (map[string]types.UID, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
-	if err := live.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("listing policies: %w", err)
+	list, err := liveVersions(ctx, live)
+	if err != nil {
+		return nil, err
 	}
 	out := make(map[string]types.UID, len(list.Items))
 	for i := range list.Items {

@@ -69,7 +69,7 @@ func TestUnseenPolicies(t *testing.T) {
 				load(l, nil, tt.before...)
 			}
 			for range 2 { // what was found out once is not forgotten
-				state := l.load(logr.Discard(), tt.loaded, tt.observed)
+				state := l.load(logr.Discard(), pointersTo(tt.loaded), tt.observed)
 				doubtful := l.findUnknown(state, tt.observed)
 				if len(doubtful) > 0 && len(state.pending) == 0 {
 					t.Error("a group is answered for while a policy of it is in doubt")
@@ -96,7 +96,7 @@ func TestUnseenPolicies(t *testing.T) {
 func TestRequestsWaitForWhatIsLoadedNext(t *testing.T) {
 	l := newLoader(t)
 	p := newPolicy("p", 1, "false")
-	state := l.load(logr.Discard(), []v1alpha1.WebhookPolicy{p}, nil)
+	state := l.load(logr.Discard(), []*v1alpha1.WebhookPolicy{&p}, nil)
 	key := groupOf(state, registration.PhaseValidate, "p")
 	answered := make(chan error, 1)
 	request := &admissionv1.AdmissionRequest{Resource: metav1.GroupVersionResource{Version: "v1", Resource: "services"}, Operation: admissionv1.Create}

@@ -16,7 +16,7 @@ import (
 // version returns the resource version up to which a list contains every change: the
 // cache gets changes in their order. It does not decrease when the policy that changed
 // last is deleted.
-func (l *Loader) version(policies []v1alpha1.WebhookPolicy) string {
+func (l *Loader) version(policies []*v1alpha1.WebhookPolicy) string {
 	version := ""
 	if state := l.Store.State(); state != nil {
 		version = state.Version
@@ -24,9 +24,9 @@ func (l *Loader) version(policies []v1alpha1.WebhookPolicy) string {
 	return latest(version, policies)
 }
 
-func latest(version string, policies []v1alpha1.WebhookPolicy) string {
-	for i := range policies {
-		if v := policies[i].ResourceVersion; !Reached(version, v) {
+func latest(version string, policies []*v1alpha1.WebhookPolicy) string {
+	for _, p := range policies {
+		if v := p.ResourceVersion; !Reached(version, v) {
 			version = v
 		}
 	}
@@ -43,38 +43,56 @@ func Reached(have, want string) bool {
 // Version returns the resource version up to which this replica has loaded every change
 // of a policy, empty if it has loaded none. Changes of statuses increase it without a
 // load.
-func (l *Loader) Version(ctx context.Context) string {
+func (l *Loader) Version() string {
 	state := l.Store.State()
 	if state == nil {
 		return ""
 	}
-	var policies v1alpha1.WebhookPolicyList
-	if err := l.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
-		return state.Version
-	}
-	for i := range policies.Items {
-		p := &policies.Items[i]
+	policies := l.policies()
+	for _, p := range policies {
 		if e := state.Entries[p.UID]; e == nil || e.Policy.Generation != p.Generation {
 			return state.Version
 		}
 	}
-	return latest(state.Version, policies.Items)
+	return latest(state.Version, policies)
 }
 
 // Current returns an error while this replica has not loaded the policies that the API
 // server holds now. It does not use the cache, whose watch may have lost its connection
 // unnoticed.
 func (l *Loader) Current(ctx context.Context, live client.Reader) error {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
-	if err := live.List(ctx, list); err != nil {
-		return fmt.Errorf("listing policies past the cache: %w", err)
+	list, err := liveVersions(ctx, live)
+	if err != nil {
+		return err
 	}
 	state := l.Store.State()
 	if state == nil {
 		return errors.New("no policies have been loaded yet")
 	}
 	return state.holds(list)
+}
+
+// pageSize limits the memory for reading all policies: their managed fields alone take 2 KB
+// each.
+const pageSize = 1000
+
+// liveVersions reads the names, UIDs and generations of all policies from the API server.
+func liveVersions(ctx context.Context, live client.Reader) (*metav1.PartialObjectMetadataList, error) {
+	all := &metav1.PartialObjectMetadataList{}
+	for {
+		page := &metav1.PartialObjectMetadataList{}
+		page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WebhookPolicyList"))
+		if err := live.List(ctx, page, client.Limit(pageSize), client.Continue(all.Continue)); err != nil {
+			return nil, fmt.Errorf("listing policies past the cache: %w", err)
+		}
+		for i := range page.Items {
+			p := &page.Items[i]
+			all.Items = append(all.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID, Generation: p.Generation}})
+		}
+		if all.ListMeta = page.ListMeta; all.Continue == "" {
+			return all, nil
+		}
+	}
 }
 
 // holds returns an error if the state lacks a generation in the list, or has a policy

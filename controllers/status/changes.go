@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"reflect"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,12 +51,24 @@ func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.
 	return names
 }
 
+// pauseFactor is the pause before a comparison, in durations of the last one, up to
+// maxPause: the inputs change many times while a replica starts, and comparing those of
+// thousands of policies takes long.
+const (
+	pauseFactor = 4
+	maxPause    = 2 * time.Second
+)
+
 // enqueueChanged enqueues the policies whose inputs have changed, all of them at
 // the first call.
 func (r *Reconciler) enqueueChanged() func(events.Queue) {
 	var d changeDetector
 	inputsOf := func(p *v1alpha1.WebhookPolicy) inputs { return r.inputs(context.Background(), p) } // reads memory only
+	var took time.Duration
 	return func(q events.Queue) {
+		time.Sleep(min(pauseFactor*took, maxPause))
+		start := time.Now()
+		defer func() { took = time.Since(start) }()
 		state := r.Store.State()
 		if state == nil {
 			return

@@ -319,10 +319,14 @@ func readyMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
 	return enforcedMessage(p)
 }
 
+// effectsOf describes actions. Making a Replacer for each of thousands of policies takes
+// longer than everything else about a status.
+var effectsOf = strings.NewReplacer("Mutate,", "", "Deny", "are denied", "Warn", "get a warning", "Audit", "are recorded in the audit log", ",", " and ") //nolint:gochecknoglobals // a constant
+
 // enforcedMessage says what the policy does to requests.
 func enforcedMessage(p *v1alpha1.WebhookPolicy) string {
 	mutates, validates, annotates := p.Spec.Mutates(), p.Spec.Refuses(), len(p.Spec.AuditAnnotations) > 0
-	effects := strings.NewReplacer("Mutate,", "", "Deny", "are denied", "Warn", "get a warning", "Audit", "are recorded in the audit log", ",", " and ").Replace(p.Spec.Actions())
+	effects := effectsOf.Replace(p.Spec.Actions())
 	switch {
 	case p.Spec.Backend != nil:
 		return "enforced: the API server calls the backend for matching requests"

@@ -108,13 +108,16 @@ func request(name string) reconcile.Request {
 // Reconcile writes the status of a policy if it differs from the observed state, and
 // records an event of the change.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var p v1alpha1.WebhookPolicy
-	if err := r.Client.Get(ctx, req.NamespacedName, &p); err != nil {
+	state := r.Store.State()
+	if state == nil {
+		return ctrl.Result{}, nil // the first state enqueues every policy
+	}
+	var p v1alpha1.WebhookPolicy // shares everything but its own fields with the cache
+	if err := r.Client.Get(ctx, req.NamespacedName, &p, client.UnsafeDisableDeepCopy); err != nil {
 		r.unregistered.Delete(req.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	p.Status = r.latest(&p)
-	state := r.Store.State()
 	in := r.inputs(ctx, &p)
 	if !shouldReport(&p, state, in) {
 		return ctrl.Result{}, nil // each new state enqueues the policy again

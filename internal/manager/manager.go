@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -132,6 +133,7 @@ func RESTConfig(kubeconfig, version string) (*rest.Config, error) {
 }
 
 func newReplica(ctx context.Context, config *rest.Config, o options.Options, log logr.Logger) (*replica, error) {
+	tuneCollector() // before the first objects are read
 	r := &replica{options: o, config: config, log: log, clock: &certificates.ServerClock{}}
 	config.Wrap(r.clock.Wrap)
 	var err error
@@ -147,7 +149,8 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 	if r.client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	if r.manager, err = awaitManager(ctx, config, o, log); err != nil {
+	r.store = &policies.Store{}
+	if r.manager, err = awaitManager(ctx, config, o, log, r.store.Compact); err != nil {
 		return nil, err
 	}
 	r.lease = replicas.NewLease()
@@ -159,7 +162,7 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 			return nil, err
 		}
 	}
-	if err := r.add(r.replicas, manager.RunnableFunc(tuneCollector)); err != nil {
+	if err := r.add(r.replicas); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -181,10 +184,10 @@ const (
 )
 
 // awaitManager returns a manager as soon as the API server has the kind WebhookPolicy.
-func awaitManager(ctx context.Context, config *rest.Config, o options.Options, log logr.Logger) (mgr manager.Manager, err error) {
+func awaitManager(ctx context.Context, config *rest.Config, o options.Options, log logr.Logger, transform toolscache.TransformFunc) (mgr manager.Manager, err error) {
 	waiting := false
 	_ = wait.PollUntilContextTimeout(ctx, kindInterval, kindTimeout, true, func(context.Context) (bool, error) {
-		mgr, err = newManager(config, o, log)
+		mgr, err = newManager(config, o, log, transform)
 		if !meta.IsNoMatchError(err) {
 			return true, nil
 		}
@@ -203,7 +206,7 @@ func awaitManager(ctx context.Context, config *rest.Config, o options.Options, l
 	return mgr, nil
 }
 
-func newManager(config *rest.Config, o options.Options, log logr.Logger) (manager.Manager, error) {
+func newManager(config *rest.Config, o options.Options, log logr.Logger, transform toolscache.TransformFunc) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme, certmanager.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -221,7 +224,7 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger) (manage
 			ReaderFailOnMissingInformer: true,
 			DefaultTransform:            cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&v1alpha1.WebhookPolicy{}: {},
+				&v1alpha1.WebhookPolicy{}: {Transform: transform},
 				&corev1.Namespace{}:       {},
 				registration.NewConfiguration(registration.PhaseMutate):   {Label: ours},
 				registration.NewConfiguration(registration.PhaseValidate): {Label: ours},
@@ -268,7 +271,7 @@ func (r *replica) addPolicies() error {
 		return err
 	}
 	r.reviewer = policyvalidator.New(compiler, r.sources.Resources, r.liveCount, r.options.Authors.Backends(), r.log.WithName("review"), impact, r.sources.Checks()...)
-	r.store = &policies.Store{Host: environment}
+	r.store.Host = environment
 	r.backends = backends.New(backends.Options{
 		Client:     r.client,
 		Namespace:  r.options.Namespace,
@@ -313,9 +316,9 @@ func (r *replica) addReporter() error {
 		Lease:     r.lease,
 		Identity:  r.identity,
 		Pod:       r.pod,
-		Report: func(ctx context.Context) replicas.Report {
+		Report: func(context.Context) replicas.Report {
 			return replicas.Report{
-				Policies:        r.loader.Version(ctx),
+				Policies:        r.loader.Version(),
 				Epoch:           r.provider.Committed(),
 				Fingerprint:     r.provider.Fingerprint(),
 				BadCertificates: r.distrusted.Load(),

@@ -1,11 +1,10 @@
 package manager
 
 import (
-	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/go-logr/logr"
@@ -13,15 +12,15 @@ import (
 
 const (
 	// headroom is the growth of the heap, in bytes, after which the runtime collects
-	// garbage. With the default of 100% of the live heap, a replica with few policies,
-	// which use a few MiB, would collect many times a second under load, and one with
-	// many policies would use twice the memory.
-	headroom = 20 << 20
-	// minGrowth and maxGrowth bound the growth, in per cent of the live heap.
-	minGrowth, maxGrowth = 20, 800
+	// garbage, besides minGrowth. With the default of 100% of the live heap, a replica with
+	// few policies, which use a few MiB, would collect many times a second under load, and
+	// one with many policies would use twice the memory.
+	headroom = 16 << 20
+	// minGrowth and maxGrowth bound the growth, in per cent of the live heap. The time of
+	// all collections during a load is proportional to 1/growth.
+	minGrowth, maxGrowth = 25, 800
 	// defaultGrowth is the default of the runtime.
 	defaultGrowth = 100
-	tuneInterval  = time.Second
 )
 
 // limitRatio is the part of the container's memory limit that the Go runtime may use.
@@ -40,28 +39,31 @@ func LimitMemory(container memlimit.Provider, log logr.Logger) {
 	log.Info("memory limit", "bytes", limit)
 }
 
-// tuneCollector adapts GOGC to the size of the live heap until ctx ends. A memory limit
-// alone would cause continuous collections when the live heap approaches it.
-func tuneCollector(ctx context.Context) error {
+// tuneCollector adapts GOGC to the size of the live heap after each collection, for the
+// life of the process. A memory limit alone would cause continuous collections when the live
+// heap approaches it.
+func tuneCollector() {
 	if os.Getenv("GOGC") != "" {
-		return nil // the administrator configures the collector
+		return // the administrator configures the collector
 	}
-	ticker := time.NewTicker(tuneInterval)
-	defer ticker.Stop()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	current := defaultGrowth
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	afterCollections(func() {
 		metrics.Read(live)
 		if wanted := growth(live[0].Value.Uint64()); wanted != current {
 			current = wanted
 			debug.SetGCPercent(wanted)
 		}
-	}
+	})
+}
+
+// afterCollections calls f after each collection: each frees the object of the previous
+// call.
+func afterCollections(f func()) {
+	runtime.AddCleanup(new([64]byte), func(f func()) {
+		f()
+		afterCollections(f)
+	}, f)
 }
 
 // growth returns the value of GOGC for a live heap in bytes.
@@ -69,5 +71,5 @@ func growth(live uint64) int {
 	if live == 0 {
 		return defaultGrowth
 	}
-	return int(min(max(headroom*100/live, minGrowth), maxGrowth))
+	return int(min(headroom*100/live+minGrowth, maxGrowth))
 }

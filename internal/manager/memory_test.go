@@ -4,7 +4,9 @@ import (
 	"errors"
 	"math"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -46,13 +48,12 @@ func TestGrowth(t *testing.T) {
 		live uint64
 		want int
 	}{
-		"unknown":           {live: 0, want: 100},
-		"1 MiB":             {live: 1 << 20, want: 800},
-		"a few policies":    {live: 10 << 20, want: 200},
-		"equal to headroom": {live: 20 << 20, want: 100},
-		"above headroom":    {live: 25 << 20, want: 80},
-		"1,000 policies":    {live: 50 << 20, want: 40},
-		"1 GiB":             {live: 1 << 30, want: 20},
+		"unknown":         {live: 0, want: 100},
+		"1 MiB":           {live: 1 << 20, want: 800},
+		"a few policies":  {live: 10 << 20, want: 185},
+		"1,000 policies":  {live: 20 << 20, want: 105},
+		"10,000 policies": {live: 100 << 20, want: 41},
+		"1 GiB":           {live: 1 << 30, want: 26},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -60,5 +61,13 @@ func TestGrowth(t *testing.T) {
 				t.Errorf("growth(%d) = %d, want %d", tc.live, got, tc.want)
 			}
 		})
+	}
+}
+
+func TestAfterCollections(t *testing.T) {
+	var calls atomic.Int64
+	afterCollections(func() { calls.Add(1) })
+	for calls.Load() < 3 {
+		runtime.GC()
 	}
 }

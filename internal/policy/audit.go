@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -37,22 +38,27 @@ type Violation struct {
 
 // Auditor evaluates the validations of one policy on stored objects. It is immutable.
 type Auditor struct {
-	policy             *Compiled
-	objects, templates *Group
-	// The selectors of the policy, which the API server applies at admission. That of objects
-	// is about Pods, so the Group applies it to the Pods of templates.
-	selectors, namespaces binding
+	policy    *Compiled
+	objects   Group
+	templates *Group // nil for a policy that is not evaluated on pod templates
+	// The selectors of the policy, which the API server applies at admission; nil without
+	// any. That of objects is about Pods, so the Group applies it to the Pods of templates.
+	selectors, namespaces matching.MatchCriteria
 }
 
-// NewAuditor returns an auditor for the policy that c was compiled from.
+// NewAuditor returns an auditor for the policy that c was compiled from. It keeps parts of
+// the policy, which must not change.
 func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
-	a := &Auditor{policy: c, objects: NewGroup([]*Compiled{c}), templates: NewTemplateGroup([]*Compiled{c})}
-	if m := p.Spec.MatchConstraints; m != nil {
+	alone := []*Compiled{c}
+	a := &Auditor{policy: c, objects: Group{policies: alone, index: index{any: newBatches(alone)}}}
+	m := p.Spec.MatchConstraints
+	if m != nil && (m.NamespaceSelector != nil || m.ObjectSelector != nil) {
+		a.selectors = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector})
+	}
+	if c.templates != nil {
+		a.templates = NewTemplateGroup(alone)
 		if m.NamespaceSelector != nil {
-			a.namespaces.match = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector})
-		}
-		if m.NamespaceSelector != nil || m.ObjectSelector != nil {
-			a.selectors.match = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector})
+			a.namespaces = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector})
 		}
 	}
 	return a
@@ -74,6 +80,9 @@ func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionReques
 	if err != nil {
 		return a.undecided(err)
 	}
+	if a.templates == nil {
+		return out
+	}
 	workload, templates, err := a.templates.prepareTemplates(ctx, raw, host, false)
 	for i := range templates {
 		if err == nil {
@@ -88,10 +97,11 @@ func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionReques
 
 // add adds the result of the policy for an object or the Pod of a template that the
 // selectors match.
-func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, selectors binding, host Environment) error {
-	match := selectors.matches
+func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, selectors matching.MatchCriteria, host Environment) error {
+	selecting := binding{match: selectors}
+	match := selecting.matches
 	if r.unreadable != nil {
-		match = selectors.mayMatch
+		match = selecting.mayMatch
 	}
 	if matches, err := match(r, host); err != nil || !matches {
 		return err

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -47,7 +48,7 @@ const noSlot = -1
 // newBatches divides policies, sorted by name, by their rules.
 func newBatches(policies []*Compiled) []*batch {
 	var out []*batch
-	byRules := map[string]*batch{}
+	byRules := map[unique.Handle[string]]*batch{}
 	for _, p := range policies {
 		b := byRules[p.rules]
 		if b == nil {

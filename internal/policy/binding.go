@@ -38,7 +38,7 @@ func newBinding(p *v1alpha1.WebhookPolicy, b v1alpha1.Binding) binding {
 		out.help = " (see " + url + ")"
 	}
 	if b.MatchResources != nil {
-		out.match = newCriteria(b.MatchResources)
+		out.match = newCriteria(b.MatchResources.DeepCopy())
 	}
 	return out
 }
@@ -66,8 +66,9 @@ type criteria struct {
 	namespaceErr, objErr error
 }
 
+// newCriteria keeps the selectors, which must not change.
 func newCriteria(in *admissionregistrationv1.MatchResources) *criteria {
-	c := &criteria{resources: *in.DeepCopy()}
+	c := &criteria{resources: *in}
 	if c.resources.MatchPolicy == nil {
 		equivalent := admissionregistrationv1.Equivalent
 		c.resources.MatchPolicy = &equivalent

@@ -85,7 +85,7 @@ func (b *builder) patchDeclarations() celplugin.OptionalVariableDeclarations {
 func (b *builder) declareVariables() {
 	path := field.NewPath("spec", "variables")
 	for i, v := range b.policy.Spec.Variables {
-		p := b.compiler.variable(b.known, v.Expression, b.declarations())
+		p := b.compiler.variable(b.known, v.Expression, b.declarations(), b.parsed[v.Expression])
 		b.check(path.Index(i).Child("expression"), v.Expression, p.result, b.declarations())
 		if typesIn(p.variable, maxVariableType) > maxVariableType {
 			detail := fmt.Sprintf("the type of the variable consists of more than %d types; use fewer lists and maps within each other", maxVariableType)
@@ -93,7 +93,7 @@ func (b *builder) declareVariables() {
 			return // later expressions would be checked with this type
 		}
 		b.variables = append(b.variables, variable{name: v.Name, program: b.traced(path.Index(i).Child("expression"), p, func(c *Compiler) *program {
-			return c.variable(b.known, v.Expression, b.declarations())
+			return c.variable(b.known, v.Expression, b.declarations(), nil)
 		})})
 		b.known = b.known.with(v.Name, p)
 	}
@@ -188,9 +188,9 @@ func (b *builder) patcher(path *field.Path, accessor celplugin.ExpressionAccesso
 // even if the program is shared, because the validator reads messages and reasons from
 // it.
 func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) celplugin.CompilationResult {
-	p := b.compiler.expression(b.known, accessor, decls)
+	p := b.compiler.expression(b.known, accessor, decls, b.parsed[accessor.GetExpression()])
 	b.programs = append(b.programs, p)
-	result := b.traced(path, p, func(c *Compiler) *program { return c.expression(b.known, accessor, decls) }).result
+	result := b.traced(path, p, func(c *Compiler) *program { return c.expression(b.known, accessor, decls, nil) }).result
 	result.ExpressionAccessor = accessor
 	b.check(path, accessor.GetExpression(), result, decls)
 	return result

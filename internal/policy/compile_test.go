@@ -279,9 +279,9 @@ func TestManyPoliciesCompileConcurrently(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// TestProgramsDropFunctions: a compiled policy does not keep the table of all functions
+// TestProgramsShareFunctions: a compiled policy does not have a table of all functions
 // of CEL for each of its expressions.
-func TestProgramsDropFunctions(t *testing.T) {
+func TestProgramsShareFunctions(t *testing.T) {
 	const most = 10 << 10 // with the tables it takes 21 KiB
 	compiler := NewCompiler()
 	policies := make([]*Compiled, 100)

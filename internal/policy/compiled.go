@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync/atomic"
+	"unique"
 
 	"github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -79,8 +80,8 @@ type Compiled struct {
 	changes       atomic.Uint64
 	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
 
-	rules string // the rules; equal for policies that match the same requests
-	quick *quick // nil for a policy that a batch cannot evaluate
+	rules unique.Handle[string] // equal for policies that match the same requests
+	quick *quick                // nil for a policy that a batch cannot evaluate
 }
 
 func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compiled {
@@ -102,7 +103,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compile
 		c.include = newRules(spec.MatchConstraints.ResourceRules)
 		c.exclude = newRules(spec.MatchConstraints.ExcludeResourceRules)
 	}
-	c.rules = rulesKey(spec.MatchConstraints)
+	c.rules = unique.Make(rulesKey(spec.MatchConstraints))
 	for _, b := range spec.EffectiveBindings() {
 		c.bindings = append(c.bindings, newBinding(p, b))
 	}

@@ -3,11 +3,13 @@ package policy
 import (
 	"crypto/sha256"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
@@ -60,7 +62,7 @@ func newCompiler(e Engine, extend func(*environment.EnvSet) (*environment.EnvSet
 	if err != nil {
 		panic(err)
 	}
-	return &Compiler{plain: celplugin.NewCompiler(env), variables: variables, programs: newWeakCache[programKey, program](), untracked: withoutCosts, env: base.StoredExpressionsEnv(), parser: env.StoredExpressionsEnv(), engine: e}
+	return &Compiler{plain: newSharingCompiler(celplugin.NewCompiler(env)), variables: variables, programs: newWeakCache[programKey, program](), untracked: withoutCosts, env: base.StoredExpressionsEnv(), parser: env.StoredExpressionsEnv(), engine: e}
 }
 
 // Engine returns the engine that the programs behave like.
@@ -97,18 +99,27 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs 
 }
 
 // expression compiles an expression that can read variables of the given types, or
-// returns the shared program of an equal one.
-func (c *Compiler) expression(known knownVariables, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
-	key := programKey{expression: accessor.GetExpression(), kind: fmt.Sprintf("%T", accessor), decls: decls}
+// returns the shared program of an equal one. parsed can be nil.
+func (c *Compiler) expression(known knownVariables, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations, parsed *cel.Ast) *program {
+	key := programKey{expression: accessor.GetExpression(), kind: reflect.TypeOf(accessor), decls: decls}
 	if known.none() || !strings.Contains(key.expression, "variables") {
 		return c.programs.get(key, func() *program {
 			return &program{result: compile(accessor, func() celplugin.CompilationResult {
-				return c.plain.CompileCELExpression(accessor, decls, environment.StoredExpressions)
+				return c.plain.CompileCELExpression(c.parsed(accessor, parsed), decls, environment.StoredExpressions)
 			})}
 		})
 	}
 	key.variables = known.signature
-	return c.programs.get(key, func() *program { return c.variables.expression(known.fields, accessor, decls) })
+	return c.programs.get(key, func() *program { return c.variables.expression(known.fields, c.parsed(accessor, parsed), decls) })
+}
+
+// parsed returns an accessor with the syntax tree of weigh. Earlier engines have other
+// macros.
+func (c *Compiler) parsed(accessor celplugin.ExpressionAccessor, parsed *cel.Ast) celplugin.ExpressionAccessor {
+	if parsed == nil || c.engine < strictOptionals {
+		return accessor
+	}
+	return parsedAccessor{accessor, parsed}
 }
 
 // compile returns what a compiler of CEL returns, with the functions' own names in an
@@ -121,9 +132,6 @@ func compile(accessor celplugin.ExpressionAccessor, compiler func() celplugin.Co
 				Detail: fmt.Sprintf("compilation failed: %v: an entry [?x] or {?key: x} needs an optional value, as in [?object.?name]", panicError(value)),
 			}}
 		}
-		if result.Program != nil {
-			dropFunctions(result.Program)
-		}
 		if result.Error != nil {
 			result.Error.Detail = strings.ReplaceAll(result.Error.Detail, tolerant, "")
 		}
@@ -132,9 +140,11 @@ func compile(accessor celplugin.ExpressionAccessor, compiler func() celplugin.Co
 }
 
 // variable compiles the expression of a variable, as expression does.
-func (c *Compiler) variable(known knownVariables, expression string, decls celplugin.OptionalVariableDeclarations) *program {
-	key := programKey{expression: expression, kind: "variable", decls: decls, variables: known.signature}
-	return c.programs.get(key, func() *program { return c.variables.variable(known.fields, expression, decls) })
+func (c *Compiler) variable(known knownVariables, expression string, decls celplugin.OptionalVariableDeclarations, parsed *cel.Ast) *program {
+	key := programKey{expression: expression, decls: decls, variables: known.signature}
+	return c.programs.get(key, func() *program {
+		return c.variables.variable(known.fields, c.parsed(&validating.Variable{Name: anyVariable, Expression: expression}, parsed), decls)
+	})
 }
 
 // knownVariables holds the names and types of the variables that a policy has declared so

@@ -83,7 +83,7 @@ func evaluated(t *testing.T, c *Compiler, expression string) string {
 
 func evaluatedAtCost(t *testing.T, c *Compiler, expression string) (value string, cost uint64) {
 	t.Helper()
-	program := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: expression}, celplugin.OptionalVariableDeclarations{})
+	program := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: expression}, celplugin.OptionalVariableDeclarations{}, nil)
 	if program.result.Error != nil {
 		return program.result.Error.Error(), 0
 	}

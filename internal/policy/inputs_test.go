@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -109,7 +110,7 @@ func TestReadsOf(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			compiled, _ := NewCompiler().Compile(policyFrom(t, "p", tc.spec))
-			if diff := cmp.Diff(tc.want, compiled.reads, cmp.AllowUnexported(inputs{}, unstructuredjson.Selection{})); diff != "" {
+			if diff := cmp.Diff(tc.want, compiled.reads, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
 				t.Errorf("reads (-want +got):\n%s", diff)
 			}
 		})

@@ -42,7 +42,7 @@ func newTemplates(p *v1alpha1.WebhookPolicy) *templates {
 	}
 	t := &templates{kinds: spec.TemplateKinds(), operation: admission.Operation(operation), actions: slices.Clone(spec.PodTemplates.ValidationActions)}
 	if s := spec.MatchConstraints.ObjectSelector; s != nil {
-		t.selector = &binding{match: newCriteria(&admissionregistrationv1.MatchResources{ObjectSelector: s})}
+		t.selector = &binding{match: newCriteria(&admissionregistrationv1.MatchResources{ObjectSelector: s.DeepCopy()})}
 	}
 	key, err := json.Marshal([]any{t.kinds, operation, spec.MatchConstraints.ObjectSelector, rulesKey(spec.MatchConstraints)})
 	if err != nil {

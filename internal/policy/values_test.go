@@ -58,7 +58,7 @@ func TestValuesOfBatch(t *testing.T) {
 			a := &activation{object: jsonAdapter{types.DefaultTypeAdapter}.object(object), programs: []*untracked{u, u}, values: make([]ref.Val, 2), plan: &plan{}}
 			a.variables.activation = a
 			a.frame = interpreter.AsFrame(a)
-			tracked := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: text}, celplugin.OptionalVariableDeclarations{}).result
+			tracked := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: text}, celplugin.OptionalVariableDeclarations{}, nil).result
 			if tracked.Error != nil {
 				t.Fatalf("%s: %v", text, tracked.Error)
 			}

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/lazy"
@@ -56,6 +55,7 @@ func newVariablesCompiler(env *environment.EnvSet) (*variablesCompiler, error) {
 	if !ok {
 		return nil, errors.New("preparing variables: their type is not there")
 	}
+	compiler.Compiler = newSharingCompiler(compiler.Compiler)
 	return &variablesCompiler{compiler: compiler, fields: fields}, nil
 }
 
@@ -69,18 +69,21 @@ func (c *variablesCompiler) expression(known map[string]*apiservercel.DeclField,
 	})}
 }
 
+// anyVariable is the name of every variable that the compiler of Kubernetes compiles. It
+// keeps the last one of each name, and the name does not change the result.
+const anyVariable = "any"
+
 // variable compiles the expression of a variable and determines its type.
-func (c *variablesCompiler) variable(known map[string]*apiservercel.DeclField, expression string, decls celplugin.OptionalVariableDeclarations) *program {
-	const any = "any" // the compiler keeps the last one of each name, and the name does not change the result
+func (c *variablesCompiler) variable(known map[string]*apiservercel.DeclField, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.withCompiler(known)
-	accessor := &validating.Variable{Name: any, Expression: expression}
+	named, _ := accessor.(celplugin.NamedExpressionAccessor)
 	result := compile(accessor, func() celplugin.CompilationResult {
-		return c.compiler.CompileAndStoreVariable(accessor, decls, environment.StoredExpressions)
+		return c.compiler.CompileAndStoreVariable(named, decls, environment.StoredExpressions)
 	})
 	out := &program{result: result, variable: apiservercel.AnyType}
-	if stored := c.fields.Fields[any]; stored != nil { // else the compiler panicked
+	if stored := c.fields.Fields[anyVariable]; stored != nil { // else the compiler panicked
 		out.variable = stored.Type
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unique"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -69,14 +70,13 @@ func newExternalMembership(policy *v1alpha1.WebhookPolicy) membership {
 	b := policy.Spec.Backend
 	phase := BackendPhase(b)
 	m := newMembership(policy, phase, plainRules(matchOf(&policy.Spec).ResourceRules, PhaseValidate))
-	m.settings.SideEffects = b.SideEffects
-	m.settings.Backend = policy.Name
 	m.ordered = plainRules(matchOf(&policy.Spec).ResourceRules, PhaseValidate)
-	m.key = canonicalJSON(m.settings)
-	m.groupName = backendGroup(policy.Name)
+	m.change(func(s *settings) { s.SideEffects, s.Backend = b.SideEffects, policy.Name })
+	name := backendGroup(policy.Name)
 	if phase == PhaseMutate {
-		m.groupName = fmt.Sprintf("%04d-%s", *m.settings.Order, m.groupName)
+		name = fmt.Sprintf("%04d-%s", policy.Spec.EffectiveOrder(), name)
 	}
+	m.group = unique.Make(groupID{key: m.key(), name: name})
 	m.external = &externalWebhook{
 		clientConfig: backendClient(b),
 		versions:     slices.Clone(b.AdmissionReviewVersions),
@@ -164,7 +164,7 @@ func ObservedBundles(observed []Configuration) Bundles {
 func (b Bundles) Of(e Entry) []byte {
 	for i := range e.memberships {
 		if m := &e.memberships[i]; m.external != nil {
-			return b[m.webhookName(m.groupName)]
+			return b[m.webhookName(m.groupName())]
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ type memberSet struct {
 // divide divides policies with equal settings, sorted by name, into sets of limited
 // size.
 func divide(members []*membership) []memberSet {
-	if members[0].settings.Phase == PhaseMutate {
+	if members[0].phase == PhaseMutate {
 		return memberSet{members: members}.divideByName(nil)
 	}
 	return memberSet{members: members}.divideByHash(nil)
@@ -146,11 +146,11 @@ func (b memberSet) fits() bool {
 // longest forms, 1000-ignore-30s-<16 digits>-<30 digits> and
 // ignore-30s-<16 digits>-<17 digits>, are DNS labels.
 func (b memberSet) name() string {
-	name := b.members[0].groupName
+	name := b.members[0].groupName()
 	switch {
 	case b.prefix == "":
 		return name
-	case b.members[0].settings.Phase == PhaseMutate:
+	case b.members[0].phase == PhaseMutate:
 		return name + "-" + b.prefix
 	}
 	bits, _ := new(big.Int).SetString("1"+b.prefix, 2)

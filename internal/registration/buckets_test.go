@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unique"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -160,7 +161,7 @@ func TestLongestNameIsALabel(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := memberSet{prefix: tc.prefix, members: []*membership{{groupName: tc.name, settings: settings{Phase: tc.phase}}}}
+			b := memberSet{prefix: tc.prefix, members: []*membership{{group: unique.Make(groupID{name: tc.name}), phase: tc.phase}}}
 			if got := b.name(); got != tc.want {
 				t.Errorf("name = %s, want %s", got, tc.want)
 			}

@@ -27,15 +27,14 @@ func (m *membership) delegate(condition string) {
 	}
 	local := *m
 	m.undelegated = &local
-	m.settings.Condition = condition
-	m.setKey()
+	m.change(func(s *settings) { s.Condition = condition })
 }
 
 // Condition returns the policy's condition for the API server, empty if there is
 // none.
 func (e Entry) Condition() string {
 	for i := range e.memberships {
-		if condition := e.memberships[i].settings.Condition; condition != "" {
+		if condition := e.memberships[i].condition; condition != "" {
 			return condition
 		}
 	}
@@ -69,13 +68,14 @@ func newDelegation(entries []Entry, refused []string) *delegation {
 	for m := range membershipsOf(entries) {
 		if !d.mayDelegate(m) {
 			m = m.withoutCondition()
-			d.always[m.key] = append(d.always[m.key], m.units)
+			d.always[m.key()] = append(d.always[m.key()], m.units)
 		}
 	}
 	byHash := map[string]string{}
 	for m := range membershipsOf(entries) {
 		if d.mayDelegate(m) && !d.isCalledAnyway(m) {
-			byHash[m.groupName[strings.LastIndexByte(m.groupName, '-')+1:]] = m.key
+			name := m.groupName()
+			byHash[name[strings.LastIndexByte(name, '-')+1:]] = m.key()
 		}
 	}
 	for _, hash := range slices.Sorted(maps.Keys(byHash)) {
@@ -100,14 +100,14 @@ func membershipsOf(entries []Entry) iter.Seq[*membership] {
 }
 
 func (d *delegation) mayDelegate(m *membership) bool {
-	return m.undelegated != nil && !slices.Contains(d.refused, m.settings.Condition)
+	return m.undelegated != nil && !slices.Contains(d.refused, m.condition)
 }
 
 // isCalledAnyway reports whether the group with the same settings and no condition is
 // called for every request that the rules of m match. A group for the condition would
 // then save no call, and an outage of Ostiary affects these requests in any case.
 func (d *delegation) isCalledAnyway(m *membership) bool {
-	key := m.undelegated.key
+	key := m.undelegated.key()
 	if len(d.always[key]) == 0 {
 		return false
 	}
@@ -122,7 +122,7 @@ func (d *delegation) isCalledAnyway(m *membership) bool {
 // variant returns the membership with its condition if that is delegated, and
 // otherwise without it.
 func (d *delegation) variant(m *membership) *membership {
-	if d.mayDelegate(m) && d.keys.has(m.key) && !d.isCalledAnyway(m) {
+	if d.mayDelegate(m) && d.keys.has(m.key()) && !d.isCalledAnyway(m) {
 		return m
 	}
 	return m.withoutCondition()

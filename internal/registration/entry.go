@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,12 +31,12 @@ func (e Entry) Name() string { return e.name }
 
 // membership is the registration of a policy in one phase.
 type membership struct {
-	policy   string
-	uid      types.UID
-	settings settings
-	// key is the canonical form of settings; groupName is derived from it.
-	key       string
-	groupName string
+	policy    string
+	uid       types.UID
+	phase     Phase
+	templates bool
+	condition string // the delegated one
+	group     unique.Handle[groupID]
 	units     []ruleUnit
 	// ordered are the rules in their original order if it matters, otherwise nil.
 	ordered []admissionregistrationv1.RuleWithOperations
@@ -82,7 +83,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	}
 	if policy.Spec.Validates() {
 		m := newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate))
-		if !slices.Contains(m.settings.Critical, coreEvents) { // API servers evaluate conditions before they convert events
+		if !slices.Contains(allowedCritical(&policy.Spec), coreEvents) { // API servers evaluate conditions before they convert events
 			m.delegate(matchconditions.Condition(&policy.Spec))
 		}
 		e.memberships = append(e.memberships, m)
@@ -96,38 +97,60 @@ func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissio
 	match := matchOf(spec)
 	allowed := allowedCritical(spec)
 	versions, ordered := versionSignature(rules, allowed)
-	m := membership{
-		policy: policy.Name,
-		uid:    policy.UID,
-		settings: settings{
-			Phase:          phase,
-			MatchPolicy:    matchPolicy(match),
-			FailurePolicy:  spec.WebhookFailurePolicy(),
-			TimeoutSeconds: spec.EffectiveTimeoutSeconds(),
-			SideEffects:    spec.SideEffects(),
-			Versions:       versions,
-			Critical:       allowed,
-		},
-		units: unitsOf(rules),
-		hash:  newBucketHash(resourceSignature(rules), policy.Name),
+	set := settings{
+		Phase:          phase,
+		MatchPolicy:    matchPolicy(match),
+		FailurePolicy:  spec.WebhookFailurePolicy(),
+		TimeoutSeconds: spec.EffectiveTimeoutSeconds(),
+		SideEffects:    spec.SideEffects(),
+		Versions:       versions,
+		Critical:       allowed,
 	}
-	m.settings.NamespaceSelector, m.settings.ObjectSelector = selectors(spec, match, rules, phase)
+	set.NamespaceSelector, set.ObjectSelector = selectors(spec, match, rules, phase)
 	if phase == PhaseMutate {
-		m.settings.FailurePolicy = spec.EffectiveFailurePolicy()
-		m.settings.Order = new(spec.EffectiveOrder())
-		m.settings.ReinvocationPolicy = spec.EffectiveReinvocationPolicy()
+		set.FailurePolicy = spec.EffectiveFailurePolicy()
+		set.Order = new(spec.EffectiveOrder())
+		set.ReinvocationPolicy = spec.EffectiveReinvocationPolicy()
 	}
+	m := membership{policy: policy.Name, uid: policy.UID, units: unitsOf(rules), hash: newBucketHash(resourceSignature(rules), policy.Name)}
 	if ordered {
 		m.ordered = rules
 	}
 	m.size = len(m.policy) + sizeOf(m.units)
-	m.setKey()
+	m.set(set)
 	return m
 }
 
-func (m *membership) setKey() {
-	m.key = canonicalJSON(m.settings)
-	m.groupName = groupName(m.settings, m.key)
+// groupID is equal for policies with equal settings, which share the memory of it. The
+// settings themselves take more.
+type groupID struct {
+	key  string // the canonical form of the settings
+	name string // derived from the key
+}
+
+func (m *membership) key() string { return m.group.Value().key }
+
+func (m *membership) groupName() string { return m.group.Value().name }
+
+// settings decodes the key.
+func (m *membership) settings() settings {
+	var s settings
+	if err := json.Unmarshal([]byte(m.key()), &s); err != nil {
+		panic(fmt.Sprintf("decoding settings: %v", err))
+	}
+	return s
+}
+
+func (m *membership) set(s settings) {
+	key := canonicalJSON(s)
+	m.phase, m.templates, m.condition = s.Phase, s.Templates, s.Condition
+	m.group = unique.Make(groupID{key: key, name: groupName(s, key)})
+}
+
+func (m *membership) change(f func(*settings)) {
+	s := m.settings()
+	f(&s)
+	m.set(s)
 }
 
 // groupName returns the name of the group with these settings. It contains some
@@ -163,12 +186,13 @@ func (m *membership) webhookName(group string) string {
 	if m.external != nil {
 		return group + webhookDomain
 	}
-	hash := strings.TrimPrefix(group, m.settings.groupPrefix()) // and the part of a divided group
+	s := m.settings()
+	hash := strings.TrimPrefix(group, s.groupPrefix()) // and the part of a divided group
 	kind := "policies-"
 	switch {
-	case m.settings.Templates:
+	case m.templates:
 		kind = "templates-"
-	case m.settings.Phase == PhaseMutate:
+	case m.phase == PhaseMutate:
 		kind = "mutations-"
 	}
 	return kind + hash[:shownDigits] + hash[2*shownDigits:] + webhookDomain

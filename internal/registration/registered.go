@@ -34,7 +34,7 @@ type member struct {
 }
 
 func (m *membership) member() member {
-	return member{m.settings.Phase, m.policy, m.settings.Templates}
+	return member{m.phase, m.policy, m.templates}
 }
 
 // webhookState is the observed state of a planned group.
@@ -58,8 +58,9 @@ func NewView(plan Plan, observed []Configuration) View {
 	for i := range plan.Groups {
 		group := &plan.Groups[i]
 		c := newWebhookState(group, have[KeyOf(group.Configuration)])
+		templates := group.Key().OfTemplates()
 		for _, name := range group.Members {
-			view.states[member{group.Phase, name, group.Key().OfTemplates()}] = c
+			view.states[member{group.Phase, name, templates}] = c
 		}
 	}
 	return view
@@ -151,9 +152,9 @@ func (v View) Registered(policy Entry) (refs []v1alpha1.WebhookReference, ok boo
 func (c *webhookState) missing(m *membership) string {
 	switch {
 	case c == nil:
-		return "no " + m.settings.Phase.adjective() + " webhook is planned for it yet"
+		return "no " + m.phase.adjective() + " webhook is planned for it yet"
 	case !m.mayBeIn(c.group):
-		return "the " + m.settings.Phase.adjective() + " webhook for its latest change is not planned yet"
+		return "the " + m.phase.adjective() + " webhook for its latest change is not planned yet"
 	case c.problem != "":
 		return c.problem
 	case !c.members.has(m.policy):
@@ -171,5 +172,6 @@ func (c *webhookState) missing(m *membership) string {
 // mayBeIn reports whether a group has the settings of the policy, with or without
 // its condition.
 func (m *membership) mayBeIn(group string) bool {
-	return group == m.groupName || strings.HasPrefix(group, m.groupName+"-") || m.undelegated != nil && m.undelegated.mayBeIn(group)
+	rest, ok := strings.CutPrefix(group, m.groupName())
+	return ok && (rest == "" || rest[0] == '-') || m.undelegated != nil && m.undelegated.mayBeIn(group)
 }

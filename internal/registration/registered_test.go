@@ -135,7 +135,7 @@ func TestRegisteredInADividedGroup(t *testing.T) {
 	view := NewView(plan, observe(plan))
 	for _, policy := range policies {
 		refs, ok, why := view.Registered(Prepare(policy))
-		if !ok || len(refs) != 1 || !strings.HasPrefix(refs[0].Configuration, PhaseValidate.ConfigurationPrefix()+Prepare(policy).memberships[0].groupName+"-") {
+		if !ok || len(refs) != 1 || !strings.HasPrefix(refs[0].Configuration, PhaseValidate.ConfigurationPrefix()+Prepare(policy).memberships[0].groupName()+"-") {
 			t.Fatalf("%s: %v %t %q", policy.Name, refs, ok, why)
 		}
 	}

@@ -109,7 +109,7 @@ func Build(in Input) Plan {
 	bySettings := map[string][]*membership{}
 	for m := range membershipsOf(entries) {
 		m = delegated.variant(m)
-		bySettings[m.key] = append(bySettings[m.key], m)
+		bySettings[m.key()] = append(bySettings[m.key()], m)
 	}
 	builder := newGroupBuilder(in)
 	var plan Plan
@@ -138,7 +138,7 @@ func newGroupBuilder(in Input) groupBuilder {
 }
 
 func (f groupBuilder) group(b memberSet) Group {
-	s := &b.members[0].settings
+	s := b.members[0].settings()
 	g := Group{Phase: s.Phase, Name: b.name(), Members: make([]string, len(b.members)),
 		guards: guards{critical: s.Critical, exempt: f.exempt, selector: s.NamespaceSelector}}
 	if b.members[0].external == nil {
@@ -151,7 +151,7 @@ func (f groupBuilder) group(b memberSet) Group {
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind, Name: m.policy, UID: m.uid,
 		}
 	}
-	g.webhook = f.webhook(b, &g)
+	g.webhook = f.webhook(b, &g, &s)
 	g.Configuration = NewConfiguration(g.Phase)
 	g.Configuration.GetObjectKind().SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(g.Phase.kind()))
 	g.Configuration.SetName(g.Phase.ConfigurationPrefix() + g.Name)
@@ -165,8 +165,7 @@ func (f groupBuilder) group(b memberSet) Group {
 
 // webhook returns the webhook of a group. It sets every field that the API server
 // would set to a default, so that the stored object equals the applied one.
-func (f groupBuilder) webhook(b memberSet, g *Group) webhook {
-	s := b.members[0].settings
+func (f groupBuilder) webhook(b memberSet, g *Group, s *settings) webhook {
 	rules := b.rules()
 	w := webhook{
 		Name:                    b.members[0].webhookName(g.Name),
@@ -179,7 +178,7 @@ func (f groupBuilder) webhook(b memberSet, g *Group) webhook {
 		SideEffects:             new(s.SideEffects),
 		TimeoutSeconds:          new(s.TimeoutSeconds),
 		AdmissionReviewVersions: []string{"v1"},
-		MatchConditions:         matchConditions(rules, &g.guards, &s),
+		MatchConditions:         matchConditions(rules, &g.guards, s),
 	}
 	if g.Phase == PhaseMutate {
 		w.ReinvocationPolicy = new(s.ReinvocationPolicy)

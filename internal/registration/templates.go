@@ -36,8 +36,7 @@ func templateMemberships(policy *v1alpha1.WebhookPolicy) []membership {
 			continue
 		}
 		m := newMembership(&derived, phase, plainRules(spec.MatchConstraints.ResourceRules, phase))
-		m.settings.Templates = true
-		m.setKey()
+		m.change(func(s *settings) { s.Templates = true })
 		m.delegate(templateCondition(policy.Spec.TemplateKinds()))
 		out = append(out, m)
 	}

@@ -1,15 +1,24 @@
 package unstructuredjson
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Selection names the parts of an object to decode. The zero value names none. A Selection is immutable.
 //
 // A value of another type is decoded whole, although the selection names members or elements of it: a reader of the tree
 // finds the value, and the error about it, that the whole tree has.
 type Selection struct {
-	rest     bool                 // every member that members does not name
-	members  map[string]Selection // a zero value leaves the member out
-	elements *Selection           // of a list, instead of members; a zero value empties objects
+	rest     bool             // every member that members does not name
+	members  []selectedMember // sorted by name: each policy has a Selection, and maps take four times the memory
+	elements *Selection       // of a list, instead of members; a zero value empties objects
+}
+
+// selectedMember is a member with what is selected of it. A zero value leaves the member out.
+type selectedMember struct {
+	name string
+	of   Selection
 }
 
 // Everything selects the whole object.
@@ -21,7 +30,7 @@ func Path(names ...string) Selection { return Everything().At(names...) }
 // At returns the selection of a value for the object that contains it, given by the names of the members that lead to it.
 func (s Selection) At(names ...string) Selection {
 	for _, name := range slices.Backward(names) {
-		s = Selection{members: map[string]Selection{name: s}}
+		s = Selection{members: []selectedMember{{name, s}}}
 	}
 	return s
 }
@@ -40,7 +49,7 @@ func Without(name string, further ...string) Selection {
 	if len(further) > 0 {
 		inner = Without(further[0], further[1:]...)
 	}
-	return Selection{rest: true, members: map[string]Selection{name: inner}}
+	return Selection{rest: true, members: []selectedMember{{name, inner}}}
 }
 
 // IsZero reports whether the selection names nothing.
@@ -58,12 +67,16 @@ func (s Selection) Union(other Selection) Selection {
 	case s.elements != nil || other.elements != nil:
 		return Everything()
 	}
-	out := Selection{rest: s.rest || other.rest, members: map[string]Selection{}}
-	for _, names := range []map[string]Selection{s.members, other.members} {
-		for name := range names {
-			out.members[name] = s.Member(name).Union(other.Member(name))
+	out := Selection{rest: s.rest || other.rest, members: make([]selectedMember, 0, len(s.members)+len(other.members))}
+	for _, m := range s.members {
+		out.members = append(out.members, selectedMember{m.name, m.of.Union(other.Member(m.name))})
+	}
+	for _, m := range other.members {
+		if _, ok := s.find(m.name); !ok {
+			out.members = append(out.members, selectedMember{m.name, m.of.Union(s.Member(m.name))})
 		}
 	}
+	slices.SortFunc(out.members, func(a, b selectedMember) int { return strings.Compare(a.name, b.name) })
 	return out
 }
 
@@ -77,13 +90,13 @@ func (s Selection) covers(other Selection) bool {
 	case other.rest && !s.rest:
 		return false
 	}
-	for name, m := range other.members {
-		if !s.Member(name).covers(m) {
+	for _, m := range other.members {
+		if !s.Member(m.name).covers(m.of) {
 			return false
 		}
 	}
-	for name, m := range s.members {
-		if !m.covers(other.Member(name)) {
+	for _, m := range s.members {
+		if !m.of.covers(other.Member(m.name)) {
 			return false
 		}
 	}
@@ -92,8 +105,12 @@ func (s Selection) covers(other Selection) bool {
 
 // Member returns the selection of a member.
 func (s Selection) Member(name string) Selection {
-	if m, ok := s.members[name]; ok {
-		return m
+	if i, ok := s.find(name); ok {
+		return s.members[i].of
 	}
 	return Selection{rest: s.rest}
+}
+
+func (s Selection) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(s.members, name, func(m selectedMember, name string) int { return strings.Compare(m.name, name) })
 }

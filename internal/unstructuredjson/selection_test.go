@@ -61,7 +61,7 @@ func TestDecodeParts(t *testing.T) {
 }
 
 func TestUnion(t *testing.T) {
-	a, b, ab := Path("a"), Path("b"), Selection{members: map[string]Selection{"a": Everything(), "b": Everything()}}
+	a, b, ab := Path("a"), Path("b"), Selection{members: []selectedMember{{"a", Everything()}, {"b", Everything()}}}
 	without := Without("a", "b")
 	tests := map[string]struct{ one, other, want Selection }{
 		"nothing":                {Selection{}, Selection{}, Selection{}},
@@ -70,10 +70,10 @@ func TestUnion(t *testing.T) {
 		"one includes the other": {ab, b, ab},
 		"a parent":               {Path("a", "b"), a, a},
 		"everything":             {a, Everything(), Everything()},
-		"siblings":               {Path("a", "b"), Path("a", "c"), Selection{members: map[string]Selection{"a": {members: map[string]Selection{"b": Everything(), "c": Everything()}}}}},
-		"what is left out":       {without, Path("a", "b"), Selection{rest: true, members: map[string]Selection{"a": {rest: true, members: map[string]Selection{"b": Everything()}}}}},
+		"siblings":               {Path("a", "b"), Path("a", "c"), Selection{members: []selectedMember{{"a", Selection{members: []selectedMember{{"b", Everything()}, {"c", Everything()}}}}}}},
+		"what is left out":       {without, Path("a", "b"), Selection{rest: true, members: []selectedMember{{"a", Selection{rest: true, members: []selectedMember{{"b", Everything()}}}}}}},
 		"what is not left out":   {without, Path("a", "c"), without},
-		"a part of the left out": {without, Path("a", "b", "c"), Selection{rest: true, members: map[string]Selection{"a": {rest: true, members: map[string]Selection{"b": Path("c")}}}}},
+		"a part of the left out": {without, Path("a", "b", "c"), Selection{rest: true, members: []selectedMember{{"a", Selection{rest: true, members: []selectedMember{{"b", Path("c")}}}}}}},
 		"left out of both":       {without, Without("a", "b"), without},
 		"elements":               {Elements(a), Elements(b), Elements(ab)},
 		"elements and nothing":   {Elements(a), Selection{}, Elements(a)},
@@ -85,7 +85,7 @@ func TestUnion(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			for _, got := range []Selection{tc.one.Union(tc.other), tc.other.Union(tc.one)} {
-				if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(Selection{})); diff != "" {
+				if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(Selection{}, selectedMember{})); diff != "" {
 					t.Errorf("Union() (-want +got):\n%s", diff)
 				}
 				if !got.covers(tc.one) || !got.covers(tc.other) {
