@@ -106,9 +106,17 @@ const (
 	reviews = "/subjectaccessreviews"
 )
 
+// slowly gives an evaluation the time that it takes with the race detector.
+func slowly(edit func(*v1alpha1.WebhookPolicy)) func(*v1alpha1.WebhookPolicy) {
+	return func(p *v1alpha1.WebhookPolicy) {
+		within(30)(p)
+		edit(p)
+	}
+}
+
 func errorPaths() []errorPath {
 	return []errorPath{
-		{name: "cost", edit: saying(costly), want: "cost limit exceeded", native: true},
+		{name: "cost", edit: slowly(saying(costly)), want: "cost limit exceeded", native: true},
 		{name: "runtime", edit: saying(`object.data.missing == "x"`), want: "no such key: missing", native: true},
 		{name: "variable", edit: reading(`object.data.missing`), want: "no such key: missing", native: true},
 		{name: "condition", edit: onlyIf(`object.data.missing == "x"`), want: "no such key: missing", native: true},
@@ -122,7 +130,7 @@ func errorPaths() []errorPath {
 		{name: "authorizer-forbidden", edit: saying(asking + " || true"), want: "asking for authorization", fault: mayNotAsk},
 		{name: "deadline", edit: slow, want: "", fault: keeping(reviews, silent), unanswered: true},
 		{name: "mutation", edit: patching(`[JSONPatch{op: "remove", path: "/data/missing"}]`), want: "Unable to remove nonexistent key", native: true},
-		{name: "mutation-cost", edit: patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + costly + ` ? "a" : "b"}]`), want: "cost limit exceeded", native: true},
+		{name: "mutation-cost", edit: slowly(patching(`[JSONPatch{op: "add", path: "/data/x", value: ` + costly + ` ? "a" : "b"}]`)), want: "cost limit exceeded", native: true},
 		{name: "mutation-condition", edit: func(p *v1alpha1.WebhookPolicy) {
 			patching(`[JSONPatch{op: "add", path: "/data/x", value: "a"}]`)(p)
 			onlyIf(`object.data.missing == "x"`)(p)
