@@ -111,16 +111,18 @@ func TestReports(t *testing.T) {
 		return map[string]any{"source": "ostiary", "policy": "p", "rule": "v", "result": "fail", "scored": true, "message": "m",
 			"resources": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": name, "uid": "uid-a" + name}}}
 	}
-	first := result("object-0000")
+	first, second := result("object-0000"), result("object-0001")
 	first["properties"] = map[string]any{"omittedResults": "1"}
 	want := []*unstructured.Unstructured{
 		{Object: map[string]any{"apiVersion": "openreports.io/v1alpha1", "kind": "ClusterReport", "metadata": map[string]any{"name": "ostiary", "labels": labels}, "source": "ostiary",
 			"summary": map[string]any{"pass": int64(0), "fail": int64(0), "warn": int64(0), "error": int64(0), "skip": int64(1)},
-			"results": []any{map[string]any{"source": "ostiary", "policy": "q", "result": "skip", "scored": false, "message": "it reads request.userInfo"}}}},
+			"results": []any{
+				map[string]any{"source": "ostiary", "policy": "q", "result": "skip", "scored": false, "message": "it reads request.userInfo"},
+			}}},
 		{Object: map[string]any{"apiVersion": "openreports.io/v1alpha1", "kind": "Report", "metadata": map[string]any{"namespace": "a", "name": "ostiary", "labels": labels,
 			"annotations": map[string]any{"admission.ostiary.dev/omitted-results": "1"}}, "source": "ostiary",
 			"summary": map[string]any{"pass": int64(0), "fail": int64(3), "warn": int64(0), "error": int64(0), "skip": int64(0)},
-			"results": []any{first, result("object-0001")}}},
+			"results": []any{first, second}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -139,10 +141,11 @@ func TestPartsAreBounded(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := report{namespace: "a"}
+			var lines []line
 			for i := range tc.results {
-				l := line{name: fmt.Sprintf("object-%d", i), uid: "u", verdict: fail, message: strings.Repeat("m", tc.message)}
-				p.results = append(p.results, l.result("p", "a", nil))
+				lines = append(lines, line{name: fmt.Sprintf("object-%d", i), uid: "u", verdict: fail, message: strings.Repeat("m", tc.message)})
 			}
+			p.add("p", counts{fail: int64(tc.results)}, lines)
 			parts, err := p.parts()
 			if err != nil || len(parts) != tc.wantParts {
 				t.Fatalf("%d parts, want %d; %v", len(parts), tc.wantParts, err)
@@ -151,7 +154,7 @@ func TestPartsAreBounded(t *testing.T) {
 			for i, part := range parts {
 				data, err := json.Marshal(part)
 				results, _, _ := unstructured.NestedSlice(part.Object, "results")
-				if total += len(results); err != nil || len(data) > maxPartBytes || len(results) > maxPartResults || part.GetName() != partName(i) {
+				if total += len(results); err != nil || len(data) > maxPartBytes || len(results) > maxPartResults || part.GetName() != partName(reportSource, i) {
 					t.Errorf("part %s: %d bytes, %d results, %v", part.GetName(), len(data), len(results), err)
 				}
 			}

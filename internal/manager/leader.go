@@ -101,6 +101,7 @@ func (r *replica) newScanner() (*audit.Scanner, error) {
 		Store:            r.store,
 		Params:           r.sources.Params,
 		Resources:        r.sources.Resources,
+		Requests:         r.findings,
 		ExemptNamespaces: r.loader.ExemptNamespaces,
 		Interval:         r.options.Audit.Interval,
 		Lines:            r.options.Audit.Results,
