@@ -62,9 +62,10 @@ func (r *results) reports() []report {
 	for _, name := range slices.Sorted(maps.Keys(r.problems)) {
 		cluster := byNamespace[""]
 		cluster.skipped++
+		source, policy := sourceOf(name)
 		message := r.problems[name]
 		cluster.results = append(cluster.results, func() map[string]any {
-			return map[string]any{"source": reportSource, "policy": name, "result": "skip", "scored": false, "message": message}
+			return map[string]any{"source": source, "policy": policy, "result": "skip", "scored": false, "message": message}
 		})
 	}
 	var out []report
@@ -95,8 +96,9 @@ func (l *line) result(policy, namespace string, properties map[string]any) map[s
 	if namespace != "" && l.kind.Kind != "Namespace" {
 		subject["namespace"] = namespace
 	}
+	source, name := sourceOf(policy)
 	out := map[string]any{
-		"source": reportSource, "policy": policy, "result": l.verdict.result(),
+		"source": source, "policy": name, "result": l.verdict.result(),
 		"scored": l.verdict == fail, "resources": []any{subject}, "message": l.message,
 	}
 	if l.rule != "" {

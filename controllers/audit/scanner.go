@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -70,6 +71,8 @@ type Options struct {
 	Resources Resources
 	// Requests returns the violations by requests to all replicas.
 	Requests func(context.Context) ([]violations.Finding, error)
+	// Native evaluates native policies, too; nil is allowed.
+	Native *Native
 	// ExemptNamespaces are those besides Kubernetes' own.
 	ExemptNamespaces []string
 	// Interval is the time between two scans of everything.
@@ -86,6 +89,7 @@ type Scanner struct {
 	options  Options
 	reader   objects.Reader
 	metadata metadata.Interface
+	client   kubernetes.Interface // for native policies; nil without them
 	// Clients for reports, with the permissions of Ostiary.
 	reports        dynamic.Interface
 	reportMetadata metadata.Interface
@@ -102,6 +106,7 @@ type Scanner struct {
 	// Of the goroutine that runs.
 	watches map[schema.GroupVersionResource]context.CancelFunc
 	known   map[string]knownTarget // by policy
+	natives *natives
 }
 
 // knownTarget keeps the evaluator of a policy.
@@ -126,6 +131,12 @@ func New(o Options) (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the audit: %w", err)
 	}
+	var native kubernetes.Interface
+	if o.Native != nil {
+		if native, err = kubernetes.NewForConfig(config); err != nil {
+			return nil, fmt.Errorf("making a client for native policies: %w", err)
+		}
+	}
 	reports, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reports: %w", err)
@@ -134,7 +145,7 @@ func New(o Options) (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reports: %w", err)
 	}
-	s := &Scanner{options: o, metadata: watches, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]context.CancelFunc{}}
+	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]context.CancelFunc{}}
 	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
 	s.host = o.Store.Host
 	s.host.Observe, s.host.Failed, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, false
@@ -154,7 +165,11 @@ func (s *Scanner) Run(ctx context.Context) error {
 		s.metrics.reset()
 		s.stopWatches(nil)
 	}()
-	changes := events.Merge(ctx, s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe)
+	if s.natives = nil; s.options.Native != nil {
+		s.natives = newNatives(ctx, s.options.Native, s.client, s.host)
+	}
+	sources := []func(context.Context) <-chan struct{}{s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe}
+	changes := events.Merge(ctx, append(sources, s.natives.subscriptions()...)...)
 	go s.publish(ctx, current)
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -225,7 +240,7 @@ func (s *Scanner) servesReports(now time.Time) bool {
 func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedResource {
 	p := &planner{api: s.options.Resources.Served(), resources: map[schema.GroupVersionResource]wantedResource{}, problems: map[string]string{}}
 	state := s.options.Store.State()
-	if state == nil || p.api == nil {
+	if state == nil || p.api == nil || !s.natives.ready() {
 		return p.resources
 	}
 	known := map[string]knownTarget{}
@@ -238,6 +253,7 @@ func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedR
 		known[of.Name] = s.targetOf(of, compiled)
 		p.add(known[of.Name].target, &of.Spec)
 	}
+	s.natives.plan(p)
 	s.known = known
 	current.setProblems(p.problems)
 	return p.resources

@@ -26,13 +26,13 @@ import (
 )
 
 // audited returns the shared manager with the audit, and with the kinds of reports.
-func (c *cluster) audited(t *testing.T) *process {
+func (c *cluster) audited(t *testing.T, flags ...string) *process {
 	t.Helper()
 	const folder = "../../config/components/reports/"
 	if out, errOut, err := c.kubectl(t.Context(), "", "apply", "-f", folder+"reports.yaml", "-f", folder+"cluster_reports.yaml", "-f", folder+"role.yaml"); err != nil {
 		t.Fatalf("kubectl apply: %v: %s%s", err, out, errOut)
 	}
-	c.restarted(t, "--audit-interval=1h", "--report-results=500")
+	c.restarted(t, append([]string{"--audit-interval=1h", "--report-results=500"}, flags...)...)
 	t.Cleanup(c.shared.kill) // other tests start one without the audit
 	return c.manager(t)
 }
@@ -104,7 +104,7 @@ func updateFindings(t *testing.T, c client.Client, warned *recorder, objects []*
 		warned.texts = nil
 		err := c.Update(t.Context(), current, client.DryRunAll)
 		for _, name := range policies {
-			subject, result := "WebhookPolicy '"+name+"'", ""
+			subject, result := "Policy '"+name+"'", "" // native ones too
 			switch {
 			case err != nil && strings.Contains(err.Error(), subject) && strings.HasPrefix(name, "fails"):
 				result = "error"
