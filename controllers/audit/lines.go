@@ -3,9 +3,11 @@ package audit
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
@@ -37,8 +39,8 @@ func (l *line) order(o *line) int {
 }
 
 // newLine returns the line for an audited object.
-func newLine(id objectID, o *item, kind schema.GroupVersionKind, resource string, got policy.Audited) line {
-	l := line{id: id, kind: kind, resource: resource, name: o.Name, uid: o.uid, verdict: verdictOf(got.Decision)}
+func newLine(id objectID, o *objects.Object, kind schema.GroupVersionKind, resource string, got policy.Audited) line {
+	l := line{id: id, kind: kind, resource: resource, name: o.Name, uid: o.UID, verdict: verdictOf(got.Decision)}
 	for i, v := range got.Violations {
 		if i == 0 {
 			l.rule = v.Validation
@@ -53,7 +55,7 @@ func newLine(id objectID, o *item, kind schema.GroupVersionKind, resource string
 			break
 		}
 	}
-	l.message = truncate.String(l.message, maxLineMessage)
+	l.message = strings.Clone(truncate.String(l.message, maxLineMessage)) // it can be a part of the object
 	return l
 }
 

@@ -2,8 +2,13 @@ package audit
 
 import (
 	"fmt"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // wantedResource is a resource with the policies that are evaluated on its objects.
@@ -11,6 +16,60 @@ type wantedResource struct {
 	kind       schema.GroupVersionKind
 	namespaced bool
 	targets    map[string]target // by policy
+}
+
+// planner collects the resources of all policies.
+type planner struct {
+	api       audit.Served
+	resources map[schema.GroupVersionResource]wantedResource
+	problems  map[string]string // by policy: why it is not evaluated, or not everywhere
+}
+
+// add adds the resources of a policy.
+func (p *planner) add(t target, spec *v1alpha1.WebhookPolicySpec) {
+	resources, more := audit.Resources(spec, p.api)
+	if more {
+		p.problems[t.name] = fmt.Sprintf("the rules match more than %d resources: only the first by name are evaluated", audit.MaxResources)
+	}
+	for _, r := range resources {
+		w, ok := p.resources[r.GroupVersionResource]
+		if !ok {
+			w = wantedResource{kind: r.Kind, namespaced: r.Namespaced, targets: map[string]target{}}
+			p.resources[r.GroupVersionResource] = w
+		}
+		w.targets[t.name] = t
+	}
+}
+
+// unauditable returns why a policy cannot be evaluated on stored objects.
+func unauditable(compiled *policy.Compiled) string {
+	if why := compiled.Unauditable(); why != "" {
+		return "the policy cannot be evaluated on stored objects: " + why
+	}
+	return ""
+}
+
+// unreadParams returns why the params of a policy are not known.
+func unreadParams(from Params, spec *v1alpha1.WebhookPolicySpec) string {
+	if !spec.ReadsParams() {
+		return ""
+	}
+	switch synced, problem := from.State(spec.ParamKind); {
+	case problem != "":
+		return problem
+	case !synced:
+		return "the params are being listed"
+	}
+	return ""
+}
+
+// versionWithParams returns a version that changes with a policy and its params.
+func versionWithParams(compiled *policy.Compiled, from Params, spec *v1alpha1.WebhookPolicySpec) string {
+	version := fmt.Sprintf("%p", compiled)
+	if spec.ReadsParams() {
+		version += " " + strconv.FormatUint(from.Version(spec.ParamKind), 16)
+	}
+	return version
 }
 
 // forbidden returns what to do about a resource that may not be read.

@@ -33,12 +33,17 @@ const (
 
 // report is the content of the reports of one namespace.
 type report struct {
+	source    string // "" is that of stored objects
 	namespace string // "" for that of the cluster
 	summary   counts
 	skipped   int64 // policies that are not evaluated
 	omitted   int64
-	results   []map[string]any
+	results   []result
 }
+
+// result returns a result of a report. Those of all reports together take much memory, so
+// each is made when its report is written.
+type result func() map[string]any
 
 // reports returns a report for each namespace with results. That of the cluster has a line
 // for each policy that is not evaluated.
@@ -57,7 +62,11 @@ func (r *results) reports() []report {
 	for _, name := range slices.Sorted(maps.Keys(r.problems)) {
 		cluster := byNamespace[""]
 		cluster.skipped++
-		cluster.results = append(cluster.results, map[string]any{"source": reportSource, "policy": name, "result": "skip", "scored": false, "message": r.problems[name]})
+		source, policy := sourceOf(name)
+		message := r.problems[name]
+		cluster.results = append(cluster.results, func() map[string]any {
+			return map[string]any{"source": source, "policy": policy, "result": "skip", "scored": false, "message": message}
+		})
 	}
 	var out []report
 	for _, name := range slices.Sorted(maps.Keys(byNamespace)) {
@@ -71,12 +80,13 @@ func (p *report) add(policy string, c counts, lines []line) {
 	p.summary.add(c)
 	omitted := c.lines() - int64(len(lines))
 	p.omitted += omitted
-	for i := range lines {
-		properties := map[string]any{}
+	namespace := p.namespace
+	for i, l := range lines { // copies: the lines of later scans replace these
+		var properties map[string]any
 		if i == 0 && omitted > 0 {
-			properties[propertyOmitted] = strconv.FormatInt(omitted, 10)
+			properties = map[string]any{propertyOmitted: strconv.FormatInt(omitted, 10)}
 		}
-		p.results = append(p.results, lines[i].result(policy, p.namespace, properties))
+		p.results = append(p.results, func() map[string]any { return l.result(policy, namespace, properties) })
 	}
 }
 
@@ -86,8 +96,9 @@ func (l *line) result(policy, namespace string, properties map[string]any) map[s
 	if namespace != "" && l.kind.Kind != "Namespace" {
 		subject["namespace"] = namespace
 	}
+	source, name := sourceOf(policy)
 	out := map[string]any{
-		"source": reportSource, "policy": policy, "result": [verdicts]string{pass: "pass", fail: "fail", warn: "warn", failed: "error"}[l.verdict],
+		"source": source, "policy": name, "result": l.verdict.result(),
 		"scored": l.verdict == fail, "resources": []any{subject}, "message": l.message,
 	}
 	if l.rule != "" {
@@ -97,6 +108,11 @@ func (l *line) result(policy, namespace string, properties map[string]any) map[s
 		out["properties"] = properties
 	}
 	return out
+}
+
+// result returns the verdict as in reports.
+func (v verdict) result() string {
+	return [verdicts]string{pass: "pass", fail: "fail", warn: "warn", failed: "error"}[v]
 }
 
 // parts returns the objects of a report. The first part has the summary and the number of
@@ -109,7 +125,8 @@ func (p report) parts() ([]*unstructured.Unstructured, error) {
 		out = append(out, p.part(len(out), results))
 		results, size = nil, partOverhead
 	}
-	for _, result := range p.results {
+	for _, of := range p.results {
+		result := of()
 		data, err := json.Marshal(result)
 		if err != nil {
 			return nil, fmt.Errorf("encoding a result: %w", err)
@@ -124,13 +141,14 @@ func (p report) parts() ([]*unstructured.Unstructured, error) {
 }
 
 func (p report) part(index int, results []any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": reportVersion, "kind": "Report", "source": reportSource}}
+	source := cmp.Or(p.source, reportSource)
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": reportVersion, "kind": "Report", "source": source}}
 	if p.namespace == "" {
 		u.SetKind("ClusterReport")
 	} else {
 		u.SetNamespace(p.namespace)
 	}
-	u.SetName(partName(index))
+	u.SetName(partName(source, index))
 	u.SetLabels(map[string]string{registration.LabelManagedBy: registration.ManagedBy})
 	if len(results) > 0 {
 		u.Object["results"] = results
@@ -147,9 +165,9 @@ func (p report) part(index int, results []any) *unstructured.Unstructured {
 }
 
 // partName returns the name of a part: ostiary, ostiary-2, and so on.
-func partName(index int) string {
+func partName(source string, index int) string {
 	if index == 0 {
-		return reportSource
+		return source
 	}
-	return fmt.Sprintf("%s-%d", reportSource, index+1)
+	return fmt.Sprintf("%s-%d", source, index+1)
 }

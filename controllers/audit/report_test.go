@@ -3,6 +3,7 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -95,8 +96,8 @@ func TestExamplesContainNoMessages(t *testing.T) {
 
 func TestReports(t *testing.T) {
 	s, r := scannerFor(t, &apiServer{page: 500, objects: badObjects(3)}), newResults(2)
-	r.set(wanted(targetFrom(t, "p", "1", isGood)))
-	r.setProblems(map[string]string{"q": "it reads request.userInfo"})
+	r.set(wanted(targetFrom(t, "p", "1", isGood), targetFrom(t, "ValidatingAdmissionPolicy/p", "1", isGood)))
+	r.setProblems(map[string]string{"q": "it reads request.userInfo", "ValidatingAdmissionPolicy/q": "it has no validations"})
 	scanOnce(t, s, r, time.Now())
 	var got []*unstructured.Unstructured
 	for _, report := range r.reports() {
@@ -111,16 +112,24 @@ func TestReports(t *testing.T) {
 		return map[string]any{"source": "ostiary", "policy": "p", "rule": "v", "result": "fail", "scored": true, "message": "m",
 			"resources": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": name, "uid": "uid-a" + name}}}
 	}
-	first := result("object-0000")
+	first, second := result("object-0000"), result("object-0001")
 	first["properties"] = map[string]any{"omittedResults": "1"}
+	native := func(of map[string]any) map[string]any {
+		of = maps.Clone(of)
+		of["source"] = "ValidatingAdmissionPolicy"
+		return of
+	}
 	want := []*unstructured.Unstructured{
 		{Object: map[string]any{"apiVersion": "openreports.io/v1alpha1", "kind": "ClusterReport", "metadata": map[string]any{"name": "ostiary", "labels": labels}, "source": "ostiary",
-			"summary": map[string]any{"pass": int64(0), "fail": int64(0), "warn": int64(0), "error": int64(0), "skip": int64(1)},
-			"results": []any{map[string]any{"source": "ostiary", "policy": "q", "result": "skip", "scored": false, "message": "it reads request.userInfo"}}}},
+			"summary": map[string]any{"pass": int64(0), "fail": int64(0), "warn": int64(0), "error": int64(0), "skip": int64(2)},
+			"results": []any{
+				map[string]any{"source": "ValidatingAdmissionPolicy", "policy": "q", "result": "skip", "scored": false, "message": "it has no validations"},
+				map[string]any{"source": "ostiary", "policy": "q", "result": "skip", "scored": false, "message": "it reads request.userInfo"},
+			}}},
 		{Object: map[string]any{"apiVersion": "openreports.io/v1alpha1", "kind": "Report", "metadata": map[string]any{"namespace": "a", "name": "ostiary", "labels": labels,
-			"annotations": map[string]any{"admission.ostiary.dev/omitted-results": "1"}}, "source": "ostiary",
-			"summary": map[string]any{"pass": int64(0), "fail": int64(3), "warn": int64(0), "error": int64(0), "skip": int64(0)},
-			"results": []any{first, result("object-0001")}}},
+			"annotations": map[string]any{"admission.ostiary.dev/omitted-results": "2"}}, "source": "ostiary",
+			"summary": map[string]any{"pass": int64(0), "fail": int64(6), "warn": int64(0), "error": int64(0), "skip": int64(0)},
+			"results": []any{native(first), native(second), first, second}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -139,10 +148,11 @@ func TestPartsAreBounded(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := report{namespace: "a"}
+			var lines []line
 			for i := range tc.results {
-				l := line{name: fmt.Sprintf("object-%d", i), uid: "u", verdict: fail, message: strings.Repeat("m", tc.message)}
-				p.results = append(p.results, l.result("p", "a", nil))
+				lines = append(lines, line{name: fmt.Sprintf("object-%d", i), uid: "u", verdict: fail, message: strings.Repeat("m", tc.message)})
 			}
+			p.add("p", counts{fail: int64(tc.results)}, lines)
 			parts, err := p.parts()
 			if err != nil || len(parts) != tc.wantParts {
 				t.Fatalf("%d parts, want %d; %v", len(parts), tc.wantParts, err)
@@ -151,7 +161,7 @@ func TestPartsAreBounded(t *testing.T) {
 			for i, part := range parts {
 				data, err := json.Marshal(part)
 				results, _, _ := unstructured.NestedSlice(part.Object, "results")
-				if total += len(results); err != nil || len(data) > maxPartBytes || len(results) > maxPartResults || part.GetName() != partName(i) {
+				if total += len(results); err != nil || len(data) > maxPartBytes || len(results) > maxPartResults || part.GetName() != partName(reportSource, i) {
 					t.Errorf("part %s: %d bytes, %d results, %v", part.GetName(), len(data), len(results), err)
 				}
 			}

@@ -108,6 +108,7 @@ type target struct {
 	name      string // of the policy
 	version   string // changes with the policy and its params
 	evaluator *audit.Evaluator
+	host      *policy.Environment
 }
 
 // slot holds what is known about a target. The verdicts of all objects are complete for the

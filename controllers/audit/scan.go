@@ -13,13 +13,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-// maxRestarts is the number of times that a list is begun again because its continue token
-// has expired.
-const maxRestarts = 3
+const (
+	// maxRestarts is the number of times that a list is begun again because its continue
+	// token has expired.
+	maxRestarts = 3
+	// pageSize is the number of objects that one request lists. A page that is read too
+	// slowly, and that the API server therefore cuts off, halves it for the resource.
+	pageSize, minPageSize = 500, 10
+)
 
 // scanPass is one scan of the objects of a resource.
 type scanPass struct {
@@ -81,7 +87,7 @@ func (s *Scanner) scan(ctx context.Context, current *results, p *scanPass) {
 func (s *Scanner) list(ctx context.Context, current *results, p *scanPass) (version string, err error) {
 	for range maxRestarts {
 		began := time.Now()
-		version, err = s.reader.list(ctx, p.GroupVersionResource, p.page, func(raw []byte) error {
+		version, err = s.reader.List(ctx, p.GroupVersionResource, p.page, func(raw []byte) error {
 			s.visit(ctx, current, p, raw)
 			err := s.budget.spend(ctx, time.Since(began))
 			began = time.Now()
@@ -103,17 +109,17 @@ func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw 
 			s.options.Log.Error(fmt.Errorf("panic with a value of type %T", value), "an object could not be audited", "resource", p.String(), "stack", string(debug.Stack()))
 		}
 	}()
-	o, err := newItem(raw, p.resource)
+	o, err := objects.New(raw, p.GroupVersionResource, p.kind)
 	if err != nil {
 		p.skipped++
 		return
 	}
-	version := versionOf(o.resourceVersion, s.namespaceVersion(ctx, p, o))
-	id := idOf(o.uid)
+	version := versionOf(o.ResourceVersion, s.namespaceVersion(ctx, p, o))
+	id := idOf(o.UID)
 	todo := current.todo(p, o, id, version)
 	got := make([]policy.Audited, len(todo))
 	for i, slot := range todo {
-		got[i] = p.slots[slot].evaluator.Evaluate(ctx, &o.Object, s.host)
+		got[i] = p.slots[slot].evaluator.Evaluate(ctx, &o.Object, *p.slots[slot].host)
 	}
 	s.metrics.evaluations.Add(float64(len(todo)))
 	if ctx.Err() == nil { // otherwise they are errors
@@ -123,7 +129,7 @@ func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw 
 
 // namespaceVersion returns the version of the namespace of an object, whose labels policies
 // read.
-func (s *Scanner) namespaceVersion(ctx context.Context, p *scanPass, o *item) string {
+func (s *Scanner) namespaceVersion(ctx context.Context, p *scanPass, o *objects.Object) string {
 	if !p.namespaced {
 		return ""
 	}
@@ -135,7 +141,7 @@ func (s *Scanner) namespaceVersion(ctx context.Context, p *scanPass, o *item) st
 }
 
 // todo returns the slots to evaluate for an object.
-func (r *results) todo(p *scanPass, o *item, id objectID, version uint64) []int {
+func (r *results) todo(p *scanPass, o *objects.Object, id objectID, version uint64) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec, ok := p.objects[id]
@@ -153,7 +159,7 @@ func (r *results) todo(p *scanPass, o *item, id objectID, version uint64) []int 
 }
 
 // store keeps the results for an object.
-func (r *results) store(p *scanPass, o *item, id objectID, version uint64, todo []int, got []policy.Audited) {
+func (r *results) store(p *scanPass, o *objects.Object, id objectID, version uint64, todo []int, got []policy.Audited) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec, ok := p.objects[id]
@@ -228,7 +234,7 @@ func explain(gr schema.GroupResource, err error) string {
 		return forbidden(gr)
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
 		return fmt.Sprintf("the API server no longer lists %s", gr)
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, objects.ErrTooLarge):
 		return fmt.Sprintf("listing %s: %v: make it smaller or exclude the resource", gr, err)
 	}
 	return fmt.Sprintf("listing %s failed, and the results are of an earlier scan: %s", gr, truncate.String(err.Error(), 512))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -90,7 +92,7 @@ func targetFrom(t *testing.T, name, version, expression string) target {
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	return target{name: name, version: version, evaluator: audit.NewEvaluator(p, compiled, nil)}
+	return target{name: name, version: version, evaluator: audit.NewEvaluator(p, compiled, nil), host: testHost()}
 }
 
 func wanted(targets ...target) map[schema.GroupVersionResource]wantedResource {
@@ -111,9 +113,13 @@ func scannerFor(t *testing.T, handler http.Handler) *Scanner {
 		t.Fatal(err)
 	}
 	s := &Scanner{budget: newBudget(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
-	s.reader = reader{client: client, wait: func(context.Context) error { return nil }}
-	s.host = policy.Environment{Now: time.Now, Namespaces: knownNamespaces{}, Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme)}
+	s.reader = objects.Reader{Client: client, Wait: func(context.Context) error { return nil }}
+	s.host = *testHost()
 	return s
+}
+
+func testHost() *policy.Environment {
+	return &policy.Environment{Now: time.Now, Namespaces: knownNamespaces{}, Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme)}
 }
 
 // scanOnce runs the due pass and returns the number of evaluations.
@@ -248,37 +254,34 @@ func TestLargeObjects(t *testing.T) {
 	if got := r.counts[pairKey{"p", "a"}]; got == nil || got[fail] != 2 {
 		t.Errorf("counts of objects of 1.5 MiB: %v", got)
 	}
-	body := `{"metadata":{},"items":[{"metadata":{"name":"` + strings.Repeat("x", 2*maxItem) + `"}}]}`
-	if _, err := decodeList(strings.NewReader(body), func([]byte) error { return nil }); !errors.Is(err, errTooLarge) {
-		t.Errorf("an object of more than 8 MiB: %v", err)
+}
+
+// TestLinesDoNotKeepObjects: a name that is a part of the decoded object keeps all of it.
+func TestLinesDoNotKeepObjects(t *testing.T) {
+	const n, size = 64, 1 << 20
+	api := &apiServer{page: 4, objects: badObjects(n)}
+	for i := range api.objects {
+		api.objects[i]["data"].(map[string]any)["big"] = strings.Repeat("x", size)
+	}
+	s, r := scannerFor(t, api), newResults(n)
+	p := targetFrom(t, "p", "1", isGood)
+	r.set(wanted(p))
+	before := heap()
+	scanOnce(t, s, r, time.Now())
+	after := heap()
+	if got := len(r.lines[pairKey{"p", "a"}]); got != n {
+		t.Fatalf("%d lines, want %d", got, n)
+	}
+	if after > before+n*size/4 {
+		t.Errorf("%d lines about objects of %d MiB take %d MiB", n, size>>20, (after-before)>>20)
 	}
 }
 
-func TestDecodeList(t *testing.T) {
-	tests := map[string]struct {
-		body, wantErr string
-		want          []string
-	}{
-		"no items":           {body: `{"metadata":{"continue":"c"}}`},
-		"null":               {body: `{"items":null,"metadata":{"continue":"c"}}`},
-		"items":              {body: `{"kind":"L","items":[{"a":1},{"b":[2]}],"metadata":{"continue":"c"}}`, want: []string{`{"a":1}`, `{"b":[2]}`}},
-		"cut off":            {body: `{"items":[{"a":1},{"b`, wantErr: "unexpected EOF", want: []string{`{"a":1}`}},
-		"no object":          {body: `[]`, wantErr: "instead of"},
-		"items is an object": {body: `{"items":{}}`, wantErr: "instead of a list"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			list, err := decodeList(strings.NewReader(tc.body), func(raw []byte) error { got = append(got, string(raw)); return nil })
-			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
-				t.Errorf("error %v, want %q", err, tc.wantErr)
-			}
-			if err == nil && list.Continue != "c" {
-				t.Errorf("metadata %+v", list)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
+// heap returns the bytes of live objects.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // empties pools
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

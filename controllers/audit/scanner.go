@@ -3,11 +3,11 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -17,13 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/controllers/policies"
+	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -66,6 +69,10 @@ type Options struct {
 	Store     *policies.Store
 	Params    Params
 	Resources Resources
+	// Requests returns the violations by requests to all replicas.
+	Requests func(context.Context) ([]violations.Finding, error)
+	// Native evaluates native policies, too; nil is allowed.
+	Native *Native
 	// ExemptNamespaces are those besides Kubernetes' own.
 	ExemptNamespaces []string
 	// Interval is the time between two scans of everything.
@@ -80,8 +87,9 @@ type Options struct {
 // concurrent use.
 type Scanner struct {
 	options  Options
-	reader   reader
+	reader   objects.Reader
 	metadata metadata.Interface
+	client   kubernetes.Interface // for native policies; nil without them
 	// Clients for reports, with the permissions of Ostiary.
 	reports        dynamic.Interface
 	reportMetadata metadata.Interface
@@ -98,6 +106,7 @@ type Scanner struct {
 	// Of the goroutine that runs.
 	watches map[schema.GroupVersionResource]context.CancelFunc
 	known   map[string]knownTarget // by policy
+	natives *natives
 }
 
 // knownTarget keeps the evaluator of a policy.
@@ -122,6 +131,12 @@ func New(o Options) (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the audit: %w", err)
 	}
+	var native kubernetes.Interface
+	if o.Native != nil {
+		if native, err = kubernetes.NewForConfig(config); err != nil {
+			return nil, fmt.Errorf("making a client for native policies: %w", err)
+		}
+	}
 	reports, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reports: %w", err)
@@ -130,8 +145,8 @@ func New(o Options) (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reports: %w", err)
 	}
-	s := &Scanner{options: o, metadata: watches, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]context.CancelFunc{}}
-	s.reader = reader{client: client, wait: s.budget.request}
+	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]context.CancelFunc{}}
+	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
 	s.host = o.Store.Host
 	s.host.Observe, s.host.Failed, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, false
 	return s, nil
@@ -150,7 +165,11 @@ func (s *Scanner) Run(ctx context.Context) error {
 		s.metrics.reset()
 		s.stopWatches(nil)
 	}()
-	changes := events.Merge(ctx, s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe)
+	if s.natives = nil; s.options.Native != nil {
+		s.natives = newNatives(ctx, s.options.Native, s.client, s.host)
+	}
+	sources := []func(context.Context) <-chan struct{}{s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe}
+	changes := events.Merge(ctx, append(sources, s.natives.subscriptions()...)...)
 	go s.publish(ctx, current)
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -176,6 +195,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 // scan of everything: those of an earlier leader are better than incomplete ones.
 func (s *Scanner) publish(ctx context.Context, current *results) {
 	w := &reporter{client: s.reports, metadata: s.reportMetadata, wait: s.budget.request, log: s.options.Log}
+	var found requests
 	pending := true
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -194,9 +214,10 @@ func (s *Scanner) publish(ctx context.Context, current *results) {
 				s.metrics.set(current)
 				s.listeners.Notify()
 			}
+			pending = found.refresh(ctx, s.options.Requests, now) || pending
 			if pending && current.isComplete() && s.servesReports(now) {
 				last = now
-				pending = !w.write(ctx, current.reports(), now)
+				pending = !w.write(ctx, slices.Concat(current.reports(), found.reports()), now)
 			}
 		}
 	}
@@ -217,58 +238,36 @@ func (s *Scanner) servesReports(now time.Time) bool {
 
 // plan returns the resources of all policies.
 func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedResource {
-	out := map[schema.GroupVersionResource]wantedResource{}
-	state, api := s.options.Store.State(), s.options.Resources.Served()
-	if state == nil || api == nil {
-		return out
+	p := &planner{api: s.options.Resources.Served(), resources: map[schema.GroupVersionResource]wantedResource{}, problems: map[string]string{}}
+	state := s.options.Store.State()
+	if state == nil || p.api == nil || !s.natives.ready() {
+		return p.resources
 	}
 	known := map[string]knownTarget{}
-	problems := map[string]string{}
 	for _, e := range state.Entries {
-		p, compiled := e.Effective()
-		if why := s.unaudited(e, p, compiled); why != "" {
-			problems[p.Name] = why
+		of, compiled := e.Effective()
+		if why := s.unaudited(e, of, compiled); why != "" {
+			p.problems[of.Name] = why
 			continue
 		}
-		k := s.targetOf(p, compiled)
-		known[p.Name] = k
-		resources, more := audit.Resources(&p.Spec, api)
-		if more {
-			problems[p.Name] = fmt.Sprintf("the rules match more than %d resources: only the first by name are evaluated", audit.MaxResources)
-		}
-		for _, r := range resources {
-			w, ok := out[r.GroupVersionResource]
-			if !ok {
-				w = wantedResource{kind: r.Kind, namespaced: r.Namespaced, targets: map[string]target{}}
-				out[r.GroupVersionResource] = w
-			}
-			w.targets[p.Name] = k.target
-		}
+		known[of.Name] = s.targetOf(of, compiled)
+		p.add(known[of.Name].target, &of.Spec)
 	}
+	s.natives.plan(p)
 	s.known = known
-	current.setProblems(problems)
-	return out
+	current.setProblems(p.problems)
+	return p.resources
 }
 
 // unaudited returns why a policy is not evaluated on stored objects.
 func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compiled *policy.Compiled) string {
-	switch why := compiled.Unauditable(); {
+	switch {
 	case !p.Spec.Audits():
 		return "spec.audit.enabled is false"
 	case !e.Accepted() || !e.Planned:
 		return "the policy is not accepted"
-	case why != "":
-		return "the policy cannot be evaluated on stored objects: " + why
 	}
-	if p.Spec.ReadsParams() {
-		switch synced, problem := s.options.Params.State(p.Spec.ParamKind); {
-		case problem != "":
-			return problem
-		case !synced:
-			return "the params are being listed"
-		}
-	}
-	return ""
+	return cmp.Or(unauditable(compiled), unreadParams(s.options.Params, &p.Spec))
 }
 
 // targetOf returns the target of a policy, whose version changes with the policy and its
@@ -277,12 +276,9 @@ func (s *Scanner) targetOf(p *v1alpha1.WebhookPolicy, compiled *policy.Compiled)
 	k, ok := s.known[p.Name]
 	if !ok || k.compiled != compiled {
 		evaluator := audit.NewEvaluator(p, compiled, s.options.ExemptNamespaces)
-		k = knownTarget{compiled: compiled, target: target{name: p.Name, evaluator: evaluator}}
+		k = knownTarget{compiled: compiled, target: target{name: p.Name, evaluator: evaluator, host: &s.host}}
 	}
-	k.target.version = fmt.Sprintf("%p", compiled)
-	if p.Spec.ReadsParams() {
-		k.target.version += " " + strconv.FormatUint(s.options.Params.Version(p.Spec.ParamKind), 16)
-	}
+	k.target.version = versionWithParams(compiled, s.options.Params, &p.Spec)
 	return k
 }
 

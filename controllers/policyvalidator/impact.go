@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -42,7 +43,7 @@ const (
 // Impact evaluates new and changed policies on stored objects. It is safe for concurrent use, and evaluates one policy at
 // a time.
 type Impact struct {
-	client rest.Interface
+	reader objects.Reader
 	host   policy.Environment
 	exempt []string
 	within time.Duration
@@ -58,7 +59,8 @@ func NewImpact(config *rest.Config, namespace string, exempt []string, host poli
 		return nil, fmt.Errorf("making a client for stored objects: %w", err)
 	}
 	host.Observe, host.Failed, host.Violated, host.Panicked, host.Recheck = nil, nil, nil, nil, nil // these are about requests
-	return &Impact{client: client.CoreV1().RESTClient(), host: host, exempt: exempt, within: impactWithin}, nil
+	reader := objects.Reader{Client: client.CoreV1().RESTClient(), Wait: context.Context.Err}
+	return &Impact{reader: reader, host: host, exempt: exempt, within: impactWithin}, nil
 }
 
 // changesDenials reports whether a policy denies, and decides about stored objects in another way than before; nil is no
@@ -155,7 +157,7 @@ type impact struct {
 // scan evaluates the policy on the objects of a resource.
 func (i *Impact) scan(ctx context.Context, s *scan, r resource) {
 	var got impact
-	err := r.list(ctx, i.client, &s.left, func(o *audit.Object) {
+	err := r.list(ctx, i.reader, &s.left, func(o *audit.Object) {
 		if result := s.evaluator.Evaluate(ctx, o, i.host); ctx.Err() == nil {
 			got.add(o, result)
 		}

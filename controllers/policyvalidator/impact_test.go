@@ -62,7 +62,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if i > from {
 			fmt.Fprint(w, ",")
 		}
-		fmt.Fprintf(w, `{"metadata":{"name":"web-%d","namespace":"shop","labels":{"number":"%d"}},"spec":{"a":%q}}`, i, i%10, strings.Repeat("x", s.size))
+		fmt.Fprintf(w, `{"metadata":{"name":"web-%d","namespace":"shop","uid":"%d","labels":{"number":"%d"}},"spec":{"a":%q}}`, i, i, i%10, strings.Repeat("x", s.size))
 	}
 	fmt.Fprint(w, "]}")
 }
@@ -147,7 +147,8 @@ func TestImpact(t *testing.T) {
 		"too many": {store: &store{pods: 6000}, after: updating(), wantLists: true, want: []string{
 			"at least 500 of the first 5000 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27, …", limited,
 		}},
-		"too large":          {store: &store{pods: 300, size: 100 << 10}, after: updating(), want: []string{limited}, wantLists: true},
+		"large":              {store: &store{pods: 30, size: 1 << 20}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
+		"too large":          {store: &store{pods: 1, size: 9 << 20}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON"}, wantLists: true},
 		"too slow":           {store: &store{pods: 300, delay: time.Hour}, after: updating(), within: impactWithin, want: []string{strings.Replace(limited, "1h0m0s", "2s", 1)}, wantLists: true},
 		"forbidden":          {store: &store{code: 403}, after: updating(), wantLists: true, want: []string{`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
 		"gone":               {store: &store{code: 404}, after: updating(), wantLists: true},

@@ -52,6 +52,7 @@ type Sources struct {
 	Versions      *versions.Detector
 
 	policies atomic.Pointer[[]*v1alpha1.WebhookPolicy]
+	params   params.Options
 }
 
 // New returns Sources. The caller must start its Runnables.
@@ -94,8 +95,13 @@ func (s *Sources) addStores(o Options, known params.Discovery) error {
 		p.Account, p.Aggregated = o.Namespace+"/"+o.ParamsAccount, true
 	}
 	s.Params = params.New(p)
+	s.params = p
+	s.params.Registerer = nil // a metric has one store
 	return nil
 }
+
+// NewParams returns a further store for params, which reads with the same permissions.
+func (s *Sources) NewParams() *params.Store { return params.New(s.params) }
 
 // Runnables returns what every replica runs. The leader also runs Types.
 func (s *Sources) Runnables() []manager.Runnable {

@@ -95,12 +95,18 @@ func (r *replica) addLeader() error {
 
 // newScanner returns the audit of stored objects.
 func (r *replica) newScanner() (*audit.Scanner, error) {
+	var native *audit.Native
+	if r.options.Audit.Native {
+		native = &audit.Native{Compiler: r.sources.Versions.Compiler, NewParams: r.sources.NewParams}
+	}
 	return audit.New(audit.Options{
 		Config:           r.config,
 		Namespace:        r.options.Namespace,
 		Store:            r.store,
 		Params:           r.sources.Params,
 		Resources:        r.sources.Resources,
+		Requests:         r.findings,
+		Native:           native,
 		ExemptNamespaces: r.loader.ExemptNamespaces,
 		Interval:         r.options.Audit.Interval,
 		Lines:            r.options.Audit.Results,

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"io"
 	"os"
 
@@ -29,4 +30,13 @@ func (r *replica) addViolations() (func(policy.ViolationReport), error) {
 		r.counts.Add(v)
 		reporter.Report(v)
 	}, r.add(reporter)
+}
+
+// findings returns the violations by requests to all replicas.
+func (r *replica) findings(ctx context.Context) ([]violations.Finding, error) {
+	live, err := r.replicas.Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return violations.Merge(live), nil
 }

@@ -16,12 +16,15 @@ const (
 type Audit struct {
 	// Interval is 0 if there is none.
 	Interval time.Duration
+	// Native evaluates ValidatingAdmissionPolicies too.
+	Native bool
 	// Results is the maximum number of described objects for each policy and namespace.
 	Results int
 }
 
 func (o *Options) bindAudit(f *pflag.FlagSet) {
 	f.DurationVar(&o.Audit.Interval, "audit-interval", time.Hour, "time between two scans of the stored objects that policies match; changed policies are evaluated at once; 0 disables the audit")
+	f.BoolVar(&o.Audit.Native, "audit-native", false, "evaluate ValidatingAdmissionPolicies with their bindings on stored objects, too")
 	f.IntVar(&o.Audit.Results, "report-results", 100, "maximum number of objects that the audit describes for each policy and namespace; further ones are only counted")
 }
 

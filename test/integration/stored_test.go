@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,16 +21,18 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/replicas"
+	counts "github.com/ostiary/ostiary/controllers/violations"
 )
 
 // audited returns the shared manager with the audit, and with the kinds of reports.
-func (c *cluster) audited(t *testing.T) *process {
+func (c *cluster) audited(t *testing.T, flags ...string) *process {
 	t.Helper()
 	const folder = "../../config/components/reports/"
 	if out, errOut, err := c.kubectl(t.Context(), "", "apply", "-f", folder+"reports.yaml", "-f", folder+"cluster_reports.yaml", "-f", folder+"role.yaml"); err != nil {
 		t.Fatalf("kubectl apply: %v: %s%s", err, out, errOut)
 	}
-	c.restarted(t, "--audit-interval=1h", "--report-results=500")
+	c.restarted(t, append([]string{"--audit-interval=1h", "--report-results=500"}, flags...)...)
 	t.Cleanup(c.shared.kill) // other tests start one without the audit
 	return c.manager(t)
 }
@@ -101,7 +104,7 @@ func updateFindings(t *testing.T, c client.Client, warned *recorder, objects []*
 		warned.texts = nil
 		err := c.Update(t.Context(), current, client.DryRunAll)
 		for _, name := range policies {
-			subject, result := "WebhookPolicy '"+name+"'", ""
+			subject, result := "Policy '"+name+"'", "" // native ones too
 			switch {
 			case err != nil && strings.Contains(err.Error(), subject) && strings.HasPrefix(name, "fails"):
 				result = "error"
@@ -126,6 +129,9 @@ func reportFindings(ctx context.Context, c client.Client, namespace string) (out
 		return nil, err
 	}
 	for _, r := range list.Items {
+		if r.Source == requestSource {
+			continue
+		}
 		if len(r.Results) > 500 {
 			return nil, fmt.Errorf("report %s has %d results", r.Name, len(r.Results))
 		}
@@ -205,6 +211,8 @@ func testAudit(t *testing.T, each int) {
 		t.Errorf("%s is %v", series, got)
 	}
 
+	c.awaitRequests(t, m, reports, namespace, "denies-stored")
+
 	// What is gone has no results.
 	for _, o := range objects[:each] {
 		must(t, c.Delete(t.Context(), o))
@@ -225,6 +233,36 @@ func testAudit(t *testing.T, each int) {
 	want = slices.DeleteFunc(want, func(s string) bool { return strings.HasPrefix(s, "denies-stored ") })
 	awaitFindings(t, reports, namespace, want)
 	c.testReadersOfReports(t, namespace, neighbour)
+}
+
+// requestSource is the source of reports about requests.
+const requestSource = "ostiary-admission"
+
+// awaitRequests waits until the report about requests has the number of those that a policy
+// has denied in a namespace: all dry runs of this test.
+func (c *cluster) awaitRequests(t *testing.T, m *process, reports client.Client, namespace, policy string) {
+	t.Helper()
+	await(t).Eventually(func() error {
+		lease, err := c.replicaLease(t.Context(), m)
+		if err != nil {
+			return err
+		}
+		var r openreportsv1alpha1.Report
+		if err := reports.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: requestSource}, &r); err != nil {
+			return err
+		}
+		for _, f := range counts.Merge([]replicas.Replica{{Violations: lease.Annotations["admission.ostiary.dev/violations"]}}) {
+			i := slices.IndexFunc(r.Results, func(of openreportsv1alpha1.ReportResult) bool { return of.Policy == f.Policy })
+			switch {
+			case f.Policy != policy || f.Namespace != namespace:
+			case i < 0 || r.Results[i].Properties["denied"] != strconv.FormatUint(f.Denied, 10) || r.Results[i].Result != "fail":
+				return fmt.Errorf("want %d denied requests of %s, got %+v", f.Denied, policy, r.Results)
+			default:
+				return nil
+			}
+		}
+		return fmt.Errorf("the Lease of the replica has no request that %s denied", policy)
+	}).Should(Succeed())
 }
 
 func awaitFindings(t *testing.T, c client.Client, namespace string, want []string) {

@@ -1,4 +1,5 @@
-package audit
+// Package objects lists the stored objects of a resource, and decodes one at a time.
+package objects
 
 import (
 	"context"
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,41 +18,37 @@ import (
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
-const (
-	// pageSize is the number of objects that one request lists. A page that is read too
-	// slowly, and that the API server therefore cuts off, halves it for the resource.
-	pageSize, minPageSize = 500, 10
-	// maxItem limits the JSON of one object. API servers store at most 1.5 MiB and accept
-	// 3 MiB; others could send anything.
-	maxItem = 8 << 20
-)
+// maxObject limits the JSON of one object. API servers store at most 1.5 MiB and accept
+// 3 MiB; others could send anything.
+const maxObject = 8 << 20
 
-// errTooLarge means that an object exceeds maxItem.
-var errTooLarge = errors.New("an object has more than 8 MiB of JSON")
+// ErrTooLarge means that an object exceeds the limit.
+var ErrTooLarge = errors.New("an object has more than 8 MiB of JSON")
 
-// item is an object of a list.
-type item struct {
+// Object is an object of a list.
+type Object struct {
 	audit.Object
 
-	uid, resourceVersion string
+	UID, ResourceVersion string
 }
 
-// reader lists objects in pages and decodes one at a time.
-type reader struct {
-	client rest.Interface
-	// wait blocks until another request may be sent.
-	wait func(context.Context) error
+// Reader lists objects in pages. It holds one object at a time.
+type Reader struct {
+	Client rest.Interface
+	// Wait blocks until another request may be sent.
+	Wait func(context.Context) error
 }
 
-// list calls visit for each object of a resource and returns the resource version of the
-// list. It reads a consistent snapshot: without a resource version, the pages are those of
-// the first one's. An error of the API server is an *apierrors.StatusError.
-func (r reader) list(ctx context.Context, gvr schema.GroupVersionResource, size int64, visit func(raw []byte) error) (version string, err error) {
+// List calls visit for each object of a resource, with JSON that is valid until visit
+// returns, and returns the resource version of the list. It reads a consistent snapshot:
+// without a resource version, the pages are those of the first one's. An error of the API
+// server is an *apierrors.StatusError. An error of visit ends the list.
+func (r Reader) List(ctx context.Context, gvr schema.GroupVersionResource, pageSize int64, visit func(raw []byte) error) (version string, err error) {
 	for next := ""; ; {
-		if err := r.wait(ctx); err != nil {
+		if err := r.Wait(ctx); err != nil {
 			return "", err
 		}
-		request := r.client.Get().AbsPath(pathOf(gvr)).Param("limit", strconv.FormatInt(size, 10)).SetHeader("Accept", "application/json")
+		request := r.Client.Get().AbsPath(pathOf(gvr)).Param("limit", strconv.FormatInt(pageSize, 10)).SetHeader("Accept", "application/json")
 		if next != "" {
 			request = request.Param("continue", next)
 		}
@@ -76,16 +74,16 @@ func pathOf(gvr schema.GroupVersionResource) string {
 	return "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 }
 
-// itemReader fails after maxItem bytes of one object.
-type itemReader struct {
+// objectReader fails after maxObject bytes of one object.
+type objectReader struct {
 	io.Reader
 	left int
 }
 
 // Read implements io.Reader.
-func (r *itemReader) Read(p []byte) (int, error) {
+func (r *objectReader) Read(p []byte) (int, error) {
 	if r.left <= 0 {
-		return 0, errTooLarge
+		return 0, ErrTooLarge
 	}
 	n, err := r.Reader.Read(p[:min(len(p), r.left)])
 	r.left -= n
@@ -94,7 +92,7 @@ func (r *itemReader) Read(p []byte) (int, error) {
 
 // decodeList decodes a list and calls visit for each item, while it is being received.
 func decodeList(body io.Reader, visit func(raw []byte) error) (list metav1.ListMeta, err error) {
-	limited := &itemReader{Reader: body, left: maxItem}
+	limited := &objectReader{Reader: body, left: maxObject}
 	d := json.NewDecoder(limited)
 	if err := expect(d, '{'); err != nil {
 		return list, err
@@ -120,7 +118,7 @@ func decodeList(body io.Reader, visit func(raw []byte) error) (list metav1.ListM
 	return list, expect(d, '}')
 }
 
-func decodeItems(d *json.Decoder, limited *itemReader, visit func(raw []byte) error) error {
+func decodeItems(d *json.Decoder, limited *objectReader, visit func(raw []byte) error) error {
 	token, err := d.Token()
 	if err != nil || token == nil { // null is an empty list
 		return err
@@ -130,7 +128,7 @@ func decodeItems(d *json.Decoder, limited *itemReader, visit func(raw []byte) er
 	}
 	var raw json.RawMessage
 	for d.More() {
-		limited.left = maxItem
+		limited.left = maxObject
 		raw = raw[:0]
 		if err := d.Decode(&raw); err != nil {
 			return err
@@ -150,26 +148,30 @@ func expect(d *json.Decoder, want json.Delim) error {
 	return err
 }
 
-// newItem returns an object of a list. Lists of built-in kinds contain objects without
-// apiVersion and kind, which are added. The item does not keep raw if both are there.
-func newItem(raw []byte, known *resource) (*item, error) {
+// New returns an object of a list. Lists of built-in kinds contain objects without
+// apiVersion and kind, which are added. Its JSON can share memory with raw, its other
+// strings do not: a caller that keeps one does not keep the whole object.
+func New(raw []byte, gvr schema.GroupVersionResource, kind schema.GroupVersionKind) (*Object, error) {
 	path := unstructuredjson.Path
 	tree, err := unstructuredjson.DecodeParts(raw, path("kind").Union(path("metadata", "name")).Union(path("metadata", "namespace")).Union(path("metadata", "uid")).Union(path("metadata", "resourceVersion")))
 	if err != nil {
 		return nil, err
 	}
 	metadata, _ := tree["metadata"].(map[string]any) // nil if there is none
-	text := func(name string) string { s, _ := metadata[name].(string); return s }
-	o := &item{uid: text("uid"), resourceVersion: text("resourceVersion")}
-	o.Resource, o.Kind, o.Name, o.Namespace, o.JSON = known.GroupVersionResource, known.kind, text("name"), text("namespace"), raw
-	if o.uid == "" || o.Name == "" {
+	text := func(name string) string {
+		s, _ := metadata[name].(string)
+		return strings.Clone(s)
+	}
+	o := &Object{UID: text("uid"), ResourceVersion: text("resourceVersion")}
+	o.Resource, o.Kind, o.Name, o.Namespace, o.JSON = gvr, kind, text("name"), text("namespace"), raw
+	if o.UID == "" || o.Name == "" {
 		return nil, errors.New("an object has no name or uid")
 	}
-	if known.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
+	if gvr.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
 		o.Namespace = o.Name
 	}
 	if tree["kind"] == nil {
-		o.JSON = withKind(raw, known.kind)
+		o.JSON = withKind(raw, kind)
 	}
 	return o, nil
 }

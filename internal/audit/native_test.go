@@ -1,0 +1,54 @@
+package audit
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+func TestNativePolicies(t *testing.T) {
+	const lease = "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: l, namespace: shop}}"
+	onLeases := strings.NewReplacer("''", "coordination.k8s.io", "configmaps", "leases").Replace(onConfigMaps)
+	noTeam := strings.Replace(requiresTeam, "name: team, ", "", 1) // native validations have no names
+	violates := func(d policy.Decision, binding string) policy.Audited {
+		return policy.Audited{Decision: d, Denied: d == policy.DecisionDeny, Violations: []policy.Violation{{Decision: d, Message: "no team", Binding: binding}}}
+	}
+	tests := map[string]struct {
+		spec, bindings, object string
+		want                   policy.Audited
+	}{
+		"denied":                   {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]", configMap, violates(policy.DecisionDeny, "b")},
+		"audited":                  {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Audit]}}]", configMap, violates(policy.DecisionAudit, "b")},
+		"a binding for others":     {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {team: b}}}}}]", configMap, policy.Audited{Decision: policy.DecisionUnmatched}},
+		"Kubernetes' own objects":  {on(onConfigMaps, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]", strings.Replace(configMap, "shop", "kube-system", 1), violates(policy.DecisionDeny, "b")},
+		"what policies leave out":  {on(onLeases, "") + noTeam, "[{metadata: {name: b}, spec: {validationActions: [Warn]}}]", lease, violates(policy.DecisionWarn, "b")},
+		"params":                   {on(onConfigMaps, "") + "paramKind: {apiVersion: v1, kind: ConfigMap}\nvalidations: [{expression: 'params.data.limit == \"3\"', message: no team}]", "[{metadata: {name: b}, spec: {validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}}]", configMap, violates(policy.DecisionDeny, "b")},
+		"variables and conditions": {on(onConfigMaps, "") + "matchConditions: [{name: m, expression: 'object.data.a == \"b\"'}]\nvariables: [{name: v, expression: 'object.data.a'}]\nvalidations: [{expression: 'variables.v == \"b\"'}]", "[{metadata: {name: b}, spec: {validationActions: [Deny]}}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			native := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+			var bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+			if err := yaml.UnmarshalStrict([]byte(tc.spec), &native.Spec); err != nil {
+				t.Fatal(err)
+			}
+			if err := yaml.UnmarshalStrict([]byte(tc.bindings), &bindings); err != nil {
+				t.Fatal(err)
+			}
+			p := FromNative(native, bindings)
+			compiled, errs := policy.NewCompiler().Compile(p)
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			got := NewNativeEvaluator(p, compiled).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
