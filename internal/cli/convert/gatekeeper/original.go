@@ -51,30 +51,33 @@ func (b *builder) original() error {
 // matches reports whether Gatekeeper evaluates the constraint for a request. It is written
 // from the description of the fields, without what the conversion makes of them.
 func (m *match) matches(r conversion.OriginalRequest) bool {
-	isNamespace := r.Kind.Group == "" && r.Kind.Kind == "Namespace"
-	namespace, ofNamespace := "", map[string]string(nil)
+	isKind := func(k kinds) bool { return isOneOf(k.APIGroups, r.Kind.Group) && isOneOf(k.Kinds, r.Kind.Kind) }
+	inScope := map[string]bool{string(admissionregistrationv1.ClusterScope): r.InNamespace == nil, string(admissionregistrationv1.NamespacedScope): r.InNamespace != nil}
+	matches, limited := inScope[m.Scope]
+	return (len(m.Kinds) == 0 || slices.ContainsFunc(m.Kinds, isKind)) && (matches || !limited) &&
+		m.matchesNamespace(r) && selects(m.LabelSelector, r.Object.Labels) && m.matchesName(r.Object)
+}
+
+// matchesNamespace is true for cluster-scoped objects. A Namespace is in itself.
+func (m *match) matchesNamespace(r conversion.OriginalRequest) bool {
+	namespace, of := r.Namespace, map[string]string(nil)
 	switch {
-	case isNamespace:
-		namespace, ofNamespace = r.Object.Name, r.Object.Labels
-	case r.InNamespace != nil:
-		namespace, ofNamespace = r.Namespace, r.InNamespace.Labels
+	case r.Kind.Group == "" && r.Kind.Kind == "Namespace":
+		namespace, of = r.Object.Name, r.Object.Labels
+	case r.InNamespace == nil:
+		return true
+	default:
+		of = r.InNamespace.Labels
 	}
 	in := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool { return matchesWildcard(p, namespace) })
 	}
-	switch {
-	case len(m.Kinds) > 0 && !slices.ContainsFunc(m.Kinds, func(k kinds) bool { return isOneOf(k.APIGroups, r.Kind.Group) && isOneOf(k.Kinds, r.Kind.Kind) }):
-	case m.Scope == string(admissionregistrationv1.ClusterScope) && r.InNamespace != nil:
-	case m.Scope == string(admissionregistrationv1.NamespacedScope) && r.InNamespace == nil:
-	case namespace != "" && len(m.Namespaces) > 0 && !in(m.Namespaces):
-	case namespace != "" && in(m.ExcludedNamespaces):
-	case namespace != "" && !selects(m.NamespaceSelector, ofNamespace):
-	case !selects(m.LabelSelector, r.Object.Labels):
-	case m.Name != "" && !matchesWildcard(m.Name, r.Object.Name) && (!strings.HasSuffix(m.Name, wildcard) || !matchesWildcard(m.Name, r.Object.GenerateName)):
-	default:
-		return true
-	}
-	return false
+	return (len(m.Namespaces) == 0 || in(m.Namespaces)) && !in(m.ExcludedNamespaces) && selects(m.NamespaceSelector, of)
+}
+
+// matchesName compares generateName too if the pattern is a prefix.
+func (m *match) matchesName(o *metav1.PartialObjectMetadata) bool {
+	return m.Name == "" || matchesWildcard(m.Name, o.Name) || strings.HasSuffix(m.Name, wildcard) && matchesWildcard(m.Name, o.GenerateName)
 }
 
 func isOneOf(names []string, name string) bool {

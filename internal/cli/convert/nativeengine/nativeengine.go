@@ -62,10 +62,12 @@ type Engine struct {
 // Compile compiles a policy. The error has every expression that API servers reject.
 func (c *Cluster) Compile(o *conversion.Original) (*Engine, error) {
 	e := &Engine{cluster: c, original: o}
+	compile := e.compileValidating
 	if o.Mutating != nil {
-		return e, e.compileMutating()
+		compile = e.compileMutating
 	}
-	return e, e.compileValidating()
+	err := compile()
+	return e, err
 }
 
 func (e *Engine) compileValidating() error {

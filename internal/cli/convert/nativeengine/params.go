@@ -49,7 +49,8 @@ func (c *Cluster) params(kind *admissionregistrationv1.ParamKind, only *unstruct
 	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
 	if only != nil {
 		s := newStored(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind})
-		return s, meta.RESTScopeRoot, s.add(only)
+		err := s.add(only)
+		return s, meta.RESTScopeRoot, err
 	}
 	found, err := c.apis.ResourcesOf(gvk)
 	if err != nil {

@@ -77,7 +77,8 @@ func newComparison(input, objects []load.Object, conversions []conversion.Conver
 	}
 	c.world = offline.NewWorld(c.apis, in.Namespaces, in.Objects, offline.Answers(nil))
 	c.native = nativeengine.New(c.apis, c.world, in.Objects)
-	return c, c.addRequests(objects)
+	err = c.addRequests(objects)
+	return c, err
 }
 
 func (c *comparison) addRequests(objects []load.Object) error {
@@ -164,7 +165,7 @@ func (p *pair) compare(ctx context.Context, r request) error {
 	want, evaluated, err := p.before.Evaluate(ctx, r.AdmissionRequest)
 	if err != nil {
 		skip(err)
-		return nil
+		return nil //nolint:nilerr // it is in the result
 	}
 	var recorder explain.Recorder
 	got, err := p.after.Evaluate(policy.WithTrace(ctx, recorder.Trace()), r.AdmissionRequest, p.world, offline.Options{})

@@ -67,7 +67,7 @@ func libraryPolicies(s *standard) (out []string) {
 			names = []string{"that for " + e.ControlName}
 		}
 		for _, name := range names {
-			if !slices.Contains(out, name) && !(s.Level == "baseline" && strings.HasPrefix(name, "restricted-")) {
+			if !slices.Contains(out, name) && (s.Level != "baseline" || !strings.HasPrefix(name, "restricted-")) {
 				out = append(out, name)
 			}
 		}
