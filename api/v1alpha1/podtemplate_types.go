@@ -13,12 +13,13 @@ import (
 // as Deployments.
 type PodTemplates struct {
 	// kinds are the workloads, instead of the default: deployments, statefulsets,
-	// daemonsets, replicasets, jobs, cronjobs and replicationcontrollers. At most 50.
+	// daemonsets, replicasets, jobs, cronjobs and replicationcontrollers. A resource with
+	// several templates is named once for each. At most 50.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
-	// +kubebuilder:validation:XValidation:rule="self.all(k, self.exists_one(other, other.resource == k.resource && (has(other.group) ? other.group : '') == (has(k.group) ? k.group : '')))",reason=FieldValueDuplicate,message="name each resource once"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self.exists_one(other, other.resource == k.resource && (has(other.group) ? other.group : '') == (has(k.group) ? k.group : '') && (has(other.templatePath) ? other.templatePath : '') == (has(k.templatePath) ? k.templatePath : '')))",reason=FieldValueDuplicate,message="name each template once"
 	Kinds []PodTemplateKind `json:"kinds,omitempty"`
 
 	// validationActions are the actions for a workload whose template fails a

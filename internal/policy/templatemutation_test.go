@@ -13,19 +13,23 @@ import (
 
 func TestMutatedTemplates(t *testing.T) {
 	const (
-		pull     = "{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, imagePullPolicy: \"Always\"})}}'}}"
-		label    = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/labels/team\", value: \"shop\"}]'}}"
-		finalize = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/\" + \"finalizers\", value: [\"example.com/f\"]}]'}}"
-		rename   = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/\" + \"name\", value: \"x\"}]'}}"
-		status   = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/\" + \"status\", value: {\"message\": \"x\"}}]'}}"
-		template = "{metadata: {name: ignored, labels: {app: web}}, spec: {containers: [{name: web, image: latest}]}}"
-		outside  = " cannot be changed in a pod template: controllers use its spec and its metadata.labels, metadata.annotations, metadata.finalizers"
+		pull         = "{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, imagePullPolicy: \"Always\"})}}'}}"
+		label        = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/labels/team\", value: \"shop\"}]'}}"
+		finalize     = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/\" + \"finalizers\", value: [\"example.com/f\"]}]'}}"
+		rename       = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/metadata/\" + \"name\", value: \"x\"}]'}}"
+		status       = "{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/\" + \"status\", value: {\"message\": \"x\"}}]'}}"
+		template     = "{metadata: {name: ignored, labels: {app: web}}, spec: {containers: [{name: web, image: latest}]}}"
+		twoTemplates = "podTemplates: {kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.master.template}, {group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.worker.template}]}"
+		outside      = " cannot be changed in a pod template: controllers use its spec and its metadata.labels, metadata.annotations, metadata.finalizers"
 	)
 	workload := func(template string) string {
 		return "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, labels: {a: b}}, spec: {replicas: 1, template: " + template + "}}"
 	}
 	cronJob := "{apiVersion: batch/v1, kind: CronJob, metadata: {name: web, namespace: shop}, spec: {jobTemplate: {metadata: {labels: {a: b}}, spec: {template: " + template + "}}}}"
 	create := workloadRequest(t, deploymentsResource, workload(template), "")
+	rollout := func(master, worker string) string {
+		return workloadYAML("Rollout", "", "{master: {template: {metadata: {labels: "+master+"}, spec: {containers: []}}}, worker: {template: {metadata: {labels: "+worker+"}, spec: {containers: []}}}}")
+	}
 	tests := map[string]struct {
 		spec         string
 		request      *admissionv1.AdmissionRequest
@@ -72,6 +76,14 @@ func TestMutatedTemplates(t *testing.T) {
 			spec:    "mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{metadata: Object.metadata{annotations: {\"of\": request.kind.kind + \" \" + request.name}}}'}}]",
 			request: create, wantDecision: DecisionMutate, want: workload("{metadata: {name: ignored, labels: {app: web}, annotations: {of: Deployment web}}, spec: {containers: [{name: web, image: latest}]}}"),
 		},
+		"two templates": {
+			spec: "mutations: [" + label + "]\n" + twoTemplates, request: workloadRequest(t, rolloutsResource, rollout("{app: web}", "{app: web}"), ""), wantDecision: DecisionMutate,
+			want: rollout("{app: web, team: shop}", "{app: web, team: shop}"),
+		},
+		"one of two templates changes": {
+			spec: "mutations: [" + label + "]\n" + twoTemplates, request: workloadRequest(t, rolloutsResource, rollout("{app: web}", "{app: web}"), rollout("{app: web}", "{app: db}")), wantDecision: DecisionMutate,
+			want: rollout("{app: web}", "{app: web, team: shop}"),
+		},
 		"an unknown field": {
 			spec:    "mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/spec/hostNetwrk\", value: true}]'}}]",
 			request: create, wantDecision: DecisionError,
@@ -83,7 +95,11 @@ func TestMutatedTemplates(t *testing.T) {
 			decisions := map[string]Decision{}
 			host := testWorld.host()
 			host.Observe = observeInto(decisions)
-			resp := mutate(t, templateGroupFrom(t, map[string]string{"p": tc.spec + "\npodTemplates: {}"}), tc.request, host)
+			spec := tc.spec
+			if !strings.Contains(spec, "podTemplates") {
+				spec += "\npodTemplates: {}"
+			}
+			resp := mutate(t, templateGroupFrom(t, map[string]string{"p": spec}), tc.request, host)
 			denied := ""
 			if !resp.Allowed {
 				denied = resp.Result.Message

@@ -196,6 +196,37 @@ func TestPodTemplatesAreShared(t *testing.T) {
 	}
 }
 
+// A resource with two templates has two decisions. An UPDATE is about those that it changes.
+func TestSeveralPodTemplates(t *testing.T) {
+	const spec = "validations: [{expression: 'object.spec.containers.all(c, c.image != \"latest\")', message: m}]\n" +
+		"podTemplates: {kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.master.template}, {group: argoproj.io, version: v1alpha1, resource: rollouts, templatePath: spec.worker.template}]}"
+	const pinned = "{spec: {containers: [{name: web, image: v1}]}}"
+	rollout := func(master, worker string) string {
+		return workloadYAML("Rollout", "", "{master: {template: "+master+"}, worker: {template: "+worker+"}}")
+	}
+	tests := map[string]struct{ object, old, want string }{
+		"both":                 {object: rollout(templateYAML, templateYAML), want: "WebhookPolicy 'p' denied request: spec.master.template: m\nWebhookPolicy 'p' denied request: spec.worker.template: m"},
+		"the first":            {object: rollout(templateYAML, pinned), want: "WebhookPolicy 'p' denied request: spec.master.template: m"},
+		"the second":           {object: rollout(pinned, templateYAML), want: "WebhookPolicy 'p' denied request: spec.worker.template: m"},
+		"none":                 {object: rollout(pinned, pinned)},
+		"the second is absent": {object: workloadYAML("Rollout", "", "{master: {template: "+pinned+"}}")},
+		"only one changes":     {object: rollout(templateYAML, otherYAML), old: rollout(templateYAML, pinned), want: "WebhookPolicy 'p' denied request: spec.worker.template: m"},
+		"neither changes":      {object: rollout(templateYAML, templateYAML), old: rollout(templateYAML, templateYAML)},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			resp := evaluate(t, templateGroupFrom(t, map[string]string{"p": spec}), workloadRequest(t, rolloutsResource, tc.object, tc.old), testWorld.host())
+			message := ""
+			if !resp.Allowed {
+				message = resp.Result.Message
+			}
+			if message != tc.want {
+				t.Errorf("message = %q, want %q", message, tc.want)
+			}
+		})
+	}
+}
+
 // TestTemplatesDecideAsPods compares the decisions of generated policies about a Pod
 // without a name with those about workloads that produce it. Expressions about the request
 // differ, so the policies have none.

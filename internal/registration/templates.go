@@ -89,6 +89,7 @@ func checkTemplates(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.Erro
 	var errs field.ErrorList
 	for i, k := range t.Kinds {
 		errs = append(errs, checkTemplateKind(k, at.Child("kinds").Index(i))...)
+		errs = append(errs, checkOtherTemplates(t.Kinds, i, at.Child("kinds").Index(i))...)
 	}
 	if spec.Plugin == nil && spec.TemplateOperation() == "" {
 		errs = append(errs, noPodRule(at))
@@ -98,6 +99,25 @@ func checkTemplates(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.Erro
 
 func noPodRule(at *field.Path) *field.Error {
 	return field.Forbidden(at, "remove it, or add a rule to matchConstraints.resourceRules that matches CREATE or UPDATE of pods, without resourceNames: it is for policies about Pods")
+}
+
+// checkOtherTemplates compares a template with the earlier ones of its resource. A request
+// has one version, and a mutation writes each template.
+func checkOtherTemplates(kinds []v1alpha1.PodTemplateKind, i int, at *field.Path) field.ErrorList {
+	k, _ := kinds[i].Resolve()
+	for j := range i {
+		other, _ := kinds[j].Resolve()
+		switch {
+		case other.Group != k.Group || other.Resource != k.Resource:
+		case other == k:
+			return field.ErrorList{field.Duplicate(at, k.Resource)}
+		case other.Version != k.Version:
+			return field.ErrorList{field.Invalid(at.Child("version"), k.Version, fmt.Sprintf("write %q, the version of the other templates of %s: a request has one version", other.Version, k.Resource))}
+		case strings.HasPrefix(k.TemplatePath+".", other.TemplatePath+".") || strings.HasPrefix(other.TemplatePath+".", k.TemplatePath+"."):
+			return field.ErrorList{field.Invalid(at.Child("templatePath"), k.TemplatePath, fmt.Sprintf("name one of it and %s: one is a part of the other", other.TemplatePath))}
+		}
+	}
+	return nil
 }
 
 func checkTemplateKind(k v1alpha1.PodTemplateKind, at *field.Path) field.ErrorList {

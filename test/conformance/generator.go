@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,28 @@ func (a author) makeCase(name string, requests int) Case {
 	for range requests {
 		c.Requests = append(c.Requests, a.request(t))
 	}
+	if p := &c.Policies[0]; t.resource == "pods" && a.chance(2) {
+		p.PodTemplates = onTemplates(p)
+	}
 	return c
+}
+
+// outsideTemplates finds mutations of what pod templates do not have: Ostiary rejects them.
+var outsideTemplates = regexp.MustCompile(`"/(metadata/name|absent)`)
+
+// onTemplates returns podTemplates for a policy about Pods that can have it. The native policy
+// has none: about Pods both decide alike.
+func onTemplates(s *v1alpha1.WebhookPolicySpec) *v1alpha1.PodTemplates {
+	for _, m := range s.Mutations {
+		if m.JSONPatch != nil && outsideTemplates.MatchString(m.JSONPatch.Expression) {
+			return nil
+		}
+	}
+	with := *s
+	if with.PodTemplates = (&v1alpha1.PodTemplates{}); with.TemplateSpec() == nil {
+		return nil
+	}
+	return with.PodTemplates
 }
 
 func (a author) spec(t target) v1alpha1.WebhookPolicySpec {

@@ -82,6 +82,7 @@ func acceptedPolicies() map[string]string {
 		"as many bindings as allowed":  "bindings:" + repeat(100, "{name: b%d, validationActions: [Deny, Audit]}"),
 		"as many validations, with the longest expression": "validations:" +
 			repeat(100, `{expression: "`+long(16384)+`", message: "`+long(1024)+`", reason: Forbidden}`),
+		"50 templates of a resource":             "podTemplates:\n  kinds:" + strings.ReplaceAll(repeat(50, "{group: "+long(253)+", version: v1, resource: jobs, templatePath: spec.t%d}"), "\n", "\n  "),
 		"a message written as a block":           "validations:\n- expression: 'true'\n  message: |\n    one line\n",
 		"an expression of several lines":         "validations:\n- expression: |\n    true &&\n    true\n",
 		"qualified names of conditions":          `matchConditions: [{name: example.com/Not_a.node, expression: "true"}, {name: b, expression: "true"}]`,
@@ -285,6 +286,8 @@ func refusedPolicies() map[string]refusedCase {
 			[]string{"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.bindigs\""}},
 		"unknown field deep": {ruleWith("resource", "[pods]"),
 			[]string{"WebhookPolicy in version \"v1alpha1\" cannot be handled as a WebhookPolicy: strict decoding error: unknown field \"spec.matchConstraints.resourceRules[0].resource\""}},
+		"a template twice": {"podTemplates: {kinds: [{resource: jobs}, {group: kubeflow.org, version: v1, resource: jobs, templatePath: spec.a}, {group: kubeflow.org, version: v1, resource: jobs, templatePath: spec.a}]}",
+			[]string{"spec.podTemplates.kinds: Duplicate value"}},
 		"101 bindings": {"bindings:" + repeat(101, "{name: b%d, validationActions: [Deny]}"),
 			[]string{"spec.bindings: Too many: 101: must have at most 100 items"}},
 		"101 validations": {"validations:" + repeat(101, "{expression: 'true'}"),

@@ -39,6 +39,7 @@ func TestCRD(t *testing.T) {
 	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
 	t.Run("bounds what status holds", func(t *testing.T) { testStatus(t, policies) })
 	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
+	t.Run("refuses empty podTemplates instead of kinds in a server-side apply", func(t *testing.T) { testEmptyPodTemplates(t, policies) })
 	t.Run("is explained", func(t *testing.T) { testExplain(t, cp) })
 	t.Run("grants what users need and no more", func(t *testing.T) { testUserPermissions(t, cp) })
 	t.Run("limits authors of policies", func(t *testing.T) { testAuthors(t, cp) })
@@ -63,6 +64,38 @@ func testNoDefaults(t *testing.T, policies dynamic.ResourceInterface) {
 	}
 	if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
 		t.Errorf("the API server changed the spec (-written +stored):\n%s", diff)
+	}
+}
+
+// testEmptyPodTemplates shows why the converters name the kinds of pod templates: in a
+// server-side apply, "podTemplates: {}" instead of kinds becomes null, and the API server
+// rejects that. A new policy keeps it.
+func testEmptyPodTemplates(t *testing.T, policies dynamic.ResourceInterface) {
+	apply := func(name, fields string) (any, error) {
+		u := policyWith(t, fields)
+		u.SetName(name)
+		got, err := policies.Apply(t.Context(), name, u, metav1.ApplyOptions{FieldManager: "test"})
+		if err != nil {
+			return nil, err
+		}
+		spec, _, err := unstructured.NestedMap(got.Object, "spec")
+		return spec["podTemplates"], err
+	}
+	const empty, kinds = "podTemplates: {}", "podTemplates: {kinds: [{resource: deployments}]}"
+	if got, err := apply("empty-templates", empty); err != nil || got == nil {
+		t.Errorf("a new policy: got %v and %v, want an empty object", got, err)
+	}
+	if got, err := apply("template-kinds", kinds); err != nil || got == nil {
+		t.Errorf("kinds: got %v and %v, want the kinds", got, err)
+	}
+	const want = `spec.podTemplates in body must be of type object: "null"`
+	if got, err := apply("template-kinds", empty); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("empty instead of kinds: got %v and %v, want %s", got, err, want)
+	}
+	for _, name := range []string{"empty-templates", "template-kinds"} {
+		if err := policies.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -35,10 +35,12 @@ policies still exist. With --actions keep they get the actions of their source.
 
 With --verify, the tests among the files (kind Test of Kyverno, kind Suite of gator) run on the
 results. With -o, they are also written as PolicyTests to the directory "tests". With
---inventory, the command counts what converts, and what Kyverno 1.20 does not execute.
+--verify-objects, the decisions of sources in CEL and of their results are compared about the
+objects of other files. With --inventory, the command counts what converts, and what Kyverno
+1.20 does not execute.
 
-Exit status 1 means that a rule is left out or that an assertion does not agree, and 2 that
-the input cannot be read.`
+Exit status 1 means that a rule is left out or that an assertion or a decision does not agree,
+and 2 that the input cannot be read.`
 
 type command struct {
 	*output.Options
@@ -52,6 +54,7 @@ type command struct {
 	actions     string
 	to          string
 	verify      bool
+	objects     []string
 	inventory   bool
 }
 
@@ -85,9 +88,11 @@ func NewCommand(o *output.Options) *cobra.Command {
 	f.Var(&choice[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
 	f.Var(&choice[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}}, "report", "format of the report: table, json or yaml")
 	f.BoolVar(&run.verify, "verify", false, "run the tests of Kyverno and gator among the files on the results")
+	f.StringSliceVar(&run.objects, "verify-objects", nil, "files with objects about which the decisions of sources in CEL and of the results are compared")
 	f.BoolVar(&run.inventory, "inventory", false, "count what converts by kind, and write no policies")
 	c.MarkFlagsMutuallyExclusive("inventory", "output")
 	c.MarkFlagsMutuallyExclusive("inventory", "verify")
+	c.MarkFlagsMutuallyExclusive("inventory", "verify-objects")
 	c.MarkFlagsOneRequired("filename", "from-cluster")
 	c.MarkFlagsMutuallyExclusive("filename", "from-cluster")
 	run.connection = connect.AddFlags(f)
@@ -139,14 +144,17 @@ func (c *command) run(ctx context.Context) error {
 		return errors.New("the input has no policy that this command converts: name its file with -f")
 	}
 	result := newResult(conversions)
-	if c.actions == actionsAudit {
-		result.audit()
-	}
 	if err := result.check(ctx); err != nil {
 		return err
 	}
 	if c.inventory {
 		return c.printInventory(c.Out, result.inventory())
+	}
+	if err := c.compare(ctx, objects, result); err != nil { // with the actions of the sources
+		return err
+	}
+	if c.actions == actionsAudit {
+		result.audit()
 	}
 	if c.verify {
 		if result.verified, err = verify.Run(ctx, objects, result.conversions); err != nil {
@@ -154,6 +162,22 @@ func (c *command) run(ctx context.Context) error {
 		}
 	}
 	return c.write(result)
+}
+
+// compare compares decisions about the objects of --verify-objects.
+func (c *command) compare(ctx context.Context, input []load.Object, r *result) error {
+	switch {
+	case len(c.objects) == 0:
+		return nil
+	case c.to == toNative:
+		return errors.New("--verify-objects compares native policies with WebhookPolicies: remove --to native")
+	}
+	objects, err := load.Objects(ctx, c.objects, load.Options{Stdin: c.In})
+	if err != nil {
+		return err
+	}
+	r.compared, err = verify.Objects(ctx, input, objects, r.conversions)
+	return err
 }
 
 func (c *command) load(ctx context.Context) ([]load.Object, error) {

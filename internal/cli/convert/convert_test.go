@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -206,7 +207,15 @@ spec: {policyName: p%d, validationActions: [Deny]}
 `, i, i%50, i, i)
 	}
 	dir := filepath.Join(t.TempDir(), "many")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
 	out, _, err := run(t, text.String(), "-f", "-", "-o", dir)
+	runtime.ReadMemStats(&after)
+	allocated := (after.TotalAlloc - before.TotalAlloc) / uint64(n)
+	t.Logf("%d policies: %d KiB allocated for each, %d MiB in the heap", n, allocated>>10, after.HeapAlloc>>20)
+	if allocated > 10<<20 {
+		t.Errorf("%d bytes are allocated for each policy, want at most 10 MiB", allocated)
+	}
 	if err != nil || !strings.Contains(out, fmt.Sprintf("%d converted, 0 changed, 0 left out", n)) {
 		t.Fatalf("got %v, %s", err, out[max(0, len(out)-300):])
 	}

@@ -19,6 +19,8 @@ type Report struct {
 	Rules     []ReportRule `json:"rules"`
 	// Verified is the result of the tests of the sources.
 	Verified *verify.Result `json:"verified,omitempty"`
+	// Compared is the result of the comparison about objects.
+	Compared *verify.Result `json:"compared,omitempty"`
 }
 
 // ReportRule is what became of one rule.
@@ -33,7 +35,7 @@ type ReportRule struct {
 }
 
 func (r *result) report() *Report {
-	out := &Report{Rules: []ReportRule{}, Verified: r.verified} // rules are not null
+	out := &Report{Rules: []ReportRule{}, Verified: r.verified, Compared: r.compared} // rules are not null
 	for i := range r.conversions {
 		c := &r.conversions[i]
 		for _, row := range c.Rows {
@@ -77,9 +79,7 @@ func (c *command) printReport(w io.Writer, r *Report, audited int) error {
 	if audited > 0 {
 		text += output.Count(audited, "policy has", "policies have") + " the action Audit: --actions keep keeps the actions of their sources\n"
 	}
-	if r.Verified != nil {
-		text += verifiedText(r.Verified)
-	}
+	text += verifiedText(r.Compared, "decisions") + verifiedText(r.Verified, "assertions")
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
@@ -100,8 +100,11 @@ func detail(r ReportRule) string {
 	return text
 }
 
-// verifiedText describes the result of the tests of the sources.
-func verifiedText(v *verify.Result) string {
+// verifiedText describes the result of tests or of a comparison.
+func verifiedText(v *verify.Result, what string) string {
+	if v == nil {
+		return ""
+	}
 	var out strings.Builder
 	for _, d := range v.Different {
 		fmt.Fprintf(&out, "%s: %s: %s\n", d.Position, output.Printable(d.Assertion), strings.TrimSpace(d.Text))
@@ -112,6 +115,10 @@ func verifiedText(v *verify.Result) string {
 	for _, s := range v.Skipped {
 		fmt.Fprintf(&out, "%s: %s: not evaluated: %s\n", s.Position, output.Printable(s.Assertion), s.Why)
 	}
-	fmt.Fprintf(&out, "%d of %d assertions agree\n", v.Agree, v.Total)
+	fmt.Fprintf(&out, "%d of %d %s agree", v.Agree, v.Total, what)
+	if v.Effects > 0 {
+		fmt.Fprintf(&out, "; %d of them deny, warn, audit or change", v.Effects)
+	}
+	out.WriteString("\n")
 	return out.String()
 }

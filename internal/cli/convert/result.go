@@ -20,8 +20,9 @@ import (
 type result struct {
 	conversions []conversion.Conversion
 	outputs     []*conversion.Output
-	audited     int // policies whose actions are Audit instead of those of the source
-	verified    *verify.Result
+	audited     int            // policies whose actions are Audit instead of those of the source
+	verified    *verify.Result // of tests
+	compared    *verify.Result // of objects
 }
 
 // newResult makes the names of policies unique.

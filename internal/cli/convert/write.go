@@ -107,7 +107,7 @@ func (c *command) write(r *result) error {
 	if err := c.printReport(reportTo, report, r.audited); err != nil {
 		return err
 	}
-	if report.LeftOut > 0 || r.verified != nil && (len(r.verified.Different) > 0 || r.verified.Unreadable) {
+	if report.LeftOut > 0 || r.verified.HasFindings() || r.compared.HasFindings() {
 		return &output.FindingsError{}
 	}
 	return nil

@@ -58,6 +58,8 @@ type Conversion struct {
 	Outputs []*Output
 	// Rows say what happened to each rule of the source. A source has at least one.
 	Rows []Row
+	// Original is the source as a native policy; nil if it is not written in CEL.
+	Original *Original
 }
 
 // Outcome is what happened to a rule.

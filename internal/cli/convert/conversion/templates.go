@@ -57,7 +57,7 @@ func differentOperations(s *v1alpha1.WebhookPolicySpec) (out []string) {
 // those of the expressions that Kyverno generates for workloads.
 func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	var read []string
-	for _, text := range expressionsOf(s) {
+	for _, text := range Expressions(s) {
 		for _, name := range []string{"object", "oldObject"} {
 			for _, field := range celexpr.Fields(text, name) {
 				same := field == "metadata" || field == "spec" || strings.HasPrefix(field, "spec.") || slices.Contains([]string{"metadata.labels", "metadata.annotations"}, field)
@@ -76,7 +76,8 @@ func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	return out
 }
 
-func expressionsOf(s *v1alpha1.WebhookPolicySpec) (out []string) {
+// Expressions returns all expressions of a policy.
+func Expressions(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	for _, c := range s.MatchConditions {
 		out = append(out, c.Expression)
 	}

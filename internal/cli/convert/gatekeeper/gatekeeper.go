@@ -80,14 +80,14 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 		}
 		out = append(out, c)
 	}
+	place := make(map[string]int, len(in.Objects))
+	for i := range in.Objects {
+		place[in.Objects[i].String()] = i
+	}
 	slices.SortStableFunc(out, func(a, b conversion.Conversion) int {
-		return indexOf(in.Objects, &a.Source) - indexOf(in.Objects, &b.Source)
+		return place[a.Source.String()] - place[b.Source.String()]
 	})
 	return out, nil
-}
-
-func indexOf(objects []load.Object, o *load.Object) int {
-	return slices.IndexFunc(objects, func(other load.Object) bool { return other.Kind == o.Kind && other.Metadata.Name == o.Metadata.Name })
 }
 
 // definitionsOf returns the templates by the kinds that they define, and conversions of
@@ -165,6 +165,9 @@ func convert(c *conversion.Conversion, d *definition, params conversion.Params, 
 	b.match()
 	b.actions()
 	if err := b.parameters(params); err != nil {
+		return err
+	}
+	if err := b.original(); err != nil {
 		return err
 	}
 	b.finish()

@@ -47,14 +47,18 @@ var fieldName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // of CEL, the merge key of lists is name, and at most one of them has a wildcard.
 func expressible(location []node) bool {
 	globs := 0
-	reserved := []string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
 	for _, n := range location {
 		if n.isGlob() {
 			globs++
 		}
-		if !fieldName.MatchString(n.name) || slices.Contains(reserved, n.name) || n.key != "" && n.key != "name" {
+		if !fieldName.MatchString(n.name) || isReserved(n.name) || n.key != "" && n.key != "name" {
 			return false
 		}
 	}
 	return globs <= 1 && location[len(location)-1].key == ""
+}
+
+// isReserved reports whether CEL reserves a name.
+func isReserved(name string) bool {
+	return slices.Contains([]string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}, name)
 }

@@ -16,9 +16,11 @@ import (
 const (
 	kindAssign         = "Assign"
 	kindAssignMetadata = "AssignMetadata"
+	kindAssignImage    = "AssignImage"
+	kindModifySet      = "ModifySet"
 )
 
-// mutator is an Assign or an AssignMetadata.
+// mutator is an object of one of these kinds.
 type mutator struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -29,15 +31,45 @@ type mutator struct {
 			Versions []string `json:"versions,omitempty"`
 			Kinds    []string `json:"kinds,omitempty"`
 		} `json:"applyTo,omitempty"`
-		Match      match  `json:"match,omitempty"`
-		Location   string `json:"location"`
-		Parameters struct {
-			PathTests []pathTest `json:"pathTests,omitempty"`
-			Assign    assigned   `json:"assign,omitempty"`
-		} `json:"parameters,omitempty"`
+		Match      match      `json:"match,omitempty"`
+		Location   string     `json:"location"`
+		Parameters parameters `json:"parameters,omitempty"`
 	} `json:"spec"`
 	Status any `json:"status,omitempty"`
 }
+
+// parameters are those of all kinds.
+type parameters struct {
+	PathTests []pathTest `json:"pathTests,omitempty"`
+	// Assign is for Assign and AssignMetadata.
+	Assign *assigned `json:"assign,omitempty"`
+	// The parts of an image are for AssignImage.
+	AssignDomain string `json:"assignDomain,omitempty"`
+	AssignPath   string `json:"assignPath,omitempty"`
+	AssignTag    string `json:"assignTag,omitempty"`
+	// Operation and Values are for ModifySet.
+	Operation string `json:"operation,omitempty"`
+	Values    *struct {
+		FromList []any `json:"fromList,omitempty"`
+	} `json:"values,omitempty"`
+}
+
+// foreign returns a parameter that the kind does not have; empty if there is none.
+func (p *parameters) foreign(kind string) string {
+	assigns := kind == kindAssign || kind == kindAssignMetadata
+	switch {
+	case p.Assign != nil && !assigns:
+		return "assign"
+	case p.AssignDomain+p.AssignPath+p.AssignTag != "" && kind != kindAssignImage:
+		return "assignDomain, assignPath or assignTag"
+	case (p.Operation != "" || p.Values != nil) && kind != kindModifySet:
+		return "operation or values"
+	}
+	return ""
+}
+
+// metadata is the field that only AssignMetadata changes.
+const metadata = "metadata"
 
 type pathTest struct {
 	SubPath   string `json:"subPath"`
@@ -54,7 +86,7 @@ type assigned struct {
 
 // mutate converts a mutator.
 func mutate(c *conversion.Conversion, resources *resources) error {
-	if c.Source.Kind != kindAssign && c.Source.Kind != kindAssignMetadata {
+	if !slices.Contains([]string{kindAssign, kindAssignMetadata, kindAssignImage, kindModifySet}, c.Source.Kind) {
 		c.LeaveOut("", "this command does not convert the kind "+c.Source.Kind, "write a WebhookPolicy with a mutation")
 		return nil
 	}
@@ -74,16 +106,32 @@ func mutate(c *conversion.Conversion, resources *resources) error {
 	b.policy.Spec.FailurePolicy = new(admissionregistrationv1.Ignore)
 	b.applyTo(m)
 	b.match()
+	if name := m.Spec.Parameters.foreign(m.Kind); name != "" {
+		b.leaveOut("spec.parameters", fmt.Sprintf("%s has no parameter %s", m.Kind, name), "correct or remove it")
+	}
+	b.mutation(m, location)
+	b.finish()
+	return nil
+}
+
+// mutation converts what the mutator does.
+func (b *builder) mutation(m *mutator, location []node) {
+	switch m.Kind {
+	case kindAssignImage:
+		b.assignImage(m, location)
+		return
+	case kindModifySet:
+		b.modifySet(m, location)
+		return
+	}
 	value, ok := b.value(m)
 	switch {
 	case !ok:
 	case m.Kind == kindAssignMetadata:
 		b.assignMetadata(location, value)
 	default:
-		b.assign(m, location, value)
+		b.assign(m, location, func(string) string { return value })
 	}
-	b.finish()
-	return nil
 }
 
 // applyTo takes the kinds from applyTo. Those of match are a condition.
@@ -104,7 +152,10 @@ func (b *builder) applyTo(m *mutator) {
 
 // value returns the assigned value as CEL.
 func (b *builder) value(m *mutator) (string, bool) {
-	a := &m.Spec.Parameters.Assign
+	a := m.Spec.Parameters.Assign
+	if a == nil {
+		a = &assigned{}
+	}
 	const field = "spec.parameters.assign"
 	switch {
 	case a.ExternalData != nil:
@@ -128,7 +179,7 @@ func (b *builder) value(m *mutator) (string, bool) {
 
 // assignMetadata adds a label or an annotation that the object does not have.
 func (b *builder) assignMetadata(location []node, value string) {
-	if len(location) != 3 || location[0].name != "metadata" || !slices.Contains([]string{"labels", "annotations"}, location[1].name) || slices.ContainsFunc(location, func(n node) bool { return n.key != "" }) {
+	if len(location) != 3 || location[0].name != metadata || !slices.Contains([]string{"labels", "annotations"}, location[1].name) || slices.ContainsFunc(location, func(n node) bool { return n.key != "" }) {
 		b.leaveOut("spec.location", "AssignMetadata is for one label or annotation", "write metadata.labels.x or metadata.annotations.x")
 		return
 	}
@@ -144,30 +195,43 @@ func (b *builder) apply(expression string) {
 	}}
 }
 
-// assign sets a field, in all elements of a list with a wildcard.
-func (b *builder) assign(m *mutator, location []node, value string) {
-	if location[0].name == "metadata" || !expressible(location) {
+// assign sets a field, in all elements of a list with a wildcard. The value can depend on
+// the current one, an optional.
+func (b *builder) assign(m *mutator, location []node, value func(current string) string) {
+	if location[0].name == metadata || !expressible(location) {
 		b.leaveOut("spec.location", "the location has several wildcards, a list that is not merged by name, or a name that CEL reserves", "write a WebhookPolicy with a JSONPatch")
 		return
 	}
-	var filter []string // conditions of elements
+	filter, ok := b.pathTests(m, location)
+	if !ok {
+		return
+	}
+	if list := elements(location, filter); list != "" {
+		b.condition("elements", list+".size() > 0")
+	}
+	b.apply(setField("Object", "object", location, filter, value, ""))
+}
+
+// pathTests adds the tests of paths as match conditions, and returns those about elements e
+// of the list with the wildcard.
+func (b *builder) pathTests(m *mutator, location []node) (filter []string, ok bool) {
 	for i, test := range m.Spec.Parameters.PathTests {
 		field := fmt.Sprintf("spec.parameters.pathTests[%d]", i)
 		path, err := parseLocation(test.SubPath)
 		if err != nil || !isPrefix(path, location) {
 			b.leaveOut(field+".subPath", "it is no prefix of the location", "correct it in the source")
-			return
+			return nil, false
 		}
 		expression, ofElement, ok := exists(path)
 		switch {
 		case !ok:
 			b.leaveOut(field+".subPath", "a test of one element of a list has no form in CEL here", "write a WebhookPolicy")
-			return
+			return nil, false
 		case test.Condition == "MustNotExist":
 			expression = "!" + expression
 		case test.Condition != "MustExist":
 			b.leaveOut(field+".condition", fmt.Sprintf("the condition %q is not known", test.Condition), "write MustExist or MustNotExist")
-			return
+			return nil, false
 		}
 		if ofElement {
 			filter = append(filter, expression)
@@ -175,10 +239,7 @@ func (b *builder) assign(m *mutator, location []node, value string) {
 			b.condition(fmt.Sprintf("path-%d", i), expression)
 		}
 	}
-	if list := elements(location, filter); list != "" {
-		b.condition("elements", list+".size() > 0")
-	}
-	b.apply(setField("Object", "object", location, filter, value, ""))
+	return filter, true
 }
 
 // isPrefix reports whether a path is the beginning of a location. It can end at a list.
@@ -229,13 +290,13 @@ func elements(location []node, filter []string) string {
 
 // setField returns the configuration that sets a field. The current value is an optional
 // chain; more are further fields of the object.
-func setField(kind, current string, location []node, filter []string, value, more string) string {
+func setField(kind, current string, location []node, filter []string, value func(current string) string, more string) string {
 	n := location[0]
 	inner := kind + "." + n.name
 	current += ".?" + n.name
 	switch {
 	case len(location) == 1:
-		return fmt.Sprintf("%s{%s%s: %s}", kind, more, n.name, value)
+		return fmt.Sprintf("%s{%s%s: %s}", kind, more, n.name, value(current))
 	case n.isGlob():
 		list := current + ".orValue([])"
 		if len(filter) > 0 {
@@ -243,7 +304,9 @@ func setField(kind, current string, location []node, filter []string, value, mor
 		}
 		return fmt.Sprintf("%s{%s%s: %s.map(e, %s)}", kind, more, n.name, list, setField(inner, "e", location[1:], nil, value, "name: e.name, "))
 	case n.key != "":
-		return fmt.Sprintf("%s{%s%s: [%s]}", kind, more, n.name, setField(inner, current, location[1:], filter, value, "name: "+celexpr.Quote(n.value)+", "))
+		name := celexpr.Quote(n.value)
+		element := fmt.Sprintf("%s.orValue([]).filter(c, c.name == %s)[?0]", current, name)
+		return fmt.Sprintf("%s{%s%s: [%s]}", kind, more, n.name, setField(inner, element, location[1:], filter, value, "name: "+name+", "))
 	}
 	return fmt.Sprintf("%s{%s%s: %s}", kind, more, n.name, setField(inner, current, location[1:], filter, value, ""))
 }

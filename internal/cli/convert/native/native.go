@@ -64,13 +64,18 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 			bindings = append(bindings, b)
 		}
 	}
+	byPolicy := map[string][]*binding{}
+	for _, b := range bindings {
+		key := b.Kind + " " + b.Spec.PolicyName
+		byPolicy[key] = append(byPolicy[key], b)
+	}
 	for i := range in.Objects {
 		o := &in.Objects[i]
 		if o.Kind != kindValidating && o.Kind != kindMutating {
 			continue
 		}
 		c := conversion.Conversion{Source: *o}
-		if err := convert(&c, in, bindings); err != nil {
+		if err := convert(&c, in, byPolicy[o.Kind+"Binding "+o.Metadata.Name]); err != nil {
 			return nil, err
 		}
 		out = append(out, c)
@@ -86,23 +91,20 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 }
 
 // convert converts a policy with its bindings.
-func convert(c *conversion.Conversion, in *conversion.Input, all []*binding) error {
+func convert(c *conversion.Conversion, in *conversion.Input, bound []*binding) error {
 	o, err := policyOf(c)
 	if o == nil || err != nil {
 		return err
 	}
 	p := o.Policy()
-	var bound []*binding
-	for _, b := range all {
-		if b.Kind == c.Source.Kind+"Binding" && b.Spec.PolicyName == c.Source.Metadata.Name {
-			b.used = true
-			bound = append(bound, b)
-		}
+	for _, b := range bound {
+		b.used = true
 	}
 	if owner := conversion.Owner(&c.Source, in.All); owner != "" {
 		c.Add(conversion.Row{Outcome: conversion.Converted, Detail: owner + " writes it and is converted instead"})
 		return nil
 	}
+	bindOriginal(c.Original, bound)
 	notes := bind(o, bound)
 	if err := notes.Write(o); err != nil {
 		return err
@@ -132,6 +134,7 @@ func policyOf(c *conversion.Conversion) (*conversion.Output, error) {
 		if ok, err := c.Decode(m); !ok || err != nil {
 			return nil, err
 		}
+		c.Original = &conversion.Original{Mutating: m}
 		o := conversion.NewPolicy(&c.Source, m.ObjectMeta)
 		o.Policy().Spec = v1alpha1.WebhookPolicySpec{
 			ParamKind: m.Spec.ParamKind, MatchConstraints: m.Spec.MatchConstraints, MatchConditions: m.Spec.MatchConditions,
@@ -146,12 +149,28 @@ func policyOf(c *conversion.Conversion) (*conversion.Output, error) {
 	if ok, err := c.Decode(v); !ok || err != nil {
 		return nil, err
 	}
+	c.Original = &conversion.Original{Validating: v}
 	o := conversion.NewPolicy(&c.Source, v.ObjectMeta)
 	o.Policy().Spec = v1alpha1.WebhookPolicySpec{
 		ParamKind: v.Spec.ParamKind, MatchConstraints: v.Spec.MatchConstraints, MatchConditions: v.Spec.MatchConditions,
 		Variables: v.Spec.Variables, Validations: v1alpha1.ValidationsOf(v.Spec.Validations), AuditAnnotations: v.Spec.AuditAnnotations, FailurePolicy: v.Spec.FailurePolicy,
 	}
 	return o, nil
+}
+
+// bindOriginal adds bindings to the native policy itself.
+func bindOriginal(o *conversion.Original, bindings []*binding) {
+	if len(bindings) == 0 {
+		o.Unlike = "no binding of the input names the policy, so it has no effect"
+	}
+	for _, b := range bindings {
+		if s := b.Spec; o.Mutating != nil {
+			o.MutatingBindings = append(o.MutatingBindings, &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: b.ObjectMeta,
+				Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: s.PolicyName, ParamRef: s.ParamRef, MatchResources: s.MatchResources}})
+		} else {
+			o.ValidatingBindings = append(o.ValidatingBindings, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: b.ObjectMeta, Spec: s})
+		}
+	}
 }
 
 // bind adds bindings to a policy, and returns what they have besides.

@@ -1,4 +1,5 @@
-// Package verify runs the tests of other projects on converted policies.
+// Package verify runs the tests of other projects on converted policies, and compares these
+// with their sources.
 package verify
 
 import (
@@ -26,10 +27,12 @@ func Owns(kind schema.GroupKind) bool {
 	return kind == schema.GroupKind{Group: "cli.kyverno.io", Kind: "Test"} || kind == schema.GroupKind{Group: "test.gatekeeper.sh", Kind: "Suite"}
 }
 
-// Result is the result of all tests of the input.
+// Result is the result of all tests of the input, or of a comparison.
 type Result struct {
 	Agree int `json:"agree"`
 	Total int `json:"total"`
+	// Effects are the compared decisions of sources that deny, warn, audit or change.
+	Effects int `json:"effects,omitempty"`
 	// Different are the assertions that do not agree.
 	Different []Difference `json:"different,omitempty"`
 	// Skipped are the assertions that cannot be evaluated.
@@ -39,6 +42,9 @@ type Result struct {
 	// Tests are the assertions as PolicyTests.
 	Tests []*v1alpha1.PolicyTest `json:"-"`
 }
+
+// HasFindings reports whether something does not agree or cannot be read.
+func (r *Result) HasFindings() bool { return r != nil && (len(r.Different) > 0 || r.Unreadable) }
 
 // Difference is an assertion with another result.
 type Difference struct {

@@ -77,6 +77,10 @@ func validating(c *conversion.Conversion, exceptions []*applied) error {
 		s.Bindings[0].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 	}
 	b.output.Origins = append(b.output.Origins, conversion.Origin{Field: "spec.bindings[0].validationActions", Source: &c.Source, SourceField: "spec.validationActions"})
+	b.original(conversion.NewOriginal(p.Name, admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: p.Spec.MatchConstraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
+		Validations: p.Spec.Validations, AuditAnnotations: p.Spec.AuditAnnotations, FailurePolicy: p.Spec.FailurePolicy,
+	}, s.Bindings[0].ValidationActions))
 	if len(s.AuditAnnotations) > 0 {
 		b.change("spec.auditAnnotations", "the values are in the audit log of the API server instead of policy reports")
 	}
@@ -94,6 +98,12 @@ func mutating(c *conversion.Conversion, exceptions []*applied) error {
 		c.LeaveOut("spec.evaluation.mutateExisting", "Ostiary changes only the object of a request, no existing objects", "change them once with kubectl")
 		return nil
 	}
+	m := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+		MatchConstraints: p.Spec.MatchConstraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
+		Mutations: p.Spec.Mutations, FailurePolicy: p.Spec.FailurePolicy,
+	}}
+	all := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: conversion.BindingName}}
+	b.original(&conversion.Original{Mutating: m.DeepCopy(), MutatingBindings: []*admissionregistrationv1.MutatingAdmissionPolicyBinding{all}})
 	b.policy.Spec.Mutations = p.Spec.Mutations
 	if p.Spec.ReinvocationPolicy != "" {
 		b.policy.Spec.ReinvocationPolicy = &p.Spec.ReinvocationPolicy

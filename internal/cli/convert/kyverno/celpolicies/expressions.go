@@ -91,6 +91,9 @@ func (b *builder) expression(field string, text *string, variables map[string]st
 		return
 	}
 	b.kyvernoOnly(field, e)
+	if *text != changed {
+		b.unlike("the CEL of Kyverno evaluates " + field + " in another way than that of Kubernetes")
+	}
 	*text = changed
 }
 

@@ -9,7 +9,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -282,16 +281,6 @@ func addValidations(p *v1alpha1.WebhookPolicy, r placed) {
 		r.row.Validations = nil // they do not stand for the rule
 	}
 	p.Spec.Validations = append(p.Spec.Validations, added...)
-}
-
-// podSecurityPlugin returns the plugin with the level of a rule.
-func podSecurityPlugin(s *standard) *v1alpha1.Plugin {
-	version := s.Version
-	if version == "" {
-		version = "latest"
-	}
-	raw, _ := json.Marshal(map[string]any{"defaults": map[string]any{"enforce": s.Level, "enforce-version": version}})
-	return &v1alpha1.Plugin{Name: v1alpha1.PluginPodSecurity, Config: &runtime.RawExtension{Raw: raw}}
 }
 
 // nameOf returns a valid name of an object.

@@ -88,7 +88,7 @@ func (b *builder) except(out *converted, c catalogue) {
 // condition returns an expression that is true for requests that the exception exempts.
 func (e *applied) condition(out *converted, c catalogue) (ce.Expression, error) {
 	if len(e.Spec.PodSecurity) > 0 {
-		return ce.False(), fmt.Errorf("podSecurity is left out: the plugin PodSecurity has no exceptions for controls")
+		return ce.False(), fmt.Errorf("podSecurity is left out: the plugin PodSecurity excludes no controls, and the exception excludes %s", excluded(e.Spec.PodSecurity))
 	}
 	m, err := newMatching(&rule{Match: e.Spec.Match}, c, operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect})
 	if err != nil {

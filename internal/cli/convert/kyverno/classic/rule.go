@@ -314,19 +314,6 @@ func (v *converter) validate(c *validation) error {
 	return v.add(e, c.Message)
 }
 
-// podSecurity makes a rule the plugin PodSecurity.
-func (v *converter) podSecurity(s *standard) error {
-	if len(s.Exclude) > 0 {
-		return &leftOutError{"validate.podSecurity.exclude", "the plugin PodSecurity has no exceptions for controls", "write the controls as validations, or exempt namespaces"}
-	}
-	if len(v.out.variables)+len(v.out.conditions) > 0 && v.out.paramRef != nil {
-		return &leftOutError{"context", "a plugin has no params", "write the rule in CEL"}
-	}
-	v.out.podSecurity, v.out.ratchet = s, false
-	v.notes = append(v.notes, "labels of a namespace for the Pod Security Standards replace the level of the rule, as for the plugin of the API server")
-	return nil
-}
-
 // add adds a validation.
 func (v *converter) add(e ce.Expression, message string) error {
 	validation := admissionregistrationv1.Validation{Expression: e.Bool().String()}
