@@ -140,7 +140,7 @@ func (n *natives) plan(p *planner) {
 			p.problems[nativePrefix+name] = why
 			continue
 		}
-		p.add(target{name: nativePrefix + name, version: versionWithParams(k.compiled, n.params, spec), evaluator: k.evaluator, host: &n.host}, spec)
+		p.add(target{name: nativePrefix + name, version: versionOfTarget(k.compiled, n.params, spec), evaluator: k.evaluator, host: &n.host}, spec)
 	}
 }
 

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -63,13 +62,19 @@ func unreadParams(from Params, spec *v1alpha1.WebhookPolicySpec) string {
 	return ""
 }
 
-// versionWithParams returns a version that changes with a policy and its params.
-func versionWithParams(compiled *policy.Compiled, from Params, spec *v1alpha1.WebhookPolicySpec) string {
-	version := fmt.Sprintf("%p", compiled)
+// targetVersion differs between two versions of a policy or its params. It keeps the policy,
+// so that no later one has the same address.
+type targetVersion struct {
+	compiled *policy.Compiled
+	params   uint64
+}
+
+func versionOfTarget(compiled *policy.Compiled, from Params, spec *v1alpha1.WebhookPolicySpec) targetVersion {
+	v := targetVersion{compiled: compiled}
 	if spec.ReadsParams() {
-		version += " " + strconv.FormatUint(from.Version(spec.ParamKind), 16)
+		v.params = from.Version(spec.ParamKind)
 	}
-	return version
+	return v
 }
 
 // forbidden returns what to do about a resource that may not be read.

@@ -106,7 +106,7 @@ func (r record) verdict(slot int) verdict {
 // target is a policy that is evaluated on the objects of a resource.
 type target struct {
 	name      string // of the policy
-	version   string // changes with the policy and its params
+	version   targetVersion
 	evaluator *audit.Evaluator
 	host      *policy.Environment
 }
@@ -115,7 +115,7 @@ type target struct {
 // version done.
 type slot struct {
 	target
-	done string // "" before the first scan
+	done targetVersion // the zero value before the first scan
 	time time.Time
 }
 

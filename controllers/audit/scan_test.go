@@ -81,7 +81,7 @@ func (noResources) Refresh() {}
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
 // targetFrom returns the target for a policy on ConfigMaps with a validation.
-func targetFrom(t *testing.T, name, version, expression string) target {
+func targetFrom(t *testing.T, name string, version int, expression string) target {
 	t.Helper()
 	p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	text := fmt.Sprintf("matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [UPDATE], resources: [configmaps]}]}\nvalidations: [{name: v, expression: %q, message: m}]", expression)
@@ -92,7 +92,7 @@ func targetFrom(t *testing.T, name, version, expression string) target {
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	return target{name: name, version: version, evaluator: audit.NewEvaluator(p, compiled, nil), host: testHost()}
+	return target{name: name, version: targetVersion{params: uint64(version)}, evaluator: audit.NewEvaluator(p, compiled, nil), host: testHost()}
 }
 
 func wanted(targets ...target) map[schema.GroupVersionResource]wantedResource {
@@ -158,7 +158,7 @@ func TestScan(t *testing.T) {
 		}
 	}
 	first := map[pairKey]counts{{"p", "a"}: {pass: 1, fail: 1}, {"p", "b"}: {fail: 1}}
-	r.set(wanted(targetFrom(t, "p", "1", isGood)))
+	r.set(wanted(targetFrom(t, "p", 1, isGood)))
 	check("first scan", 4, first)
 	if known := r.resources[configMaps]; known.version != "7" || known.failure != "1 objects of configmaps could not be decoded" {
 		t.Errorf("version %q, failure %q", known.version, known.failure)
@@ -173,13 +173,13 @@ func TestScan(t *testing.T) {
 	api.objects = api.objects[:3]
 	check("a changed and a deleted object", 1, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}})
 
-	r.set(wanted(targetFrom(t, "p", "1", isGood), targetFrom(t, "q", "1", `object.data.missing == ""`)))
+	r.set(wanted(targetFrom(t, "p", 1, isGood), targetFrom(t, "q", 1, `object.data.missing == ""`)))
 	check("a new policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
 
-	r.set(wanted(targetFrom(t, "q", "1", `object.data.missing == ""`), targetFrom(t, "p", "2", "true")))
+	r.set(wanted(targetFrom(t, "q", 1, `object.data.missing == ""`), targetFrom(t, "p", 2, "true")))
 	check("a changed policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {pass: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
 
-	r.set(wanted(targetFrom(t, "q", "1", `object.data.missing == ""`)))
+	r.set(wanted(targetFrom(t, "q", 1, `object.data.missing == ""`)))
 	check("a deleted policy", -1, map[pairKey]counts{{"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
 
 	r.remove(configMaps, idOf("uid-bthree"))
@@ -209,7 +209,7 @@ func TestFailedLists(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, r := scannerFor(t, &apiServer{page: 2, objects: objects, errors: tc.errors}), newResults(10)
-			r.set(wanted(targetFrom(t, "p", "1", isGood)))
+			r.set(wanted(targetFrom(t, "p", 1, isGood)))
 			now := time.Unix(1_000_000, 0)
 			if got := scanOnce(t, s, r, now); got != tc.wantEvaluations {
 				t.Errorf("%v evaluations, want %v", got, tc.wantEvaluations)
@@ -249,7 +249,7 @@ func TestLargeObjects(t *testing.T) {
 	large := configMapOf("a", "large", "1", "bad")
 	large["data"].(map[string]any)["big"] = strings.Repeat("x", 3<<19)
 	s, r := scannerFor(t, &apiServer{page: 2, objects: []map[string]any{large, configMapOf("a", "small", "1", "bad")}}), newResults(10)
-	r.set(wanted(targetFrom(t, "p", "1", isGood)))
+	r.set(wanted(targetFrom(t, "p", 1, isGood)))
 	scanOnce(t, s, r, time.Now())
 	if got := r.counts[pairKey{"p", "a"}]; got == nil || got[fail] != 2 {
 		t.Errorf("counts of objects of 1.5 MiB: %v", got)
@@ -264,7 +264,7 @@ func TestLinesDoNotKeepObjects(t *testing.T) {
 		api.objects[i]["data"].(map[string]any)["big"] = strings.Repeat("x", size)
 	}
 	s, r := scannerFor(t, api), newResults(n)
-	p := targetFrom(t, "p", "1", isGood)
+	p := targetFrom(t, "p", 1, isGood)
 	r.set(wanted(p))
 	before := heap()
 	scanOnce(t, s, r, time.Now())

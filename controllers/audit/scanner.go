@@ -278,7 +278,7 @@ func (s *Scanner) targetOf(p *v1alpha1.WebhookPolicy, compiled *policy.Compiled)
 		evaluator := audit.NewEvaluator(p, compiled, s.options.ExemptNamespaces)
 		k = knownTarget{compiled: compiled, target: target{name: p.Name, evaluator: evaluator, host: &s.host}}
 	}
-	k.target.version = versionWithParams(compiled, s.options.Params, &p.Spec)
+	k.target.version = versionOfTarget(compiled, s.options.Params, &p.Spec)
 	return k
 }
 
