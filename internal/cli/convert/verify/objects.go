@@ -165,7 +165,7 @@ func (p *pair) compare(ctx context.Context, r request) error {
 	want, evaluated, err := p.before.Evaluate(ctx, r.AdmissionRequest)
 	if err != nil {
 		skip(err)
-		return nil //nolint:nilerr // it is in the result
+		return nil
 	}
 	var recorder explain.Recorder
 	got, err := p.after.Evaluate(policy.WithTrace(ctx, recorder.Trace()), r.AdmissionRequest, p.world, offline.Options{})
@@ -175,7 +175,7 @@ func (p *pair) compare(ctx context.Context, r request) error {
 	for _, o := range got.Outcomes {
 		if o.Err != nil {
 			skip(o.Err)
-			return nil
+			return nil //nolint:nilerr // it is in the result
 		}
 		evaluated = evaluated || o.Decision != policy.DecisionUnmatched && o.Decision != policy.DecisionSkip
 	}
