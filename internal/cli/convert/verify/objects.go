@@ -95,7 +95,7 @@ func (c *comparison) addRequests(objects []load.Object) error {
 	return nil
 }
 
-// source compares one source with its result. What is left out is in the report.
+// source compares one source with its result. The report has the parts that are left out.
 func (c *comparison) source(ctx context.Context, from *conversion.Conversion) error {
 	results := outputs([]conversion.Conversion{*from}, "")
 	if len(results) == 0 {
