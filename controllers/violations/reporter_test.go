@@ -68,7 +68,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestHostileText: what callers write cannot add or forge lines, nor make them longer than container runtimes accept.
+// TestHostileText: text of callers cannot add or forge lines, nor make them longer than container runtimes accept.
 func TestHostileText(t *testing.T) {
 	long := strings.Repeat(`"\`, 3000)
 	tests := map[string]struct {

@@ -257,7 +257,7 @@ func testUninstall(t *testing.T, w *world) {
 		stdout, stderr, err := w.task(ctx, "uninstall")
 		done <- result{stdout, stderr, err}
 	}()
-	// The kubelet's part: what is scaled to 0 gets SIGTERM.
+	// The kubelet's part: a Pod of a Deployment scaled to 0 gets SIGTERM.
 	await(t).Eventually(func() string {
 		replicas, _, _ := kubectl(t, "-n", namespace, "get", "deployment", "ostiary", "-o", "jsonpath={.spec.replicas}")
 		return replicas
