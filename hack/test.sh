@@ -17,8 +17,8 @@ trap '[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null || true; rm -rf "$pro
 tests() { "$GOTESTSUM" --format pkgname --format-hide-empty-pkg ${JSONFILE:+--jsonfile "$JSONFILE"} "$@"; }
 
 # The checks that go test makes first are part of make lint, and take as long as some
-# of the tests: they read every dependency.
-export GOFLAGS="${GOFLAGS:-} -vet=off"
+# of the tests: they read every dependency. Symbols for debuggers are a fifth of a link.
+export GOFLAGS="${GOFLAGS:-} -vet=off -ldflags=-w"
 
 # These draw thousands of cases from what shares no memory. The race detector makes
 # them ten times slower, so it runs only their tests that end in Concurrently.

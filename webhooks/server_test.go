@@ -392,7 +392,7 @@ func TestReady(t *testing.T) {
 	if err := idle.Ready(nil); err == nil || idle.NeedLeaderElection() {
 		t.Errorf("not started: ready %v, needs leader election %t; want an error, false", err, idle.NeedLeaderElection())
 	}
-	s := start(t, Options{Drain: Drain{Min: waitTimeout, Quiet: time.Millisecond, Max: 2 * waitTimeout}})
+	s := start(t, Options{Drain: Drain{Min: waitTimeout / 3, Quiet: time.Millisecond, Max: waitTimeout}})
 	expectAllowed(t, s.client(t), s.url("/validate/group"))
 	if err := s.Ready(nil); err != nil {
 		t.Errorf("serving: %v", err)
