@@ -37,7 +37,7 @@ func (r *request) build(ctx context.Context, p v1.Platform, target string) error
 		return err
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-buildvcs=false", "-mod=readonly",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-gcflags=all=-dwarf=false", "-buildvcs=false", "-mod=readonly",
 		"-ldflags", "-s -w -X main.version="+r.version, "-o", target, r.pkg)
 	cmd.Dir = r.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS="+p.OS, "GOARCH="+p.Architecture)

@@ -157,7 +157,8 @@ func (r *release) make(ctx context.Context, p platform) (size int, sum string, e
 }
 
 func (r *release) build(ctx context.Context, p platform, target string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-buildvcs=false", "-mod=readonly", "-ldflags", "-s -w -X main.version="+r.version, "-o", target, r.pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=grpcnotrace", "-gcflags=all=-dwarf=false", "-buildvcs=false", "-mod=readonly",
+		"-ldflags", "-s -w -X main.version="+r.version, "-o", target, r.pkg)
 	cmd.Dir = r.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS="+p.os, "GOARCH="+p.arch)
 	// An interrupted go build stops its compilers and removes its work folder.

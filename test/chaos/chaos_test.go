@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	chosen  = flag.String("scenario", "", "what to run: ci, all, attack, or names of scenarios, separated by commas")
-	verbose = flag.Bool("say", false, "say what goes on")
+	chosen  = flag.String("scenario", "", "what to run: all, ci, attack and names of scenarios, separated by commas")
+	verbose = flag.Bool("verbose", false, "print progress")
 	seed    = flag.Uint64("seed", 0, "of the attackers' random numbers, to repeat a run that named it; 0: any")
 	older   = flag.String("older", "HEAD~20", "the revision that the scenario versions runs beside this one")
 )
@@ -137,25 +137,29 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-func choose(t *testing.T, text string) ([]scenario, size) {
-	all := scenarios()
-	switch text {
+// isOf reports whether a scenario has this name, or is in the group of this name.
+func (s scenario) isOf(name string) bool {
+	switch name {
 	case "all":
-		return all, size(!testing.Short())
+		return true
 	case "attack":
-		return slices.DeleteFunc(all, func(s scenario) bool { return !s.attack }), size(!testing.Short())
+		return s.attack
 	case "ci":
-		return slices.DeleteFunc(all, func(s scenario) bool { return !s.ci }), short
+		return s.ci
 	}
+	return s.name == name
+}
+
+func choose(t *testing.T, text string) ([]scenario, size) {
 	var out []scenario
 	for name := range strings.SplitSeq(text, ",") {
-		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == name })
-		if i < 0 {
-			t.Fatalf("no scenario %q; there are %s", name, names(all))
+		found := slices.DeleteFunc(scenarios(), func(s scenario) bool { return !s.isOf(name) })
+		if len(found) == 0 {
+			t.Fatalf("no scenario %q; there are all, ci, attack, %s", name, names(scenarios()))
 		}
-		out = append(out, all[i])
+		out = append(out, found...)
 	}
-	return out, size(!testing.Short())
+	return out, size(!testing.Short() && text != "ci")
 }
 
 func names(all []scenario) string {
