@@ -29,6 +29,7 @@ func (f follower) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-f.sources.kept:
 		}
 	}
 }
@@ -48,8 +49,9 @@ func (s *Sources) need() {
 	s.Resources.Need(false)
 }
 
-// keep keeps the policies whose needs are to be followed.
+// keep keeps the policies whose needs are to be followed. The follower compares each with
+// what is served, which does not delay its enforcement here.
 func (s *Sources) keep(policies []*v1alpha1.WebhookPolicy) {
 	s.policies.Store(&policies)
-	s.need()
+	s.kept.Send()
 }

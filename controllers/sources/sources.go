@@ -19,6 +19,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/images"
+	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/params"
 	"github.com/ostiary/ostiary/controllers/resources"
 	"github.com/ostiary/ostiary/controllers/schemas"
@@ -52,6 +53,7 @@ type Sources struct {
 	Versions      *versions.Detector
 
 	policies atomic.Pointer[[]*v1alpha1.WebhookPolicy]
+	kept     events.Signal // policies has changed
 	params   params.Options
 }
 
@@ -65,6 +67,7 @@ func New(o Options) (*Sources, error) {
 	s := &Sources{
 		Images:    images.New(o.Client, o.Namespace, o.Log.WithName("images")),
 		Resources: resources.New(known, o.Log.WithName("resources")),
+		kept:      events.NewSignal(),
 	}
 	if s.Versions, err = versions.New(o.Config, o.Log.WithName("versions")); err != nil {
 		return nil, err

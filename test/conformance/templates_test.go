@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,15 +66,14 @@ func (w workload) requests(template string) (pod, of Request, err error) {
 		post("/apis/"+group+"/namespaces/{ns}/"+w.resource, fmt.Sprintf(w.object, template)), nil
 }
 
-// templateCase returns the next generated policy for Pods whose expressions are about
-// nothing documented.
+// templateCase returns the next generated policy for Pods whose expressions and mutations
+// are about nothing documented: API servers add tolerations to Pods.
 func (a author) templateCase(name, tier string) Case {
 	for {
 		s := a.spec(pods())
-		s.Mutations, s.ReinvocationPolicy, s.Order = nil, nil, nil
-		s.PodTemplates = &v1alpha1.PodTemplates{}
+		s.PodTemplates, s.Order = onTemplates(&s), nil
 		text, err := json.Marshal(s)
-		if err != nil || documented.Match(text) || len(s.Validations) == 0 || s.TemplateSpec() == nil {
+		if err != nil || documented.Match(text) || strings.Contains(string(text), "tolerations") || s.PodTemplates == nil {
 			continue
 		}
 		return Case{Name: name, Tier: tier, Policies: []v1alpha1.WebhookPolicySpec{s}}
@@ -84,9 +84,13 @@ func (a author) templateCase(name, tier string) Case {
 // the template, and the object.
 func (w workload) asPod(a *Answer) *Answer {
 	out := *a
-	out.About, out.Object = "", nil
+	out.About, out.Object = "", w.podIn(a.Object)
+	if a.Code == http.StatusUnprocessableEntity && !strings.Contains(a.Message, "denied the request") {
+		return &Answer{Code: a.Code} // the API server names the fields of what a mutation made invalid
+	}
 	out.texts(func(text string) string {
-		text = regexp.MustCompile(`(templates|policies)-t?[0-9a-f]+`).ReplaceAllString(text, "webhook")
+		text = regexp.MustCompile(`(templates|policies|mutations)-t?[0-9a-f]+`).ReplaceAllString(text, "webhook")
+		text = strings.ReplaceAll(text, "\n"+w.path+": ", "\n") // of a second mutation
 		return strings.ReplaceAll(strings.Replace(text, w.path+" WebhookPolicy", "object WebhookPolicy", 1), ": "+w.path+": ", ": ")
 	})
 	slices.Sort(out.Causes)
@@ -105,8 +109,51 @@ func (w workload) asPod(a *Answer) *Answer {
 	return &out
 }
 
+// podIn returns what policies can change of a Pod, or of the template of a workload: its
+// labels, annotations and spec, without what API servers add to Pods alone.
+func (w workload) podIn(object any) any {
+	tree, _ := object.(map[string]any)
+	if tree == nil {
+		return nil
+	}
+	if tree["kind"] != "Pod" {
+		for _, field := range strings.Split(w.path, ".") {
+			tree, _ = tree[field].(map[string]any)
+		}
+	}
+	metadata, _ := tree["metadata"].(map[string]any)
+	spec, _ := tree["spec"].(map[string]any)
+	for _, field := range []string{"serviceAccount", "serviceAccountName", "priority", "preemptionPolicy", "enableServiceLinks", "tolerations"} {
+		delete(spec, field)
+	}
+	isToken := func(v any) bool {
+		member, _ := v.(map[string]any)
+		return strings.Contains(fmt.Sprint(member["name"]), "kube-api-access")
+	}
+	drop(spec, "volumes", isToken)
+	containers, _ := spec["containers"].([]any)
+	for _, c := range containers {
+		container, _ := c.(map[string]any)
+		drop(container, "volumeMounts", isToken)
+		resources, _ := container["resources"].(map[string]any)
+		delete(resources, "requests")
+	}
+	return map[string]any{"labels": metadata["labels"], "annotations": metadata["annotations"], "spec": spec}
+}
+
+// drop removes elements of a list, and the list if it becomes empty.
+func drop(from map[string]any, field string, unwanted func(any) bool) {
+	list, ok := from[field].([]any)
+	if list = slices.DeleteFunc(list, unwanted); !ok {
+		return
+	}
+	if from[field] = list; len(list) == 0 {
+		delete(from, field)
+	}
+}
+
 // TestTemplatesDecideAsPods sends Pods, and workloads that produce them, for policies made
-// at random: a Pod and its workload get the same answer.
+// at random: a Pod and its workload get the same answer, and mutations change both alike.
 func TestTemplatesDecideAsPods(t *testing.T) {
 	t.Logf("repeat with -seed=%d", *seed)
 	ours := suite.engines[1]
@@ -138,7 +185,7 @@ func TestTemplatesDecideAsPods(t *testing.T) {
 		}
 	}
 	t.Logf("answers %v", outcomes)
-	for _, outcome := range []string{"allowed", "denied", "failed", "warned", "audited"} {
+	for _, outcome := range []string{"allowed", "denied", "failed", "warned", "audited", "mutated"} {
 		if *number >= 400 && outcomes[outcome] == 0 {
 			t.Errorf("no answer was %s: the generator should make some", outcome)
 		}
@@ -157,7 +204,9 @@ func comparePodsAndWorkloads(t *testing.T, ours *engine, p *placed, outcomes map
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s: the answer about the Pod and about %s of its template (-pod +workload):\n%s\n%s\n%+v", p.Name, w.resource, diff, template, p.policies[0].Spec)
 			}
-			outcomes[outcomeOf(want)]++
+			if outcomes[outcomeOf(want)]++; want.Object != nil && len(p.policies[0].Spec.Mutations) > 0 {
+				outcomes["mutated"]++
+			}
 			compared++
 		}
 	}
