@@ -1,6 +1,6 @@
 package chaos
 
-// scenarios are in the order in which they run. docs/chaos/scenarios.md has a row for each.
+// scenarios are in the order in which they run. docs/chaos/scenarios.md or docs/chaos/audit.md has a row for each.
 func scenarios() []scenario {
 	return []scenario{
 		{name: "leaf-renewals", points: "1", flags: quickRenewal, run: leafRenewals},
@@ -40,6 +40,11 @@ func scenarios() []scenario {
 		{name: "attack-reviews", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackReviews},
 		{name: "attack-bombs", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackBombs},
 		{name: "attack-connections", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackConnections},
+		{name: "audit-leader-killed", points: "none: the audit", flags: openMetrics, run: auditLeaderKilled},
+		{name: "audit-apiservers-down", points: "none: the audit", flags: openMetrics, run: auditAPIServersDown},
+		{name: "audit-etcd-full", points: "none: the audit", etcd: etcd{quota: smallQuota}, flags: openMetrics, run: auditEtcdFull},
+		{name: "audit-objects-deleted", points: "none: the audit", flags: openMetrics, run: auditObjectsDeleted},
+		{name: "audit-reports-removed", points: "none: the audit", flags: openMetrics, run: auditReportsRemoved},
 		{name: "broken-rotation", points: "none: the harness itself", ci: true, run: brokenRotation},
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -117,7 +118,7 @@ func newWorld(ctx context.Context, etcd etcd) (_ *world, err error) {
 		w.up[i].Store(true)
 		w.audits = append(w.audits, &auditLog{file: w.plane.AuditLog(i)})
 	}
-	for _, step := range []func(context.Context) error{w.connect, w.build, w.applyManifests, w.makeService, w.makeToken, w.applyPolicies} {
+	for _, step := range []func(context.Context) error{w.connect, w.build, w.applyManifests, w.aggregate, w.makeService, w.makeToken, w.applyPolicies} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -194,15 +195,43 @@ func (w *world) applyManifests(ctx context.Context) error {
 		{"apply", "-k", "../../config/namespace"},
 		{"apply", "-k", "../../config/crd"},
 		{"apply", "-k", "../../config/rbac"},
+		{"apply", "-f", reportKinds, "-f", clusterReportKinds, "-f", "../../config/components/reports/role.yaml"},
 		{"wait", "--for=condition=Established", "--timeout=120s", "crd/webhookpolicies." + v1alpha1.GroupName},
 	} {
-		var out bytes.Buffer
-		cmd := exec.CommandContext(ctx, w.plane.Kubectl(), args...)
-		cmd.Env = []string{"HOME=" + w.dir, "KUBECONFIG=" + w.plane.Kubeconfig()}
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &out)
+		if err := w.kubectl(ctx, args...); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// aggregate gives the role of the audit the rules of the built-in kinds: no controller manager
+// aggregates roles here.
+func (w *world) aggregate(ctx context.Context) error {
+	var from, to rbacv1.ClusterRole
+	if err := errors.Join(
+		w.admins[0].Get(ctx, client.ObjectKey{Name: "ostiary-audit-kinds"}, &from),
+		w.admins[0].Get(ctx, client.ObjectKey{Name: "ostiary-audit"}, &to),
+	); err != nil {
+		return err
+	}
+	to.Rules = from.Rules
+	return w.admins[0].Update(ctx, &to)
+}
+
+// Files with the kinds of reports.
+const (
+	reportKinds        = "../../config/components/reports/reports.yaml"
+	clusterReportKinds = "../../config/components/reports/cluster_reports.yaml"
+)
+
+func (w *world) kubectl(ctx context.Context, args ...string) error {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, w.plane.Kubectl(), args...)
+	cmd.Env = []string{"HOME=" + w.dir, "KUBECONFIG=" + w.plane.Kubeconfig()}
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &out)
 	}
 	return nil
 }
