@@ -24,6 +24,7 @@ func FuzzCompare(f *testing.F) {
 		{"{{ length(keys(request.object.metadata.labels)) }}", "GreaterThan", "1Gi"},
 		{"{{ request.object.spec.[containers, initContainers][].image | [0] }}", "AllIn", `["a","b"]`},
 		{"x{{ split(request.object.kind, '\\'')[1] }}y", "DurationLessThan", "1h"},
+		{"no duration", "DurationLessThan", "1h"},
 		{"{{ request.object.*.* && !request }}", "NotEquals", "{{ request.object.metadata.\"a.b\" }}"},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
