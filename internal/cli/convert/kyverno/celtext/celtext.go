@@ -65,6 +65,11 @@ func (e Expression) Bool() Expression {
 // IsConstant reports whether e is true or false.
 func (e Expression) IsConstant() bool { return e.IsTrue() || e.IsFalse() }
 
+// IsText reports whether e begins with constant text.
+func (e Expression) IsText() bool {
+	return strings.HasPrefix(e.text, `"`) || strings.HasPrefix(e.text, `r"`)
+}
+
 // In returns the source for a place where operators of a precedence bind: in parentheses
 // if those of e bind less tightly.
 func (e Expression) In(p Precedence) string {

@@ -18,7 +18,11 @@ type call struct {
 
 // function converts the call of a function with an exact counterpart.
 func (s *Scope) function(n jmespath.ASTNode, current *Value) (Value, error) {
-	c := call{name: n.Value.(string), scope: s}
+	name, ok := n.Value.(string)
+	if !ok { // the parser accepts @(x)
+		return Value{}, leftOut("a JMESPath call of an expression, which is no function")
+	}
+	c := call{name: name, scope: s}
 	build, known := functions()[c.name]
 	if !known {
 		return Value{}, leftOut("the JMESPath function %s()", c.name)

@@ -25,6 +25,8 @@ func FuzzCompare(f *testing.F) {
 		{"{{ request.object.spec.[containers, initContainers][].image | [0] }}", "AllIn", `["a","b"]`},
 		{"x{{ split(request.object.kind, '\\'')[1] }}y", "DurationLessThan", "1h"},
 		{"no duration", "DurationLessThan", "1h"},
+		{`no \\ duration`, "LessThan", "1h"},
+		{"{{ @(request.object.kind) }}", "Equals", "a"},
 		{"{{ request.object.*.* && !request }}", "NotEquals", "{{ request.object.metadata.\"a.b\" }}"},
 	} {
 		f.Add(seed[0], seed[1], seed[2])

@@ -332,7 +332,7 @@ func numericText(c condition, v ce.Expression) ce.Expression {
 func isDuration(v ce.Expression) ce.Expression { return ce.Call(v, "matches", ce.Quote(Duration)) }
 
 func compareDurations(operator string, d time.Duration, v ce.Expression) ce.Expression {
-	if strings.HasPrefix(v.String(), `"`) {
+	if v.IsText() {
 		v = ce.Function("dyn", v) // API servers reject duration() of constant text that is none
 	}
 	return ce.Relate(ce.Function("duration", v), operator, ce.Function("duration", ce.Quote(d.String())))
