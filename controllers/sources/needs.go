@@ -49,8 +49,8 @@ func (s *Sources) need() {
 	s.Resources.Need(false)
 }
 
-// keep keeps the policies whose needs are to be followed. The follower compares each with
-// what is served, which does not delay its enforcement here.
+// keep keeps the policies whose needs are to be followed. The follower compares them with
+// what is served, so that this does not delay the enforcement of a change.
 func (s *Sources) keep(policies []*v1alpha1.WebhookPolicy) {
 	s.policies.Store(&policies)
 	s.kept.Send()

@@ -66,8 +66,8 @@ func (w workload) requests(template string) (pod, of Request, err error) {
 		post("/apis/"+group+"/namespaces/{ns}/"+w.resource, fmt.Sprintf(w.object, template)), nil
 }
 
-// templateCase returns the next generated policy for Pods whose expressions and mutations
-// are about nothing documented: API servers add tolerations to Pods.
+// templateCase returns the next generated policy for Pods that is about no documented
+// difference, and not about tolerations, which API servers add to Pods.
 func (a author) templateCase(name, tier string) Case {
 	for {
 		s := a.spec(pods())
