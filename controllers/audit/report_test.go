@@ -72,10 +72,10 @@ func TestExamplesContainNoMessages(t *testing.T) {
 	s, r := scannerFor(t, &apiServer{page: 500, objects: badObjects(7)}), newResults(10)
 	r.set(wanted(targetFrom(t, "p", 1, isGood), targetFrom(t, "errs", 1, `int(object.data.verdict) > 0`)))
 	now := time.Unix(1_000_000, 0)
-	scanOnce(t, s, r, now)
+	scanOnce(t, s, r, now.Add(time.Millisecond))
 	r.setProblems(map[string]string{"q": "it reads request.userInfo"})
 	r.summarize()
-	scanned := metav1.NewTime(now)
+	scanned := metav1.NewTime(now) // as it is stored
 	var examples []string
 	for i := range 5 {
 		examples = append(examples, fmt.Sprintf("configmaps a/object-%04d: v", i))

@@ -35,6 +35,7 @@ type scanPass struct {
 	pending []bool // by slot: its verdicts are of an older version
 	scan    uint32
 	skipped int // objects that could not be decoded
+	stored  policy.StoredObject
 }
 
 // next returns the pass that is due next: first of changed policies, then of everything.
@@ -118,8 +119,11 @@ func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw 
 	id := idOf(o.UID)
 	todo := current.todo(p, o, id, version)
 	got := make([]policy.Audited, len(todo))
+	p.stored.Next()
 	for i, slot := range todo {
-		got[i] = p.slots[slot].evaluator.Evaluate(ctx, &o.Object, *p.slots[slot].host)
+		host := *p.slots[slot].host
+		host.Stored = &p.stored
+		got[i] = p.slots[slot].evaluator.Evaluate(ctx, &o.Object, host)
 	}
 	s.metrics.evaluations.Add(float64(len(todo)))
 	if ctx.Err() == nil { // otherwise they are errors

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -75,7 +76,8 @@ func (r *results) summarizeSlots(after map[string]*v1alpha1.AuditStatus, scannin
 			} else if s.done != s.version {
 				scanning[s.name] = true
 			}
-			if t := metav1.NewTime(s.time); !s.time.IsZero() && (of.Time == nil || t.Before(of.Time)) {
+			// API servers store seconds: more would look like a change.
+			if t := metav1.NewTime(s.time.Truncate(time.Second)); !s.time.IsZero() && (of.Time == nil || t.Before(of.Time)) {
 				of.Time = &t
 			}
 		}

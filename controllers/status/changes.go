@@ -30,25 +30,34 @@ type known struct {
 	audit       *v1alpha1.AuditStatus
 }
 
-// changed returns the names of the policies whose inputs differ from the last call.
-func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.WebhookPolicy) inputs) []string {
+// changed returns the names of the policies whose inputs differ from the last call, and
+// separately those of which only the result of the audit differs.
+func (d *changeDetector) changed(state *policies.State, inputsOf func(*v1alpha1.WebhookPolicy) inputs) (names, audited []string) {
 	if d.known == nil {
 		d.known = make(map[types.UID]*known, len(state.Entries))
 	}
-	var names []string
 	k := new(known) // one for all: with thousands of policies, few have changed
 	for uid, e := range state.Entries {
 		in := inputsOf(e.Policy)
 		*k = known{generation: e.Policy.Generation, types: in.types, audit: in.audit}
 		k.observation, k.webhooks = gather(e.Policy, state, in)
-		if before := d.known[uid]; before == nil || !reflect.DeepEqual(before, k) {
+		before := d.known[uid]
+		if before != nil && reflect.DeepEqual(before, k) {
+			continue
+		}
+		changed := *k
+		d.known[uid] = &changed
+		if before != nil {
+			before.audit = k.audit
+		}
+		if before != nil && reflect.DeepEqual(before, k) {
+			audited = append(audited, e.Policy.Name)
+		} else {
 			names = append(names, e.Policy.Name)
-			changed := *k
-			d.known[uid] = &changed
 		}
 	}
 	maps.DeleteFunc(d.known, func(uid types.UID, _ *known) bool { return state.Entries[uid] == nil })
-	return names
+	return names, audited
 }
 
 // pauseFactor is the pause before a comparison, in durations of the last one, up to
@@ -58,6 +67,10 @@ const (
 	pauseFactor = 4
 	maxPause    = 2 * time.Second
 )
+
+// auditInterval is the interval between two writes of results of the audit, which change
+// for all policies at the end of a scan. API servers would delay other requests otherwise.
+const auditInterval = 200 * time.Millisecond
 
 // enqueueChanged enqueues the policies whose inputs have changed, all of them at
 // the first call.
@@ -73,8 +86,12 @@ func (r *Reconciler) enqueueChanged() func(events.Queue) {
 		if state == nil {
 			return
 		}
-		for _, name := range d.changed(state, inputsOf) {
+		names, audited := d.changed(state, inputsOf)
+		for _, name := range names {
 			q.Add(request(name))
+		}
+		for i, name := range audited {
+			q.AddAfter(request(name), time.Duration(i)*auditInterval)
 		}
 		r.unmatched.forget(func(uid types.UID) bool { return state.Entries[uid] != nil })
 	}

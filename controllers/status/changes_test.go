@@ -8,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/policies"
@@ -25,6 +26,7 @@ func TestChangeDetector(t *testing.T) {
 		return s
 	}
 	var missing, checked string
+	var violations int64
 	inputsOf := func(p *v1alpha1.WebhookPolicy) inputs {
 		var in inputs
 		if p.Name == missing {
@@ -33,6 +35,9 @@ func TestChangeDetector(t *testing.T) {
 		if p.Name == checked {
 			in.types = &admissionregistrationv1.TypeChecking{}
 		}
+		if p.Name == "a" {
+			in.audit = &v1alpha1.AuditStatus{Violations: ptr.To(violations)}
+		}
 		return in
 	}
 	var d changeDetector
@@ -40,7 +45,9 @@ func TestChangeDetector(t *testing.T) {
 		name             string
 		state            *policies.State
 		missing, checked string
+		violations       int64
 		want             []string
+		wantAudited      []string
 	}{
 		{name: "all, the first time", state: stateOf(false, entry("a", 1, true), entry("b", 1, true)), want: []string{"a", "b"}},
 		{name: "no change", state: stateOf(false, entry("a", 1, true), entry("b", 1, true))},
@@ -51,11 +58,13 @@ func TestChangeDetector(t *testing.T) {
 		{name: "types are checked, nothing is missing", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), checked: "b", want: []string{"a", "b"}},
 		{name: "one is deleted, one is created", state: stateOf(true, entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"c"}},
 		{name: "one is created again", state: stateOf(true, entry("a", 2, true), entry("c", 1, true), entry("b", 1, false)), checked: "b", want: []string{"a"}},
+		{name: "the audit finds violations", state: stateOf(true, entry("a", 2, true), entry("b", 1, false)), checked: "b", violations: 1, wantAudited: []string{"a"}},
+		{name: "the audit finds others, and a generation", state: stateOf(true, entry("a", 3, true), entry("b", 1, false)), checked: "b", violations: 2, want: []string{"a"}},
 	} {
-		missing, checked = step.missing, step.checked
-		got := d.changed(step.state, inputsOf)
+		missing, checked, violations = step.missing, step.checked, step.violations
+		got, audited := d.changed(step.state, inputsOf)
 		slices.Sort(got)
-		if diff := cmp.Diff(step.want, got); diff != "" {
+		if diff := cmp.Diff([][]string{step.want, step.wantAudited}, [][]string{got, audited}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}

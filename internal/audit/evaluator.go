@@ -30,6 +30,8 @@ type Object struct {
 	Namespace, Name string
 	// JSON is the object with apiVersion and kind.
 	JSON []byte
+
+	admission *admissionv1.AdmissionRequest // as soon as a policy is evaluated
 }
 
 // Evaluator evaluates one policy on stored objects, as admission evaluates an update that
@@ -46,7 +48,7 @@ func NewEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled, exempt []string
 	return &Evaluator{auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: registration.ExemptNamespaces(exempt)}
 }
 
-// Evaluate evaluates the policy. The result is DecisionUnmatched for an object that the
+// Evaluate evaluates the policy. It is not safe for concurrent use with the same Object. The result is DecisionUnmatched for an object that the
 // policy does not match, such as one in an exempt namespace.
 func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environment) policy.Audited {
 	if registration.Excludes(e.spec, o.Resource.GroupResource(), o.Namespace, e.exempt) {
@@ -59,8 +61,11 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environ
 
 // request returns the request for an update that changes nothing.
 func (o *Object) request() *admissionv1.AdmissionRequest {
+	if o.admission != nil {
+		return o.admission
+	}
 	kind, resource := metav1.GroupVersionKind(o.Kind), metav1.GroupVersionResource(o.Resource)
-	return &admissionv1.AdmissionRequest{
+	o.admission = &admissionv1.AdmissionRequest{
 		Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
 		Name: o.Name, Namespace: o.Namespace, Operation: admissionv1.Update,
 		UserInfo: authenticationv1.UserInfo{Username: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
@@ -68,4 +73,5 @@ func (o *Object) request() *admissionv1.AdmissionRequest {
 		DryRun:  ptr.To(true),
 		Options: runtime.RawExtension{Raw: []byte(`{"apiVersion":"meta.k8s.io/v1","kind":"UpdateOptions","dryRun":["All"]}`)},
 	}
+	return o.admission
 }

@@ -142,6 +142,45 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
+// Policies that read different parts share what is decoded, and find what each finds alone.
+func TestStoredObject(t *testing.T) {
+	var evaluators []*Evaluator
+	for _, spec := range []string{
+		on(onConfigMaps, "") + requiresTeam,
+		on(onConfigMaps, "objectSelector: {matchLabels: {app: web}},") + "validations: [{expression: 'object.data.a == \"b\"'}]",
+		on(onConfigMaps, "") + "validations: [{expression: 'object.data.missing == \"\"'}]",
+		on(onConfigMaps, "") + "validations: [{expression: 'object.data.size() == oldObject.data.size() && object.data.size() < 2'}]",
+		on(onConfigMaps, "") + "validations: [{expression: 'object == null || object.metadata.size() == 2'}]",
+		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]",
+		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: 'object.metadata.labels.app == \"db\"'}]",
+	} {
+		p := policyFrom(t, spec)
+		compiled, errs := policy.NewCompiler().Compile(p)
+		if len(errs) > 0 {
+			t.Fatal(errs.ToAggregate())
+		}
+		evaluators = append(evaluators, NewEvaluator(p, compiled, nil))
+	}
+	alone, sharing := environment(), environment()
+	sharing.Stored = new(policy.StoredObject)
+	for _, text := range []string{
+		configMap, strings.Replace(configMap, "a: b", "missing: ''", 1), deployment, strings.Replace(deployment, ":latest", ":v1", 1),
+		strings.Replace(configMap, "data: {a: b}", "data: [text]", 1), configMap,
+	} {
+		sharing.Stored.Next()
+		shared := objectFrom(t, text)
+		for i, e := range evaluators {
+			want, got := e.Evaluate(t.Context(), objectFrom(t, text), alone), e.Evaluate(t.Context(), shared, sharing)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("policy %d on %s (-alone +sharing):\n%s", i, text, diff)
+			}
+		}
+		if diff := cmp.Diff(objectFrom(t, text).JSON, shared.JSON); diff != "" {
+			t.Errorf("%s changed: %s", text, diff)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	panics := environment()
 	panics.Namespaces = panicking{}

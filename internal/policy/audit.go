@@ -64,6 +64,30 @@ func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
 	return a
 }
 
+// StoredObject decodes an object once for all Auditors that evaluate it, with the parts that
+// they have read of earlier objects. The zero value is ready for use, by one goroutine.
+type StoredObject struct {
+	parts unstructuredjson.Selection
+	tree  map[string]any // read-only; nil before the object is decoded
+}
+
+// Next forgets the decoded object.
+func (s *StoredObject) Next() { s.tree = nil }
+
+// decode returns a tree with at least the given parts of the object.
+func (s *StoredObject) decode(account *unstructuredjson.Account, raw []byte, parts unstructuredjson.Selection) (map[string]any, error) {
+	if s.tree != nil && s.parts.Covers(parts) {
+		return s.tree, nil
+	}
+	s.parts = s.parts.Union(parts)
+	tree, err := account.DecodeParts(raw, s.parts)
+	if err != nil { // parts that other policies read must not fail this one
+		return account.DecodeParts(raw, parts)
+	}
+	s.tree = tree
+	return tree, nil
+}
+
 // Evaluate evaluates the validations, without mutations, on an UPDATE request that changes
 // nothing. Pod templates are evaluated as if the request changed them. A panic is an error
 // of this policy for this object. Break-glass permissions, metrics of decisions and checks

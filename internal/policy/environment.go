@@ -57,6 +57,8 @@ type Environment struct {
 	Recheck *Recheck
 	// Panicked gets each panic of an evaluation; nil is allowed.
 	Panicked func(PanicReport)
+	// Stored keeps the decoded object for the next Auditor; nil decodes it for each of them.
+	Stored *StoredObject
 
 	unchangedTemplates bool // evaluates pod templates that an UPDATE does not change
 }

@@ -74,7 +74,7 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 	if len(matched) == 0 {
 		return r, nil, nil
 	}
-	r.authorizer = newRequestAuthorizer(ctx, raw, host)
+	r.authorizer, r.stored = newRequestAuthorizer(ctx, raw, host), host.Stored
 	err := r.prepare(ctx, reads.with(also))
 	return r, matched, err
 }

@@ -47,6 +47,7 @@ type request struct {
 	selected admission.Attributes
 	// unchangedTemplates is that of the Environment.
 	unchangedTemplates bool
+	stored             *StoredObject // of the Environment
 
 	unreadable *UnreadableError // nil if every part could be decoded
 	large      bool             // too large to be kept after the response
@@ -181,7 +182,13 @@ func (r *request) decode(account *unstructuredjson.Account, what string, raw run
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
 	}
-	tree, err := account.DecodeParts(raw.Raw, parts)
+	decode := account.DecodeParts
+	if r.stored != nil && what != "options" {
+		decode = func(raw []byte, parts unstructuredjson.Selection) (map[string]any, error) {
+			return r.stored.decode(account, raw, parts)
+		}
+	}
+	tree, err := decode(raw.Raw, parts)
 	var busy *unstructuredjson.BusyError
 	switch {
 	case errors.As(err, &busy):

@@ -114,7 +114,7 @@ func (g *Group) prepareTemplates(ctx context.Context, raw *admissionv1.Admission
 	if len(batches) == 0 || raw.SubResource != "" || raw.Operation != admissionv1.Create && raw.Operation != admissionv1.Update {
 		return r, nil, nil
 	}
-	r.authorizer = newRequestAuthorizer(ctx, raw, host)
+	r.authorizer, r.stored = newRequestAuthorizer(ctx, raw, host), host.Stored
 	reads := templateReads(batches, raw.Operation)
 	if mutates {
 		reads = reads.with(inputs{object: unstructuredjson.Everything(), copies: true, values: true})

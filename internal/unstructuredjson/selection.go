@@ -58,9 +58,9 @@ func (s Selection) IsZero() bool { return !s.rest && len(s.members) == 0 && s.el
 // Union selects what any of two selections names.
 func (s Selection) Union(other Selection) Selection {
 	switch {
-	case s.covers(other):
+	case s.Covers(other):
 		return s
-	case other.covers(s):
+	case other.Covers(s):
 		return other
 	case s.elements != nil && other.elements != nil:
 		return Elements(s.elements.Union(*other.elements))
@@ -80,23 +80,23 @@ func (s Selection) Union(other Selection) Selection {
 	return out
 }
 
-// covers reports whether s selects everything that other does.
-func (s Selection) covers(other Selection) bool {
+// Covers reports whether s selects everything that other does.
+func (s Selection) Covers(other Selection) bool {
 	switch {
 	case other.IsZero() || s.rest && len(s.members) == 0:
 		return true
 	case s.elements != nil || other.elements != nil:
-		return s.elements != nil && other.elements != nil && s.elements.covers(*other.elements)
+		return s.elements != nil && other.elements != nil && s.elements.Covers(*other.elements)
 	case other.rest && !s.rest:
 		return false
 	}
 	for _, m := range other.members {
-		if !s.Member(m.name).covers(m.of) {
+		if !s.Member(m.name).Covers(m.of) {
 			return false
 		}
 	}
 	for _, m := range s.members {
-		if !m.of.covers(other.Member(m.name)) {
+		if !m.of.Covers(other.Member(m.name)) {
 			return false
 		}
 	}

@@ -88,7 +88,7 @@ func TestUnion(t *testing.T) {
 				if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(Selection{}, selectedMember{})); diff != "" {
 					t.Errorf("Union() (-want +got):\n%s", diff)
 				}
-				if !got.covers(tc.one) || !got.covers(tc.other) {
+				if !got.Covers(tc.one) || !got.Covers(tc.other) {
 					t.Errorf("%+v covers not both", got)
 				}
 			}
