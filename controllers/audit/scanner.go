@@ -122,6 +122,7 @@ func New(o Options) (*Scanner, error) {
 	config.Impersonate = rest.ImpersonationConfig{UserName: serviceaccount.MakeUsername(o.Namespace, account)}
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.QPS = -1                           // the budget limits requests
+	config.DisableCompression = true          // compressing a page delays other requests
 	config.WarningHandler = rest.NoWarnings{} // about versions that policies name
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {

@@ -47,6 +47,7 @@ func picture() []panel {
 		{"Wait of API servers, p99", "ms", 1000},
 		{"Failed calls, as API servers count them", "per second", 1},
 		{"Memory", "MiB", 1.0 / (1 << 20)},
+		{"Violations of stored objects", "objects", 1},
 	}
 }
 
