@@ -7,6 +7,9 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
@@ -64,28 +67,57 @@ func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
 	return a
 }
 
-// StoredObject decodes an object once for all Auditors that evaluate it, with the parts that
-// they have read of earlier objects. The zero value is ready for use, by one goroutine.
+// StoredObject is an object that several Auditors evaluate one after the other. It is decoded
+// once, with the parts that they have read of earlier objects. The zero value is ready for use,
+// by one goroutine.
 type StoredObject struct {
 	parts unstructuredjson.Selection
-	tree  map[string]any // read-only; nil before the object is decoded
+
+	request *request                   // before it is prepared
+	object  *unstructured.Unstructured // read-only
+	value   any                        // of the object, in expressions
 }
 
-// Next forgets the decoded object.
-func (s *StoredObject) Next() { s.tree = nil }
+// Next forgets the object, but not which parts are read.
+func (s *StoredObject) Next() { *s = StoredObject{parts: s.parts} }
 
-// decode returns a tree with at least the given parts of the object.
-func (s *StoredObject) decode(account *unstructuredjson.Account, raw []byte, parts unstructuredjson.Selection) (map[string]any, error) {
-	if s.tree != nil && s.parts.Covers(parts) {
-		return s.tree, nil
+// newRequest returns the request about the object; s can be nil.
+func (s *StoredObject) newRequest(raw *admissionv1.AdmissionRequest) *request {
+	if s == nil {
+		return newRequest(raw)
+	}
+	if s.request == nil {
+		s.request = newRequest(raw)
+		s.request.stored = s
+	}
+	r := *s.request
+	return &r
+}
+
+// decode returns at least the given parts of the object.
+func (s *StoredObject) decode(account *unstructuredjson.Account, raw []byte, parts unstructuredjson.Selection) (*unstructured.Unstructured, error) {
+	if s.object != nil && s.parts.Covers(parts) {
+		return s.object, nil
 	}
 	s.parts = s.parts.Union(parts)
 	tree, err := account.DecodeParts(raw, s.parts)
 	if err != nil { // parts that other policies read must not fail this one
-		return account.DecodeParts(raw, parts)
+		tree, err = account.DecodeParts(raw, parts)
+		return &unstructured.Unstructured{Object: tree}, err
 	}
-	s.tree = tree
-	return tree, nil
+	s.object, s.value = &unstructured.Unstructured{Object: tree}, nil
+	return s.object, nil
+}
+
+// valueOf returns an object as expressions of a batch read it; s can be nil.
+func (s *StoredObject) valueOf(o *admission.LazyObject) any {
+	if s == nil || s.object == nil || o.Object() != runtime.Object(s.object) {
+		return objectValue(o)
+	}
+	if s.value == nil {
+		s.value = objectValue(o)
+	}
+	return s.value
 }
 
 // Evaluate evaluates the validations, without mutations, on an UPDATE request that changes

@@ -173,7 +173,7 @@ type activation struct {
 
 func (b *batch) activation(r *request, of class) *activation {
 	a := &activation{
-		request: r, object: objectValue(&r.versioned.VersionedObject), oldObject: objectValue(&r.versioned.VersionedOldObject),
+		request: r, object: r.stored.valueOf(&r.versioned.VersionedObject), oldObject: r.stored.valueOf(&r.versioned.VersionedOldObject),
 		limit: of.extent(), programs: b.shared, values: make([]ref.Val, len(b.shared)),
 	}
 	a.variables.activation = a

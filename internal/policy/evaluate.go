@@ -69,12 +69,12 @@ func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 // prepare returns the batches that match a request, and decodes the inputs of their
 // policies and of the caller.
 func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment, also inputs) (*request, []*batch, error) {
-	r := newRequest(raw)
+	r := host.Stored.newRequest(raw)
 	matched, reads := g.match(r, host)
 	if len(matched) == 0 {
 		return r, nil, nil
 	}
-	r.authorizer, r.stored = newRequestAuthorizer(ctx, raw, host), host.Stored
+	r.authorizer = newRequestAuthorizer(ctx, raw, host)
 	err := r.prepare(ctx, reads.with(also))
 	return r, matched, err
 }

@@ -47,7 +47,7 @@ type request struct {
 	selected admission.Attributes
 	// unchangedTemplates is that of the Environment.
 	unchangedTemplates bool
-	stored             *StoredObject // of the Environment
+	stored             *StoredObject // nil for a request to an API server
 
 	unreadable *UnreadableError // nil if every part could be decoded
 	large      bool             // too large to be kept after the response
@@ -182,13 +182,13 @@ func (r *request) decode(account *unstructuredjson.Account, what string, raw run
 	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
 		return nil, nil
 	}
-	decode := account.DecodeParts
+	object := &unstructured.Unstructured{}
+	var err error
 	if r.stored != nil && what != "options" {
-		decode = func(raw []byte, parts unstructuredjson.Selection) (map[string]any, error) {
-			return r.stored.decode(account, raw, parts)
-		}
+		object, err = r.stored.decode(account, raw.Raw, parts)
+	} else {
+		object.Object, err = account.DecodeParts(raw.Raw, parts)
 	}
-	tree, err := decode(raw.Raw, parts)
 	var busy *unstructuredjson.BusyError
 	switch {
 	case errors.As(err, &busy):
@@ -197,11 +197,11 @@ func (r *request) decode(account *unstructuredjson.Account, what string, raw run
 		return nil, &UnreadableError{What: "request." + what, Err: err}
 	}
 	if what != "options" {
-		if err := r.contradiction(what, tree); err != nil {
+		if err := r.contradiction(what, object.Object); err != nil {
 			return nil, err
 		}
 	}
-	return &unstructured.Unstructured{Object: tree}, nil
+	return object, nil
 }
 
 // contradiction returns an error if an object contradicts the request. API servers

@@ -109,12 +109,12 @@ func (g *Group) validateTemplates(ctx context.Context, raw *admissionv1.Admissio
 // prepareTemplates is prepare for a group of templates. A mutation needs the whole
 // workload.
 func (g *Group) prepareTemplates(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment, mutates bool) (*request, []templateMatch, error) {
-	r := newRequest(raw)
+	r := host.Stored.newRequest(raw)
 	batches := g.templates[raw.Resource]
 	if len(batches) == 0 || raw.SubResource != "" || raw.Operation != admissionv1.Create && raw.Operation != admissionv1.Update {
 		return r, nil, nil
 	}
-	r.authorizer, r.stored = newRequestAuthorizer(ctx, raw, host), host.Stored
+	r.authorizer = newRequestAuthorizer(ctx, raw, host)
 	reads := templateReads(batches, raw.Operation)
 	if mutates {
 		reads = reads.with(inputs{object: unstructuredjson.Everything(), copies: true, values: true})
