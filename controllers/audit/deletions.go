@@ -11,17 +11,31 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchDeletions removes the results of deleted objects, until the next list. It gets the
-// metadata of objects and keeps none.
+// deletionWatch is a watch for deleted objects of a resource.
+type deletionWatch struct {
+	stop  context.CancelFunc
+	ended chan struct{} // closed when the watch has missed deletions
+}
+
+// watchDeletions removes the results of objects that are deleted after a resource version,
+// unless a watch does so already. It gets the metadata of objects and keeps none.
 func (s *Scanner) watchDeletions(ctx context.Context, current *results, gvr schema.GroupVersionResource, version string) {
-	if stop := s.watches[gvr]; stop != nil {
-		stop()
+	if known, ok := s.watches[gvr]; ok {
+		select {
+		case <-known.ended:
+			known.stop()
+		default:
+			return
+		}
 	}
-	ctx, s.watches[gvr] = context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	s.watches[gvr] = deletionWatch{stop: stop, ended: ended}
 	go func() {
 		for ctx.Err() == nil {
 			version = s.followDeletions(ctx, current, gvr, version)
 			if version == "" { // the next list finds what was deleted
+				close(ended)
 				current.relist(gvr)
 				return
 			}

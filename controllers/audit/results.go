@@ -132,9 +132,12 @@ type resource struct {
 	retryAt time.Time // after a failure
 	failure string    // of the last scan; the results are of an earlier one
 	denied  bool      // the failure lasts until an administrator corrects it
-	version string    // of the last list, where the watch for deletions begins
 	refill  bool      // a line has become free, or deletions may be unknown
 	page    int64     // objects in a page
+
+	// deleted has the objects that were deleted during the scan and that its list can still
+	// contain; nil without a scan.
+	deleted map[objectID]struct{}
 }
 
 // pairKey is a policy and a namespace, empty for cluster-scoped objects.
@@ -248,9 +251,14 @@ func (r *results) count(policy, namespace string, v verdict, by int64) {
 func (r *results) remove(gvr schema.GroupVersionResource, id objectID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known := r.resources[gvr]; known != nil {
-		r.forget(known, id)
+	known := r.resources[gvr]
+	if known == nil {
+		return
 	}
+	if known.deleted != nil && len(known.deleted) < maxDeleted {
+		known.deleted[id] = struct{}{}
+	}
+	r.forget(known, id)
 }
 
 func (r *results) forget(known *resource, id objectID) {

@@ -25,6 +25,8 @@ const (
 	// pageSize is the number of objects that one request lists. A page that is read too
 	// slowly, and that the API server therefore cuts off, halves it for the resource.
 	pageSize, minPageSize = 500, 10
+	// maxDeleted is the number of objects that are known to be deleted during a scan.
+	maxDeleted = 100_000
 )
 
 // scanPass is one scan of the objects of a resource.
@@ -55,6 +57,7 @@ func (r *results) next(now time.Time, interval time.Duration) *scanPass {
 		return nil
 	}
 	due.scan++
+	due.deleted = map[objectID]struct{}{}
 	p := &scanPass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), scan: due.scan}
 	for i, s := range p.slots {
 		p.pending[i] = s.done != s.version
@@ -68,27 +71,26 @@ func (k *resource) isDue(now time.Time, interval time.Duration) bool {
 
 // scan lists the objects of a resource and evaluates what has changed.
 func (s *Scanner) scan(ctx context.Context, current *results, p *scanPass) {
-	version, err := s.list(ctx, current, p)
+	err := s.list(ctx, current, p, func(version string) { s.watchDeletions(ctx, current, p.GroupVersionResource, version) })
 	if ctx.Err() != nil {
 		return
 	}
-	current.finish(p, version, err, time.Now())
+	current.finish(p, err, time.Now())
 	if err != nil {
 		s.options.Log.V(1).Info("scan failed", "resource", p.String(), "error", err.Error())
 		if apierrors.IsNotFound(err) {
 			s.options.Resources.Refresh()
 		}
-		return
 	}
-	s.watchDeletions(ctx, current, p.GroupVersionResource, version)
 }
 
-// list visits every object. An expired continue token begins the list again: objects that
-// were visited and have not changed since are not evaluated again.
-func (s *Scanner) list(ctx context.Context, current *results, p *scanPass) (version string, err error) {
+// list visits every object. If a continue token has expired and an API server offers no
+// other, the list begins again: objects that were visited and have not changed since are not
+// evaluated again.
+func (s *Scanner) list(ctx context.Context, current *results, p *scanPass, begun func(version string)) (err error) {
 	for range maxRestarts {
 		began := time.Now()
-		version, err = s.reader.List(ctx, p.GroupVersionResource, p.page, func(raw []byte) error {
+		err = s.reader.List(ctx, p.GroupVersionResource, p.page, begun, func(raw []byte) error {
 			s.visit(ctx, current, p, raw)
 			err := s.budget.spend(ctx, time.Since(began))
 			began = time.Now()
@@ -98,7 +100,7 @@ func (s *Scanner) list(ctx context.Context, current *results, p *scanPass) (vers
 			break
 		}
 	}
-	return version, err
+	return err
 }
 
 // visit evaluates the policies whose result for an object is not known. The evaluator
@@ -166,6 +168,9 @@ func (r *results) todo(p *scanPass, o *objects.Object, id objectID, version uint
 func (r *results) store(p *scanPass, o *objects.Object, id objectID, version uint64, todo []int, got []policy.Audited) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if _, deleted := p.resource.deleted[id]; deleted {
+		return
+	}
 	rec, ok := p.objects[id]
 	if !ok {
 		rec = record{namespace: unique.Make(o.Namespace)}
@@ -195,10 +200,12 @@ func (r *results) store(p *scanPass, o *objects.Object, id objectID, version uin
 }
 
 // finish ends a pass. After an error, earlier results stay.
-func (r *results) finish(p *scanPass, version string, err error, now time.Time) {
+func (r *results) finish(p *scanPass, err error, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := p.resource
+	forgotten := len(known.deleted) == maxDeleted
+	known.deleted = nil
 	r.changed = true
 	if err != nil {
 		gone := apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
@@ -214,7 +221,7 @@ func (r *results) finish(p *scanPass, version string, err error, now time.Time) 
 		}
 		return
 	}
-	known.refill = false
+	known.refill = forgotten
 	for id, rec := range known.objects {
 		if rec.scan != p.scan {
 			r.forget(known, id)
@@ -223,7 +230,7 @@ func (r *results) finish(p *scanPass, version string, err error, now time.Time) 
 	for i := range known.slots {
 		known.slots[i].done, known.slots[i].time = p.slots[i].version, now
 	}
-	known.scanned, known.version, known.failure, known.denied = now, version, "", false
+	known.scanned, known.failure, known.denied = now, "", false
 	if p.skipped > 0 {
 		known.failure = fmt.Sprintf("%d objects of %s could not be decoded", p.skipped, known.GroupResource())
 	}

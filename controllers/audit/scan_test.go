@@ -37,7 +37,7 @@ type apiServer struct {
 	objects []map[string]any
 	page    int
 	errors  []int // status codes of the next requests; 0 is none
-	version int   // of the list
+	newer   bool  // an error that a token has expired has another one
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,14 +47,18 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			reason := map[int]metav1.StatusReason{410: metav1.StatusReasonExpired, 403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound}[code]
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(code)
-			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Reason: reason})
+			status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Reason: reason}
+			if s.newer {
+				status.Continue = "0" + r.URL.Query().Get("continue")
+			}
+			_ = json.NewEncoder(w).Encode(status)
 			return
 		}
 	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	to := min(from+s.page, len(s.objects))
 	list := map[string]any{"kind": "ConfigMapList", "apiVersion": "v1", "items": s.objects[from:to]}
-	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
+	meta := map[string]any{"resourceVersion": "7"}
 	if to < len(s.objects) {
 		meta["continue"] = strconv.Itoa(to)
 	}
@@ -130,15 +134,19 @@ func scanOnce(t *testing.T, s *Scanner, r *results, now time.Time) float64 {
 	if p == nil {
 		return -1
 	}
-	version, err := s.list(t.Context(), r, p)
-	r.finish(p, version, err, now)
+	err := s.list(t.Context(), r, p, func(version string) {
+		if version != "7" {
+			t.Errorf("the list begins at version %q", version)
+		}
+	})
+	r.finish(p, err, now)
 	return testutil.ToFloat64(s.metrics.evaluations) - before
 }
 
 const isGood = `object.data.verdict != "bad"`
 
 func TestScan(t *testing.T) {
-	api := &apiServer{page: 2, version: 7, objects: []map[string]any{
+	api := &apiServer{page: 2, objects: []map[string]any{
 		configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "good"), configMapOf("b", "three", "1", "bad"), configMapOf("kube-system", "four", "1", "bad"),
 		{"metadata": map[string]any{"name": "no-uid"}},
 	}}
@@ -160,8 +168,8 @@ func TestScan(t *testing.T) {
 	first := map[pairKey]counts{{"p", "a"}: {pass: 1, fail: 1}, {"p", "b"}: {fail: 1}}
 	r.set(wanted(targetFrom(t, "p", 1, isGood)))
 	check("first scan", 4, first)
-	if known := r.resources[configMaps]; known.version != "7" || known.failure != "1 objects of configmaps could not be decoded" {
-		t.Errorf("version %q, failure %q", known.version, known.failure)
+	if known := r.resources[configMaps]; known.failure != "1 objects of configmaps could not be decoded" {
+		t.Errorf("failure %q", known.failure)
 	}
 	check("nothing is due", -1, first)
 
@@ -191,15 +199,33 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// A list can contain an object whose deletion is known already.
+func TestDeletionDuringScan(t *testing.T) {
+	s, r := scannerFor(t, &apiServer{page: 2, objects: badObjects(3)}), newResults(10)
+	r.set(wanted(targetFrom(t, "p", 1, isGood)))
+	now := time.Unix(1_000_000, 0)
+	p := r.next(now, time.Hour)
+	r.remove(configMaps, idOf("uid-aobject-0001"))
+	r.finish(p, s.list(t.Context(), r, p, func(string) {}), now)
+	if got := r.counts[pairKey{"p", "a"}].violations(); got != 2 {
+		t.Errorf("%d violations, want 2 of 3", got)
+	}
+	if known := r.resources[configMaps]; known.deleted != nil || known.refill {
+		t.Errorf("after the scan: %d deleted, refill %v", len(known.deleted), known.refill)
+	}
+}
+
 func TestFailedLists(t *testing.T) {
 	objects := []map[string]any{configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "bad"), configMapOf("a", "three", "1", "bad")}
 	tests := map[string]struct {
 		errors          []int
+		newer           bool
 		wantEvaluations float64
 		wantFailure     string
 		wantViolations  int64
 	}{
 		"an expired continue token": {errors: []int{0, 410, 0}, wantEvaluations: 3, wantViolations: 3},
+		"another token":             {errors: []int{0, 410, 0, 410, 0, 410}, newer: true, wantEvaluations: 3, wantViolations: 3},
 		"tokens that always expire": {errors: []int{0, 410, 410, 410}, wantEvaluations: 2, wantFailure: "listing configmaps failed, and the results are of an earlier scan", wantViolations: 2},
 		"a second page that fails":  {errors: []int{0, 500}, wantEvaluations: 2, wantFailure: "listing configmaps failed, and the results are of an earlier scan", wantViolations: 2},
 		"a forbidden list":          {errors: []int{403}, wantFailure: `the rule {apiGroups: [""], resources: ["configmaps"], verbs: [list, watch]}`},
@@ -208,7 +234,7 @@ func TestFailedLists(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, r := scannerFor(t, &apiServer{page: 2, objects: objects, errors: tc.errors}), newResults(10)
+			s, r := scannerFor(t, &apiServer{page: 2, objects: objects, errors: tc.errors, newer: tc.newer}), newResults(10)
 			r.set(wanted(targetFrom(t, "p", 1, isGood)))
 			now := time.Unix(1_000_000, 0)
 			if got := scanOnce(t, s, r, now); got != tc.wantEvaluations {

@@ -104,7 +104,7 @@ type Scanner struct {
 	lookedUp time.Time // of the goroutine that publishes
 
 	// Of the goroutine that runs.
-	watches map[schema.GroupVersionResource]context.CancelFunc
+	watches map[schema.GroupVersionResource]deletionWatch
 	known   map[string]knownTarget // by policy
 	natives *natives
 }
@@ -146,7 +146,7 @@ func New(o Options) (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for reports: %w", err)
 	}
-	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]context.CancelFunc{}}
+	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]deletionWatch{}}
 	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
 	s.host = o.Store.Host
 	s.host.Observe, s.host.Failed, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, false
@@ -288,7 +288,7 @@ func (s *Scanner) targetOf(p *v1alpha1.WebhookPolicy, compiled *policy.Compiled)
 func (s *Scanner) stopWatches(current *results) {
 	for _, gvr := range slices.Collect(maps.Keys(s.watches)) {
 		if current == nil || !current.has(gvr) {
-			s.watches[gvr]()
+			s.watches[gvr].stop()
 			delete(s.watches, gvr)
 		}
 	}

@@ -32,7 +32,7 @@ func (r resource) list(ctx context.Context, reader objects.Reader, left *int, vi
 	if *left <= 0 {
 		return errLimit
 	}
-	_, err := reader.List(ctx, r.GroupVersionResource, int64(min(pageObjects, *left)), func(raw []byte) error {
+	return reader.List(ctx, r.GroupVersionResource, int64(min(pageObjects, *left)), func(string) {}, func(raw []byte) error {
 		if *left <= 0 {
 			return errLimit
 		}
@@ -47,5 +47,4 @@ func (r resource) list(ctx context.Context, reader objects.Reader, left *int, vi
 		visit(&o.Object)
 		return nil
 	})
-	return err
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -40,31 +41,50 @@ type Reader struct {
 }
 
 // List calls visit for each object of a resource, with JSON that is valid until visit
-// returns, and returns the resource version of the list. It reads a consistent snapshot:
-// without a resource version, the pages are those of the first one's. An error of the API
-// server is an *apierrors.StatusError. An error of visit ends the list.
-func (r Reader) List(ctx context.Context, gvr schema.GroupVersionResource, pageSize int64, visit func(raw []byte) error) (version string, err error) {
+// returns, and begun with the resource version of the first page after that page. The pages
+// are those of one snapshot while API servers keep it, for five minutes. Later ones are newer,
+// as https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
+// describes: objects that are deleted meanwhile can be missing, and those that are created.
+// An error of the API server is an *apierrors.StatusError. An error of visit ends the list.
+func (r Reader) List(ctx context.Context, gvr schema.GroupVersionResource, pageSize int64, begun func(version string), visit func(raw []byte) error) error {
 	for next := ""; ; {
 		if err := r.Wait(ctx); err != nil {
-			return "", err
+			return err
 		}
 		request := r.Client.Get().AbsPath(pathOf(gvr)).Param("limit", strconv.FormatInt(pageSize, 10)).SetHeader("Accept", "application/json")
 		if next != "" {
 			request = request.Param("continue", next)
 		}
 		body, err := request.Stream(ctx)
+		if token := newerPages(err); token != "" && token != next {
+			next = token
+			continue
+		}
 		if err != nil {
-			return "", err
+			return err
 		}
 		list, err := decodeList(body, visit)
 		_ = body.Close()
 		if err != nil {
-			return "", fmt.Errorf("reading a list: %w", err)
+			return fmt.Errorf("reading a list: %w", err)
+		}
+		if next == "" {
+			begun(list.ResourceVersion)
 		}
 		if next = list.Continue; next == "" {
-			return list.ResourceVersion, nil
+			return nil
 		}
 	}
+}
+
+// newerPages returns the continue token, after the error that one has expired, for the pages
+// of a newer snapshot.
+func newerPages(err error) string {
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
+		return ""
+	}
+	return status.Status().Continue
 }
 
 func pathOf(gvr schema.GroupVersionResource) string {
