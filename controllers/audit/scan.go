@@ -25,7 +25,8 @@ const (
 	// pageSize is the number of objects that one request lists. A page that is read too
 	// slowly, and that the API server therefore cuts off, halves it for the resource.
 	pageSize, minPageSize = 500, 10
-	// maxDeleted is the number of objects that are known to be deleted during a scan.
+	// maxDeleted limits the objects that are remembered as deleted during a scan. With more,
+	// another scan follows.
 	maxDeleted = 100_000
 )
 

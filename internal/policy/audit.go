@@ -102,6 +102,7 @@ func (s *StoredObject) decode(account *unstructuredjson.Account, raw []byte, par
 	s.parts = s.parts.Union(parts)
 	tree, err := account.DecodeParts(raw, s.parts)
 	if err != nil { // parts that other policies read must not fail this one
+		s.object = nil // it lacks parts that are selected now
 		tree, err = account.DecodeParts(raw, parts)
 		return &unstructured.Unstructured{Object: tree}, err
 	}
