@@ -40,6 +40,12 @@ COSIGN := bin/cosign/$(shell { go env GOVERSION; cat hack/cosign/go.mod hack/cos
 ACTIONLINT := bin/actionlint/$(shell { go env GOVERSION; cat hack/actionlint/go.mod hack/actionlint/go.sum; } | cksum | cut -d' ' -f1)/actionlint
 GOVULNCHECK := bin/vulncheck/$(shell { go env GOVERSION; cat hack/vulncheck/go.mod hack/vulncheck/go.sum; } | cksum | cut -d' ' -f1)/govulncheck
 
+# Compilers, linkers and the linter would spend a sixth of their time in collections of
+# garbage. Targets that run the manager or tests must not have this.
+building := build image kubernetes node e2e-build checks-image lint $(CONTROLLER_GEN) $(GOLANGCI_LINT) $(GOTESTSUM) $(KUSTOMIZE) $(HELM) $(ACTIONLINT) $(COSIGN)
+$(building): export GOGC = 400
+$(building): export GOMEMLIMIT = 4GiB
+
 .PHONY: help
 help: ## List the targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -186,8 +192,7 @@ conformance-plugins: kubernetes ## Compare plugins with the native ones, with N 
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@hack/fuzz.sh $(FUZZTIME)
 
-# Collections of garbage would be a fifth of its time.
-lint = GOGC=200 $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners
+lint = $(CURDIR)/$(GOLANGCI_LINT) run --allow-parallel-runners
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(ACTIONLINT) ## Check style, imports, workflows and the layout of the repository

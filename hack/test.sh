@@ -53,6 +53,8 @@ packages() {
 raced() {
 	export CGO_ENABLED=1
 	# shellcheck disable=SC2046 # several packages
+	GOGC=400 go build -race $(concurrent)
+	# shellcheck disable=SC2046
 	tests -- -race $(concurrent) && tests -- -race -run 'Concurrently$' ./internal/policy ./internal/unstructuredjson
 }
 
@@ -84,8 +86,8 @@ integration() { # PART
 }
 
 # Once, rather than in each process. The flags are those of controlplane.BuildManager.
-go test -c -o "$programs/integration.test" ./test/integration
-CGO_ENABLED=0 go build -trimpath -tags=grpcnotrace -o "$programs/ostiary" .
+GOGC=400 go test -c -o "$programs/integration.test" ./test/integration
+GOGC=400 CGO_ENABLED=0 go build -trimpath -tags=grpcnotrace -o "$programs/ostiary" .
 export OSTIARY_MANAGER=$programs/ostiary
 all=(integrations)
 [ "${1:-}" = integration ] || all+=(packages raced)
