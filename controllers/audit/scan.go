@@ -22,9 +22,10 @@ const (
 	// maxRestarts is the number of times that a list is begun again because its continue
 	// token has expired.
 	maxRestarts = 3
-	// pageSize is the number of objects that one request lists. A page that is read too
-	// slowly, and that the API server therefore cuts off, halves it for the resource.
-	pageSize, minPageSize = 500, 10
+	// pageSize is the number of objects that one request lists: few, since other requests
+	// wait while the API server encodes a page. A page that is read too slowly, and that the
+	// API server therefore cuts off, halves it for the resource.
+	pageSize, minPageSize = 100, 10
 	// maxDeleted limits the objects that are remembered as deleted during a scan. With more,
 	// another scan follows.
 	maxDeleted = 100_000

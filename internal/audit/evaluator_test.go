@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,6 +143,18 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
+// partlyUnreadable is the first object: what was decoded before the failure lacks the parts
+// of later policies.
+const partlyUnreadable = "{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: shop}, data: {a: 1e999}, immutable: true}"
+
+// storedFrom is objectFrom, with a number that is too large.
+func storedFrom(t *testing.T, text string) *Object {
+	t.Helper()
+	o := objectFrom(t, strings.Replace(text, "1e999", "too large", 1))
+	o.JSON = bytes.Replace(o.JSON, []byte(`"too large"`), []byte("1e999"), 1)
+	return o
+}
+
 // Policies that read different parts share what is decoded, and find what each finds alone.
 func TestStoredObject(t *testing.T) {
 	var evaluators []*Evaluator
@@ -153,6 +166,8 @@ func TestStoredObject(t *testing.T) {
 		on(onConfigMaps, "") + "validations: [{expression: 'object == null || object.metadata.size() == 2'}]",
 		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]",
 		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: 'object.metadata.labels.app == \"db\"'}]",
+		on(onConfigMaps, "") + "validations: [{expression: 'object.data.a == \"b\" && object.immutable'}]",
+		on(onConfigMaps, "") + "validations: [{expression: 'object.immutable == true'}]",
 	} {
 		p := policyFrom(t, spec)
 		compiled, errs := policy.NewCompiler().Compile(p)
@@ -164,18 +179,19 @@ func TestStoredObject(t *testing.T) {
 	alone, sharing := environment(), environment()
 	sharing.Stored = new(policy.StoredObject)
 	for _, text := range []string{
+		partlyUnreadable,
 		configMap, strings.Replace(configMap, "a: b", "missing: ''", 1), deployment, strings.Replace(deployment, ":latest", ":v1", 1),
 		strings.Replace(configMap, "data: {a: b}", "data: [text]", 1), configMap,
 	} {
 		sharing.Stored.Next()
-		shared := objectFrom(t, text)
+		shared := storedFrom(t, text)
 		for i, e := range evaluators {
-			want, got := e.Evaluate(t.Context(), objectFrom(t, text), alone), e.Evaluate(t.Context(), shared, sharing)
+			want, got := e.Evaluate(t.Context(), storedFrom(t, text), alone), e.Evaluate(t.Context(), shared, sharing)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("policy %d on %s (-alone +sharing):\n%s", i, text, diff)
 			}
 		}
-		if diff := cmp.Diff(objectFrom(t, text).JSON, shared.JSON); diff != "" {
+		if diff := cmp.Diff(storedFrom(t, text).JSON, shared.JSON); diff != "" {
 			t.Errorf("%s changed: %s", text, diff)
 		}
 	}

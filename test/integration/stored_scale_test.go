@@ -282,7 +282,7 @@ func (c *cluster) scanLists(t *testing.T, since int64) (n int) {
 	t.Helper()
 	events, _ := c.audit.read(t, since)
 	for _, e := range events {
-		if e.byManager() && e.Verb == "list" && strings.Contains(e.URI, "limit=500") {
+		if e.byManager() && e.Verb == "list" && strings.Contains(e.URI, "limit=100") {
 			n++
 		}
 	}
