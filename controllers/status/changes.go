@@ -70,7 +70,7 @@ const (
 
 // auditInterval is the interval between two writes of results of the audit, which change
 // for all policies at the end of a scan. API servers would delay other requests otherwise.
-const auditInterval = 200 * time.Millisecond
+const auditInterval = 500 * time.Millisecond
 
 // enqueueChanged enqueues the policies whose inputs have changed, all of them at
 // the first call.

@@ -43,7 +43,7 @@ const (
 	scaleRate       = 50 // admission requests in each second
 	scaleDeadline   = 20 * time.Minute
 
-	// Budgets. The token bucket limits decoding and evaluation to a tenth of a core; garbage
+	// Budgets. The token bucket limits decoding and evaluation to a twentieth of a core; garbage
 	// collection, the transport and reports are not part of it.
 	scaleShare     = 0.2
 	scaleMemory    = 100 // MiB
@@ -57,7 +57,7 @@ const (
 func scaleNamespace(i int) string { return fmt.Sprintf("audit-scale-%03d", i%scaleNamespaces) }
 
 // The audit of many objects stays within its budgets, and finds what kubectl ostiary eval finds in a dump. It takes about
-// 20 minutes: OSTIARY_AUDIT_OBJECTS=60000 go test ./test/integration -run TestAuditOfManyObjects -v -timeout 90m
+// 25 minutes: OSTIARY_AUDIT_OBJECTS=60000 go test ./test/integration -run TestAuditOfManyObjects -v -timeout 90m
 func TestAuditOfManyObjects(t *testing.T) {
 	total, err := strconv.Atoi(os.Getenv(scaleVariable))
 	if err != nil {
