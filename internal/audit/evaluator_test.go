@@ -143,8 +143,8 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// partlyUnreadable is the first object: what was decoded before the failure lacks the parts
-// of later policies.
+// partlyUnreadable has one member that cannot be decoded. As the first object, it is decoded
+// before the parts that later policies read are known.
 const partlyUnreadable = "{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: shop}, data: {a: 1e999}, immutable: true}"
 
 // storedFrom is objectFrom, with a number that is too large.
