@@ -20,6 +20,9 @@ tests() { "$GOTESTSUM" --format pkgname --format-hide-empty-pkg ${JSONFILE:+--js
 # of the tests: they read every dependency. Symbols for debuggers are a fifth of a link.
 export GOFLAGS="${GOFLAGS:-} -vet=off -ldflags=-w"
 
+# Compilers collect garbage less often, as in the Makefile; tests must not.
+building=(env GOGC=400 GOMEMLIMIT=4GiB)
+
 # These draw thousands of cases from what shares no memory. The race detector makes
 # them ten times slower, so it runs only their tests that end in Concurrently.
 random=(./internal/pki ./internal/policy ./internal/registration ./internal/unstructuredjson ./internal/cli/convert/kyverno/classic)
@@ -53,8 +56,8 @@ packages() {
 raced() {
 	export CGO_ENABLED=1
 	# shellcheck disable=SC2046 # several packages
-	GOGC=400 go build -race $(concurrent)
-	# shellcheck disable=SC2046
+	"${building[@]}" go build -race $(concurrent)
+	# shellcheck disable=SC2046 # several packages
 	tests -- -race $(concurrent) && tests -- -race -run 'Concurrently$' ./internal/policy ./internal/unstructuredjson
 }
 
@@ -86,8 +89,8 @@ integration() { # PART
 }
 
 # Once, rather than in each process. The flags are those of controlplane.BuildManager.
-GOGC=400 go test -c -o "$programs/integration.test" ./test/integration
-GOGC=400 CGO_ENABLED=0 go build -trimpath -tags=grpcnotrace -o "$programs/ostiary" .
+"${building[@]}" go test -c -o "$programs/integration.test" ./test/integration
+"${building[@]}" CGO_ENABLED=0 go build -trimpath -tags=grpcnotrace -o "$programs/ostiary" .
 export OSTIARY_MANAGER=$programs/ostiary
 all=(integrations)
 [ "${1:-}" = integration ] || all+=(packages raced)

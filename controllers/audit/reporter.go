@@ -23,6 +23,8 @@ import (
 
 const (
 	reportManager = "ostiary-audit"
+	// reportPageSize is the number of reports that one request lists, without their content.
+	reportPageSize = 500
 	// minPause and maxPause limit the pause after an API server that is overloaded or whose
 	// storage is full. Each failure doubles it.
 	minPause, maxPause = 10 * time.Second, 5 * time.Minute
@@ -110,7 +112,7 @@ func (w *reporter) list(ctx context.Context) error {
 			if err := w.wait(ctx); err != nil {
 				return err
 			}
-			list, err := w.metadata.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: registration.LabelManagedBy + "=" + registration.ManagedBy, Limit: pageSize, Continue: next})
+			list, err := w.metadata.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: registration.LabelManagedBy + "=" + registration.ManagedBy, Limit: reportPageSize, Continue: next})
 			if err != nil {
 				return err
 			}
