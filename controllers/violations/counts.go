@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -95,6 +97,9 @@ func (h *hour) of(p pair) *counters {
 	if known, ok := h.pairs.Load(p); ok {
 		return known.(*counters)
 	}
+	if !isNamespace(p.namespace) {
+		return &h.others
+	}
 	if h.size.Add(1) > maxPairs {
 		h.size.Add(-1)
 		return &h.others
@@ -106,6 +111,11 @@ func (h *hour) of(p pair) *counters {
 	}
 	return added.(*counters)
 }
+
+// isNamespace reports whether objects can have this namespace. A caller can send any text,
+// also through an API server: the paths of connections to Pods are not validated before
+// admission.
+func isNamespace(name string) bool { return name == "" || len(validation.IsDNS1123Label(name)) == 0 }
 
 // Encode returns the counts within Window, as one line of bounded length; "" without any.
 func (c *Counts) Encode() string {
@@ -201,7 +211,11 @@ func Merge(all []replicas.Replica) []Finding {
 		}
 		for policy, namespaces := range byPolicy {
 			for namespace, n := range namespaces {
-				sums.add(pair{policy, namespace}, n)
+				p := pair{policy, namespace}
+				if !isNamespace(namespace) {
+					p = pair{Others, Others}
+				}
+				sums.add(p, n)
 			}
 		}
 	}

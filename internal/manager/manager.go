@@ -45,6 +45,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/controllers/violations"
+	"github.com/ostiary/ostiary/internal/applypatch"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/options"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -136,6 +137,7 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 	tuneCollector() // before the first objects are read
 	r := &replica{options: o, config: config, log: log, clock: &certificates.ServerClock{}}
 	config.Wrap(r.clock.Wrap)
+	config.Wrap(applypatch.Wrap)
 	var err error
 	if r.endpoint, err = endpointOf(o); err != nil {
 		return nil, err

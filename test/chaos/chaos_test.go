@@ -173,15 +173,7 @@ func names(all []scenario) string {
 func runAll(t *testing.T, etcd etcd, these []scenario, size size) {
 	w, err := newWorld(t.Context(), etcd)
 	must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, m := range w.all() {
-				log := m.log()
-				t.Logf("the log of %s ends with:\n%s", m.name, log[max(0, len(log)-4<<10):])
-			}
-		}
-		w.close()
-	})
+	t.Cleanup(w.close)
 	for _, s := range these {
 		if !t.Run(s.name, func(t *testing.T) { w.play(t, s, size) }) && t.Context().Err() != nil {
 			return
@@ -191,6 +183,14 @@ func runAll(t *testing.T, etcd etcd, these []scenario, size size) {
 
 // play runs one scenario and prints its line.
 func (w *world) play(t *testing.T, s scenario, size size) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, m := range w.all() { // a later scenario starts them anew, and logs more
+				log := m.log()
+				t.Logf("the log of %s ends with:\n%s", m.name, log[max(0, len(log)-8<<10):])
+			}
+		}
+	})
 	flags := usual()
 	if s.flags != nil {
 		flags = append(flags, s.flags(size)...)

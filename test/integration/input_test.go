@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	openreportsv1alpha1 "github.com/openreports/reports-api/apis/openreports.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
@@ -216,4 +218,30 @@ func wantDenied(t *testing.T, port *caller, version, namespace string) {
 		t.Errorf("result %+v, want the policy's message", answer.Response.Result)
 	}
 	NewWithT(t).Expect(answer.Request).To(BeNil())
+}
+
+// Promise: text of any characters, of an author or of an object, prevents no write of
+// Ostiary. API servers read these writes as YAML, which does not allow all characters.
+func TestTextThatYAMLDoesNotAllow(t *testing.T) {
+	c := install(t)
+	c.audited(t)
+	namespace, text := c.namespace(t, nil), "\x7f\u0085\u009f\u2028\ufeff\ufffe\uffff"
+	stored := configMap(namespace, bad)
+	stored.Data["text"] = text
+	must(t, c.Create(t.Context(), stored))
+
+	c.enforce(t, newPolicy("any-text", namespace, onlyIf(`request.name != "`+text+`"`), func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.Validations[0].MessageExpression = `"it says " + object.data.text`
+	}))
+	reports, _ := c.reportClient(t)
+	await(t).Eventually(func() (out []string, err error) {
+		var list openreportsv1alpha1.ReportList
+		err = reports.List(t.Context(), &list, client.InNamespace(namespace))
+		for _, r := range list.Items {
+			for _, result := range r.Results {
+				out = append(out, result.Description)
+			}
+		}
+		return out, err
+	}).Should(ContainElement(ContainSubstring(text)))
 }
