@@ -9,7 +9,7 @@ import (
 
 const (
 	// share is the part of one core that the audit may use.
-	share = 0.05
+	share = 0.03
 	// burst is the time that it may use at once.
 	burst = 100 * time.Millisecond
 	// requestRate and requestBurst limit requests, in each second and at once.

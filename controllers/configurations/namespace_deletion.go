@@ -13,9 +13,9 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// isNamespaceDeleting reports whether Ostiary's own namespace is being deleted.
-// Policies survive it, and their configurations would deny requests that no
-// replica answers any more.
+// isNamespaceDeleting reports whether Ostiary's own namespace is being deleted, or is gone
+// since and not created again. Policies survive it, and their configurations would deny
+// requests that no replica answers any more.
 func (r *Reconciler) isNamespaceDeleting(ctx context.Context) (bool, error) {
 	if r.Namespace == "" {
 		return false, nil
@@ -24,11 +24,12 @@ func (r *Reconciler) isNamespaceDeleting(ctx context.Context) (bool, error) {
 	err := r.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
-		return false, nil // it is created later, or Ostiary runs outside of the cluster
+		return r.namespaceDeleted, nil // or it is created later, or Ostiary runs outside of the cluster
 	case err != nil:
 		return false, fmt.Errorf("getting namespace %s: %w", r.Namespace, err)
 	}
-	return namespace.DeletionTimestamp != nil, nil
+	r.namespaceDeleted = namespace.DeletionTimestamp != nil
+	return r.namespaceDeleted, nil
 }
 
 // deleteAll deletes the generated configurations. It has seconds: the deletion
