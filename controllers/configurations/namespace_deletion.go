@@ -13,8 +13,8 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-// isNamespaceDeleting reports whether Ostiary's own namespace is being deleted, or is gone
-// since and not created again. Policies survive it, and their configurations would deny
+// isNamespaceDeleting reports whether Ostiary's own namespace is being deleted, or was
+// deleted and has not been created again. Policies survive it, and their configurations would deny
 // requests that no replica answers any more.
 func (r *Reconciler) isNamespaceDeleting(ctx context.Context) (bool, error) {
 	if r.Namespace == "" {

@@ -55,7 +55,7 @@ type Reconciler struct {
 	// RefusedConditions counts the match conditions that the API server rejects.
 	RefusedConditions prometheus.Gauge
 
-	// namespaceDeleted is whether the namespace was being deleted when it was last read.
+	// namespaceDeleted is whether the namespace was being deleted when it last existed.
 	namespaceDeleted bool
 	// written is the result of this replica's last write, while the cache may be older.
 	written map[registration.Key]registration.Configuration

@@ -112,9 +112,7 @@ func (h *hour) of(p pair) *counters {
 	return added.(*counters)
 }
 
-// isNamespace reports whether objects can have this namespace. A caller can send any text,
-// also through an API server: the paths of connections to Pods are not validated before
-// admission.
+// isNamespace reports whether objects can have this namespace. A caller can send any text.
 func isNamespace(name string) bool { return name == "" || len(validation.IsDNS1123Label(name)) == 0 }
 
 // Encode returns the counts within Window, as one line of bounded length; "" without any.

@@ -79,11 +79,11 @@ func TestCountsAreBounded(t *testing.T) {
 // prevent.
 func TestInvalidNamespaces(t *testing.T) {
 	c := NewCounts()
-	for _, namespace := range []string{"\x7f", "a\u0085b", "\xff", "http://[::1", "A", "..", strings.Repeat("n", 64), Others} {
+	for _, namespace := range []string{"\x01", "\x7f", "a\u0085b", "\xff", "http://[::1", "A", "..", strings.Repeat("n", 64), Others} {
 		c.Add(violation("p", namespace, policy.DecisionDeny))
 	}
 	c.Add(violation("p", "n", policy.DecisionDeny))
-	if got, want := c.Encode(), `{"(other)":{"(other)":[8,0,0,0]},"p":{"n":[1,0,0,0]}}`; got != want {
+	if got, want := c.Encode(), `{"(other)":{"(other)":[9,0,0,0]},"p":{"n":[1,0,0,0]}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	got := Merge([]replicas.Replica{{Violations: `{"p":{"a/b":[1,0,0,0],"n":[2,0,0,0]}}`}})

@@ -1,8 +1,8 @@
 // Package applypatch sends text of any characters in patches of server-side apply.
 //
 // API servers parse these patches as YAML, also when clients send JSON. YAML 1.1 does not
-// allow all characters that JSON allows (https://yaml.org/spec/1.1/#id868524), so that one
-// character of a message or a name, which can come from a request, makes them reject the
+// allow all characters that JSON allows (https://yaml.org/spec/1.1/, section 5.1): one such
+// character in a message or a name, which can come from a request, makes them reject the
 // whole patch.
 package applypatch
 

@@ -220,8 +220,8 @@ func wantDenied(t *testing.T, port *caller, version, namespace string) {
 	NewWithT(t).Expect(answer.Request).To(BeNil())
 }
 
-// Promise: text of any characters, of an author or of an object, prevents no write of
-// Ostiary. API servers read these writes as YAML, which does not allow all characters.
+// Promise: no text of an object prevents reports. API servers read these writes as YAML,
+// which does not allow all characters.
 func TestTextThatYAMLDoesNotAllow(t *testing.T) {
 	c := install(t)
 	c.audited(t)
