@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,10 +117,15 @@ func scannerFor(t *testing.T, handler http.Handler) *Scanner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Scanner{budget: newBudget(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
+	s := &Scanner{budget: unlimited(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
 	s.reader = objects.Reader{Client: client, Wait: func(context.Context) error { return nil }}
 	s.host = *testHost()
 	return s
+}
+
+// unlimited never waits: the time of these tests depends on the machine.
+func unlimited() *budget {
+	return &budget{work: rate.NewLimiter(rate.Inf, 0), requests: rate.NewLimiter(rate.Inf, 0)}
 }
 
 func testHost() *policy.Environment {

@@ -187,8 +187,11 @@ func (p planter) plant(t *testing.T, objects []*unstructured.Unstructured) {
 			unstructured.RemoveNestedField(applied.Object, "metadata", field)
 		}
 		for _, manager := range managers {
-			_, err := p.resource(u).Apply(t.Context(), u.GetName(), applied, metav1.ApplyOptions{FieldManager: manager})
-			must(t, err)
+			// The API server can still call a webhook of the fault before.
+			NewWithT(t).Eventually(func() error {
+				_, err := p.resource(u).Apply(t.Context(), u.GetName(), applied, metav1.ApplyOptions{FieldManager: manager})
+				return err
+			}).WithTimeout(time.Minute).Should(Succeed())
 		}
 		if generation > 1 {
 			p.change(t, u, managers[0], generation)
