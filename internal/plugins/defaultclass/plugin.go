@@ -23,12 +23,24 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Config is the plugin's configuration. The native plugin has none.
-type Config struct {
-	// namespaceAnnotation is the annotation of a namespace that names the class
-	// for objects in it. Default: admission.ostiary.dev/default-storage-class, or
-	// admission.ostiary.dev/default-ingress-class.
+// StorageConfig is the configuration of DefaultStorageClass. The native plugin has none.
+type StorageConfig struct {
+	// namespaceAnnotation is the annotation of a namespace that names the StorageClass
+	// for claims in it. Default: admission.ostiary.dev/default-storage-class.
 	NamespaceAnnotation string `json:"namespaceAnnotation,omitempty"`
+	selectors           `json:",inline"`
+}
+
+// IngressConfig is the configuration of DefaultIngressClass. The native plugin has none.
+type IngressConfig struct {
+	// namespaceAnnotation is the annotation of a namespace that names the IngressClass
+	// for Ingresses in it. Default: admission.ostiary.dev/default-ingress-class.
+	NamespaceAnnotation string `json:"namespaceAnnotation,omitempty"`
+	selectors           `json:",inline"`
+}
+
+// selectors is the part of the configuration that both plugins have.
+type selectors struct {
 	// namespaces sets the class for namespaces without the annotation: the first entry
 	// whose selector matches. At most 100.
 	Namespaces []ForNamespaces `json:"namespaces,omitempty"`
@@ -67,44 +79,45 @@ type selected struct {
 
 // StorageClasses is the plugin DefaultStorageClass.
 func StorageClasses() define.Definition {
-	return definition(v1alpha1.PluginDefaultStorageClass, kind{
-		class:       admissionregistrationv1.ParamKind{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
-		rule:        define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "persistentvolumeclaims"),
-		field:       "storageClassName",
-		annotations: []string{"volume.beta.kubernetes.io/storage-class"},
-		defaults:    []string{"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"},
-		ofNamespace: "admission.ostiary.dev/default-storage-class",
+	return define.Plugin(v1alpha1.PluginDefaultStorageClass, func(c StorageConfig, at *field.Path) (policy.Plugin, field.ErrorList) {
+		return newPlugin(c.selectors, at, kind{
+			class:       admissionregistrationv1.ParamKind{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
+			rule:        define.Rule("", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "persistentvolumeclaims"),
+			field:       "storageClassName",
+			annotations: []string{"volume.beta.kubernetes.io/storage-class"},
+			defaults:    []string{"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"},
+			ofNamespace: cmp.Or(c.NamespaceAnnotation, "admission.ostiary.dev/default-storage-class"),
+		})
 	})
 }
 
 // IngressClasses is the plugin DefaultIngressClass.
 func IngressClasses() define.Definition {
-	return definition(v1alpha1.PluginDefaultIngressClass, kind{
-		class:       admissionregistrationv1.ParamKind{APIVersion: "networking.k8s.io/v1", Kind: "IngressClass"},
-		rule:        define.Rule("networking.k8s.io", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "ingresses"),
-		field:       "ingressClassName",
-		annotations: []string{"kubernetes.io/ingress.class"},
-		defaults:    []string{"ingressclass.kubernetes.io/is-default-class"},
-		ofNamespace: "admission.ostiary.dev/default-ingress-class",
+	return define.Plugin(v1alpha1.PluginDefaultIngressClass, func(c IngressConfig, at *field.Path) (policy.Plugin, field.ErrorList) {
+		return newPlugin(c.selectors, at, kind{
+			class:       admissionregistrationv1.ParamKind{APIVersion: "networking.k8s.io/v1", Kind: "IngressClass"},
+			rule:        define.Rule("networking.k8s.io", "v1", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "ingresses"),
+			field:       "ingressClassName",
+			annotations: []string{"kubernetes.io/ingress.class"},
+			defaults:    []string{"ingressclass.kubernetes.io/is-default-class"},
+			ofNamespace: cmp.Or(c.NamespaceAnnotation, "admission.ostiary.dev/default-ingress-class"),
+		})
 	})
 }
 
-func definition(name v1alpha1.PluginName, k kind) define.Definition {
-	return define.Plugin(name, func(c Config, at *field.Path) (policy.Plugin, field.ErrorList) {
-		p := &Plugin{kind: k}
-		p.ofNamespace = cmp.Or(c.NamespaceAnnotation, k.ofNamespace)
-		var errs field.ErrorList
-		at = at.Child("namespaces")
-		if n := len(c.Namespaces); n > maxNamespaces {
-			errs = append(errs, field.TooMany(at, n, maxNamespaces))
-		}
-		for i, n := range c.Namespaces {
-			s, more := n.parse(at.Index(i))
-			errs = append(errs, more...)
-			p.selected = append(p.selected, s)
-		}
-		return p, errs
-	})
+func newPlugin(c selectors, at *field.Path, k kind) (policy.Plugin, field.ErrorList) {
+	p := &Plugin{kind: k}
+	var errs field.ErrorList
+	at = at.Child("namespaces")
+	if n := len(c.Namespaces); n > maxNamespaces {
+		errs = append(errs, field.TooMany(at, n, maxNamespaces))
+	}
+	for i, n := range c.Namespaces {
+		s, more := n.parse(at.Index(i))
+		errs = append(errs, more...)
+		p.selected = append(p.selected, s)
+	}
+	return p, errs
 }
 
 func (n ForNamespaces) parse(at *field.Path) (selected, field.ErrorList) {

@@ -26,17 +26,19 @@ type Settings struct {
 	// kubeConfigFile is the native field. It is rejected: put the content of the file
 	// into the Secret.
 	KubeConfigFile string `json:"kubeConfigFile,omitempty"`
-	// allowTTL is the number of seconds for which Ostiary keeps an allowed image, between
-	// 1 and 1800; -1 disables it. Default: 300.
+	// allowTTL is the number of seconds for which Ostiary caches an answer that allows, for
+	// requests with the same images, annotations and namespace: between 1 and 1800; -1
+	// disables the cache. Default: 300.
 	AllowTTL int64 `json:"allowTTL,omitempty"`
-	// denyTTL is the number of seconds for which Ostiary keeps a denied image, between 1
-	// and 1800; -1 disables it. Default: 30.
+	// denyTTL is the number of seconds for which Ostiary caches an answer that denies, for
+	// requests with the same images, annotations and namespace: between 1 and 1800; -1
+	// disables the cache. Default: 30.
 	DenyTTL int64 `json:"denyTTL,omitempty"`
 	// retryBackoff is the number of milliseconds before the next attempt, up to 300000,
-	// multiplied by 1.5 each time; -1 is no delay. Ostiary makes five attempts within the
-	// time of the request. Default: 500.
+	// multiplied by 1.5 each time; -1 is no delay. Ostiary makes up to five attempts
+	// within the time of the request. Default: 500.
 	RetryBackoff int64 `json:"retryBackoff,omitempty"`
-	// defaultAllow allows images while the backend does not answer. Default: false.
+	// defaultAllow allows Pods if the backend does not answer. Default: false.
 	DefaultAllow bool `json:"defaultAllow,omitempty"`
 }
 
