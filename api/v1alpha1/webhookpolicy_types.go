@@ -64,7 +64,9 @@ type WebhookPolicy struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.mutations) || size(self.mutations) == 0 || (has(self.validations) && size(self.validations) > 0) || (has(self.auditAnnotations) && size(self.auditAnnotations) > 0) || !has(self.matchConstraints) || !has(self.matchConstraints.resourceRules) || !self.matchConstraints.resourceRules.exists(r, 'DELETE' in r.operations)",fieldPath=".matchConstraints.resourceRules",reason=FieldValueInvalid,message="remove DELETE from operations: mutations do not apply to it, and the policy has nothing else"
 type WebhookPolicySpec struct {
 	// paramKind is the kind of the params of bindings. Ostiary watches objects of
-	// this kind; its role must allow get, list and watch.
+	// this kind as the ServiceAccount ostiary-params, which needs the permissions
+	// get, list and watch: create a ClusterRole with them and the label
+	// admission.ostiary.dev/aggregate-to-params: "true".
 	// +optional
 	ParamKind *admissionregistrationv1.ParamKind `json:"paramKind,omitempty"`
 
@@ -183,9 +185,10 @@ type WebhookPolicySpec struct {
 
 	// breakGlass lets users skip this policy if RBAC grants them the verb
 	// breakglass on it. The policy then neither denies nor changes their requests;
-	// an audit annotation records each that it would have. While Ostiary does not
-	// answer, failurePolicy applies to them too. A backend is not called for their
-	// requests, and nothing is recorded. Default false.
+	// an audit annotation records each request that it would have denied or
+	// changed. While Ostiary does not answer, failurePolicy applies to them too. A
+	// backend is not called for their requests, and nothing is recorded. Default
+	// false.
 	// +optional
 	BreakGlass bool `json:"breakGlass,omitempty"`
 
