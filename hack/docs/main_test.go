@@ -76,12 +76,12 @@ Rejected, with the message:
 |---|---|---|
 | 'age' | integer; 0 to 9 | Years. |
 | 'born' | time | When. |
-| 'food' | list of objects; at least 1 entries; each 'name' once | Food. |
+| 'food' | list of objects; at least 1 entry; each 'name' once | Food. |
 | 'kinds' | list of strings; at most 2 entries; each once; each one of 'A', '*' | Kinds. |
 | 'legs' | integer; at least 2 | How many. |
 | **'name'** | string; 1 to 3 characters; matches 'a\|b' | A or b. Rejected with \u201csay\|it\u201d. |
 | 'tags' | map of strings; at most 2 entries; each at most 4 characters | Tags. |
-| 'treats' | list of objects; at least 1 entries; each 'name' once | Food. |
+| 'treats' | list of objects; at least 1 entry; each 'name' once | Food. |
 
 ## spec.food[]
 

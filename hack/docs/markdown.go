@@ -132,10 +132,10 @@ func plural(name string) string {
 func limits(node schema) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	between(add, node.MinItems, node.MaxItems, " entries")
-	between(add, nil, node.MaxProperties, " entries")
-	between(add, node.MinLength, node.MaxLength, " characters")
-	between(add, node.Minimum, node.Maximum, "")
+	between(add, node.MinItems, node.MaxItems, " entry", " entries")
+	between(add, nil, node.MaxProperties, " entry", " entries")
+	between(add, node.MinLength, node.MaxLength, " character", " characters")
+	between(add, node.Minimum, node.Maximum, "", "")
 	if node.XListType != nil && *node.XListType == "set" {
 		add("each once")
 	}
@@ -176,16 +176,22 @@ func limitsOfEntries(node schema) []string {
 	return out
 }
 
-func between[N int64 | float64](add func(string, ...any), from, to *N, of string) {
+func between[N int64 | float64](add func(string, ...any), from, to *N, one, many string) {
+	of := func(n N) string {
+		if n == 1 {
+			return one
+		}
+		return many
+	}
 	switch {
 	case from != nil && to != nil && *from != 0:
-		add("%v to %v%s", *from, *to, of)
+		add("%v to %v%s", *from, *to, of(*to))
 	case from != nil && to != nil:
-		add("0 to %v%s", *to, of)
+		add("0 to %v%s", *to, of(*to))
 	case to != nil:
-		add("at most %v%s", *to, of)
+		add("at most %v%s", *to, of(*to))
 	case from != nil:
-		add("at least %v%s", *from, of)
+		add("at least %v%s", *from, of(*from))
 	}
 }
 

@@ -16,19 +16,27 @@ import (
 )
 
 // Answer is the answer of the authorizer to some checks. An empty field matches
-// everything, except that Path matches only checks of a path.
+// everything, except that an empty path does not match checks of a path.
 type Answer struct {
-	User        string `json:"user,omitempty"`
-	Verb        string `json:"verb,omitempty"`
-	Group       string `json:"group,omitempty"`
-	Resource    string `json:"resource,omitempty"`
+	// user who is checked.
+	User string `json:"user,omitempty"`
+	// verb of the check, such as "get".
+	Verb string `json:"verb,omitempty"`
+	// group is the API group of the checked resource.
+	Group string `json:"group,omitempty"`
+	// resource that is checked, such as "deployments".
+	Resource string `json:"resource,omitempty"`
+	// subresource that is checked, such as "scale".
 	Subresource string `json:"subresource,omitempty"`
-	Namespace   string `json:"namespace,omitempty"`
-	Name        string `json:"name,omitempty"`
-	Path        string `json:"path,omitempty"`
-	// Decision is the answer.
+	// namespace of the checked resource.
+	Namespace string `json:"namespace,omitempty"`
+	// name of the checked object.
+	Name string `json:"name,omitempty"`
+	// path of a check of a URL, such as "/metrics".
+	Path string `json:"path,omitempty"`
+	// decision is Allow, Deny or NoOpinion; or Error, if the check fails.
 	Decision AnswerDecision `json:"decision"`
-	// Reason of the decision.
+	// reason of the decision.
 	Reason string `json:"reason,omitempty"`
 }
 

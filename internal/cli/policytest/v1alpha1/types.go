@@ -37,8 +37,8 @@ type PolicyTest struct {
 	// +kubebuilder:validation:MinItems=1
 	Policies []string `json:"policies"`
 
-	// kubernetesVersion is the version to evaluate like, as "1.36". The default is the
-	// latest one that is supported.
+	// kubernetesVersion is the Kubernetes version of the API server to simulate, such as
+	// "1.36". The default is the latest supported version.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 
@@ -70,11 +70,12 @@ type Case struct {
 	// +kubebuilder:validation:Enum=CREATE;UPDATE;DELETE;CONNECT
 	Operation string `json:"operation,omitempty"`
 
-	// subresource of the request, as "scale".
+	// subresource of the request, such as "scale".
 	// +optional
 	Subresource string `json:"subresource,omitempty"`
 
-	// resource of a subresource that several resources have, as "deployments.apps".
+	// resource that has the subresource, such as "deployments.apps", if several resources
+	// have one of this name.
 	// +optional
 	Resource string `json:"resource,omitempty"`
 
@@ -86,7 +87,7 @@ type Case struct {
 	// +optional
 	Groups []string `json:"groups,omitempty"`
 
-	// extra are further attributes of the user.
+	// extra are further attributes of the user, as in userInfo.extra of a request.
 	// +optional
 	Extra map[string]authenticationv1.ExtraValue `json:"extra,omitempty"`
 
@@ -132,18 +133,20 @@ type Case struct {
 
 // Namespace has the metadata of a Namespace.
 type Namespace struct {
+	// labels of the Namespace.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
+	// annotations of the Namespace.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // BackendAnswer is the answer of the backend of a policy.
 type BackendAnswer struct {
-	// policy with the backend.
+	// policy is the name of the policy with the backend.
 	// +required
 	Policy string `json:"policy"`
-	// allowed is the answer.
+	// allowed says whether the backend allows the request.
 	// +required
 	Allowed bool `json:"allowed"`
 	// message of a denial.
@@ -175,9 +178,11 @@ const (
 // Expectation is an expected result. What it does not state is not checked, except by the
 // decision.
 type Expectation struct {
-	// decision: Allow passes unchanged, without a warning or a failed validation in the
-	// audit log. Deny is denied. Warn passes with a warning, Audit with a failed validation
-	// in the audit log, Mutate with a changed object.
+	// decision is the effect of the policies. Allow: the request passes without a failed
+	// validation in the audit log, and without warnings or changes other than those that
+	// warnings, object or objectFile state. Deny: it is denied. Warn: it passes with a
+	// warning. Audit: it passes with a failed validation in the audit log. Mutate: it
+	// passes with a changed object.
 	// +required
 	// +kubebuilder:validation:Enum=Allow;Deny;Warn;Audit;Mutate
 	Decision Decision `json:"decision"`
@@ -191,7 +196,7 @@ type Expectation struct {
 	// +optional
 	Validations []string `json:"validations,omitempty"`
 
-	// reason of the denial, as "Forbidden".
+	// reason of the denial, such as "Forbidden".
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -207,8 +212,8 @@ type Expectation struct {
 	// +optional
 	Warnings []string `json:"warnings,omitempty"`
 
-	// auditAnnotations are all audit annotations except validation_failure, with keys as
-	// "policy.key".
+	// auditAnnotations are all audit annotations except validation_failure, with keys of
+	// the form "policy.key".
 	// +optional
 	AuditAnnotations map[string]string `json:"auditAnnotations,omitempty"`
 
