@@ -182,6 +182,7 @@ func testExplainStored(t *testing.T) {
 		"an exempt object": {args: []string{"pod/web-0", "-n", "exempted"}, want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"}},
 		"a group":          {args: []string{"widgets.v1.example.com/w", "-n", "shop"}, want: []string{"Widget shop/w as it is stored", "default-part CREATE mutate"}},
 		"a policy of -f":   {args: []string{"pod/web-0", "require-team-label", "-n", "shop", "-f", "../../config/samples/02-warn-latest-image.yaml"}, want: []string{"require-team-label on CREATE: deny"}},
+		"no name":          {args: []string{"pod/"}, want: []string{`error: "pod/" is not an object: write TYPE/NAME, such as pod/web-0`}, wantStatus: output.StatusError},
 		"no such object":   {args: []string{"pod/db-0", "-n", "shop"}, want: []string{`error: reading pod/db-0: pods "db-0" not found`}, wantStatus: output.StatusError},
 		"no such resource": {args: []string{"gadget/a"}, want: []string{`error: the API server has no resource "gadget": kubectl api-resources lists them`}, wantStatus: output.StatusError},
 		"no such policy":   {args: []string{"pod/web-0", "require-team-labels", "-n", "shop"}, want: []string{`error: there is no policy "require-team-labels", did you mean "require-team-label"?`}, wantStatus: output.StatusError},

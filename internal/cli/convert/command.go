@@ -35,12 +35,12 @@ policies still exist. With --actions keep they get the actions of their source.
 
 With --verify, the tests among the files (kind Test of Kyverno, kind Suite of gator) run on the
 results. With -o, they are also written as PolicyTests to the directory "tests". With
---verify-objects, the decisions of sources in CEL and of their results are compared about the
-objects of other files. With --inventory, the command counts what converts, and what Kyverno
-1.20 does not execute.
+--verify-objects, the command compares the decisions of sources in CEL with those of their
+results, for the objects of other files. With --inventory, the command counts the objects that
+convert, by kind, and marks the kinds that Kyverno 1.20 does not execute.
 
-Exit status 1 means that a rule is left out or that an assertion or a decision does not agree,
-and 2 that the input cannot be read.`
+Exit status 1 means that a rule is left out, that an assertion of a test fails, or that two
+decisions differ, and 2 that the input cannot be read.`
 
 type command struct {
 	*output.Options
@@ -84,12 +84,12 @@ func NewCommand(o *output.Options) *cobra.Command {
 	run.actions, run.to, run.report = actionsAudit, toOstiary, output.Table
 	f.Var(&choice[string]{&run.actions, []string{actionsAudit, actionsKeep}}, "actions", "actions of bindings: audit for Audit, or keep for those of the source")
 	run.options.Params = conversion.ParamsConstants
-	f.Var(&choice[conversion.Params]{&run.options.Params, []conversion.Params{conversion.ParamsConstants, conversion.ParamsObject}}, "params", "parameters of Gatekeeper's constraints: constants in the policies, or object for the constraint as params")
+	f.Var(&choice[conversion.Params]{&run.options.Params, []conversion.Params{conversion.ParamsConstants, conversion.ParamsObject}}, "params", "parameters of Gatekeeper's constraints: constants writes them into the policies; with object, the policies read the constraint as params")
 	f.Var(&choice[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
 	f.Var(&choice[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}}, "report", "format of the report: table, json or yaml")
 	f.BoolVar(&run.verify, "verify", false, "run the tests of Kyverno and gator among the files on the results")
-	f.StringSliceVar(&run.objects, "verify-objects", nil, "files with objects about which the decisions of sources in CEL and of the results are compared")
-	f.BoolVar(&run.inventory, "inventory", false, "count what converts by kind, and write no policies")
+	f.StringSliceVar(&run.objects, "verify-objects", nil, "files with objects for which the decisions of sources in CEL and of their results are compared")
+	f.BoolVar(&run.inventory, "inventory", false, "count the objects that convert, by kind, and write no policies")
 	c.MarkFlagsMutuallyExclusive("inventory", "output")
 	c.MarkFlagsMutuallyExclusive("inventory", "verify")
 	c.MarkFlagsMutuallyExclusive("inventory", "verify-objects")

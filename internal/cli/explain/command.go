@@ -37,11 +37,12 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Short: "Show why policies decide as they do about one request, or about an object of the cluster",
 		Long: "Show why policies decide as they do about one request: the values of all parts of their expressions, their costs, and the " +
 			"binding that decided. Without a POLICY it explains all policies.\n\n" +
-			"The object of --object is created, updated with --old, or deleted with --delete. It can also be an AdmissionReview. " +
+			"The request creates the object of --object, updates it with --old, or deletes it with --delete. --object can also be an AdmissionReview. " +
 			"Policies and what they read come from files, and with --from-cluster from the cluster of the current context too.\n\n" +
-			"TYPE/NAME is an object of the cluster, as pod/web-0. The command shows which policies look at it, which do not and why, and what " +
-			"each decides now. The object is evaluated as it is stored: as if it were created; for policies without that operation, as " +
-			"if it were updated without a change; for others, as if it were deleted. With a POLICY, the command explains its expressions. Nothing is written to the cluster.",
+			"TYPE/NAME is an object of the cluster, such as pod/web-0. The command shows which policies match it, which do not and why, and what " +
+			"each decides now. The object is evaluated as it is stored, as if it were created. For policies that do not match its creation, the " +
+			"request is an update without a change; for policies that match neither, it is a deletion. With a POLICY, the command explains its " +
+			"expressions. Nothing is written to the cluster.",
 		Example: "  kubectl ostiary explain require-team-label -f policy.yaml --object pod.yaml\n" +
 			"  kubectl ostiary explain -f policy.yaml --object review.yaml -o json\n" +
 			"  kubectl ostiary explain pod/web-0 -n shop\n" +
@@ -55,7 +56,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c.Flags().StringVar(&run.old, "old", "", "file with the stored object of an update")
 	c.Flags().BoolVar(&run.deleted, "delete", false, "explain the deletion of the object")
 	c.Flags().StringVar(&run.subresource, "subresource", "", "subresource of the request")
-	c.Flags().StringVar(&run.resource, "resource", "", "resource of the subresource, as deployments.apps")
+	c.Flags().StringVar(&run.resource, "resource", "", "resource that has the subresource, such as deployments.apps")
 	o.AddFormat(c)
 	return c
 }

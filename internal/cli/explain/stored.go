@@ -20,7 +20,7 @@ import (
 func (c *command) stored(ctx context.Context, s *inputs.Setting, target string, names []string) (*Explanation, error) {
 	resource, name, _ := strings.Cut(target, "/")
 	if resource == "" || name == "" || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("%q is not an object: write TYPE/NAME, as pod/web-0", target)
+		return nil, fmt.Errorf("%q is not an object: write TYPE/NAME, such as pod/web-0", target)
 	}
 	u, err := s.Cluster.Get(ctx, resource, s.Engine.APIs.DefaultNamespace, name)
 	if err != nil {

@@ -70,7 +70,7 @@ func (f *Flags) AddSources(c *cobra.Command) {
 // AddVersion adds the flag for the version.
 func (f *Flags) AddVersion(c *cobra.Command) {
 	f.Kubernetes.Engine = policy.LatestEngine
-	c.Flags().Var(&f.Kubernetes, "kubernetes-version", "Kubernetes version to evaluate like")
+	c.Flags().Var(&f.Kubernetes, "kubernetes-version", "Kubernetes version of the API server to simulate")
 }
 
 // AddUser adds the flags for the user.

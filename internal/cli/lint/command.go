@@ -14,9 +14,9 @@ import (
 
 const help = `Find what Ostiary and an API server reject or warn about when a policy is applied.
 
-The command needs no cluster: it has the definition of WebhookPolicy, and the resources and
-schemas of the supported Kubernetes versions. Add the CustomResourceDefinitions of other kinds
-to the files.
+The command needs no cluster: it contains the definition of WebhookPolicy, and the resources
+and schemas of the supported Kubernetes versions. Add the CustomResourceDefinitions of other
+kinds to the files.
 
 Exit status 1 means that there are errors or warnings.`
 

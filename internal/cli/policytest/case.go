@@ -33,7 +33,7 @@ type Case struct {
 	Request *admissionv1.AdmissionRequest
 	// World has what the policies read.
 	World *offline.World
-	// Version is the version to evaluate like.
+	// Version is that of the API server to simulate.
 	Version policy.Engine
 
 	suite  *Suite

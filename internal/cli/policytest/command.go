@@ -34,8 +34,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Use:   "test [PATH...]",
 		Short: "Run PolicyTests",
 		Long: "Run the PolicyTests of files and directories; the default is the current directory.\n\n" +
-			"A case passes if the policies decide as it expects. An evaluation that fails with an error never passes, also if a denial " +
-			"was expected. Exit status 1 means that a case failed, that the coverage is too low, or that a change is not detected.",
+			"A case passes if the policies decide as it expects. An evaluation that fails with an error never passes, even if a denial " +
+			"is expected. Exit status 1 means that a case failed, that the coverage is too low, or that no case detects a change of --mutate.",
 		Example: "  kubectl ostiary test\n" +
 			"  kubectl ostiary test tests --run require-team --coverage\n" +
 			"  kubectl ostiary test tests --mutate -o json",
@@ -50,12 +50,12 @@ func NewCommand(o *output.Options) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&run.run, "run", "", "run only the cases whose \"test/case\" matches this regular expression")
+	f.StringVar(&run.run, "run", "", "run only the cases whose name, \"TEST/CASE\", matches this regular expression")
 	f.BoolVar(&run.failFast, "fail-fast", false, "stop after the first case that fails")
 	f.BoolVar(&run.update, "update", false, "write the objects after mutations to the objectFiles of the cases")
 	f.BoolVarP(&run.verbose, "verbose", "v", false, "also show the cases that pass")
 	f.BoolVar(&run.coverage, "coverage", false, "show how often each expression was true, false, failed or skipped")
-	f.Float64Var(&run.coverageMin, "coverage-min", 0, "fail below this percentage of results that cases have (implies --coverage)")
+	f.Float64Var(&run.coverageMin, "coverage-min", 0, "fail if the cases have less than this percentage of the possible results of expressions (implies --coverage)")
 	f.BoolVar(&run.mutate, "mutate", false, "change each expression in turn, and show the changes that no case detects")
 	f.BoolVar(&run.again, "watch", false, "run again after each change of a file, until Ctrl-C")
 	o.AddFormat(c, output.JUnit, output.GitHub)

@@ -17,8 +17,8 @@ import (
 const help = `Show policies, the requests that they deny, the replicas of Ostiary and its certificates.
 
 The numbers of denied requests are those of the replicas' metrics, which the command reads through
-port-forwards. They need a context with a token of a user who may get the URL /metrics, and the
-permission to create pods/portforward. Without them, the other columns are shown.
+port-forwards. This needs a context with the bearer token of a user who may get the URL /metrics
+and create pods/portforward. Otherwise, the command shows only the other columns.
 
 Without -f, the command reads the cluster of the current context. With -f, it reads a dump of one.
 Exit status 1 means that a policy is not Ready.`
@@ -48,7 +48,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringArrayVarP(&o.files, "filename", "f", nil, "a file or directory with the objects of a cluster, - for stdin; can be repeated")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "show the status again and again, with the denied requests per minute")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "repeat the status, each time with the denied requests per minute")
 	flags.DurationVar(&o.interval, "interval", 5*time.Second, "time between two updates with --watch")
 	flags.Int32Var(&o.port, "metrics-port", 8443, "port of the metrics of Ostiary's Pods")
 	c.MarkFlagsMutuallyExclusive("filename", "watch")

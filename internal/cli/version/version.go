@@ -38,7 +38,7 @@ type Info struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Server is the version of the API server.
 	Server string `json:"server,omitempty"`
-	// Compatibility says whether these versions belong together.
+	// Compatibility says whether these versions work together.
 	Compatibility []string `json:"compatibility,omitempty"`
 }
 
@@ -55,7 +55,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 		Use:   "version",
 		Short: "Print the versions of this program, of Ostiary in the cluster, and of the API server",
 		Long: "Print the versions of this program, of Ostiary in the cluster of the current context, and of the API server, and whether they " +
-			"belong together.\n\nWithout a cluster, it prints the version of this program only.",
+			"work together.\n\nWithout a cluster, it prints the version of this program only.",
 		Example: "  kubectl ostiary version\n" +
 			"  kubectl ostiary version --client -o yaml",
 		Args: output.NoArgs,

@@ -29,8 +29,8 @@ files, or stdin as "-". They are read as a stream, of any size.
 Files of -f have policies, and what these read: params, Namespaces with their labels, and
 CustomResourceDefinitions. Policies that read oldObject have the decision "unknown" for updates.
 
-With --compare, the command shows requests for which the policies of -f decide otherwise than
-those of --compare.
+With --compare, the command shows requests for which the policies of -f decide differently
+from those of --compare.
 
 Exit status 1 means that a policy would have denied a request or failed, or, with --compare, that
 decisions differ.`
