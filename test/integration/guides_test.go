@@ -198,12 +198,17 @@ func TestHighAvailabilityGuide(t *testing.T) {
 	must(t, err)
 	_, rest, _ := strings.Cut(text, "```yaml kustomization.yaml\n")
 	manifest, _, _ := strings.Cut(rest, "```\n")
-	manifest = strings.NewReplacer("https://github.com/ostiary/ostiary//", relative+"/", "?ref=main", "").Replace(manifest)
+	remote := regexp.MustCompile(`https://github\.com/ostiary/ostiary//(\S+)\?ref=(v\S+)`)
+	folders := remote.FindAllStringSubmatch(manifest, -1)
+	if len(folders) != 2 {
+		t.Fatalf("the kustomization has %d folders of a release, want 2:\n%s", len(folders), manifest)
+	}
+	manifest = remote.ReplaceAllString(manifest, relative+"/$1")
 	must(t, os.WriteFile("kustomization.yaml", []byte(manifest), 0o600))
 	g.execute(t, "kubectl apply --server-side --force-conflicts --dry-run=server -k . -o yaml > applied.yaml", "")
 	applied, err := os.ReadFile("applied.yaml")
 	must(t, err)
-	for _, want := range []string{"    replicas: 3\n", "whenUnsatisfiable: DoNotSchedule\n", "    minAvailable: 2\n"} {
+	for _, want := range []string{"    replicas: 3\n", "whenUnsatisfiable: DoNotSchedule\n", "    minAvailable: 2\n", "image: ghcr.io/ostiary/ostiary:" + folders[0][2] + "\n"} {
 		if !strings.Contains(string(applied), want) {
 			t.Errorf("the installation has no %q", want)
 		}
