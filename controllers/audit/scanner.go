@@ -175,8 +175,12 @@ func (s *Scanner) Run(ctx context.Context) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
+		start := time.Now()
 		current.set(s.plan(current))
 		s.stopWatches(current)
+		if s.budget.spend(ctx, time.Since(start)) != nil {
+			return nil
+		}
 		if r := current.next(time.Now(), s.options.Interval); r != nil {
 			s.scan(ctx, current, r)
 			if ctx.Err() == nil {
