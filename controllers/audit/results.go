@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -113,10 +112,11 @@ func (r record) verdictsOf(slots []int) unique.Handle[string] {
 
 // target is a policy that is evaluated on the objects of a resource.
 type target struct {
-	name      string // of the policy
-	version   targetVersion
-	evaluator *audit.Evaluator
-	host      *policy.Environment
+	name    string // of the policy, with a prefix for a native one
+	policy  *v1alpha1.WebhookPolicy
+	version targetVersion
+	exempt  []string // namespaces
+	host    *policy.Environment
 }
 
 // slot holds what is known about a target. The verdicts of all objects are complete for the
