@@ -59,11 +59,10 @@ type natives struct {
 
 // nativePolicy is a native policy with its bindings.
 type nativePolicy struct {
-	version   string // changes with the policy, its bindings and the compiler
-	policy    *v1alpha1.WebhookPolicy
-	compiled  *policy.Compiled
-	evaluator *audit.Evaluator
-	problem   string
+	version  string // changes with the policy, its bindings and the compiler
+	policy   *v1alpha1.WebhookPolicy
+	compiled *policy.Compiled
+	problem  string
 }
 
 // newNatives returns natives that watch until ctx ends.
@@ -140,7 +139,7 @@ func (n *natives) plan(p *planner) {
 			p.problems[nativePrefix+name] = why
 			continue
 		}
-		p.add(target{name: nativePrefix + name, version: versionOfTarget(k.compiled, n.params, spec), evaluator: k.evaluator, host: &n.host}, spec)
+		p.add(target{name: nativePrefix + name, policy: k.policy, version: versionOfTarget(k.compiled, n.params, spec), host: &n.host})
 	}
 }
 
@@ -176,7 +175,7 @@ func (n *natives) compile() {
 
 func compileNative(compiler *policy.Compiler, version string, p *v1alpha1.WebhookPolicy) nativePolicy {
 	compiled, errs := compiler.Compile(p)
-	k := nativePolicy{version: version, policy: p, compiled: compiled, evaluator: audit.NewNativeEvaluator(p, compiled)}
+	k := nativePolicy{version: version, policy: p, compiled: compiled}
 	if len(errs) > 0 {
 		k.problem = truncate.String("the policy does not compile: "+errs.ToAggregate().Error(), maxMissingText)
 	}

@@ -24,9 +24,9 @@ type planner struct {
 	problems  map[string]string // by policy: why it is not evaluated, or not everywhere
 }
 
-// add adds the resources of a policy.
-func (p *planner) add(t target, spec *v1alpha1.WebhookPolicySpec) {
-	resources, more := audit.Resources(spec, p.api)
+// add adds the resources of a target.
+func (p *planner) add(t target) {
+	resources, more := audit.Resources(&t.policy.Spec, p.api)
 	if more {
 		p.problems[t.name] = fmt.Sprintf("the rules match more than %d resources: only the first by name are evaluated", audit.MaxResources)
 	}

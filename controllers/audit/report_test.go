@@ -30,7 +30,7 @@ func TestLinesAreTheFirstOnes(t *testing.T) {
 	// In any order: the lines do not depend on it.
 	api.objects[0], api.objects[29] = api.objects[29], api.objects[0]
 	s, r := scannerFor(t, api), newResults(10)
-	r.set(wanted(targetFrom(t, "p", 1, isGood)))
+	r.set(wanted(targetFrom(t, "p", isGood)))
 	now := time.Unix(1_000_000, 0)
 	scanOnce(t, s, r, now)
 	key := pairKey{"p", "a"}
@@ -70,7 +70,7 @@ func TestLinesAreTheFirstOnes(t *testing.T) {
 
 func TestExamplesContainNoMessages(t *testing.T) {
 	s, r := scannerFor(t, &apiServer{page: 500, objects: badObjects(7)}), newResults(10)
-	r.set(wanted(targetFrom(t, "p", 1, isGood), targetFrom(t, "errs", 1, `int(object.data.verdict) > 0`)))
+	r.set(wanted(targetFrom(t, "p", isGood), targetFrom(t, "errs", `int(object.data.verdict) > 0`)))
 	now := time.Unix(1_000_000, 0)
 	scanOnce(t, s, r, now.Add(time.Millisecond))
 	r.setProblems(map[string]string{"q": "it reads request.userInfo"})
@@ -96,7 +96,7 @@ func TestExamplesContainNoMessages(t *testing.T) {
 
 func TestReports(t *testing.T) {
 	s, r := scannerFor(t, &apiServer{page: 500, objects: badObjects(3)}), newResults(2)
-	r.set(wanted(targetFrom(t, "p", 1, isGood), targetFrom(t, "ValidatingAdmissionPolicy/p", 1, isGood)))
+	r.set(wanted(targetFrom(t, "p", isGood), targetFrom(t, "ValidatingAdmissionPolicy/p", isGood)))
 	r.setProblems(map[string]string{"q": "it reads request.userInfo", "ValidatingAdmissionPolicy/q": "it has no validations"})
 	scanOnce(t, s, r, time.Now())
 	var got []*unstructured.Unstructured

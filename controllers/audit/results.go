@@ -3,7 +3,6 @@ package audit
 import (
 	"hash/fnv"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 	"unique"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -103,12 +101,22 @@ func (r record) verdict(slot int) verdict {
 	return unmatched
 }
 
+// verdictsOf returns the verdicts of some slots.
+func (r record) verdictsOf(slots []int) unique.Handle[string] {
+	out := make([]byte, len(slots))
+	for i, slot := range slots {
+		out[i] = byte(r.verdict(slot))
+	}
+	return unique.Make(string(out))
+}
+
 // target is a policy that is evaluated on the objects of a resource.
 type target struct {
-	name      string // of the policy
-	version   targetVersion
-	evaluator *audit.Evaluator
-	host      *policy.Environment
+	name    string // of the policy, with a prefix for a native one
+	policy  *v1alpha1.WebhookPolicy
+	version targetVersion
+	exempt  []string // namespaces
+	host    *policy.Environment
 }
 
 // slot holds what is known about a target. The verdicts of all objects are complete for the
@@ -188,44 +196,48 @@ func (r *results) set(wanted map[schema.GroupVersionResource]wantedResource) {
 // the next scan they are the best known ones.
 func (r *results) setTargets(known *resource, targets map[string]target) {
 	kept := make([]slot, 0, len(targets))
+	has := make(map[string]bool, len(known.slots))
 	var from []int // by the new index, the old one
 	for i, s := range known.slots {
 		if t, ok := targets[s.name]; ok {
 			s.target = t
+			has[s.name] = true
 			kept, from = append(kept, s), append(from, i)
 		}
 	}
 	if len(kept) < len(known.slots) {
-		r.dropSlots(known, from)
+		r.dropSlots(known, targets, from)
 	}
 	for name, t := range targets {
-		if !hasSlot(kept, name) {
+		if !has[name] {
 			kept = append(kept, slot{target: t})
 		}
 	}
 	known.slots = kept
 }
 
-func hasSlot(slots []slot, name string) bool {
-	return slices.ContainsFunc(slots, func(s slot) bool { return s.name == name })
-}
-
-// dropSlots forgets the verdicts of the slots that do not stay. The argument has the indexes
-// of those that stay.
-func (r *results) dropSlots(known *resource, stay []int) {
+// dropSlots forgets the verdicts of the slots that are not in targets. The last argument has
+// the indexes of the others.
+func (r *results) dropSlots(known *resource, targets map[string]target, stay []int) {
+	dropped := map[int]string{}
+	for i, s := range known.slots {
+		if _, ok := targets[s.name]; !ok {
+			dropped[i] = s.name
+		}
+	}
+	remaining := map[unique.Handle[string]]unique.Handle[string]{} // most objects share them
 	for id, rec := range known.objects {
 		namespace := rec.namespace.Value()
-		for i := range known.slots {
-			if !slices.Contains(stay, i) {
-				r.count(known.slots[i].name, namespace, rec.verdict(i), -1)
-				r.removeLine(pairKey{known.slots[i].name, namespace}, id)
-			}
+		for i, name := range dropped {
+			r.count(name, namespace, rec.verdict(i), -1)
+			r.removeLine(pairKey{name, namespace}, id)
 		}
-		after := make([]byte, len(stay))
-		for i, old := range stay {
-			after[i] = byte(rec.verdict(old))
+		after, ok := remaining[rec.verdicts]
+		if !ok {
+			after = rec.verdictsOf(stay)
+			remaining[rec.verdicts] = after
 		}
-		rec.verdicts = unique.Make(string(after))
+		rec.verdicts = after
 		known.objects[id] = rec
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/controllers/internal/objects"
+	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
@@ -40,6 +41,9 @@ type scanPass struct {
 	scan    uint32
 	skipped int // objects that could not be decoded
 	stored  policy.StoredObject
+	// evaluators are made when an object needs them, by slot: those of ten thousand policies
+	// take memory.
+	evaluators []*audit.Evaluator
 }
 
 // next returns the pass that is due next: first of changed policies, then of everything.
@@ -60,7 +64,7 @@ func (r *results) next(now time.Time, interval time.Duration) *scanPass {
 	}
 	due.scan++
 	due.deleted = map[objectID]struct{}{}
-	p := &scanPass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), scan: due.scan}
+	p := &scanPass{resource: due, slots: slices.Clone(due.slots), pending: make([]bool, len(due.slots)), scan: due.scan, evaluators: make([]*audit.Evaluator, len(due.slots))}
 	for i, s := range p.slots {
 		p.pending[i] = s.done != s.version
 	}
@@ -127,12 +131,20 @@ func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw 
 	for i, slot := range todo {
 		host := *p.slots[slot].host
 		host.Stored = &p.stored
-		got[i] = p.slots[slot].evaluator.Evaluate(ctx, &o.Object, host)
+		got[i] = p.evaluator(slot).Evaluate(ctx, &o.Object, host)
 	}
 	s.metrics.evaluations.Add(float64(len(todo)))
 	if ctx.Err() == nil { // otherwise they are errors
 		current.store(p, o, id, version, todo, got)
 	}
+}
+
+func (p *scanPass) evaluator(slot int) *audit.Evaluator {
+	if p.evaluators[slot] == nil {
+		t := &p.slots[slot].target
+		p.evaluators[slot] = audit.NewEvaluator(t.policy, t.version.compiled, t.exempt)
+	}
+	return p.evaluators[slot]
 }
 
 // namespaceVersion returns the version of the namespace of an object, whose labels policies

@@ -29,8 +29,8 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/objects"
-	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // apiServer lists ConfigMaps, and answers the first requests with errors.
@@ -86,7 +86,7 @@ func (noResources) Refresh() {}
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
 // targetFrom returns the target for a policy on ConfigMaps with a validation.
-func targetFrom(t *testing.T, name string, version int, expression string) target {
+func targetFrom(t *testing.T, name, expression string) target {
 	t.Helper()
 	p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	text := fmt.Sprintf("matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [UPDATE], resources: [configmaps]}]}\nvalidations: [{name: v, expression: %q, message: m}]", expression)
@@ -97,7 +97,7 @@ func targetFrom(t *testing.T, name string, version int, expression string) targe
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	return target{name: name, version: targetVersion{params: uint64(version)}, evaluator: audit.NewEvaluator(p, compiled, nil), host: testHost()}
+	return target{name: name, policy: p, version: targetVersion{compiled: compiled}, exempt: registration.ExemptNamespaces(nil), host: testHost()}
 }
 
 func wanted(targets ...target) map[schema.GroupVersionResource]wantedResource {
@@ -172,7 +172,8 @@ func TestScan(t *testing.T) {
 		}
 	}
 	first := map[pairKey]counts{{"p", "a"}: {pass: 1, fail: 1}, {"p", "b"}: {fail: 1}}
-	r.set(wanted(targetFrom(t, "p", 1, isGood)))
+	p, q := targetFrom(t, "p", isGood), targetFrom(t, "q", `object.data.missing == ""`)
+	r.set(wanted(p))
 	check("first scan", 4, first)
 	if known := r.resources[configMaps]; known.failure != "1 objects of configmaps could not be decoded" {
 		t.Errorf("failure %q", known.failure)
@@ -187,13 +188,13 @@ func TestScan(t *testing.T) {
 	api.objects = api.objects[:3]
 	check("a changed and a deleted object", 1, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}})
 
-	r.set(wanted(targetFrom(t, "p", 1, isGood), targetFrom(t, "q", 1, `object.data.missing == ""`)))
+	r.set(wanted(p, q))
 	check("a new policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
 
-	r.set(wanted(targetFrom(t, "q", 1, `object.data.missing == ""`), targetFrom(t, "p", 2, "true")))
+	r.set(wanted(q, targetFrom(t, "p", "true")))
 	check("a changed policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {pass: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
 
-	r.set(wanted(targetFrom(t, "q", 1, `object.data.missing == ""`)))
+	r.set(wanted(q))
 	check("a deleted policy", -1, map[pairKey]counts{{"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
 
 	r.remove(configMaps, idOf("uid-bthree"))
@@ -208,7 +209,7 @@ func TestScan(t *testing.T) {
 // A list can contain an object whose deletion is known already.
 func TestDeletionDuringScan(t *testing.T) {
 	s, r := scannerFor(t, &apiServer{page: 2, objects: badObjects(3)}), newResults(10)
-	r.set(wanted(targetFrom(t, "p", 1, isGood)))
+	r.set(wanted(targetFrom(t, "p", isGood)))
 	now := time.Unix(1_000_000, 0)
 	p := r.next(now, time.Hour)
 	r.remove(configMaps, idOf("uid-aobject-0001"))
@@ -241,7 +242,7 @@ func TestFailedLists(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, r := scannerFor(t, &apiServer{page: 2, objects: objects, errors: tc.errors, newer: tc.newer}), newResults(10)
-			r.set(wanted(targetFrom(t, "p", 1, isGood)))
+			r.set(wanted(targetFrom(t, "p", isGood)))
 			now := time.Unix(1_000_000, 0)
 			if got := scanOnce(t, s, r, now); got != tc.wantEvaluations {
 				t.Errorf("%v evaluations, want %v", got, tc.wantEvaluations)
@@ -281,7 +282,7 @@ func TestLargeObjects(t *testing.T) {
 	large := configMapOf("a", "large", "1", "bad")
 	large["data"].(map[string]any)["big"] = strings.Repeat("x", 3<<19)
 	s, r := scannerFor(t, &apiServer{page: 2, objects: []map[string]any{large, configMapOf("a", "small", "1", "bad")}}), newResults(10)
-	r.set(wanted(targetFrom(t, "p", 1, isGood)))
+	r.set(wanted(targetFrom(t, "p", isGood)))
 	scanOnce(t, s, r, time.Now())
 	if got := r.counts[pairKey{"p", "a"}]; got == nil || got[fail] != 2 {
 		t.Errorf("counts of objects of 1.5 MiB: %v", got)
@@ -296,7 +297,7 @@ func TestLinesDoNotKeepObjects(t *testing.T) {
 		api.objects[i]["data"].(map[string]any)["big"] = strings.Repeat("x", size)
 	}
 	s, r := scannerFor(t, api), newResults(n)
-	p := targetFrom(t, "p", 1, isGood)
+	p := targetFrom(t, "p", isGood)
 	r.set(wanted(p))
 	before := heap()
 	scanOnce(t, s, r, time.Now())

@@ -29,6 +29,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 const (
@@ -98,6 +99,7 @@ type Scanner struct {
 	metrics   *metrics
 	listeners events.Broadcaster
 	host      policy.Environment
+	exempt    []string // namespaces
 
 	results atomic.Pointer[results] // nil while this replica does not lead
 
@@ -105,14 +107,7 @@ type Scanner struct {
 
 	// Of the goroutine that runs.
 	watches map[schema.GroupVersionResource]deletionWatch
-	known   map[string]knownTarget // by policy
 	natives *natives
-}
-
-// knownTarget keeps the evaluator of a policy.
-type knownTarget struct {
-	compiled *policy.Compiled
-	target   target
 }
 
 // New returns a Scanner that reads with the permissions of the ServiceAccount
@@ -148,6 +143,7 @@ func New(o Options) (*Scanner, error) {
 	}
 	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]deletionWatch{}}
 	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
+	s.exempt = registration.ExemptNamespaces(o.ExemptNamespaces)
 	s.host = o.Store.Host
 	s.host.Observe, s.host.Failed, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, false
 	return s, nil
@@ -158,7 +154,6 @@ func (s *Scanner) Subscribe(ctx context.Context) <-chan struct{} { return s.list
 
 // Run scans until ctx ends.
 func (s *Scanner) Run(ctx context.Context) error {
-	s.known = map[string]knownTarget{}
 	current := newResults(s.options.Lines)
 	s.results.Store(current)
 	defer func() {
@@ -175,8 +170,12 @@ func (s *Scanner) Run(ctx context.Context) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
+		start := time.Now()
 		current.set(s.plan(current))
 		s.stopWatches(current)
+		if s.budget.spend(ctx, time.Since(start)) != nil {
+			return nil
+		}
 		if r := current.next(time.Now(), s.options.Interval); r != nil {
 			s.scan(ctx, current, r)
 			if ctx.Err() == nil {
@@ -244,18 +243,15 @@ func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedR
 	if state == nil || p.api == nil || !s.natives.ready() {
 		return p.resources
 	}
-	known := map[string]knownTarget{}
 	for _, e := range state.Entries {
 		of, compiled := e.Effective()
 		if why := s.unaudited(e, of, compiled); why != "" {
 			p.problems[of.Name] = why
 			continue
 		}
-		known[of.Name] = s.targetOf(of, compiled)
-		p.add(known[of.Name].target, &of.Spec)
+		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, &of.Spec), exempt: s.exempt, host: &s.host})
 	}
 	s.natives.plan(p)
-	s.known = known
 	current.setProblems(p.problems)
 	return p.resources
 }
@@ -269,18 +265,6 @@ func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compil
 		return "the policy is not accepted"
 	}
 	return cmp.Or(unauditable(compiled), unreadParams(s.options.Params, &p.Spec))
-}
-
-// targetOf returns the target of a policy, whose version changes with the policy and its
-// params.
-func (s *Scanner) targetOf(p *v1alpha1.WebhookPolicy, compiled *policy.Compiled) knownTarget {
-	k, ok := s.known[p.Name]
-	if !ok || k.compiled != compiled {
-		evaluator := audit.NewEvaluator(p, compiled, s.options.ExemptNamespaces)
-		k = knownTarget{compiled: compiled, target: target{name: p.Name, evaluator: evaluator, host: &s.host}}
-	}
-	k.target.version = versionOfTarget(compiled, s.options.Params, &p.Spec)
-	return k
 }
 
 // stopWatches ends the watches for deletions of resources that are no longer audited; all

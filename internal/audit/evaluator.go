@@ -42,10 +42,10 @@ type Evaluator struct {
 	exempt  []string
 }
 
-// NewEvaluator returns an evaluator for the policy that c was compiled from. The exempt
-// namespaces are those besides Kubernetes' own.
+// NewEvaluator returns an evaluator for the policy that c was compiled from. Policies do not
+// apply to the exempt namespaces; native policies have none.
 func NewEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled, exempt []string) *Evaluator {
-	return &Evaluator{auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: registration.ExemptNamespaces(exempt)}
+	return &Evaluator{auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: exempt}
 }
 
 // Evaluate evaluates the policy. It is not safe for concurrent use with the same Object. The result is DecisionUnmatched for an object that the

@@ -4,11 +4,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // FromNative returns a native policy with its bindings, of which it has at least one, as a
-// policy for NewNativeEvaluator.
+// policy for NewEvaluator.
 func FromNative(native *admissionregistrationv1.ValidatingAdmissionPolicy, bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) *v1alpha1.WebhookPolicy {
 	p := &v1alpha1.WebhookPolicy{Spec: v1alpha1.WebhookPolicySpec{
 		ParamKind: native.Spec.ParamKind, MatchConstraints: native.Spec.MatchConstraints, MatchConditions: native.Spec.MatchConditions,
@@ -23,10 +22,4 @@ func FromNative(native *admissionregistrationv1.ValidatingAdmissionPolicy, bindi
 		})
 	}
 	return p
-}
-
-// NewNativeEvaluator returns an evaluator for a policy of FromNative that c was compiled
-// from. No namespace is exempt.
-func NewNativeEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled) *Evaluator {
-	return &Evaluator{auditor: policy.NewAuditor(p, c), spec: &p.Spec}
 }

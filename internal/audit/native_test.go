@@ -45,7 +45,7 @@ func TestNativePolicies(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
-			got := NewNativeEvaluator(p, compiled).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
+			got := NewEvaluator(p, compiled, nil).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
