@@ -21,7 +21,8 @@ port-forwards. They need a context with a token of a user who may get the URL /m
 permission to create pods/portforward. Without them, the other columns are shown.
 
 Without -f, the command reads the cluster of the current context. With -f, it reads a dump of one.
-Exit status 1 means that a policy is not Ready.`
+Exit status 1 means that a policy is not Ready. With --watch, Ctrl-C ends the command with exit
+status 0.`
 
 const minInterval = time.Second
 
@@ -48,7 +49,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringArrayVarP(&o.files, "filename", "f", nil, "a file or directory with the objects of a cluster, - for stdin; can be repeated")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "show the status again and again, with the denied requests per minute")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "show the status until Ctrl-C, with the denied requests per minute")
 	flags.DurationVar(&o.interval, "interval", 5*time.Second, "time between two updates with --watch")
 	flags.Int32Var(&o.port, "metrics-port", 8443, "port of the metrics of Ostiary's Pods")
 	c.MarkFlagsMutuallyExclusive("filename", "watch")
