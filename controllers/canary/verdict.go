@@ -79,7 +79,11 @@ func verdictOf(phase registration.Phase, nonce string, err error) Verdict {
 	return Verdict{metav1.ConditionUnknown, ReasonProbeFailed, "the API server rejects the canary's request before it calls Ostiary: " + message}
 }
 
-const timedOutAdvice = "a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"
+const droppedAdvice = "a firewall or a NetworkPolicy drops connections from the API server to Ostiary's Pods: open the port of --webhook-address for it, or run Ostiary with hostNetwork"
+
+// timedOutAdvice names two causes, because the API server's message is the same: it
+// retries after a 503 with Retry-After until the timeout, and does not show the 503.
+const timedOutAdvice = droppedAdvice + "; or replicas answer 503 until the timeout: check the Pods' /readyz and the metric ostiary_webhook_shed_total"
 
 func plugin(phase registration.Phase) string {
 	if phase == registration.PhaseMutate {
@@ -100,7 +104,7 @@ func cause(text string) (reason, advice string) {
 		{"no route to host", ReasonNoRoute, "a firewall rejects connections from the API server to Ostiary's Pods: open the port of --webhook-address, or run Ostiary with hostNetwork"},
 		{"deadline exceeded", ReasonTimedOut, timedOutAdvice},
 		{"Client.Timeout", ReasonTimedOut, timedOutAdvice},
-		{"i/o timeout", ReasonTimedOut, timedOutAdvice},
+		{"i/o timeout", ReasonTimedOut, droppedAdvice},
 		{"not found", ReasonNotFound, "create the Service, or correct --webhook-service"},
 	} {
 		if strings.Contains(text, known.sign) {

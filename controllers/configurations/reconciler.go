@@ -98,7 +98,7 @@ func NewFailClosed(registry prometheus.Registerer) *prometheus.GaugeVec {
 func NewRefusedConditions(registry prometheus.Registerer) prometheus.Gauge {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "ostiary_rejected_match_conditions",
-		Help: "Policies whose match conditions the API server rejects, so that only Ostiary evaluates them. Reported by the leader.",
+		Help: "Different match conditions that the API server has rejected since the leader's process started. Only Ostiary evaluates them. Reported by the leader.",
 	})
 	registry.MustRegister(gauge)
 	return gauge

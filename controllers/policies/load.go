@@ -343,7 +343,7 @@ func (l *Loader) count(entries map[string]*Entry) {
 		if named := e.effective().Policy.Spec.ValidationNames(); len(named) > 0 {
 			validations[name] = named
 		}
-		if !e.Accepted() {
+		if !e.Accepted() || e.Refusal != "" {
 			refused++
 		}
 	}

@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,6 +117,34 @@ func TestCompilesAgainForAnotherEngine(t *testing.T) {
 	}
 	if third := load(l, second, newPolicy("a", 1, "true")); second.Entries["uid-a"].Compiled != third.Entries["uid-a"].Compiled {
 		t.Error("an unchanged policy was compiled again")
+	}
+}
+
+func TestCountOfRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policies []v1alpha1.WebhookPolicy
+		rejects  string // the policy that the API server rejects
+
+		wantAccepted, wantRefused int
+	}{
+		"valid":                      {policies: []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "true")}, wantAccepted: 2},
+		"invalid":                    {policies: []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "1 +")}, wantAccepted: 1, wantRefused: 1},
+		"rejected by the API server": {policies: []v1alpha1.WebhookPolicy{newPolicy("a", 1, "true"), newPolicy("b", 1, "true")}, rejects: "b", wantAccepted: 1, wantRefused: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			l := newLoader(t)
+			l.Metrics, l.Refusals = metrics.NewPolicies(registry), &Refusals{}
+			for _, e := range load(l, nil, tc.policies...).Named([]string{tc.rejects}) {
+				l.Refusals.Add(e, "no")
+			}
+			load(l, nil, tc.policies...)
+			want := fmt.Sprintf("# HELP ostiary_policies Policies in this replica, by state: accepted, or refused (invalid, or the API server rejects the registration).\n"+
+				"# TYPE ostiary_policies gauge\nostiary_policies{state=\"accepted\"} %d\nostiary_policies{state=\"refused\"} %d\n", tc.wantAccepted, tc.wantRefused)
+			if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "ostiary_policies"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

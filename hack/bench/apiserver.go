@@ -63,11 +63,11 @@ type missingError struct{ mark string }
 
 func (e *missingError) Error() string { return fmt.Sprintf("the created pod has no %s", e.mark) }
 
-// inForce reports whether all policies of a pair decide on the pods of a side, in
+// isEnforced reports whether all policies of a pair decide on the pods of a side, in
 // every API server: with want false, whether they do in any.
-func (w *world) inForce(ctx context.Context, p *bench.Pair, side bench.Side, want bool) (bool, error) {
+func (w *world) isEnforced(ctx context.Context, p *bench.Pair, side bench.Side, want bool) (bool, error) {
 	for server := range w.versions {
-		got, err := w.inForceAt(ctx, p, side, server)
+		got, err := w.isEnforcedAt(ctx, p, side, server)
 		if got != want || err != nil {
 			return got, err
 		}
@@ -75,7 +75,7 @@ func (w *world) inForce(ctx context.Context, p *bench.Pair, side bench.Side, wan
 	return want, nil
 }
 
-func (w *world) inForceAt(ctx context.Context, p *bench.Pair, side bench.Side, server int) (bool, error) {
+func (w *world) isEnforcedAt(ctx context.Context, p *bench.Pair, side bench.Side, server int) (bool, error) {
 	t, err := newAPITarget(w.cp.Config(server), side, p.Marks)
 	if err != nil {
 		return false, err
@@ -97,18 +97,18 @@ func (w *world) inForceAt(ctx context.Context, p *bench.Pair, side bench.Side, s
 	return v.allowed == (p.Marks != nil), err
 }
 
-// awaitForce waits until a pair is, or no longer is, in force for a side.
-func (w *world) awaitForce(ctx context.Context, p *bench.Pair, side bench.Side, want bool) error {
-	what := fmt.Sprintf("%s is in force on the side %s: %t", p.Name, side, want)
+// awaitEnforced waits until a pair is, or no longer is, enforced on a side.
+func (w *world) awaitEnforced(ctx context.Context, p *bench.Pair, side bench.Side, want bool) error {
+	what := fmt.Sprintf("%s is enforced on the side %s: %t", p.Name, side, want)
 	return w.await(ctx, 100*time.Millisecond, what, func() (bool, error) {
-		got, err := w.inForce(ctx, p, side, want)
+		got, err := w.isEnforced(ctx, p, side, want)
 		return got == want, err
 	})
 }
 
 // awaitNative waits until the engine in the API server has all that was applied.
 func (w *world) awaitNative(ctx context.Context, p *bench.Pair) error {
-	if err := w.awaitForce(ctx, p, bench.Native, true); err != nil {
+	if err := w.awaitEnforced(ctx, p, bench.Native, true); err != nil {
 		return err
 	}
 	if p.Marks != nil || p.Policies == 1 {
@@ -118,11 +118,11 @@ func (w *world) awaitNative(ctx context.Context, p *bench.Pair) error {
 	if err := w.create(ctx, last.Native); err != nil {
 		return err
 	}
-	if err := w.awaitForce(ctx, last, bench.Native, true); err != nil {
+	if err := w.awaitEnforced(ctx, last, bench.Native, true); err != nil {
 		return err
 	}
 	if err := w.remove(ctx, last.Native); err != nil {
 		return err
 	}
-	return w.awaitForce(ctx, last, bench.Native, false)
+	return w.awaitEnforced(ctx, last, bench.Native, false)
 }

@@ -191,7 +191,7 @@ func (w *world) measureComparisons(ctx context.Context, names []string, r *repor
 	return nil
 }
 
-// compare puts a pair into force, measures it, and removes it.
+// compare enforces a pair, measures it, and removes it.
 func (w *world) compare(ctx context.Context, c pairCase) (*comparison, error) {
 	w.log.Printf("Through the API server, %s: applying", c.pair.Name)
 	if err := w.putIntoForce(ctx, c.pair); err != nil {
@@ -228,20 +228,20 @@ func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
 	if err := w.awaitChecked(ctx); err != nil {
 		return err
 	}
-	if err := w.awaitForce(ctx, p, bench.Ostiary, true); err != nil {
+	if err := w.awaitEnforced(ctx, p, bench.Ostiary, true); err != nil {
 		return err
 	}
 	if err := w.awaitNative(ctx, p); err != nil {
 		return err
 	}
-	none, err := w.inForce(ctx, p, bench.None, false)
+	none, err := w.isEnforced(ctx, p, bench.None, false)
 	if none {
-		err = errors.Join(err, errors.New("the policies are in force where none should be"))
+		err = errors.Join(err, errors.New("policies are enforced where none should be"))
 	}
 	return err
 }
 
-// takeOut removes a pair, and returns when it is nowhere in force.
+// takeOut removes a pair, and returns when it is enforced nowhere.
 func (w *world) takeOut(ctx context.Context, p *bench.Pair) error {
 	if err := errors.Join(w.remove(ctx, p.Native), w.remove(ctx, p.EachItsWebhook("", nil))); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (w *world) takeOut(ctx context.Context, p *bench.Pair) error {
 		return fmt.Errorf("deleting the params: %w", err)
 	}
 	for _, side := range []bench.Side{bench.Native, bench.Ostiary} {
-		if err := w.awaitForce(ctx, p, side, false); err != nil {
+		if err := w.awaitEnforced(ctx, p, side, false); err != nil {
 			return err
 		}
 	}

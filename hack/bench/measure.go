@@ -47,7 +47,7 @@ type loadResult struct {
 	noop    memory // of the no-op, after
 }
 
-// measureSet puts a set into force and measures what requests cost then.
+// measureSet enforces a set and measures what requests cost then.
 func (w *world) measureSet(ctx context.Context, set string, r *report) error {
 	w.log.Printf("Set %s: starting the manager and applying the policies", set)
 	policies, err := bench.Policies(set)

@@ -56,7 +56,7 @@ type scale struct {
 
 func (s *scale) p99() time.Duration { return s.changes[len(s.changes)*99/100-1] }
 
-// measureScale puts so many policies into force, starts the manager again, and
+// measureScale applies so many policies, starts the manager again, and
 // changes some of them. They stay: to delete them takes minutes, and nothing is
 // measured after them.
 func (w *world) measureScale(ctx context.Context, count int) (*scale, error) {
@@ -192,7 +192,7 @@ func (w *world) changeSome(ctx context.Context, s *scale) error {
 	slices.Sort(s.changes)
 	all, err := cpuTime(w.manager.PID())
 	s.changeCPU = (all - spent) / scaleChanges
-	w.log.Printf("Scale: a change in force after %s s at p99, %s s at most", seconds(s.p99()), seconds(s.changes[len(s.changes)-1]))
+	w.log.Printf("Scale: a change enforced after %s s at p99, %s s at most", seconds(s.p99()), seconds(s.changes[len(s.changes)-1]))
 	return err
 }
 
@@ -203,7 +203,7 @@ func (w *world) changeOne(ctx context.Context, number int, message string) (time
 	if err := w.client.Patch(ctx, policy, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 		return 0, fmt.Errorf("changing policy %s: %w", policy.Name, err)
 	}
-	err := w.await(ctx, 10*time.Millisecond, message+" is in force", func() (bool, error) {
+	err := w.await(ctx, 10*time.Millisecond, message+" is enforced", func() (bool, error) {
 		err := w.client.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: scaleNamespace(number % scaleGroups), Name: "probe"},
 			Data:       map[string]string{"number": strconv.Itoa(number)},
@@ -296,7 +296,7 @@ func (s *scale) budgets() []budget {
 	prefix := fmt.Sprintf("%d policies: ", s.policies)
 	return []budget{
 		{what: prefix + "ready after a start", got: s.restarted.Seconds(), limit: scaleReadyBudget.Seconds(), unit: "s"},
-		{what: prefix + "a change in force, p99", got: s.p99().Seconds(), limit: scaleChangeBudget.Seconds(), unit: "s"},
+		{what: prefix + "a change enforced, p99", got: s.p99().Seconds(), limit: scaleChangeBudget.Seconds(), unit: "s"},
 		{what: prefix + "peak memory", got: max(s.applying.peak, s.atRest.peak, s.cold.peak), limit: scaleMemoryBudget, unit: "MiB"},
 		{what: prefix + "call groups", got: float64(s.groups), limit: scaleGroupsBudget},
 		{what: prefix + "distinct client configurations", got: float64(s.clients), limit: scaleClientsBudget},
@@ -316,7 +316,7 @@ func (s *scale) print(out io.Writer) {
 	t.add("ready after another start, s (CPU, s)", fmt.Sprintf("%s (%s)", seconds(s.restarted), seconds(s.restartCPU)))
 	t.add("memory after it and a rest, MiB (peak)", fmt.Sprintf("%.0f (%.0f)", s.atRest.now, s.atRest.peak))
 	t.add("writes at rest, twice "+scaleRest.String()+", and in the restart", fmt.Sprint(s.writes))
-	t.add("one change in force, s: p50, p99, most", strings.Join([]string{
+	t.add("one change enforced, s: p50, p99, most", strings.Join([]string{
 		fmt.Sprintf("%.2f", s.changes[len(s.changes)/2].Seconds()), fmt.Sprintf("%.2f", s.p99().Seconds()), fmt.Sprintf("%.2f", s.changes[len(s.changes)-1].Seconds()),
 	}, ", "))
 	t.add("CPU of the manager for a change, s", fmt.Sprintf("%.2f", s.changeCPU.Seconds()))

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Every reason of a condition and of an event has a heading that says what to do.
@@ -28,8 +30,41 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
+// The constants of reasons and events, and literals in each place that takes a reason.
+func TestReasonsOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code string
+		want []string
+	}{
+		"a constant of a reason":                 {code: `const ReasonA = "A"`, want: []string{"A"}},
+		"a constant of an event":                 {code: `const eventA = "A"`, want: []string{"A"}},
+		"another constant":                       {code: `const other = "A"`},
+		"returned beside the type of an event":   {code: `func f() (string, string) { return "A", corev1.EventTypeNormal }`, want: []string{"A"}},
+		"an action, which is no reason":          {code: `func f() (string, string) { return corev1.EventTypeNormal, "A" }`},
+		"an argument after the type of an event": {code: `func f() { e.record(about, corev1.EventTypeWarning, "A", "action") }`, want: []string{"A"}},
+		"a constant as that argument":            {code: `func f() { e.record(corev1.EventTypeWarning, ReasonA, "action") }`},
+		"a field":                                {code: `var c = metav1.Condition{Type: "T", Reason: "A"}`, want: []string{"A"}},
+		"an unexported field":                    {code: `var c = missing{reason: "A", message: "m"}`, want: []string{"A"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, err := parser.ParseFile(token.NewFileSet(), "a.go", "package a\n"+tc.code, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			ast.Inspect(file, func(n ast.Node) bool {
+				got = append(got, reasonsOf(n)...)
+				return true
+			})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // reasons are the texts of constants that are named so, of the constants of
-// events, and what functions return beside the type of an event.
+// events, and what functions return beside the type of an event or get after it.
 func reasons(t *testing.T, root fs.FS) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -64,13 +99,26 @@ func reasonsOf(n ast.Node) (out []string) {
 			}
 		}
 	case *ast.ReturnStmt:
-		if len(n.Results) == 2 {
-			if kind, ok := n.Results[1].(*ast.SelectorExpr); ok && strings.HasPrefix(kind.Sel.Name, "EventType") {
-				out = append(out, literal(n.Results[0]))
+		if len(n.Results) == 2 && isEventType(n.Results[1]) {
+			out = append(out, literal(n.Results[0]))
+		}
+	case *ast.CallExpr:
+		for i := 1; i < len(n.Args); i++ {
+			if isEventType(n.Args[i-1]) {
+				out = append(out, literal(n.Args[i]))
 			}
+		}
+	case *ast.KeyValueExpr:
+		if key, ok := n.Key.(*ast.Ident); ok && strings.EqualFold(key.Name, "reason") {
+			out = append(out, literal(n.Value))
 		}
 	}
 	return withoutEmpty(out)
+}
+
+func isEventType(e ast.Expr) bool {
+	kind, ok := e.(*ast.SelectorExpr)
+	return ok && strings.HasPrefix(kind.Sel.Name, "EventType")
 }
 
 func withoutEmpty(texts []string) (out []string) {

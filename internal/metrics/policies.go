@@ -85,7 +85,7 @@ func NewPolicies(registry prometheus.Registerer) *Policies {
 		}),
 		loaded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_policies",
-			Help: "Policies in this replica, by state: accepted or refused.",
+			Help: "Policies in this replica, by state: accepted, or refused (invalid, or the API server rejects the registration).",
 		}, []string{"state"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ostiary_policy_validation_failures_total",

@@ -163,7 +163,7 @@ func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, s
 	if matches, err := match(r, host); err != nil || !matches {
 		return err
 	}
-	e := b.evaluations(ctx, r)[0]
+	e := b.evaluations(ctx, r, host)[0]
 	decision := DecisionAllow
 	switch e.outcome {
 	case notMatched:

@@ -129,7 +129,7 @@ type evaluation struct {
 
 // evaluations lists the policies, by name, with the outcome of those that the batch can
 // evaluate.
-func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
+func (b *batch) evaluations(ctx context.Context, r *request, host Environment) []evaluation {
 	out := make([]evaluation, len(b.policies))
 	for i, p := range b.policies {
 		out[i].policy = p
@@ -141,7 +141,7 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 	a := b.activation(r, of)
 	// Match conditions read the resource that the client named in request.resource.
 	converted := metav1.GroupVersionResource(r.versioned.GetResource()) != r.raw.Resource
-	start := time.Now()
+	start := host.Now()
 	for i, p := range b.policies {
 		if p.quick == nil || !p.quick.fits[of] || converted && len(p.quick.conditions) > 0 || ctx.Err() != nil {
 			continue
@@ -151,8 +151,8 @@ func (b *batch) evaluations(ctx context.Context, r *request) []evaluation {
 		if out[i].outcome == violated && !p.mayRatchet(r) {
 			a.decide(ctx, p, r)
 		}
-		now := time.Now()
-		out[i].elapsed, start = now.Sub(start), now
+		end := host.Now()
+		out[i].elapsed, start = end.Sub(start), end
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -153,7 +154,7 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 			if err := r.prepare(t.Context(), inputs{object: unstructuredjson.Everything()}); err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range inOrder(t.Context(), r, group.index.candidates("pods")) {
+			for _, e := range inOrder(t.Context(), r, group.index.candidates("pods"), Environment{Now: time.Now}) {
 				if e.outcome != tc.want {
 					t.Errorf("outcome %d, want %d", e.outcome, tc.want)
 				}
@@ -164,5 +165,18 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 				t.Errorf("decisions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The clock of the environment times the evaluations of a batch.
+func TestBatchUsesTheClockOfTheEnvironment(t *testing.T) {
+	group := groupFrom(t, map[string]string{"a": "validations: [{expression: 'true'}]", "b": "validations: [{expression: 'true'}]"})
+	now, elapsed := time.Now(), map[string]time.Duration{}
+	evaluate(t, group, podInput(t, admission.Create).review(t), Environment{
+		Now:     func() time.Time { now = now.Add(time.Second); return now },
+		Observe: func(policy string, _ admissionv1.Operation, _ Decision, took time.Duration) { elapsed[policy] = took },
+	})
+	if diff := cmp.Diff(map[string]time.Duration{"a": time.Second, "b": time.Second}, elapsed); diff != "" {
+		t.Errorf("elapsed (-want +got):\n%s", diff)
 	}
 }

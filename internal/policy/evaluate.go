@@ -39,7 +39,7 @@ func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest,
 	if len(matched) == 0 {
 		return allowed(raw), nil
 	}
-	return validated(ctx, r, inOrder(ctx, r, matched), host), nil
+	return validated(ctx, r, inOrder(ctx, r, matched, host), host), nil
 }
 
 // validated returns the response to evaluations, which are in the order of names.
@@ -102,13 +102,13 @@ func policiesOf(matched []*batch) []*Compiled {
 }
 
 // inOrder returns the evaluations of all policies of batches, by name.
-func inOrder(ctx context.Context, r *request, matched []*batch) []evaluation {
+func inOrder(ctx context.Context, r *request, matched []*batch, host Environment) []evaluation {
 	if len(matched) == 1 {
-		return matched[0].evaluations(ctx, r)
+		return matched[0].evaluations(ctx, r, host)
 	}
 	var all []evaluation
 	for _, b := range matched {
-		all = append(all, b.evaluations(ctx, r)...)
+		all = append(all, b.evaluations(ctx, r, host)...)
 	}
 	slices.SortStableFunc(all, func(a, b evaluation) int { return byName(a.policy, b.policy) })
 	return all

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -153,7 +154,7 @@ func TestIndexKeepsTheOrderOfNames(t *testing.T) {
 		if err := r.prepare(t.Context(), reads); err != nil {
 			t.Fatal(err)
 		}
-		for _, turn := range inOrder(t.Context(), r, matched) {
+		for _, turn := range inOrder(t.Context(), r, matched, Environment{Now: time.Now}) {
 			got = append(got, turn.policy.Name())
 		}
 		if want := policiesOf(matched); len(want) != len(got) {

@@ -97,7 +97,7 @@ func (g *Group) validateTemplates(ctx context.Context, raw *admissionv1.Admissio
 	}
 	var all []evaluation
 	for _, m := range matched {
-		for _, e := range m.evaluations(ctx, m.pod) {
+		for _, e := range m.evaluations(ctx, m.pod, host) {
 			e.on = m.pod
 			all = append(all, e)
 		}

@@ -139,7 +139,7 @@ func TestBatchDecidesSets(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, e := range inOrder(t.Context(), r, matched) {
+				for _, e := range inOrder(t.Context(), r, matched, Environment{Now: time.Now}) {
 					if e.outcome == undecided || pod == "ok" && e.outcome == violated {
 						t.Errorf("%s, set %s, pod %s: policy %s has the outcome %d", engine, set, pod, e.policy.name, e.outcome)
 					}

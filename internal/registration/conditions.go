@@ -19,8 +19,10 @@ const (
 )
 
 // delegate delegates a condition to the API server, unless it is empty. It is not
-// for mutations: API servers do not reinvoke a webhook that they did not call the
-// first time, and a separate group changes the order of mutations.
+// for matchConditions of mutations: API servers do not reinvoke a webhook that they
+// did not call the first time, and a separate group changes the order of mutations.
+// The condition of templateMemberships is delegated for mutations too: an outage of
+// Ostiary must not deny the updates that it excludes.
 func (m *membership) delegate(condition string) {
 	if condition == "" {
 		return

@@ -31,7 +31,7 @@ metadata: {name: ostiary-system}
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata: {namespace: ostiary-system, name: ostiary-leader}
-spec: {holderIdentity: ostiary-a, leaseDurationSeconds: 3600, renewTime: "NOW"}
+spec: {holderIdentity: ostiary-a_0b1f6a52-7c1e-4e0a-9d0f-3c2f5a9e8b71, leaseDurationSeconds: 3600, renewTime: "NOW"}
 ---
 apiVersion: coordination.k8s.io/v1
 kind: Lease

@@ -206,6 +206,9 @@ func queries(t *testing.T) map[string]string {
 	absent := regexp.MustCompile(`absent\(([a-z_]+(\{[^}]*\})?)\)`)
 	for _, group := range rules(t).Groups {
 		for _, rule := range group.Rules {
+			if strings.Contains(rule.Expr, "ostiary_certificate_source_") {
+				continue // these metrics are absent, since Ostiary issues its own certificates here
+			}
 			out["alert "+rule.Alert] = comparison.ReplaceAllString(absent.ReplaceAllString(rule.Expr, "$1"), " $1 bool $2")
 		}
 	}

@@ -43,7 +43,7 @@ const (
 	scaleRate       = 50 // admission requests in each second
 	scaleDeadline   = 20 * time.Minute
 
-	// Budgets. The token bucket limits decoding and evaluation to a twentieth of a core; garbage
+	// Budgets. The token bucket limits decoding and evaluation to 0.03 of a core; garbage
 	// collection, the transport and reports are not part of it.
 	scaleShare     = 0.2
 	scaleMemory    = 100 // MiB

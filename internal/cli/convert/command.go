@@ -147,6 +147,7 @@ func (c *command) run(ctx context.Context) error {
 	if err := result.check(ctx); err != nil {
 		return err
 	}
+	result.noteUnaudited()
 	if c.inventory {
 		return c.printInventory(c.Out, result.inventory())
 	}

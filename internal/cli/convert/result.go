@@ -120,6 +120,24 @@ func (r *result) check(ctx context.Context) error {
 	return nil
 }
 
+// noteUnaudited notes the policies that their sources evaluate on existing objects, and the
+// audit does not.
+func (r *result) noteUnaudited() {
+	compiler := policy.NewCompiler()
+	for i := range r.conversions {
+		c := &r.conversions[i]
+		for _, o := range c.Outputs {
+			if o.Background == "" {
+				continue
+			}
+			compiled, _ := compiler.Compile(o.Policy())
+			if why := compiled.Unauditable(); why != "" {
+				c.Add(conversion.Row{Rule: o.Background, Outcome: conversion.Changed, Output: o, Detail: "the audit does not evaluate the policy on existing objects: " + why})
+			}
+		}
+	}
+}
+
 // reject drops a policy, and the objects that only it needs.
 func (r *result) reject(name, why string) {
 	is := func(o *conversion.Output) bool { return o.Policy() != nil && o.Object.GetName() == name }

@@ -23,7 +23,7 @@ const (
 type Ostiary struct {
 	// Namespace is empty if no replica has ever led.
 	Namespace string
-	// Leader is the holder of the Lease; empty if it is not renewed.
+	// Leader is the Pod that holds the Lease; empty if it is not renewed.
 	Leader string
 	// Pods are the replicas that renew their Leases, sorted.
 	Pods []string
@@ -40,7 +40,7 @@ func (d *Dump) Ostiary(now time.Time) Ostiary {
 	}
 	out := Ostiary{Namespace: d.Leases[leader].Namespace}
 	if held(&d.Leases[leader], now) {
-		out.Leader = *d.Leases[leader].Spec.HolderIdentity
+		out.Leader = podOf(*d.Leases[leader].Spec.HolderIdentity)
 	}
 	for i := range d.Leases {
 		if l := &d.Leases[i]; l.Namespace == out.Namespace && held(l, now) {
@@ -57,6 +57,14 @@ func (d *Dump) Ostiary(now time.Time) Ostiary {
 		}
 	}
 	return out
+}
+
+// podOf returns the Pod of a leader, whose identity is <Pod>_<UUID>.
+func podOf(identity string) string {
+	if i := strings.LastIndexByte(identity, '_'); i >= 0 {
+		return identity[:i]
+	}
+	return identity
 }
 
 // held reports whether a Lease has a holder that renews it.

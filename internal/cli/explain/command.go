@@ -211,7 +211,11 @@ func (c *command) write(e *Explanation) error {
 			fmt.Fprintf(&out, "  binding %s: %s\n", name, output.Printable(b.Result))
 		}
 		for _, part := range p.Parts {
-			fmt.Fprintf(&out, "  %s (cost %d)\n", label(part.Field, part.Validation, part.Stored), part.Cost)
+			times := ""
+			if part.Times > 1 {
+				times = fmt.Sprintf(", evaluated %d times", part.Times)
+			}
+			fmt.Fprintf(&out, "  %s (cost %d%s)\n", label(part.Field, part.Validation, part.Stored), part.Cost, times)
 			writeNode(&out, part.Tree, 2, colored)
 		}
 		if len(p.Parts) > 0 {

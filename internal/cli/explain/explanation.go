@@ -55,8 +55,12 @@ type ExpressionTree struct {
 	// Stored reports that the object is the stored one, for ratchet.
 	Stored bool `json:"stored,omitempty"`
 
+	// Cost is that of one evaluation.
 	Cost uint64 `json:"cost"`
-	Tree *Node  `json:"tree"`
+	// Times is the number of evaluations with this result; absent for one. Validations,
+	// messageExpressions and audit annotations each evaluate the variables that they read.
+	Times int   `json:"times,omitempty"`
+	Tree  *Node `json:"tree"`
 }
 
 // Recorder keeps what policies evaluate for one request.
@@ -181,11 +185,23 @@ func (e *PolicyExplanation) add(engine *offline.Engine, r *Recorder, p *v1alpha1
 			return err
 		}
 		e.Cost += v.Cost
-		e.Parts = append(e.Parts, ExpressionTree{Field: v.Field, Validation: validationOf(&p.Spec, v.Field), Stored: v.Stored, Cost: v.Cost, Tree: root})
+		e.addPart(ExpressionTree{Field: v.Field, Validation: validationOf(&p.Spec, v.Field), Stored: v.Stored, Cost: v.Cost, Tree: root})
 	}
 	own := Recorder{evaluated: slices.DeleteFunc(slices.Clone(r.evaluated), func(v policy.Evaluated) bool { return v.Policy != e.Policy })}
 	e.Why = append(e.Why, own.Why(engine)...)
 	return nil
+}
+
+// addPart adds an expression, or counts an evaluation of a variable with a known result.
+func (e *PolicyExplanation) addPart(part ExpressionTree) {
+	known := slices.IndexFunc(e.Parts, func(o ExpressionTree) bool {
+		return strings.HasPrefix(part.Field, "spec.variables[") && o.Field == part.Field && o.Stored == part.Stored && o.Cost == part.Cost && o.Tree.equal(part.Tree)
+	})
+	if known < 0 {
+		e.Parts = append(e.Parts, part)
+		return
+	}
+	e.Parts[known].Times = max(e.Parts[known].Times, 1) + 1
 }
 
 // allowed is the result of a binding without an effect.

@@ -4,6 +4,7 @@ package explain
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -35,6 +36,11 @@ type Node struct {
 
 	value    ref.Val // nil if it is not known
 	function string  // of a call
+}
+
+// equal reports whether two parts are shown equally.
+func (n *Node) equal(o *Node) bool {
+	return n.Text == o.Text && n.Value == o.Value && slices.EqualFunc(n.Children, o.Children, (*Node).equal)
 }
 
 // tree makes the nodes of one expression.

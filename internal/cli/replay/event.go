@@ -65,7 +65,10 @@ func operationOf(e *event) (op admissionv1.Operation, skipped string, ok bool) {
 		return "", skippedRead, false
 	}
 	if connects(e.ObjectRef) {
-		return admissionv1.Connect, "", !refused(e)
+		if refused(e) {
+			return "", skippedRefused, false
+		}
+		return admissionv1.Connect, "", true
 	}
 	switch e.Verb {
 	case "create":

@@ -169,6 +169,18 @@ func TestReplay(t *testing.T) {
 			log:  logged("create", "ann", "shop", "a", `,"annotations":{"authorization.k8s.io/decision":"forbid"},"requestObject":`+bare),
 			want: Summary{Events: 1, Skipped: map[string]int{skippedRefused: 1}},
 		},
+		"a connection that authorization refused": {
+			log:  strings.Replace(logged("create", "ann", "shop", "a", `,"responseStatus":{"code":403},"annotations":{"authorization.k8s.io/decision":"forbid"}`), `"resource":"pods"`, `"resource":"pods","subresource":"exec"`, 1),
+			want: Summary{Events: 1, Skipped: map[string]int{skippedRefused: 1}},
+		},
+		"a connection without credentials": {
+			log:  strings.Replace(logged("get", "", "shop", "a", `,"responseStatus":{"code":401}`), `"resource":"pods"`, `"resource":"pods","subresource":"exec"`, 1),
+			want: Summary{Events: 1, Skipped: map[string]int{skippedRefused: 1}},
+		},
+		"a connection": {
+			log:  strings.Replace(logged("create", "ann", "shop", "a", `,"responseStatus":{"code":101}`), `"resource":"pods"`, `"resource":"pods","subresource":"exec"`, 1),
+			want: Summary{Events: 1, Requests: 1},
+		},
 		"a read": {log: logged("get", "ann", "shop", "a", ok), want: Summary{Events: 1}},
 		"another stage": {
 			log:  strings.Replace(logged("create", "ann", "shop", "a", ok+`,"requestObject":`+bare), "ResponseComplete", "RequestReceived", 1),

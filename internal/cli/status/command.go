@@ -21,7 +21,8 @@ port-forwards. This needs a context with the bearer token of a user who may get 
 and create pods/portforward. Otherwise, the command shows only the other columns.
 
 Without -f, the command reads the cluster of the current context. With -f, it reads a dump of one.
-Exit status 1 means that a policy is not Ready.`
+Exit status 1 means that a policy is not Ready. With --watch, Ctrl-C ends the command with exit
+status 0.`
 
 const minInterval = time.Second
 
@@ -48,7 +49,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringArrayVarP(&o.files, "filename", "f", nil, "a file or directory with the objects of a cluster, - for stdin; can be repeated")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "repeat the status, each time with the denied requests per minute")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "repeat the status until Ctrl-C, each time with the denied requests per minute")
 	flags.DurationVar(&o.interval, "interval", 5*time.Second, "time between two updates with --watch")
 	flags.Int32Var(&o.port, "metrics-port", 8443, "port of the metrics of Ostiary's Pods")
 	c.MarkFlagsMutuallyExclusive("filename", "watch")

@@ -63,8 +63,8 @@ func (p *Plugin) Rules() []admissionregistrationv1.RuleWithOperations {
 	return define.Pods(define.Writes()...)
 }
 
-// Admit implements policy.Mutator. The tolerations of existing Pods cannot be changed, so
-// only those of new Pods are replaced.
+// Admit implements policy.Mutator. It replaces tolerations of new Pods only: those of existing
+// Pods stay as they are. It adds missing ones to both, as the native plugin does.
 func (p *Plugin) Admit(_ context.Context, call *policy.Call) (*unstructured.Unstructured, error) {
 	pod, err := call.RequireObject()
 	if err != nil {

@@ -108,6 +108,9 @@ type Output struct {
 	// Comments are comments at the end of the lines of fields, as
 	// "spec.bindings[0].validationActions".
 	Comments map[string]string
+	// Background is the field of the source that asks to evaluate existing objects; empty if
+	// none does.
+	Background string
 }
 
 // Origin says that a field comes from a field of a source. Empty fields are whole objects.

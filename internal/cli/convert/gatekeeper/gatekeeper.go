@@ -271,7 +271,7 @@ func (b *builder) scopedActions() (names []string) {
 	if len(names) > 0 {
 		return names
 	}
-	b.change("spec.scopedEnforcementActions", "no action is for requests, and Ostiary decides requests only: the action is Audit")
+	b.change("spec.scopedEnforcementActions", "no action is for requests: the action is Audit, which denies none")
 	return []string{"dryrun"}
 }
 

@@ -191,9 +191,9 @@ func (b *builder) evaluation() {
 	case e.Mode != "" && e.Mode != "Kubernetes":
 		b.leaveOut("spec.evaluation.mode", fmt.Sprintf("the mode %q is not for Kubernetes requests", e.Mode), "keep the policy in the tool that evaluates it")
 	case !e.Admission.is(true):
-		b.leaveOut("spec.evaluation.admission", "the policy applies only to existing objects, and Ostiary decides requests", `evaluate existing objects with "kubectl ostiary eval"`)
-	case e.Background.is(false):
-		b.change("spec.evaluation.background", `Ostiary decides requests only: evaluate existing objects with "kubectl ostiary eval"`)
+		b.leaveOut("spec.evaluation.admission", conversion.OnlyExisting, conversion.InsteadOfOnlyExisting)
+	case e.Background != nil:
+		b.output.SetBackground("spec.evaluation.background", e.Background.Enabled)
 	}
 	if b.common.MatchConstraints == nil || len(b.common.MatchConstraints.ResourceRules) == 0 {
 		b.leaveOut("spec.matchConstraints", "the policy has no resourceRules, so it matches no request", "add them to the source")

@@ -94,6 +94,7 @@ func (b *builder) buildGroup(group []placed, suffix string) {
 		p.Spec.Plugin = podSecurityPlugin(first.podSecurity)
 	}
 	p.Spec.Ratchet = first.ratchet
+	o.SetBackground("spec.background", b.source.Spec.Background)
 	b.bind(o, group)
 	if conversion.NamesCriticalResources(p) {
 		p.Spec.AllowCriticalResources = true

@@ -70,7 +70,7 @@ func convert(c *conversion.Conversion, catalogue catalogue, exceptions []*applie
 		return err
 	}
 	if p.Spec.Admission != nil && !*p.Spec.Admission {
-		c.LeaveOut("spec.admission", "the policy applies only to existing objects, and Ostiary decides requests", `evaluate existing objects with "kubectl ostiary eval"`)
+		c.LeaveOut("spec.admission", conversion.OnlyExisting, conversion.InsteadOfOnlyExisting)
 		return nil
 	}
 	if len(p.Spec.Rules) == 0 {
@@ -134,9 +134,6 @@ func (b *builder) policyNotes() {
 		b.Add(conversion.Row{Rule: field, Field: field, Outcome: conversion.Changed, Detail: detail, Output: b.Outputs[0]})
 	}
 	s := b.source.Spec
-	if s.Background != nil && *s.Background {
-		note("spec.background", `Ostiary decides requests only: evaluate existing objects with "kubectl ostiary eval"`)
-	}
 	if s.ApplyRules == "One" && len(s.Rules) > 1 {
 		note("spec.applyRules", "all rules apply, also after one that matches")
 	}

@@ -132,7 +132,7 @@ func (c *testCase) source(t *testing.T) string {
 	if v, ok := rule["validate"].(map[string]any); ok && v["allowExistingViolations"] == nil && v["cel"] == nil && v["podSecurity"] == nil {
 		v["allowExistingViolations"] = false
 	}
-	spec := map[string]any{"validationFailureAction": "Enforce", "background": false, "rules": []any{rule}}
+	spec := map[string]any{"validationFailureAction": "Enforce", "rules": []any{rule}}
 	for key, value := range c.Spec {
 		spec[key] = value
 	}
