@@ -289,7 +289,7 @@ func (e *Entry) hasSameState(o *Entry) bool {
 
 func (l *Loader) compiled(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	if e := l.loadedEntry(p); e != nil {
-		return e
+		return e.withVersion(p)
 	}
 	e := l.compile(log, p)
 	e.lastGood = l.lastGood(p)
@@ -297,6 +297,18 @@ func (l *Loader) compiled(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 		e.Compiled.InheritState(state.Entries[p.UID].Compiled)
 	}
 	return e
+}
+
+// withVersion returns the entry with a version of the same generation, so that the cache and
+// the entry do not keep two. The policy of a plugin is not the one in the cache: the loader
+// completes its rules.
+func (e *Entry) withVersion(p *v1alpha1.WebhookPolicy) *Entry {
+	if e.Policy == p || p.Spec.Plugin != nil {
+		return e
+	}
+	out := *e
+	out.Policy = p
+	return &out
 }
 
 func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
