@@ -323,14 +323,13 @@ func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
 }
 
 func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
-	log = log.WithValues("policy", p.Name, "generation", p.Generation)
 	compiler := l.Compiler()
 	verdict := validation.Validate(compiler, p, l.BackendRule)
 	if verdict.Compiles {
-		log.V(1).Info("compiled policy")
+		log.V(1).Info("compiled policy", "policy", p.Name, "generation", p.Generation)
 	} else {
 		l.Metrics.CompileFailed()
-		log.Info("policy does not compile", "errors", verdict.Errors.ToAggregate().Error())
+		log.Info("policy does not compile", "policy", p.Name, "generation", p.Generation, "errors", verdict.Errors.ToAggregate().Error())
 	}
 	prepared := registration.Prepare(verdict.Policy)
 	if !verdict.Compiles {
