@@ -28,8 +28,9 @@ type AuditStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Objects int64 `json:"objects,omitempty"`
 
-	// time is the end of the last complete scan. With several resources, that of the
-	// least recent one.
+	// time is the end of a complete scan with this result. With several resources, it is
+	// that of the least recent one. If a later scan has the same result, time changes only
+	// if it is older than five seconds for each policy of the cluster.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 

@@ -19,7 +19,7 @@ const (
 	maxExamples, maxExampleText = 5, 512
 )
 
-// Status returns the result of a policy; nil while it is not known.
+// Status returns the result of a policy, which must not be changed; nil while it is not known.
 func (s *Scanner) Status(p *v1alpha1.WebhookPolicy) *v1alpha1.AuditStatus {
 	current := s.results.Load()
 	if current == nil {
@@ -27,7 +27,7 @@ func (s *Scanner) Status(p *v1alpha1.WebhookPolicy) *v1alpha1.AuditStatus {
 	}
 	current.mu.Lock()
 	defer current.mu.Unlock()
-	return current.summaries[p.Name].DeepCopy()
+	return current.summaries[p.Name]
 }
 
 // summarize makes the summaries of all policies. One that is being scanned keeps its last

@@ -24,6 +24,7 @@ func (s *Store) Compact(obj any) (any, error) {
 		}
 	}
 	share(&p.Kind, &p.APIVersion, &p.Status.Actions)
+	p.Status.Conditions, p.Status.Webhooks = exact(p.Status.Conditions), exact(p.Status.Webhooks)
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
 		share(&c.Type, &c.Reason, &c.Message)
@@ -35,6 +36,9 @@ func (s *Store) Compact(obj any) (any, error) {
 	}
 	return p, nil
 }
+
+// exact returns a copy without the room to grow that decoders leave.
+func exact[T any](s []T) []T { return append([]T(nil), s...) }
 
 // share replaces texts by equal ones that are in use, if there are any.
 func share[T ~string](texts ...*T) {

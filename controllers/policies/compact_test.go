@@ -65,3 +65,22 @@ func TestCompactKeepsOtherObjects(t *testing.T) {
 		t.Errorf("Compact() = %v, (-want +got):\n%s", err, diff)
 	}
 }
+
+// The cache and the loaded entry do not keep two versions of a policy.
+func TestEntriesHaveTheVersionInTheCache(t *testing.T) {
+	l := newLoader(t)
+	before := load(l, nil, newPolicy("p", 2, "true"))
+	newer := newPolicy("p", 2, "true")
+	newer.ResourceVersion = "newer"
+	after := load(l, before, newer)
+	got, old := after.Entries["uid-p"], before.Entries["uid-p"]
+	if got.Policy.ResourceVersion != "newer" {
+		t.Errorf("the entry has version %q", got.Policy.ResourceVersion)
+	}
+	if got.Compiled != old.Compiled {
+		t.Error("a version of the same generation is compiled again")
+	}
+	if old.Policy.ResourceVersion == "newer" {
+		t.Error("the entry of an earlier state has changed")
+	}
+}

@@ -289,7 +289,7 @@ func (e *Entry) hasSameState(o *Entry) bool {
 
 func (l *Loader) compiled(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 	if e := l.loadedEntry(p); e != nil {
-		return e
+		return e.withVersion(p)
 	}
 	e := l.compile(log, p)
 	e.lastGood = l.lastGood(p)
@@ -297,6 +297,18 @@ func (l *Loader) compiled(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
 		e.Compiled.InheritState(state.Entries[p.UID].Compiled)
 	}
 	return e
+}
+
+// withVersion returns the entry with a version of the same generation, so that the cache and
+// the entry do not keep two. The policy of a plugin is not the one in the cache: the loader
+// completes its rules.
+func (e *Entry) withVersion(p *v1alpha1.WebhookPolicy) *Entry {
+	if e.Policy == p || p.Spec.Plugin != nil {
+		return e
+	}
+	out := *e
+	out.Policy = p
+	return &out
 }
 
 func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
@@ -311,14 +323,13 @@ func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
 }
 
 func (l *Loader) compile(log logr.Logger, p *v1alpha1.WebhookPolicy) *Entry {
-	log = log.WithValues("policy", p.Name, "generation", p.Generation)
 	compiler := l.Compiler()
 	verdict := validation.Validate(compiler, p, l.BackendRule)
 	if verdict.Compiles {
-		log.V(1).Info("compiled policy")
+		log.V(1).Info("compiled policy", "policy", p.Name, "generation", p.Generation)
 	} else {
 		l.Metrics.CompileFailed()
-		log.Info("policy does not compile", "errors", verdict.Errors.ToAggregate().Error())
+		log.Info("policy does not compile", "policy", p.Name, "generation", p.Generation, "errors", verdict.Errors.ToAggregate().Error())
 	}
 	prepared := registration.Prepare(verdict.Policy)
 	if !verdict.Compiles {

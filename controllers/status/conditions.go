@@ -83,10 +83,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 		Actions:            p.Spec.Actions(),
 		FailurePolicy:      failurePolicy(&p.Spec),
 		TypeChecking:       in.types,
-		Audit:              in.audit,
-	}
-	if status.Audit == nil { // not evaluated yet by this leader
-		status.Audit = p.Status.Audit
+		Audit:              auditOf(p.Status.Audit, in.audit, state),
 	}
 	var o observation
 	o, status.Webhooks = gather(p, state, in)

@@ -1,0 +1,31 @@
+package status
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/controllers/policies"
+)
+
+// timeInterval is the interval, on average, between two writes of a status because of the
+// time of a scan: after most scans, nothing else changes, but that for all policies.
+const timeInterval = 5 * time.Second
+
+// auditOf returns the result of the audit for a status. A result that only has a later time
+// does not replace the written one before timeInterval for each policy.
+func auditOf(written, now *v1alpha1.AuditStatus, state *policies.State) *v1alpha1.AuditStatus {
+	switch {
+	case now == nil: // not evaluated yet by this leader
+		return written
+	case state == nil || written == nil || written.Time == nil || now.Time == nil:
+		return now
+	}
+	result := *now
+	result.Time = written.Time
+	if now.Time.Sub(written.Time.Time) < time.Duration(len(state.Entries))*timeInterval && equality.Semantic.DeepEqual(&result, written) {
+		return written
+	}
+	return now
+}
