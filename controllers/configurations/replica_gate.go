@@ -91,7 +91,7 @@ func (g *ReplicaGate) Snapshot(ctx context.Context, state *policies.State) *Repl
 	s.others = others
 	s.versions = make(map[string]string, len(state.Entries))
 	for _, e := range state.Entries {
-		s.versions[e.Policy.Name] = e.Policy.ResourceVersion
+		s.versions[e.Policy.Name] = e.LoadedVersion()
 	}
 	return s
 }

@@ -69,18 +69,22 @@ func TestCompactKeepsOtherObjects(t *testing.T) {
 // The cache and the loaded entry do not keep two versions of a policy.
 func TestEntriesHaveTheVersionInTheCache(t *testing.T) {
 	l := newLoader(t)
-	before := load(l, nil, newPolicy("p", 2, "true"))
-	newer := newPolicy("p", 2, "true")
-	newer.ResourceVersion = "newer"
-	after := load(l, before, newer)
-	got, old := after.Entries["uid-p"], before.Entries["uid-p"]
-	if got.Policy.ResourceVersion != "newer" {
-		t.Errorf("the entry has version %q", got.Policy.ResourceVersion)
+	version := func(v string) v1alpha1.WebhookPolicy {
+		p := newPolicy("p", 2, "true")
+		p.ResourceVersion = v
+		return p
 	}
-	if got.Compiled != old.Compiled {
+	first := load(l, nil, version("10"))
+	second := load(l, first, version("20"))
+	third := load(l, second, version("30")).Entries["uid-p"]
+	if third.Policy.ResourceVersion != "30" || third.LoadedVersion() != "10" {
+		t.Errorf("the entry has version %s and was loaded in %s, want 30 and 10", third.Policy.ResourceVersion, third.LoadedVersion())
+	}
+	old := first.Entries["uid-p"]
+	if third.Compiled != old.Compiled {
 		t.Error("a version of the same generation is compiled again")
 	}
-	if old.Policy.ResourceVersion == "newer" {
+	if old.Policy.ResourceVersion != "10" {
 		t.Error("the entry of an earlier state has changed")
 	}
 }

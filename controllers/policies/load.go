@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -307,9 +308,14 @@ func (e *Entry) withVersion(p *v1alpha1.WebhookPolicy) *Entry {
 		return e
 	}
 	out := *e
-	out.Policy = p
+	out.Policy, out.loadedVersion = p, e.LoadedVersion()
 	return &out
 }
+
+// LoadedVersion returns the resource version in which the generation was loaded first. A
+// replica that has loaded this version has the generation, whatever changed in the status
+// since.
+func (e *Entry) LoadedVersion() string { return cmp.Or(e.loadedVersion, e.Policy.ResourceVersion) }
 
 func (l *Loader) loadedEntry(p *v1alpha1.WebhookPolicy) *Entry {
 	state := l.Store.State()

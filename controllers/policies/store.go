@@ -46,6 +46,8 @@ type Entry struct {
 	prepared    registration.Entry
 	// placeholder means that the entry replaces an earlier generation that is not known.
 	placeholder bool
+	// loadedVersion is empty if Policy has the version that was loaded first.
+	loadedVersion string
 	// hasBundle means that the CA bundle of the backend is known.
 	hasBundle bool
 	bundle    []byte

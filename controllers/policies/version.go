@@ -107,7 +107,7 @@ func (s *State) holds(list *metav1.PartialObjectMetadataList) error {
 		}
 	}
 	for uid, e := range s.Entries {
-		if _, ok := listed[uid]; !ok && Reached(list.ResourceVersion, e.Policy.ResourceVersion) {
+		if _, ok := listed[uid]; !ok && Reached(list.ResourceVersion, e.LoadedVersion()) {
 			return fmt.Errorf("policy %s was deleted and is still loaded", e.Policy.Name)
 		}
 	}

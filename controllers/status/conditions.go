@@ -108,7 +108,7 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 		o.conflict = in.conflict(p.Name, state.Plan)
 	}
 	if o.registered && in.notReady != nil {
-		o.notReady = in.notReady(state.Entries[p.UID].Policy.ResourceVersion)
+		o.notReady = in.notReady(state.Entries[p.UID].LoadedVersion())
 	}
 	return o, refs
 }

@@ -108,7 +108,17 @@ func (w *world) applyMany(ctx context.Context, s *scale) error {
 	s.cpu, errCPU = cpuTime(w.manager.PID())
 	s.applying, errMemory = memoryOf(w.manager.PID())
 	w.log.Printf("Scale: types checked after %s, %s s of CPU", seconds(s.checked), seconds(s.cpu))
-	return errors.Join(errCPU, errMemory)
+	return errors.Join(errCPU, errMemory, w.awaitAudited(ctx))
+}
+
+// awaitAudited waits until the statuses of all policies have a result of the audit: Ostiary
+// writes at most a few of them in a second.
+func (w *world) awaitAudited(ctx context.Context) error {
+	return w.await(ctx, time.Second, "all policies are audited", func() (bool, error) {
+		var list v1alpha1.WebhookPolicyList
+		err := w.client.List(ctx, &list)
+		return !slices.ContainsFunc(list.Items, func(p v1alpha1.WebhookPolicy) bool { return p.Status.Audit == nil }), err
+	})
 }
 
 // countClients counts what API servers keep a client for: they tell webhooks

@@ -18,7 +18,7 @@ const (
 	headroom = 16 << 20
 	// minGrowth and maxGrowth bound the growth, in per cent of the live heap. The time of
 	// all collections during a load is proportional to 1/growth.
-	minGrowth, maxGrowth = 20, 800
+	minGrowth, maxGrowth = 15, 800
 	// defaultGrowth is the default of the runtime.
 	defaultGrowth = 100
 )

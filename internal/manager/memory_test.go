@@ -50,10 +50,10 @@ func TestGrowth(t *testing.T) {
 	}{
 		"unknown":         {live: 0, want: 100},
 		"1 MiB":           {live: 1 << 20, want: 800},
-		"a few policies":  {live: 10 << 20, want: 180},
-		"1,000 policies":  {live: 20 << 20, want: 100},
-		"10,000 policies": {live: 100 << 20, want: 36},
-		"1 GiB":           {live: 1 << 30, want: 21},
+		"a few policies":  {live: 10 << 20, want: 175},
+		"1,000 policies":  {live: 20 << 20, want: 95},
+		"10,000 policies": {live: 100 << 20, want: 31},
+		"1 GiB":           {live: 1 << 30, want: 16},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
