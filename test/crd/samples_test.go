@@ -152,7 +152,7 @@ func natives(t *testing.T, policy *unstructured.Unstructured) map[string][]*unst
 	t.Helper()
 	validating := []string{"validations", "auditAnnotations"}
 	mutating := []string{"mutations", "reinvocationPolicy"}
-	own := []string{"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources", "podTemplates", "ratchet"}
+	own := []string{"bindings", "timeoutSeconds", "order", "breakGlass", "allowCriticalResources", "podTemplates", "ratchet", "audit"}
 	has := func(field string) bool {
 		_, found, _ := unstructured.NestedFieldNoCopy(policy.Object, "spec", field)
 		return found
