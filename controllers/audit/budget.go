@@ -16,7 +16,7 @@ const (
 	requestRate, requestBurst = 5, 10
 )
 
-// budget limits the time of evaluations and the requests to the API server.
+// budget limits the time of plans and evaluations, and the requests to the API server.
 type budget struct{ work, requests *rate.Limiter }
 
 func newBudget() *budget {
