@@ -7,8 +7,8 @@ import (
 )
 
 // decorateSelections has the programs of a batch select fields of JSON objects without
-// the conversions between Go values and values of CEL, and x.?y.orValue(z) without an
-// optional value. Everything else is left to the library.
+// the conversions between Go values and values of CEL, x.?y.orValue(z) without an
+// optional value, and macros without accumulators. Everything else is left to the library.
 func decorateSelections(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	switch node := i.(type) {
 	case *selectedPath:
@@ -18,6 +18,9 @@ func decorateSelections(i interpreter.InterpretableV2) (interpreter.Interpretabl
 			return &selectedPath{InterpretableAttribute: node, name: attr.CandidateVariableNames()[0], simple: true}, nil
 		}
 	case interpreter.InterpretableCall:
+		if l := loopOf(node); l != nil {
+			return l, nil
+		}
 		if args := node.Args(); len(args) == 2 && (node.Function() == "or" || node.Function() == "orValue") {
 			return &optionalOr{id: node.ID(), receiver: args[0], other: args[1], value: node.Function() == "orValue"}, nil
 		}

@@ -119,7 +119,7 @@ func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (u *untracked, err error
 	if u.reads, err = variablesIn(root); err != nil {
 		return nil, err
 	}
-	u.program, err = c.planner.NewInterpretable(checked.NativeRep(), interpreter.CustomDecoratorV2(decorateSelections),
+	u.program, err = c.planner.NewInterpretable(withLoops(checked.NativeRep()), interpreter.CustomDecoratorV2(decorateSelections),
 		interpreter.Optimize(), interpreter.CompileRegexConstants(interpreter.MatchesRegexOptimization))
 	return u, err
 }

@@ -58,6 +58,10 @@ func flat(list traits.Lister) traits.Lister {
 	for it := list.Iterator(); it.HasNext() == types.True; {
 		values = append(values, it.Next())
 	}
+	return listOf(values)
+}
+
+func listOf(values []ref.Val) traits.Lister {
 	return types.NewRefValList(jsonAdapter{types.DefaultTypeAdapter}, values)
 }
 

@@ -41,6 +41,15 @@ func TestValuesOfBatch(t *testing.T) {
 		`type(object.m) == map && type(object.l) == list && type(object.s) == string && type(object.n) == int && type(object.none) == null_type && type(object) == map`,
 		`[{"m": 1}].all(object, object.m == 1)`, `[1].all(object, .object.s == "a")`, `(object.b ? object.m : object.texts).k == "v"`, `(object.b ? object.?m : object.?no).k.orValue("d") == "v"`,
 		`object.l.map(e, {"name": e}).filter(o, o.name == "a").all(o, o.?name.orValue("") == "a" && o.?no.orValue("d") == "d")`,
+		`object.l.exists_one(e, e == "a") && !object.l.exists_one(e, e != "") && object.texts.exists_one(k, k == "a") && !object.nothing.exists_one(e, e == 1)`,
+		`object.l.map(e, e == "b", e + "x") == ["bx"] && object.texts.map(k, k) == ["a"] && object.texts.filter(k, k == "a") == ["a"] && object.nothing.map(e, e.no) == []`,
+		`object.l.all(e, object.l.exists(e, e == "b") && e != "b") || object.l.filter(e, object.l.filter(f, f != e).size() == 1).map(e, [e]).map(e, e[0]) == ["a", "b"]`,
+		`[0, 1].exists(n, 1 / n == 1)`, `[0, 2].exists(n, 1 / n == 1)`, `[0, 1].all(n, 1 / n == 2)`, `[0, 1].all(n, 1 / n == 1)`, `[1, 0].all(n, 1 / n == 1 || n == 0)`,
+		`[0, 1].exists_one(n, 1 / n == 1)`, `[0, 1].filter(n, 1 / n == 1).size() == 1`, `[1, 0].map(n, 1 / n).size() == 2`, `[1, 0].map(n, n == 1, 1 / n).size() == 1`,
+		`object.mixed.all(e, e)`, `object.mixed.exists(e, e)`, `object.mixed.exists_one(e, e)`, `object.mixed.filter(e, e).size() == 1`, `object.mixed.map(e, e, 1).size() == 1`,
+		`object.s.all(e, true)`, `object.none.exists(e, true)`, `object.no.map(e, e) == []`, `object.n.filter(e, true) == []`, `object.empty.all(k, false) && !object.nothing.exists(e, true)`,
+		`(object.l + ["c"] + object.l.map(e, e + e)).filter(e, e.size() == 1) == ["a", "b", "c"] && object.mixed.map(e, e) == object.mixed && object.l.map(e, object.m)[1].k == "v"`,
+		`object.l.map(e, {e: [object.?no, object.?s]}).all(m, m.all(k, m[k][1].value() == "a" && !m[k][0].hasValue()))`, `object.l.map(object, object + "x") == ["ax", "bx"]`,
 		`object.l.join(",") == "a,b" && object.l.map(x, object.?no.orValue("y")).join("") == "yy" && object.mixed[4].join("") == "z"`,
 	)
 	for _, engine := range []Engine{OldestEngine, LatestEngine} {
@@ -74,6 +83,44 @@ func TestValuesOfBatch(t *testing.T) {
 		if compared < len(expressions)-2 {
 			t.Errorf("%s: %d of %d expressions were compared", engine, compared, len(expressions))
 		}
+	}
+}
+
+// TestLoops: the batch evaluates macros without the general loop of the library.
+func TestLoops(t *testing.T) {
+	tests := map[string]struct {
+		expression string
+		want       string // the function in place of the macro
+	}{
+		"all":                    {`[1].all(x, x == 1)`, allOf},
+		"all, of several terms":  {`[1].all(x, x == 1 && x == 2)`, allOf},
+		"exists":                 {`[1].exists(x, x == 1 || x == 2)`, existsOf},
+		"exists_one":             {`[1].exists_one(x, x == 1)`, oneOf},
+		"map":                    {`[1].map(x, x + 1)`, collected},
+		"map with a condition":   {`[1].map(x, x > 0, x + 1)`, collected},
+		"filter":                 {`[1].filter(x, x > 0)`, collected},
+		"a map":                  {`object.map(x, x)`, collected},
+		"with an index":          {`[1].all(i, x, x == i)`, ""},
+		"a name for a value":     {`cel.bind(x, 1, x == 1)`, ""},
+		"no macro but a sum":     {`1 + 1`, ""},
+		"a list in no macro":     {`[1] + [2]`, ""},
+		"a condition in no loop": {`true ? 1 : 2`, ""},
+	}
+	c := NewCompilerFor(LatestEngine)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			parsed, issues := c.env.Parse(tc.expression)
+			if issues.Err() != nil {
+				t.Fatal(issues.Err())
+			}
+			got := ""
+			if l, ok := c.untracked.compile(tc.expression, parsed).program.(*loop); ok {
+				got = l.function
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 
