@@ -218,7 +218,7 @@ func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
 		params = append(params, param)
 	}
 	// Ostiary's last: where an API server calls it, it knows the other webhooks.
-	webhooks := p.EachItsWebhook(w.noop.url, w.noop.bundle)
+	webhooks := p.Configurations(w.noop.url, w.noop.bundle)
 	if err := errors.Join(w.create(ctx, params), w.create(ctx, p.Native), w.create(ctx, webhooks), w.apply(ctx, p.Ostiary)); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (w *world) putIntoForce(ctx context.Context, p *bench.Pair) error {
 
 // takeOut removes a pair, and returns when it is enforced nowhere.
 func (w *world) takeOut(ctx context.Context, p *bench.Pair) error {
-	if err := errors.Join(w.remove(ctx, p.Native), w.remove(ctx, p.EachItsWebhook("", nil))); err != nil {
+	if err := errors.Join(w.remove(ctx, p.Native), w.remove(ctx, p.Configurations("", nil))); err != nil {
 		return err
 	}
 	if err := w.clear(ctx); err != nil {

@@ -57,7 +57,7 @@ func (r *report) printComparisons(out io.Writer) {
 			if s.side == bench.Ostiary || s.side == bench.Webhooks {
 				share, shareOfCPU = shareText(c.share(s, c.added)), shareText(c.share(s, c.addedCPU))
 			}
-			t.add(c.pair.Name, names()[s.side], c.versions[s.server], fmt.Sprint(s.callers),
+			t.add(c.pair.Name, c.decides(s.side), c.versions[s.server], fmt.Sprint(s.callers),
 				fmt.Sprintf("%.2f", micros(median(all, func(f figures) time.Duration { return f.p50 }))/1000),
 				fmt.Sprintf("%.1f", micros(median(all, func(f figures) time.Duration { return f.p99 }))/1000),
 				fmt.Sprintf("%.0f", medianRate(all)),
@@ -89,8 +89,21 @@ func shareText(share float64) string {
 	return fmt.Sprintf("%.2f", share)
 }
 
-func names() map[bench.Side]string {
-	return map[bench.Side]string{bench.None: "no policy", bench.Native: "native", bench.Ostiary: ostiary, bench.Webhooks: "one no-op webhook per policy"}
+// decides names a side.
+func (c *comparison) decides(side bench.Side) string {
+	switch side {
+	case bench.None:
+		return "no policy"
+	case bench.Ostiary:
+		return ostiary
+	case bench.Webhooks:
+		if c.pair.Webhooks == c.pair.Policies {
+			return "one no-op webhook per policy"
+		}
+		return "one no-op webhook"
+	default:
+		return "native"
+	}
 }
 
 func medianRate(all []figures) float64 {

@@ -91,7 +91,7 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 		return w, err
 	}
 	w.log.Print("Installing Ostiary")
-	if err := w.install(ctx); err != nil || len(o.sets) == 0 && !slices.Contains(o.compare, comparesMatching) {
+	if err := w.install(ctx); err != nil || len(o.sets)+len(o.compare) == 0 {
 		return w, err
 	}
 	w.log.Print("Building and starting a webhook that allows everything")

@@ -21,8 +21,8 @@ const (
 	None    Side = "none"
 	Native  Side = "native"
 	Ostiary Side = "ostiary"
-	// Webhooks is one webhook for each policy, which allows everything: the
-	// least that a system can cost that registers policies one by one.
+	// Webhooks is webhooks that allow everything: the least that a call costs. With one
+	// for each policy it is the least of a system that registers policies one by one.
 	Webhooks Side = "webhooks"
 )
 
@@ -45,27 +45,24 @@ type Pair struct {
 	Pod string
 	// Marks stand in every answer about a pod when all policies are in force.
 	Marks []string
-	// WithWebhooks compares with the side Webhooks, too.
-	WithWebhooks bool
+	// Webhooks is how many webhooks that allow everything the pair is compared with.
+	Webhooks int
 }
 
 // Sides are those that the pair is measured on.
 func (p *Pair) Sides() []Side {
 	out := []Side{None, Native, Ostiary}
-	if p.WithWebhooks {
+	if p.Webhooks > 0 {
 		out = append(out, Webhooks)
 	}
 	return out
 }
 
-// EachItsWebhook are as many configurations as the pair has policies, each with
-// one webhook at the url, for the same pods.
-func (p *Pair) EachItsWebhook(url string, bundle []byte) []client.Object {
-	if !p.WithWebhooks {
-		return nil
-	}
+// Configurations are those of the side Webhooks, each with one webhook at the url, for
+// the same pods.
+func (p *Pair) Configurations(url string, bundle []byte) []client.Object {
 	var out []client.Object
-	for _, ours := range p.Ostiary {
+	for _, ours := range p.Ostiary[:p.Webhooks] {
 		var rules []admissionregistrationv1.RuleWithOperations
 		for _, rule := range ours.Spec.MatchConstraints.ResourceRules {
 			rules = append(rules, rule.RuleWithOperations)
@@ -88,7 +85,7 @@ func PairOf(set string) (*Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: set, Policies: len(policies), Pod: Good, Ostiary: policies}
+	p := &Pair{Name: set, Policies: len(policies), Pod: Good, Ostiary: policies, Webhooks: 1}
 	for _, ours := range policies {
 		p.Native = append(p.Native, validating(ours)...)
 	}
@@ -104,7 +101,7 @@ func AuditPairOf(set string) (*Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pair{Name: set + ", Audit", Policies: len(policies), Pod: Bad, Refused: map[string]string{ProbeLabel: "last"}}
+	p := &Pair{Name: set + ", Audit", Policies: len(policies), Pod: Bad, Webhooks: 1, Refused: map[string]string{ProbeLabel: "last"}}
 	for _, ours := range policies {
 		for i := range ours.Spec.Bindings {
 			ours.Spec.Bindings[i].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}
@@ -144,7 +141,7 @@ func SentinelPair() *Pair {
 // MatchingPair is policies that all look at every pod, and refuse each a label of
 // its own.
 func MatchingPair(count int) *Pair {
-	p := &Pair{Name: fmt.Sprintf("%d matching", count), Policies: count, Pod: Good, WithWebhooks: true}
+	p := &Pair{Name: fmt.Sprintf("%d matching", count), Policies: count, Pod: Good, Webhooks: count}
 	for i := range count {
 		label := fmt.Sprintf("forbidden-%d", i)
 		ours := refusing(label)
