@@ -64,10 +64,10 @@ type missingError struct{ mark string }
 func (e *missingError) Error() string { return fmt.Sprintf("the created pod has no %s", e.mark) }
 
 // isEnforced reports whether all policies of a pair decide on the pods of a side, in
-// every API server: with want false, whether they do in any.
+// every version: with want false, whether they do in any.
 func (w *world) isEnforced(ctx context.Context, p *bench.Pair, side bench.Side, want bool) (bool, error) {
-	for server := range w.versions {
-		got, err := w.isEnforcedAt(ctx, p, side, server)
+	for version := range w.versions {
+		got, err := w.isEnforcedAt(ctx, p, side, version)
 		if got != want || err != nil {
 			return got, err
 		}
@@ -75,8 +75,8 @@ func (w *world) isEnforced(ctx context.Context, p *bench.Pair, side bench.Side, 
 	return want, nil
 }
 
-func (w *world) isEnforcedAt(ctx context.Context, p *bench.Pair, side bench.Side, server int) (bool, error) {
-	t, err := newAPITarget(w.cp.Config(server), side, p.Marks)
+func (w *world) isEnforcedAt(ctx context.Context, p *bench.Pair, side bench.Side, version int) (bool, error) {
+	t, err := newAPITarget(w.cp.Config(apiServer(version, side)), side, p.Marks)
 	if err != nil {
 		return false, err
 	}

@@ -81,11 +81,11 @@ func pairs(comparison string) ([]pairCase, error) {
 	}
 }
 
-// seat is one side, asked by so many callers through one API server.
+// seat is one side, asked by so many callers through an API server of a version.
 type seat struct {
 	side    bench.Side
 	callers int
-	server  int
+	version int // index
 }
 
 // at returns the seat of another side.
@@ -98,19 +98,19 @@ func (s seat) at(side bench.Side) seat {
 type comparison struct {
 	pair     *bench.Pair
 	callers  []int
-	versions []string // of the API servers, by number
+	versions []string // of the API servers
 	rounds   map[seat][]figures
 }
 
 // seats lists what is measured in one round. The side Webhooks does not depend on
-// the engine: the last API server alone measures it.
+// the engine: only the last version is measured.
 func (c *comparison) seats() []seat {
 	var out []seat
 	for _, callers := range c.callers {
-		for server := range c.versions {
+		for version := range c.versions {
 			for _, side := range c.pair.Sides() {
-				if side != bench.Webhooks || server == len(c.versions)-1 {
-					out = append(out, seat{side, callers, server})
+				if side != bench.Webhooks || version == len(c.versions)-1 {
+					out = append(out, seat{side, callers, version})
 				}
 			}
 		}
@@ -139,8 +139,8 @@ func (c *comparison) medianOf(s seat, added func(seat, int) time.Duration) time.
 	return median(rounds, func(round int) time.Duration { return added(s, round) })
 }
 
-// share is what a side adds relative to what the native engine adds in the same API
-// server: the median of the rounds. Where that engine adds nothing, as on a machine
+// share is what a side adds relative to what the native engine of the same version
+// adds: the median of the rounds. Where that engine adds nothing, as on a machine
 // that does much else, no share is small enough.
 func (c *comparison) share(s seat, added func(seat, int) time.Duration) float64 {
 	var out []float64
@@ -202,10 +202,10 @@ func (w *world) compare(ctx context.Context, c pairCase) (*comparison, error) {
 		for _, s := range result.seats() {
 			f, err := w.loadSide(ctx, c.pair, s)
 			if err != nil {
-				return nil, fmt.Errorf("side %s, Kubernetes %s, %d callers: %w", s.side, w.versions[s.server], s.callers, err)
+				return nil, fmt.Errorf("side %s, Kubernetes %s, %d callers: %w", s.side, w.versions[s.version], s.callers, err)
 			}
 			w.log.Printf("Through the API server, %s, round %d of %d: %s, Kubernetes %s, %d callers: %.0f requests/s, p50 %.1f ms",
-				c.pair.Name, round+1, w.options.rounds, s.side, w.versions[s.server], s.callers, f.rate, micros(f.p50)/1000)
+				c.pair.Name, round+1, w.options.rounds, s.side, w.versions[s.version], s.callers, f.rate, micros(f.p50)/1000)
 			result.rounds[s] = append(result.rounds[s], f)
 		}
 	}
@@ -287,7 +287,7 @@ func (w *world) loadSide(ctx context.Context, p *bench.Pair, s seat) (figures, e
 	if s.side == bench.None {
 		marks = nil
 	}
-	t, err := newAPITarget(w.cp.Config(s.server), s.side, marks)
+	t, err := newAPITarget(w.cp.Config(apiServer(s.version, s.side)), s.side, marks)
 	if err != nil {
 		return figures{}, err
 	}
@@ -301,5 +301,5 @@ func (w *world) loadSide(ctx context.Context, p *bench.Pair, s seat) (figures, e
 		behind = w.noop.running
 	}
 	l := load{target: t, body: body, want: verdict{allowed: true}, callers: s.callers, duration: w.options.duration}
-	return l.measure(ctx, w.cp.PIDs()[fmt.Sprintf("%s-%d", controlplane.APIServer, s.server)], behind.PID())
+	return l.measure(ctx, w.cp.PIDs()[fmt.Sprintf("%s-%d", controlplane.APIServer, apiServer(s.version, s.side))], behind.PID())
 }

@@ -57,7 +57,7 @@ func (r *report) printComparisons(out io.Writer) {
 			if s.side == bench.Ostiary || s.side == bench.Webhooks {
 				share, shareOfCPU = shareText(c.share(s, c.added)), shareText(c.share(s, c.addedCPU))
 			}
-			t.add(c.pair.Name, c.decides(s.side), c.versions[s.server], fmt.Sprint(s.callers),
+			t.add(c.pair.Name, c.decides(s.side), c.versions[s.version], fmt.Sprint(s.callers),
 				fmt.Sprintf("%.2f", micros(median(all, func(f figures) time.Duration { return f.p50 }))/1000),
 				fmt.Sprintf("%.1f", micros(median(all, func(f figures) time.Duration { return f.p99 }))/1000),
 				fmt.Sprintf("%.0f", medianRate(all)),

@@ -54,8 +54,7 @@ type world struct {
 	cp      *controlplane.ControlPlane
 	client  client.Client
 	address string // that the manager answers on
-	// versions of the API servers, by number. All measurements but the comparisons
-	// use the first.
+	// versions of the API servers. All measurements but the comparisons use the first.
 	versions []string
 	noop     server
 	manager  *controlplane.Running
@@ -75,7 +74,7 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 	w := &world{options: o, log: logger, timeout: waitTimeout}
 	w.log.Print("Starting a Kubernetes control plane")
 	// Nothing is measured that needs the controller manager, which would compete.
-	w.cp, err = controlplane.Start(ctx, controlplane.Options{NoControllerManager: true, Log: logger.Writer()})
+	w.cp, err = controlplane.Start(ctx, controlplane.Options{NoControllerManager: true, ArgsOf: withoutOtherEngine, Log: logger.Writer()})
 	if err != nil {
 		return nil, err
 	}
@@ -99,28 +98,54 @@ func newWorld(ctx context.Context, o options, logger *log.Logger) (_ *world, err
 	return w, err
 }
 
-// startVersions adds the API server of a later version, if a comparison needs it,
-// and asks each for its version.
+// apiServer is the number of the API server of a version that a side asks. The native side
+// has one of its own, which calls no webhook. The other sides have one without the native
+// engine: it would match each request with all policies, also where none applies, and the
+// cost would count as that of no policies.
+func apiServer(version int, side bench.Side) int {
+	if side == bench.Native {
+		return 2*version + 1
+	}
+	return 2 * version
+}
+
+// withoutOtherEngine are the flags of an API server.
+func withoutOtherEngine(number int, _ []string) []string {
+	if number == apiServer(number/2, bench.Native) {
+		return []string{"--disable-admission-plugins=ValidatingAdmissionWebhook,MutatingAdmissionWebhook"}
+	}
+	return []string{"--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy"}
+}
+
+// startVersions adds the other API servers that a comparison needs, and asks for their
+// versions.
 func (w *world) startVersions(ctx context.Context) error {
+	programs := []string{""}
 	if len(w.options.compare) > 0 && w.options.later != "" {
 		program, err := filepath.Abs(w.options.later) // it runs in another folder
 		if err != nil {
 			return fmt.Errorf("finding %s: %w", w.options.later, err)
 		}
-		if _, err := w.cp.AddAPIServer(ctx, program); err != nil {
-			return err
-		}
+		programs = append(programs, program)
 	}
-	for i := 0; w.cp.PIDs()[fmt.Sprintf("%s-%d", controlplane.APIServer, i)] != 0; i++ {
-		client, err := discovery.NewDiscoveryClientForConfig(w.cp.Config(i))
+	for version, program := range programs {
+		for _, side := range []bench.Side{bench.Ostiary, bench.Native} {
+			if number := apiServer(version, side); number == 0 || len(w.options.compare) == 0 {
+				continue
+			}
+			if _, err := w.cp.AddAPIServer(ctx, program); err != nil {
+				return err
+			}
+		}
+		client, err := discovery.NewDiscoveryClientForConfig(w.cp.Config(apiServer(version, bench.Ostiary)))
 		if err != nil {
 			return fmt.Errorf("making a client: %w", err)
 		}
-		version, err := client.ServerVersion()
+		v, err := client.ServerVersion()
 		if err != nil {
-			return fmt.Errorf("reading the version of API server %d: %w", i, err)
+			return fmt.Errorf("reading the version of an API server: %w", err)
 		}
-		w.versions = append(w.versions, strings.TrimPrefix(version.GitVersion, "v"))
+		w.versions = append(w.versions, strings.TrimPrefix(v.GitVersion, "v"))
 	}
 	return nil
 }
