@@ -27,7 +27,8 @@ func (e expressions) variablesOf(kind byte) []string {
 	return out
 }
 
-// text is an expression of type string.
+// text is an expression of type string. Letters alone are vowels: generated names, which
+// differ between the two sides, have none.
 func (e expressions) text(depth int) string {
 	if depth > 0 && e.IntN(3) == 0 {
 		return pick(e.author,
@@ -39,13 +40,13 @@ func (e expressions) text(depth int) string {
 		)
 	}
 	all := []string{
-		`"x"`, `""`, `" a b "`, `"l1\nl2"`, "request.operation", "request.name", "request.namespace", "request.userInfo.username",
+		`"u"`, `""`, `" a b "`, `"l1\nl2"`, "request.operation", "request.name", "request.namespace", "request.userInfo.username",
 		"request.kind.kind", "request.kind.version", "request.subResource", "request.requestSubResource", "request.resource.version", "request.resource.resource",
 		"request.requestKind.version", "request.requestResource.version", "string(request.options.kind)", "string(object.metadata.name)",
 		"string(object.metadata.labels.team)", "string(oldObject.metadata.labels.team)", "string(object.kind)", "string(object.apiVersion)",
 		"namespaceObject.metadata.name", `namespaceObject.metadata.labels["tier"]`, "namespaceObject.metadata.labels.?tier.orValue('none')",
 		"string(object.metadata.?generateName.orValue('none'))", "string(object.absent)", `request.userInfo.groups.join("/")`, "string(has(request.dryRun))",
-		`"x".replace("x", "y")`, `["b", "a"].join("-")`, `string(quantity("1k").asInteger())`, "string(type(object))", "string(type(object.spec.ratio))",
+		`"u".replace("u", "i")`, `["b", "a"].join("-")`, `string(quantity("1k").asInteger())`, "string(type(object))", "string(type(object.spec.ratio))",
 	}
 	all = append(all, e.target.texts...)
 	if e.chance(4) {
@@ -120,10 +121,10 @@ func (e expressions) truth(depth int) string {
 // optional, and in some functions.
 func optionalTexts() []string {
 	return []string{
-		`string(object.metadata.name.orValue("x"))`, `string(object.metadata.labels.team.orValue("x"))`, `string(object.?metadata.labels.?team.orValue("x"))`,
-		`string(oldObject.?metadata.name.orValue("x"))`, `string(oldObject.orValue("x"))`, `string(dyn(object.metadata.name.or(optional.of("x"))))`,
-		`object.?absent.or(object.metadata.?name).orValue("x")`, `object.?metadata.optMap(m, string(m.name)).orValue("x")`,
-		`string(object.metadata.labels.map(k, k.orValue("x")).exists(k, k == "team"))`, `string(object.metadata.?labels.optFlatMap(l, l[?"team"]).orValue("x"))`,
+		`string(object.metadata.name.orValue("u"))`, `string(object.metadata.labels.team.orValue("u"))`, `string(object.?metadata.labels.?team.orValue("u"))`,
+		`string(oldObject.?metadata.name.orValue("u"))`, `string(oldObject.orValue("u"))`, `string(dyn(object.metadata.name.or(optional.of("u"))))`,
+		`object.?absent.or(object.metadata.?name).orValue("u")`, `object.?metadata.optMap(m, string(m.name)).orValue("u")`,
+		`string(object.metadata.labels.map(k, k.orValue("u")).exists(k, k == "team"))`, `string(object.metadata.?labels.optFlatMap(l, l[?"team"]).orValue("u"))`,
 	}
 }
 
