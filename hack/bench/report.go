@@ -19,6 +19,7 @@ type report struct {
 	versions []string // of the API servers
 	commit   string   // of the manager
 	date     time.Time
+	duration time.Duration // of a measurement
 	loads    []*loadResult
 	cold     []coldStart
 	enforced []enforcement
@@ -142,8 +143,8 @@ func (r *report) write(out io.Writer, file string) error {
 }
 
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "Ostiary %s, Kubernetes %s, %d processors, %s, %s/%s, %s; medians of %d rounds.\n",
-		r.commit, strings.Join(r.versions, " and "), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.date.Format(time.DateOnly), r.rounds())
+	fmt.Fprintf(out, "Ostiary %s, Kubernetes %s, %d processors, %s, %s/%s, %s; medians of %d rounds of %s.\n",
+		r.commit, strings.Join(r.versions, " and "), runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, r.date.Format(time.DateOnly), r.rounds(), r.duration)
 	if len(r.loads) > 0 {
 		r.printLoads(out)
 		r.printMemory(out)
