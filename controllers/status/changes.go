@@ -70,7 +70,16 @@ const (
 
 // auditInterval is the interval between two writes of results of the audit, which change
 // for all policies at the end of a scan. API servers would delay other requests otherwise.
-const auditInterval = 500 * time.Millisecond
+// It is shorter for more policies than can be written within auditPeriod.
+const (
+	auditInterval = 500 * time.Millisecond
+	auditPeriod   = 10 * time.Minute
+)
+
+// auditDelay returns when to write the result of a policy, of so many.
+func auditDelay(policy, policies int) time.Duration {
+	return time.Duration(policy) * min(auditInterval, auditPeriod/time.Duration(policies))
+}
 
 // enqueueChanged enqueues the policies whose inputs have changed, all of them at
 // the first call.
@@ -91,7 +100,7 @@ func (r *Reconciler) enqueueChanged() func(events.Queue) {
 			q.Add(request(name))
 		}
 		for i, name := range audited {
-			q.AddAfter(request(name), time.Duration(i)*auditInterval)
+			q.AddAfter(request(name), auditDelay(i, len(audited)))
 		}
 		r.unmatched.forget(func(uid types.UID) bool { return state.Entries[uid] != nil })
 	}

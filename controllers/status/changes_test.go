@@ -3,6 +3,7 @@ package status
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -67,5 +68,24 @@ func TestChangeDetector(t *testing.T) {
 		if diff := cmp.Diff([][]string{step.want, step.wantAudited}, [][]string{got, audited}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
+	}
+}
+
+func TestAuditDelay(t *testing.T) {
+	tests := map[string]struct {
+		policy, policies int
+		want             time.Duration
+	}{
+		"the only one":   {0, 1, 0},
+		"few":            {59, 60, 29500 * time.Millisecond},
+		"many":           {1199, 1200, 1199 * auditInterval},
+		"more than many": {9999, 10000, 9999 * 60 * time.Millisecond},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := auditDelay(tc.policy, tc.policies); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
 	}
 }

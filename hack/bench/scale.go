@@ -112,7 +112,7 @@ func (w *world) applyMany(ctx context.Context, s *scale) error {
 }
 
 // awaitAudited waits until the statuses of all policies have a result of the audit: Ostiary
-// writes at most a few of them in a second.
+// writes them over ten minutes.
 func (w *world) awaitAudited(ctx context.Context) error {
 	return w.await(ctx, time.Second, "all policies are audited", func() (bool, error) {
 		var list v1alpha1.WebhookPolicyList
