@@ -46,7 +46,7 @@ func (c *comparison) budgets() []budget {
 }
 
 func (r *report) printComparisons(out io.Writer) {
-	t := table{"## Through one API server", []string{
+	t := table{"## Through the API server", []string{
 		"policies", "decided by", "API server", "callers", "p50 ms", "p99 ms", "requests/s", "added to p50 ms", "× native",
 		"API server CPU µs/request", "webhook CPU µs/request", "added CPU µs/request", "× native", "spread",
 	}, nil}

@@ -132,7 +132,7 @@ func choose(list string, known []string) ([]string, error) {
 
 // run measures and reports. However it ends, nothing of it is left.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
-	r := report{slack: o.slack, duration: o.duration, date: time.Now().UTC(), commit: commit(ctx)}
+	r := report{slack: o.slack, duration: o.duration, flags: strings.Join(os.Args[1:], " "), date: time.Now().UTC(), commit: commit(ctx)}
 	if r.compiled, err = measureCompiled(); err != nil {
 		return err
 	}

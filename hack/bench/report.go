@@ -20,6 +20,7 @@ type report struct {
 	commit   string   // of the manager
 	date     time.Time
 	duration time.Duration // of a measurement
+	flags    string        // of the command
 	loads    []*loadResult
 	cold     []coldStart
 	enforced []enforcement
@@ -134,7 +135,7 @@ func (r *report) write(out io.Writer, file string) error {
 		return nil
 	}
 	var page bytes.Buffer
-	page.WriteString("# Results\n\n`make bench BENCHFLAGS=\"-out docs/performance/results.md\"` wrote this page in one run.\n[Method](method.md) explains sets and terms.\n\n")
+	fmt.Fprintf(&page, "# Results\n\n`make bench BENCHFLAGS=%q` wrote this page in one run.\n[Method](method.md) explains sets and terms.\n\n", r.flags)
 	r.print(&page)
 	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
