@@ -135,7 +135,7 @@ func (r *report) write(out io.Writer, file string) error {
 		return nil
 	}
 	var page bytes.Buffer
-	fmt.Fprintf(&page, "# Results\n\n`make bench BENCHFLAGS=%q` wrote this page in one run.\n[Method](method.md) explains sets and terms.\n\n", r.flags)
+	fmt.Fprintf(&page, "# Results\n\nThese tables are from one run of the benchmark, by `make bench BENCHFLAGS=%q`.\n[Method](method.md) explains sets and terms.\n\n", r.flags)
 	r.print(&page)
 	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
