@@ -48,7 +48,7 @@ func drawAdded(results, image string) error {
 		if lines[name] == nil {
 			order = append(order, name)
 		}
-		lines[name] = append(lines[name], plotter.XY{X: policies, Y: max(added/1000, 0.1)})
+		lines[name] = append(lines[name], plotter.XY{X: policies, Y: max(added/1000, 0.01)})
 	}
 	if len(order) == 0 {
 		return fmt.Errorf("%s has no rows about matching policies", results)
