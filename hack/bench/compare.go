@@ -158,7 +158,7 @@ func (c *comparison) share(s seat, added func(seat, int) time.Duration) float64 
 
 func namespaceOf(side bench.Side) string { return "bench-" + string(side) }
 
-// measureComparisons measures both engines on one API server.
+// measureComparisons measures both engines with each version of the API server.
 func (w *world) measureComparisons(ctx context.Context, names []string, r *report) error {
 	if err := w.startManager(ctx); err != nil {
 		return err

@@ -2,7 +2,7 @@
 // server, and a controller-runtime webhook that allows everything, in the same
 // run: latency, throughput, CPU per request, memory, the time from applying a
 // policy until it is enforced, and what is answered after a cold start. Then it
-// compares Ostiary with the engine in the API server, on one API server. It prints
+// compares Ostiary with the engine in the API server, of two versions. It prints
 // tables in Markdown and says which budgets are met.
 //
 //	bench [-sets A,B,C,D,R,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]

@@ -16,7 +16,7 @@ import (
 // Side says who decides in a namespace; it is the value of the label "bench".
 type Side string
 
-// Sides of a comparison on one API server.
+// Sides of a comparison.
 const (
 	None    Side = "none"
 	Native  Side = "native"
