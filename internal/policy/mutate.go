@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
+	"github.com/ostiary/ostiary/internal/objectpatch"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
@@ -178,7 +179,7 @@ func (s *step) run(ctx context.Context, r *request, host Environment) (outcome D
 		return DecisionError
 	}
 	after := r.versioned.VersionedObject.Object()
-	if after == before || len(s.policy.mutator.patchers) > 1 && same(before, after) {
+	if after == before || len(s.policy.mutator.patchers) > 1 && objectpatch.Equal(before, after) {
 		return DecisionAllow
 	}
 	return DecisionMutate
@@ -196,7 +197,7 @@ func (s *step) apply(ctx context.Context, r *request, host Environment, namespac
 		}
 		before := r.versioned.VersionedObject.Object()
 		if err == nil {
-			object, err = validateResult(before, object, host.Objects)
+			object, err = objectpatch.CheckResult(before, object, host.Objects)
 		}
 		if err == nil {
 			err = errors.Join(checkIdentity(r.raw.Operation, before, object), r.checkTemplate(before, object))
@@ -288,7 +289,7 @@ func addPatch(out *admissionv1.AdmissionResponse, before, after runtime.Object) 
 	if !okOld || !okChanged {
 		return fmt.Errorf("internal error: mutations made a %T of a %T", after, before)
 	}
-	operations := difference(old.Object, changed.Object)
+	operations := objectpatch.Diff(old.Object, changed.Object)
 	if len(operations) == 0 {
 		return nil
 	}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/ostiary/ostiary/internal/objectpatch"
 )
 
 var errNoObject = errors.New("the request has no object")
@@ -310,7 +312,7 @@ func (s *step) admit(ctx context.Context, r *request, host Environment) (Decisio
 	case len(refusals) > 0 && s.denies(r):
 		s.refusals = refusals
 		return DecisionDeny, nil
-	case len(refusals) > 0 || same(before, after):
+	case len(refusals) > 0 || objectpatch.Equal(before, after):
 		return DecisionAllow, nil
 	}
 	if err := r.checkTemplate(before, after); err != nil {

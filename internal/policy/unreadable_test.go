@@ -3,7 +3,6 @@ package policy
 import (
 	"encoding/json"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -141,24 +140,6 @@ func TestContradictions(t *testing.T) {
 
 func sending(object string) func(*admissionv1.AdmissionRequest) {
 	return func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(object) }
-}
-
-// TestDifferenceOfDeepObjects checks that the patch for a deep object with long names takes no memory for its depth.
-func TestDifferenceOfDeepObjects(t *testing.T) {
-	const depth = 9_000
-	open, end := `{"`+strings.Repeat("n", 200)+`":`, `}`
-	before := tree(t, strings.Repeat(open, depth)+`{"a":1}`+strings.Repeat(end, depth))
-	after := tree(t, strings.Repeat(open, depth)+`{"a":2}`+strings.Repeat(end, depth))
-	var start, stop runtime.MemStats
-	runtime.ReadMemStats(&start)
-	operations := difference(before, after)
-	runtime.ReadMemStats(&stop)
-	if took := stop.TotalAlloc - start.TotalAlloc; took > 64<<20 {
-		t.Errorf("the patch took %d MiB", took>>20)
-	}
-	if len(operations) != 1 || operations[0].Op != "replace" || len(operations[0].Path) != depth*201+2 {
-		t.Errorf("%d operations, want one", len(operations))
-	}
 }
 
 // TestPatchOfLenientlyDecodedObjects applies patches to what the API server has: duplicates and broken text included.

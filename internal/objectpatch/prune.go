@@ -1,4 +1,4 @@
-package policy
+package objectpatch
 
 import (
 	"reflect"
@@ -30,7 +30,7 @@ func pruneEmptyMap(tree, held, old map[string]any) (pruned map[string]any, chang
 	for name, value := range tree {
 		other, kept := held[name]
 		was, stood := old[name]
-		if !kept && empty(value) && (!stood || !empty(was)) {
+		if !kept && isOmitted(value) && (!stood || !isOmitted(was)) {
 			changed = true
 			continue
 		}
@@ -77,8 +77,8 @@ func pruneEmptyList(list, held, old []any) (pruned []any, changed bool) {
 	return pruned, true
 }
 
-// empty reports whether a Go type with omitempty omits a value.
-func empty(value any) bool {
+// isOmitted reports whether a Go type with omitempty omits a value.
+func isOmitted(value any) bool {
 	switch v := value.(type) {
 	case nil:
 		return true

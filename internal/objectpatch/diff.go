@@ -1,4 +1,4 @@
-package policy
+package objectpatch
 
 import (
 	"maps"
@@ -11,22 +11,23 @@ import (
 // position, between their equal beginnings and ends.
 const maxTable = 1 << 10
 
-// operation is one operation of a JSON patch.
-type operation struct {
+// Operation is one operation of a JSON patch (RFC 6902).
+type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value *any   `json:"value,omitempty"` // nil means no value, a pointer to nil means null
 }
 
-// difference returns the JSON patch from one JSON object to another. It omits equal
-// values, and does not convert integers to float64.
-func difference(before, after map[string]any) []operation {
+// Diff returns the JSON patch from one JSON object to another. It omits equal values, and
+// does not convert integers to float64. Neither argument is changed, and operations share
+// values with after.
+func Diff(before, after map[string]any) []Operation {
 	var d differ
 	d.objects(nil, before, after)
 	return d.operations
 }
 
-type differ struct{ operations []operation }
+type differ struct{ operations []Operation }
 
 // place is the position of a value. Only operations convert it to text: the texts of all
 // positions of a deep object would take its depth times its size.
@@ -50,15 +51,15 @@ func (p *place) String() string {
 }
 
 func (d *differ) add(path *place, value any) {
-	d.operations = append(d.operations, operation{Op: "add", Path: path.String(), Value: &value})
+	d.operations = append(d.operations, Operation{Op: "add", Path: path.String(), Value: &value})
 }
 
 func (d *differ) replace(path *place, value any) {
-	d.operations = append(d.operations, operation{Op: "replace", Path: path.String(), Value: &value})
+	d.operations = append(d.operations, Operation{Op: "replace", Path: path.String(), Value: &value})
 }
 
 func (d *differ) remove(path *place) {
-	d.operations = append(d.operations, operation{Op: "remove", Path: path.String()})
+	d.operations = append(d.operations, Operation{Op: "remove", Path: path.String()})
 }
 
 func (d *differ) values(path *place, before, after any) {
@@ -74,7 +75,7 @@ func (d *differ) values(path *place, before, after any) {
 			return
 		}
 	}
-	if !equal(before, after) {
+	if !equalValues(before, after) {
 		d.replace(path, after)
 	}
 }
@@ -101,15 +102,15 @@ func (d *differ) objects(path *place, before, after map[string]any) {
 // elements between them in place.
 func (d *differ) lists(path *place, before, after []any) {
 	start := 0
-	for start < len(before) && start < len(after) && equal(before[start], after[start]) {
+	for start < len(before) && start < len(after) && equalValues(before[start], after[start]) {
 		start++
 	}
 	end := 0
-	for end < len(before)-start && end < len(after)-start && equal(before[len(before)-1-end], after[len(after)-1-end]) {
+	for end < len(before)-start && end < len(after)-start && equalValues(before[len(before)-1-end], after[len(after)-1-end]) {
 		end++
 	}
 	before, after = before[start:len(before)-end], after[start:len(after)-end]
-	for _, kept := range common(before, after) {
+	for _, kept := range commonSubsequence(before, after) {
 		d.gap(path, start, before[:kept[0]], after[:kept[1]])
 		start += kept[1] + 1
 		before, after = before[kept[0]+1:], after[kept[1]+1:]
@@ -131,9 +132,9 @@ func (d *differ) gap(path *place, at int, before, after []any) {
 	}
 }
 
-// common returns a longest common subsequence of two lists: for each element the number
+// commonSubsequence returns a longest common subsequence of two lists: for each element the number
 // of omitted elements before it, in each list.
-func common(before, after []any) [][2]int {
+func commonSubsequence(before, after []any) [][2]int {
 	if len(before) == 0 || len(after) == 0 || len(before)*len(after) > maxTable {
 		return nil
 	}
@@ -142,7 +143,7 @@ func common(before, after []any) [][2]int {
 	length := make([]int, (len(before)+1)*width) // of the longest one from i, j on
 	for i := len(before) - 1; i >= 0; i-- {
 		for j := len(after) - 1; j >= 0; j-- {
-			if same[i*width+j] = equal(before[i], after[j]); same[i*width+j] {
+			if same[i*width+j] = equalValues(before[i], after[j]); same[i*width+j] {
 				length[i*width+j] = length[(i+1)*width+j+1] + 1
 			} else {
 				length[i*width+j] = max(length[(i+1)*width+j], length[i*width+j+1])
@@ -165,15 +166,15 @@ func common(before, after []any) [][2]int {
 	return out
 }
 
-// equal compares JSON values. Numbers are equal with or without a fraction of zero.
-func equal(a, b any) bool {
+// equalValues compares JSON values. Numbers are equal with or without a fraction of zero.
+func equalValues(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
 		b, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, b, equal)
+		return ok && maps.EqualFunc(a, b, equalValues)
 	case []any:
 		b, ok := b.([]any)
-		return ok && slices.EqualFunc(a, b, equal)
+		return ok && slices.EqualFunc(a, b, equalValues)
 	case int64:
 		if f, ok := b.(float64); ok {
 			return equalNumbers(a, f)

@@ -1,4 +1,4 @@
-package policy
+package objectpatch
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,8 +12,9 @@ type changes struct {
 	emptied bool // a field has become empty
 }
 
-// same reports whether two objects are identical or equal.
-func same(a, b runtime.Object) bool {
+// Equal reports whether two objects are identical or have equal content. Unlike in [Diff],
+// a number with a fraction of zero differs from the integer, since its Go type differs.
+func Equal(a, b runtime.Object) bool {
 	if a == b {
 		return true
 	}
@@ -41,7 +42,7 @@ func (c *changes) object(before, after map[string]any) map[string]any {
 		if !differs {
 			continue
 		}
-		c.emptied = c.emptied || empty(value) && (!stood || !empty(was))
+		c.emptied = c.emptied || isOmitted(value) && (!stood || !isOmitted(was))
 		if changed == nil {
 			changed = map[string]any{}
 		}

@@ -1,4 +1,4 @@
-package policy
+package objectpatch
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// validateResult converts the result of a mutation as the API server does, if the Go type
+// CheckResult converts the result of a mutation as the API server does, if the Go type
 // of the object is known. It rejects fields that the type does not have: the API server
 // drops them silently, and a typing error would not be found. It removes what the Go type
 // omits when empty. If fields were unknown before the mutation, the result stays
 // unchanged, because the API server can be newer than the Go type. Without a change it
 // returns the object before.
-func validateResult(before, after runtime.Object, objects admission.ObjectInterfaces) (runtime.Object, error) {
+func CheckResult(before, after runtime.Object, objects admission.ObjectInterfaces) (runtime.Object, error) {
 	b, okBefore := before.(*unstructured.Unstructured)
 	a, okAfter := after.(*unstructured.Unstructured)
 	if !okBefore || !okAfter {
@@ -28,15 +28,15 @@ func validateResult(before, after runtime.Object, objects admission.ObjectInterf
 	switch {
 	case !c.any:
 		return before, nil
-	case !c.emptied && a.GroupVersionKind() == b.GroupVersionKind() && holds(a.GroupVersionKind(), changed, objects):
+	case !c.emptied && a.GroupVersionKind() == b.GroupVersionKind() && typeHasFields(a.GroupVersionKind(), changed, objects):
 		return after, nil
 	}
-	return validateAll(b, a, objects)
+	return checkAll(b, a, objects)
 }
 
-// holds reports whether the Go type of a kind has all of some fields. The fields do not
+// typeHasFields reports whether the Go type of a kind has all of some fields. The fields do not
 // depend on each other.
-func holds(kind schema.GroupVersionKind, fields map[string]any, objects admission.ObjectInterfaces) bool {
+func typeHasFields(kind schema.GroupVersionKind, fields map[string]any, objects admission.ObjectInterfaces) bool {
 	if len(fields) == 0 {
 		return true
 	}
@@ -44,20 +44,20 @@ func holds(kind schema.GroupVersionKind, fields map[string]any, objects admissio
 	return unfit == nil
 }
 
-func validateAll(before, after *unstructured.Unstructured, objects admission.ObjectInterfaces) (runtime.Object, error) {
+func checkAll(before, after *unstructured.Unstructured, objects admission.ObjectInterfaces) (runtime.Object, error) {
 	typed, unfit := typedOf(after.GroupVersionKind(), after.Object, objects)
 	switch {
 	case typed == nil:
 		return after, nil
 	case unfit == nil:
-		settled := pruneEmpty(before, after, typed)
-		if same(before, settled) {
+		pruned := pruneEmpty(before, after, typed)
+		if Equal(before, pruned) {
 			return before, nil
 		}
-		return settled, nil
+		return pruned, nil
 	}
 	_, old := typedOf(before.GroupVersionKind(), before.Object, objects)
-	if unfit = without(unfit, old); unfit != nil {
+	if unfit = withoutKnown(unfit, old); unfit != nil {
 		return nil, fmt.Errorf("the result is no valid %s: %w", after.GetKind(), withPath(after.GroupVersionKind(), after.Object, objects, unfit))
 	}
 	return after, nil
@@ -73,11 +73,11 @@ func typedOf(kind schema.GroupVersionKind, content map[string]any, objects admis
 	return typed, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, typed, true)
 }
 
-var position = regexp.MustCompile(`\[\d+\]`)
+var listIndex = regexp.MustCompile(`\[\d+\]`)
 
-// without returns the unknown fields that the old object does not have at any index of
+// withoutKnown returns the unknown fields that the old object does not have at any index of
 // their lists. It returns none if the old object could not be converted.
-func without(unfit, old error) error {
+func withoutKnown(unfit, old error) error {
 	if old == nil {
 		return unfit
 	}
@@ -91,9 +91,9 @@ func without(unfit, old error) error {
 	}
 	seen := map[string]bool{}
 	for _, err := range known.Errors() {
-		seen[position.ReplaceAllString(err.Error(), "")] = true
+		seen[listIndex.ReplaceAllString(err.Error(), "")] = true
 	}
-	left := slices.DeleteFunc(slices.Clone(found.Errors()), func(err error) bool { return seen[position.ReplaceAllString(err.Error(), "")] })
+	left := slices.DeleteFunc(slices.Clone(found.Errors()), func(err error) bool { return seen[listIndex.ReplaceAllString(err.Error(), "")] })
 	if len(left) == 0 {
 		return nil
 	}

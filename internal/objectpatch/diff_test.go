@@ -1,18 +1,17 @@
-package policy
+package objectpatch
 
 import (
 	"encoding/json"
-	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
-func TestDifference(t *testing.T) {
+func TestDiff(t *testing.T) {
 	tests := map[string]struct{ before, after, want string }{
 		"equal":                     {`{"a":[1,{"b":null}],"c":1.5}`, `{"c":1.5,"a":[1,{"b":null}]}`, `null`},
 		"add":                       {`{}`, `{"a":{"b":[1]}}`, `[{"op":"add","path":"/a","value":{"b":[1]}}]`},
@@ -40,7 +39,7 @@ func TestDifference(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := json.Marshal(difference(tree(t, tc.before), tree(t, tc.after)))
+			got, err := json.Marshal(Diff(tree(t, tc.before), tree(t, tc.after)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,101 +59,6 @@ func tree(tb testing.TB, text string) map[string]any {
 	return out
 }
 
-// TestDifferenceMakesOneOfTheOther applies the patches between random objects,
-// each with many equal parts, as the API server applies them.
-func TestDifferenceMakesOneOfTheOther(t *testing.T) {
-	random := rand.New(rand.NewPCG(*seed, 0))
-	for range 3000 {
-		before := randomObject(random, 3)
-		after := alter(random, before).(map[string]any)
-		from, err := json.Marshal(before)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := json.Marshal(after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		operations := difference(tree(t, string(from)), tree(t, string(want)))
-		patch, err := json.Marshal(operations)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp := &admissionv1.AdmissionResponse{}
-		if len(operations) > 0 {
-			kind := admissionv1.PatchTypeJSONPatch
-			resp.Patch, resp.PatchType = patch, &kind
-		}
-		got := applyMinimal(t, from, resp)
-		if diff := cmp.Diff(tree(t, string(want)), tree(t, string(got))); diff != "" {
-			t.Fatalf("seed %d: %s with %s (-want +got):\n%s", *seed, from, patch, diff)
-		}
-		if _, err := jsonpatch.DecodePatch(patch); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func randomValue(random *rand.Rand, depth int) any {
-	switch n := random.IntN(8); {
-	case n < 2 && depth > 0:
-		return randomObject(random, depth-1)
-	case n < 5 && depth > 0:
-		list := make([]any, random.IntN(6))
-		for i := range list {
-			list[i] = randomValue(random, depth-1)
-		}
-		return list
-	case n == 5:
-		return nil
-	case n == 6:
-		return []any{9007199254740990 + random.Int64N(4), 1.5, true}[random.IntN(3)]
-	default:
-		return []any{"a", "b", int64(1), int64(2)}[random.IntN(4)]
-	}
-}
-
-func randomObject(random *rand.Rand, depth int) map[string]any {
-	out := map[string]any{}
-	for range random.IntN(4) {
-		out[[]string{"a", "b", "c/d", "~", ""}[random.IntN(5)]] = randomValue(random, depth)
-	}
-	return out
-}
-
-// alter is a value with a few changes.
-func alter(random *rand.Rand, value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, x := range v {
-			if random.IntN(6) > 0 {
-				out[key] = alter(random, x)
-			}
-		}
-		if random.IntN(4) == 0 {
-			out["new"] = randomValue(random, 2)
-		}
-		return out
-	case []any:
-		out := []any{}
-		for _, x := range v {
-			if random.IntN(6) == 0 {
-				out = append(out, randomValue(random, 1))
-			}
-			if random.IntN(6) > 0 {
-				out = append(out, alter(random, x))
-			}
-		}
-		return out
-	default:
-		if random.IntN(6) == 0 {
-			return randomValue(random, 1)
-		}
-		return value
-	}
-}
-
 // TestLongListsAreComparedByPosition: aligning them is bounded.
 func TestLongListsAreComparedByPosition(t *testing.T) {
 	before, after := make([]any, 2000), make([]any, 2000)
@@ -162,8 +66,26 @@ func TestLongListsAreComparedByPosition(t *testing.T) {
 		before[i], after[i] = int64(i), int64(i)
 	}
 	after[0], after[1999] = "first", "last"
-	got := difference(map[string]any{"a": before}, map[string]any{"a": after})
+	got := Diff(map[string]any{"a": before}, map[string]any{"a": after})
 	if len(got) != 2 || got[0].Path != "/a/0" || got[1].Path != "/a/1999" {
 		t.Errorf("%d operations, want 2: %+v", len(got), got)
+	}
+}
+
+// TestDiffOfDeepObjects checks that the patch for a deep object with long names takes no memory for its depth.
+func TestDiffOfDeepObjects(t *testing.T) {
+	const depth = 9_000
+	open, end := `{"`+strings.Repeat("n", 200)+`":`, `}`
+	before := tree(t, strings.Repeat(open, depth)+`{"a":1}`+strings.Repeat(end, depth))
+	after := tree(t, strings.Repeat(open, depth)+`{"a":2}`+strings.Repeat(end, depth))
+	var start, stop runtime.MemStats
+	runtime.ReadMemStats(&start)
+	operations := Diff(before, after)
+	runtime.ReadMemStats(&stop)
+	if took := stop.TotalAlloc - start.TotalAlloc; took > 64<<20 {
+		t.Errorf("the patch took %d MiB", took>>20)
+	}
+	if len(operations) != 1 || operations[0].Op != "replace" || len(operations[0].Path) != depth*201+2 {
+		t.Errorf("%d operations, want one", len(operations))
 	}
 }

@@ -1,4 +1,4 @@
-package policy
+package objectpatch
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-func TestSettle(t *testing.T) {
+func TestCheckResultPrunesEmptyFields(t *testing.T) {
 	pod := func(metadata, spec map[string]any) map[string]any {
 		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 	}
@@ -57,7 +57,7 @@ func TestSettle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := &unstructured.Unstructured{Object: tc.in}
 			before := in.DeepCopy()
-			settled, err := validateResult(&unstructured.Unstructured{Object: tc.before}, in, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
+			settled, err := CheckResult(&unstructured.Unstructured{Object: tc.before}, in, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
 			if err != nil {
 				t.Fatal(err)
 			}

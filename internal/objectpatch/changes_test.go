@@ -1,4 +1,4 @@
-package policy
+package objectpatch
 
 import (
 	"maps"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
+	"github.com/ostiary/ostiary/test/bench"
 )
 
 func TestChanges(t *testing.T) {
@@ -58,7 +59,11 @@ func TestChanges(t *testing.T) {
 // TestCheckOfChangesEqualsCheckOfAll: the check of the changed fields has the result of the
 // check of the whole object.
 func TestCheckOfChangesEqualsCheckOfAll(t *testing.T) {
-	review, interfaces := loadReview(t, "ok"), admission.NewObjectInterfacesFromScheme(scheme.Scheme)
+	interfaces := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
+	review, err := bench.Request("ok")
+	if err != nil {
+		t.Fatal(err)
+	}
 	pod, err := unstructuredjson.Decode(review.Object.Raw)
 	if err != nil {
 		t.Fatal(err)
@@ -71,8 +76,8 @@ func TestCheckOfChangesEqualsCheckOfAll(t *testing.T) {
 			before = scrambled(random, before)
 		}
 		after := scrambled(random, before)
-		got, gotErr := validateResult(before, after, interfaces)
-		want, wantErr := validateAll(before, after, interfaces)
+		got, gotErr := CheckResult(before, after, interfaces)
+		want, wantErr := checkAll(before, after, interfaces)
 		// The reported one of several errors varies with the order of a map.
 		if (gotErr == nil) != (wantErr == nil) {
 			t.Fatalf("seed %d: error %q, want %q", seed, messageOf(gotErr), messageOf(wantErr))
@@ -85,7 +90,7 @@ func TestCheckOfChangesEqualsCheckOfAll(t *testing.T) {
 			refused++
 		case got == after:
 			quick++
-		case !same(got, after):
+		case !Equal(got, after):
 			settled++
 		}
 	}
