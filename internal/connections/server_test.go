@@ -193,7 +193,7 @@ func TestErrorLogIsBounded(t *testing.T) {
 	var lines []string
 	to := newErrorLog(funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{Verbosity: 1}))
 	for i := range 1000 {
-		to.Printf("line %d\nof two %s", i, strings.Repeat("x", 1<<20))
+		to.Printf("line %d\nof two %s", i, strings.Repeat("x", 4*maxReason))
 	}
 	if n := len(lines); n < 1 || n > 100 {
 		t.Errorf("%d lines, want a few", n)

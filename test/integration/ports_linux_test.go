@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/gomega"
 	"k8s.io/client-go/kubernetes"
 )
 
