@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ostiary/ostiary/internal/connections"
 )
 
 // threadTime is the processor time that the calling thread has spent, in user and in kernel mode.
@@ -116,7 +118,7 @@ func BenchmarkDuringFlood(b *testing.B) {
 		for _, anew := range []bool{false, true} {
 			kind := map[bool]string{false: "/kept", true: "/new"}[anew]
 			b.Run(name+kind, func(b *testing.B) {
-				l, err := listen(b.Context(), "127.0.0.1:0")
+				l, err := connections.Listen(b.Context(), "127.0.0.1:0")
 				if err != nil {
 					b.Fatal(err)
 				}

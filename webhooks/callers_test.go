@@ -124,7 +124,7 @@ func TestRejectedBodyIsNotRead(t *testing.T) {
 			"expected, chunked": "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
 		} {
 			t.Run(name+", "+body, func(t *testing.T) {
-				s := start(t, tc.Options, func(s *Server) { s.headerTimeout, s.handler.bodies.timeout = time.Hour, time.Hour })
+				s := start(t, tc.Options, func(s *Server) { s.timeouts.Header, s.handler.bodies.timeout = time.Hour, time.Hour })
 				c := dialTLS(t, s)
 				fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s", tc.path, beginning)
 				got, err := io.ReadAll(c)

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/ostiary/ostiary/internal/truncate"
 )
@@ -56,15 +54,5 @@ func describe(header http.Header, err error) ([]byte, int) {
 	case http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", `Bearer, Basic realm="ostiary"`)
 	}
-	return []byte(oneLine(f.message) + "\n"), f.code
-}
-
-// oneLine returns text as one line of valid UTF-8 of bounded length.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(truncate.String(text, maxMessage), "\uFFFD"))
+	return []byte(truncate.Line(f.message, maxMessage) + "\n"), f.code
 }

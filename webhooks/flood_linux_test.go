@@ -100,7 +100,7 @@ func TestFlood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			s := start(t, Options{Registerer: registry}, func(s *Server) { s.handshakeTimeout, s.headerTimeout = time.Hour, time.Hour })
+			s := start(t, Options{Registerer: registry}, func(s *Server) { s.timeouts.Handshake, s.timeouts.Header = time.Hour, time.Hour })
 			kept, anew := s.client(t), s.client(t)
 			anew.Transport.(*http.Transport).DisableKeepAlives = true
 			call := func(when string) {

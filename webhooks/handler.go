@@ -18,6 +18,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/ostiary/ostiary/internal/connections"
 	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
@@ -76,9 +77,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	h.metrics.inFlight.Inc()
 	defer h.metrics.inFlight.Dec()
-	c := connOf(r)
-	c.begin()
-	defer func() { c.end(h.clock.Now()) }()
+	c := connections.Of(r)
+	c.Begin()
+	defer func() { c.End(h.clock.Now()) }()
 
 	to, group := h.route(r.URL)
 	answer, err := h.answer(w, r, to, group)
@@ -108,8 +109,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 		h.bodies.stopReading(w)
 		return nil, leaseExpired(timeout)
 	}
-	c := connOf(r)
-	if c.isExcess() {
+	c := connections.Of(r)
+	if c.IsExcess() {
 		h.bodies.stopReading(w)
 		return nil, shed(shedConnections, "too many connections", timeout)
 	}
@@ -121,7 +122,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 		return nil, h.waitFailed(err, timeout)
 	}
 	defer done()
-	c.prove()
+	c.Prove()
 	slot, err := h.limiters.of(to, len(body)).Acquire(ctx, maxWait(ctx))
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
@@ -203,9 +204,9 @@ func (h *handler) logDecision(to endpoint, group string, in *admissionv1.Admissi
 // write sends the answer or the failure and returns the status code. It closes the connection after a failure, so that a
 // retry may reach another replica; when the connection has reached its maximum age or number of requests; and while
 // draining.
-func (h *handler) write(w http.ResponseWriter, c *conn, answer []byte, err error) int {
+func (h *handler) write(w http.ResponseWriter, c *connections.Conn, answer []byte, err error) int {
 	header, code := w.Header(), http.StatusOK
-	if err != nil || h.draining.Load() || c.retire(h.clock.Now()) {
+	if err != nil || h.draining.Load() || c.Retire(h.clock.Now()) {
 		header.Set("Connection", "close")
 	}
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ostiary/ostiary/internal/authentication"
+	"github.com/ostiary/ostiary/internal/connections"
 )
 
 // answerCodes are the status codes that the handler answers with.
@@ -87,7 +88,7 @@ func newMetrics() *metrics {
 			m.requests[phase][code] = requests.WithLabelValues(string(phase), strconv.Itoa(code))
 		}
 	}
-	for _, reason := range handshakeReasons() {
+	for _, reason := range connections.HandshakeReasons() {
 		m.handshakeErrors[reason] = handshakes.WithLabelValues(reason)
 	}
 	for _, reason := range authentication.Reasons() {
@@ -96,7 +97,7 @@ func newMetrics() *metrics {
 	for _, reason := range shedReasons() {
 		m.shed[reason] = shed.WithLabelValues(reason)
 	}
-	for _, reason := range evictionReasons() {
+	for _, reason := range connections.EvictionReasons() {
 		m.evicted[reason] = evicted.WithLabelValues(reason)
 	}
 	return m
@@ -150,6 +151,6 @@ func (s *Server) gauges() []prometheus.Collector {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "ostiary_webhook_connections",
 			Help: "Open connections.",
-		}, func() float64 { return float64(s.open.count.Load()) }),
+		}, func() float64 { return float64(s.open.Count()) }),
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"time"
@@ -48,6 +47,9 @@ type Evaluator interface {
 	Evaluate(ctx context.Context, group registration.GroupKey, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 	Review(ctx context.Context, req *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 }
+
+// DefaultConnections is the default of Options.MaxConnections.
+const DefaultConnections = 2000
 
 // Options configure a Server. Zero limits have defaults.
 type Options struct {
@@ -117,7 +119,7 @@ type Drain struct {
 
 func (o *Options) complete() {
 	setDefault(&o.MaxBodyBytes, 28<<20)
-	setDefault(&o.MaxConnections, 2000)
+	setDefault(&o.MaxConnections, DefaultConnections)
 	setDefault(&o.MaxEvaluations, 4*runtime.GOMAXPROCS(0))
 	setDefault(&o.MaxInFlight, max(1000, o.MaxEvaluations))
 	setDefault(&o.MaxInFlightBytes, 64<<20)
@@ -133,9 +135,6 @@ func (o *Options) complete() {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
-	}
-	if o.Random == nil {
-		o.Random = rand.Int64N // not for security
 	}
 }
 

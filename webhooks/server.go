@@ -5,16 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
-	"golang.org/x/time/rate"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/ostiary/ostiary/internal/connections"
 )
 
 const (
@@ -29,17 +27,14 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// timeouts bound how long a slow or silent client can hold a connection.
-type timeouts struct{ handshakeTimeout, headerTimeout, idleTimeout time.Duration }
-
 // Server answers admission reviews over TLS. It is a manager.Runnable that runs on every replica.
 type Server struct {
 	options Options
 	handler *handler
 	metrics *metrics
-	open    *connections
+	open    *connections.Set
 
-	timeouts
+	timeouts connections.Timeouts
 
 	serving, draining, unready atomic.Bool
 }
@@ -59,8 +54,8 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		options:  o,
 		metrics:  m,
-		open:     newConnections(o.MaxConnections, m.connectionEvicted),
-		timeouts: timeouts{handshakeTimeout: 5 * time.Second, headerTimeout: 5 * time.Second, idleTimeout: idleTimeout},
+		open:     connections.NewSet(o.MaxConnections, m.connectionEvicted),
+		timeouts: connections.Timeouts{Handshake: 5 * time.Second, Header: 5 * time.Second, Idle: idleTimeout, Write: writeTimeout},
 	}
 	s.handler = newHandler(o, m, &s.draining)
 	if err := m.register(o.Registerer, s.gauges()...); err != nil {
@@ -94,8 +89,8 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listening for admission reviews: %w", err)
 	}
-	l := newListener(inner, s.tlsConfig(), s.timeouts, s.open, s.metrics, &s.options)
-	server := s.httpServer()
+	l := connections.NewListener(inner, s.open, s.listenerOptions())
+	server := connections.NewServer(s.handler, s.timeouts, maxHeaderBytes, s.options.Log)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	s.serving.Store(true)
@@ -107,13 +102,13 @@ func (s *Server) Start(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
-	s.options.Log.Info("Draining connections", "open", s.open.count.Load())
+	s.options.Log.Info("Draining connections", "open", s.open.Count())
 	err = s.drain(l, served)
 	s.unready.Store(true)
 	if err != nil {
 		return fmt.Errorf("serving admission reviews while draining: %w", err)
 	}
-	s.options.Log.Info("Drained connections", "open", s.open.count.Load())
+	s.options.Log.Info("Drained connections", "open", s.open.Count())
 	return shutdown(server)
 }
 
@@ -121,12 +116,23 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if s.options.Listener != nil {
 		return s.options.Listener, nil
 	}
-	return listen(ctx, s.options.Address)
+	return connections.Listen(ctx, s.options.Address)
 }
 
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	config := net.ListenConfig{Control: deferAccept}
-	return config.Listen(ctx, "tcp", address)
+func (s *Server) listenerOptions() connections.Options {
+	return connections.Options{
+		TLS:        s.tlsConfig(),
+		Timeouts:   s.timeouts,
+		KeepUnused: true, // API servers open connections in advance
+		HandshakeFailed: func(reason string) {
+			s.metrics.handshakeFailed(reason)
+			if reason == connections.ReasonCertificate {
+				s.options.Distrusted()
+			}
+		},
+		Clock:  s.options.Clock,
+		Random: s.options.Random,
+	}
 }
 
 // tlsConfig disables session tickets, so that every new connection verifies the current certificate; API servers do not
@@ -145,26 +151,11 @@ func (s *Server) tlsConfig() *tls.Config {
 	}
 }
 
-func (s *Server) httpServer() *http.Server {
-	return &http.Server{
-		Handler:                      s.handler,
-		ReadHeaderTimeout:            s.headerTimeout,
-		IdleTimeout:                  s.idleTimeout,
-		WriteTimeout:                 writeTimeout,
-		MaxHeaderBytes:               maxHeaderBytes,
-		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     log.New(newErrorLog(s.options.Log), "", 0),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, c)
-		},
-	}
-}
-
 // drain returns when no connection has been open for the quiet period, but not before Min nor after Max.
-func (s *Server) drain(l *listener, served <-chan error) error {
+func (s *Server) drain(l *connections.Listener, served <-chan error) error {
 	d := s.options.Drain
 	began := time.Now()
-	quietSince, accepted := began, l.accepted.Load()
+	quietSince, accepted := began, l.Accepted()
 	tick := time.NewTicker(max(d.Quiet/20, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -177,7 +168,7 @@ func (s *Server) drain(l *listener, served <-chan error) error {
 		if now.Sub(began) >= d.Max/2 {
 			s.unready.Store(true)
 		}
-		if n := l.accepted.Load(); n != accepted || l.open.count.Load() > 0 {
+		if n := l.Accepted(); n != accepted || s.open.Count() > 0 {
 			quietSince, accepted = now, n
 		}
 		if now.Sub(began) >= d.Max || now.Sub(began) >= d.Min && now.Sub(quietSince) >= d.Quiet {
@@ -196,21 +187,4 @@ func shutdown(server *http.Server) error {
 		}
 	}
 	return nil
-}
-
-// errorLog forwards the log of net/http at verbosity 1, one line a second, because clients can cause any number of lines.
-type errorLog struct {
-	log   logr.Logger
-	limit *rate.Limiter
-}
-
-func newErrorLog(log logr.Logger) *errorLog {
-	return &errorLog{log: log.V(1), limit: rate.NewLimiter(1, 10)}
-}
-
-func (e *errorLog) Write(line []byte) (int, error) {
-	if e.log.Enabled() && e.limit.Allow() {
-		e.log.Info("Connection failed", "reason", oneLine(strings.TrimSpace(string(line))))
-	}
-	return len(line), nil
 }

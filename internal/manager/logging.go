@@ -2,7 +2,6 @@ package manager
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/ostiary/ostiary/internal/options"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -79,9 +77,9 @@ func (c withoutProbes) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry)
 }
 
 // onChange returns a check that logs each change of its result.
-func onChange(log logr.Logger, name string, check func() error) healthz.Checker {
+func onChange(log logr.Logger, name string, check func() error) func() error {
 	var before atomic.Pointer[string]
-	return func(*http.Request) error {
+	return func() error {
 		err := check()
 		now := ""
 		if err != nil {

@@ -30,7 +30,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -139,6 +138,9 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 	config.Wrap(r.clock.Wrap)
 	config.Wrap(applypatch.Wrap)
 	var err error
+	if r.options.Load.Connections, err = limitConnections(o, maxFiles(), log); err != nil {
+		return nil, err
+	}
 	if r.endpoint, err = endpointOf(o); err != nil {
 		return nil, err
 	}
@@ -152,13 +154,13 @@ func newReplica(ctx context.Context, config *rest.Config, o options.Options, log
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	r.store = &policies.Store{}
-	if r.manager, err = awaitManager(ctx, config, o, log, r.store.Compact); err != nil {
+	if r.manager, err = awaitManager(ctx, config, log, r.store.Compact); err != nil {
 		return nil, err
 	}
 	r.lease = replicas.NewLease()
 	r.replicas = replicas.NewRegistry(r.client, o.Namespace, log.WithName("replicas"))
 	for _, add := range []func() error{
-		r.addCertificates, r.addMetrics, r.addSources, r.addPolicies, r.addReporter, r.addServer, r.addLeader, r.addChecks,
+		r.addCertificates, r.addMetrics, r.addSources, r.addPolicies, r.addReporter, r.addServer, r.addLeader, r.addProbes,
 	} {
 		if err := add(); err != nil {
 			return nil, err
@@ -186,10 +188,10 @@ const (
 )
 
 // awaitManager returns a manager as soon as the API server has the kind WebhookPolicy.
-func awaitManager(ctx context.Context, config *rest.Config, o options.Options, log logr.Logger, transform toolscache.TransformFunc) (mgr manager.Manager, err error) {
+func awaitManager(ctx context.Context, config *rest.Config, log logr.Logger, transform toolscache.TransformFunc) (mgr manager.Manager, err error) {
 	waiting := false
 	_ = wait.PollUntilContextTimeout(ctx, kindInterval, kindTimeout, true, func(context.Context) (bool, error) {
-		mgr, err = newManager(config, o, log, transform)
+		mgr, err = newManager(config, log, transform)
 		if !meta.IsNoMatchError(err) {
 			return true, nil
 		}
@@ -208,7 +210,7 @@ func awaitManager(ctx context.Context, config *rest.Config, o options.Options, l
 	return mgr, nil
 }
 
-func newManager(config *rest.Config, o options.Options, log logr.Logger, transform toolscache.TransformFunc) (manager.Manager, error) {
+func newManager(config *rest.Config, log logr.Logger, transform toolscache.TransformFunc) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme, certmanager.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -220,7 +222,7 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger, transfo
 		Scheme:                 scheme,
 		Logger:                 log,
 		Metrics:                metricsserver.Options{BindAddress: "0"}, // see addMetrics
-		HealthProbeBindAddress: o.HealthAddress,
+		HealthProbeBindAddress: "0",                                     // see addProbes
 		Cache: cache.Options{
 			// A read of an object that is not watched is a defect and must not start a watch.
 			ReaderFailOnMissingInformer: true,
@@ -409,11 +411,9 @@ func (r *replica) addAuthenticator() error {
 	return r.add(r.callers)
 }
 
-func (r *replica) addChecks() error {
-	if err := r.manager.AddHealthzCheck("process", healthz.Ping); err != nil {
-		return fmt.Errorf("adding a health check: %w", err)
-	}
-	for name, check := range map[string]func() error{
+// readiness returns the checks that decide whether the replica is ready.
+func (r *replica) readiness() map[string]func() error {
+	return map[string]func() error{
 		"policies":     r.store.Loaded,
 		"params":       func() error { return errors.Join(r.sources.Params.Ready(), r.sources.PluginObjects.Ready()) },
 		"resources":    r.sources.Resources.Ready,
@@ -422,12 +422,7 @@ func (r *replica) addChecks() error {
 		"lease":        r.lease.Ready,
 		"server":       func() error { return r.server.Ready(nil) },
 		"callers":      r.callers.Ready,
-	} {
-		if err := r.manager.AddReadyzCheck(name, onChange(r.log, name, check)); err != nil {
-			return fmt.Errorf("adding the readiness check %s: %w", name, err)
-		}
 	}
-	return nil
 }
 
 // evaluator evaluates policies, and reviews WebhookPolicies.

@@ -25,7 +25,7 @@ const (
 func (o *Options) bindLoad(f *pflag.FlagSet) {
 	f.IntVar(&o.Load.Evaluations, "max-evaluations", 0, "number of concurrent evaluations; 0 means 4 per processor. An eighth of it, at least 1, is for reviews larger than 512 KiB")
 	f.IntVar(&o.Load.InFlight, "max-in-flight", 0, "number of requests that are evaluated or queued, above which requests are answered with 503; 0 means 1000")
-	f.IntVar(&o.Load.Connections, "max-connections", 0, "number of connections, above which silent ones are closed; 0 means 2000")
+	f.IntVar(&o.Load.Connections, "max-connections", 0, "number of connections to the webhook, above which silent ones are closed; 0 means 2000, or fewer if RLIMIT_NOFILE is low")
 	f.Var(&o.Load.BodyMemory, "max-body-memory", "memory for request bodies larger than 32Ki, all together; 0 means 64Mi")
 }
 

@@ -1,7 +1,11 @@
 // Package truncate shortens external text for messages, API objects and log lines.
 package truncate
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // EventMessage is the limit for an event's message in bytes. The API server
 // accepts less than 1 KiB.
@@ -20,4 +24,14 @@ func String(s string, limit int) string {
 		end--
 	}
 	return s[:end] + mark
+}
+
+// Line returns s as one line of valid UTF-8, of at most limit bytes and as many more as replacements of invalid ones add.
+func Line(s string, limit int) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(String(s, limit), "\uFFFD"))
 }

@@ -121,8 +121,8 @@ func testNoStart(t *testing.T, w *world) {
 		"a malformed file":    {"--kubeconfig=" + malformed, `finding the API server: error loading config file "` + malformed + `": yaml: `},
 		"a file that is none": {"--kubeconfig=/no/such/file", "finding the API server: stat /no/such/file: no such file or directory"},
 		"its port is in use":  {"--webhook-address=" + inUse, "listening for admission reviews: listen tcp " + inUse + ": bind: address already in use"},
-		"for probes, in use":  {"--health-address=" + inUse, "making the manager: error listening on " + inUse + ": listen tcp " + inUse + ": bind: address already in use"},
-		"for metrics, in use": {"--metrics-address=" + inUse, "failed to start metrics server: failed to create listener: listen tcp " + inUse + ": bind: address already in use"},
+		"for probes, in use":  {"--health-address=" + inUse, "listening for probes: listen tcp " + inUse + ": bind: address already in use"},
+		"for metrics, in use": {"--metrics-address=" + inUse, "listening for metrics: listen tcp " + inUse + ": bind: address already in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := w.startAlone(t, tt.arg); !strings.HasPrefix(got, "ostiary: "+tt.want) {

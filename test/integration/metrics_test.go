@@ -22,30 +22,14 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	c := install(t)
 	c.manager(t)
 	m := c.another(t, "--metrics-auth=true")
-	serving, err := c.secret(t, servingSecret)
-	must(t, err)
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(serving.Data["ca.crt"]) {
-		t.Fatal("the Secret holds no bundle")
-	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}}}
-	t.Cleanup(client.CloseIdleConnections)
-	namespace := c.namespace(t, nil)
-	reader, other := c.tokenOf(t, namespace, "reader"), c.tokenOf(t, namespace, "other")
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-metrics"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "ostiary-metrics-reader"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "reader"}},
-	}
-	c.create(t, binding)
-
+	client, reader := c.scraper(t)
+	other := c.tokenOf(t, c.namespace(t, nil), "other")
 	tests := map[string]struct {
 		token string
 		want  int
 	}{
-		"without a token": {want: http.StatusUnauthorized},
-		// What the API server says of a token that it does not know is an error.
-		"with a token that is none":     {token: "nonsense", want: http.StatusInternalServerError},
+		"without a token":               {want: http.StatusUnauthorized},
+		"with a token that is none":     {token: "nonsense", want: http.StatusUnauthorized},
 		"with the token of who may not": {token: other, want: http.StatusForbidden},
 		"with the token of who may":     {token: reader, want: http.StatusOK},
 	}
@@ -79,6 +63,27 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	if _, text, err := m.get(t.Context(), m.metrics, "/metrics"); err == nil && strings.Contains(text, "ostiary_") {
 		t.Error("metrics are served without TLS")
 	}
+}
+
+// scraper returns a client that trusts the serving certificate, and a token that may read metrics.
+func (c *cluster) scraper(t *testing.T) (client *http.Client, token string) {
+	t.Helper()
+	serving, err := c.secret(t, servingSecret)
+	must(t, err)
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(serving.Data["ca.crt"]) {
+		t.Fatal("the Secret holds no bundle")
+	}
+	client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}}}
+	t.Cleanup(client.CloseIdleConnections)
+	namespace := c.namespace(t, nil)
+	token = c.tokenOf(t, namespace, "reader")
+	c.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-metrics"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "ostiary-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "reader"}},
+	})
+	return client, token
 }
 
 // tokenOf makes a ServiceAccount and gives a token of it.

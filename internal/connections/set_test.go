@@ -1,13 +1,9 @@
-package webhooks
+package connections
 
 import (
-	"context"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +41,8 @@ func TestChooseVictims(t *testing.T) {
 		"few are silent, all of one":     {limit: 32, open: append(several(2, connection{1, here, silent}), several(30, connection{5, here, idle})...), newAddress: here, wantReason: reasonIdle},
 		"begun handshakes are spared":    {limit: 32, open: append(several(29, connection{1, here, silent}), connection{50, here, speaking}, connection{60, there, greeted}, connection{70, there, idle}), newAddress: here, want: []int64{29, 28}, wantReason: reasonSilent},
 		"complete handshakes are spared": {limit: 32, open: append(several(31, connection{1, here, speaking}), connection{60, there, greeted}), newAddress: here, want: []int64{31, 30}, wantReason: reasonSilent},
+		"young handshakes are spared":    {limit: 32, open: append(several(24, connection{10, here, greeted}), several(8, connection{1, there, speaking})...), newAddress: here, want: []int64{33, 32}, wantReason: reasonSilent},
+		"old ones are not":               {limit: 32, open: append(several(24, connection{10, here, greeted}), several(8, connection{40, there, speaking})...), newAddress: here, want: []int64{47, 46}, wantReason: reasonSilent},
 		"none is silent, all of one":     {limit: 32, open: several(32, connection{1, here, idle}), newAddress: here, wantReason: reasonIdle},
 		"another has most of them":       {limit: 32, open: append(several(20, connection{50, there, idle}), several(12, connection{100, here, idle})...), newAddress: here, want: []int64{69, 68}, wantReason: reasonIdle},
 		"another has most, all busy":     {limit: 4, open: several(4, connection{1, there, busy}), newAddress: here, wantReason: reasonIdle},
@@ -55,7 +53,7 @@ func TestChooseVictims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var all []connState
 			for _, c := range tc.open {
-				named := &conn{}
+				named := &Conn{}
 				named.answered.Store(c.age)
 				all = append(all, connState{
 					conn: named, from: netip.MustParseAddr(c.from),
@@ -75,20 +73,24 @@ func TestChooseVictims(t *testing.T) {
 	}
 }
 
-// TestConnectionAge checks that connections are closed at different ages, by the clock and chance of the options.
+// TestConnectionAge checks that connections retire at different ages, by the clock and chance of the options, and after
+// the last request.
 func TestConnectionAge(t *testing.T) {
-	const spread = maxAge - minAge
+	const spread = MaxAge - MinAge
 	for name, tc := range map[string]struct {
 		chance float64 // of 1
 		age    time.Duration
-		want   string
+		before int64 // answers
+		want   bool
 	}{
-		"before the least age":    {chance: 0, age: minAge - 1, want: ""},
-		"at the least age":        {chance: 0, age: minAge, want: "close"},
-		"between, and younger":    {chance: 0.5, age: minAge + spread/2 - 1, want: ""},
-		"between":                 {chance: 0.5, age: minAge + spread/2, want: "close"},
-		"before the greatest age": {chance: 1, age: maxAge - 2, want: ""},
-		"at the greatest age":     {chance: 1, age: maxAge, want: "close"},
+		"before the least age":    {chance: 0, age: MinAge - 1},
+		"at the least age":        {chance: 0, age: MinAge, want: true},
+		"between, and younger":    {chance: 0.5, age: MinAge + spread/2 - 1},
+		"between":                 {chance: 0.5, age: MinAge + spread/2, want: true},
+		"before the greatest age": {chance: 1, age: MaxAge - 2},
+		"at the greatest age":     {chance: 1, age: MaxAge, want: true},
+		"999th answer":            {before: 998},
+		"1000th answer":           {before: 999, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := testclock.NewFakePassiveClock(time.Unix(1e9, 0))
@@ -98,24 +100,18 @@ func TestConnectionAge(t *testing.T) {
 				}
 				return min(int64(tc.chance*float64(n)), n-1)
 			}
-			o := Options{Address: ":0", GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll(), Clock: clock, Random: random}
-			s, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := newListener(nil, nil, s.timeouts, s.open, s.metrics, &s.options)
 			client, server := net.Pipe()
 			defer client.Close()
 			defer server.Close()
-			c := l.newConn(server)
+			c := NewListener(nil, newSet(1), Options{Clock: clock, Random: random}).newConn(server)
+			c.answered.Store(tc.before)
 			clock.SetTime(clock.Now().Add(tc.age))
-			r := httptest.NewRequest(http.MethodPost, "/validate/group", strings.NewReader(validReview()))
-			r.Header.Set("Content-Type", contentType)
-			w := httptest.NewRecorder()
-			s.Handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), connKey{}, c)))
-			if got := w.Header().Get("Connection"); w.Code != http.StatusOK || got != tc.want {
-				t.Errorf("answer %d, Connection header %q, want 200, %q", w.Code, got, tc.want)
+			if got := c.Retire(clock.Now()); got != tc.want {
+				t.Errorf("retires: %t, want %t", got, tc.want)
 			}
+			c.Begin()
+			c.Prove()
+			c.End(clock.Now())
 			if !c.proven.Load() || c.busy.Load() || c.since.Load() != clock.Now().UnixNano() {
 				t.Errorf("after a request: proven %t, busy %t, used %s", c.proven.Load(), c.busy.Load(), time.Unix(0, c.since.Load()))
 			}
@@ -123,21 +119,20 @@ func TestConnectionAge(t *testing.T) {
 	}
 }
 
-// TestAgesDiffer checks that connections that are opened together are not closed together.
+// TestAgesDiffer checks that connections that are opened together do not retire together.
 func TestAgesDiffer(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Unix(1e9, 0))
-	s, err := New(Options{Address: ":0", GetCertificate: newPair(t).get, Accepts: acceptsAll, Evaluator: allowAll(), Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newListener(nil, nil, s.timeouts, s.open, s.metrics, &s.options)
+	l := NewListener(nil, newSet(1), Options{Clock: clock})
 	var ages []time.Duration
 	for range 1000 {
 		_, server := net.Pipe()
 		ages = append(ages, l.newConn(server).retireAt.Sub(clock.Now()))
 	}
 	slices.Sort(ages)
-	if ages[0] < minAge || ages[999] > maxAge || ages[500]-ages[0] < 10*time.Second || ages[999]-ages[500] < 10*time.Second {
-		t.Errorf("ages from %s over %s to %s, want them spread from %s to %s", ages[0], ages[500], ages[999], minAge, maxAge)
+	if ages[0] < MinAge || ages[999] > MaxAge || ages[500]-ages[0] < 10*time.Second || ages[999]-ages[500] < 10*time.Second {
+		t.Errorf("ages from %s over %s to %s, want them spread from %s to %s", ages[0], ages[500], ages[999], MinAge, MaxAge)
 	}
 }
+
+// newSet returns a set that does not report evictions.
+func newSet(limit int) *Set { return NewSet(limit, func(string) {}) }

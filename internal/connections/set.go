@@ -1,4 +1,4 @@
-package webhooks
+package connections
 
 import (
 	"cmp"
@@ -9,34 +9,41 @@ import (
 )
 
 const (
-	// spareConnections are accepted beyond the limit and get 503.
-	spareConnections = 64
+	// Spare is the number of connections that are accepted beyond the limit and get 503.
+	Spare = 64
 	// At most limit/evictionShare connections are evicted at a time, so that the cost per new connection is small.
 	evictionShare = 16
+	// The youngest limit/youngShare connections are not evicted while there are others.
+	youngShare = 4
 )
 
-// connections bounds the open connections. An address has no limit of its own: all API servers may share one, that of a
-// load balancer or a tunnel. Instead, when the limit is reached, connections without a pending request are evicted.
+// Set is the open connections of a port, and bounds their number. An address has no limit of its own: all clients may
+// share one, that of a load balancer or a tunnel. Instead, when the limit is reached, connections without a pending
+// request are evicted.
 //
 // The lock is taken when a connection opens and when it closes, never for a request.
-type connections struct {
+type Set struct {
 	limit   int
 	evicted func(reason string)
 
 	count atomic.Int64
 	mu    sync.Mutex
-	open  map[*conn]struct{}
+	open  map[*Conn]struct{}
 }
 
-func newConnections(limit int, evicted func(reason string)) *connections {
-	return &connections{limit: limit, evicted: evicted, open: map[*conn]struct{}{}}
+// NewSet returns a set for so many connections. It calls evicted with the reason of each eviction, which must not block.
+func NewSet(limit int, evicted func(reason string)) *Set {
+	return &Set{limit: limit, evicted: evicted, open: map[*Conn]struct{}{}}
 }
+
+// Count returns the number of open connections.
+func (t *Set) Count() int { return int(t.count.Load()) }
 
 // add adds a new connection, and evicts others if the limit is reached. It returns false if the caller must close the
 // connection. It sets excess if the connection is beyond the limit and its requests get 503.
-func (t *connections) add(c *conn) (ok bool) {
+func (t *Set) add(c *Conn) (ok bool) {
 	t.mu.Lock()
-	var close []*conn
+	var close []*Conn
 	var reason string
 	if len(t.open) >= t.limit {
 		close, reason = chooseVictims(t.states(), c.from, t.limit)
@@ -46,7 +53,7 @@ func (t *connections) add(c *conn) (ok bool) {
 		}
 	}
 	c.excess = len(t.open) >= t.limit
-	if ok = len(t.open) < t.limit+spareConnections; ok {
+	if ok = len(t.open) < t.limit+Spare; ok {
 		t.open[c] = struct{}{}
 	}
 	t.count.Store(int64(len(t.open)))
@@ -55,7 +62,7 @@ func (t *connections) add(c *conn) (ok bool) {
 	for _, victim := range close {
 		t.evicted(reason)
 		// Without the TLS close notification, which could block. The goroutine that serves the connection ends.
-		_ = victim.NetConn().Close()
+		_ = victim.raw.Close()
 	}
 	if !ok {
 		t.evicted(reasonFull)
@@ -63,14 +70,14 @@ func (t *connections) add(c *conn) (ok bool) {
 	return ok
 }
 
-func (t *connections) remove(c *conn) {
+func (t *Set) remove(c *Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, c)
 	t.count.Store(int64(len(t.open)))
 }
 
-func (t *connections) states() []connState {
+func (t *Set) states() []connState {
 	out := make([]connState, 0, len(t.open))
 	for c := range t.open {
 		out = append(out, connState{conn: c, from: c.from, progress: c.progress.Load(), proven: c.proven.Load(), busy: c.busy.Load(), since: c.since.Load()})
@@ -85,11 +92,12 @@ const (
 	reasonFull   = "full"   // no other connection could be evicted for it
 )
 
-func evictionReasons() []string { return []string{reasonSilent, reasonIdle, reasonFull} }
+// EvictionReasons returns the reasons of evictions.
+func EvictionReasons() []string { return []string{reasonSilent, reasonIdle, reasonFull} }
 
 // connState is the state of a connection that decides whether it is evicted.
 type connState struct {
-	conn     *conn
+	conn     *Conn
 	from     netip.Addr
 	progress int32
 	proven   bool  // it has sent a complete request of an authenticated caller
@@ -110,22 +118,23 @@ const (
 // handshake and request of an API server take milliseconds, so if there are many such connections, the old ones belong
 // to a client that only holds them. API servers also keep connections that they opened and did not use, and a busy
 // machine is slower; so connections that cost the client nothing are evicted first. A few such connections are spared:
-// they are more likely handshakes than an attack.
+// they are more likely handshakes than an attack. So are the youngest: otherwise the handshake of a client would have to
+// end before limit/evictionShare others have ended theirs.
 //
 // Otherwise, if another address holds more than half of the limit, its connections that have been idle for longest.
 // Requests are never interrupted, and no address can evict connections of one that holds fewer.
-func chooseVictims(all []connState, newAddress netip.Addr, limit int) ([]*conn, string) {
+func chooseVictims(all []connState, newAddress netip.Addr, limit int) ([]*Conn, string) {
 	several := max(limit/evictionShare, 1)
 	silent := filter(all, func(s connState) bool { return !s.proven })
 	if len(silent) > several || len(silent) == len(all) {
-		return oldest(silent, several), reasonSilent
+		return leastProgress(withoutYoungest(silent, min(limit/youngShare, len(silent)-several)), several), reasonSilent
 	}
 	counts := map[netip.Addr]int{}
 	for _, s := range all {
 		counts[s.from]++
 	}
 	idle := filter(all, func(s connState) bool { return !s.busy && s.proven && s.from != newAddress && counts[s.from] > limit/2 })
-	return oldest(idle, several), reasonIdle
+	return leastProgress(idle, several), reasonIdle
 }
 
 func filter(all []connState, want func(connState) bool) []connState {
@@ -138,12 +147,18 @@ func filter(all []connState, want func(connState) bool) []connState {
 	return out
 }
 
-// oldest returns at most most connections: those with the least progress first, then those unused for longest.
-func oldest(all []connState, most int) []*conn {
+// withoutYoungest returns all but the youngest connections, and all if the number is not positive.
+func withoutYoungest(all []connState, youngest int) []connState {
+	slices.SortFunc(all, func(a, b connState) int { return cmp.Compare(a.since, b.since) })
+	return all[:len(all)-max(youngest, 0)]
+}
+
+// leastProgress returns at most most connections: those with the least progress first, then those unused for longest.
+func leastProgress(all []connState, most int) []*Conn {
 	slices.SortFunc(all, func(a, b connState) int {
 		return cmp.Or(cmp.Compare(a.progress, b.progress), cmp.Compare(a.since, b.since))
 	})
-	out := make([]*conn, min(most, len(all)))
+	out := make([]*Conn, min(most, len(all)))
 	for i := range out {
 		out[i] = all[i].conn
 	}

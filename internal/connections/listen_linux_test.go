@@ -1,4 +1,4 @@
-package webhooks
+package connections
 
 import (
 	"io"
@@ -9,7 +9,7 @@ import (
 // TestSilentConnectionsAreNotAccepted opens connections without data, and then one with data: it is accepted first, and
 // the others when they send data.
 func TestSilentConnectionsAreNotAccepted(t *testing.T) {
-	l, err := listen(t.Context(), "127.0.0.1:0")
+	l, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package webhooks
+package connections
 
 import "syscall"
 
@@ -6,7 +6,7 @@ import "syscall"
 const deferral = 30
 
 // deferAccept makes the kernel accept a connection when its first data arrives (TCP_DEFER_ACCEPT, tcp(7)). TLS clients
-// send data at once, so they do not wait. Connections without data take no place among MaxConnections. If the kernel
+// send data at once, so they do not wait. Connections without data take no place among the open ones. If the kernel
 // does not support the option, silent connections are evicted when others need their place.
 func deferAccept(_, _ string, socket syscall.RawConn) error {
 	return socket.Control(func(fd uintptr) {

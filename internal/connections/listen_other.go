@@ -1,6 +1,6 @@
 //go:build !linux
 
-package webhooks
+package connections
 
 import "syscall"
 
