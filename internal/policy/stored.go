@@ -56,7 +56,8 @@ func (r *request) asStored() *request {
 	stored := *r
 	old := r.versioned.VersionedOldObject.Object()
 	versioned := *r.versioned
-	versioned.Attributes, versioned.VersionedObject = withObjects(r.versioned.Attributes, old, old), admission.NewLazyObject(old)
+	versioned.Attributes = withObjects(r.versioned.Attributes, old, old)
+	versioned.VersionedObject = admission.NewLazyObject(old)
 	stored.versioned = &versioned
 	if r.selected != nil {
 		stored.selected, stored.workload = withObjects(r.selected, old, old), r.before
@@ -96,7 +97,8 @@ func (v *pluginResult) ratchet(b *binding, r *request, host Environment) ([]vali
 	if !slices.ContainsFunc(v.validations, validationResult.ratchets) {
 		return v.Decisions, v.validations
 	}
-	decisions, validations := slices.Clone(v.Decisions), slices.Clone(v.validations) // other bindings share them
+	// Other bindings share the originals.
+	decisions, validations := slices.Clone(v.Decisions), slices.Clone(v.validations)
 	applies := b.appliesToStored(r, host)
 	for i := range validations {
 		switch {

@@ -57,11 +57,14 @@ func (w *warner) ratchets(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 // were bad before.
 func (w *warner) ratchetRisks(risks []policy.RatchetRisk, at *field.Path) {
 	for _, risk := range risks {
+		here := at.Index(risk.Validation).Child("expression")
 		if risk.Reads == "" {
-			w.warn(at.Index(risk.Validation).Child("expression"), "it does not read object, so it is false for the stored object too, and with ratchet never denies an UPDATE: set ratchet: false")
+			w.warn(here, "it does not read object, so it is false for the stored object too, and with ratchet never denies "+
+				"an UPDATE: set ratchet: false")
 			continue
 		}
-		w.warn(at.Index(risk.Validation).Child("expression"), "it reads %s, and who wrote the stored object is not known: ratchet evaluates it for the current request; set ratchet: false", risk.Reads)
+		w.warn(here, "it reads %s, and who wrote the stored object is not known: ratchet evaluates it for the current "+
+			"request; set ratchet: false", risk.Reads)
 	}
 }
 
