@@ -52,8 +52,8 @@ type Validation struct {
 	// +kubebuilder:validation:Enum=Unauthorized;Forbidden;Invalid;RequestEntityTooLarge
 	Reason *metav1.StatusReason `json:"reason,omitempty"`
 
-	// ratchet lets an UPDATE pass with a warning if the stored object fails this
-	// validation too. Default: ratchet of the policy.
+	// ratchet lets an UPDATE pass with a warning if the policy applies to the stored object
+	// and that fails this validation too. Default: ratchet of the policy.
 	// +optional
 	Ratchet *bool `json:"ratchet,omitempty"`
 }

@@ -110,9 +110,9 @@ type WebhookPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(v, !has(v.name) || self.exists_one(other, has(other.name) && other.name == v.name))",reason=FieldValueDuplicate,message="give each validation another name"
 	Validations []Validation `json:"validations,omitempty"`
 
-	// ratchet lets an UPDATE pass with a warning if the stored object fails the same
-	// validation too, so that existing objects can still be changed. It applies to all
-	// validations without a ratchet of their own. Default false.
+	// ratchet lets an UPDATE pass with a warning if the policy applies to the stored object
+	// and that fails the same validation too, so that existing objects can still be changed.
+	// It applies to all validations without a ratchet of their own. Default false.
 	// +optional
 	Ratchet bool `json:"ratchet,omitempty"`
 

@@ -54,13 +54,12 @@ type Auditor struct {
 func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
 	alone := []*Compiled{c}
 	a := &Auditor{policy: c, objects: Group{policies: alone, index: index{any: newBatches(alone)}}}
-	m := p.Spec.MatchConstraints
-	if m != nil && (m.NamespaceSelector != nil || m.ObjectSelector != nil) {
-		a.selectors = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector})
+	if c.selectors != nil {
+		a.selectors = c.selectors.match
 	}
 	if c.templates != nil {
 		a.templates = NewTemplateGroup(alone)
-		if m.NamespaceSelector != nil {
+		if m := p.Spec.MatchConstraints; m.NamespaceSelector != nil {
 			a.namespaces = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector})
 		}
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -28,10 +29,7 @@ func unauditable(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) s
 	case !matchesUpdates(spec):
 		return "its rules match no UPDATE of whole objects, and stored objects are evaluated as updates"
 	}
-	a := auditability{parsed: parsed, variables: map[string]facts{}}
-	for _, v := range spec.Variables {
-		a.variables[v.Name] = a.of(v.Expression)
-	}
+	a := newAuditability(spec, parsed)
 	for path, text := range expressions(spec) {
 		if strings.HasPrefix(path.String(), "spec.mutations[") {
 			continue
@@ -64,17 +62,23 @@ type auditability struct {
 	variables map[string]facts // of those above the current expression
 }
 
+func newAuditability(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) auditability {
+	a := auditability{parsed: parsed, variables: map[string]facts{}}
+	for _, v := range spec.Variables {
+		a.variables[v.Name] = a.of(v.Expression)
+	}
+	return a
+}
+
 // facts are what an expression reads.
 type facts struct {
 	object, oldObject bool
 	why               string // not auditable
+	ofRequest         string // the first fact about the client or the call, also by variables
 }
 
 func (f facts) with(o facts) facts {
-	if f.why == "" {
-		f.why = o.why
-	}
-	return facts{object: f.object || o.object, oldObject: f.oldObject || o.oldObject, why: f.why}
+	return facts{object: f.object || o.object, oldObject: f.oldObject || o.oldObject, why: cmp.Or(f.why, o.why), ofRequest: cmp.Or(f.ofRequest, o.ofRequest)}
 }
 
 func (a auditability) of(expression string) facts {
@@ -89,13 +93,17 @@ func (a auditability) visit(e ast.Expr) facts {
 	if operand, name, ok := selection(e); ok && operand.Kind() == ast.IdentKind {
 		switch strings.TrimPrefix(operand.AsIdent(), ".") {
 		case celplugin.RequestVarName:
-			if name == "userInfo" {
-				return facts{why: "reads request.userInfo"}
+			switch name {
+			case "userInfo":
+				return facts{why: "reads request.userInfo", ofRequest: "request.userInfo"}
+			case "options", "dryRun", "uid":
+				return facts{ofRequest: "request." + name}
 			}
 			return facts{}
 		case celplugin.VariableVarName:
 			known := a.variables[name]
-			return facts{object: known.object, oldObject: known.oldObject} // its own expression has the reason
+			known.why = "" // its own expression has the reason
+			return known
 		}
 	}
 	switch e.Kind() {
@@ -124,9 +132,9 @@ func identFacts(name string) facts {
 	case celplugin.OldObjectVarName:
 		return facts{oldObject: true}
 	case celplugin.AuthorizerVarName, celplugin.RequestResourceAuthorizerVarName:
-		return facts{why: "reads authorizer"}
+		return facts{why: "reads authorizer", ofRequest: "authorizer"}
 	case celplugin.RequestVarName:
-		return facts{why: "reads the whole request, which includes request.userInfo"}
+		return facts{why: "reads the whole request, which includes request.userInfo", ofRequest: "the whole request, which includes request.userInfo"}
 	}
 	return facts{}
 }

@@ -51,6 +51,15 @@ func newWhole(p *v1alpha1.WebhookPolicy) binding {
 	return b
 }
 
+// newSelectors returns a binding with the selectors of a policy, nil without any.
+func newSelectors(m *admissionregistrationv1.MatchResources) *binding {
+	if m == nil || m.NamespaceSelector == nil && m.ObjectSelector == nil {
+		return nil
+	}
+	selectors := admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector.DeepCopy(), ObjectSelector: m.ObjectSelector.DeepCopy()}
+	return &binding{match: newCriteria(&selectors)}
+}
+
 // misconfigured returns an error of the configuration in the words of the API server.
 func (b *binding) misconfigured(err error) error {
 	if b.whole {

@@ -33,7 +33,7 @@ const (
 	// DecisionAudit means that the request passed with an audit annotation.
 	DecisionAudit Decision = "audit"
 	// DecisionRatchet means that the request passed although a validation was false,
-	// because it is also false for the stored object.
+	// because the policy applies to the stored object, and it is false for that too.
 	DecisionRatchet Decision = "ratchet"
 	// DecisionMutate means that the object was changed.
 	DecisionMutate Decision = "mutate"
@@ -67,6 +67,7 @@ type Compiled struct {
 	paramKind     *admissionregistrationv1.ParamKind
 	bindings      []binding
 	whole         binding
+	selectors     *binding // those of the policy, which the API server applies; nil selects everything
 	failurePolicy admissionregistrationv1.FailurePolicyType
 	validator     validating.Validator
 	validations   *validations // nil without names and ratchets
@@ -74,7 +75,8 @@ type Compiled struct {
 	mutator       mutator
 	plugin        Plugin // nil for a policy with expressions
 	unauditable   string // see Unauditable
-	breakGlass    bool   // users with the permission can skip the policy
+	ratchetRisks  []RatchetRisk
+	breakGlass    bool // users with the permission can skip the policy
 	reads         inputs
 	programs      []*program // keeps shared programs alive
 	changes       atomic.Uint64
@@ -97,6 +99,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compile
 		whole:         newWhole(p),
 		templates:     newTemplates(p),
 		unauditable:   unauditable(spec, parsed),
+		ratchetRisks:  ratchetRisks(spec, parsed),
 	}
 	if spec.MatchConstraints != nil {
 		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent
@@ -104,6 +107,7 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compile
 		c.exclude = newRules(spec.MatchConstraints.ExcludeResourceRules)
 	}
 	c.rules = unique.Make(rulesKey(spec.MatchConstraints))
+	c.selectors = newSelectors(spec.MatchConstraints)
 	for _, b := range spec.EffectiveBindings() {
 		c.bindings = append(c.bindings, newBinding(p, b))
 	}

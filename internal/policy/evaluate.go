@@ -139,7 +139,8 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 				made[i.param] = v
 			}
 		}
-		results = append(results, result{binding: i.binding, param: i.param, decisions: v.Decisions, codes: v.codes, validations: v.validations, annotations: v.AuditAnnotations, warnings: v.warnings})
+		decisions, validations := v.ratchet(i.binding, r, host)
+		results = append(results, result{binding: i.binding, param: i.param, decisions: decisions, codes: v.codes, validations: validations, annotations: v.AuditAnnotations, warnings: v.warnings})
 	}
 	return results
 }
@@ -160,10 +161,13 @@ func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Objec
 	if err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
-	ctx, run := c.validations.follow(ctx)
-	result := pluginResult{ValidateResult: c.validator.Validate(ctx, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)}
+	following, run := c.validations.follow(ctx)
+	result := pluginResult{ValidateResult: c.validator.Validate(following, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)}
 	if err := r.authorizer.failed(); err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
+	}
+	if run.ratchets() && !c.appliesToStored(ctx, r, param, host) {
+		clear(run.ratcheted)
 	}
 	c.validations.apply(run, &result)
 	return result

@@ -66,8 +66,11 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) input
 	}
 	in.object = in.object.Union(f.ofInput(celplugin.ObjectVarName))
 	in.oldObject = f.ofInput(celplugin.OldObjectVarName)
-	if ratchets(spec) { // the stored object is evaluated like the object
+	if ratchets(spec) { // the stored object is evaluated like the object, and selected
 		in.oldObject = in.oldObject.Union(in.object)
+		if newSelectors(spec.MatchConstraints) != nil {
+			in.oldObject = in.oldObject.Union(unstructuredjson.Path("metadata", "labels"))
+		}
 	}
 	in.options = !f.ofInput(celplugin.RequestVarName).Member("options").IsZero()
 	in.namespace = len(f.inputs[celplugin.NamespaceVarName]) > 0

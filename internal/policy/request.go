@@ -41,9 +41,11 @@ type request struct {
 
 	decided map[*Compiled]validating.ValidateResult // by a batch
 
-	// For the Pod of a template: its path, the workload, and the attributes of the Pod.
+	// For the Pod of a template: its path, the workload, the stored workload, and the
+	// attributes of the Pod.
 	template string
 	workload runtime.Object
+	before   runtime.Object
 	selected admission.Attributes
 	// unchangedTemplates is that of the Environment.
 	unchangedTemplates bool

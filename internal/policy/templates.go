@@ -167,7 +167,8 @@ func (r *request) podOnce(pods map[string]*request, b templateBatch) *request {
 // does not change it. The Pods share their values with the workload.
 func (r *request) pod(path []string, operation admission.Operation) *request {
 	pod := *r
-	pod.template, pod.workload, pod.typed, pod.decided = strings.Join(path, "."), r.versioned.VersionedObject.Object(), nil, nil
+	pod.template, pod.typed, pod.decided = strings.Join(path, "."), nil, nil
+	pod.workload, pod.before = r.versioned.VersionedObject.Object(), r.versioned.VersionedOldObject.Object()
 	var object, oldObject runtime.Object
 	if r.unreadable == nil {
 		current, err := templateAt(r.versioned.VersionedObject.Object(), path)

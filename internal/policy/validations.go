@@ -78,8 +78,11 @@ func (run *validationRun) decided(index int, decisions []validating.PolicyDecisi
 	return d.Evaluation != validating.EvalError || err != nil && err.Error() == d.Message
 }
 
-// apply adds the names of validations to the result of a policy. A validation that the
-// stored object fails too lets the request pass.
+// ratchets reports whether the stored object fails a validation too.
+func (run *validationRun) ratchets() bool { return run != nil && slices.Contains(run.ratcheted, true) }
+
+// apply adds the names of validations to the result of a policy, and the labels of those
+// that the stored object fails too: see pluginResult.ratchet.
 func (v *validations) apply(run *validationRun, result *pluginResult) {
 	if v == nil {
 		return
@@ -91,9 +94,8 @@ func (v *validations) apply(run *validationRun, result *pluginResult) {
 		}
 		r := &result.validations[i]
 		r.name = v.names[i]
-		if d := &result.Decisions[i]; run.ratcheted[i] && d.Evaluation == validating.EvalDeny {
+		if run.ratcheted[i] && result.Decisions[i].Evaluation == validating.EvalDeny {
 			r.ratcheted = v.label(i)
-			d.Action, d.Evaluation = validating.ActionAdmit, validating.EvalAdmit
 		}
 	}
 }
@@ -117,6 +119,8 @@ type validationResult struct {
 	name      string // empty without a name
 	ratcheted string // the label of a validation that fails and lets the request pass
 }
+
+func (r validationResult) ratchets() bool { return r.ratcheted != "" }
 
 // reportFailures reports the named validations that are false, each once.
 func (c *Compiled) reportFailures(results []result, host Environment) {

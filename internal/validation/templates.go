@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
 )
 
 // templates warns about kinds of podTemplates that the API server does not serve, or that
@@ -49,6 +50,21 @@ func (w *warner) ratchets(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 			w.warn(at.Child("validations").Index(i), "ratchet has no effect: no rule matches UPDATE")
 			return
 		}
+	}
+}
+
+// ratchetRisks warns about validations for which ratchet lets more pass than objects that
+// were bad before.
+func (w *warner) ratchetRisks(risks []policy.RatchetRisk, at *field.Path) {
+	for _, risk := range risks {
+		here := at.Index(risk.Validation).Child("expression")
+		if risk.Reads == "" {
+			w.warn(here, "it does not read object, so it is false for the stored object too, and with ratchet never denies "+
+				"an UPDATE: set ratchet: false")
+			continue
+		}
+		w.warn(here, "it reads %s, and who wrote the stored object is not known: ratchet evaluates it for the current "+
+			"request; set ratchet: false", risk.Reads)
 	}
 }
 

@@ -72,7 +72,9 @@ func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterI
 	if v = Validate(compiler, p, facts.Backends); len(v.Errors) > 0 {
 		return v, nil
 	}
-	return v, warningsAbout(p, facts)
+	w := warner{warnings: warningsAbout(p, facts)}
+	w.ratchetRisks(v.Compiled.RatchetRisks(), field.NewPath("spec", "validations"))
+	return v, w.warnings
 }
 
 // CheckBackend returns an error if the rule refuses the address of a backend; nil is no

@@ -268,6 +268,42 @@ func TestReview(t *testing.T) {
 	}
 }
 
+// Risks of ratchet depend on the expressions.
+func TestReviewOfRatchet(t *testing.T) {
+	const (
+		updates = `{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE, UPDATE]}`
+		at      = "spec.validations[0].expression: "
+		reads   = ", and who wrote the stored object is not known: ratchet evaluates it for the current request; set ratchet: false"
+	)
+	tests := map[string]struct {
+		more, expression string
+		want             []string
+	}{
+		"the object":     {more: "ratchet: true", expression: `object.spec.hostNetwork == false`},
+		"no ratchet":     {expression: `request.userInfo.username == "admin"`},
+		"the user":       {more: "ratchet: true", expression: `request.userInfo.username == "admin" || object.spec.hostNetwork == false`, want: []string{at + "it reads request.userInfo" + reads}},
+		"by a variable":  {more: "ratchet: true\nvariables: [{name: may, expression: 'authorizer.requestResource.check(\"admin\").allowed()'}]", expression: `variables.may || object.spec.hostNetwork == false`, want: []string{at + "it reads authorizer" + reads}},
+		"the request":    {more: "ratchet: true", expression: `[request].size() == 1 || object.spec.hostNetwork == false`, want: []string{at + "it reads the whole request, which includes request.userInfo" + reads}},
+		"not the object": {more: "ratchet: true", expression: `oldObject == null`, want: []string{at + "it does not read object, so it is false for the stored object too, and with ratchet never denies an UPDATE: set ratchet: false"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := parse(t, matching(updates, tt.more))
+			p.Spec.Validations[0].Expression = tt.expression
+			v, warnings := Review(policy.NewCompiler(), p, ClusterInfo{})
+			if len(v.Errors) > 0 {
+				t.Errorf("errors %v", v.Errors)
+			}
+			if diff := cmp.Diff(tt.want, warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(warnings, Bounded(warnings)); diff != "" {
+				t.Errorf("API servers truncate the warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // A backend that is refused is rejected when the policy is applied.
 func TestReviewOfBackends(t *testing.T) {
 	const backend = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\n" +

@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -171,5 +172,52 @@ func TestRatchet(t *testing.T) {
 	good.Data["verdict"] = "bad"
 	if err := c.Update(t.Context(), good); !deniedBy(err, "tolerates") {
 		t.Errorf("a good object that becomes bad: %v, want a denial", err)
+	}
+}
+
+// An object to which a policy does not apply can be created with any content. A later update
+// that makes the policy apply to it is denied, as the creation of the result is: the stored
+// object fails the validation, and does not let it pass.
+func TestRatchetInTwoSteps(t *testing.T) {
+	c := install(t)
+	c.manager(t)
+	namespace := c.namespace(t, nil)
+	onProd := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "prod"}}
+	ways := map[string]func(*v1alpha1.WebhookPolicy){
+		"condition": func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "prod", Expression: `object.metadata.?labels.tier.orValue("") == "prod"`}}
+		},
+		"binding": func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.Bindings = []v1alpha1.Binding{{
+				Name: "prod", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+				MatchResources: &admissionregistrationv1.MatchResources{ObjectSelector: onProd},
+			}}
+		},
+		"selector": func(p *v1alpha1.WebhookPolicy) { p.Spec.MatchConstraints.ObjectSelector = onProd },
+	}
+	for way, change := range ways {
+		c.enforce(t, newPolicy("in-two-steps-"+way, namespace, func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.Ratchet = true
+			p.Spec.Validations = []v1alpha1.Validation{{Expression: fmt.Sprintf(`!(%q in object.?data.orValue({}))`, way), Message: "production objects have no " + way}}
+			change(p)
+		}))
+	}
+	for way := range ways {
+		t.Run(way, func(t *testing.T) {
+			object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-" + way, Labels: map[string]string{"tier": "prod"}}, Data: map[string]string{way: "x"}}
+			if err := c.Create(t.Context(), object.DeepCopy()); !deniedBy(err, "in-two-steps-"+way) {
+				t.Errorf("a production object: %v, want a denial", err)
+			}
+			object.Labels = nil
+			must(t, c.Create(t.Context(), object))
+			object.Labels = map[string]string{"tier": "prod"}
+			if err := c.Update(t.Context(), object.DeepCopy()); !deniedBy(err, "in-two-steps-"+way) {
+				t.Errorf("an object that becomes one of production: %v, want a denial", err)
+			}
+			delete(object.Data, way)
+			if err := c.Update(t.Context(), object); err != nil {
+				t.Errorf("a good object that becomes one of production: %v", err)
+			}
+		})
 	}
 }

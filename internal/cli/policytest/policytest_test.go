@@ -122,6 +122,28 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
+// TestRatchetInTwoSteps: as in a cluster, an update that makes a policy apply to an object
+// does not pass because the stored object fails the validation too.
+func TestRatchetInTwoSteps(t *testing.T) {
+	const object = "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {tier: %s}}}"
+	const of = "  ratchet: true\n  validations: [{name: v, expression: 'object == null', message: bad}]\n"
+	p := func(name, spec string) string { return fmt.Sprintf(rules, name, of+spec) }
+	text := p("condition", "  matchConditions: [{name: prod, expression: 'object.metadata.labels.tier == \"prod\"'}]") +
+		p("binding", "  bindings: [{name: b, validationActions: [Deny], matchResources: {objectSelector: {matchLabels: {tier: prod}}}}]") +
+		strings.Replace(p("selector", ""), "matchConstraints:\n", "matchConstraints:\n    objectSelector: {matchLabels: {tier: prod}}\n", 1)
+	for _, policy := range []string{"condition", "binding", "selector"} {
+		t.Run(policy, func(t *testing.T) {
+			cases := fmt.Sprintf(head, policy)
+			for from, expect := range map[string]string{"test": "{decision: Deny, validations: [v]}", "prod": "{decision: Warn, validations: [v]}"} {
+				cases += fmt.Sprintf("- {name: from %s, oldObject: "+object+", object: "+object+", expect: %s}\n", from, from, "prod", expect)
+			}
+			if out, _, err := run(t, text+cases, "-"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
 func TestInvalidTests(t *testing.T) {
 	test := func(text string) string { return policies() + fmt.Sprintf(head, "allow") + text }
 	valid := "- {name: c, object: " + pod + ", expect: {decision: Allow}}\n"

@@ -79,18 +79,22 @@ type side struct {
 	*Policies
 	names []string
 	rules []admissionregistrationv1.NamedRuleWithOperations
-	// readsOld are the policies that can read the old object of an update.
-	readsOld map[string]bool
+	// readsOld are the policies that can read the old object of an update. ratchets are those
+	// whose failed validations it can let pass.
+	readsOld, ratchets map[string]bool
 }
 
 func newSide(p *Policies) *side {
-	s := &side{Policies: p, names: p.Engine.Names(), readsOld: map[string]bool{}}
+	s := &side{Policies: p, names: p.Engine.Names(), readsOld: map[string]bool{}, ratchets: map[string]bool{}}
 	for _, name := range s.names {
 		spec := &p.Engine.Policy(name).Spec
 		if spec.MatchConstraints != nil {
 			s.rules = append(s.rules, spec.MatchConstraints.ResourceRules...)
 		}
 		text, err := json.Marshal(spec)
+		for i := range spec.Validations {
+			s.ratchets[name] = s.ratchets[name] || spec.Ratchets(i)
+		}
 		s.readsOld[name] = err != nil || spec.Plugin != nil || bytes.Contains(text, []byte("oldObject"))
 	}
 	return s
@@ -210,7 +214,7 @@ func (s *side) decide(ctx context.Context, request *admissionv1.AdmissionRequest
 	out := map[string]string{}
 	order := policy.Decisions()
 	for _, o := range result.Outcomes {
-		if o.Err != nil || s.lacksOld(request, o.Policy) {
+		if o.Err != nil || s.lacksOld(request, &o) != "" {
 			o.Decision = unknown
 		}
 		// A policy can decide in both phases: the more important decision counts.
@@ -294,13 +298,21 @@ func (r *replayer) example(ctx context.Context, here at, e *event, request *admi
 
 // messageOf returns what a policy says about a request.
 func (s *side) messageOf(request *admissionv1.AdmissionRequest, o *offline.Outcome) string {
-	if o.Err == nil && s.lacksOld(request, o.Policy) {
-		return "the policy reads oldObject, which the log does not have"
+	if why := s.lacksOld(request, o); o.Err == nil && why != "" {
+		return why
 	}
 	return strings.Join(o.Messages(), "; ")
 }
 
-// lacksOld reports whether a policy needs an old object that is not known.
-func (s *side) lacksOld(request *admissionv1.AdmissionRequest, policy string) bool {
-	return request.Operation == admissionv1.Update && s.readsOld[policy]
+// lacksOld returns why the decision of a policy needs an old object, which is not known; ""
+// if it does not.
+func (s *side) lacksOld(request *admissionv1.AdmissionRequest, o *offline.Outcome) string {
+	switch {
+	case request.Operation != admissionv1.Update:
+	case s.readsOld[o.Policy]:
+		return "the policy reads oldObject, which the log does not have"
+	case s.ratchets[o.Policy] && !passes(string(o.Decision)):
+		return "the policy has ratchet, which depends on the stored object, and the log does not have it"
+	}
+	return ""
 }

@@ -98,6 +98,36 @@ func replay(t *testing.T, log string, policies, others *Policies) (*Summary, err
 // ignored are the fields of a summary that are not part of the result.
 var ignored = cmp.Options{cmpopts.IgnoreUnexported(Summary{}, Example{}), cmpopts.EquateEmpty()}
 
+// TestReplayOfRatchet: whether the stored object fails a validation too is not known, so an
+// update that fails it has no decision.
+func TestReplayOfRatchet(t *testing.T) {
+	policies := policiesOf(t, strings.Replace(requireTeam, "spec:\n", "spec:\n  ratchet: true\n", 1))
+	updated := func(labels string) string {
+		return logged("update", "ann", "shop", "a", `,"responseStatus":{"code":200},"requestObject":`+pod("a", "shop", labels))
+	}
+	for name, tc := range map[string]struct {
+		log, want, wantMessage string
+	}{
+		"an update that fails":  {updated(""), "unknown", "the policy has ratchet, which depends on the stored object, and the log does not have it"},
+		"an update that passes": {updated(`"team":"x"`), "allow", ""},
+		"a creation that fails": {logged("create", "ann", "shop", "a", `,"responseStatus":{"code":201},"requestObject":`+pod("a", "shop", "")), "deny", "WebhookPolicy 'require-team' denied request: add the label team"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := replay(t, tc.log, policies, nil)
+			must(t, err)
+			message := ""
+			for _, row := range got.Rows {
+				if row.Key.Policy == "require-team" {
+					message = row.Example.Message
+				}
+			}
+			if got.Decisions["require-team"][tc.want] != 1 || message != tc.wantMessage {
+				t.Errorf("decisions %v, message %q; want %s, %q", got.Decisions["require-team"], message, tc.want, tc.wantMessage)
+			}
+		})
+	}
+}
+
 func TestReplay(t *testing.T) {
 	labelled, bare := pod("a", "shop", `"team":"x"`), pod("a", "shop", "")
 	ok := `,"responseStatus":{"code":201}`

@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// A validation ratchets only if the policy denies the stored object too, so that it would
+// deny an update that changes nothing. An update can pass the selectors and conditions that
+// the stored object does not pass: a validation that is false for an object to which the
+// policy has never applied must not let it pass.
+//
+// The rules match the stored object whenever they match the update, because both have the
+// same resource, namespace and name.
+
+// RatchetRisk is a ratcheting validation that can be false for the stored object for a reason
+// that is not in the object.
+type RatchetRisk struct {
+	Validation int // its index
+	// Reads is what the expression or a variable of it reads about the client or the call,
+	// such as "request.userInfo"; empty for an expression that does not read object.
+	Reads string
+}
+
+// RatchetRisks returns the risks of the ratcheting validations. Who wrote the stored object,
+// with which permissions and options, is not known: the second evaluation has the values of
+// the current request.
+func (c *Compiled) RatchetRisks() []RatchetRisk { return c.ratchetRisks }
+
+func ratchetRisks(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) (out []RatchetRisk) {
+	if !ratchets(spec) {
+		return nil
+	}
+	a := newAuditability(spec, parsed)
+	for i, v := range spec.Validations {
+		if !spec.Ratchets(i) || parsed[v.Expression] == nil {
+			continue
+		}
+		if f := a.of(v.Expression); f.ofRequest != "" || !f.object {
+			out = append(out, RatchetRisk{Validation: i, Reads: f.ofRequest})
+		}
+	}
+	return out
+}
+
+// asStored returns the request as an update of the stored object that changes nothing.
+func (r *request) asStored() *request {
+	stored := *r
+	old := r.versioned.VersionedOldObject.Object()
+	versioned := *r.versioned
+	versioned.Attributes = withObjects(r.versioned.Attributes, old, old)
+	versioned.VersionedObject = admission.NewLazyObject(old)
+	stored.versioned = &versioned
+	if r.selected != nil {
+		stored.selected, stored.workload = withObjects(r.selected, old, old), r.before
+	}
+	stored.typed, stored.decided = nil, nil
+	return &stored
+}
+
+// appliesToStored reports whether the policy applies to the stored object: its selectors
+// match, and every match condition is true. An error means that it does not.
+func (c *Compiled) appliesToStored(ctx context.Context, r *request, param runtime.Object, host Environment) bool {
+	stored := r.asStored()
+	if c.templates != nil && r.template != "" && c.templates.owned(stored.workload) {
+		return false
+	}
+	if c.selectors != nil {
+		if matches, err := c.selectors.matches(stored, host); err != nil || !matches {
+			return false
+		}
+	}
+	if c.mutator.matcher == nil {
+		return true
+	}
+	result := c.mutator.matcher.Match(tracedAsStored(ctx), stored.versioned, param, r.authorizer)
+	return errors.Join(result.Error, r.authorizer.failed()) == nil && result.Matches
+}
+
+// appliesToStored reports whether the binding applies to the stored object.
+func (b *binding) appliesToStored(r *request, host Environment) bool {
+	matches, err := b.matches(r.asStored(), host)
+	return err == nil && matches
+}
+
+// ratchet returns the decisions for a binding. Those about validations that the stored
+// object fails too let the request pass if the binding applies to the stored object.
+func (v *pluginResult) ratchet(b *binding, r *request, host Environment) ([]validating.PolicyDecision, []validationResult) {
+	if !slices.ContainsFunc(v.validations, validationResult.ratchets) {
+		return v.Decisions, v.validations
+	}
+	// Other bindings share the originals.
+	decisions, validations := slices.Clone(v.Decisions), slices.Clone(v.validations)
+	applies := b.appliesToStored(r, host)
+	for i := range validations {
+		switch {
+		case !validations[i].ratchets():
+		case applies:
+			decisions[i].Action, decisions[i].Evaluation = validating.ActionAdmit, validating.EvalAdmit
+		default:
+			validations[i].ratcheted = ""
+		}
+	}
+	return decisions, validations
+}
