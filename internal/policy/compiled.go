@@ -73,6 +73,7 @@ type Compiled struct {
 	templates     *templates   // nil for a policy that is not evaluated on pod templates
 	mutator       mutator
 	plugin        Plugin // nil for a policy with expressions
+	texts         texts
 	unauditable   string // see Unauditable
 	breakGlass    bool   // users with the permission can skip the policy
 	reads         inputs
