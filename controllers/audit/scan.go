@@ -115,7 +115,7 @@ func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw 
 	defer func() {
 		if value := recover(); value != nil {
 			p.skipped++
-			s.options.Log.Error(fmt.Errorf("panic with a value of type %T", value), "an object could not be audited", "resource", p.String(), "stack", string(debug.Stack()))
+			s.options.Log.Error(policy.PanicError(value), "an object could not be audited", "resource", p.String(), "stack", string(debug.Stack()))
 		}
 	}()
 	o, err := objects.New(raw, p.GroupVersionResource, p.kind)

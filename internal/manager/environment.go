@@ -53,6 +53,7 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 		Now:            clock.RealClock{}.Now,
 		Observe:        counts.Observe,
 		Failed:         counts.ValidationFailed,
+		ReportsValues:  r.options.ValuesReported(),
 		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: reporter.CheckInBackground, Found: func(found policy.Repeat) {
 			counts.NotIdempotent(found.Policy)
 			reporter.ReportNotIdempotent(found)

@@ -1,5 +1,7 @@
 package options
 
+import "github.com/ostiary/ostiary/internal/sensitive"
+
 // Constraint describes valid values of a flag, or of the elements of a list, for the schema of the
 // chart. It accepts every value that Validate accepts. Limits that depend on other flags, ranges of
 // durations and sizes, and the names of Ostiary's own Secrets are checked only by Validate.
@@ -32,6 +34,7 @@ func Constraints() map[string]Constraint {
 		"log-level":                   {Enum: logLevels()},
 		"log-format":                  {Enum: logFormats()},
 		"report-violations":           {Enum: violationReports()},
+		"sensitive-resources":         pattern(sensitive.Pattern),
 		"namespace":                   pattern(labelPattern),
 		"exempt-namespaces":           pattern(labelPattern),
 		"webhook-address":             pattern(addressPattern),

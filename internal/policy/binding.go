@@ -60,12 +60,17 @@ func newSelectors(m *admissionregistrationv1.MatchResources) *binding {
 	return &binding{match: newCriteria(&selectors)}
 }
 
+const (
+	policyErrorPrefix  = "failed to configure policy: "
+	bindingErrorPrefix = "failed to configure binding: "
+)
+
 // misconfigured returns an error of the configuration in the words of the API server.
 func (b *binding) misconfigured(err error) error {
 	if b.whole {
-		return fmt.Errorf("failed to configure policy: %w", err)
+		return fmt.Errorf(policyErrorPrefix+"%w", err)
 	}
-	return fmt.Errorf("failed to configure binding: %w", err)
+	return fmt.Errorf(bindingErrorPrefix+"%w", err)
 }
 
 // criteria holds matchResources with parsed selectors.

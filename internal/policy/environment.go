@@ -53,6 +53,9 @@ type Environment struct {
 	Failed func(policy, validation string)
 	// Violated gets each request that violates a policy, before the request is answered; nil is allowed.
 	Violated func(ViolationReport)
+	// ReportsValues permits violations to hold values of the objects of a resource: results of message expressions, texts
+	// of errors and messages of plugins. Nil permits none.
+	ReportsValues func(resource schema.GroupResource, subresource string) bool
 	// Recheck configures the checks of changes; nil disables them.
 	Recheck *Recheck
 	// Panicked gets each panic of an evaluation; nil is allowed.
