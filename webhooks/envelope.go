@@ -69,8 +69,8 @@ func parseEnvelope(body []byte) *envelope {
 // cluster-scoped, although its requests have a namespace. If a value is not a text, its flow is empty: decode will reject
 // the review.
 func (e *envelope) flow(body []byte) queue.Flow {
-	namespace := e.namespace.text(body)
-	if namespace != "" && (namespace != e.name.text(body) || !e.isOfNamespaces(body)) {
+	sameName := bytes.Equal(body[e.namespace.start:e.namespace.end], body[e.name.start:e.name.end])
+	if namespace := e.namespace.text(body); namespace != "" && !(sameName && e.isOfNamespaces(body)) {
 		return queue.Flow{Namespace: namespace}
 	}
 	return queue.Flow{User: memberOf(body, e.userInfo, "username").text(body)}

@@ -1,6 +1,6 @@
-// Package queue limits the number of concurrent evaluations and shares them fairly between
-// flows: see Limiter. Further requests wait for a slot. A request that cannot get one in
-// time is rejected at once, before it is evaluated.
+// Package queue limits the number of concurrent evaluations. Further requests wait for a
+// slot, which flows share fairly: see Limiter. A request that cannot get one in time is
+// rejected at once, before it is evaluated.
 package queue
 
 import (
