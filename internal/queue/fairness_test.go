@@ -154,7 +154,7 @@ func TestNewFlowsDoNotStarveAnother(t *testing.T) {
 // and those of others are not.
 func TestExpectedWaitIsThatOfTheFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const each, maxWait = 100 * time.Millisecond, time.Second
+		const each, maxWait = 100 * time.Millisecond, 1050 * time.Millisecond
 		l := New(1, 1000)
 		work(t.Context(), mustAcquireFor(t, l, tenant("greedy")), 20, each/20) // so that it is known how long one takes
 		cells := l.usage.of(tenant("greedy"))
