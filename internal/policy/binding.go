@@ -129,7 +129,9 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Environment
 		}
 	}
 	var out []invocation
+	left := MaxParams
 	for i := range c.bindings {
+		host.pause(ctx)
 		b := &c.bindings[i]
 		matches, err := b.matches(r, host)
 		if err != nil {
@@ -140,10 +142,14 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Environment
 			continue
 		}
 		params, err := c.params(ctx, b, r, host)
+		if err == nil && len(params) > left {
+			err = tooManyParams(len(params), left, i)
+		}
 		if err != nil {
 			out = append(out, invocation{binding: b, err: err})
 			continue
 		}
+		left -= len(params)
 		for _, p := range params {
 			out = append(out, invocation{binding: b, param: readable(p)})
 		}
@@ -190,6 +196,21 @@ func withMetadata(object runtime.Object) runtime.Object {
 		return nil
 	}
 	return object
+}
+
+// MaxParams is the maximum number of params that one request reads for a policy. The cost limits of Kubernetes are per
+// param, and whoever may create params chooses their number. The evaluation of 1,000 params with a small expression takes
+// some milliseconds.
+const MaxParams = 1000
+
+// tooManyParams returns the error for a binding that selects more params than are left for it.
+func tooManyParams(selected, left, binding int) error {
+	others := ""
+	if left < MaxParams {
+		others = fmt.Sprintf(" in addition to the %d of earlier bindings", MaxParams-left)
+	}
+	return fmt.Errorf("%d params%s are more than the %d that a request reads for a policy at spec.bindings[%d].paramRef: select fewer by name, namespace or labels, or delete some",
+		selected, others, MaxParams, binding)
 }
 
 // params returns the objects to evaluate a binding with, in the order of the native

@@ -47,6 +47,9 @@ type Environment struct {
 	// Pods lists Pods, for plugins.
 	Pods Pods
 	Now  func() time.Time
+	// Pause is called between the steps of an evaluation, so that other requests can be evaluated meanwhile; nil is
+	// allowed. It returns when the evaluation may continue, or when ctx ends.
+	Pause func(ctx context.Context)
 	// Observe gets the decision of each policy; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
 	// Failed gets each named validation that is false for a request; nil is allowed.
@@ -101,6 +104,12 @@ type Matcher interface {
 // TypeConverters find the schema of a kind; nil means that it is not known.
 type TypeConverters interface {
 	GetTypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter
+}
+
+func (h Environment) pause(ctx context.Context) {
+	if h.Pause != nil {
+		h.Pause(ctx)
+	}
 }
 
 // authorizerOf returns the authorizer, or one that fails every check.

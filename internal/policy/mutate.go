@@ -95,6 +95,7 @@ func (a *answer) mutateAll(ctx context.Context, steps []step, r *request, host E
 
 // mutate runs one step and adds its result.
 func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environment) {
+	host.pause(ctx)
 	start := host.Now()
 	before := r.versioned.VersionedObject.Object()
 	outcome := s.run(ctx, r, host)
