@@ -242,6 +242,7 @@ func (r *replica) addSources() (err error) {
 		Client:        r.client,
 		Namespace:     r.options.Namespace,
 		ParamsAccount: r.options.Authors.ParamsAccount,
+		CacheMemory:   r.options.Load.CacheMemory.Value(),
 		Log:           r.log,
 		Registerer:    ctrlmetrics.Registry,
 	})
