@@ -277,3 +277,94 @@ func TestAddedScope(t *testing.T) {
 	}
 	watchOf(t, s, configMaps) // the only one
 }
+
+// TestObjectThatIsTooLarge checks that an object whose decoded form needs too much memory
+// excludes its namespace alone, and that a later version of it is kept again.
+func TestObjectThatIsTooLarge(t *testing.T) {
+	m := NewMemory(cachebudget.New(1<<30), nil)
+	s := newObjectStore(m.budget, "params", func(namespace string, why cachebudget.Excess) error {
+		return fmt.Errorf("%s: %d of %d", namespace, why.Used, why.Limit)
+	}, func() {})
+	object := func(namespace, list string) *item {
+		raw := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":"o","resourceVersion":"7"},"list":[%s]}`, namespace, list)
+		o, err := m.decode([]byte(raw), policy.WholeParams(), schema.GroupVersionKind{Version: "v1", Kind: "Rule"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	large := strings.TrimSuffix(strings.Repeat("{},", 1<<19), ",")
+	fill := func(list string) {
+		s.beginList()
+		s.put(object("a", list))
+		s.put(object("b", ""))
+		if err := s.Replace(nil, "7"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(large)
+	if err := s.excess("a"); textOf(err) != fmt.Sprintf("a: %d of %d", maxTree, 1<<27) {
+		t.Errorf("namespace with the object: %v", err)
+	}
+	if err := s.excess("b"); err != nil || s.size() != 1 {
+		t.Errorf("another namespace: %v, %d objects", err, s.size())
+	}
+	if m.trees.Held() != 0 {
+		t.Errorf("%d bytes are held after decoding", m.trees.Held())
+	}
+	s.retryList(s.excludedAfter("", excludedAtOnce))
+	fill("{}")
+	if err := s.excess("a"); err != nil || s.size() != 2 {
+		t.Errorf("after the object is small: %v, %d objects", err, s.size())
+	}
+	s.cache.Close()
+	if used := m.budget.Used(); len(used) != 0 {
+		t.Errorf("%v is counted after the store was closed", used)
+	}
+}
+
+// TestListsAgain checks what a list leaves in a store that has objects of an earlier one.
+func TestListsAgain(t *testing.T) {
+	m := NewMemory(cachebudget.New(8000*entryCost), nil)
+	s := newObjectStore(m.budget, "params", func(namespace string, _ cachebudget.Excess) error { return fmt.Errorf("%s", namespace) }, func() {})
+	object := func(namespace, name, version string) *item {
+		raw := fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"resourceVersion":%q}}`, namespace, name, version)
+		o, err := m.decode([]byte(raw), policy.WholeParams(), schema.GroupVersionKind{Version: "v1", Kind: "Rule"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	lists := func(objects ...*item) {
+		s.beginList()
+		for _, o := range objects {
+			s.put(o)
+		}
+	}
+	lists(object("a", "x", "1"), object("a", "y", "1"), object("b", "z", "1")) // and fails
+	lists(object("a", "x", "2"), object("c", "z", "1"))
+	if s.isSynced || s.size() != 4 {
+		t.Errorf("before the end of the first list: %d objects, synced: %t", s.size(), s.isSynced)
+	}
+	if err := s.Replace(nil, "2"); err != nil {
+		t.Fatal(err)
+	}
+	before := s.hash()
+	if !s.isSynced || s.size() != 2 || len(s.groups) != 2 || s.lastVersion() != "2" {
+		t.Errorf("after a list: %d objects of %d namespaces", s.size(), len(s.groups))
+	}
+	if err := s.Update(object("a", "x", "3")); err != nil {
+		t.Fatal(err)
+	}
+	if s.hash() == before {
+		t.Error("the hash does not change with an object")
+	}
+	for _, o := range []*item{object("a", "x", "4"), object("c", "z", "4"), object("d", "none", "4")} {
+		if err := s.Delete(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used := m.budget.Used()["params"]; used != 0 || s.size() != 0 || len(s.groups) != 0 {
+		t.Errorf("without objects: %d bytes are counted, %d namespaces", used, len(s.groups))
+	}
+}

@@ -227,7 +227,7 @@ func newManager(config *rest.Config, o options.Options, log logr.Logger, transfo
 			DefaultTransform:            cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&v1alpha1.WebhookPolicy{}: {Transform: transform},
-				&corev1.Namespace{}:       {},
+				&corev1.Namespace{}:       {Transform: sources.CompactNamespace},
 				registration.NewConfiguration(registration.PhaseMutate):   {Label: ours},
 				registration.NewConfiguration(registration.PhaseValidate): {Label: ours},
 			},
