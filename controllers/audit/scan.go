@@ -247,11 +247,13 @@ func (r *results) finish(p *scanPass, err error, now time.Time) {
 		return
 	}
 	known.refill = forgotten
+	before := len(known.objects)
 	for id, rec := range known.objects {
 		if rec.scan != p.scan {
 			r.forget(known, id)
 		}
 	}
+	known.refill = known.refill || p.omitted > 0 && len(known.objects) < before // there is room again
 	for i := range known.slots {
 		known.slots[i].done, known.slots[i].time = p.slots[i].version, now
 	}

@@ -170,6 +170,9 @@ func (s *Store) replaceWatches(gvk schema.GroupVersionKind, before watchesOfKind
 			after.wanted = append(after.wanted, s.watch(gvk, of, true))
 			continue
 		}
+		if k := all[i].known.Load(); k != nil {
+			k.objects.cache.SetReplaced(false)
+		}
 		after.wanted = append(after.wanted, all[i])
 		all = slices.Delete(all, i, i+1)
 	}
@@ -208,7 +211,7 @@ func isReplaced(w *watch, wanted []*watch) bool {
 	if k == nil || !slices.ContainsFunc(wanted, func(other *watch) bool { return !other.complete() && other.overlaps(w.scope) }) {
 		return false
 	}
-	k.objects.cache.Replace()
+	k.objects.cache.SetReplaced(true)
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,9 +37,8 @@ type source struct {
 	objects *objectStore
 	relist  <-chan struct{} // ends the current watch, so that a list follows
 	report  func(ctx context.Context, s step, err error)
-	// unselectable is true after the server rejected the selection of a name. It belongs to the
-	// goroutine of the reflector.
-	unselectable bool
+	// unselectable is true after the server rejected the selection of a name.
+	unselectable atomic.Bool
 }
 
 // IsWatchListSemanticsUnSupported makes reflectors list. A watch that begins with all objects
@@ -47,7 +47,7 @@ func (s *source) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s *source) options(o metav1.ListOptions) metav1.ListOptions {
 	o = s.scope.listOptions(o)
-	if s.unselectable {
+	if s.unselectable.Load() {
 		o.FieldSelector = ""
 	}
 	return o
@@ -69,8 +69,7 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 		s.objects.put(object)
 		return nil
 	})
-	if apierrors.IsBadRequest(err) && s.scope.name != "" && !s.unselectable {
-		s.unselectable = true // some aggregated API servers select no names
+	if apierrors.IsBadRequest(err) && s.scope.name != "" && !s.unselectable.Swap(true) { // some aggregated API servers select no names
 		return s.list(ctx, o)
 	}
 	s.report(ctx, stepList, err)

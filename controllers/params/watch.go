@@ -119,7 +119,6 @@ func (w *watch) follow(ctx context.Context) {
 	defer giveUp()
 	k := w.store(resource)
 	var group sync.WaitGroup
-	defer group.Wait()
 	group.Go(func() {
 		select {
 		case <-k.objects.synced:
@@ -130,6 +129,8 @@ func (w *watch) follow(ctx context.Context) {
 	from := w.source(k, giveUp)
 	group.Go(func() { from.retryExcluded(ctx, w.relist.Send) })
 	cache.NewReflectorWithOptions(from.listWatcher(), &item{}, k.objects, cache.ReflectorOptions{TypeDescription: k.resource.String()}).RunWithContext(ctx)
+	giveUp()
+	group.Wait()
 	if w.known.Load() != k {
 		k.objects.cache.Close()
 	}
@@ -146,7 +147,7 @@ func (w *watch) store(r metav1.APIResource) *known {
 		return before
 	}
 	if before != nil {
-		before.objects.cache.Replace()
+		before.objects.cache.SetReplaced(true)
 	}
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{gvr.GroupVersion()})
 	mapper.AddSpecific(w.gvk, gvr, gvr, scope)

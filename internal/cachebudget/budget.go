@@ -164,17 +164,21 @@ func (c *Cache) Readmit(namespace string) {
 	}
 }
 
-// Replace excludes the cache from the shares, because another one that is being filled
-// replaces it. It still counts in the total.
-func (c *Cache) Replace() {
+// SetReplaced excludes the cache from the shares while another one that replaces it is being
+// filled. It still counts in the total.
+func (c *Cache) SetReplaced(replaced bool) {
 	c.budget.mu.Lock()
 	defer c.budget.mu.Unlock()
-	if c.replaced {
+	if c.replaced == replaced {
 		return
 	}
-	c.replaced = true
+	c.replaced = replaced
 	for _, h := range c.holdings {
-		c.budget.owners[h.namespace].counted -= h.used
+		if replaced {
+			c.budget.owners[h.namespace].counted -= h.used
+		} else {
+			c.budget.owners[h.namespace].counted += h.used
+		}
 	}
 }
 

@@ -146,18 +146,25 @@ func TestReadmit(t *testing.T) {
 	}
 }
 
-// TestReplace checks that two versions of one cache do not exceed a share together.
-func TestReplace(t *testing.T) {
+// TestReplaced checks that two versions of one cache do not exceed a share together.
+func TestReplaced(t *testing.T) {
 	b := New(800)
 	before, after := open(b, "c"), open(b, "c")
 	before.Add("a", 80)
-	before.Replace()
+	before.SetReplaced(true)
 	if !after.Add("a", 90) || len(before.released) > 0 {
 		t.Error("a cache that is being replaced counts in the share")
 	}
 	if used := b.Used()["c"]; used != 170 {
 		t.Errorf("used = %d, want 170: a cache that is being replaced counts in the total", used)
 	}
+	before.SetReplaced(false) // it is needed again
+	if after.Add("a", 1); len(after.released) != 1 || len(before.released) != 0 {
+		t.Errorf("released %v and %v, want the larger cache", before.released, after.released)
+	}
+	before.SetReplaced(true)
+	after.Readmit("a")
+	after.Add("a", 90)
 	before.Close()
 	if used := b.Used()["c"]; used != 90 || before.Add("a", 1) {
 		t.Errorf("used = %d after Close, want 90", used)
