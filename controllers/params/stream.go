@@ -82,17 +82,23 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	return empty, nil
 }
 
-// page calls visit for each object of a page.
-func (s *source) page(ctx context.Context, from objects.Collection, o metav1.ListOptions, visit func(*item) error) (list metav1.ListMeta, err error) {
-	select {
-	case s.memory.lists <- struct{}{}:
-		defer func() { <-s.memory.lists }()
-	case <-ctx.Done():
-		return list, ctx.Err()
-	}
+// page calls visit for each object of a page. It waits for other lists only after the API
+// server has answered, so that a server that does not answer delays no list of others.
+func (s *source) page(ctx context.Context, from objects.Collection, o metav1.ListOptions, visit func(*item) error) (metav1.ListMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	return from.List(ctx, s.options(o), func(raw []byte) error {
+	leave := func() {}
+	enter := func() error {
+		select {
+		case s.memory.lists <- struct{}{}:
+			leave = func() { <-s.memory.lists }
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer func() { leave() }()
+	return from.List(ctx, s.options(o), enter, func(raw []byte) error {
 		object, err := s.memory.decode(raw, s.parts, s.gvk)
 		if err != nil {
 			return fmt.Errorf("decoding an object: %w", err)

@@ -60,9 +60,9 @@ func TestPartsOfParamsSuffice(t *testing.T) {
 		"managed fields":      {`validations: [{expression: 'has(params.metadata.managedFields)', message: m}]`, everything},
 		"null":                {`validations: [{expression: 'params == null', message: m}]`, identity + `}`},
 		"a variable":          {"variables: [{name: d, expression: params.data}]\nvalidations: [{expression: 'variables.d.max == \"\"', message: m}]", data(`"data":{"max":"3"}`)},
-		"a message":           {`validations: [{expression: 'false', messageExpression: 'params.data.other'}]`, data(`"data":{"other":"x"}`)},
+		"a message":           {`validations: [{expression: 'false', messageExpression: 'string(params.data.other)'}]`, data(`"data":{"other":"x"}`)},
 		"a match condition":   {"matchConditions: [{name: c, expression: 'params.data.max == \"3\"'}]\nvalidations: [{expression: 'false', message: m}]", data(`"data":{"max":"3"}`)},
-		"an audit expression": {"auditAnnotations: [{key: k, valueExpression: 'params.data.other'}]\nvalidations: [{expression: 'false', message: m}]", data(`"data":{"other":"x"}`)},
+		"an audit expression": {"auditAnnotations: [{key: k, valueExpression: 'string(params.data.other)'}]\nvalidations: [{expression: 'false', message: m}]", data(`"data":{"other":"x"}`)},
 		"nothing":             {`validations: [{expression: 'false', message: m}]`, identity + `}`},
 	}
 	for name, tc := range tests {

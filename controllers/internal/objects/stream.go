@@ -35,14 +35,18 @@ func (c Collection) open(ctx context.Context, o metav1.ListOptions) (io.ReadClos
 
 // List calls visit for each object of a page, with JSON that is valid until visit returns. It
 // never holds two objects. The page is everything that o selects, if o has no limit or the API
-// server ignores it.
-func (c Collection) List(ctx context.Context, o metav1.ListOptions, visit func(raw []byte) error) (metav1.ListMeta, error) {
+// server ignores it. List calls begin when the API server has answered, and reads the objects
+// after begin has returned.
+func (c Collection) List(ctx context.Context, o metav1.ListOptions, begin func() error, visit func(raw []byte) error) (metav1.ListMeta, error) {
 	body, err := c.open(ctx, o)
 	if err != nil {
 		return metav1.ListMeta{}, err
 	}
+	defer body.Close() //nolint:errcheck // it was only read
+	if err := begin(); err != nil {
+		return metav1.ListMeta{}, err
+	}
 	list, err := decodeList(body, visit)
-	_ = body.Close()
 	if err != nil {
 		return list, fmt.Errorf("reading a list: %w", err)
 	}
