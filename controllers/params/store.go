@@ -233,8 +233,8 @@ func (s *Store) watch(gvk schema.GroupVersionKind, of selected, lists bool) *wat
 	return w
 }
 
-// of returns the watches that requests with some paramRefs use; all of the kind without any.
-func (s *Store) of(kind *admissionregistrationv1.ParamKind, refs []*admissionregistrationv1.ParamRef) ([]*watch, error) {
+// watchesOf returns the watches that requests with some paramRefs use; all of the kind without any.
+func (s *Store) watchesOf(kind *admissionregistrationv1.ParamKind, refs []*admissionregistrationv1.ParamRef) ([]*watch, error) {
 	gvk, err := parse(kind)
 	if err != nil {
 		return nil, err
@@ -260,7 +260,7 @@ func (s *Store) of(kind *admissionregistrationv1.ParamKind, refs []*admissionreg
 // complete and up to date, and otherwise its problem. Without a problem, the first list is in
 // progress.
 func (s *Store) State(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) (synced bool, problem string) {
-	watches, err := s.of(kind, refs)
+	watches, err := s.watchesOf(kind, refs)
 	if err != nil {
 		return false, err.Error()
 	}
@@ -277,7 +277,7 @@ func (s *Store) State(kind *admissionregistrationv1.ParamKind, refs ...*admissio
 // Excess names the namespaces whose params exceed the budget, and what to do about them; "" if
 // there are none.
 func (s *Store) Excess(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) string {
-	watches, _ := s.of(kind, refs) // State returns the error
+	watches, _ := s.watchesOf(kind, refs) // State returns the error
 	for _, w := range watches {
 		if excess := w.excess(); excess != "" {
 			return excess
@@ -288,7 +288,7 @@ func (s *Store) Excess(kind *admissionregistrationv1.ParamKind, refs ...*admissi
 
 // Version returns a number that changes with the cached objects that some paramRefs select.
 func (s *Store) Version(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) (sum uint64) {
-	watches, _ := s.of(kind, refs) // State returns the error
+	watches, _ := s.watchesOf(kind, refs) // State returns the error
 	for _, w := range watches {
 		if k := w.known.Load(); k != nil {
 			sum += k.objects.hash()

@@ -148,7 +148,7 @@ func whole(kinds ...admissionregistrationv1.ParamKind) (out []policy.ParamNeed) 
 // watchOf returns the only watch of a kind.
 func watchOf(t *testing.T, s *Store, kind admissionregistrationv1.ParamKind) *watch {
 	t.Helper()
-	watches, err := s.of(&kind, nil)
+	watches, err := s.watchesOf(&kind, nil)
 	if err != nil || len(watches) != 1 {
 		t.Fatalf("%d watches, %v, want 1", len(watches), err)
 	}
