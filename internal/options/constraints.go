@@ -50,6 +50,7 @@ func Constraints() map[string]Constraint {
 		"client-names":                pattern(`[^*\s]|[^*\s][^*]*[^*\s]`),
 		"permitted-backend-addresses": pattern(`([0-9]+(\.[0-9]+){3}|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*(%[^/]+)?)(/[0-9]{1,3})?`),
 		"max-body-memory":             pattern(`\+?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?`),
+		"max-cache-memory":            pattern(`\+?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?`),
 		"max-evaluations":             count,
 		"max-in-flight":               count,
 		"max-connections":             count,

@@ -222,7 +222,7 @@ func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Envi
 	if host.Params == nil {
 		return nil, errNoParams
 	}
-	return host.Params.Params(ctx, c.paramKind, b.paramRef, r.raw.Namespace)
+	return ReadParams(ctx, host.Params, ParamNeed{Kind: *c.paramKind, Ref: b.paramRef, Reads: c.reads.params}, r.raw.Namespace)
 }
 
 // result is the result of one invocation in the validating phase.
