@@ -16,7 +16,6 @@ type tenancy struct {
 	Enforced    bool     // Ostiary's policies are, and not a webhook that allows everything
 	From, To    int      // which ConfigMaps of 1 MB it creates
 	Small       int      // how many small ones
-	Over        time.Duration
 }
 
 // Numbers of senders. The parallel creations are as many as an API server takes from
@@ -53,7 +52,7 @@ func attackAsTenant(ctx context.Context, a attack, report *report) {
 		}
 	}
 	const endless = 1 << 40
-	requests, cancel := context.WithTimeout(ctx, a.Tenancy.Over)
+	requests, cancel := context.WithTimeout(ctx, a.Lasts)
 	defer cancel()
 	each(ctx, largeSenders, a.Tenancy.From, a.Tenancy.To, h.createLarge)
 	each(ctx, smallSenders, 0, a.Tenancy.Small, h.createSmall)

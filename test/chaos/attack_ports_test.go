@@ -29,8 +29,8 @@ const (
 	unfinishedOnHealth  = 2_000
 	silentOnEither      = 1_000
 	tokenSenders        = 64
-	// fewestPortAttempts is how many of each kind make an attack.
-	fewestPortAttempts = 1_000
+	// portAttackTimeout bounds an attack that does not get through on a busy machine.
+	portAttackTimeout = 10 * time.Minute
 )
 
 // What must hold meanwhile.
@@ -55,14 +55,14 @@ func attackOtherPorts(r *run) {
 	r.makeScraper()
 	defer func() { r.scraper = "" }()
 	r.limitReplicas()
-	over := time.Duration(r.size.of(25, 300)) * time.Second
+	lasts, fewest := time.Duration(r.size.of(25, 300))*time.Second, r.size.of(200, 5_000) // of each kind
 	targets := r.all()[:r.size.of(1, replicas)]
 	var attacks []attack
 	for _, m := range targets {
 		if _, err := m.scrape(r.Context()); err != nil {
 			r.problem("%s serves no metrics before the attack: %v", m.name, err)
 		}
-		attacks = append(attacks, attack{Kind: "ports", Count: fewestPortAttempts, Over: over, Health: m.health, Metrics: m.metrics})
+		attacks = append(attacks, attack{Kind: "ports", Count: fewest, Lasts: lasts, Over: portAttackTimeout, Health: m.health, Metrics: m.metrics})
 	}
 	before, began := r.tokenReviews(), time.Now()
 	stop := r.watchPorts(targets)
@@ -180,13 +180,23 @@ func (r *run) tokenReviews() int {
 }
 
 // attackPorts does all of it to one replica, and opens the connections over the first
-// half of the time. One that is closed is opened again.
+// half of the time. One that is closed is opened again. It goes on until there were
+// enough of each kind.
 func attackPorts(ctx context.Context, a attack, report *report) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var group sync.WaitGroup
+	group.Go(func() {
+		idle(ctx, a.Lasts)
+		for ctx.Err() == nil && len(tooFew(portKinds(), a.Count, report.tally())) > 0 {
+			idle(ctx, time.Second)
+		}
+		cancel()
+	})
 	hold := func(connections int, address string, talk talker) {
 		for i := range connections {
 			group.Go(func() {
-				idle(ctx, a.Over/2*time.Duration(i)/time.Duration(connections))
+				idle(ctx, a.Lasts/2*time.Duration(i)/time.Duration(connections))
 				dialer := &net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 103, byte(i/250), byte(1+i%250))}}
 				for ctx.Err() == nil {
 					report.count(talk(ctx, dialer, address, report))

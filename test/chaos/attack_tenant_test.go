@@ -71,8 +71,8 @@ func (r *run) tenantPhase(t tenancy, over time.Duration) *neighbour {
 	for i := range apiServers {
 		t.Kubeconfigs = append(t.Kubeconfigs, r.plane.Kubeconfig(i))
 	}
-	t.Small, t.Over = r.size.of(3_000, 9_000), over
-	a := attack{Kind: "tenant", Count: fewestTenantRequests, Over: over + timeout, Tenancy: t}
+	t.Small = r.size.of(3_000, 9_000)
+	a := attack{Kind: "tenant", Count: fewestTenantRequests, Lasts: over, Over: over + timeout, Tenancy: t}
 	other, err := newNeighbour(t.Kubeconfigs, t.Enforced)
 	must(r.T, err)
 	wait := r.startAttack(a)

@@ -42,6 +42,7 @@ type attack struct {
 	Seed      uint64
 	Count     int           // of answers of each kind that the attack must have
 	Over      time.Duration // the longest that it takes
+	Lasts     time.Duration // the shortest that it takes, of attacks that go on
 	Health    string        // the address of a replica's health port
 	Metrics   string        // likewise, of its metrics port
 	Tenancy   tenancy       // of attacks through API servers
