@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
 // fetch reads the objects of a cluster that sources own. It calls skipped for what the user

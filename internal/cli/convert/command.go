@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ostiary/ostiary/internal/cli/connect"
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/convert/native"
-	"github.com/ostiary/ostiary/internal/cli/convert/verify"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/native"
+	"github.com/ostiary/ostiary/internal/migrate/verify"
 )
 
 const help = `Write policies of other projects as WebhookPolicies.

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
 // kyvernoClassic is the group of the policies that Kyverno 1.20 does not execute.

@@ -5,10 +5,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/convert/verify"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/verify"
 )
 
 // Report says what became of each rule.

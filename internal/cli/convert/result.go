@@ -9,10 +9,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/convert/verify"
 	"github.com/ostiary/ostiary/internal/cli/lint"
-	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/verify"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 

@@ -1,11 +1,11 @@
 package convert
 
 import (
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/convert/gatekeeper"
-	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/celpolicies"
-	"github.com/ostiary/ostiary/internal/cli/convert/kyverno/classic"
-	"github.com/ostiary/ostiary/internal/cli/convert/native"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/gatekeeper"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/celpolicies"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/classic"
+	"github.com/ostiary/ostiary/internal/migrate/native"
 )
 
 // sources returns the converters. This is the only list of them.

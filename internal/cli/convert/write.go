@@ -12,9 +12,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/output"
-	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
 )
 
 // file is a file of the result.

@@ -1,0 +1,276 @@
+package conditions
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+)
+
+// in converts In and its relatives: whether elements of the key are in the value.
+func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
+	exact := operator == "in" || operator == "notin"
+	target, err := s.newTarget(v, exact)
+	if err != nil {
+		return ce.False(), err
+	}
+	negated := strings.Contains(operator, "not")
+	if k.isConstant {
+		if elements, ok := k.constant.([]any); ok {
+			return target.constants(elements, operator)
+		}
+	}
+	switch {
+	case k.stream != nil:
+		return target.quantify(k, operator)
+	case k.kind() == shape.List:
+		list, err := s.stream(k)
+		if err != nil {
+			return ce.False(), err
+		}
+		list.stream.source = strictly(k)
+		return target.quantify(list, operator)
+	case k.lists != nil || k.kind() == shape.Map:
+		return ce.False(), leftOut("%s of a value that is no list", operator)
+	case k.kind() == shape.Any:
+		return ce.False(), leftOut("%s of a value that may be a list or not: its type is not known", operator)
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	return signed(target, source, k.kind(), negated)
+}
+
+// strictly is a value whose absence fails.
+func strictly(v Value) Value {
+	e, err := v.strict()
+	if err != nil || v.place == nil {
+		return v
+	}
+	return Value{expression: e, shape: v.shape, fails: true}
+}
+
+func signed(t *target, source ce.Expression, k shape.Kind, negated bool) (ce.Expression, error) {
+	e, err := t.has(source, k)
+	if t.invalid {
+		return ce.False(), nil // both In and NotIn
+	}
+	if negated {
+		return ce.Not(e), err
+	}
+	return e, err
+}
+
+// target is the value of In and its relatives.
+type target struct {
+	scope    *Scope
+	literals []string
+	ranged   string // 1-10
+	value    *Value
+	exact    bool // without wildcards in elements of lists
+	invalid  bool
+}
+
+func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
+	t := &target{scope: s, exact: exact}
+	if !v.isConstant {
+		t.value = &v
+		if k := v.kind(); k != shape.List && k != shape.String {
+			return nil, leftOut("In and its relatives with a value that is not known to be a list or text")
+		}
+		return t, nil
+	}
+	switch c := v.constant.(type) {
+	case string:
+		var list []string
+		switch {
+		case pattern.IsRange(c):
+			t.ranged = c
+		case json.Valid([]byte(c)) && json.Unmarshal([]byte(c), &list) == nil:
+			t.literals = list
+		case json.Valid([]byte(c)) && !json.Valid([]byte(`"`+c+`"`)):
+			t.invalid = true
+		default:
+			t.literals = []string{c}
+		}
+	case []any:
+		for _, element := range c {
+			t.literals = append(t.literals, sprint(element))
+		}
+	default:
+		t.invalid = true
+	}
+	return t, nil
+}
+
+func sprint(v any) string {
+	switch typed := v.(type) {
+	case string:
+		return typed
+	case int64:
+		return strconv.FormatInt(typed, 10)
+	case float64:
+		return strconv.FormatFloat(typed, 'g', -1, 64)
+	case bool:
+		return strconv.FormatBool(typed)
+	}
+	text, _ := json.Marshal(v)
+	return string(text)
+}
+
+// has returns an expression for a value that is in the target.
+func (t *target) has(v ce.Expression, k shape.Kind) (ce.Expression, error) {
+	text := v
+	switch k {
+	case shape.String:
+	case shape.Int, shape.Bool, shape.IntOrString, shape.Quantity, shape.Any:
+		text = ce.Function("string", v)
+	default:
+		return ce.False(), leftOut("In and its relatives for lists of maps or lists")
+	}
+	switch {
+	case t.ranged != "":
+		if k == shape.Int {
+			return pattern.Range(t.ranged, v, true), nil
+		}
+		return pattern.Range(t.ranged, text, false), nil
+	case t.value != nil:
+		return t.hasValue(text)
+	case k == shape.Int && t.integers():
+		return oneOf(v, terms(t.literals)), nil
+	}
+	var literals, others []ce.Expression
+	for _, c := range t.literals {
+		if pattern.HasWildcard(c) {
+			others = append(others, pattern.Match(c, text))
+		} else {
+			literals = append(literals, ce.Quote(c))
+		}
+	}
+	return ce.Or(append([]ce.Expression{oneOf(text, literals)}, others...)...), nil
+}
+
+// integers reports whether all constants are written like integers.
+func (t *target) integers() bool {
+	return !slices.ContainsFunc(t.literals, func(text string) bool {
+		n, err := strconv.ParseInt(text, 10, 64)
+		return err != nil || strconv.FormatInt(n, 10) != text
+	})
+}
+
+func terms(texts []string) []ce.Expression {
+	out := make([]ce.Expression, len(texts))
+	for i, t := range texts {
+		out[i] = ce.Term(t)
+	}
+	return out
+}
+
+func oneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
+	switch len(literals) {
+	case 0:
+		return ce.False()
+	case 1:
+		return ce.Relate(v, "==", literals[0])
+	}
+	return ce.Relate(v, "in", ce.List(literals...))
+}
+
+// hasValue compares with a value of the request.
+func (t *target) hasValue(text ce.Expression) (ce.Expression, error) {
+	if t.value.kind() == shape.String {
+		source, err := t.value.strict()
+		t.scope.note("%s is compared as it is, without wildcards and ranges", source)
+		return ce.Relate(text, "==", source), err
+	}
+	if t.value.stream != nil {
+		e, err := t.value.stream.quantify("exists", func(v Value) (ce.Expression, error) {
+			source, err := v.existing()
+			if k := v.kind(); k != shape.String && k != shape.Any {
+				source = ce.Function("string", source)
+			}
+			return ce.Relate(source, "==", text), err
+		})
+		t.scope.note("the elements of a list of the request are compared as they are, without wildcards")
+		return e, err
+	}
+	source, err := t.value.strict()
+	t.scope.note("the elements of %s are compared as they are, without wildcards", source)
+	return ce.Relate(text, "in", source), err
+}
+
+// quantify converts an operator for a list as the key.
+func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
+	if t.invalid {
+		return ce.False(), nil
+	}
+	macro, negated := "exists", false
+	switch operator {
+	case "in", "allin":
+		macro = "all"
+	case "allnotin":
+		macro, negated = "all", true
+	case "anynotin", "notin":
+		negated = true
+	}
+	e, err := k.stream.quantify(macro, func(v Value) (ce.Expression, error) {
+		source, err := v.existing()
+		if err != nil {
+			return source, err
+		}
+		return signed(t, source, v.kind(), negated)
+	})
+	if err != nil {
+		return e, err
+	}
+	if k.otherwise != nil { // a scalar instead of an empty list
+		some, err := k.stream.quantify("exists", func(Value) (ce.Expression, error) { return ce.True(), nil })
+		if err != nil {
+			return e, err
+		}
+		source, err := k.otherwise.strict()
+		if err != nil {
+			return e, err
+		}
+		scalar, err := t.constant(k.otherwise.constant, source, strings.Contains(operator, "not"))
+		return ce.If(some, e, scalar), err
+	}
+	if macro == "all" { // an absent list is null, for which all operators are false
+		e = ce.And(k.stream.present(), e)
+	}
+	return e, nil
+}
+
+// constant converts an operator for a constant key.
+func (t *target) constant(c any, source ce.Expression, negated bool) (ce.Expression, error) {
+	if t.value != nil || t.ranged != "" {
+		return signed(t, source, kindOf(c), negated)
+	}
+	found := slices.ContainsFunc(t.literals, func(p string) bool { return pattern.Wildcard(p, sprint(c)) })
+	return ce.Constant(found != negated && !t.invalid), nil
+}
+
+// constants converts an operator for a constant list as the key.
+func (t *target) constants(elements []any, operator string) (ce.Expression, error) {
+	var all []ce.Expression
+	for _, element := range elements {
+		source, err := literal(element)
+		if err != nil {
+			return source, err
+		}
+		e, err := signed(t, source, kindOf(element), strings.Contains(operator, "not"))
+		if err != nil {
+			return e, err
+		}
+		all = append(all, e)
+	}
+	if operator == "in" || operator == "allin" || operator == "allnotin" {
+		return ce.And(all...), nil
+	}
+	return ce.Or(all...), nil
+}

@@ -1,0 +1,309 @@
+// Package conditions converts the conditions of Kyverno policies (preconditions and
+// deny.conditions), and the JMESPath expressions in them, to CEL.
+//
+// Two differences are deliberate. NotEquals of text that is a quantity and text that is not
+// is true; Kyverno cannot compare them, and both Equals and NotEquals are false. Wildcards
+// in values of the request have no effect, so that an author of an object cannot use them.
+package conditions
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+)
+
+// Result is a converted condition.
+type Result struct {
+	ce.Expression
+	// Fails reports whether the evaluation fails if a field is absent.
+	Fails bool
+}
+
+// Compare converts a condition of a key, an operator and a value.
+func (s *Scope) Compare(key any, operator string, value any) (Result, error) {
+	k, err := s.Any(key)
+	if err != nil {
+		return Result{}, err
+	}
+	v, err := s.Any(value)
+	if err != nil {
+		return Result{}, err
+	}
+	e, err := s.compare(k, strings.ToLower(operator), v)
+	return Result{e, k.mayFail() || v.mayFail()}, err
+}
+
+func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error) {
+	switch operator {
+	case "equal", "equals":
+		return s.equals(k, v)
+	case "notequal", "notequals":
+		e, err := s.equals(k, v)
+		if err != nil || k.kind() != shape.Any {
+			return ce.Not(e), err
+		}
+		source, err := k.strict()
+		return ce.And(ce.Relate(source, "!=", ce.Term("null")), ce.Not(e)), err
+	case "in", "anyin", "allin", "notin", "anynotin", "allnotin":
+		return s.in(k, operator, v)
+	}
+	symbol := map[string]string{"greaterthan": ">", "greaterthanorequals": ">=", "lessthan": "<", "lessthanorequals": "<="}[strings.TrimPrefix(operator, "duration")]
+	if symbol == "" {
+		return ce.False(), leftOut("the operator %q", operator)
+	}
+	return s.order(k, symbol, v, strings.HasPrefix(operator, "duration"))
+}
+
+// equals converts Equals.
+func (s *Scope) equals(k, v Value) (ce.Expression, error) {
+	if k.isConstant && !v.isConstant {
+		if text, ok := k.constant.(string); ok && pattern.HasWildcard(text) {
+			return ce.False(), leftOut("the key %q with wildcards", text)
+		}
+		k, v = v, k
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	if !v.isConstant {
+		return s.equalsValue(source, k, v)
+	}
+	return equalsConstant(source, k, v)
+}
+
+func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
+	switch c := v.constant.(type) {
+	case string:
+		return equalsText(source, k, c)
+	case nil:
+		return ce.False(), nil
+	case int64, float64:
+		return equalsNumber(source, k, v)
+	}
+	if kind := k.kind(); kind != v.kind() && kind != shape.Any {
+		return ce.False(), nil
+	}
+	e, err := literal(v.constant)
+	switch {
+	case err == nil && e.IsTrue() && k.kind() == shape.Bool:
+		return ce.Dynamic(source), nil
+	case err == nil && e.IsFalse() && k.kind() == shape.Bool:
+		return ce.Not(source), nil
+	}
+	return ce.Relate(source, "==", e), err
+}
+
+// equalsValue compares two values of the request.
+func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, error) {
+	other, err := v.strict()
+	if err != nil {
+		return other, err
+	}
+	kind := k.kind()
+	if kind == shape.Quantity && v.kind() == shape.Quantity {
+		return compareQuantities(source, "==", other), nil
+	}
+	if kind != v.kind() || kind == shape.Quantity || kind == shape.Number {
+		if kind != shape.Any && v.kind() != shape.Any {
+			return ce.False(), leftOut("Equals of %s and %s, which have different types", source, other)
+		}
+	}
+	if kind == shape.String || kind == shape.Any {
+		s.note("%s and %s are compared as they are, without wildcards, quantities and durations", source, other)
+	}
+	return ce.Relate(source, "==", other), nil
+}
+
+// equalsText compares with constant text, which may have wildcards.
+func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
+	isString := ce.And(ce.Relate(ce.Function("type", source), "==", ce.Term("string")), pattern.Compare("==", text, source))
+	n, err := strconv.ParseInt(text, 10, 64)
+	isNumber := ce.False()
+	if err == nil {
+		isNumber = ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
+	}
+	switch k.kind() {
+	case shape.String:
+		return pattern.Compare("==", text, source), nil
+	case shape.Quantity:
+		return compareQuantity(source, "==", text), nil
+	case shape.Int, shape.Number:
+		if d, ok := duration(text); ok {
+			return ce.Relate(source, "==", seconds(d)), nil
+		}
+		return isNumber, nil
+	case shape.Any, shape.IntOrString:
+		if !pattern.IsNumeric(text) && !pattern.HasWildcard(text) {
+			return ce.Relate(source, "==", ce.Quote(text)), nil
+		}
+		return ce.Or(isNumber, isString), nil
+	}
+	return ce.False(), nil
+}
+
+// compareQuantity compares a quantity with constant text.
+func compareQuantity(source ce.Expression, operator, text string) ce.Expression {
+	source = ce.Function("string", source)
+	if e, ok := pattern.CompareQuantity(operator, text, source); ok {
+		return e
+	}
+	return pattern.Compare(operator, text, source)
+}
+
+func compareQuantities(source ce.Expression, operator string, other ce.Expression) ce.Expression {
+	quantity := func(e ce.Expression) ce.Expression { return ce.Function("quantity", ce.Function("string", e)) }
+	return ce.Relate(ce.Call(quantity(source), "compareTo", quantity(other)), operator, ce.Term("0"))
+}
+
+// equalsNumber compares with a constant number. Text equals a number only as a duration.
+func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
+	e, err := literal(v.constant)
+	if err != nil {
+		return e, err
+	}
+	switch k.kind() {
+	case shape.Int, shape.Number, shape.IntOrString, shape.Any:
+		return ce.Relate(source, "==", e), nil
+	case shape.String:
+		d, _ := number(v.constant)
+		return pattern.CompareUnits("==", wholeSeconds(d), source), nil
+	}
+	return ce.False(), nil
+}
+
+func number(constant any) (float64, bool) {
+	switch n := constant.(type) {
+	case int64:
+		return float64(n), true
+	case float64:
+		return n, true
+	}
+	return 0, false
+}
+
+// duration parses a duration. The text 0 is none.
+func duration(text string) (time.Duration, bool) {
+	d, err := time.ParseDuration(text)
+	return d, err == nil && text != "0"
+}
+
+// seconds returns a duration as a number of seconds.
+func seconds(d time.Duration) ce.Expression {
+	return ce.Term(strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+}
+
+// wholeSeconds returns a number of seconds as a duration. Kyverno drops the fraction.
+func wholeSeconds(n float64) time.Duration { return time.Duration(math.Trunc(n)) * time.Second }
+
+// order converts GreaterThan and its relatives.
+func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Expression, error) {
+	if k.isConstant && !v.isConstant {
+		k, v, operator = v, k, mirrored(operator)
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	present := ce.True()
+	if k.when.String() != "" {
+		present = k.when
+	}
+	var e ce.Expression
+	if !v.isConstant {
+		e, err = orderValues(source, k, operator, v)
+	} else {
+		e = orderConstant(source, k.kind(), operator, v.constant, durations)
+	}
+	return ce.And(present, e), err
+}
+
+func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Expression, error) {
+	other, err := v.strict()
+	if err != nil {
+		return other, err
+	}
+	numbers := func(k shape.Kind) bool { return k == shape.Int || k == shape.Number }
+	switch {
+	case numbers(k.kind()) && numbers(v.kind()):
+		return ce.Relate(source, operator, other), nil
+	case k.kind() == shape.Quantity && v.kind() == shape.Quantity:
+		return compareQuantities(source, operator, other), nil
+	}
+	return ce.False(), leftOut("the order of %s and %s, which are not known to be numbers", source, other)
+}
+
+func orderConstant(source ce.Expression, kind shape.Kind, operator string, constant any, durations bool) ce.Expression {
+	switch kind {
+	case shape.Int, shape.Number:
+		return orderNumber(source, operator, constant, durations)
+	case shape.String:
+		return orderText(source, operator, constant, durations)
+	case shape.Quantity:
+		if text, ok := constant.(string); ok && !durations {
+			return compareQuantity(source, operator, text)
+		}
+		return orderText(ce.Function("string", source), operator, constant, durations)
+	case shape.Any, shape.IntOrString:
+		isType := func(t string) ce.Expression { return ce.Relate(ce.Function("type", source), "==", ce.Term(t)) }
+		return ce.Or(
+			ce.And(ce.Or(isType("int"), isType("double")), orderNumber(source, operator, constant, durations)),
+			ce.And(isType("string"), orderText(source, operator, constant, durations)),
+		)
+	}
+	return ce.False()
+}
+
+// orderNumber compares a number with a number, or with seconds.
+func orderNumber(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
+	if text, ok := constant.(string); ok {
+		if d, ok := duration(text); ok || durations && text == "0" {
+			return ce.Relate(source, operator, seconds(d))
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || durations {
+			return ce.False()
+		}
+		constant = normalize(n)
+	}
+	if _, ok := number(constant); !ok {
+		return ce.False()
+	}
+	e, _ := literal(constant)
+	return ce.Relate(source, operator, e)
+}
+
+// orderText compares text: durations, quantities, versions, and numbers.
+func orderText(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
+	if n, ok := number(constant); ok {
+		if durations {
+			return pattern.CompareDuration(operator, wholeSeconds(n), source)
+		}
+		e, _ := literal(constant)
+		isNumber := ce.And(ce.Call(source, "matches", ce.Quote(pattern.Decimal)), ce.Relate(ce.Function("double", source), operator, e))
+		return ce.Or(pattern.CompareUnits(operator, wholeSeconds(n), source), isNumber)
+	}
+	text, ok := constant.(string)
+	switch {
+	case !ok:
+		return ce.False()
+	case durations:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return ce.False()
+		}
+		return pattern.CompareDuration(operator, d, source)
+	case pattern.IsNumeric(text):
+		return pattern.Compare(operator, text, source)
+	case versionPattern.MatchString(text):
+		version := func(e ce.Expression) ce.Expression { return ce.Function("semver", e) }
+		order := ce.Relate(ce.Call(version(source), "compareTo", version(ce.Quote(text))), operator, ce.Term("0"))
+		return ce.And(ce.Function("isSemver", source), order)
+	}
+	return ce.False()
+}

@@ -1,0 +1,341 @@
+// Package verify runs the tests of other projects on converted policies, and compares these
+// with their sources.
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	policyv1alpha1 "github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/policytest"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
+)
+
+// Owns reports whether a kind is a test of another project.
+func Owns(kind schema.GroupKind) bool {
+	return kind == schema.GroupKind{Group: "cli.kyverno.io", Kind: "Test"} || kind == schema.GroupKind{Group: "test.gatekeeper.sh", Kind: "Suite"}
+}
+
+// Result is the result of all tests of the input, or of a comparison.
+type Result struct {
+	Agree int `json:"agree"`
+	Total int `json:"total"`
+	// Effects are the compared decisions of sources that deny, warn, audit or change.
+	Effects int `json:"effects,omitempty"`
+	// Different are the assertions that do not agree.
+	Different []Difference `json:"different,omitempty"`
+	// Skipped are the assertions that cannot be evaluated.
+	Skipped []Skip `json:"skipped,omitempty"`
+	// Unreadable reports that a test or one of its files cannot be read.
+	Unreadable bool `json:"unreadable,omitempty"`
+	// Tests are the assertions as PolicyTests.
+	Tests []*v1alpha1.PolicyTest `json:"-"`
+}
+
+// HasFindings reports whether something does not agree or cannot be read.
+func (r *Result) HasFindings() bool { return r != nil && (len(r.Different) > 0 || r.Unreadable) }
+
+// Difference is an assertion with another result.
+type Difference struct {
+	Position  load.Position `json:"position"`
+	Assertion string        `json:"assertion"`
+	Text      string        `json:"text"`
+	// Why are the expressions that decided, with their values.
+	Why []string `json:"why,omitempty"`
+}
+
+// Skip is an assertion that cannot be evaluated.
+type Skip struct {
+	Position  load.Position `json:"position"`
+	Assertion string        `json:"assertion"`
+	Why       string        `json:"why"`
+}
+
+// assertion is an expected result for one object.
+type assertion struct {
+	source  *load.Object
+	field   string
+	text    string
+	outputs []*conversion.Output
+	// validations are those that the assertion is about; empty is all.
+	validations []string
+	skipped     string
+	fails       bool // a validation fails
+	object      *load.Object
+	old         *load.Object
+	change      func(*v1alpha1.Case) // adds to the case
+	// patched is the object after mutations; nil is unchanged.
+	patched *load.Object
+	mutates bool
+	// counts are the wanted numbers of messages.
+	counts []count
+	// objects are read besides: Namespaces, params.
+	objects []load.Object
+	// createdOnly is an UPDATE of a Test, which has no stored object that ratchets.
+	createdOnly bool
+}
+
+// Run evaluates the tests among some objects with converted policies.
+func Run(ctx context.Context, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
+	known, err := newDefinitions(objects)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{}
+	for i := range objects {
+		if !Owns(objects[i].GroupVersionKind().GroupKind()) {
+			continue
+		}
+		f := &finder{test: &objects[i], conversions: conversions, read: map[string][]load.Object{}}
+		all, err := f.assertions(ctx)
+		if err != nil {
+			r.Unreadable = true
+			r.skip(objects[i].At(""), "the test "+objects[i].Metadata.Name, err.Error())
+			continue
+		}
+		for j := range all {
+			r.add(ctx, &all[j], known)
+		}
+	}
+	return r, ctx.Err()
+}
+
+func (f *finder) assertions(ctx context.Context) ([]assertion, error) {
+	if f.test.Kind == "Suite" {
+		return f.suite(ctx)
+	}
+	return f.kyverno(ctx)
+}
+
+func (r *Result) skip(at load.Position, assertion, why string) {
+	r.Skipped = append(r.Skipped, Skip{Position: at, Assertion: assertion, Why: why})
+}
+
+// add evaluates an assertion.
+func (r *Result) add(ctx context.Context, a *assertion, known *definitions) {
+	at := a.source.At(a.field)
+	if a.skipped == "" && len(a.outputs) == 0 {
+		a.skipped = "the rule is left out"
+	}
+	if a.skipped != "" {
+		r.skip(at, a.text, a.skipped)
+		return
+	}
+	test := a.test(fmt.Sprintf("assertion-%d", len(r.Tests)+1))
+	problems, err := a.run(ctx, test, known)
+	if err != nil {
+		r.skip(at, a.text, err.Error())
+		return
+	}
+	if len(a.validations) == 0 && !a.createdOnly { // a PolicyTest is about whole policies
+		r.Tests = append(r.Tests, test)
+	}
+	r.Total++
+	if len(problems) == 0 {
+		r.Agree++
+		return
+	}
+	d := Difference{Position: at, Assertion: a.text}
+	for _, p := range problems {
+		d.Text = strings.TrimPrefix(d.Text+"; "+p.Text, "; ")
+		d.Why = append(d.Why, p.Why...)
+	}
+	r.Different = append(r.Different, d)
+}
+
+// test returns the assertion as a PolicyTest.
+func (a *assertion) test(name string) *v1alpha1.PolicyTest {
+	t := &v1alpha1.PolicyTest{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.Kind}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, o := range a.outputs {
+		t.Policies = append(t.Policies, o.Object.GetName())
+	}
+	c := v1alpha1.Case{Name: a.text, Expect: v1alpha1.Expectation{Decision: v1alpha1.Allow}}
+	if a.object != nil {
+		c.Object = &runtime.RawExtension{Raw: a.object.Raw}
+	}
+	if a.old != nil {
+		c.OldObject = &runtime.RawExtension{Raw: a.old.Raw}
+	}
+	if a.change != nil {
+		a.change(&c)
+	}
+	switch {
+	case a.fails:
+		c.Expect.Decision = decisionOf(a.outputs)
+	case a.mutates && a.patched != nil:
+		c.Expect.Decision = v1alpha1.Mutate
+		c.Expect.Object = &runtime.RawExtension{Raw: a.patched.Raw}
+	}
+	for i := range a.objects {
+		if k := a.objects[i].Kind; k != "Namespace" && k != "CustomResourceDefinition" {
+			c.Params = append(c.Params, runtime.RawExtension{Raw: a.objects[i].Raw})
+		}
+	}
+	t.Cases = []v1alpha1.Case{c}
+	return t
+}
+
+// decisionOf returns the decision of policies about a request that fails.
+func decisionOf(outputs []*conversion.Output) v1alpha1.Decision {
+	decision := v1alpha1.Audit
+	for _, o := range outputs {
+		for _, b := range o.Policy().Spec.EffectiveBindings() {
+			switch {
+			case slices.Contains(b.ValidationActions, admissionregistrationv1.Deny):
+				return v1alpha1.Deny
+			case slices.Contains(b.ValidationActions, admissionregistrationv1.Warn):
+				decision = v1alpha1.Warn
+			}
+		}
+	}
+	return decision
+}
+
+// run runs the assertion.
+func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest, known *definitions) ([]policytest.Problem, error) {
+	raw, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the test: %w", err)
+	}
+	read, err := load.Text(ctx, t.Name, raw)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := known.of(a)
+	if err != nil {
+		return nil, err
+	}
+	objects = append(objects, a.objects...)
+	for _, o := range a.outputs {
+		text, err := only(o, a.validations, a.createdOnly).YAML()
+		if err != nil {
+			return nil, err
+		}
+		policies, err := load.Text(ctx, o.Object.GetName(), text)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, policies...)
+	}
+	suite, err := policytest.New(ctx, read[0], objects)
+	if err != nil {
+		return nil, err
+	}
+	problems, result, err := suite.Cases[0].Check(ctx)
+	if err != nil || len(problems) > 0 {
+		return problems, err
+	}
+	said := policytest.Messages(result)
+	for _, want := range a.counts {
+		if text := want.check(said); text != "" {
+			problems = append(problems, policytest.Problem{Text: text})
+		}
+	}
+	return problems, nil
+}
+
+// finder finds what a test refers to.
+type finder struct {
+	test        *load.Object
+	conversions []conversion.Conversion
+	read        map[string][]load.Object
+}
+
+// file reads a file of the test.
+func (f *finder) file(ctx context.Context, field, name string) ([]load.Object, error) {
+	if strings.Contains(name, "://") {
+		return nil, f.test.Errorf(field, "%q is not a file: this command reads no URLs; save it in a file", name)
+	}
+	path := f.path(name)
+	if known, ok := f.read[path]; ok {
+		return known, nil
+	}
+	objects, err := load.Objects(ctx, []string{path}, load.Options{Untyped: Typed})
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%w", f.test.Errorf(field, "reading the files of the test"), err)
+	}
+	f.read[path] = objects
+	return objects, nil
+}
+
+func (f *finder) path(name string) string {
+	return filepath.Join(filepath.Dir(f.test.At("").File), name)
+}
+
+// files reads several files.
+func (f *finder) files(ctx context.Context, field string, names []string) ([]load.Object, error) {
+	var out []load.Object
+	for i, name := range names {
+		objects, err := f.file(ctx, fmt.Sprintf("%s[%d]", field, i), name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, objects...)
+	}
+	return out, nil
+}
+
+// of returns the conversions of objects in some files, or in directories.
+func (f *finder) of(names []string) (out []conversion.Conversion) {
+	for i := range f.conversions {
+		file := filepath.Clean(f.conversions[i].Source.At("").File)
+		if slices.ContainsFunc(names, func(name string) bool {
+			path := f.path(name)
+			return file == path || strings.HasPrefix(file, path+string(filepath.Separator))
+		}) {
+			out = append(out, f.conversions[i])
+		}
+	}
+	return out
+}
+
+// only returns a policy with some of its validations, with all if none is named, and
+// without ratchet for an UPDATE that has no stored object.
+func only(o *conversion.Output, names []string, createdOnly bool) *conversion.Output {
+	if len(names) == 0 && !createdOnly {
+		return o
+	}
+	p := o.Policy().DeepCopy()
+	p.Spec.Ratchet = p.Spec.Ratchet && !createdOnly
+	p.Spec.Validations = slices.DeleteFunc(p.Spec.Validations, func(v policyv1alpha1.Validation) bool {
+		return len(names) > 0 && !slices.Contains(names, v.Name)
+	})
+	return &conversion.Output{Object: p}
+}
+
+// validations returns the names of the validations that are a rule, if one policy has them
+// besides others.
+func validations(conversions []conversion.Conversion, rule string) []string {
+	for _, c := range conversions {
+		for _, row := range c.Rows {
+			if row.Rule == rule && row.Output != nil && row.Output.Policy() != nil && len(row.Validations) < len(row.Output.Policy().Spec.Validations) {
+				return row.Validations
+			}
+		}
+	}
+	return nil
+}
+
+// outputs returns the policies of conversions that contain a rule. An empty rule is all.
+func outputs(conversions []conversion.Conversion, rule string) (out []*conversion.Output) {
+	for _, c := range conversions {
+		for _, row := range c.Rows {
+			o := row.Output
+			if o != nil && o.Policy() != nil && (rule == "" || row.Rule == "" || row.Rule == rule) && !slices.Contains(out, o) {
+				out = append(out, o)
+			}
+		}
+	}
+	return out
+}
