@@ -8,7 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // SetPodTemplates extends a policy for Pods to the pod templates of some of the default
@@ -59,7 +59,7 @@ func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	var read []string
 	for _, text := range Expressions(s) {
 		for _, name := range []string{"object", "oldObject"} {
-			for _, field := range celexpr.Fields(text, name) {
+			for _, field := range celtext.Fields(text, name) {
 				same := field == "metadata" || field == "spec" || strings.HasPrefix(field, "spec.") || slices.Contains([]string{"metadata.labels", "metadata.annotations"}, field)
 				if field = name + "." + field; !same && !slices.Contains(read, field) {
 					read = append(read, field)

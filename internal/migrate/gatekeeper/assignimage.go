@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // Parts of the name of an image as Gatekeeper reads it. The first part of the path is a
@@ -37,26 +37,26 @@ func (b *builder) assignImage(m *mutator, location []node) {
 
 // image returns the name of the image with the parts, as CEL.
 func (p *parameters) image() string {
-	registry, beforeTag := celexpr.Quote(registryPattern), celexpr.Quote(registryPattern+pathPattern)
+	registry, beforeTag := celtext.QuoteText(registryPattern), celtext.QuoteText(registryPattern+pathPattern)
 	var parts []string
 	switch {
 	case p.AssignDomain != "":
-		parts = append(parts, celexpr.Quote(p.AssignDomain+"/"))
+		parts = append(parts, celtext.QuoteText(p.AssignDomain+"/"))
 	case p.AssignPath != "":
 		parts = append(parts, fmt.Sprintf("image.find(%s)", registry))
 	}
 	switch {
 	case p.AssignPath != "":
-		parts = append(parts, celexpr.Quote(p.AssignPath))
+		parts = append(parts, celtext.QuoteText(p.AssignPath))
 	case p.AssignDomain == "":
 		parts = append(parts, fmt.Sprintf("image.find(%s)", beforeTag)) // with the registry
 	case p.AssignTag == "":
 		return parts[0] + fmt.Sprintf(" + image.substring(image.find(%s).size())", registry) // with the tag
 	default:
-		parts = append(parts, fmt.Sprintf("image.substring(image.find(%s).size()).find(%s)", registry, celexpr.Quote("^"+pathPattern)))
+		parts = append(parts, fmt.Sprintf("image.substring(image.find(%s).size()).find(%s)", registry, celtext.QuoteText("^"+pathPattern)))
 	}
 	if p.AssignTag != "" {
-		return strings.Join(append(parts, celexpr.Quote(p.AssignTag)), " + ")
+		return strings.Join(append(parts, celtext.QuoteText(p.AssignTag)), " + ")
 	}
 	return strings.Join(append(parts, fmt.Sprintf("image.substring(image.find(%s).size())", beforeTag)), " + ")
 }

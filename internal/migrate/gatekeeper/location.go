@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
+
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // node is one part of a location, as "containers[name: *]".
@@ -40,9 +41,6 @@ func parseLocation(text string) (out []node, err error) {
 	return out, nil
 }
 
-// fieldName matches names that CEL accepts as a field.
-var fieldName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
 // expressible reports whether the location can be written in CEL: every field has a name
 // of CEL, the merge key of lists is name, and at most one of them has a wildcard.
 func expressible(location []node) bool {
@@ -51,14 +49,9 @@ func expressible(location []node) bool {
 		if n.isGlob() {
 			globs++
 		}
-		if !fieldName.MatchString(n.name) || isReserved(n.name) || n.key != "" && n.key != "name" {
+		if !celtext.IsVariable(n.name) || n.key != "" && n.key != "name" {
 			return false
 		}
 	}
 	return globs <= 1 && location[len(location)-1].key == ""
-}
-
-// isReserved reports whether CEL reserves a name.
-func isReserved(name string) bool {
-	return slices.Contains([]string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}, name)
 }

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 const wildcard = "*"
@@ -47,7 +47,7 @@ func (b *builder) condition(name, expression string) {
 // nameCondition matches names with a prefix or a suffix. Gatekeeper matches generateName
 // with a prefix too, and either the new object or the old one.
 func nameCondition(name string) string {
-	pattern := celexpr.Quote(glob([]string{name}))
+	pattern := celtext.QuoteText(glob([]string{name}))
 	generated := ""
 	if strings.HasSuffix(name, wildcard) {
 		generated = fmt.Sprintf(` || o.metadata.?generateName.orValue("").matches(%s)`, pattern)
@@ -93,7 +93,7 @@ func (b *builder) namespaceConditions() {
 	m := b.from
 	add := func(name string, namespaces []string, not string) {
 		if slices.ContainsFunc(namespaces, hasWildcard) {
-			b.condition(name, fmt.Sprintf(`request.?namespace.orValue("") == "" || %srequest.namespace.matches(%s)`, not, celexpr.Quote(glob(namespaces))))
+			b.condition(name, fmt.Sprintf(`request.?namespace.orValue("") == "" || %srequest.namespace.matches(%s)`, not, celtext.QuoteText(glob(namespaces))))
 		}
 	}
 	add("namespaces", m.Namespaces, "")

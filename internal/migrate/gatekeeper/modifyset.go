@@ -7,7 +7,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // Operations of a ModifySet.
@@ -37,7 +37,7 @@ func (b *builder) modifySet(m *mutator, location []node) {
 		s.list, s.fields = location[:at+1], location[at+1:]
 	}
 	if location[0].name == metadata || len(s.fields) == 0 || slices.ContainsFunc(s.fields, isList) || len(s.list) > 0 && !s.list[len(s.list)-1].isGlob() ||
-		slices.ContainsFunc(location, func(n node) bool { return !fieldName.MatchString(n.name) || isReserved(n.name) }) {
+		slices.ContainsFunc(location, func(n node) bool { return !celtext.IsVariable(n.name) }) {
 		b.leaveOut("spec.location", "the location is in metadata, has several lists or one without a wildcard, or a name that CEL reserves", "write a WebhookPolicy with a JSONPatch")
 		return
 	}
@@ -112,16 +112,16 @@ func (s *set) add(fields []node, condition, value string) string {
 	operation := func(path string) string { return fmt.Sprintf(`JSONPatch{op: "add", path: %s, value: %s}`, path, value) }
 	switch {
 	case len(s.list) > 0:
-		path := fmt.Sprintf("%s + string(i) + %s", celexpr.Quote(pointer(s.list)+"/"), celexpr.Quote(pointer(fields)))
+		path := fmt.Sprintf("%s + string(i) + %s", celtext.QuoteText(pointer(s.list)+"/"), celtext.QuoteText(pointer(fields)))
 		arguments := []string{"i", "e"}
 		if len(conditions) > 0 {
 			arguments = append(arguments, strings.Join(conditions, " && "))
 		}
 		return fmt.Sprintf("object%s.orValue([]).transformList(%s, %s)", chain(s.list), strings.Join(arguments, ", "), operation(path))
 	case len(conditions) > 0:
-		return fmt.Sprintf("(%s ? [%s] : [])", strings.Join(conditions, " && "), operation(celexpr.Quote(pointer(fields))))
+		return fmt.Sprintf("(%s ? [%s] : [])", strings.Join(conditions, " && "), operation(celtext.QuoteText(pointer(fields))))
 	}
-	return fmt.Sprintf("[%s]", operation(celexpr.Quote(pointer(fields))))
+	return fmt.Sprintf("[%s]", operation(celtext.QuoteText(pointer(fields))))
 }
 
 // pointer returns the JSON pointer of fields, whose names need no escape.

@@ -8,7 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
@@ -183,7 +183,7 @@ func (b *builder) assignMetadata(location []node, value string) {
 		b.leaveOut("spec.location", "AssignMetadata is for one label or annotation", "write metadata.labels.x or metadata.annotations.x")
 		return
 	}
-	field, key := location[1].name, celexpr.Quote(location[2].name)
+	field, key := location[1].name, celtext.QuoteText(location[2].name)
 	b.condition("absent", fmt.Sprintf("!(%s in object.metadata.?%s.orValue({}))", key, field))
 	b.apply(fmt.Sprintf("Object{metadata: Object.metadata{%s: {%s: %s}}}", field, key, value))
 }
@@ -304,7 +304,7 @@ func setField(kind, current string, location []node, filter []string, value func
 		}
 		return fmt.Sprintf("%s{%s%s: %s.map(e, %s)}", kind, more, n.name, list, setField(inner, "e", location[1:], nil, value, "name: e.name, "))
 	case n.key != "":
-		name := celexpr.Quote(n.value)
+		name := celtext.QuoteText(n.value)
 		element := fmt.Sprintf("%s.orValue([]).filter(c, c.name == %s)[?0]", current, name)
 		return fmt.Sprintf("%s{%s%s: [%s]}", kind, more, n.name, setField(inner, element, location[1:], filter, value, "name: "+name+", "))
 	}

@@ -15,7 +15,7 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
@@ -70,7 +70,7 @@ func literal(value any) (text, kind string) {
 	case bool:
 		return strconv.FormatBool(v), "bool"
 	case string:
-		return celexpr.Quote(v), "string"
+		return celtext.QuoteText(v), "string"
 	case int64:
 		return strconv.FormatInt(v, 10), "int"
 	case float64:
@@ -89,7 +89,7 @@ func literal(value any) (text, kind string) {
 		}
 		texts, kind := literals(values)
 		for i, k := range keys {
-			texts[i] = celexpr.Quote(k) + ": " + texts[i]
+			texts[i] = celtext.QuoteText(k) + ": " + texts[i]
 		}
 		return "{" + strings.Join(texts, ", ") + "}", "map(" + kind + ")"
 	}

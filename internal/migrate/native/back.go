@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
@@ -56,7 +56,7 @@ func expressible(c *conversion.Conversion, s *v1alpha1.WebhookPolicySpec) bool {
 		c.LeaveOut("spec.backend", "native policies call no webhooks", "write a webhook configuration")
 	}
 	for i, m := range s.MatchConditions {
-		if celexpr.Reads(m.Expression, "variables") {
+		if celtext.Reads(m.Expression, "variables") {
 			c.LeaveOut(fmt.Sprintf("spec.matchConditions[%d].expression", i), "API servers reject variables in matchConditions", "write the expression of the variable in the condition")
 		}
 	}

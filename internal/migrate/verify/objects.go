@@ -11,7 +11,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/load"
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 	"github.com/ostiary/ostiary/internal/nativeengine"
 	"github.com/ostiary/ostiary/internal/offline"
@@ -113,7 +113,7 @@ func (c *comparison) source(ctx context.Context, from *conversion.Conversion) er
 		return skip(original.Unlike)
 	case original.Param != nil && results[0].Policy().Spec.ParamKind != nil:
 		return skip("its params are the constraint: compare the result of --params constants")
-	case slices.ContainsFunc(conversion.Expressions(&results[0].Policy().Spec), func(text string) bool { return celexpr.Reads(text, "authorizer") }):
+	case slices.ContainsFunc(conversion.Expressions(&results[0].Policy().Spec), func(text string) bool { return celtext.Reads(text, "authorizer") }):
 		return skip("it asks the authorizer: write a PolicyTest with its answers")
 	}
 	before, err := c.native.Compile(original)

@@ -8,7 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/internal/load"
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
@@ -111,7 +111,7 @@ func listIf(condition string, constants []string) []string {
 	}
 	quoted := make([]string, len(constants))
 	for i, c := range constants {
-		quoted[i] = celexpr.Quote(c)
+		quoted[i] = celtext.QuoteText(c)
 	}
 	list := "[" + strings.Join(quoted, ", ") + "]"
 	if condition == "true" {
@@ -129,7 +129,7 @@ func (b *builder) allowed(field string, lists []string) {
 	variable := admissionregistrationv1.Variable{Name: "exceptions_" + field, Expression: expression}
 	used := false
 	b.each(func(_ string, text *string) {
-		changed := celexpr.ReplaceFields(*text, "exceptions", field, "variables."+variable.Name)
+		changed := celtext.ReplaceFields(*text, "exceptions", field, "variables."+variable.Name)
 		used = used || changed != *text
 		*text = changed
 	})

@@ -8,7 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // kyvernoNames are the free identifiers that only the CEL of Kyverno has: variables, and
@@ -75,17 +75,17 @@ func (b *builder) expression(field string, text *string, variables map[string]st
 	if *text == "" {
 		return
 	}
-	changed := celexpr.WithoutBind(*text)
+	changed := celtext.WithoutBind(*text)
 	changed = b.params(field, changed)
 	if !strings.HasPrefix(field, "spec.mutations") { // where the CEL of Kubernetes has the function
 		changed = withoutEscapeKey(changed)
 	}
-	changed, err := celexpr.WithoutPlainOrValue(changed, variables)
+	changed, err := celtext.WithoutPlainOrValue(changed, variables)
 	if err != nil {
 		b.leaveOut(field, err.Error(), "write the expression without it")
 		return
 	}
-	e, err := celexpr.Parse(changed)
+	e, err := celtext.Parse(changed)
 	if err != nil {
 		b.leaveOut(field, err.Error(), "correct it in the source")
 		return
@@ -99,17 +99,17 @@ func (b *builder) expression(field string, text *string, variables map[string]st
 
 // withoutEscapeKey replaces calls of jsonpatch.escapeKey with a constant by the result.
 func withoutEscapeKey(text string) string {
-	return celexpr.ReplaceCalls(text, func(c celexpr.Call) (string, bool) {
+	return celtext.ReplaceCalls(text, func(c celtext.ParsedCall) (string, bool) {
 		if c.Name != "jsonpatch.escapeKey" || len(c.Arguments) != 1 {
 			return "", false
 		}
 		key, ok := c.Arguments[0].(string)
-		return celexpr.Quote(strings.NewReplacer("~", "~0", "/", "~1").Replace(key)), ok
+		return celtext.QuoteText(strings.NewReplacer("~", "~0", "/", "~1").Replace(key)), ok
 	})
 }
 
 // kyvernoOnly leaves out what only the CEL of Kyverno has, by name.
-func (b *builder) kyvernoOnly(field string, e *celexpr.Expression) {
+func (b *builder) kyvernoOnly(field string, e *celtext.Parsed) {
 	names := kyvernoNames()
 	var found []string
 	add := func(name, why string) {
@@ -139,7 +139,7 @@ func (b *builder) kyvernoOnly(field string, e *celexpr.Expression) {
 // params replaces resource.Get of one ConfigMap with a constant name by the params of the
 // policy.
 func (b *builder) params(field, text string) string {
-	return celexpr.ReplaceCalls(text, func(c celexpr.Call) (string, bool) {
+	return celtext.ReplaceCalls(text, func(c celtext.ParsedCall) (string, bool) {
 		ref, ok := b.configMap(c)
 		if !ok {
 			return "", false
@@ -158,7 +158,7 @@ func (b *builder) params(field, text string) string {
 }
 
 // configMap returns the ConfigMap that a call gets. Namespaced policies name no namespace.
-func (b *builder) configMap(c celexpr.Call) (*admissionregistrationv1.ParamRef, bool) {
+func (b *builder) configMap(c celtext.ParsedCall) (*admissionregistrationv1.ParamRef, bool) {
 	if c.Name != "resource.Get" {
 		return nil, false
 	}

@@ -6,7 +6,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // guards moves matchConditions that read namespaceObject, which only Kyverno has there, to
@@ -16,7 +16,7 @@ func (b *builder) guards() {
 	var kept []admissionregistrationv1.MatchCondition
 	var moved []string
 	for _, c := range s.MatchConditions {
-		if celexpr.Reads(c.Expression, "namespaceObject") {
+		if celtext.Reads(c.Expression, "namespaceObject") {
 			moved = append(moved, "("+strings.TrimSpace(c.Expression)+")")
 		} else {
 			kept = append(kept, c)

@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ostiary/ostiary/internal/migrate/celexpr"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
@@ -22,7 +22,7 @@ func (b *builder) original(o *conversion.Original) {
 		b.unlike("a PolicyException names the policy")
 	}
 	for i, c := range b.common.MatchConditions {
-		if celexpr.Reads(c.Expression, "namespaceObject") {
+		if celtext.Reads(c.Expression, "namespaceObject") {
 			b.unlike(fmt.Sprintf("spec.matchConditions[%d].expression reads namespaceObject, which only Kyverno has there", i))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // builder makes policies of the converted rules of one source.
@@ -224,7 +224,7 @@ func (b *builder) actions(action string) []admissionregistrationv1.ValidationAct
 // selectorOfOverride returns the namespaces of an override as one requirement, so that the
 // other bindings can exclude it.
 func selectorOfOverride(o override) (*metav1.LabelSelector, bool) {
-	if slices.ContainsFunc(o.Namespaces, pattern.HasWildcard) {
+	if slices.ContainsFunc(o.Namespaces, scalar.HasWildcard) {
 		return nil, false
 	}
 	s := &metav1.LabelSelector{}

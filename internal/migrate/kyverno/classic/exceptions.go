@@ -7,9 +7,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/internal/load"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // applied is an exception, and what became of it.
@@ -48,7 +48,7 @@ func (e *applied) refersTo(p *clusterPolicy, rule string) bool {
 		name = p.Namespace + "/" + p.Name
 	}
 	return slices.ContainsFunc(e.Spec.Exceptions, func(r exceptionRef) bool {
-		return r.PolicyName == name && slices.ContainsFunc(r.RuleNames, func(n string) bool { return pattern.Wildcard(n, rule) })
+		return r.PolicyName == name && slices.ContainsFunc(r.RuleNames, func(n string) bool { return scalar.MatchesWildcard(n, rule) })
 	})
 }
 

@@ -8,9 +8,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
 )
 
 // operation is an operation of a JSON patch.
@@ -26,7 +25,7 @@ const maxOperations = 100
 
 // jsonPatch converts a JSON patch. Like Kyverno's, it adds absent parents of what it adds,
 // and does not fail for what it removes.
-func (v *converter) jsonPatch(scope *conditions.Scope, text string, object place.Place) (ce.Expression, error) {
+func (v *converter) jsonPatch(scope *conditions.Scope, text string, object ce.Place) (ce.Expression, error) {
 	var operations []operation
 	if err := yaml.UnmarshalStrict([]byte(text), &operations); err != nil {
 		return ce.False(), fmt.Errorf("the patch is no list of operations: %w", err)
@@ -49,7 +48,7 @@ func (v *converter) jsonPatch(scope *conditions.Scope, text string, object place
 var indexPattern = regexp.MustCompile(`^([0-9]+|-)$`)
 
 // patchOperation returns the operations of a JSONPatch for one operation.
-func patchOperation(scope *conditions.Scope, o operation, object place.Place, ensured map[string]bool) ([]string, error) {
+func patchOperation(scope *conditions.Scope, o operation, object ce.Place, ensured map[string]bool) ([]string, error) {
 	if strings.Contains(o.Path, "{{") || !strings.HasPrefix(o.Path, "/") {
 		return nil, fmt.Errorf("the path %q is left out: it must be constant and begin with /", o.Path)
 	}
@@ -93,7 +92,7 @@ func patchList(op, path string, value ce.Expression) string {
 }
 
 // step returns the place of a segment of a JSON pointer.
-func step(at place.Place, segment string) place.Place {
+func step(at ce.Place, segment string) ce.Place {
 	if indexPattern.MatchString(segment) && segment != "-" {
 		return at.Index(segment)
 	}
@@ -101,7 +100,7 @@ func step(at place.Place, segment string) place.Place {
 }
 
 // parents returns operations that add the absent parents of a path.
-func parents(segments []string, object place.Place, ensured map[string]bool) ([]string, error) {
+func parents(segments []string, object ce.Place, ensured map[string]bool) ([]string, error) {
 	var parts []string
 	at, path := object, ""
 	for i, s := range segments[:len(segments)-1] {

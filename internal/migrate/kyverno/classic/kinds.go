@@ -12,7 +12,7 @@ import (
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/kubernetes"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -126,7 +126,7 @@ func parentOf(resources []metav1.APIResource, r metav1.APIResource) string {
 func (c catalogue) find(k selectedKind) (found []servedKind) {
 	for _, s := range c {
 		_, subresource, _ := strings.Cut(s.resource, "/")
-		if pattern.Wildcard(k.group, s.Group) && pattern.Wildcard(k.version, s.Version) && pattern.Wildcard(k.kind, s.Kind) && pattern.Wildcard(k.subresource, subresource) {
+		if scalar.MatchesWildcard(k.group, s.Group) && scalar.MatchesWildcard(k.version, s.Version) && scalar.MatchesWildcard(k.kind, s.Kind) && scalar.MatchesWildcard(k.subresource, subresource) {
 			found = append(found, s)
 		}
 	}

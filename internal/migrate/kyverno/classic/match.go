@@ -10,10 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // matching is the converted match and exclude of a rule.
@@ -23,7 +21,7 @@ type matching struct {
 	kinds     []servedKind
 	match     ce.Expression
 	exclude   ce.Expression
-	object    place.Place
+	object    ce.Place
 	deletes   bool // the object can be in oldObject
 	extends   bool // Kyverno extends the rule to workloads if it extends the policy
 	notes     []string
@@ -82,7 +80,7 @@ func (m *matching) selectNamespaces(blocks []filter) []filter {
 	}
 	s := blocks[0].Resources.NamespaceSelector
 	for key, value := range s.MatchLabels {
-		if pattern.HasWildcard(key + value) {
+		if scalar.HasWildcard(key + value) {
 			return blocks
 		}
 	}
@@ -229,7 +227,7 @@ func (m *matching) setObject() {
 			kinds = append(kinds, schema.GroupVersionKind{})
 		}
 	}
-	s := shape.Of(kinds...)
+	s := ce.ShapeOfKinds(kinds...)
 	m.deletes = false
 	others := false
 	for _, r := range m.rules {
@@ -240,11 +238,11 @@ func (m *matching) setObject() {
 	}
 	switch {
 	case m.deletes && others:
-		m.object = place.Object("variables."+variableResource, s)
+		m.object = ce.ObjectPlace("variables."+variableResource, s)
 	case m.deletes:
-		m.object, m.deletes = place.Object("oldObject", s), false
+		m.object, m.deletes = ce.ObjectPlace("oldObject", s), false
 	default:
-		m.object = place.Object("object", s)
+		m.object = ce.ObjectPlace("object", s)
 	}
 }
 
@@ -288,7 +286,7 @@ func (m *matching) block(f filter, withKinds bool) (ce.Expression, error) {
 	}
 	name := m.object.Field("metadata").Field("name").Or(m.object.Field("metadata").Field("generateName").Or(`""`).String())
 	if d.Name != "" {
-		all = append(all, pattern.Match(d.Name, name))
+		all = append(all, scalar.MatchWildcard(d.Name, name))
 	}
 	all = append(all, matchAny(d.Names, name), m.namespaces(d.Namespaces))
 	for _, key := range slices.Sorted(maps.Keys(d.Annotations)) {
@@ -318,34 +316,16 @@ func operations(operations []admissionregistrationv1.OperationType) ce.Expressio
 	if len(literals) == 0 {
 		return ce.True()
 	}
-	return oneOf(ce.Term("request.operation"), literals)
-}
-
-func oneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
-	if len(literals) == 1 {
-		return ce.Relate(v, "==", literals[0])
-	}
-	return ce.Relate(v, "in", ce.List(literals...))
+	return scalar.OneOf(ce.Term("request.operation"), literals)
 }
 
 // matchAny returns an expression for a text that matches one of some patterns; true without
 // patterns.
 func matchAny(patterns []string, v ce.Expression) ce.Expression {
-	var literals, others []ce.Expression
-	for _, p := range patterns {
-		if pattern.HasWildcard(p) {
-			others = append(others, pattern.Match(p, v))
-		} else {
-			literals = append(literals, ce.Quote(p))
-		}
-	}
-	switch {
-	case len(patterns) == 0:
+	if len(patterns) == 0 {
 		return ce.True()
-	case len(literals) > 0:
-		others = append([]ce.Expression{oneOf(v, literals)}, others...)
 	}
-	return ce.Or(others...)
+	return scalar.MatchAny(v, patterns)
 }
 
 // kindsOf tests the kind of the object, unless all that the rule matches is of these kinds.
@@ -374,7 +354,7 @@ func (m *matching) kindsOf(kinds []string) (ce.Expression, error) {
 func covers(selected []selectedKind, s servedKind) bool {
 	_, subresource, _ := strings.Cut(s.resource, "/")
 	return slices.ContainsFunc(selected, func(k selectedKind) bool {
-		return pattern.Wildcard(k.group, s.Group) && pattern.Wildcard(k.version, s.Version) && pattern.Wildcard(k.kind, s.Kind) && pattern.Wildcard(k.subresource, subresource)
+		return scalar.MatchesWildcard(k.group, s.Group) && scalar.MatchesWildcard(k.version, s.Version) && scalar.MatchesWildcard(k.kind, s.Kind) && scalar.MatchesWildcard(k.subresource, subresource)
 	})
 }
 
@@ -383,18 +363,18 @@ func covers(selected []selectedKind, s servedKind) bool {
 func (m *matching) isKind(k selectedKind) ce.Expression {
 	kind := ce.Term(m.object.Source().String() + ".kind")
 	apiVersion := ce.Term(m.object.Source().String() + ".apiVersion")
-	all := []ce.Expression{pattern.Match(k.kind, kind)}
+	all := []ce.Expression{scalar.MatchWildcard(k.kind, kind)}
 	switch {
 	case k.group == "*" && k.version == "*":
 	case k.group == "*":
-		all = append(all, ce.Or(pattern.Match(k.version, apiVersion), pattern.Match("*/"+k.version, apiVersion)))
+		all = append(all, ce.Or(scalar.MatchWildcard(k.version, apiVersion), scalar.MatchWildcard("*/"+k.version, apiVersion)))
 	case k.group == "":
-		all = append(all, pattern.Match(k.version, apiVersion))
+		all = append(all, scalar.MatchWildcard(k.version, apiVersion))
 	default:
-		all = append(all, pattern.Match(k.group+"/"+k.version, apiVersion))
+		all = append(all, scalar.MatchWildcard(k.group+"/"+k.version, apiVersion))
 	}
 	if k.subresource != "" {
-		all = append(all, pattern.Match(k.subresource, ce.Term(`request.?subResource.orValue("")`)))
+		all = append(all, scalar.MatchWildcard(k.subresource, ce.Term(`request.?subResource.orValue("")`)))
 	}
 	return ce.And(all...)
 }

@@ -8,15 +8,14 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
 )
 
 // mutate converts a mutation.
 func (v *converter) mutate(m *mutation) error {
-	object := place.Object("object", v.matching.object.Shape)
+	object := ce.ObjectPlace("object", v.matching.object.Shape)
 	switch {
 	case len(m.ForEach) > 0:
 		for i, f := range m.ForEach {
@@ -73,8 +72,8 @@ type configuration struct {
 	conditions []ce.Expression // of the object that the configuration is about
 	global     []ce.Expression // of the whole patch
 	patches    []ce.Expression
-	root       place.Place // the object of the patch
-	path       []string    // from the root; nil in an element of a list
+	root       ce.Place // the object of the patch
+	path       []string // from the root; nil in an element of a list
 }
 
 // mergeKey returns the field by which API servers merge the elements of a list; empty if
@@ -92,7 +91,7 @@ func mergeKey(list string) string {
 }
 
 // object returns an object of the patch.
-func (a *configuration) object(patch map[string]any, at place.Place, typeName string) (ce.Expression, error) {
+func (a *configuration) object(patch map[string]any, at ce.Place, typeName string) (ce.Expression, error) {
 	var fields []string
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		modifier, name, anchor := pattern.Anchor(key)
@@ -125,11 +124,11 @@ func (a *configuration) object(patch map[string]any, at place.Place, typeName st
 	return ce.Term(typeName + literal), nil
 }
 
-func isPlainMap(at place.Place) bool { return at.Shape.IsPlainMap() }
+func isPlainMap(at ce.Place) bool { return at.Shape.IsPlainMap() }
 
 // entry returns a field of an object, or an entry of a map. Unless it exists, if it is
 // added only then.
-func entry(name string, value ce.Expression, field place.Place, ifAbsent, plain bool) string {
+func entry(name string, value ce.Expression, field ce.Place, ifAbsent, plain bool) string {
 	key := name
 	if plain {
 		key = ce.Quote(name).String()
@@ -143,7 +142,7 @@ func entry(name string, value ce.Expression, field place.Place, ifAbsent, plain 
 }
 
 // condition adds a condition: of the object, or with the global anchor of the whole patch.
-func (a *configuration) condition(modifier string, p any, at place.Place) error {
+func (a *configuration) condition(modifier string, p any, at ce.Place) error {
 	if hasConditions(p) {
 		return fmt.Errorf("conditional anchors in another one are left out: use preconditions")
 	}
@@ -178,7 +177,7 @@ func hasConditions(p any) bool {
 
 // member returns a field of the patch. Empty is one that JSON patches change: a deletion,
 // and a list that API servers replace.
-func (a *configuration) member(patch any, at place.Place, typeName, name string, ifAbsent bool) (ce.Expression, error) {
+func (a *configuration) member(patch any, at ce.Place, typeName, name string, ifAbsent bool) (ce.Expression, error) {
 	list, isList := patch.([]any)
 	replaces := isList && mergeKey(name) == ""
 	if patch != nil && !replaces || a.path == nil {
@@ -227,7 +226,7 @@ func hasAnchors(p any) bool {
 	return false
 }
 
-func (a *configuration) value(patch any, at place.Place, typeName, name string) (ce.Expression, error) {
+func (a *configuration) value(patch any, at ce.Place, typeName, name string) (ce.Expression, error) {
 	switch p := patch.(type) {
 	case nil:
 		return ce.False(), fmt.Errorf("the deletion with null is left out: use patchesJson6902")
@@ -243,7 +242,7 @@ func (a *configuration) value(patch any, at place.Place, typeName, name string) 
 }
 
 // list returns the elements of a list that is merged by name.
-func (a *configuration) list(patch []any, at place.Place, typeName, name string) (ce.Expression, error) {
+func (a *configuration) list(patch []any, at ce.Place, typeName, name string) (ce.Expression, error) {
 	if mergeKey(name) == "" {
 		return ce.False(), fmt.Errorf("the patch of a list that is replaced, in an element of another list, is left out: use patchesJson6902")
 	}
@@ -267,13 +266,13 @@ func (a *configuration) list(patch []any, at place.Place, typeName, name string)
 // element returns the elements of a list that one element of the patch changes: that with
 // its name, or those that match its conditional anchors. An element with global anchors
 // changes none: the whole patch has an effect only if an element matches them.
-func (a *configuration) element(patch map[string]any, at place.Place, typeName, list string) (ce.Expression, error) {
+func (a *configuration) element(patch map[string]any, at ce.Place, typeName, list string) (ce.Expression, error) {
 	key := mergeKey(list)
 	if name, ok := patch[key].(string); ok {
 		return a.named(patch, name, at, typeName)
 	}
 	item := ce.Singular(list, "item")
-	element := place.Of(item, at.Shape.Element())
+	element := ce.VariablePlace(item, at.Shape.Element())
 	inner := &configuration{scope: a.scope}
 	e, err := inner.object(patch, element, typeName)
 	if err != nil {
@@ -304,7 +303,7 @@ func (a *configuration) element(patch map[string]any, at place.Place, typeName, 
 
 // named returns the element with a name. What it adds only if it is absent is looked up in
 // the element of the object.
-func (a *configuration) named(patch map[string]any, name string, at place.Place, typeName string) (ce.Expression, error) {
+func (a *configuration) named(patch map[string]any, name string, at ce.Place, typeName string) (ce.Expression, error) {
 	for key := range patch {
 		if modifier, _, anchor := pattern.Anchor(key); anchor {
 			return ce.False(), fmt.Errorf("the anchor %s() beside a name is left out: use (name)", modifier)
@@ -314,7 +313,7 @@ func (a *configuration) named(patch map[string]any, name string, at place.Place,
 		return ce.False(), fmt.Errorf("the name with a variable is left out: use (name)")
 	}
 	inner := &configuration{scope: a.scope}
-	e, err := inner.object(patch, place.Of("object", at.Shape.Element()), typeName)
+	e, err := inner.object(patch, ce.VariablePlace("object", at.Shape.Element()), typeName)
 	return ce.List(e), err
 }
 

@@ -9,15 +9,14 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
 )
 
 // eachElement is a patch for the elements of a list.
 type eachElement struct {
-	list    place.Place
+	list    ce.Place
 	item    string // the variable with an element
 	scope   *conditions.Scope
 	applies ce.Expression
@@ -58,7 +57,7 @@ func (v *converter) eachElement(f forEachMutation) (*eachElement, error) {
 		return nil, fmt.Errorf("the list %q is left out: it must be a field of the object", f.List)
 	}
 	e := &eachElement{list: list, item: ce.Singular(list.Name(), "item"), applies: ce.True()}
-	element := conditions.Field(place.Of(e.item, list.Shape.Element()))
+	element := conditions.Field(ce.VariablePlace(e.item, list.Shape.Element()))
 	scope := v.scope.With("element", element).With("element0", element).With("elementIndex", conditions.Index("i"))
 	if e.scope, err = v.withContext(scope, f.Context); err != nil {
 		return nil, err
@@ -82,7 +81,7 @@ func (e *eachElement) configuration(patch any) (ce.Expression, error) {
 		return ce.False(), err
 	}
 	inner := &configuration{scope: e.scope}
-	object, err := inner.object(element, place.Of(e.item, e.list.Shape.Element()), typeName)
+	object, err := inner.object(element, ce.VariablePlace(e.item, e.list.Shape.Element()), typeName)
 	if err != nil {
 		return object, err
 	}
@@ -202,7 +201,7 @@ func (e *eachElement) operation(o operation, ensured map[string]bool) ([]string,
 		return e.mapped("transformList", ce.And(e.applies, applies), ce.Term(text)).String()
 	}
 	var parts []string
-	at, suffix := place.Of(e.item, e.list.Shape.Element()), ""
+	at, suffix := ce.VariablePlace(e.item, e.list.Shape.Element()), ""
 	for _, s := range segments[:len(segments)-1] {
 		at, suffix = step(at, s), suffix+"/"+s
 		if o.Op == "add" && !ensured[suffix] {

@@ -7,7 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // operationSet are the operations for which a rule can have an effect.
@@ -89,7 +89,7 @@ func (s operationSet) narrow(c conditions.Condition) (operationSet, bool) {
 			if !ok || strings.Contains(text, "{{") {
 				return s, false
 			}
-			found = found || pattern.Wildcard(text, string(o))
+			found = found || scalar.MatchesWildcard(text, string(o))
 		}
 		if found == wanted {
 			kept = append(kept, o)

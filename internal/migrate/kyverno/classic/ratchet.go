@@ -6,7 +6,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // limitRatchet lets an UPDATE of an object that fails already pass only if Kyverno does.

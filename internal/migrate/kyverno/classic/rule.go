@@ -11,12 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
 )
 
 // leftOutError is about a rule that is left out, with what the user can do.
@@ -170,16 +168,16 @@ func unsupported(r *rule) error {
 
 // newScope returns the variables that all rules have.
 func (v *converter) newScope() *conditions.Scope {
-	request := place.Of("request", shape.Type[admissionv1.AdmissionRequest]())
-	required := func(name string) place.Place {
-		return place.Of("request."+name, request.Field(name).Shape)
+	request := ce.VariablePlace("request", ce.ShapeOfType[admissionv1.AdmissionRequest]())
+	required := func(name string) ce.Place {
+		return ce.VariablePlace("request."+name, request.Field(name).Shape)
 	}
-	request.Members = map[string]place.Place{
-		"object": v.matching.object, "oldObject": place.Object("oldObject", v.matching.object.Shape),
+	request.Members = map[string]ce.Place{
+		"object": v.matching.object, "oldObject": ce.ObjectPlace("oldObject", v.matching.object.Shape),
 		"operation": required("operation"), "userInfo": required("userInfo"), "kind": required("kind"), "resource": required("resource"), "uid": required("uid"),
 	}
 	userInfo := request.Members["userInfo"]
-	userInfo.Members = map[string]place.Place{"username": place.Of("request.userInfo.username", shape.Kinds(shape.String))}
+	userInfo.Members = map[string]ce.Place{"username": ce.VariablePlace("request.userInfo.username", ce.ShapeOfKind(ce.KindString))}
 	request.Members["userInfo"] = userInfo
 	return &conditions.Scope{
 		Variables: map[string]conditions.Value{"request": conditions.Field(request)},
@@ -262,7 +260,7 @@ func (v *converter) configMap(c configMap) (conditions.Value, error) {
 	}
 	v.out.paramKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 	v.out.paramRef = ref
-	return conditions.Field(place.Object("params", shape.Type[corev1.ConfigMap]())), nil
+	return conditions.Field(ce.ObjectPlace("params", ce.ShapeOfType[corev1.ConfigMap]())), nil
 }
 
 // conditions adds match conditions for match, exclude and preconditions.
@@ -343,7 +341,7 @@ func fallback(message string) string {
 }
 
 // check converts a pattern, some patterns, or conditions that deny.
-func (v *converter) check(scope *conditions.Scope, c checks, object place.Place) (ce.Expression, error) {
+func (v *converter) check(scope *conditions.Scope, c checks, object ce.Place) (ce.Expression, error) {
 	switch {
 	case c.Deny != nil:
 		denied, err := v.blocks(scope, c.Deny.Conditions)

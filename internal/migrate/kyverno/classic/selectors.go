@@ -11,10 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // namespaces tests the namespace of the object, or the name of a Namespace.
@@ -36,17 +34,17 @@ func (m *matching) namespaces(patterns []string) ce.Expression {
 }
 
 // matchEntry tests a map for an entry; both parts may have wildcards.
-func matchEntry(m place.Place, key, value string) ce.Expression {
-	if pattern.HasWildcard(key) {
+func matchEntry(m ce.Place, key, value string) ce.Expression {
+	if scalar.HasWildcard(key) {
 		entries := m.Or("{}")
-		each := ce.And(pattern.Match(key, ce.Term("key")), pattern.Match(value, ce.Term(entries.In(ce.Primary)+"[key]")))
+		each := ce.And(scalar.MatchWildcard(key, ce.Term("key")), scalar.MatchWildcard(value, ce.Term(entries.In(ce.Primary)+"[key]")))
 		return ce.Macro(entries, "exists", "key", each)
 	}
 	entry := m.Field(key)
 	if strings.Trim(value, "*") == "" {
-		return ce.And(entry.Present(), pattern.Match(value, entry.Value()))
+		return ce.And(entry.Present(), scalar.MatchWildcard(value, entry.Value()))
 	}
-	return pattern.Match(value, entry.Or(`""`))
+	return scalar.MatchWildcard(value, entry.Or(`""`))
 }
 
 func (m *matching) selector(s *metav1.LabelSelector) (ce.Expression, error) {
@@ -54,7 +52,7 @@ func (m *matching) selector(s *metav1.LabelSelector) (ce.Expression, error) {
 }
 
 // selectorOf converts a label selector whose labels may have wildcards.
-func selectorOf(s *metav1.LabelSelector, of place.Place) (ce.Expression, error) {
+func selectorOf(s *metav1.LabelSelector, of ce.Place) (ce.Expression, error) {
 	var all []ce.Expression
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		all = append(all, matchEntry(of, key, s.MatchLabels[key]))
@@ -79,21 +77,21 @@ func selectorOf(s *metav1.LabelSelector, of place.Place) (ce.Expression, error) 
 	return ce.And(all...), nil
 }
 
-func labelIn(label place.Place, values []string) ce.Expression {
+func labelIn(label ce.Place, values []string) ce.Expression {
 	var literals []ce.Expression
 	for _, v := range values {
 		literals = append(literals, ce.Quote(v))
 	}
 	if slices.Contains(values, "") {
-		return ce.And(label.Present(), oneOf(label.Value(), literals))
+		return ce.And(label.Present(), scalar.OneOf(label.Value(), literals))
 	}
-	return oneOf(label.Or(`""`), literals)
+	return scalar.OneOf(label.Or(`""`), literals)
 }
 
 // namespaceSelector tests the labels of the namespace. A Namespace never matches, and an
 // object without a namespace has no labels.
 func (m *matching) namespaceSelector(s *metav1.LabelSelector) (ce.Expression, error) {
-	e, err := selectorOf(s, place.Of("namespaceObject", shape.Type[corev1.Namespace]()).Field("metadata").Field("labels"))
+	e, err := selectorOf(s, ce.VariablePlace("namespaceObject", ce.ShapeOfType[corev1.Namespace]()).Field("metadata").Field("labels"))
 	if err != nil {
 		return e, err
 	}
@@ -133,8 +131,8 @@ func (m *matching) users(f filter) (ce.Expression, error) {
 			names = append(names, s.Name)
 		case rbacv1.GroupKind:
 			groups := ce.Term("request.userInfo.?groups.orValue([])")
-			if pattern.HasWildcard(s.Name) {
-				some = append(some, ce.Macro(groups, "exists", "group", pattern.Match(s.Name, ce.Term("group"))))
+			if scalar.HasWildcard(s.Name) {
+				some = append(some, ce.Macro(groups, "exists", "group", scalar.MatchWildcard(s.Name, ce.Term("group"))))
 			} else {
 				some = append(some, ce.Relate(ce.Quote(s.Name), "in", groups))
 			}

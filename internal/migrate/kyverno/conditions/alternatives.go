@@ -2,10 +2,9 @@ package conditions
 
 import (
 	"github.com/kyverno/go-jmespath"
-	"k8s.io/apimachinery/pkg/api/resource"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // or converts a || b. Null, false and empty values are replaced.
@@ -18,9 +17,9 @@ func (s *Scope) or(n jmespath.ASTNode, current *Value) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	if left.kind() == shape.Bool && right.kind() == shape.Bool && !right.isConstant {
+	if left.kind() == ce.KindBool && right.kind() == ce.KindBool && !right.isConstant {
 		e, err := s.truth(n, current)
-		return computed(e, shape.Kinds(shape.Bool)), err
+		return computed(e, ce.ShapeOfKind(ce.KindBool)), err
 	}
 	if left.stream != nil && right.isConstant && isEmpty(right.constant) {
 		return orEmptyStream(left, right), nil
@@ -52,7 +51,7 @@ func orEmptyStream(left, right Value) Value {
 	inner := *left.stream
 	inner.always = true
 	v := Value{stream: &inner}
-	if right.kind() != shape.List {
+	if right.kind() != ce.KindList {
 		v.otherwise = &right
 	}
 	return v
@@ -69,8 +68,8 @@ func orConstant(left, right Value) (Value, error) {
 		return Value{}, leftOut("the default %s of a value of another type", e)
 	}
 	s := left.shape
-	if !same || kind == shape.Quantity && !isQuantity(right.constant) {
-		s = shape.Shape{}
+	if !same || kind == ce.KindQuantity && !scalar.IsQuantity(right.constant) {
+		s = ce.Shape{}
 	}
 	if left.place == nil && left.when.String() == "" && !isText(kind) {
 		return left, nil
@@ -80,29 +79,23 @@ func orConstant(left, right Value) (Value, error) {
 		return Value{}, err
 	}
 	result := computed(value, s)
-	if kind == shape.Bool && right.constant == true {
+	if kind == ce.KindBool && right.constant == true {
 		result = computed(ce.True(), s) // false is replaced too
 	}
-	if kind == shape.String && !isEmpty(right.constant) {
+	if kind == ce.KindString && !isEmpty(right.constant) {
 		value, err = left.orElse(`""`)
 		result = computed(ce.Call(ce.Function("optional.ofNonZeroValue", value), "orValue", e), s)
 	}
 	return result, err
 }
 
-func isQuantity(constant any) bool {
-	text, ok := constant.(string)
-	_, err := resource.ParseQuantity(text)
-	return !ok || err == nil
-}
-
 // mayDefault reports whether a default of one kind can replace a value of another.
-func mayDefault(value, other shape.Kind) bool {
-	return value == other || value == shape.Any || value == shape.IntOrString || value == shape.Quantity
+func mayDefault(value, other ce.Kind) bool {
+	return value == other || value == ce.KindAny || value == ce.KindIntOrString || value == ce.KindQuantity
 }
 
 // isText reports whether a value can be empty although it is not null.
-func isText(k shape.Kind) bool { return k == shape.String || k == shape.Any || k == shape.Bool }
+func isText(k ce.Kind) bool { return k == ce.KindString || k == ce.KindAny || k == ce.KindBool }
 
 // alternatives is a value or another value that is no constant.
 func (s *Scope) alternatives(left, right Value) (Value, error) {
@@ -110,7 +103,7 @@ func (s *Scope) alternatives(left, right Value) (Value, error) {
 		return streamAlternatives(left, right)
 	}
 	kind := left.kind()
-	if kind != right.kind() || left.place == nil || right.stream != nil || right.lists != nil || kind == shape.Any {
+	if kind != right.kind() || left.place == nil || right.stream != nil || right.lists != nil || kind == ce.KindAny {
 		return Value{}, leftOut("|| between values of different or unknown types")
 	}
 	truthy, err := truthOf(left)
@@ -136,7 +129,7 @@ func streamAlternatives(left, right Value) (Value, error) {
 		return Value{}, err
 	}
 	other, err := right.strict()
-	return computed(ce.If(some, list, other), shape.ListOf(left.stream.innermost().element.shape), right), err
+	return computed(ce.If(some, list, other), ce.ShapeOfList(left.stream.innermost().element.shape), right), err
 }
 
 func (s *stream) innermost() *stream {

@@ -2,12 +2,9 @@ package conditions
 
 import (
 	"fmt"
-	"regexp"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
-
-var versionPattern = regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
 
 // Condition is a condition of a policy.
 type Condition struct {

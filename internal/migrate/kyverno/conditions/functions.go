@@ -3,9 +3,8 @@ package conditions
 import (
 	"github.com/kyverno/go-jmespath"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // call is a call of a function. A null argument fails in JMESPath and in CEL.
@@ -56,13 +55,13 @@ func functions() map[string]converter {
 		"contains":      {2, contains},
 		"keys":          {1, keys},
 		"values":        {1, func(c call) (Value, error) { return values(c.arguments[0]) }},
-		"starts_with":   {2, method("startsWith", shape.Bool)},
-		"ends_with":     {2, method("endsWith", shape.Bool)},
+		"starts_with":   {2, method("startsWith", ce.KindBool)},
+		"ends_with":     {2, method("endsWith", ce.KindBool)},
 		"split":         {2, split},
 		"join":          {2, join},
 		"to_upper":      {1, letters("upperAscii")},
 		"to_lower":      {1, letters("lowerAscii")},
-		"replace_all":   {3, method("replace", shape.String)},
+		"replace_all":   {3, method("replace", ce.KindString)},
 		"trim_prefix":   {2, trimPrefix},
 		"regex_match":   {2, regexMatch},
 		"pattern_match": {2, patternMatch},
@@ -83,8 +82,8 @@ func functions() map[string]converter {
 	}
 }
 
-func (c call) result(e ce.Expression, k shape.Kind) (Value, error) {
-	return computed(e, shape.Kinds(k), c.arguments...), nil
+func (c call) result(e ce.Expression, k ce.Kind) (Value, error) {
+	return computed(e, ce.ShapeOfKind(k), c.arguments...), nil
 }
 
 func (c call) leftOut() (Value, error) {
@@ -92,7 +91,7 @@ func (c call) leftOut() (Value, error) {
 }
 
 // are reports whether all arguments have one of some kinds.
-func (c call) are(kinds ...shape.Kind) bool {
+func (c call) are(kinds ...ce.Kind) bool {
 	for _, a := range c.arguments {
 		found := false
 		for _, k := range kinds {
@@ -107,9 +106,9 @@ func (c call) are(kinds ...shape.Kind) bool {
 
 // method is the call of a method of a string with string arguments. A value of unknown type
 // fails in both languages if it is no string.
-func method(name string, result shape.Kind) func(call) (Value, error) {
+func method(name string, result ce.Kind) func(call) (Value, error) {
 	return func(c call) (Value, error) {
-		if !c.are(shape.String, shape.Any) {
+		if !c.are(ce.KindString, ce.KindAny) {
 			return c.leftOut()
 		}
 		return c.result(ce.Call(c.sources[0], name, c.sources[1:]...), result)
@@ -120,66 +119,66 @@ func method(name string, result shape.Kind) func(call) (Value, error) {
 func letters(name string) func(call) (Value, error) {
 	return func(c call) (Value, error) {
 		c.scope.note("%s() leaves letters outside of ASCII unchanged", c.name)
-		return method(name, shape.String)(c)
+		return method(name, ce.KindString)(c)
 	}
 }
 
 func size(c call) (Value, error) {
-	if !c.are(shape.String, shape.List, shape.Map, shape.Any) {
+	if !c.are(ce.KindString, ce.KindList, ce.KindMap, ce.KindAny) {
 		return c.leftOut()
 	}
-	return c.result(ce.Call(c.sources[0], "size"), shape.Int)
+	return c.result(ce.Call(c.sources[0], "size"), ce.KindInt)
 }
 
 func contains(c call) (Value, error) {
 	switch c.arguments[0].kind() {
-	case shape.List:
-		return c.result(ce.Relate(c.sources[1], "in", c.sources[0]), shape.Bool)
-	case shape.String:
-		if c.arguments[1].kind() == shape.String || c.arguments[1].kind() == shape.Any {
-			return c.result(ce.Call(c.sources[0], "contains", c.sources[1]), shape.Bool)
+	case ce.KindList:
+		return c.result(ce.Relate(c.sources[1], "in", c.sources[0]), ce.KindBool)
+	case ce.KindString:
+		if c.arguments[1].kind() == ce.KindString || c.arguments[1].kind() == ce.KindAny {
+			return c.result(ce.Call(c.sources[0], "contains", c.sources[1]), ce.KindBool)
 		}
 	}
 	return c.leftOut()
 }
 
 func keys(c call) (Value, error) {
-	if !c.are(shape.Map, shape.Any) {
+	if !c.are(ce.KindMap, ce.KindAny) {
 		return c.leftOut()
 	}
-	return computed(ce.Macro(c.sources[0], "map", "key", ce.Term("key")), shape.ListOf(shape.Kinds(shape.String)), c.arguments...), nil
+	return computed(ce.Macro(c.sources[0], "map", "key", ce.Term("key")), ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)), c.arguments...), nil
 }
 
 func split(c call) (Value, error) {
-	if !c.are(shape.String, shape.Any) {
+	if !c.are(ce.KindString, ce.KindAny) {
 		return c.leftOut()
 	}
-	return computed(ce.Call(c.sources[0], "split", c.sources[1]), shape.ListOf(shape.Kinds(shape.String)), c.arguments...), nil
+	return computed(ce.Call(c.sources[0], "split", c.sources[1]), ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)), c.arguments...), nil
 }
 
 func join(c call) (Value, error) {
-	if c.arguments[0].kind() != shape.String || c.arguments[1].kind() != shape.List {
+	if c.arguments[0].kind() != ce.KindString || c.arguments[1].kind() != ce.KindList {
 		return c.leftOut()
 	}
-	return c.result(ce.Call(c.sources[1], "join", c.sources[0]), shape.String)
+	return c.result(ce.Call(c.sources[1], "join", c.sources[0]), ce.KindString)
 }
 
 func trimPrefix(c call) (Value, error) {
-	if !c.are(shape.String) {
+	if !c.are(ce.KindString) {
 		return c.leftOut()
 	}
 	text, prefix := c.sources[0], c.sources[1]
-	return c.result(ce.If(ce.Call(text, "startsWith", prefix), ce.Call(text, "substring", ce.Call(prefix, "size")), text), shape.String)
+	return c.result(ce.If(ce.Call(text, "startsWith", prefix), ce.Call(text, "substring", ce.Call(prefix, "size")), text), ce.KindString)
 }
 
 // text returns an argument as Kyverno's functions for text read it.
 func (c call) text(i int) (ce.Expression, bool) {
 	switch c.arguments[i].kind() {
-	case shape.String:
+	case ce.KindString:
 		return c.sources[i], true
-	case shape.Int, shape.IntOrString, shape.Quantity:
+	case ce.KindInt, ce.KindIntOrString, ce.KindQuantity:
 		return ce.Function("string", c.sources[i]), true
-	case shape.Any:
+	case ce.KindAny:
 		return c.sources[i], true
 	}
 	return ce.False(), false
@@ -187,10 +186,10 @@ func (c call) text(i int) (ce.Expression, bool) {
 
 func regexMatch(c call) (Value, error) {
 	text, ok := c.text(1)
-	if !ok || c.arguments[0].kind() != shape.String {
+	if !ok || c.arguments[0].kind() != ce.KindString {
 		return c.leftOut()
 	}
-	return c.result(ce.Call(text, "matches", c.sources[0]), shape.Bool)
+	return c.result(ce.Call(text, "matches", c.sources[0]), ce.KindBool)
 }
 
 func patternMatch(c call) (Value, error) {
@@ -199,16 +198,16 @@ func patternMatch(c call) (Value, error) {
 	if !ok || !isText {
 		return c.leftOut()
 	}
-	return c.result(pattern.Match(constant, text), shape.Bool)
+	return c.result(scalar.MatchWildcard(constant, text), ce.KindBool)
 }
 
 func toNumber(c call) (Value, error) {
 	switch c.arguments[0].kind() {
-	case shape.Int, shape.Number:
+	case ce.KindInt, ce.KindNumber:
 		return c.arguments[0], nil
-	case shape.String:
-		v, err := c.result(ce.Function("double", c.sources[0]), shape.Number)
-		v.when = ce.Call(c.sources[0], "matches", ce.Quote(pattern.Decimal)) // other text is null
+	case ce.KindString:
+		v, err := c.result(ce.Function("double", c.sources[0]), ce.KindNumber)
+		v.when = ce.Call(c.sources[0], "matches", ce.Quote(scalar.DecimalPattern)) // other text is null
 		return v, err
 	}
 	return c.leftOut()
@@ -216,28 +215,28 @@ func toNumber(c call) (Value, error) {
 
 func toString(c call) (Value, error) {
 	switch c.arguments[0].kind() {
-	case shape.String:
+	case ce.KindString:
 		return c.arguments[0], nil
-	case shape.Int, shape.Bool, shape.IntOrString, shape.Quantity:
-		return c.result(ce.Function("string", c.sources[0]), shape.String)
+	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity:
+		return c.result(ce.Function("string", c.sources[0]), ce.KindString)
 	}
 	return c.leftOut()
 }
 
 func labelMatch(c call) (Value, error) {
-	if !c.are(shape.Map, shape.Any) {
+	if !c.are(ce.KindMap, ce.KindAny) {
 		return c.leftOut()
 	}
 	wanted, actual := c.sources[0], c.sources[1]
 	at := func(m ce.Expression) ce.Expression { return ce.Term(m.In(ce.Primary) + "[key]") }
 	each := ce.And(ce.Relate(ce.Term("key"), "in", actual), ce.Relate(at(actual), "==", at(wanted)))
-	return c.result(ce.Macro(wanted, "all", "key", each), shape.Bool)
+	return c.result(ce.Macro(wanted, "all", "key", each), ce.KindBool)
 }
 
 // lookup is a member of a map by a name.
 func lookup(c call) (Value, error) {
 	name, ok := c.arguments[1].constant.(string)
-	if !ok || c.arguments[0].kind() != shape.Map {
+	if !ok || c.arguments[0].kind() != ce.KindMap {
 		return c.leftOut()
 	}
 	return c.arguments[0].field(name)
@@ -254,7 +253,7 @@ func notNull(c call) (Value, error) {
 // arithmetic is an operator for numbers. JMESPath's numbers have fractions.
 func arithmetic(operator string, p ce.Precedence) func(call) (Value, error) {
 	return func(c call) (Value, error) {
-		if !c.are(shape.Int, shape.Number) {
+		if !c.are(ce.KindInt, ce.KindNumber) {
 			return c.leftOut()
 		}
 		left, right, kind := c.numbers()
@@ -263,36 +262,36 @@ func arithmetic(operator string, p ce.Precedence) func(call) (Value, error) {
 }
 
 // numbers returns both arguments as numbers of one type.
-func (c call) numbers() (left, right ce.Expression, k shape.Kind) {
-	if c.are(shape.Int) {
-		return c.sources[0], c.sources[1], shape.Int
+func (c call) numbers() (left, right ce.Expression, k ce.Kind) {
+	if c.are(ce.KindInt) {
+		return c.sources[0], c.sources[1], ce.KindInt
 	}
-	return c.double(0), c.double(1), shape.Number
+	return c.double(0), c.double(1), ce.KindNumber
 }
 
 func (c call) double(i int) ce.Expression {
-	if c.arguments[i].kind() == shape.Number {
+	if c.arguments[i].kind() == ce.KindNumber {
 		return c.sources[i]
 	}
 	return ce.Function("double", c.sources[i])
 }
 
 func divide(c call) (Value, error) {
-	if !c.are(shape.Int, shape.Number) {
+	if !c.are(ce.KindInt, ce.KindNumber) {
 		return c.leftOut()
 	}
 	divisor := c.double(1)
 	if n, ok := c.arguments[1].constant.(int64); !ok || n == 0 {
 		return c.leftOut() // Kyverno fails for 0, CEL returns infinity
 	}
-	return c.result(ce.Raw(c.double(0).In(ce.Multiplication)+" / "+divisor.In(ce.Unary), ce.Multiplication), shape.Number)
+	return c.result(ce.Raw(c.double(0).In(ce.Multiplication)+" / "+divisor.In(ce.Unary), ce.Multiplication), ce.KindNumber)
 }
 
 func modulo(c call) (Value, error) {
-	if !c.are(shape.Int) {
+	if !c.are(ce.KindInt) {
 		return c.leftOut()
 	}
-	return c.result(ce.Raw(c.sources[0].In(ce.Multiplication)+" % "+c.sources[1].In(ce.Unary), ce.Multiplication), shape.Int)
+	return c.result(ce.Raw(c.sources[0].In(ce.Multiplication)+" % "+c.sources[1].In(ce.Unary), ce.Multiplication), ce.KindInt)
 }
 
 // aggregate is a function of a list of numbers.
@@ -303,17 +302,17 @@ func aggregate(name string) func(call) (Value, error) {
 		if v.stream != nil {
 			element = v.stream.innermost().element.kind()
 		}
-		if element != shape.Int {
+		if element != ce.KindInt {
 			return c.leftOut()
 		}
-		return c.result(ce.Call(c.sources[0], name), shape.Int)
+		return c.result(ce.Call(c.sources[0], name), ce.KindInt)
 	}
 }
 
 func abs(c call) (Value, error) {
-	if !c.are(shape.Int) {
+	if !c.are(ce.KindInt) {
 		return c.leftOut()
 	}
 	v := c.sources[0]
-	return c.result(ce.If(ce.Relate(v, "<", ce.Term("0")), ce.Raw("-"+v.In(ce.Primary), ce.Unary), v), shape.Int)
+	return c.result(ce.If(ce.Relate(v, "<", ce.Term("0")), ce.Raw("-"+v.In(ce.Primary), ce.Unary), v), ce.KindInt)
 }

@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/cel/environment"
 
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
 )
 
 // maxSource is the maximum length of expressions that the fuzz test compiles.
@@ -38,11 +37,11 @@ func FuzzCompare(f *testing.F) {
 		f.Fatal(err)
 	}
 	env := set.NewExpressionsEnv()
-	pod := place.Object("object", shape.Of(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}))
+	pod := ce.ObjectPlace("object", ce.ShapeOfKinds(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}))
 	f.Fuzz(func(t *testing.T, key, operator, value string) {
-		for _, object := range []place.Place{pod, place.Object("object", shape.Shape{})} {
-			request := place.Of("object", shape.Shape{})
-			request.Members = map[string]place.Place{"object": object}
+		for _, object := range []ce.Place{pod, ce.ObjectPlace("object", ce.Shape{})} {
+			request := ce.VariablePlace("object", ce.Shape{})
+			request.Members = map[string]ce.Place{"object": object}
 			var notes []string
 			scope := &conditions.Scope{Variables: map[string]conditions.Value{"request": conditions.Field(request)}, Notes: &notes}
 			r, err := scope.Compare(key, operator, value)

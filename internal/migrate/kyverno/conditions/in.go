@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // in converts In and its relatives: whether elements of the key are in the value.
@@ -27,16 +26,16 @@ func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
 	switch {
 	case k.stream != nil:
 		return target.quantify(k, operator)
-	case k.kind() == shape.List:
+	case k.kind() == ce.KindList:
 		list, err := s.stream(k)
 		if err != nil {
 			return ce.False(), err
 		}
 		list.stream.source = strictly(k)
 		return target.quantify(list, operator)
-	case k.lists != nil || k.kind() == shape.Map:
+	case k.lists != nil || k.kind() == ce.KindMap:
 		return ce.False(), leftOut("%s of a value that is no list", operator)
-	case k.kind() == shape.Any:
+	case k.kind() == ce.KindAny:
 		return ce.False(), leftOut("%s of a value that may be a list or not: its type is not known", operator)
 	}
 	source, err := k.strict()
@@ -55,7 +54,7 @@ func strictly(v Value) Value {
 	return Value{expression: e, shape: v.shape, fails: true}
 }
 
-func signed(t *target, source ce.Expression, k shape.Kind, negated bool) (ce.Expression, error) {
+func signed(t *target, source ce.Expression, k ce.Kind, negated bool) (ce.Expression, error) {
 	e, err := t.has(source, k)
 	if t.invalid {
 		return ce.False(), nil // both In and NotIn
@@ -80,7 +79,7 @@ func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
 	t := &target{scope: s, exact: exact}
 	if !v.isConstant {
 		t.value = &v
-		if k := v.kind(); k != shape.List && k != shape.String {
+		if k := v.kind(); k != ce.KindList && k != ce.KindString {
 			return nil, leftOut("In and its relatives with a value that is not known to be a list or text")
 		}
 		return t, nil
@@ -89,7 +88,7 @@ func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
 	case string:
 		var list []string
 		switch {
-		case pattern.IsRange(c):
+		case scalar.IsRange(c):
 			t.ranged = c
 		case json.Valid([]byte(c)) && json.Unmarshal([]byte(c), &list) == nil:
 			t.literals = list
@@ -124,35 +123,27 @@ func sprint(v any) string {
 }
 
 // has returns an expression for a value that is in the target.
-func (t *target) has(v ce.Expression, k shape.Kind) (ce.Expression, error) {
+func (t *target) has(v ce.Expression, k ce.Kind) (ce.Expression, error) {
 	text := v
 	switch k {
-	case shape.String:
-	case shape.Int, shape.Bool, shape.IntOrString, shape.Quantity, shape.Any:
+	case ce.KindString:
+	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity, ce.KindAny:
 		text = ce.Function("string", v)
 	default:
 		return ce.False(), leftOut("In and its relatives for lists of maps or lists")
 	}
 	switch {
 	case t.ranged != "":
-		if k == shape.Int {
-			return pattern.Range(t.ranged, v, true), nil
+		if k == ce.KindInt {
+			return scalar.InRange(t.ranged, v, true), nil
 		}
-		return pattern.Range(t.ranged, text, false), nil
+		return scalar.InRange(t.ranged, text, false), nil
 	case t.value != nil:
 		return t.hasValue(text)
-	case k == shape.Int && t.integers():
-		return oneOf(v, terms(t.literals)), nil
+	case k == ce.KindInt && t.integers():
+		return scalar.OneOf(v, terms(t.literals)), nil
 	}
-	var literals, others []ce.Expression
-	for _, c := range t.literals {
-		if pattern.HasWildcard(c) {
-			others = append(others, pattern.Match(c, text))
-		} else {
-			literals = append(literals, ce.Quote(c))
-		}
-	}
-	return ce.Or(append([]ce.Expression{oneOf(text, literals)}, others...)...), nil
+	return scalar.MatchAny(text, t.literals), nil
 }
 
 // integers reports whether all constants are written like integers.
@@ -171,19 +162,9 @@ func terms(texts []string) []ce.Expression {
 	return out
 }
 
-func oneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
-	switch len(literals) {
-	case 0:
-		return ce.False()
-	case 1:
-		return ce.Relate(v, "==", literals[0])
-	}
-	return ce.Relate(v, "in", ce.List(literals...))
-}
-
 // hasValue compares with a value of the request.
 func (t *target) hasValue(text ce.Expression) (ce.Expression, error) {
-	if t.value.kind() == shape.String {
+	if t.value.kind() == ce.KindString {
 		source, err := t.value.strict()
 		t.scope.note("%s is compared as it is, without wildcards and ranges", source)
 		return ce.Relate(text, "==", source), err
@@ -191,7 +172,7 @@ func (t *target) hasValue(text ce.Expression) (ce.Expression, error) {
 	if t.value.stream != nil {
 		e, err := t.value.stream.quantify("exists", func(v Value) (ce.Expression, error) {
 			source, err := v.existing()
-			if k := v.kind(); k != shape.String && k != shape.Any {
+			if k := v.kind(); k != ce.KindString && k != ce.KindAny {
 				source = ce.Function("string", source)
 			}
 			return ce.Relate(source, "==", text), err
@@ -237,8 +218,8 @@ func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
 		if err != nil {
 			return e, err
 		}
-		scalar, err := t.constant(k.otherwise.constant, source, strings.Contains(operator, "not"))
-		return ce.If(some, e, scalar), err
+		instead, err := t.constant(k.otherwise.constant, source, strings.Contains(operator, "not"))
+		return ce.If(some, e, instead), err
 	}
 	if macro == "all" { // an absent list is null, for which all operators are false
 		e = ce.And(k.stream.present(), e)
@@ -251,7 +232,7 @@ func (t *target) constant(c any, source ce.Expression, negated bool) (ce.Express
 	if t.value != nil || t.ranged != "" {
 		return signed(t, source, kindOf(c), negated)
 	}
-	found := slices.ContainsFunc(t.literals, func(p string) bool { return pattern.Wildcard(p, sprint(c)) })
+	found := slices.ContainsFunc(t.literals, func(p string) bool { return scalar.MatchesWildcard(p, sprint(c)) })
 	return ce.Constant(found != negated && !t.invalid), nil
 }
 

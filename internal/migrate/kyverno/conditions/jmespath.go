@@ -8,9 +8,7 @@ import (
 
 	"github.com/kyverno/go-jmespath"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // LeftOutError is about a part of a policy that CEL cannot express exactly.
@@ -144,7 +142,7 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 		return s.or(n, current)
 	case jmespath.ASTAndExpression, jmespath.ASTNotExpression, jmespath.ASTComparator:
 		e, err := s.truth(n, current)
-		return computed(e, shape.Kinds(shape.Bool)), err
+		return computed(e, ce.ShapeOfKind(ce.KindBool)), err
 	}
 	return Value{}, leftOut("the JMESPath %s", nodeName(n))
 }
@@ -196,7 +194,7 @@ func index(i int, current *Value) (Value, error) {
 	}
 	if current.place == nil {
 		e, err := current.strict()
-		return placeValue(place.Of(e.In(ce.Primary), current.shape).Index(strconv.Itoa(i))), err
+		return placeValue(ce.VariablePlace(e.In(ce.Primary), current.shape).Index(strconv.Itoa(i))), err
 	}
 	return placeValue(current.place.Index(strconv.Itoa(i))), nil
 }
@@ -237,7 +235,7 @@ func normalize(v any) any {
 // literal returns a constant as CEL. The elements of lists and the values of maps must have
 // one type.
 func literal(v any) (ce.Expression, error) {
-	kinds := map[shape.Kind]bool{}
+	kinds := map[ce.Kind]bool{}
 	switch typed := v.(type) {
 	case nil:
 		return ce.Term("null"), nil
@@ -313,7 +311,7 @@ func values(v Value) (Value, error) {
 		return Value{}, err
 	}
 	element := v.shape.Field("")
-	return computed(ce.Macro(m, "map", "key", ce.Term(m.In(ce.Primary)+"[key]")), shape.ListOf(element)), nil
+	return computed(ce.Macro(m, "map", "key", ce.Term(m.In(ce.Primary)+"[key]")), ce.ShapeOfList(element)), nil
 }
 
 // stream makes a list a stream of its elements.
@@ -324,7 +322,7 @@ func (s *Scope) stream(v Value) (Value, error) {
 	case v.isConstant:
 		return Value{}, leftOut("a projection of a literal")
 	}
-	if k := v.kind(); k != shape.List && k != shape.Any {
+	if k := v.kind(); k != ce.KindList && k != ce.KindAny {
 		return Value{}, leftOut("a projection of a value that is no list")
 	}
 	element := v.shape.Element()
@@ -332,7 +330,7 @@ func (s *Scope) stream(v Value) (Value, error) {
 		element = v.lists[0].shape.Element()
 	}
 	variable := s.variable(v)
-	return Value{stream: &stream{source: v, variable: variable, where: ce.True(), element: placeValue(place.Of(variable, element))}}, nil
+	return Value{stream: &stream{source: v, variable: variable, where: ce.True(), element: placeValue(ce.VariablePlace(variable, element))}}, nil
 }
 
 // flatten makes a list of lists a list.
@@ -348,7 +346,7 @@ func (s *Scope) flatten(v Value) (Value, error) {
 		innermost.inner, innermost.element = s, Value{}
 		return v, nil
 	}
-	if innermost.element.kind() != shape.List {
+	if innermost.element.kind() != ce.KindList {
 		return v, nil // elements that are no lists stay
 	}
 	inner, err := s.stream(innermost.element)
@@ -367,7 +365,7 @@ func (s *Scope) lists(n jmespath.ASTNode, current *Value) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		if element.kind() != shape.List && (element.kind() != shape.Any || element.place == nil) || element.lists != nil {
+		if element.kind() != ce.KindList && (element.kind() != ce.KindAny || element.place == nil) || element.lists != nil {
 			return Value{}, leftOut("a multi-select list of values that are no lists")
 		}
 		v.lists = append(v.lists, element)

@@ -7,14 +7,12 @@
 package conditions
 
 import (
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/pattern"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // Result is a converted condition.
@@ -44,7 +42,7 @@ func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error
 		return s.equals(k, v)
 	case "notequal", "notequals":
 		e, err := s.equals(k, v)
-		if err != nil || k.kind() != shape.Any {
+		if err != nil || k.kind() != ce.KindAny {
 			return ce.Not(e), err
 		}
 		source, err := k.strict()
@@ -62,7 +60,7 @@ func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error
 // equals converts Equals.
 func (s *Scope) equals(k, v Value) (ce.Expression, error) {
 	if k.isConstant && !v.isConstant {
-		if text, ok := k.constant.(string); ok && pattern.HasWildcard(text) {
+		if text, ok := k.constant.(string); ok && scalar.HasWildcard(text) {
 			return ce.False(), leftOut("the key %q with wildcards", text)
 		}
 		k, v = v, k
@@ -86,14 +84,14 @@ func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
 	case int64, float64:
 		return equalsNumber(source, k, v)
 	}
-	if kind := k.kind(); kind != v.kind() && kind != shape.Any {
+	if kind := k.kind(); kind != v.kind() && kind != ce.KindAny {
 		return ce.False(), nil
 	}
 	e, err := literal(v.constant)
 	switch {
-	case err == nil && e.IsTrue() && k.kind() == shape.Bool:
+	case err == nil && e.IsTrue() && k.kind() == ce.KindBool:
 		return ce.Dynamic(source), nil
-	case err == nil && e.IsFalse() && k.kind() == shape.Bool:
+	case err == nil && e.IsFalse() && k.kind() == ce.KindBool:
 		return ce.Not(source), nil
 	}
 	return ce.Relate(source, "==", e), err
@@ -106,15 +104,15 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 		return other, err
 	}
 	kind := k.kind()
-	if kind == shape.Quantity && v.kind() == shape.Quantity {
-		return compareQuantities(source, "==", other), nil
+	if kind == ce.KindQuantity && v.kind() == ce.KindQuantity {
+		return scalar.CompareQuantities(source, "==", other), nil
 	}
-	if kind != v.kind() || kind == shape.Quantity || kind == shape.Number {
-		if kind != shape.Any && v.kind() != shape.Any {
+	if kind != v.kind() || kind == ce.KindQuantity || kind == ce.KindNumber {
+		if kind != ce.KindAny && v.kind() != ce.KindAny {
 			return ce.False(), leftOut("Equals of %s and %s, which have different types", source, other)
 		}
 	}
-	if kind == shape.String || kind == shape.Any {
+	if kind == ce.KindString || kind == ce.KindAny {
 		s.note("%s and %s are compared as they are, without wildcards, quantities and durations", source, other)
 	}
 	return ce.Relate(source, "==", other), nil
@@ -122,43 +120,29 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 
 // equalsText compares with constant text, which may have wildcards.
 func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
-	isString := ce.And(ce.Relate(ce.Function("type", source), "==", ce.Term("string")), pattern.Compare("==", text, source))
+	isString := ce.And(ce.Relate(ce.Function("type", source), "==", ce.Term("string")), scalar.Compare("==", text, source))
 	n, err := strconv.ParseInt(text, 10, 64)
 	isNumber := ce.False()
 	if err == nil {
 		isNumber = ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
 	}
 	switch k.kind() {
-	case shape.String:
-		return pattern.Compare("==", text, source), nil
-	case shape.Quantity:
-		return compareQuantity(source, "==", text), nil
-	case shape.Int, shape.Number:
-		if d, ok := duration(text); ok {
-			return ce.Relate(source, "==", seconds(d)), nil
+	case ce.KindString:
+		return scalar.Compare("==", text, source), nil
+	case ce.KindQuantity:
+		return scalar.CompareQuantity("==", text, source), nil
+	case ce.KindInt, ce.KindNumber:
+		if d, ok := scalar.ParseDuration(text); ok {
+			return ce.Relate(source, "==", scalar.Seconds(d)), nil
 		}
 		return isNumber, nil
-	case shape.Any, shape.IntOrString:
-		if !pattern.IsNumeric(text) && !pattern.HasWildcard(text) {
+	case ce.KindAny, ce.KindIntOrString:
+		if !scalar.IsNumeric(text) && !scalar.HasWildcard(text) {
 			return ce.Relate(source, "==", ce.Quote(text)), nil
 		}
 		return ce.Or(isNumber, isString), nil
 	}
 	return ce.False(), nil
-}
-
-// compareQuantity compares a quantity with constant text.
-func compareQuantity(source ce.Expression, operator, text string) ce.Expression {
-	source = ce.Function("string", source)
-	if e, ok := pattern.CompareQuantity(operator, text, source); ok {
-		return e
-	}
-	return pattern.Compare(operator, text, source)
-}
-
-func compareQuantities(source ce.Expression, operator string, other ce.Expression) ce.Expression {
-	quantity := func(e ce.Expression) ce.Expression { return ce.Function("quantity", ce.Function("string", e)) }
-	return ce.Relate(ce.Call(quantity(source), "compareTo", quantity(other)), operator, ce.Term("0"))
 }
 
 // equalsNumber compares with a constant number. Text equals a number only as a duration.
@@ -168,38 +152,14 @@ func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
 		return e, err
 	}
 	switch k.kind() {
-	case shape.Int, shape.Number, shape.IntOrString, shape.Any:
+	case ce.KindInt, ce.KindNumber, ce.KindIntOrString, ce.KindAny:
 		return ce.Relate(source, "==", e), nil
-	case shape.String:
-		d, _ := number(v.constant)
-		return pattern.CompareUnits("==", wholeSeconds(d), source), nil
+	case ce.KindString:
+		d, _ := scalar.Number(v.constant)
+		return scalar.CompareUnits("==", scalar.WholeSeconds(d), source), nil
 	}
 	return ce.False(), nil
 }
-
-func number(constant any) (float64, bool) {
-	switch n := constant.(type) {
-	case int64:
-		return float64(n), true
-	case float64:
-		return n, true
-	}
-	return 0, false
-}
-
-// duration parses a duration. The text 0 is none.
-func duration(text string) (time.Duration, bool) {
-	d, err := time.ParseDuration(text)
-	return d, err == nil && text != "0"
-}
-
-// seconds returns a duration as a number of seconds.
-func seconds(d time.Duration) ce.Expression {
-	return ce.Term(strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
-}
-
-// wholeSeconds returns a number of seconds as a duration. Kyverno drops the fraction.
-func wholeSeconds(n float64) time.Duration { return time.Duration(math.Trunc(n)) * time.Second }
 
 // order converts GreaterThan and its relatives.
 func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Expression, error) {
@@ -228,28 +188,28 @@ func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Ex
 	if err != nil {
 		return other, err
 	}
-	numbers := func(k shape.Kind) bool { return k == shape.Int || k == shape.Number }
+	numbers := func(k ce.Kind) bool { return k == ce.KindInt || k == ce.KindNumber }
 	switch {
 	case numbers(k.kind()) && numbers(v.kind()):
 		return ce.Relate(source, operator, other), nil
-	case k.kind() == shape.Quantity && v.kind() == shape.Quantity:
-		return compareQuantities(source, operator, other), nil
+	case k.kind() == ce.KindQuantity && v.kind() == ce.KindQuantity:
+		return scalar.CompareQuantities(source, operator, other), nil
 	}
 	return ce.False(), leftOut("the order of %s and %s, which are not known to be numbers", source, other)
 }
 
-func orderConstant(source ce.Expression, kind shape.Kind, operator string, constant any, durations bool) ce.Expression {
+func orderConstant(source ce.Expression, kind ce.Kind, operator string, constant any, durations bool) ce.Expression {
 	switch kind {
-	case shape.Int, shape.Number:
+	case ce.KindInt, ce.KindNumber:
 		return orderNumber(source, operator, constant, durations)
-	case shape.String:
+	case ce.KindString:
 		return orderText(source, operator, constant, durations)
-	case shape.Quantity:
+	case ce.KindQuantity:
 		if text, ok := constant.(string); ok && !durations {
-			return compareQuantity(source, operator, text)
+			return scalar.CompareQuantity(operator, text, source)
 		}
 		return orderText(ce.Function("string", source), operator, constant, durations)
-	case shape.Any, shape.IntOrString:
+	case ce.KindAny, ce.KindIntOrString:
 		isType := func(t string) ce.Expression { return ce.Relate(ce.Function("type", source), "==", ce.Term(t)) }
 		return ce.Or(
 			ce.And(ce.Or(isType("int"), isType("double")), orderNumber(source, operator, constant, durations)),
@@ -262,8 +222,8 @@ func orderConstant(source ce.Expression, kind shape.Kind, operator string, const
 // orderNumber compares a number with a number, or with seconds.
 func orderNumber(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
 	if text, ok := constant.(string); ok {
-		if d, ok := duration(text); ok || durations && text == "0" {
-			return ce.Relate(source, operator, seconds(d))
+		if d, ok := scalar.ParseDuration(text); ok || durations && text == "0" {
+			return ce.Relate(source, operator, scalar.Seconds(d))
 		}
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || durations {
@@ -271,7 +231,7 @@ func orderNumber(source ce.Expression, operator string, constant any, durations 
 		}
 		constant = normalize(n)
 	}
-	if _, ok := number(constant); !ok {
+	if _, ok := scalar.Number(constant); !ok {
 		return ce.False()
 	}
 	e, _ := literal(constant)
@@ -280,13 +240,13 @@ func orderNumber(source ce.Expression, operator string, constant any, durations 
 
 // orderText compares text: durations, quantities, versions, and numbers.
 func orderText(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
-	if n, ok := number(constant); ok {
+	if n, ok := scalar.Number(constant); ok {
 		if durations {
-			return pattern.CompareDuration(operator, wholeSeconds(n), source)
+			return scalar.CompareDuration(operator, scalar.WholeSeconds(n), source)
 		}
 		e, _ := literal(constant)
-		isNumber := ce.And(ce.Call(source, "matches", ce.Quote(pattern.Decimal)), ce.Relate(ce.Function("double", source), operator, e))
-		return ce.Or(pattern.CompareUnits(operator, wholeSeconds(n), source), isNumber)
+		isNumber := ce.And(ce.Call(source, "matches", ce.Quote(scalar.DecimalPattern)), ce.Relate(ce.Function("double", source), operator, e))
+		return ce.Or(scalar.CompareUnits(operator, scalar.WholeSeconds(n), source), isNumber)
 	}
 	text, ok := constant.(string)
 	switch {
@@ -297,13 +257,11 @@ func orderText(source ce.Expression, operator string, constant any, durations bo
 		if err != nil {
 			return ce.False()
 		}
-		return pattern.CompareDuration(operator, d, source)
-	case pattern.IsNumeric(text):
-		return pattern.Compare(operator, text, source)
-	case versionPattern.MatchString(text):
-		version := func(e ce.Expression) ce.Expression { return ce.Function("semver", e) }
-		order := ce.Relate(ce.Call(version(source), "compareTo", version(ce.Quote(text))), operator, ce.Term("0"))
-		return ce.And(ce.Function("isSemver", source), order)
+		return scalar.CompareDuration(operator, d, source)
+	case scalar.IsNumeric(text):
+		return scalar.Compare(operator, text, source)
+	case scalar.IsVersion(text):
+		return scalar.CompareVersion(operator, text, source)
 	}
 	return ce.False()
 }

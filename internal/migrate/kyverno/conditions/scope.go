@@ -6,13 +6,11 @@ import (
 
 	"github.com/kyverno/go-jmespath"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // Field returns the value of a place.
-func Field(p place.Place) Value { return placeValue(p) }
+func Field(p ce.Place) Value { return placeValue(p) }
 
 // IsConstant reports whether the value is a constant.
 func (v Value) IsConstant() bool { return v.isConstant }
@@ -27,23 +25,23 @@ func (v Value) String() string {
 }
 
 // Index returns the value of a variable with the index of an element.
-func Index(variable string) Value { return computed(ce.Term(variable), shape.Kinds(shape.Int)) }
+func Index(variable string) Value { return computed(ce.Term(variable), ce.ShapeOfKind(ce.KindInt)) }
 
 // Source returns the source of the value, which fails if the value is absent.
 func (v Value) Source() (ce.Expression, error) { return v.strict() }
 
 // IsListField reports whether the value is a field with a list.
 func (v Value) IsListField() bool {
-	return v.place != nil && (v.kind() == shape.List || v.kind() == shape.Any)
+	return v.place != nil && (v.kind() == ce.KindList || v.kind() == ce.KindAny)
 }
 
 // ListField returns the field with a list, also if all of its elements are projected.
-func (v Value) ListField() (place.Place, bool) {
+func (v Value) ListField() (ce.Place, bool) {
 	if s := v.stream; s != nil && s.inner == nil && s.where.IsTrue() && s.element.place != nil && s.element.place.Source().String() == s.variable {
 		v = s.source
 	}
 	if !v.IsListField() {
-		return place.Place{}, false
+		return ce.Place{}, false
 	}
 	return *v.place, true
 }
@@ -51,15 +49,15 @@ func (v Value) ListField() (place.Place, bool) {
 // IsMap reports whether the value is a map, or may be one because its type is not known.
 func (v Value) IsMap() bool {
 	k := v.kind()
-	return k == shape.Map || k == shape.Any && v.place != nil
+	return k == ce.KindMap || k == ce.KindAny && v.place != nil
 }
 
 // Place returns the place of a value that is a map.
-func (v Value) Place() place.Place {
+func (v Value) Place() ce.Place {
 	if v.place != nil {
 		return *v.place
 	}
-	return place.Of(v.expression.In(ce.Primary), v.shape)
+	return ce.VariablePlace(v.expression.In(ce.Primary), v.shape)
 }
 
 // JMESPathOf converts an expression that reads a value.
@@ -77,7 +75,7 @@ func (s *Scope) Default(v Value, absent any) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	if !d.isConstant || v.place == nil || v.kind() != d.kind() && v.kind() != shape.Any {
+	if !d.isConstant || v.place == nil || v.kind() != d.kind() && v.kind() != ce.KindAny {
 		return Value{}, leftOut("the default of a variable that is no field, or of another type")
 	}
 	e, err := literal(d.constant)
@@ -95,16 +93,16 @@ func (s *Scope) ForEach(list string, check func(Value) (ce.Expression, error)) (
 		return ce.False(), err
 	}
 	switch {
-	case v.lists == nil && v.kind() == shape.List:
+	case v.lists == nil && v.kind() == ce.KindList:
 		stream, err := s.stream(v)
 		if err != nil {
 			return ce.False(), err
 		}
 		return stream.stream.quantify("all", check)
-	case v.kind() == shape.Any && v.place != nil:
+	case v.kind() == ce.KindAny && v.place != nil:
 		source := v.place.Or("[]")
 		item := s.variable(v)
-		body, err := check(placeValue(place.Of(item, shape.Shape{})))
+		body, err := check(placeValue(ce.VariablePlace(item, ce.Shape{})))
 		isList := ce.Relate(ce.Function("type", source), "==", ce.Term("list"))
 		values := ce.Term("(" + isList.String() + " ? " + source.String() + " : [" + source.String() + "])")
 		return ce.Macro(values, "all", item, body), err

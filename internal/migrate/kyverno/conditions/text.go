@@ -5,8 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // Any converts a value of a policy whose texts may have variables.
@@ -33,7 +32,7 @@ func (s *Scope) list(elements []any) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		if k := v.kind(); k != shape.String {
+		if k := v.kind(); k != ce.KindString {
 			return Value{}, leftOut("a list with a variable that is not known to be text")
 		}
 		e, err := v.strict()
@@ -42,7 +41,7 @@ func (s *Scope) list(elements []any) (Value, error) {
 		}
 		sources, values = append(sources, e), append(values, v)
 	}
-	return computed(ce.List(sources...), shape.ListOf(shape.Kinds(shape.String)), values...), nil
+	return computed(ce.List(sources...), ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)), values...), nil
 }
 
 // Text converts a text with variables in braces. A text that is one variable has its type.
@@ -73,7 +72,7 @@ func (s *Scope) Text(text string) (Value, error) {
 		}
 		sources = append(sources, e.In(ce.Addition))
 	}
-	return computed(ce.Raw(strings.Join(sources, " + "), ce.Addition), shape.Kinds(shape.String), operands...), nil
+	return computed(ce.Raw(strings.Join(sources, " + "), ce.Addition), ce.ShapeOfKind(ce.KindString), operands...), nil
 }
 
 // braces converts the expression of a variable in braces. Kyverno replaces variables in raw
@@ -118,9 +117,9 @@ func textOf(v Value) (ce.Expression, error) {
 		}
 	}
 	switch v.kind() {
-	case shape.String:
+	case ce.KindString:
 		return e, nil
-	case shape.Int, shape.Bool, shape.IntOrString, shape.Quantity, shape.Any:
+	case ce.KindInt, ce.KindBool, ce.KindIntOrString, ce.KindQuantity, ce.KindAny:
 		return ce.Function("string", e), nil
 	}
 	return e, leftOut("a list or map in a text")

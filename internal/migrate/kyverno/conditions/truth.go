@@ -3,8 +3,7 @@ package conditions
 import (
 	"github.com/kyverno/go-jmespath"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // truth converts a node to a boolean: null, false and empty values are false.
@@ -45,18 +44,18 @@ func truthOf(v Value) (ce.Expression, error) {
 		return ce.Relate(e, "!=", ce.Term(empty)), err
 	}
 	switch v.kind() {
-	case shape.Bool:
+	case ce.KindBool:
 		e, err := v.orElse("false")
 		return ce.Dynamic(e), err
-	case shape.String:
+	case ce.KindString:
 		return compare(`""`)
-	case shape.List:
+	case ce.KindList:
 		return compare("[]")
-	case shape.Map:
+	case ce.KindMap:
 		return compare("{}")
-	case shape.Int, shape.Number, shape.IntOrString, shape.Quantity:
+	case ce.KindInt, ce.KindNumber, ce.KindIntOrString, ce.KindQuantity:
 		return v.present(), nil
-	case shape.Any:
+	case ce.KindAny:
 		e, err := v.orElse(null)
 		var all []ce.Expression
 		for _, empty := range []string{"null", "false", `""`, "[]", "{}"} {
@@ -137,7 +136,7 @@ func equalConstant(left, right Value) (ce.Expression, error) {
 		l, err := literal(left.constant)
 		return ce.Constant(l.String() == e.String()), err
 	}
-	if left.kind() == shape.Bool && right.kind() == shape.Bool {
+	if left.kind() == ce.KindBool && right.kind() == ce.KindBool {
 		value, err := left.orElse(ce.Not(e).String())
 		if right.constant == true {
 			return ce.Dynamic(value), err
@@ -154,14 +153,14 @@ func equalConstant(left, right Value) (ce.Expression, error) {
 
 // absentFor returns a value that differs from a constant, for the case that a field of a
 // kind is absent. It returns false if no field of the kind equals the constant.
-func absentFor(kind shape.Kind, constant Value) (value string, ok bool) {
+func absentFor(kind ce.Kind, constant Value) (value string, ok bool) {
 	switch {
-	case kind == constant.kind() && kind == shape.String && constant.constant != "":
+	case kind == constant.kind() && kind == ce.KindString && constant.constant != "":
 		return `""`, true
-	case kind == constant.kind() && kind == shape.Int && constant.constant != int64(0):
+	case kind == constant.kind() && kind == ce.KindInt && constant.constant != int64(0):
 		return "0", true
 	}
-	return null, kind == constant.kind() || kind == shape.Any || kind == shape.IntOrString || kind == shape.Quantity
+	return null, kind == constant.kind() || kind == ce.KindAny || kind == ce.KindIntOrString || kind == ce.KindQuantity
 }
 
 func equalValues(left, right Value) (ce.Expression, error) {
@@ -175,7 +174,7 @@ func equalValues(left, right Value) (ce.Expression, error) {
 
 func order(left Value, operator string, right Value) (ce.Expression, error) {
 	for _, v := range []Value{left, right} {
-		if k := v.kind(); k != shape.Int && k != shape.Number {
+		if k := v.kind(); k != ce.KindInt && k != ce.KindNumber {
 			return ce.False(), leftOut("the comparison %s of values that are not known to be numbers", operator)
 		}
 	}

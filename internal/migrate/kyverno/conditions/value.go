@@ -1,9 +1,7 @@
 package conditions
 
 import (
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // null is a default of any type for the type checker.
@@ -12,10 +10,10 @@ const null = "dyn(null)"
 // Value is a converted JMESPath expression.
 type Value struct {
 	// place of the value, if it is a field of something.
-	place *place.Place
+	place *ce.Place
 	// expression of the value, if it has no place.
 	expression ce.Expression
-	shape      shape.Shape
+	shape      ce.Shape
 	when       ce.Expression // the expression has a value; otherwise it is null
 	fails      bool          // the evaluation of the expression may fail
 	constant   any
@@ -28,10 +26,10 @@ type Value struct {
 
 func constantValue(v any) Value { return Value{constant: v, isConstant: true} }
 
-func placeValue(p place.Place) Value { return Value{place: &p, shape: p.Shape} }
+func placeValue(p ce.Place) Value { return Value{place: &p, shape: p.Shape} }
 
 // computed is a value that is never null. It fails if one of its operands does.
-func computed(e ce.Expression, s shape.Shape, operands ...Value) Value {
+func computed(e ce.Expression, s ce.Shape, operands ...Value) Value {
 	v := Value{expression: e, shape: s}
 	for _, o := range operands {
 		v.fails = v.fails || o.mayFail()
@@ -40,32 +38,32 @@ func computed(e ce.Expression, s shape.Shape, operands ...Value) Value {
 }
 
 // kind returns the kind of the value, which may be null too.
-func (v Value) kind() shape.Kind {
+func (v Value) kind() ce.Kind {
 	switch {
 	case v.isConstant:
 		return kindOf(v.constant)
 	case v.stream != nil, v.lists != nil:
-		return shape.List
+		return ce.KindList
 	}
 	return v.shape.Kind()
 }
 
-func kindOf(constant any) shape.Kind {
+func kindOf(constant any) ce.Kind {
 	switch constant.(type) {
 	case string:
-		return shape.String
+		return ce.KindString
 	case bool:
-		return shape.Bool
+		return ce.KindBool
 	case int64:
-		return shape.Int
+		return ce.KindInt
 	case float64:
-		return shape.Number
+		return ce.KindNumber
 	case []any:
-		return shape.List
+		return ce.KindList
 	case map[string]any:
-		return shape.Map
+		return ce.KindMap
 	}
-	return shape.Any
+	return ce.KindAny
 }
 
 // strict returns the value. Its evaluation fails where Kyverno's fails.
@@ -137,7 +135,7 @@ func (v Value) field(name string) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	return placeValue(place.Of(e.In(ce.Primary), v.shape).Field(name)), nil
+	return placeValue(ce.VariablePlace(e.In(ce.Primary), v.shape).Field(name)), nil
 }
 
 // stream is a list whose elements are computed from those of another.
@@ -153,7 +151,7 @@ type stream struct {
 // list returns the list without elements that are left out, empty if it is absent.
 func (s *stream) sourceOrEmpty() (ce.Expression, error) {
 	empty := "[]"
-	if k := s.source.shape.Element().Kind(); k == shape.Any || k == shape.IntOrString || k == shape.Quantity {
+	if k := s.source.shape.Element().Kind(); k == ce.KindAny || k == ce.KindIntOrString || k == ce.KindQuantity {
 		empty = "dyn([])" // the type checker takes elements for values of the first type that fits
 	}
 	if s.source.lists == nil {

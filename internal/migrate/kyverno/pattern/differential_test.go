@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/cel/environment"
 
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // pairs is the number of pairs of patterns and objects.
@@ -34,11 +33,11 @@ func TestCompiledPatternsDecideLikeTheInterpreter(t *testing.T) {
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	roots := []struct {
 		name  string
-		shape shape.Shape
+		shape ce.Shape
 	}{
-		{"Pod", shape.Of(pod)},
-		{"unknown kind", shape.Shape{}},
-		{"Deployment or StatefulSet", shape.Of(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"})},
+		{"Pod", ce.ShapeOfKinds(pod)},
+		{"unknown kind", ce.Shape{}},
+		{"Deployment or StatefulSet", ce.ShapeOfKinds(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"})},
 	}
 	for _, root := range roots {
 		t.Run(root.name, func(t *testing.T) {
@@ -47,7 +46,7 @@ func TestCompiledPatternsDecideLikeTheInterpreter(t *testing.T) {
 			compared, denied, skipped, leftOut := 0, 0, 0, 0
 			for compared < wanted/len(roots) {
 				pattern := g.pattern(root.shape, "", 0)
-				e, err := Compile(pattern, place.Object("object", root.shape))
+				e, err := Compile(pattern, ce.ObjectPlace("object", root.shape))
 				if err != nil || len(e.String()) > maxSource {
 					leftOut++
 					continue

@@ -6,8 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // FuzzCompile compiles patterns: the result is an error, or CEL that compiles.
@@ -21,14 +20,14 @@ func FuzzCompile(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	env := newEnv(f)
-	shapes := []shape.Shape{{}, shape.Of(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})}
+	shapes := []ce.Shape{{}, ce.ShapeOfKinds(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var pattern any
 		if json.Unmarshal(text, &pattern) != nil {
 			return
 		}
 		for _, s := range shapes {
-			e, err := Compile(pattern, place.Object("object", s))
+			e, err := Compile(pattern, ce.ObjectPlace("object", s))
 			if err != nil {
 				continue
 			}

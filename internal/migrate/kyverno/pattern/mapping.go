@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 var anchorPattern = regexp.MustCompile(`^([+<=X^])?\((.+)\)$`)
@@ -25,14 +24,14 @@ func Anchor(key string) (modifier, name string, found bool) {
 }
 
 // mapping compiles the pattern of a map.
-func (c *compiler) mapping(pattern map[string]any, at place.Place, path string, absent bool) (outcome, error) {
-	if known := at.Shape.Kind(); known != shape.Map && known != shape.Any {
-		return passes(unlessPresent(at, absent)), nil
+func (c *compiler) mapping(pattern map[string]any, at ce.Place, path string, absent bool) (outcome, error) {
+	if known := at.Shape.Kind(); known != ce.KindMap && known != ce.KindAny {
+		return withoutSkips(unlessPresent(at, absent)), nil
 	}
 	if keysHaveWildcards(path) {
-		pattern = texts(pattern)
+		pattern = textMembers(pattern)
 	}
-	anchors, members := ordered(pattern)
+	anchors, members := orderedKeys(pattern)
 	o, err := c.members(members, pattern, at, path)
 	if err != nil {
 		return outcome{}, err
@@ -44,7 +43,7 @@ func (c *compiler) mapping(pattern map[string]any, at place.Place, path string, 
 		o.direct, o.wrapped = ifPresent(o.direct, at), ifPresent(o.wrapped, at)
 	}
 	switch {
-	case at.Shape.Kind() == shape.Any:
+	case at.Shape.Kind() == ce.KindAny:
 		o.ok = c.guard(o.ok, at, "map", absent)
 	case !at.Optional() || o.ok.absent == absent:
 		o.ok.absent = absent
@@ -57,16 +56,16 @@ func (c *compiler) mapping(pattern map[string]any, at place.Place, path string, 
 }
 
 // ifPresent is a test that an absent value does not pass.
-func ifPresent(t test, at place.Place) test {
+func ifPresent(t test, at ce.Place) test {
 	if !t.absent {
 		return t
 	}
 	return test{ce.And(at.Present(), t.Expression), false}
 }
 
-// ordered returns the keys of a map in the order in which Kyverno evaluates them: anchors,
+// orderedKeys returns the keys of a map in the order in which Kyverno evaluates them: anchors,
 // and then other members.
-func ordered(pattern map[string]any) (anchors, members []string) {
+func orderedKeys(pattern map[string]any) (anchors, members []string) {
 	var plain []string
 	for _, key := range slices.Sorted(maps.Keys(pattern)) {
 		modifier, _, anchor := Anchor(key)
@@ -98,62 +97,62 @@ func hasAnchors(pattern any) bool {
 
 // anchors compiles the anchors before what follows them. A direct skip ends the
 // evaluation of anchors; if all anchors are skipped, nothing follows.
-func (c *compiler) anchors(keys []string, pattern map[string]any, at place.Place, path string, rest outcome) (outcome, error) {
+func (c *compiler) anchors(keys []string, pattern map[string]any, at ce.Place, path string, rest outcome) (outcome, error) {
 	outcomes := make([]outcome, len(keys))
-	wrapped, direct := constant(len(keys) > 0), constant(false)
+	wrapped, direct := constantTest(len(keys) > 0), constantTest(false)
 	for i, key := range keys {
 		o, err := c.member(key, pattern[key], at, path)
 		if err != nil {
 			return outcome{}, err
 		}
 		outcomes[i] = o
-		wrapped, direct = and(wrapped, o.wrapped), or(direct, o.direct)
+		wrapped, direct = bothTests(wrapped, o.wrapped), eitherTest(direct, o.direct)
 	}
-	ok, skipped := or(wrapped, rest.ok), or(direct, wrapped)
+	ok, skipped := eitherTest(wrapped, rest.ok), eitherTest(direct, wrapped)
 	// A failure counts unless an anchor before it is a direct skip.
 	for i := len(keys) - 1; i >= 0; i-- {
-		ok = and(outcomes[i].ok, or(outcomes[i].direct, ok))
+		ok = bothTests(outcomes[i].ok, eitherTest(outcomes[i].direct, ok))
 	}
-	return outcome{ok: ok, direct: and(not(skipped), rest.direct), wrapped: or(skipped, rest.wrapped)}, nil
+	return outcome{ok: ok, direct: bothTests(negatedTest(skipped), rest.direct), wrapped: eitherTest(skipped, rest.wrapped)}, nil
 }
 
 // members compiles the other members: the first one that is skipped or fails decides.
-func (c *compiler) members(keys []string, pattern map[string]any, at place.Place, path string) (outcome, error) {
-	rest := passes(constant(true))
+func (c *compiler) members(keys []string, pattern map[string]any, at ce.Place, path string) (outcome, error) {
+	rest := withoutSkips(constantTest(true))
 	for _, key := range slices.Backward(keys) {
 		o, err := c.member(key, pattern[key], at, path)
 		if err != nil {
 			return outcome{}, err
 		}
 		rest = outcome{
-			ok:      and(o.ok, or(o.skipped(), rest.ok)),
-			direct:  or(o.direct, and(not(o.wrapped), rest.direct)),
-			wrapped: or(o.wrapped, and(not(o.direct), rest.wrapped)),
+			ok:      bothTests(o.ok, eitherTest(o.skipped(), rest.ok)),
+			direct:  eitherTest(o.direct, bothTests(negatedTest(o.wrapped), rest.direct)),
+			wrapped: eitherTest(o.wrapped, bothTests(negatedTest(o.direct), rest.wrapped)),
 		}
 	}
 	return rest, nil
 }
 
 // member compiles one member of a map.
-func (c *compiler) member(key string, pattern any, at place.Place, path string) (outcome, error) {
+func (c *compiler) member(key string, pattern any, at ce.Place, path string) (outcome, error) {
 	modifier, name, anchor := Anchor(key)
-	if keysHaveWildcards(path) && HasWildcard(name) {
+	if keysHaveWildcards(path) && scalar.HasWildcard(name) {
 		return c.matchingMembers(modifier, name, anchor, pattern, at, path)
 	}
 	field := at.Field(name)
 	path += "." + name
 	switch {
 	case !anchor && pattern == "*":
-		if field.Shape.Kind() == shape.Any {
-			return passes(test{ce.Relate(field.Or(null), "!=", ce.Term("null")), false}), nil
+		if field.Shape.Kind() == ce.KindAny {
+			return withoutSkips(test{ce.Relate(field.Or(scalar.Null), "!=", ce.Term("null")), false}), nil
 		}
-		return passes(test{field.Present(), false}), nil
+		return withoutSkips(test{field.Present(), false}), nil
 	case !anchor:
-		return c.element(pattern, field, path, !isComposite(pattern) && matches(normal(pattern), nil))
+		return c.element(pattern, field, path, !isComposite(pattern) && acceptsAbsent(pattern))
 	}
 	switch modifier {
 	case "X":
-		return passes(test{ce.Not(field.Present()), true}), nil
+		return withoutSkips(test{ce.Not(field.Present()), true}), nil
 	case "=":
 		return c.element(pattern, field, path, true)
 	case "^":
@@ -165,7 +164,13 @@ func (c *compiler) member(key string, pattern any, at place.Place, path string) 
 	if err != nil {
 		return outcome{}, err
 	}
-	return outcome{ok: constant(true), direct: not(o.pass()), wrapped: constant(false)}, nil
+	return outcome{ok: constantTest(true), direct: negatedTest(o.pass()), wrapped: constantTest(false)}, nil
+}
+
+// acceptsAbsent reports whether a pattern accepts an absent value.
+func acceptsAbsent(pattern any) bool {
+	normalized, _ := scalar.Normalize(pattern) // compiling the pattern reports the error
+	return scalar.Matches(normalized, nil)
 }
 
 func isComposite(pattern any) bool {
@@ -176,36 +181,31 @@ func isComposite(pattern any) bool {
 	return false
 }
 
-func normal(pattern any) any {
-	p, _ := (&compiler{}).checkScalar(pattern)
-	return p
-}
-
 // existence compiles ^(list): for each map of the pattern an element of the list passes.
-func (c *compiler) existence(pattern any, at place.Place, path string) (outcome, error) {
+func (c *compiler) existence(pattern any, at ce.Place, path string) (outcome, error) {
 	patterns, ok := pattern.([]any)
 	known := at.Shape.Kind()
-	if !ok || known != shape.List && known != shape.Any {
-		return passes(unlessPresent(at, true)), nil
+	if !ok || known != ce.KindList && known != ce.KindAny {
+		return withoutSkips(unlessPresent(at, true)), nil
 	}
 	var all []ce.Expression
 	for _, p := range patterns {
 		m, ok := p.(map[string]any)
 		if !ok {
-			return passes(unlessPresent(at, true)), nil
+			return withoutSkips(unlessPresent(at, true)), nil
 		}
 		item := c.variable(at.Name())
-		o, err := c.element(m, place.Of(item, at.Shape.Element()), path+"[]", false)
+		o, err := c.element(m, ce.VariablePlace(item, at.Shape.Element()), path+"[]", false)
 		if err != nil {
 			return outcome{}, err
 		}
 		all = append(all, ce.Macro(at.Value(), "exists", item, o.pass().Expression))
 	}
 	found := ce.And(all...)
-	if known == shape.Any {
-		found = ce.And(typeIs(at.Value(), "list"), found)
+	if known == ce.KindAny {
+		found = ce.And(scalar.TypeIs(at.Value(), "list"), found)
 	}
-	return passes(test{ce.Or(ce.Not(at.Present()), found), true}), nil
+	return withoutSkips(test{ce.Or(ce.Not(at.Present()), found), true}), nil
 }
 
 // keysHaveWildcards reports whether Kyverno expands wildcards in the keys of a map.
@@ -213,8 +213,8 @@ func keysHaveWildcards(path string) bool {
 	return strings.HasSuffix(path, ".metadata.labels") || strings.HasSuffix(path, ".metadata.annotations")
 }
 
-// texts returns the members that Kyverno keeps when it expands keys.
-func texts(pattern map[string]any) map[string]any {
+// textMembers returns the members that Kyverno keeps when it expands keys.
+func textMembers(pattern map[string]any) map[string]any {
 	kept := map[string]any{}
 	for key, value := range pattern {
 		if _, isText := value.(string); isText {
@@ -226,40 +226,40 @@ func texts(pattern map[string]any) map[string]any {
 
 // matchingMembers compiles a member whose key has wildcards. Kyverno compares the value of
 // one matching key; of several, here one has to have the pattern, or with =() and <() all.
-func (c *compiler) matchingMembers(modifier, name string, anchor bool, pattern any, at place.Place, path string) (outcome, error) {
+func (c *compiler) matchingMembers(modifier, name string, anchor bool, pattern any, at ce.Place, path string) (outcome, error) {
 	key := c.variable("keys")
 	element := at.Shape.Field(name)
 	value := ce.Term(at.Or("{}").In(ce.Primary) + "[" + key + "]")
-	if element.Kind() != shape.String {
+	if element.Kind() != ce.KindString {
 		value = ce.Function("dyn", value)
 	}
-	body, err := single(pattern, value, element)
+	body, err := scalar.Element(pattern, value, element)
 	if err != nil {
-		return outcome{}, in(path+"."+name, err)
+		return outcome{}, atPath(path+"."+name, err)
 	}
-	if _, err := c.checkScalar(pattern); err != nil {
-		return outcome{}, in(path+"."+name, err)
+	if _, err := scalar.Normalize(pattern); err != nil {
+		return outcome{}, atPath(path+"."+name, err)
 	}
-	matching := Match(name, ce.Term(key))
-	if element.Kind() == shape.Any {
-		matching = ce.And(matching, typeIs(value, "string"))
+	matching := scalar.MatchWildcard(name, ce.Term(key))
+	if element.Kind() == ce.KindAny {
+		matching = ce.And(matching, scalar.TypeIs(value, "string"))
 	}
 	exists := func(e ce.Expression) ce.Expression { return ce.Macro(at.Or("{}"), "exists", key, e) }
 	every := test{ce.Macro(at.Or("{}"), "all", key, ce.Or(ce.Not(matching), body)), true}
 	one := test{exists(ce.And(matching, body)), false}
 	switch {
 	case !anchor && pattern == "*":
-		return passes(test{exists(matching), false}), nil
-	case !anchor && matches(pattern, nil):
-		return passes(test{ce.Or(ce.Not(exists(matching)), one.Expression), true}), nil
+		return withoutSkips(test{exists(matching), false}), nil
+	case !anchor && scalar.Matches(pattern, nil):
+		return withoutSkips(test{ce.Or(ce.Not(exists(matching)), one.Expression), true}), nil
 	case !anchor:
-		return passes(one), nil
+		return withoutSkips(one), nil
 	case modifier == "X" || modifier == "^":
-		return passes(test{ce.Not(exists(matching)), true}), nil
+		return withoutSkips(test{ce.Not(exists(matching)), true}), nil
 	case modifier == "=":
-		return passes(every), nil
+		return withoutSkips(every), nil
 	case modifier == "<":
 		one = every
 	}
-	return outcome{ok: constant(true), direct: not(one), wrapped: constant(false)}, nil
+	return outcome{ok: constantTest(true), direct: negatedTest(one), wrapped: constantTest(false)}, nil
 }

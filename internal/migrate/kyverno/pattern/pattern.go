@@ -13,42 +13,36 @@ package pattern
 
 import (
 	"fmt"
-	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
 // Limits of one pattern.
 const (
 	maxDepth      = 40
 	maxNodes      = 2_000
-	maxText       = 2_000
-	maxConditions = 200
-	maxOutside    = 6
 	maxExpression = 60_000
 )
 
 // Compile returns an expression that is true for an object that a pattern does not deny.
-func Compile(pattern any, object place.Place) (ce.Expression, error) {
-	o, err := compile(pattern, object)
+func Compile(pattern any, object ce.Place) (ce.Expression, error) {
+	o, err := compilePattern(pattern, object)
 	return o.ok.Expression, err
 }
 
 // CompileAny returns an expression that is true for an object that one of some patterns
 // accepts, or that all of them skip.
-func CompileAny(patterns []any, object place.Place) (ce.Expression, error) {
+func CompileAny(patterns []any, object ce.Place) (ce.Expression, error) {
 	if len(patterns) == 0 {
 		return ce.True(), nil
 	}
 	var pass, ok []ce.Expression
 	for i, p := range patterns {
-		o, err := compile(p, object)
+		o, err := compilePattern(p, object)
 		if err != nil {
 			return ce.False(), fmt.Errorf("anyPattern[%d]: %w", i, err)
 		}
@@ -61,7 +55,7 @@ func CompileAny(patterns []any, object place.Place) (ce.Expression, error) {
 	return ce.Or(append(pass, skipped)...), nil
 }
 
-func compile(pattern any, object place.Place) (outcome, error) {
+func compilePattern(pattern any, object ce.Place) (outcome, error) {
 	c := &compiler{used: map[string]bool{}}
 	o, err := c.element(pattern, object, "", false)
 	if err == nil && len(o.ok.String()) > maxExpression {
@@ -76,11 +70,11 @@ type test struct {
 	absent bool
 }
 
-func constant(b bool) test { return test{ce.Constant(b), b} }
+func constantTest(b bool) test { return test{ce.Constant(b), b} }
 
-func and(a, b test) test { return test{ce.And(a.Expression, b.Expression), a.absent && b.absent} }
-func or(a, b test) test  { return test{ce.Or(a.Expression, b.Expression), a.absent || b.absent} }
-func not(a test) test    { return test{ce.Not(a.Expression), !a.absent} }
+func bothTests(a, b test) test  { return test{ce.And(a.Expression, b.Expression), a.absent && b.absent} }
+func eitherTest(a, b test) test { return test{ce.Or(a.Expression, b.Expression), a.absent || b.absent} }
+func negatedTest(a test) test   { return test{ce.Not(a.Expression), !a.absent} }
 
 // outcome is the result of a part of a pattern. The skips mean nothing unless ok.
 type outcome struct {
@@ -89,12 +83,12 @@ type outcome struct {
 	wrapped test // is skipped because of what it contains
 }
 
-func passes(ok test) outcome {
-	return outcome{ok: ok, direct: constant(false), wrapped: constant(false)}
+func withoutSkips(ok test) outcome {
+	return outcome{ok: ok, direct: constantTest(false), wrapped: constantTest(false)}
 }
 
-func (o outcome) skipped() test { return or(o.direct, o.wrapped) }
-func (o outcome) pass() test    { return and(o.ok, not(o.skipped())) }
+func (o outcome) skipped() test { return eitherTest(o.direct, o.wrapped) }
+func (o outcome) pass() test    { return bothTests(o.ok, negatedTest(o.skipped())) }
 
 type compiler struct {
 	used  map[string]bool
@@ -103,7 +97,7 @@ type compiler struct {
 }
 
 // element compiles a pattern of any kind. The test of an absent value has the result absent.
-func (c *compiler) element(pattern any, at place.Place, path string, absent bool) (outcome, error) {
+func (c *compiler) element(pattern any, at ce.Place, path string, absent bool) (outcome, error) {
 	c.nodes++
 	c.depth++
 	defer func() { c.depth-- }()
@@ -117,11 +111,11 @@ func (c *compiler) element(pattern any, at place.Place, path string, absent bool
 		return c.list(p, at, path, absent)
 	}
 	t, err := c.scalar(pattern, at, absent)
-	return passes(t), in(path, err)
+	return withoutSkips(t), atPath(path, err)
 }
 
-// in adds the path to an error.
-func in(path string, err error) error {
+// atPath adds the path to an error.
+func atPath(path string, err error) error {
 	if err == nil || path == "" {
 		return err
 	}
@@ -129,10 +123,10 @@ func in(path string, err error) error {
 }
 
 // list compiles the pattern of a list: the first element of the pattern decides which.
-func (c *compiler) list(pattern []any, at place.Place, path string, absent bool) (outcome, error) {
+func (c *compiler) list(pattern []any, at ce.Place, path string, absent bool) (outcome, error) {
 	known := at.Shape.Kind()
-	if len(pattern) == 0 || known != shape.List && known != shape.Any {
-		return passes(unlessPresent(at, absent)), nil
+	if len(pattern) == 0 || known != ce.KindList && known != ce.KindAny {
+		return withoutSkips(unlessPresent(at, absent)), nil
 	}
 	if _, nested := pattern[0].([]any); nested {
 		return c.positions(pattern, at, path, absent)
@@ -141,11 +135,11 @@ func (c *compiler) list(pattern []any, at place.Place, path string, absent bool)
 	if !isComposite(pattern[0]) {
 		return c.listOfScalars(pattern[0], at, item, path, absent)
 	}
-	o, err := c.element(pattern[0], place.Of(item, at.Shape.Element()), path+"[]", false)
+	o, err := c.element(pattern[0], ce.VariablePlace(item, at.Shape.Element()), path+"[]", false)
 	if err != nil {
 		return outcome{}, err
 	}
-	result := passes(c.listTest(at, item, o.ok.Expression, absent))
+	result := withoutSkips(c.listTest(at, item, o.ok.Expression, absent))
 	if skipped := o.skipped(); !skipped.IsFalse() {
 		v := at.Or("[]")
 		all := ce.And(ce.Relate(v, "!=", ce.Term("[]")), ce.Macro(v, "all", item, skipped.Expression))
@@ -154,29 +148,29 @@ func (c *compiler) list(pattern []any, at place.Place, path string, absent bool)
 	return result, nil
 }
 
-func (c *compiler) listOfScalars(pattern any, at place.Place, item, path string, absent bool) (outcome, error) {
-	pattern, err := c.checkScalar(pattern)
+func (c *compiler) listOfScalars(pattern any, at ce.Place, item, path string, absent bool) (outcome, error) {
+	pattern, err := scalar.Normalize(pattern)
 	if err != nil {
-		return outcome{}, in(path, err)
+		return outcome{}, atPath(path, err)
 	}
-	body, err := single(pattern, ce.Term(item), at.Shape.Element())
-	return passes(c.listTest(at, item, body, absent)), in(path, err)
+	body, err := scalar.Element(pattern, ce.Term(item), at.Shape.Element())
+	return withoutSkips(c.listTest(at, item, body, absent)), atPath(path, err)
 }
 
 // listTest tests that a value is a list, and all of its elements.
-func (c *compiler) listTest(at place.Place, item string, body ce.Expression, absent bool) test {
-	if at.Shape.Kind() == shape.Any {
+func (c *compiler) listTest(at ce.Place, item string, body ce.Expression, absent bool) test {
+	if at.Shape.Kind() == ce.KindAny {
 		return c.guard(test{ce.Macro(at.Value(), "all", item, body), absent}, at, "list", absent)
 	}
-	return every(at, item, body, absent)
+	return everyElement(at, item, body, absent)
 }
 
 // guard adds a check of the type of a value to a test that needs it.
-func (c *compiler) guard(t test, at place.Place, want string, absent bool) test {
-	if at.Shape.Kind() != shape.Any {
+func (c *compiler) guard(t test, at ce.Place, want string, absent bool) test {
+	if at.Shape.Kind() != ce.KindAny {
 		return t
 	}
-	guarded := ce.And(typeIs(at.Or(null), want), t.Expression)
+	guarded := ce.And(scalar.TypeIs(at.Or(scalar.Null), want), t.Expression)
 	if absent && at.Optional() {
 		guarded = ce.Or(ce.Not(at.Present()), guarded)
 	}
@@ -184,20 +178,20 @@ func (c *compiler) guard(t test, at place.Place, want string, absent bool) test 
 }
 
 // positions compiles a list of lists, which Kyverno compares position by position.
-func (c *compiler) positions(pattern []any, at place.Place, path string, absent bool) (outcome, error) {
+func (c *compiler) positions(pattern []any, at ce.Place, path string, absent bool) (outcome, error) {
 	enough := ce.Relate(ce.Call(at.Or("[]"), "size"), ">=", ce.Term(strconv.Itoa(len(pattern))))
-	ok, skipped := test{enough, absent}, constant(true)
+	ok, skipped := test{enough, absent}, constantTest(true)
 	for i, p := range pattern {
 		o, err := c.element(p, at.Index(strconv.Itoa(i)), path+"["+strconv.Itoa(i)+"]", false)
 		if err != nil {
 			return outcome{}, err
 		}
-		ok, skipped = and(ok, test{o.ok.Expression, true}), and(skipped, o.skipped())
+		ok, skipped = bothTests(ok, test{o.ok.Expression, true}), bothTests(skipped, o.skipped())
 	}
-	if absent && at.Optional() && at.Shape.Kind() != shape.Any {
+	if absent && at.Optional() && at.Shape.Kind() != ce.KindAny {
 		ok = test{ce.Or(ce.Not(at.Present()), ok.Expression), true}
 	}
-	result := passes(c.guard(ok, at, "list", absent))
+	result := withoutSkips(c.guard(ok, at, "list", absent))
 	result.wrapped = ifPresent(test{skipped.Expression, true}, at)
 	return result, nil
 }
@@ -214,40 +208,4 @@ func (c *compiler) variable(list string) string {
 	}
 	c.used[unique] = true
 	return unique
-}
-
-var (
-	variablePattern  = regexp.MustCompile(`\{\{.*\}\}`)
-	referencePattern = regexp.MustCompile(`\$\(.+\)`)
-)
-
-// checkScalar returns the pattern as an int64, float64, bool, string or nil, or what is not
-// converted.
-func (c *compiler) checkScalar(pattern any) (any, error) {
-	switch p := pattern.(type) {
-	case nil, bool, int64:
-		return p, nil
-	case int:
-		return int64(p), nil
-	case float64:
-		if p == math.Trunc(p) && math.Abs(p) < 1<<53 {
-			return int64(p), nil
-		}
-		return p, nil
-	case string:
-		return p, checkText(p)
-	}
-	return nil, fmt.Errorf("a pattern cannot have a value of type %T", pattern)
-}
-
-func checkText(text string) error {
-	switch {
-	case variablePattern.MatchString(text):
-		return fmt.Errorf("the variable in the pattern %q is left out: its value may have wildcards and operators; use deny.conditions", text)
-	case referencePattern.MatchString(text):
-		return fmt.Errorf("the reference in the pattern %q is left out: write the comparison in CEL", text)
-	case len(text) > maxText, strings.Count(text, "|")+strings.Count(text, "&") > maxConditions, strings.Count(text, "!-") > maxOutside:
-		return fmt.Errorf("the pattern has more than %d bytes, %d conditions or %d ranges: split it", maxText, maxConditions, maxOutside)
-	}
-	return nil
 }

@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // generator makes random patterns, and objects that have a chance to match them.
@@ -43,49 +43,49 @@ func fields(path string) []string {
 }
 
 // fieldOf returns the shape of a field. The metadata of all objects are known.
-func fieldOf(s shape.Shape, path, name string) shape.Shape {
+func fieldOf(s ce.Shape, path, name string) ce.Shape {
 	if path == "" && name == "metadata" {
-		return shape.Type[metav1.ObjectMeta]()
+		return ce.ShapeOfType[metav1.ObjectMeta]()
 	}
 	return s.Field(name)
 }
 
 // pattern returns a pattern for values of a shape.
-func (g *generator) pattern(s shape.Shape, path string, depth int) any {
+func (g *generator) pattern(s ce.Shape, path string, depth int) any {
 	kind := s.Kind()
-	if kind == shape.Any {
+	if kind == ce.KindAny {
 		kind = g.guess(path, depth)
 	}
 	switch {
 	case depth > 6 || g.IntN(25) == 0 && depth > 1:
 		return g.scalarPattern()
-	case kind == shape.Map:
+	case kind == ce.KindMap:
 		return g.mapPattern(s, path, depth)
-	case kind == shape.List:
+	case kind == ce.KindList:
 		return g.listPattern(s, path, depth)
 	}
 	return g.scalarPattern()
 }
 
 // guess returns the kind of a field of an unknown type, most often the one of its name.
-func (g *generator) guess(path string, depth int) shape.Kind {
+func (g *generator) guess(path string, depth int) ce.Kind {
 	name := path[strings.LastIndex(path, ".")+1:]
 	switch {
 	case depth == 0 || strings.HasSuffix(name, "[]"):
-		return shape.Map
+		return ce.KindMap
 	case g.IntN(8) == 0:
-		return pick(g, shape.Map, shape.List, shape.String)
+		return pick(g, ce.KindMap, ce.KindList, ce.KindString)
 	}
 	switch name {
 	case "metadata", "spec", "template", "labels", "annotations", "securityContext", "resources", "limits", "requests", "capabilities", "nodeSelector", "readinessProbe", "httpGet", "emptyDir", "hostPath":
-		return shape.Map
+		return ce.KindMap
 	case "containers", "initContainers", "volumes", "ports", "env", "command", "add", "drop", "tolerations":
-		return shape.List
+		return ce.KindList
 	}
-	return shape.String
+	return ce.KindString
 }
 
-func (g *generator) mapPattern(s shape.Shape, path string, depth int) any {
+func (g *generator) mapPattern(s ce.Shape, path string, depth int) any {
 	p := map[string]any{}
 	for range 1 + g.IntN(3) {
 		name := pick(g, fields(path)...)
@@ -107,15 +107,15 @@ func (g *generator) mapPattern(s shape.Shape, path string, depth int) any {
 	return p
 }
 
-func (g *generator) listPattern(s shape.Shape, path string, depth int) any {
+func (g *generator) listPattern(s ce.Shape, path string, depth int) any {
 	if g.IntN(40) == 0 {
 		return []any{}
 	}
 	element := g.pattern(s.Element(), path+"[]", depth+1)
-	if s.Element().Kind() == shape.Any && g.IntN(6) == 0 {
+	if s.Element().Kind() == ce.KindAny && g.IntN(6) == 0 {
 		element = g.scalarPattern()
 	}
-	if s.Kind() == shape.Any && g.IntN(20) == 0 {
+	if s.Kind() == ce.KindAny && g.IntN(20) == 0 {
 		return []any{[]any{element}, []any{g.scalarPattern()}}
 	}
 	if g.IntN(8) == 0 {
@@ -142,7 +142,7 @@ func (g *generator) scalarPattern() any {
 }
 
 // objectFor returns an object with the fields that a pattern reads, and some others.
-func (g *generator) objectFor(s shape.Shape, pattern any) map[string]any {
+func (g *generator) objectFor(s ce.Shape, pattern any) map[string]any {
 	object, _ := g.value(s, pattern, "", 0).(map[string]any)
 	if object == nil {
 		object = map[string]any{}
@@ -156,31 +156,31 @@ func (g *generator) objectFor(s shape.Shape, pattern any) map[string]any {
 	return object
 }
 
-func (g *generator) value(s shape.Shape, pattern any, path string, depth int) any {
+func (g *generator) value(s ce.Shape, pattern any, path string, depth int) any {
 	kind := s.Kind()
-	if kind == shape.Any {
+	if kind == ce.KindAny {
 		if depth > 0 && g.IntN(15) == 0 {
 			return g.anyScalar()
 		}
 		switch pattern.(type) {
 		case map[string]any:
-			kind = shape.Map
+			kind = ce.KindMap
 		case []any:
-			kind = shape.List
+			kind = ce.KindList
 		default:
 			return pick[any](g, g.anyScalar(), g.anyScalar(), g.anyScalar(), []any{g.anyScalar(), g.anyScalar()}, map[string]any{})
 		}
 	}
 	switch kind {
-	case shape.Map:
+	case ce.KindMap:
 		return g.mapValue(s, pattern, path, depth)
-	case shape.List:
+	case ce.KindList:
 		return g.listValue(s, pattern, path, depth)
 	}
 	return g.scalar(kind)
 }
 
-func (g *generator) mapValue(s shape.Shape, pattern any, path string, depth int) any {
+func (g *generator) mapValue(s ce.Shape, pattern any, path string, depth int) any {
 	m := map[string]any{}
 	p, _ := pattern.(map[string]any)
 	for key, value := range p {
@@ -202,7 +202,7 @@ func (g *generator) mapValue(s shape.Shape, pattern any, path string, depth int)
 	return m
 }
 
-func (g *generator) listValue(s shape.Shape, pattern any, path string, depth int) any {
+func (g *generator) listValue(s ce.Shape, pattern any, path string, depth int) any {
 	l := []any{}
 	p, _ := pattern.([]any)
 	for range g.IntN(4) {
@@ -215,20 +215,20 @@ func (g *generator) listValue(s shape.Shape, pattern any, path string, depth int
 	return l
 }
 
-func (g *generator) scalar(kind shape.Kind) any {
+func (g *generator) scalar(kind ce.Kind) any {
 	switch kind {
-	case shape.Bool:
+	case ce.KindBool:
 		return g.IntN(2) == 0
-	case shape.Int:
+	case ce.KindInt:
 		return pick(g, int64(0), int64(1), int64(5), int64(7), int64(10), int64(80), int64(-3))
-	case shape.IntOrString:
+	case ce.KindIntOrString:
 		return pick[any](g, int64(5), int64(0), "5", "http", "25%")
-	case shape.Quantity:
+	case ce.KindQuantity:
 		return pick[any](g, "1Gi", "500m", "100Mi", "2", "0", "10m", int64(1), int64(0), "512Mi")
 	}
 	return pick[any](g, "nginx", "nginx:1", "my-nginx", "redis", "Always", "a:latest", "IfNotPresent", "5", "7", "0", "1Gi", "200Mi", "10m", "1h", "90s", "true", "", "ab", "x", "1.5", "05", "-3", "aXbX", "1h30m", "line\nnginx")
 }
 
 func (g *generator) anyScalar() any {
-	return pick[any](g, nil, g.scalar(shape.String), g.scalar(shape.String), g.scalar(shape.Int), g.scalar(shape.Bool), 1.5, 0.25, 3.0)
+	return pick[any](g, nil, g.scalar(ce.KindString), g.scalar(ce.KindString), g.scalar(ce.KindInt), g.scalar(ce.KindBool), 1.5, 0.25, 3.0)
 }

@@ -1,4 +1,4 @@
-package celexpr
+package celtext
 
 import (
 	"slices"
@@ -16,8 +16,8 @@ func Fields(text, name string) (out []string) {
 	if err != nil {
 		return nil
 	}
-	walk(e.root, nil, func(n ast.Expr, bound []string) {
-		path, ok := pathOf(n, name)
+	walkNodes(e.root, nil, func(n ast.Expr, bound []string) {
+		path, ok := fieldPath(n, name)
 		if !ok || len(path) == 0 || slices.Contains(bound, name) {
 			return
 		}
@@ -35,14 +35,14 @@ func Fields(text, name string) (out []string) {
 	return out
 }
 
-// pathOf returns the fields that an expression selects from an identifier, and whether it
+// fieldPath returns the fields that an expression selects from an identifier, and whether it
 // does only that.
-func pathOf(n ast.Expr, name string) ([]string, bool) {
+func fieldPath(n ast.Expr, name string) ([]string, bool) {
 	switch n.Kind() {
 	case ast.IdentKind:
 		return nil, n.AsIdent() == name
 	case ast.SelectKind:
-		path, ok := pathOf(n.AsSelect().Operand(), name)
+		path, ok := fieldPath(n.AsSelect().Operand(), name)
 		return append(path, n.AsSelect().FieldName()), ok
 	case ast.CallKind:
 		c := n.AsCall()
@@ -50,7 +50,7 @@ func pathOf(n ast.Expr, name string) ([]string, bool) {
 			return nil, false
 		}
 		field, isString := c.Args()[1].AsLiteral().(types.String)
-		path, ok := pathOf(c.Args()[0], name)
+		path, ok := fieldPath(c.Args()[0], name)
 		return append(path, string(field)), ok && isString
 	case ast.ComprehensionKind, ast.ListKind, ast.LiteralKind, ast.MapKind, ast.StructKind, ast.UnspecifiedExprKind:
 	}

@@ -1,4 +1,4 @@
-package celexpr
+package celtext
 
 import (
 	"errors"
@@ -15,9 +15,9 @@ import (
 type optionality int
 
 const (
-	plain optionality = iota
-	optional
-	either // depends on the request
+	neverOptional optionality = iota
+	alwaysOptional
+	sometimesOptional // depends on the request
 )
 
 // WithoutPlainOrValue removes calls of orValue from values that are not optional.
@@ -30,16 +30,16 @@ func WithoutPlainOrValue(text string, variables map[string]string) (string, erro
 	}
 	var edits []edit
 	var failed error
-	walk(e.root, nil, func(n ast.Expr, _ []string) {
+	walkNodes(e.root, nil, func(n ast.Expr, _ []string) {
 		if n.Kind() != ast.CallKind || n.AsCall().FunctionName() != "orValue" || !n.AsCall().IsMemberFunction() || len(n.AsCall().Args()) != 1 {
 			return
 		}
 		switch optionalityOf(n.AsCall().Target(), variables, 0) {
-		case optional:
-		case either:
+		case alwaysOptional:
+		case sometimesOptional:
 			failed = errors.New("orValue of a value that is an optional only for some requests")
-		case plain:
-			if found, ok := e.methodCall(n, "orValue"); ok {
+		case neverOptional:
+			if found, ok := e.removalOfMethod(n, "orValue"); ok {
 				edits = append(edits, found)
 			} else {
 				failed = errors.New("orValue of a value that is not an optional")
@@ -49,16 +49,16 @@ func WithoutPlainOrValue(text string, variables map[string]string) (string, erro
 	if failed != nil || len(edits) == 0 {
 		return text, failed
 	}
-	return apply(e.text, edits), nil
+	return applyEdits(e.text, edits), nil
 }
 
-// methodCall returns the edit that removes ".name(...)" from the text.
-func (e *Expression) methodCall(n ast.Expr, name string) (edit, bool) {
-	open, ok := e.open(n)
+// removalOfMethod returns the edit that removes ".name(...)" from the text.
+func (e *Parsed) removalOfMethod(n ast.Expr, name string) (edit, bool) {
+	open, ok := e.openingParenthesis(n)
 	if !ok {
 		return edit{}, false
 	}
-	end, _, ok := e.close(open)
+	end, _, ok := e.closingParenthesis(open)
 	before := strings.TrimRight(string(e.text[:open]), " \t\r\n")
 	before, isName := strings.CutSuffix(before, name)
 	before, isMethod := strings.CutSuffix(strings.TrimRight(before, " \t\r\n"), ".")
@@ -68,8 +68,8 @@ func (e *Expression) methodCall(n ast.Expr, name string) (edit, bool) {
 	return edit{start: len([]rune(before)), end: end}, true
 }
 
-// maxVariables is the maximum depth of variables that read others.
-const maxVariables = 100
+// maxVariableDepth is the maximum depth of variables that read others.
+const maxVariableDepth = 100
 
 func optionalityOf(n ast.Expr, variables map[string]string, depth int) optionality {
 	switch n.Kind() {
@@ -83,17 +83,17 @@ func optionalityOf(n ast.Expr, variables map[string]string, depth int) optionali
 		return optionalityOfCall(n.AsCall(), variables, depth)
 	case ast.IdentKind, ast.LiteralKind, ast.ListKind, ast.MapKind, ast.StructKind, ast.ComprehensionKind, ast.UnspecifiedExprKind:
 	}
-	return plain
+	return neverOptional
 }
 
 func optionalityOfVariable(name string, variables map[string]string, depth int) optionality {
 	text, ok := variables[name]
-	if !ok || depth > maxVariables {
-		return either
+	if !ok || depth > maxVariableDepth {
+		return sometimesOptional
 	}
 	e, err := Parse(text)
 	if err != nil {
-		return either
+		return sometimesOptional
 	}
 	return optionalityOf(e.root, variables, depth+1)
 }
@@ -102,7 +102,7 @@ func optionalityOfCall(c ast.CallExpr, variables map[string]string, depth int) o
 	args := c.Args()
 	switch c.FunctionName() {
 	case operators.OptSelect, operators.OptIndex, "or", "optMap", "optFlatMap", "first", "last":
-		return optional
+		return alwaysOptional
 	case operators.Index:
 		return optionalityOf(args[0], variables, depth)
 	case operators.Conditional:
@@ -110,19 +110,19 @@ func optionalityOfCall(c ast.CallExpr, variables map[string]string, depth int) o
 		if left == right {
 			return left
 		}
-		return either
+		return sometimesOptional
 	case "of", "none", "ofNonZeroValue":
 		if c.IsMemberFunction() && c.Target().Kind() == ast.IdentKind && c.Target().AsIdent() == "optional" {
-			return optional
+			return alwaysOptional
 		}
 	}
-	return plain
+	return neverOptional
 }
 
 // WithoutBind rewrites cel.bind(name, value, expression), which the CEL of Kubernetes does
 // not have, as [value].map(name, expression)[0].
 func WithoutBind(text string) string {
-	for range maxDepth {
+	for range maxParsedDepth {
 		e, err := Parse(text)
 		if err != nil {
 			return text
@@ -136,9 +136,9 @@ func WithoutBind(text string) string {
 	return text
 }
 
-func (e *Expression) withoutFirstBind() (string, bool) {
+func (e *Parsed) withoutFirstBind() (string, bool) {
 	var found ast.Expr
-	walk(e.root, nil, func(n ast.Expr, _ []string) {
+	walkNodes(e.root, nil, func(n ast.Expr, _ []string) {
 		if found == nil && n.Kind() == ast.CallKind && isBind(n.AsCall()) {
 			found = n
 		}
@@ -146,23 +146,23 @@ func (e *Expression) withoutFirstBind() (string, bool) {
 	if found == nil {
 		return "", false
 	}
-	open, ok := e.open(found)
+	open, ok := e.openingParenthesis(found)
 	if !ok {
 		return "", false
 	}
-	end, commas, ok := e.close(open)
+	end, commas, ok := e.closingParenthesis(open)
 	start, known := e.info.GetOffsetRange(found.AsCall().Target().ID())
 	if !ok || !known || len(commas) != 2 {
 		return "", false
 	}
 	part := func(from, to int) string { return strings.TrimSpace(string(e.text[from:to])) }
 	text := fmt.Sprintf("[%s].map(%s, %s)[0]", part(commas[0]+1, commas[1]), part(open+1, commas[0]), part(commas[1]+1, end-1))
-	return apply(e.text, []edit{{start: int(start.Start), end: end, text: text}}), true
+	return applyEdits(e.text, []edit{{start: int(start.Start), end: end, text: text}}), true
 }
 
 // ReplaceCalls replaces calls with other expressions. The function returns the new text of
 // a call, and false to keep it.
-func ReplaceCalls(text string, replace func(Call) (string, bool)) string {
+func ReplaceCalls(text string, replace func(ParsedCall) (string, bool)) string {
 	e, err := Parse(text)
 	if err != nil {
 		return text
@@ -173,27 +173,27 @@ func ReplaceCalls(text string, replace func(Call) (string, bool)) string {
 		if !ok {
 			continue
 		}
-		open, known := e.open(c.expr)
+		open, known := e.openingParenthesis(c.expr)
 		if !known {
 			continue
 		}
-		end, _, closed := e.close(open)
-		if start, ok := e.start(c.expr); ok && closed {
+		end, _, closed := e.closingParenthesis(open)
+		if start, ok := e.callStart(c.expr); ok && closed {
 			edits = append(edits, edit{start: start, end: end, text: with})
 		}
 	}
-	return apply(e.text, edits)
+	return applyEdits(e.text, edits)
 }
 
-// start returns the offset at which a call begins whose target is an identifier, or that
+// callStart returns the offset at which a call begins whose target is an identifier, or that
 // has none.
-func (e *Expression) start(n ast.Expr) (int, bool) {
+func (e *Parsed) callStart(n ast.Expr) (int, bool) {
 	c := n.AsCall()
 	if c.IsMemberFunction() {
 		at, ok := e.info.GetOffsetRange(c.Target().ID())
 		return int(at.Start), ok && c.Target().Kind() == ast.IdentKind
 	}
-	open, ok := e.open(n)
+	open, ok := e.openingParenthesis(n)
 	before := strings.TrimRight(string(e.text[:open]), " \t\r\n")
 	name := []rune(c.FunctionName())
 	at := len([]rune(before)) - len(name)
@@ -208,7 +208,7 @@ func ReplaceFields(text, name, field, with string) string {
 		return text
 	}
 	var edits []edit
-	walk(e.root, nil, func(n ast.Expr, bound []string) {
+	walkNodes(e.root, nil, func(n ast.Expr, bound []string) {
 		if n.Kind() != ast.SelectKind || n.AsSelect().FieldName() != field || slices.Contains(bound, name) {
 			return
 		}
@@ -225,8 +225,8 @@ func ReplaceFields(text, name, field, with string) string {
 			edits = append(edits, edit{start: int(start.Start), end: int(start.Start) + len([]rune(rest[:at])) + len([]rune(field)), text: with})
 		}
 	})
-	return apply(e.text, edits)
+	return applyEdits(e.text, edits)
 }
 
-// Quote returns a text as a string of CEL.
-func Quote(text string) string { return strconv.Quote(strings.ToValidUTF8(text, "\uFFFD")) }
+// QuoteText returns a text as a string of CEL.
+func QuoteText(text string) string { return strconv.Quote(strings.ToValidUTF8(text, "\uFFFD")) }

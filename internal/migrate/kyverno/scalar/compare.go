@@ -1,7 +1,7 @@
-package pattern
+package scalar
 
 import (
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
 // Compare compares text with an operand: as durations or quantities if both are, and else
@@ -23,26 +23,25 @@ func Compare(operator, operand string, v ce.Expression) ce.Expression {
 	return textCondition(c, v)
 }
 
-// CompareQuantity compares a quantity with an operand. It returns false if the operand is
-// none.
-func CompareQuantity(operator, operand string, v ce.Expression) (ce.Expression, bool) {
-	c := newCondition(operator, operand)
-	if c.quantity == nil {
-		return ce.False(), false
+// CompareQuantity compares a quantity with an operand, as text if the operand is no quantity.
+func CompareQuantity(operator, operand string, v ce.Expression) ce.Expression {
+	v = ce.Function("string", v)
+	if c := newCondition(operator, operand); c.quantity != nil {
+		return compareWithQuantity(c, v)
 	}
-	return compareQuantities(c, v), true
+	return Compare(operator, operand, v)
 }
 
 // IsNumeric reports whether an operand is a quantity or a duration.
 func IsNumeric(operand string) bool { return newCondition("==", operand).numeric() }
 
 // IsRange reports whether an operand is a range, such as 1-10.
-func IsRange(operand string) bool { return len(conditions(operand)) == 2 }
+func IsRange(operand string) bool { return len(parseConditions(operand)) == 2 }
 
-// Range returns an expression for a number or text in a range.
-func Range(operand string, v ce.Expression, isNumber bool) ce.Expression {
+// InRange returns an expression for a number or text in a range.
+func InRange(operand string, v ce.Expression, isNumber bool) ce.Expression {
 	all := ce.True()
-	for _, bound := range conditions(operand) {
+	for _, bound := range parseConditions(operand) {
 		if isNumber {
 			all = ce.And(all, integerCondition(bound, v))
 		} else {

@@ -1,6 +1,4 @@
-// Package shape describes the values that API servers send in the fields of built-in kinds, so
-// that expressions for them need no checks of types.
-package shape
+package celtext
 
 import (
 	"encoding/json"
@@ -19,15 +17,15 @@ type Kind int
 
 // The kinds of values. Quantity is a number or a string that is a quantity.
 const (
-	Any Kind = iota
-	Map
-	List
-	String
-	Int
-	Bool
-	Number // with a fraction or without
-	IntOrString
-	Quantity
+	KindAny Kind = iota
+	KindMap
+	KindList
+	KindString
+	KindInt
+	KindBool
+	KindNumber // with a fraction or without
+	KindIntOrString
+	KindQuantity
 )
 
 // Shape is what is known about a value: it has one of some Go types. The zero value knows
@@ -36,9 +34,9 @@ type Shape struct {
 	types []reflect.Type
 }
 
-// Of returns the shape of objects that have one of some built-in kinds. It knows nothing of
+// ShapeOfKinds returns the shape of objects that have one of some built-in kinds. It knows nothing of
 // objects of other kinds.
-func Of(kinds ...schema.GroupVersionKind) Shape {
+func ShapeOfKinds(kinds ...schema.GroupVersionKind) Shape {
 	s := Shape{}
 	for _, k := range kinds {
 		object, err := scheme.Scheme.New(k)
@@ -50,23 +48,23 @@ func Of(kinds ...schema.GroupVersionKind) Shape {
 	return s
 }
 
-// Kinds returns the shape of values of a kind that is no map or list.
-func Kinds(k Kind) Shape {
+// ShapeOfKind returns the shape of values of a kind that is no map or list.
+func ShapeOfKind(k Kind) Shape {
 	switch k {
-	case String:
-		return Type[string]()
-	case Int:
-		return Type[int64]()
-	case Bool:
-		return Type[bool]()
-	case Number:
-		return Type[float64]()
+	case KindString:
+		return ShapeOfType[string]()
+	case KindInt:
+		return ShapeOfType[int64]()
+	case KindBool:
+		return ShapeOfType[bool]()
+	case KindNumber:
+		return ShapeOfType[float64]()
 	}
 	return Shape{}
 }
 
-// ListOf returns the shape of lists of elements.
-func ListOf(element Shape) Shape {
+// ShapeOfList returns the shape of lists of elements.
+func ShapeOfList(element Shape) Shape {
 	s := Shape{}
 	for _, t := range element.types {
 		s.types = append(s.types, reflect.SliceOf(t))
@@ -77,16 +75,16 @@ func ListOf(element Shape) Shape {
 	return s
 }
 
-// Type returns the shape of values of a Go type.
-func Type[T any]() Shape { return Shape{types: []reflect.Type{reflect.TypeFor[T]()}} }
+// ShapeOfType returns the shape of values of a Go type.
+func ShapeOfType[T any]() Shape { return Shape{types: []reflect.Type{reflect.TypeFor[T]()}} }
 
 // Kind returns the kind that the values of all types have, or Any.
 func (s Shape) Kind() Kind {
-	kind := Any
+	kind := KindAny
 	for i, t := range s.types {
-		k := kindOf(t)
+		k := kindOfType(t)
 		if i > 0 && k != kind {
-			return Any
+			return KindAny
 		}
 		kind = k
 	}
@@ -113,7 +111,7 @@ func (s Shape) IsStruct() bool {
 			return false
 		}
 	}
-	return s.Kind() == Map
+	return s.Kind() == KindMap
 }
 
 // Field returns the shape of a member of a map. It knows nothing of fields that no type
@@ -121,8 +119,8 @@ func (s Shape) IsStruct() bool {
 func (s Shape) Field(name string) Shape {
 	found := Shape{}
 	for _, t := range s.types {
-		switch f := field(t, name); {
-		case kindOf(t) != Map:
+		switch f := fieldOfType(t, name); {
+		case kindOfType(t) != KindMap:
 			return Shape{}
 		case f != nil:
 			found.types = append(found.types, f)
@@ -135,7 +133,7 @@ func (s Shape) Field(name string) Shape {
 func (s Shape) Element() Shape {
 	found := Shape{}
 	for _, t := range s.types {
-		if kindOf(t) != List {
+		if kindOfType(t) != KindList {
 			return Shape{}
 		}
 		found.types = append(found.types, t.Elem())
@@ -143,46 +141,46 @@ func (s Shape) Element() Shape {
 	return found
 }
 
-func kindOf(t reflect.Type) Kind {
+func kindOfType(t reflect.Type) Kind {
 	if t.Kind() == reflect.Pointer {
-		return kindOf(t.Elem())
+		return kindOfType(t.Elem())
 	}
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
-		return Quantity
+		return KindQuantity
 	case reflect.TypeFor[intstr.IntOrString]():
-		return IntOrString
+		return KindIntOrString
 	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[metav1.Duration]():
-		return String
+		return KindString
 	}
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
-		return Any
+		return KindAny
 	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
-		return Map
+		return KindMap
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return String
+			return KindString
 		}
-		return List
+		return KindList
 	case reflect.String:
-		return String
+		return KindString
 	case reflect.Bool:
-		return Bool
+		return KindBool
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint8, reflect.Uint32, reflect.Uint64:
-		return Int
+		return KindInt
 	case reflect.Float32, reflect.Float64:
-		return Number
+		return KindNumber
 	}
-	return Any
+	return KindAny
 }
 
-// field returns the type of a member, nil if there is none.
-func field(t reflect.Type, name string) reflect.Type {
+// fieldOfType returns the type of a member, nil if there is none.
+func fieldOfType(t reflect.Type, name string) reflect.Type {
 	switch {
 	case t.Kind() == reflect.Pointer:
-		return field(t.Elem(), name)
+		return fieldOfType(t.Elem(), name)
 	case t.Kind() == reflect.Map:
 		return t.Elem()
 	case t.Kind() != reflect.Struct:
@@ -195,7 +193,7 @@ func field(t reflect.Type, name string) reflect.Type {
 			return f.Type
 		}
 		if tag == "" && (f.Anonymous || strings.Contains(options, "inline")) {
-			if found := field(f.Type, name); found != nil {
+			if found := fieldOfType(f.Type, name); found != nil {
 				return found
 			}
 		}

@@ -1,6 +1,4 @@
-// Package celexpr reads and rewrites CEL expressions of other projects. It keeps macros as
-// calls, so that a rewritten expression has the text of its author elsewhere.
-package celexpr
+package celtext
 
 import (
 	"cmp"
@@ -14,23 +12,24 @@ import (
 )
 
 const (
-	// maxSize is the maximum number of characters of an expression; Ostiary allows fewer.
-	maxSize = 100_000
-	// maxDepth is the maximum depth of an expression.
-	maxDepth = 250
+	// maxParsedSize is the maximum number of characters of an expression; Ostiary allows fewer.
+	maxParsedSize = 100_000
+	// maxParsedDepth is the maximum depth of an expression.
+	maxParsedDepth = 250
 )
 
-// Expression is a parsed expression.
-type Expression struct {
+// Parsed is a parsed expression. Macros stay calls, so that what is rewritten has the text of
+// its author elsewhere.
+type Parsed struct {
 	text []rune
 	root ast.Expr
 	info *ast.SourceInfo
 }
 
 // Parse parses an expression.
-func Parse(text string) (*Expression, error) {
+func Parse(text string) (*Parsed, error) {
 	p, err := parser.NewParser(parser.EnableOptionalSyntax(true), parser.EnableIdentEscapeSyntax(true),
-		parser.MaxRecursionDepth(maxDepth), parser.ExpressionSizeCodePointLimit(maxSize))
+		parser.MaxRecursionDepth(maxParsedDepth), parser.ExpressionSizeCodePointLimit(maxParsedSize))
 	if err != nil {
 		return nil, fmt.Errorf("making a parser: %w", err)
 	}
@@ -38,7 +37,7 @@ func Parse(text string) (*Expression, error) {
 	if len(errs.GetErrors()) > 0 {
 		return nil, fmt.Errorf("parsing the expression: %s", strings.TrimSpace(errs.GetErrors()[0].Message))
 	}
-	return &Expression{text: []rune(text), root: parsed.Expr(), info: parsed.SourceInfo()}, nil
+	return &Parsed{text: []rune(text), root: parsed.Expr(), info: parsed.SourceInfo()}, nil
 }
 
 // Reads reports whether an expression has a free identifier. An expression that does not
@@ -50,8 +49,8 @@ func Reads(text, name string) bool {
 
 // Free returns the identifiers that the expression does not declare itself, each once, in
 // the order of the text.
-func (e *Expression) Free() (out []string) {
-	walk(e.root, nil, func(n ast.Expr, bound []string) {
+func (e *Parsed) Free() (out []string) {
+	walkNodes(e.root, nil, func(n ast.Expr, bound []string) {
 		if n.Kind() == ast.IdentKind && !slices.Contains(bound, n.AsIdent()) && !slices.Contains(out, n.AsIdent()) {
 			out = append(out, n.AsIdent())
 		}
@@ -59,9 +58,9 @@ func (e *Expression) Free() (out []string) {
 	return out
 }
 
-// Call is a call of a function. The name of one in a namespace is "namespace.name", where
+// ParsedCall is a call of a function. The name of one in a namespace is "namespace.name", where
 // the namespace is a free identifier.
-type Call struct {
+type ParsedCall struct {
 	Name string
 	// Arguments are the constants among the arguments; nil stands for others.
 	Arguments []any
@@ -70,19 +69,19 @@ type Call struct {
 }
 
 // Calls returns all calls of functions and methods, operators excepted.
-func (e *Expression) Calls() (out []Call) {
-	walk(e.root, nil, func(n ast.Expr, bound []string) {
+func (e *Parsed) Calls() (out []ParsedCall) {
+	walkNodes(e.root, nil, func(n ast.Expr, bound []string) {
 		if n.Kind() != ast.CallKind || isOperator(n.AsCall().FunctionName()) {
 			return
 		}
-		out = append(out, newCall(n, bound))
+		out = append(out, newParsedCall(n, bound))
 	})
 	return out
 }
 
-func newCall(n ast.Expr, bound []string) Call {
+func newParsedCall(n ast.Expr, bound []string) ParsedCall {
 	c := n.AsCall()
-	call := Call{Name: c.FunctionName(), expr: n}
+	call := ParsedCall{Name: c.FunctionName(), expr: n}
 	if c.IsMemberFunction() {
 		call.Name = "." + call.Name
 		if t := c.Target(); t.Kind() == ast.IdentKind && !slices.Contains(bound, t.AsIdent()) {
@@ -99,26 +98,26 @@ func newCall(n ast.Expr, bound []string) Call {
 	return call
 }
 
-// walk calls visit for each node with the variables that macros around it declare.
-func walk(n ast.Expr, bound []string, visit func(n ast.Expr, bound []string)) {
+// walkNodes calls visit for each node with the variables that macros around it declare.
+func walkNodes(n ast.Expr, bound []string, visit func(n ast.Expr, bound []string)) {
 	visit(n, bound)
 	switch n.Kind() {
 	case ast.CallKind:
 		walkCall(n.AsCall(), bound, visit)
 	case ast.ListKind:
 		for _, c := range n.AsList().Elements() {
-			walk(c, bound, visit)
+			walkNodes(c, bound, visit)
 		}
 	case ast.MapKind:
 		for _, entry := range n.AsMap().Entries() {
-			walk(entry.AsMapEntry().Key(), bound, visit)
-			walk(entry.AsMapEntry().Value(), bound, visit)
+			walkNodes(entry.AsMapEntry().Key(), bound, visit)
+			walkNodes(entry.AsMapEntry().Value(), bound, visit)
 		}
 	case ast.SelectKind:
-		walk(n.AsSelect().Operand(), bound, visit)
+		walkNodes(n.AsSelect().Operand(), bound, visit)
 	case ast.StructKind:
 		for _, f := range n.AsStruct().Fields() {
-			walk(f.AsStructField().Value(), bound, visit)
+			walkNodes(f.AsStructField().Value(), bound, visit)
 		}
 	case ast.ComprehensionKind, ast.IdentKind, ast.LiteralKind, ast.UnspecifiedExprKind:
 	}
@@ -126,24 +125,24 @@ func walk(n ast.Expr, bound []string, visit func(n ast.Expr, bound []string)) {
 
 func walkCall(c ast.CallExpr, bound []string, visit func(n ast.Expr, bound []string)) {
 	if c.IsMemberFunction() {
-		walk(c.Target(), bound, visit)
+		walkNodes(c.Target(), bound, visit)
 	}
 	args := c.Args()
-	declared := declares(c)
+	declared := declaredVariables(c)
 	if isBind(c) {
-		walk(args[1], bound, visit)
+		walkNodes(args[1], bound, visit)
 		args = args[2:]
 	} else {
 		args = args[len(declared):]
 	}
 	inner := append(slices.Clip(bound), declared...)
 	for _, a := range args {
-		walk(a, inner, visit)
+		walkNodes(a, inner, visit)
 	}
 }
 
-// declares returns the variables that a macro declares.
-func declares(c ast.CallExpr) (out []string) {
+// declaredVariables returns the variables that a macro declares.
+func declaredVariables(c ast.CallExpr) (out []string) {
 	args := c.Args()
 	ident := func(i int) bool { return i < len(args) && args[i].Kind() == ast.IdentKind }
 	if !c.IsMemberFunction() || !ident(0) || len(args) < 2 {
@@ -178,8 +177,8 @@ type edit struct {
 	text       string
 }
 
-// apply applies edits. One within another is dropped.
-func apply(text []rune, edits []edit) string {
+// applyEdits applies edits. One within another is dropped.
+func applyEdits(text []rune, edits []edit) string {
 	slices.SortFunc(edits, func(a, b edit) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
 	var out strings.Builder
 	at := 0
@@ -194,8 +193,8 @@ func apply(text []rune, edits []edit) string {
 	return out.String()
 }
 
-// open returns the offset of the parenthesis of a call.
-func (e *Expression) open(n ast.Expr) (int, bool) {
+// openingParenthesis returns the offset of the parenthesis of a call.
+func (e *Parsed) openingParenthesis(n ast.Expr) (int, bool) {
 	at, ok := e.info.GetOffsetRange(n.ID())
 	if !ok {
 		return 0, false
@@ -207,9 +206,9 @@ func (e *Expression) open(n ast.Expr) (int, bool) {
 	return start, start < len(e.text)
 }
 
-// close returns the offset after the parenthesis that matches the one at an offset, and the
+// closingParenthesis returns the offset after the parenthesis that matches the one at an offset, and the
 // offsets of the commas between.
-func (e *Expression) close(open int) (end int, commas []int, ok bool) {
+func (e *Parsed) closingParenthesis(open int) (end int, commas []int, ok bool) {
 	depth := 0
 	for i := open; i < len(e.text); i++ {
 		switch e.text[i] {
@@ -237,7 +236,7 @@ func (e *Expression) close(open int) (end int, commas []int, ok bool) {
 }
 
 // skipString returns the offset of the last quote of the string that begins at an offset.
-func (e *Expression) skipString(start int) int {
+func (e *Parsed) skipString(start int) int {
 	quote := string(e.text[start])
 	raw := start > 0 && strings.ContainsRune("rR", e.text[start-1])
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(string(e.text[start:min(start+3, len(e.text))]), triple) {

@@ -1,37 +1,15 @@
-package pattern
+package scalar
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 
-	ce "github.com/ostiary/ostiary/internal/migrate/kyverno/celtext"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/place"
-	"github.com/ostiary/ostiary/internal/migrate/kyverno/shape"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
-// untyped compiles a pattern for a value of which nothing is known. All elements of a list
-// must have the pattern.
-func (c *compiler) untyped(pattern any, at place.Place, absent bool) (test, error) {
-	item := c.variable(at.Name())
-	body, err := untypedText(pattern, ce.Term(item))
-	if err != nil {
-		return test{}, err
-	}
-	v := at.Or(null)
-	values := ce.Term("(" + typeIs(v, "list").String() + " ? " + v.In(ce.Disjunction) + " : [" + v.String() + "])")
-	e := ce.Macro(values, "all", item, body)
-	switch {
-	case !at.Optional() || absent == matches(pattern, nil):
-		return test{e, absent}, nil
-	case absent:
-		return test{ce.Or(ce.Not(at.Present()), e), true}, nil
-	}
-	return test{ce.And(at.Present(), e), false}, nil
-}
-
-// typeIs tests the type of a value: list, map, string and so on.
-func typeIs(v ce.Expression, types ...string) ce.Expression {
+// TypeIs tests the type of a value: list, map, string and so on.
+func TypeIs(v ce.Expression, types ...string) ce.Expression {
 	some := make([]ce.Expression, len(types))
 	for i, t := range types {
 		some[i] = ce.Relate(ce.Function("type", v), "==", ce.Term(t))
@@ -41,10 +19,10 @@ func typeIs(v ce.Expression, types ...string) ce.Expression {
 
 // isScalar tests that a value is text, a number or a boolean.
 func isScalar(v ce.Expression) ce.Expression {
-	return ce.And(ce.Relate(v, "!=", ce.Term("null")), ce.Not(typeIs(v, "map")), ce.Not(typeIs(v, "list")))
+	return ce.And(ce.Relate(v, "!=", ce.Term("null")), ce.Not(TypeIs(v, "map")), ce.Not(TypeIs(v, "list")))
 }
 
-func untypedText(pattern any, v ce.Expression) (ce.Expression, error) {
+func UntypedValue(pattern any, v ce.Expression) (ce.Expression, error) {
 	number := func(text string) ce.Expression { return ce.Relate(v, "==", ce.Term(text)) }
 	switch p := pattern.(type) {
 	case nil:
@@ -52,9 +30,9 @@ func untypedText(pattern any, v ce.Expression) (ce.Expression, error) {
 	case bool:
 		return ce.Relate(v, "==", ce.Constant(p)), nil
 	case int64:
-		return ce.Or(number(strconv.FormatInt(p, 10)), ce.And(typeIs(v, "string"), integerText(p, v, shape.String))), nil
+		return ce.Or(number(strconv.FormatInt(p, 10)), ce.And(TypeIs(v, "string"), integerText(p, v, ce.KindString))), nil
 	case float64:
-		return ce.Or(number(strconv.FormatFloat(p, 'f', -1, 64)), ce.And(typeIs(v, "string"), floatText(p, v, shape.String))), nil
+		return ce.Or(number(strconv.FormatFloat(p, 'f', -1, 64)), ce.And(TypeIs(v, "string"), floatText(p, v, ce.KindString))), nil
 	}
 	compile := func(c condition) (ce.Expression, error) { return untypedCondition(c, v) }
 	return alternativesText(pattern.(string), compile, v, false)
@@ -79,7 +57,7 @@ func untypedCondition(c condition, v ce.Expression) (ce.Expression, error) {
 func untypedMatch(operand string, v ce.Expression) (ce.Expression, error) {
 	var some []ce.Expression
 	for _, b := range []bool{true, false} {
-		if Wildcard(operand, strconv.FormatBool(b)) {
+		if MatchesWildcard(operand, strconv.FormatBool(b)) {
 			some = append(some, ce.Relate(v, "==", ce.Constant(b)))
 		}
 	}
@@ -94,7 +72,7 @@ func untypedMatch(operand string, v ce.Expression) (ce.Expression, error) {
 	case number:
 		return ce.False(), fmt.Errorf("the pattern %q is left out because the field has no known type: CEL does not write numbers with a fraction as Kyverno does", operand)
 	default:
-		some = append(some, ce.And(typeIs(v, "string"), Match(operand, v)))
+		some = append(some, ce.And(TypeIs(v, "string"), MatchWildcard(operand, v)))
 	}
 	return ce.Or(some...), nil
 }
@@ -110,7 +88,7 @@ func untypedNumeric(c condition, v ce.Expression) ce.Expression {
 		match = ce.Not(match)
 		types = append(types, "bool")
 	}
-	found := ce.And(typeIs(v, types...), match)
+	found := ce.And(TypeIs(v, types...), match)
 	if c.matches(nil) {
 		return ce.Or(ce.Relate(v, "==", ce.Term("null")), found)
 	}

@@ -1,6 +1,7 @@
-package pattern
+package scalar
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"strconv"
@@ -23,24 +24,24 @@ func (c condition) numeric() bool { return c.duration != nil || c.quantity != ni
 // ordered reports whether the operator needs an order, which text does not have.
 func (c condition) ordered() bool { return c.operator != "==" && c.operator != "!=" }
 
-// alternatives parses the text of a pattern: alternatives (|) of conditions that all apply
+// parseAlternatives parses the text of a pattern: alternatives (|) of conditions that all apply
 // (&).
-func alternatives(text string) [][]condition {
+func parseAlternatives(text string) [][]condition {
 	var found [][]condition
 	for alternative := range strings.SplitSeq(text, "|") {
 		var all []condition
 		for c := range strings.SplitSeq(strings.Trim(alternative, " "), "&") {
-			all = append(all, conditions(strings.Trim(c, " "))...)
+			all = append(all, parseConditions(strings.Trim(c, " "))...)
 		}
 		found = append(found, all)
 	}
-	return outside(found)
+	return expandOutside(found)
 }
 
 var rangePattern = regexp.MustCompile(`^([-|+]?\d+(?:\.\d+)?[A-Za-z]*)(!?)-([-|+]?\d+(?:\.\d+)?[A-Za-z]*)$`)
 
-// conditions parses one condition; a range is two.
-func conditions(text string) []condition {
+// parseConditions parses one condition; a range is two.
+func parseConditions(text string) []condition {
 	if len(text) >= 2 {
 		for _, operator := range []string{">=", "<=", ">", "<", "!"} { // in the order of recognition
 			if operand, found := strings.CutPrefix(text, operator); found {
@@ -58,8 +59,8 @@ func conditions(text string) []condition {
 	return []condition{newCondition("==", text)}
 }
 
-// outside turns each a!-b into two alternatives.
-func outside(found [][]condition) [][]condition {
+// expandOutside turns each a!-b into two alternatives.
+func expandOutside(found [][]condition) [][]condition {
 	var result [][]condition
 	for _, all := range found {
 		expanded := [][]condition{nil}
@@ -93,8 +94,8 @@ func newCondition(operator, operand string) condition {
 	return c
 }
 
-// compares returns the result of an operator for the sign of a comparison.
-func compares(operator string, sign int) bool {
+// holdsFor returns the result of an operator for the sign of a comparison.
+func holdsFor(operator string, sign int) bool {
 	switch operator {
 	case "==":
 		return sign == 0
@@ -110,9 +111,9 @@ func compares(operator string, sign int) bool {
 	return sign >= 0
 }
 
-// matches reports whether a value has a pattern, which is no map or list. The compiler asks
+// Matches reports whether a value has a pattern, which is no map or list. The compiler asks
 // it for the values that stand for an absent field.
-func matches(pattern, value any) bool {
+func Matches(pattern, value any) bool {
 	switch p := pattern.(type) {
 	case nil:
 		return value == nil || value == "" || value == false || value == int64(0)
@@ -128,7 +129,7 @@ func matches(pattern, value any) bool {
 		n, ok := value.(int64)
 		return ok && float64(n) == p
 	case string:
-		for _, all := range alternatives(p) {
+		for _, all := range parseAlternatives(p) {
 			if matchesAll(all, value) {
 				return true
 			}
@@ -160,23 +161,13 @@ func (c condition) matches(value any) bool {
 	}
 	if _, isBool := value.(bool); !isBool {
 		if d, err := time.ParseDuration(text); c.duration != nil && err == nil {
-			return compares(c.operator, compare(d, *c.duration))
+			return holdsFor(c.operator, cmp.Compare(d, *c.duration))
 		}
 		if q, err := resource.ParseQuantity(text); c.quantity != nil && err == nil {
-			return compares(c.operator, q.Cmp(*c.quantity))
+			return holdsFor(c.operator, q.Cmp(*c.quantity))
 		}
 	}
-	return isText && !c.ordered() && Wildcard(c.operand, text) == (c.operator == "==")
-}
-
-func compare(a, b time.Duration) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+	return isText && !c.ordered() && MatchesWildcard(c.operand, text) == (c.operator == "==")
 }
 
 // integer returns the operand as an integer.
@@ -187,29 +178,3 @@ func (c condition) integer() (int64, bool) {
 	n, ok := c.quantity.AsInt64()
 	return n, ok && n != math.MinInt64
 }
-
-// Wildcard reports whether text matches a pattern in which * stands for any text and ? for
-// one character.
-func Wildcard(pattern, text string) bool {
-	p, t := []rune(pattern), []rune(text)
-	star, mark, i, j := -1, 0, 0, 0
-	for j < len(t) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, mark = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
-			i++
-			j++
-		case star >= 0:
-			mark++
-			i, j = star+1, mark
-		default:
-			return false
-		}
-	}
-	return strings.Trim(string(p[i:]), "*") == ""
-}
-
-// HasWildcard reports whether a text has * or ?.
-func HasWildcard(text string) bool { return strings.ContainsAny(text, "*?") }

@@ -1,4 +1,4 @@
-package celexpr
+package celtext
 
 import (
 	"slices"
@@ -68,7 +68,7 @@ func TestWithoutBind(t *testing.T) {
 
 func TestReplace(t *testing.T) {
 	calls := func(text string) string {
-		return ReplaceCalls(text, func(c Call) (string, bool) {
+		return ReplaceCalls(text, func(c ParsedCall) (string, bool) {
 			return "params", c.Name == "resource.Get" && slices.Equal(c.Arguments, []any{"v1", "x"})
 		})
 	}

@@ -1,11 +1,22 @@
-// Package celtext builds the source of CEL expressions that people maintain: without
-// needless parentheses, and without the parts that constants decide.
+// Package celtext reads, rewrites and builds the text of CEL expressions.
+//
+// It parses expressions of other projects and rewrites parts of them, so that the rest keeps
+// the text of its author. What it builds is meant for people who maintain it: it has no
+// needless parentheses, and no parts that constants decide. For that it knows which values
+// API servers send in the fields of built-in kinds, so that expressions need no checks of
+// their types.
+//
+// The text is not that of cel-go's unparser, because that one writes other text than an
+// author would: it has no raw strings, puts the branches of a conditional into parentheses,
+// and removes those of a chain of relations.
 package celtext
 
 import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/cel-go/common/ast"
 )
 
 // Precedence of a CEL operator: the higher, the tighter it binds.
@@ -95,11 +106,11 @@ func Raw(text string, p Precedence) Expression { return Expression{text: text, p
 func Term(text string) Expression { return Raw(text, Primary) }
 
 // Quote returns a string literal.
-func Quote(s string) Expression { return Term(quote(s)) }
+func Quote(s string) Expression { return Term(quoteLiteral(s)) }
 
-// quote escapes as Go does where CEL has the same escapes. Go has \x for bytes that are no
+// quoteLiteral escapes as Go does where CEL has the same escapes. Go has \x for bytes that are no
 // UTF-8, which JSON and YAML do not have.
-func quote(s string) string {
+func quoteLiteral(s string) string {
 	if strings.Contains(s, `\`) && !strings.HasSuffix(s, `\`) && strconv.Quote(strings.ReplaceAll(s, `\`, "")) == `"`+strings.ReplaceAll(s, `\`, "")+`"` {
 		return `r"` + s + `"`
 	}
@@ -110,24 +121,24 @@ func quote(s string) string {
 func Relate(left Expression, operator string, right Expression) Expression {
 	join := func(op string) string { return left.In(Addition) + " " + op + " " + right.In(Addition) }
 	e := Raw(join(operator), Relation)
-	if o := opposite(operator); o != "" {
+	if o := oppositeRelation(operator); o != "" {
 		e.negated = join(o)
 	}
 	return e
 }
 
-// opposite returns the relation that is true where another one is false; empty if there is none.
-func opposite(operator string) string {
+// oppositeRelation returns the relation that is true where another one is false; empty if there is none.
+func oppositeRelation(operator string) string {
 	return map[string]string{"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}[operator]
 }
 
 // And returns the conjunction, without duplicates.
-func And(es ...Expression) Expression { return join(Conjunction, " && ", True(), False(), es) }
+func And(es ...Expression) Expression { return joinOperands(Conjunction, " && ", True(), False(), es) }
 
 // Or returns the disjunction, without duplicates.
-func Or(es ...Expression) Expression { return join(Disjunction, " || ", False(), True(), es) }
+func Or(es ...Expression) Expression { return joinOperands(Disjunction, " || ", False(), True(), es) }
 
-func join(p Precedence, operator string, neutral, absorbing Expression, es []Expression) Expression {
+func joinOperands(p Precedence, operator string, neutral, absorbing Expression, es []Expression) Expression {
 	var parts []string
 	seen := map[string]bool{}
 	var only Expression
@@ -189,18 +200,18 @@ func If(condition, then, otherwise Expression) Expression {
 
 // Call returns the call of a method.
 func Call(target Expression, method string, arguments ...Expression) Expression {
-	return Term(target.In(Primary) + "." + method + "(" + list(arguments) + ")")
+	return Term(target.In(Primary) + "." + method + "(" + joinTexts(arguments) + ")")
 }
 
 // Function returns the call of a function.
 func Function(name string, arguments ...Expression) Expression {
-	return Term(name + "(" + list(arguments) + ")")
+	return Term(name + "(" + joinTexts(arguments) + ")")
 }
 
 // List returns a list literal.
-func List(elements ...Expression) Expression { return Term("[" + list(elements) + "]") }
+func List(elements ...Expression) Expression { return Term("[" + joinTexts(elements) + "]") }
 
-func list(es []Expression) string {
+func joinTexts(es []Expression) string {
 	texts := make([]string, len(es))
 	for i, e := range es {
 		texts[i] = e.text
@@ -218,25 +229,15 @@ func Macro(target Expression, macro, variable string, body Expression) Expressio
 
 // IsIdentifier reports whether name can follow a dot.
 func IsIdentifier(name string) bool {
-	switch name {
-	case "", "true", "false", "null", "in":
-		return false
-	}
-	for i, r := range name {
-		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return true
+	e, err := Parse("x." + name)
+	return err == nil && e.root.Kind() == ast.SelectKind && e.root.AsSelect().FieldName() == name &&
+		e.root.AsSelect().Operand().Kind() == ast.IdentKind
 }
 
-// reserved are the identifiers that cannot name a variable.
-const reserved = " as break const continue else for function if import let loop package namespace return var void while "
-
-// IsVariable reports whether name can name a variable.
+// IsVariable reports whether name can name a variable: CEL reserves some identifiers.
 func IsVariable(name string) bool {
-	return IsIdentifier(name) && !strings.Contains(reserved, " "+name+" ")
+	e, err := Parse(name)
+	return err == nil && e.root.Kind() == ast.IdentKind && e.root.AsIdent() == name
 }
 
 // Singular returns a name for the elements of a list, or the fallback.
