@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,16 +15,27 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
-	"github.com/ostiary/ostiary/internal/migrate/native"
 	"github.com/ostiary/ostiary/internal/migrate/verify"
 )
 
-const help = `Write policies of other projects as WebhookPolicies.
+// help returns the description of the command.
+func help() string {
+	titles := make([]string, 0, len(migrate.Sources()))
+	for _, s := range migrate.Sources() {
+		titles = append(titles, "- "+s.Title)
+	}
+	return fmt.Sprintf(helpText, strings.Join(titles, "\n"))
+}
 
-Sources are ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings,
-Kyverno's policies in CEL (group policies.kyverno.io), and Gatekeeper's constraints whose
-templates are in CEL. With --to native, WebhookPolicies become native policies.
+const helpText = `Write policies of other projects as WebhookPolicies.
+
+Sources are:
+
+%s
+
+With --to native, WebhookPolicies become native policies.
 
 Without -o, the policies are on stdout and the report is on stderr. With -o, the command
 writes one file for each object to a new directory, all of them or none, and the report to
@@ -70,7 +82,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "convert {-f FILE... | --from-cluster}",
 		Short: "Write policies of other projects as WebhookPolicies",
-		Long:  help,
+		Long:  help(),
 		Example: "  kubectl ostiary convert -f native.yaml -o converted\n" +
 			"  kubectl ostiary convert -f native.yaml --inventory\n" +
 			"  kubectl ostiary convert -f policy.yaml --to native",
@@ -132,33 +144,33 @@ func (c *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	using := sources()
+	sources := migrate.Sources()
 	if c.to == toNative {
-		using = []conversion.Source{native.Back{}}
+		sources = migrate.ToNative()
 	}
-	conversions, err := convertAll(using, objects, c.options, time.Now())
+	converted, err := migrate.Convert(sources, objects, c.options, time.Now())
 	if err != nil {
 		return err
 	}
-	if len(conversions) == 0 {
+	if len(converted.Conversions) == 0 {
 		return errors.New("the input has no policy that this command converts: name its file with -f")
 	}
-	result := newResult(conversions)
+	result := &result{Result: converted}
 	if err := result.check(ctx); err != nil {
 		return err
 	}
-	result.noteUnaudited()
+	result.NoteUnaudited()
 	if c.inventory {
-		return c.printInventory(c.Out, result.inventory())
+		return c.printInventory(c.Out, result.Inventory())
 	}
 	if err := c.compare(ctx, objects, result); err != nil { // with the actions of the sources
 		return err
 	}
 	if c.actions == actionsAudit {
-		result.audit()
+		result.audited = result.ReplaceActions()
 	}
 	if c.verify {
-		if result.verified, err = verify.Run(ctx, objects, result.conversions); err != nil {
+		if result.verified, err = verifier().Tests(ctx, objects, result.Conversions); err != nil {
 			return err
 		}
 	}
@@ -177,7 +189,7 @@ func (c *command) compare(ctx context.Context, input []load.Object, r *result) e
 	if err != nil {
 		return err
 	}
-	r.compared, err = verify.Objects(ctx, input, objects, r.conversions)
+	r.compared, err = verifier().Objects(ctx, input, objects, r.Conversions)
 	return err
 }
 
@@ -189,7 +201,7 @@ func (c *command) load(ctx context.Context) ([]load.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fetch(ctx, config, sources(), func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) })
+	return fetch(ctx, config, migrate.Sources(), func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) })
 }
 
 // read reads the files. With tests, it also reads the files of the tests and the policies
@@ -208,30 +220,10 @@ func (c *command) read(ctx context.Context) ([]load.Object, error) {
 	if !c.verify {
 		return load.Objects(ctx, c.files, options)
 	}
-	options.Plain = verify.HasTests
+	options.Plain = hasTests
 	objects, err := load.Objects(ctx, c.files, options)
 	if err != nil {
 		return nil, err
 	}
-	return append(objects, verify.References(ctx, objects)...), nil
-}
-
-// convertAll converts the objects that the sources own, in the order of sources.
-func convertAll(using []conversion.Source, objects []load.Object, o conversion.Options, now time.Time) ([]conversion.Conversion, error) {
-	var out []conversion.Conversion
-	var errs []error
-	for _, s := range using {
-		in := &conversion.Input{All: objects, Options: o, Now: now}
-		for i := range objects {
-			if s.Owns(objects[i].GroupVersionKind().GroupKind()) {
-				in.Objects = append(in.Objects, objects[i])
-			}
-		}
-		if len(in.Objects) == 0 {
-			continue
-		}
-		converted, err := s.Convert(in)
-		out, errs = append(out, converted...), append(errs, err)
-	}
-	return out, errors.Join(errs...)
+	return append(objects, verifier().References(ctx, objects)...), nil
 }

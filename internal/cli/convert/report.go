@@ -36,8 +36,8 @@ type ReportRule struct {
 
 func (r *result) report() *Report {
 	out := &Report{Rules: []ReportRule{}, Verified: r.verified, Compared: r.compared} // rules are not null
-	for i := range r.conversions {
-		c := &r.conversions[i]
+	for i := range r.Conversions {
+		c := &r.Conversions[i]
 		for _, row := range c.Rows {
 			field := row.Field
 			if field == "" {

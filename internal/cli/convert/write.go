@@ -24,8 +24,8 @@ type file struct {
 }
 
 func (r *result) files() ([]file, error) {
-	out := make([]file, 0, len(r.outputs))
-	for _, o := range r.outputs {
+	out := make([]file, 0, len(r.Outputs))
+	for _, o := range r.Outputs {
 		text, err := o.YAML()
 		if err != nil {
 			return nil, err

@@ -1,8 +1,9 @@
-// Package conversion has what all converters of policies share: the interface of a source
+// Package conversion has what all converters of policies share: the description of a source
 // of policies, its results, and their form as YAML.
 package conversion
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,14 +14,28 @@ import (
 	"github.com/ostiary/ostiary/internal/load"
 )
 
-// Source converts the policies of one project.
-type Source interface {
-	// Owns reports whether Convert handles a kind: it converts every object of the kind, or
-	// leaves it out by name.
-	Owns(kind schema.GroupKind) bool
+// Source is a form of policies that is converted.
+type Source struct {
+	// Title names the policies, as in "Sources are ...".
+	Title string
+	// Kinds are those of the policies and of what belongs to them. The source converts every
+	// object of the kinds, or leaves it out by name. An empty Kind is every kind of the group.
+	Kinds []schema.GroupKind
+	// WritesNative reports whether the project writes native policies from its own.
+	WritesNative bool
+	// NotIn is the first release of the project that does not execute the policies, such as
+	// "Kyverno 1.20"; empty if all execute them.
+	NotIn string
 	// Convert converts objects. The error is about objects that cannot be decoded, with
 	// their positions; it ends the command. What cannot be expressed is in the result.
-	Convert(in *Input) ([]Conversion, error)
+	Convert func(in *Input) ([]Conversion, error)
+}
+
+// Owns reports whether the source converts a kind.
+func (s *Source) Owns(kind schema.GroupKind) bool {
+	return slices.ContainsFunc(s.Kinds, func(k schema.GroupKind) bool {
+		return k.Group == kind.Group && (k.Kind == "" || k.Kind == kind.Kind)
+	})
 }
 
 // Input is what a source converts.
@@ -29,6 +44,8 @@ type Input struct {
 	Objects []load.Object
 	// All are all objects of the input, for what policies refer to.
 	All []load.Object
+	// Sources are all that the conversion knows: some write policies for others.
+	Sources []Source
 	// Now is the current time.
 	Now time.Time
 	Options

@@ -28,14 +28,9 @@ func (c *Conversion) Decode(into any) (bool, error) {
 	return len(unknown) == 0, nil
 }
 
-// generators are the groups of policies from which other projects write native policies.
-func generators() []string {
-	return []string{"kyverno.io", "policies.kyverno.io", "templates.gatekeeper.sh", "constraints.gatekeeper.sh"}
-}
-
 // Owner returns the policy of the input from which another project has written an object;
 // empty if there is none.
-func Owner(o *load.Object, all []load.Object) string {
+func Owner(o *load.Object, in *Input) string {
 	var owned struct {
 		Metadata struct {
 			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
@@ -46,12 +41,12 @@ func Owner(o *load.Object, all []load.Object) string {
 	}
 	for _, ref := range owned.Metadata.OwnerReferences {
 		kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
-		if !slices.Contains(generators(), kind.Group) {
+		if !slices.ContainsFunc(in.Sources, func(s Source) bool { return s.WritesNative && s.Owns(kind.GroupKind()) }) {
 			continue
 		}
-		for i := range all {
-			if all[i].GroupVersionKind().GroupKind() == kind.GroupKind() && all[i].Metadata.Name == ref.Name {
-				return all[i].String()
+		for i := range in.All {
+			if owner := &in.All[i]; owner.GroupVersionKind().GroupKind() == kind.GroupKind() && owner.Metadata.Name == ref.Name {
+				return owner.String()
 			}
 		}
 	}

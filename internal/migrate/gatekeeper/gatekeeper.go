@@ -17,16 +17,19 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// Source converts constraints with their templates.
-type Source struct{}
-
-// Owns implements conversion.Source. Kinds that cannot be converted are left out by name.
-func (Source) Owns(kind schema.GroupKind) bool {
-	switch kind.Group {
-	case constraintsGroup, mutationsGroup, expansionGroup:
-		return true
+// Source returns the conversion of constraints with their templates, and of mutators.
+func Source() conversion.Source {
+	return conversion.Source{
+		Title: "Gatekeeper's mutators, and its constraints whose templates are in CEL",
+		Kinds: []schema.GroupKind{
+			{Group: templatesGroup, Kind: "ConstraintTemplate"},
+			{Group: constraintsGroup},
+			{Group: mutationsGroup},
+			{Group: expansionGroup},
+		},
+		WritesNative: true,
+		Convert:      convertObjects,
 	}
-	return kind.Group == templatesGroup && kind.Kind == "ConstraintTemplate"
 }
 
 // definition is a template of the input.
@@ -39,8 +42,7 @@ type definition struct {
 	used                bool
 }
 
-// Convert implements conversion.Source.
-func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
+func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 	resources, err := newResources(in.All)
 	if err != nil {
 		return nil, err
@@ -56,11 +58,11 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 		case templatesGroup:
 			continue
 		case constraintsGroup:
-			if err := convert(&c, definitions[o.Kind], in.Params, resources); err != nil {
+			if err := convertConstraint(&c, definitions[o.Kind], in.Params, resources); err != nil {
 				return nil, err
 			}
 		case mutationsGroup:
-			if err := mutate(&c, resources); err != nil {
+			if err := convertMutator(&c, resources); err != nil {
 				return nil, err
 			}
 		default:
@@ -141,8 +143,8 @@ func (d *definition) read() error {
 	return nil
 }
 
-// convert converts a constraint.
-func convert(c *conversion.Conversion, d *definition, params conversion.Params, resources *resources) error {
+// convertConstraint converts a constraint.
+func convertConstraint(c *conversion.Conversion, d *definition, params conversion.Params, resources *resources) error {
 	k := &constraint{}
 	if ok, err := c.Decode(k); !ok || err != nil {
 		return err

@@ -194,7 +194,7 @@ func TestMutatorsLeftOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			converted, err := Source{}.Convert(&conversion.Input{Objects: objects, All: objects})
+			converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,7 +211,7 @@ func convertText(t *testing.T, text string) *offline.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	converted, err := Source{}.Convert(&conversion.Input{Objects: objects, All: objects, Options: conversion.Options{Params: conversion.ParamsConstants}})
+	converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects, Options: conversion.Options{Params: conversion.ParamsConstants}})
 	if err != nil {
 		t.Fatal(err)
 	}

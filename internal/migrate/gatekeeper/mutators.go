@@ -84,8 +84,8 @@ type assigned struct {
 	ExternalData any `json:"externalData,omitempty"`
 }
 
-// mutate converts a mutator.
-func mutate(c *conversion.Conversion, resources *resources) error {
+// convertMutator converts a mutator.
+func convertMutator(c *conversion.Conversion, resources *resources) error {
 	if !slices.Contains([]string{kindAssign, kindAssignMetadata, kindAssignImage, kindModifySet}, c.Source.Kind) {
 		c.LeaveOut("", "this command does not convert the kind "+c.Source.Kind, "write a WebhookPolicy with a mutation")
 		return nil

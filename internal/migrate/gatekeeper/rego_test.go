@@ -32,7 +32,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	converted, err := Source{}.Convert(&conversion.Input{Objects: objects, All: objects})
+	converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects})
 	if err != nil {
 		t.Fatal(err)
 	}

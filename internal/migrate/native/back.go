@@ -13,16 +13,16 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
-// Back converts WebhookPolicies to native policies and bindings.
-type Back struct{}
-
-// Owns implements conversion.Source.
-func (Back) Owns(kind schema.GroupKind) bool {
-	return kind.Group == v1alpha1.GroupName && kind.Kind == "WebhookPolicy"
+// Back returns the conversion of WebhookPolicies to native policies and bindings.
+func Back() conversion.Source {
+	return conversion.Source{
+		Title:   "WebhookPolicies",
+		Kinds:   []schema.GroupKind{{Group: v1alpha1.GroupName, Kind: "WebhookPolicy"}},
+		Convert: convertBack,
+	}
 }
 
-// Convert implements conversion.Source.
-func (Back) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
+func convertBack(in *conversion.Input) ([]conversion.Conversion, error) {
 	taken := map[string]bool{}
 	var out []conversion.Conversion
 	for i := range in.Objects {

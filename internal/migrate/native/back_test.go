@@ -27,7 +27,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	converted, err := Back{}.Convert(&conversion.Input{Objects: objects})
+	converted, err := Back().Convert(&conversion.Input{Objects: objects})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ package native
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -24,13 +23,13 @@ const (
 	kindMutatingBinding   = "MutatingAdmissionPolicyBinding"
 )
 
-// Source converts native policies.
-type Source struct{}
-
-// Owns implements conversion.Source.
-func (Source) Owns(kind schema.GroupKind) bool {
-	return kind.Group == admissionregistrationv1.GroupName &&
-		slices.Contains([]string{kindValidating, kindValidatingBinding, kindMutating, kindMutatingBinding}, kind.Kind)
+// Source returns the conversion of native policies.
+func Source() conversion.Source {
+	s := conversion.Source{Title: "ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings", Convert: convertPolicies}
+	for _, kind := range []string{kindValidating, kindValidatingBinding, kindMutating, kindMutatingBinding} {
+		s.Kinds = append(s.Kinds, schema.GroupKind{Group: admissionregistrationv1.GroupName, Kind: kind})
+	}
+	return s
 }
 
 // binding is a native binding. Its actions are those of a validating one.
@@ -44,8 +43,7 @@ type binding struct {
 	used   bool
 }
 
-// Convert implements conversion.Source.
-func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
+func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	var out, unbound []conversion.Conversion
 	var bindings []*binding
 	for i := range in.Objects {
@@ -75,7 +73,7 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 			continue
 		}
 		c := conversion.Conversion{Source: *o}
-		if err := convert(&c, in, byPolicy[o.Kind+"Binding "+o.Metadata.Name]); err != nil {
+		if err := convertPolicy(&c, in, byPolicy[o.Kind+"Binding "+o.Metadata.Name]); err != nil {
 			return nil, err
 		}
 		out = append(out, c)
@@ -90,8 +88,8 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 	return append(out, unbound...), nil
 }
 
-// convert converts a policy with its bindings.
-func convert(c *conversion.Conversion, in *conversion.Input, bound []*binding) error {
+// convertPolicy converts a policy with its bindings.
+func convertPolicy(c *conversion.Conversion, in *conversion.Input, bound []*binding) error {
 	o, err := policyOf(c)
 	if o == nil || err != nil {
 		return err
@@ -100,7 +98,7 @@ func convert(c *conversion.Conversion, in *conversion.Input, bound []*binding) e
 	for _, b := range bound {
 		b.used = true
 	}
-	if owner := conversion.Owner(&c.Source, in.All); owner != "" {
+	if owner := conversion.Owner(&c.Source, in); owner != "" {
 		c.Add(conversion.Row{Outcome: conversion.Converted, Detail: owner + " writes it and is converted instead"})
 		return nil
 	}

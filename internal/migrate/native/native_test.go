@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 	"github.com/ostiary/ostiary/internal/migrate/verify"
@@ -93,7 +94,7 @@ func split(number int, spec v1alpha1.WebhookPolicySpec) (out []*v1alpha1.Webhook
 func toNative(t *testing.T, p *v1alpha1.WebhookPolicy) []*conversion.Output {
 	t.Helper()
 	objects := read(t, &conversion.Output{Object: p})
-	converted, err := Back{}.Convert(&conversion.Input{Objects: objects})
+	converted, err := Back().Convert(&conversion.Input{Objects: objects})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func toNative(t *testing.T, p *v1alpha1.WebhookPolicy) []*conversion.Output {
 // fromNative returns the WebhookPolicy of native objects.
 func fromNative(t *testing.T, objects []load.Object) *conversion.Output {
 	t.Helper()
-	converted, err := Source{}.Convert(&conversion.Input{Objects: objects, All: objects})
+	converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,11 +186,12 @@ func TestDecideAlike(t *testing.T) {
 			n++
 		}
 	}
-	converted, err := Source{}.Convert(&conversion.Input{Objects: written, All: written})
+	converted, err := Source().Convert(&conversion.Input{Objects: written, All: written})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := verify.Objects(t.Context(), written, objects, converted)
+	v := &verify.Verifier{Recorder: func() verify.Recorder { return &explain.Recorder{} }}
+	got, err := v.Objects(t.Context(), written, objects, converted)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package verify
 import (
 	"bytes"
 	"context"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,19 +14,8 @@ import (
 // apiVersion and kind in it.
 const fileOfKyverno = "kyverno-test.yaml"
 
-// HasTests reports whether a directory has tests of other projects. Its files are read as
-// they are: its kustomization, if it has one, does not contain the tests.
-func HasTests(directory string) bool {
-	found := false
-	_ = filepath.WalkDir(directory, func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && (entry.Name() == fileOfKyverno || entry.Name() == "suite.yaml") {
-			found = true
-			return fs.SkipAll
-		}
-		return nil // the loader reports errors
-	})
-	return found
-}
+// IsTestFile reports whether a file of this name has tests of another project.
+func IsTestFile(name string) bool { return name == fileOfKyverno || name == "suite.yaml" }
 
 // Typed returns a document without apiVersion and kind as what Kyverno reads it as; nil if
 // it is neither a test nor what a test reads.
@@ -48,7 +36,7 @@ func Typed(at load.Position, raw []byte) []byte {
 
 // References reads the files with policies that tests name and that are not among the
 // objects. Files that cannot be read are reported when their tests run.
-func References(ctx context.Context, objects []load.Object) []load.Object {
+func (v *Verifier) References(ctx context.Context, objects []load.Object) []load.Object {
 	var known []string
 	for i := range objects {
 		known = append(known, filepath.Clean(objects[i].At("").File))
@@ -59,7 +47,7 @@ func References(ctx context.Context, objects []load.Object) []load.Object {
 		if !Owns(o.GroupVersionKind().GroupKind()) {
 			continue
 		}
-		f := &finder{test: o, read: map[string][]load.Object{}}
+		f := &finder{verifier: v, test: o, known: map[string][]load.Object{}}
 		for _, name := range f.policies() {
 			path := f.path(name)
 			if strings.Contains(name, "://") || slices.ContainsFunc(known, func(k string) bool { return k == path || strings.HasPrefix(k, path+string(filepath.Separator)) }) {

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
@@ -20,6 +19,7 @@ import (
 
 // comparison compares decisions about some requests.
 type comparison struct {
+	recorder func() Recorder
 	apis     *offline.APIs
 	world    *offline.World
 	native   *nativeengine.Cluster
@@ -37,11 +37,12 @@ type request struct {
 // Objects compares the decisions of the sources in CEL with those of their results, when
 // each object is created, updated without a change, and deleted. The engine of the API
 // server evaluates the sources.
-func Objects(ctx context.Context, input, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
+func (v *Verifier) Objects(ctx context.Context, input, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
 	c, err := newComparison(input, objects, conversions)
 	if err != nil {
 		return nil, err
 	}
+	c.recorder = v.Recorder
 	for i := range conversions {
 		if err := c.source(ctx, &conversions[i]); err != nil {
 			return nil, err
@@ -167,7 +168,7 @@ func (p *pair) compare(ctx context.Context, r request) error {
 		skip(err)
 		return nil
 	}
-	var recorder explain.Recorder
+	recorder := p.recorder()
 	got, err := p.after.Evaluate(policy.WithTrace(ctx, recorder.Trace()), r.AdmissionRequest, p.world, offline.Options{})
 	if err != nil {
 		return err
@@ -198,14 +199,14 @@ func (p *pair) compare(ctx context.Context, r request) error {
 		p.result.Agree++
 		return nil
 	}
-	why, err := p.why(ctx, r, &recorder)
+	why, err := p.why(ctx, r, recorder)
 	p.result.Different = append(p.result.Different, Difference{Position: p.from.Source.At(""), Assertion: p.from.Source.String() + ", " + r.text,
 		Text: fmt.Sprintf("the source %s, and the result %s", source, result), Why: why})
 	return err
 }
 
 // why returns the expressions of the result that decided, or why it is not evaluated.
-func (p *pair) why(ctx context.Context, r request, recorder *explain.Recorder) ([]string, error) {
+func (p *pair) why(ctx context.Context, r request, recorder Recorder) ([]string, error) {
 	if why := recorder.Why(p.after); len(why) > 0 {
 		return why, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 	"github.com/ostiary/ostiary/internal/migrate/gatekeeper"
@@ -191,7 +192,7 @@ func compareText(t *testing.T, text string, change func(*v1alpha1.WebhookPolicyS
 		t.Fatal(err)
 	}
 	var conversions []conversion.Conversion
-	for _, s := range []conversion.Source{native.Source{}, celpolicies.Source{}, gatekeeper.Source{}} {
+	for _, s := range []conversion.Source{native.Source(), celpolicies.Source(), gatekeeper.Source()} {
 		in := &conversion.Input{All: input, Options: conversion.Options{Params: conversion.ParamsConstants}}
 		for i := range input {
 			if s.Owns(input[i].GroupVersionKind().GroupKind()) {
@@ -212,7 +213,8 @@ func compareText(t *testing.T, text string, change func(*v1alpha1.WebhookPolicyS
 			}
 		}
 	}
-	got, err := Objects(t.Context(), input, objects, conversions)
+	v := &Verifier{Recorder: func() Recorder { return &explain.Recorder{} }}
+	got, err := v.Objects(t.Context(), input, objects, conversions)
 	if err != nil {
 		t.Fatal(err)
 	}

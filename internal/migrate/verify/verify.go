@@ -16,11 +16,40 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	policyv1alpha1 "github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/cli/policytest"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/offline"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
 )
+
+// Verifier compares converted policies with their sources. Its fields are what the program
+// around it does: this package neither reads files nor knows how PolicyTests are evaluated.
+type Verifier struct {
+	// Read reads the objects of a file or a directory that a test names.
+	Read func(ctx context.Context, path string) ([]load.Object, error)
+	// Check runs a PolicyTest with one case on some objects. It returns how the result
+	// differs from the expectation, and if it does not, the messages of failed validations.
+	Check func(ctx context.Context, test load.Object, objects []load.Object) ([]Problem, []string, error)
+	// Recorder returns a recorder for the evaluation of one request.
+	Recorder func() Recorder
+}
+
+// Problem is a difference between a result and an expectation.
+type Problem struct {
+	Text string
+	// Why are the parts of expressions that were false, and the expressions that failed.
+	Why []string
+}
+
+// Recorder keeps what policies evaluate for a request.
+type Recorder interface {
+	Trace() policy.Trace
+	// Why returns what made validations and match conditions false, or fail.
+	Why(engine *offline.Engine) []string
+	// Values returns the values of validations and match conditions.
+	Values() []string
+}
 
 // Owns reports whether a kind is a test of another project.
 func Owns(kind schema.GroupKind) bool {
@@ -86,8 +115,8 @@ type assertion struct {
 	createdOnly bool
 }
 
-// Run evaluates the tests among some objects with converted policies.
-func Run(ctx context.Context, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
+// Tests evaluates the tests among some objects with converted policies.
+func (v *Verifier) Tests(ctx context.Context, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
 	known, err := newDefinitions(objects)
 	if err != nil {
 		return nil, err
@@ -97,7 +126,7 @@ func Run(ctx context.Context, objects []load.Object, conversions []conversion.Co
 		if !Owns(objects[i].GroupVersionKind().GroupKind()) {
 			continue
 		}
-		f := &finder{test: &objects[i], conversions: conversions, read: map[string][]load.Object{}}
+		f := &finder{verifier: v, test: &objects[i], conversions: conversions, known: map[string][]load.Object{}}
 		all, err := f.assertions(ctx)
 		if err != nil {
 			r.Unreadable = true
@@ -105,7 +134,7 @@ func Run(ctx context.Context, objects []load.Object, conversions []conversion.Co
 			continue
 		}
 		for j := range all {
-			r.add(ctx, &all[j], known)
+			v.addAssertion(ctx, r, &all[j], known)
 		}
 	}
 	return r, ctx.Err()
@@ -122,8 +151,8 @@ func (r *Result) skip(at load.Position, assertion, why string) {
 	r.Skipped = append(r.Skipped, Skip{Position: at, Assertion: assertion, Why: why})
 }
 
-// add evaluates an assertion.
-func (r *Result) add(ctx context.Context, a *assertion, known *definitions) {
+// addAssertion evaluates an assertion, and adds it to the result.
+func (v *Verifier) addAssertion(ctx context.Context, r *Result, a *assertion, known *definitions) {
 	at := a.source.At(a.field)
 	if a.skipped == "" && len(a.outputs) == 0 {
 		a.skipped = "the rule is left out"
@@ -133,7 +162,7 @@ func (r *Result) add(ctx context.Context, a *assertion, known *definitions) {
 		return
 	}
 	test := a.test(fmt.Sprintf("assertion-%d", len(r.Tests)+1))
-	problems, err := a.run(ctx, test, known)
+	problems, err := v.run(ctx, a, test, known)
 	if err != nil {
 		r.skip(at, a.text, err.Error())
 		return
@@ -202,8 +231,8 @@ func decisionOf(outputs []*conversion.Output) v1alpha1.Decision {
 	return decision
 }
 
-// run runs the assertion.
-func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest, known *definitions) ([]policytest.Problem, error) {
+// run runs the test of an assertion.
+func (v *Verifier) run(ctx context.Context, a *assertion, t *v1alpha1.PolicyTest, known *definitions) ([]Problem, error) {
 	raw, err := json.Marshal(t)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the test: %w", err)
@@ -228,18 +257,13 @@ func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest, known *defi
 		}
 		objects = append(objects, policies...)
 	}
-	suite, err := policytest.New(ctx, read[0], objects)
-	if err != nil {
-		return nil, err
-	}
-	problems, result, err := suite.Cases[0].Check(ctx)
+	problems, messages, err := v.Check(ctx, read[0], objects)
 	if err != nil || len(problems) > 0 {
 		return problems, err
 	}
-	said := policytest.Messages(result)
 	for _, want := range a.counts {
-		if text := want.check(said); text != "" {
-			problems = append(problems, policytest.Problem{Text: text})
+		if text := want.check(messages); text != "" {
+			problems = append(problems, Problem{Text: text})
 		}
 	}
 	return problems, nil
@@ -247,9 +271,10 @@ func (a *assertion) run(ctx context.Context, t *v1alpha1.PolicyTest, known *defi
 
 // finder finds what a test refers to.
 type finder struct {
+	verifier    *Verifier
 	test        *load.Object
 	conversions []conversion.Conversion
-	read        map[string][]load.Object
+	known       map[string][]load.Object // by path
 }
 
 // file reads a file of the test.
@@ -258,14 +283,14 @@ func (f *finder) file(ctx context.Context, field, name string) ([]load.Object, e
 		return nil, f.test.Errorf(field, "%q is not a file: this command reads no URLs; save it in a file", name)
 	}
 	path := f.path(name)
-	if known, ok := f.read[path]; ok {
+	if known, ok := f.known[path]; ok {
 		return known, nil
 	}
-	objects, err := load.Objects(ctx, []string{path}, load.Options{Untyped: Typed})
+	objects, err := f.verifier.Read(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%w", f.test.Errorf(field, "reading the files of the test"), err)
 	}
-	f.read[path] = objects
+	f.known[path] = objects
 	return objects, nil
 }
 

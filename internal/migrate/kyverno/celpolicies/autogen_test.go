@@ -19,7 +19,7 @@ spec:
   validations: [{expression: "'team' in object.metadata.?labels.orValue({})"}]
 `
 	objects := read(t, source)
-	converted, err := Source{}.Convert(&conversion.Input{Objects: objects, All: objects})
+	converted, err := Source().Convert(&conversion.Input{Objects: objects, All: objects})
 	if err != nil {
 		t.Fatal(err)
 	}

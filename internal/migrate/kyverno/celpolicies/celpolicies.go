@@ -14,14 +14,17 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
-// Source converts the policies.
-type Source struct{}
+// Source returns the conversion of the policies.
+func Source() conversion.Source {
+	return conversion.Source{
+		Title:        "Kyverno's policies in CEL (group " + group + ")",
+		Kinds:        []schema.GroupKind{{Group: group}},
+		WritesNative: true,
+		Convert:      convertPolicies,
+	}
+}
 
-// Owns implements conversion.Source. Kinds that cannot be converted are left out by name.
-func (Source) Owns(kind schema.GroupKind) bool { return kind.Group == group }
-
-// Convert implements conversion.Source.
-func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
+func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	exceptions, out, err := exceptionsOf(in)
 	if err != nil {
 		return nil, err

@@ -11,14 +11,18 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
-// Source converts the policies.
-type Source struct{}
+// Source returns the conversion of the policies.
+func Source() conversion.Source {
+	return conversion.Source{
+		Title:        "Kyverno's ClusterPolicies and Policies (group " + group + ")",
+		Kinds:        []schema.GroupKind{{Group: group}},
+		WritesNative: true,
+		NotIn:        "Kyverno 1.20",
+		Convert:      convertPolicies,
+	}
+}
 
-// Owns implements conversion.Source. Kinds that cannot be converted are left out by name.
-func (Source) Owns(kind schema.GroupKind) bool { return kind.Group == group }
-
-// Convert implements conversion.Source.
-func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
+func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	c, err := newCatalogue(in)
 	if err != nil {
 		return nil, err
@@ -32,7 +36,7 @@ func (Source) Convert(in *conversion.Input) ([]conversion.Conversion, error) {
 		result := conversion.Conversion{Source: *o}
 		switch o.Kind {
 		case kindClusterPolicy, kindPolicy:
-			err = convert(&result, c, exceptions)
+			err = convertPolicy(&result, c, exceptions)
 		case kindException:
 			continue
 		default:
@@ -63,8 +67,8 @@ func otherKind(kind string) (why, alternative string) {
 	return "this command does not know the kind", "write a WebhookPolicy"
 }
 
-// convert converts a policy. Rules that match the same requests share a result.
-func convert(c *conversion.Conversion, catalogue catalogue, exceptions []*applied) error {
+// convertPolicy converts a policy. Rules that match the same requests share a result.
+func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*applied) error {
 	p := &clusterPolicy{}
 	if ok, err := c.Decode(p); !ok || err != nil {
 		return err

@@ -256,13 +256,14 @@ func others(t *testing.T, text string) []load.Object {
 
 func convertText(t *testing.T, text string) []conversion.Conversion {
 	t.Helper()
+	source := classic.Source()
 	in := &conversion.Input{All: parse(t, text), Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	for _, o := range in.All {
-		if (classic.Source{}).Owns(o.GroupVersionKind().GroupKind()) {
+		if source.Owns(o.GroupVersionKind().GroupKind()) {
 			in.Objects = append(in.Objects, o)
 		}
 	}
-	out, err := classic.Source{}.Convert(in)
+	out, err := source.Convert(in)
 	if err != nil {
 		t.Fatal(err)
 	}
