@@ -57,7 +57,7 @@ func compileValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy) (va
 	s := &p.Spec
 	c, err := newCompiler(s.ParamKind, s.Variables)
 	if err != nil {
-		return nil, err
+		return validating.NewValidator(nil, nil, nil, nil, s.FailurePolicy, err), err
 	}
 	validations := make([]cel.ExpressionAccessor, len(s.Validations))
 	messages := make([]cel.ExpressionAccessor, len(s.Validations))
@@ -71,10 +71,14 @@ func compileValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy) (va
 	for i, a := range s.AuditAnnotations {
 		annotations[i] = &validating.AuditAnnotationCondition{Key: a.Key, ValueExpression: a.ValueExpression}
 	}
-	ofMessages := c.declared
-	ofMessages.HasAuthorizer = false
-	out := validating.NewValidator(c.conditions(validations, c.declared), c.matcher(p.Name, s.MatchConditions, s.FailurePolicy),
-		c.conditions(annotations, c.declared), c.conditions(messages, ofMessages), s.FailurePolicy, nil)
+	inMessages := c.declared
+	inMessages.HasAuthorizer = false
+	out := validating.NewValidator(
+		c.conditions(validations, c.declared),
+		c.matcher(p.Name, s.MatchConditions, s.FailurePolicy),
+		c.conditions(annotations, c.declared),
+		c.conditions(messages, inMessages),
+		s.FailurePolicy, nil)
 	return out, errors.Join(c.errs...)
 }
 
@@ -82,7 +86,7 @@ func compileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) (mutati
 	s := &p.Spec
 	c, err := newCompiler(s.ParamKind, s.Variables)
 	if err != nil {
-		return mutating.PolicyEvaluator{}, err
+		return mutating.PolicyEvaluator{Error: err}, err
 	}
 	out := mutating.PolicyEvaluator{CompositedCompiler: c.CompositedCompiler, Matcher: c.matcher(p.Name, s.MatchConditions, s.FailurePolicy)}
 	declared := c.declared

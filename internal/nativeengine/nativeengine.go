@@ -1,210 +1,228 @@
-// Package nativeengine evaluates native policies with the engine of the API server, so that
-// the decisions of sources do not depend on Ostiary.
+// Package nativeengine runs ValidatingAdmissionPolicies and MutatingAdmissionPolicies with
+// the engine of the API server, in this process. Conversions and tests compare Ostiary with
+// it, so it shares no code with Ostiary's own evaluation.
 package nativeengine
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
-
-	"github.com/ostiary/ostiary/internal/load"
-	"github.com/ostiary/ostiary/internal/migrate/conversion"
-	"github.com/ostiary/ostiary/internal/offline"
+	"k8s.io/client-go/informers"
 )
 
-// Cluster has what native policies read besides a request.
+// Cluster has what native policies find around a request.
 type Cluster struct {
-	apis       *offline.APIs
-	namespaces namespaces
-	matcher    *matching.Matcher
-	objects    []load.Object
+	// Objects are the kinds that the API server serves.
+	Objects admission.ObjectInterfaces
+	// Matcher has the namespaces.
+	Matcher    *matching.Matcher
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Converters have the schemas for apply configurations.
+	Converters TypeConverters
+	// Params returns the stored objects of a kind, and nil for a kind that is not known. It
+	// is not called for policies without a paramKind.
+	Params func(kind *admissionregistrationv1.ParamKind) (informers.GenericInformer, meta.RESTScope)
 }
 
-// New returns a cluster with the namespaces of a world, and with objects as params.
-func New(apis *offline.APIs, world *offline.World, objects []load.Object) *Cluster {
-	n := namespaces{world}
-	return &Cluster{apis: apis, namespaces: n, matcher: matching.NewMatcher(n, nil), objects: objects}
+// TypeConverters returns the converters for the schemas of kinds.
+type TypeConverters interface {
+	GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter
 }
 
-// namespaces implements corelisters.NamespaceLister: each one exists.
-type namespaces struct{ world *offline.World }
-
-// Get implements corelisters.NamespaceLister.
-func (n namespaces) Get(name string) (*corev1.Namespace, error) {
-	return n.world.GetNamespace(context.Background(), name)
+// Validating is a policy with its bindings.
+type Validating struct {
+	Policy   *admissionregistrationv1.ValidatingAdmissionPolicy
+	Bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 }
 
-// List implements corelisters.NamespaceLister.
-func (namespaces) List(labels.Selector) ([]*corev1.Namespace, error) {
-	return nil, errors.New("the namespaces have no list")
+// Mutating is a policy with its bindings.
+type Mutating struct {
+	Policy   *admissionregistrationv1.MutatingAdmissionPolicy
+	Bindings []*admissionregistrationv1.MutatingAdmissionPolicyBinding
 }
 
-// Engine is a policy that is ready to evaluate.
+// Engine is compiled policies: validating or mutating ones.
 type Engine struct {
 	cluster    *Cluster
-	original   *conversion.Original
+	matcher    generic.PolicyMatcher
 	validating []validating.PolicyHook
 	mutating   []mutating.PolicyHook
 }
 
-// Compile compiles a policy. The error has every expression that API servers reject.
-func (c *Cluster) Compile(o *conversion.Original) (*Engine, error) {
-	e := &Engine{cluster: c, original: o}
-	compile := e.compileValidating
-	if o.Mutating != nil {
-		compile = e.compileMutating
+// CompileValidating compiles policies. The error has every expression that API servers
+// reject. The engine is complete in spite of it: like that of an API server, it reports the
+// error when it evaluates the policy.
+func (c *Cluster) CompileValidating(policies ...Validating) (*Engine, error) {
+	e := &Engine{cluster: c, matcher: generic.NewPolicyMatcher(c.Matcher)}
+	var errs []error
+	for _, given := range policies {
+		p := given.Policy.DeepCopy()
+		p.Spec.MatchConstraints = WithDefaults(p.Spec.MatchConstraints)
+		evaluator, err := compileValidating(p)
+		errs = append(errs, err)
+		hook := validating.PolicyHook{Policy: p, Evaluator: evaluator, Bindings: defaultBindings(given.Bindings)}
+		hook.ParamInformer, hook.ParamScope = c.params(p.Spec.ParamKind)
+		e.validating = append(e.validating, hook)
 	}
-	err := compile()
-	return e, err
+	return e, errors.Join(errs...)
 }
 
-func (e *Engine) compileValidating() error {
-	p := e.original.Validating.DeepCopy()
-	p.Spec.MatchConstraints = withDefaults(p.Spec.MatchConstraints)
-	evaluator, err := compileValidating(p)
-	if err != nil {
-		return err
+// CompileMutating compiles policies like CompileValidating.
+func (c *Cluster) CompileMutating(policies ...Mutating) (*Engine, error) {
+	e := &Engine{cluster: c, matcher: generic.NewPolicyMatcher(c.Matcher)}
+	var errs []error
+	for _, given := range policies {
+		p := given.Policy.DeepCopy()
+		p.Spec.MatchConstraints = WithDefaults(p.Spec.MatchConstraints)
+		evaluator, err := compileMutating(p)
+		errs = append(errs, err)
+		hook := mutating.PolicyHook{Policy: p, Evaluator: evaluator}
+		hook.ParamInformer, hook.ParamScope = c.params(p.Spec.ParamKind)
+		for _, b := range given.Bindings {
+			b = b.DeepCopy()
+			b.Spec.MatchResources = WithDefaults(b.Spec.MatchResources)
+			hook.Bindings = append(hook.Bindings, b)
+		}
+		e.mutating = append(e.mutating, hook)
 	}
-	hook := validating.PolicyHook{Policy: p, Evaluator: evaluator}
-	if hook.ParamInformer, hook.ParamScope, err = e.cluster.params(p.Spec.ParamKind, e.original.Param); err != nil {
-		return err
-	}
-	for _, b := range e.original.ValidatingBindings {
-		b = b.DeepCopy()
-		b.Spec.MatchResources = withDefaults(b.Spec.MatchResources)
-		hook.Bindings = append(hook.Bindings, b)
-	}
-	e.validating = []validating.PolicyHook{hook}
-	return nil
+	return e, errors.Join(errs...)
 }
 
-func (e *Engine) compileMutating() error {
-	p := e.original.Mutating.DeepCopy()
-	p.Spec.MatchConstraints = withDefaults(p.Spec.MatchConstraints)
-	evaluator, err := compileMutating(p)
-	if err != nil {
-		return err
-	}
-	hook := mutating.PolicyHook{Policy: p, Evaluator: evaluator}
-	if hook.ParamInformer, hook.ParamScope, err = e.cluster.params(p.Spec.ParamKind, e.original.Param); err != nil {
-		return err
-	}
-	for _, b := range e.original.MutatingBindings {
-		b = b.DeepCopy()
-		b.Spec.MatchResources = withDefaults(b.Spec.MatchResources)
-		hook.Bindings = append(hook.Bindings, b)
-	}
-	e.mutating = []mutating.PolicyHook{hook}
-	return nil
-}
-
-// withDefaults adds the defaults of API servers.
-func withDefaults(m *admissionregistrationv1.MatchResources) *admissionregistrationv1.MatchResources {
-	if m == nil {
-		return nil
-	}
-	out := *m
-	if out.NamespaceSelector == nil {
-		out.NamespaceSelector = everything()
-	}
-	if out.ObjectSelector == nil {
-		out.ObjectSelector = everything()
-	}
-	if out.MatchPolicy == nil {
-		out.MatchPolicy = new(admissionregistrationv1.Equivalent)
+// WithBindings returns the engine with other bindings for each of its validating policies. It
+// does not compile the policies again.
+func (e *Engine) WithBindings(bindings ...[]*admissionregistrationv1.ValidatingAdmissionPolicyBinding) *Engine {
+	out := *e
+	out.validating = slices.Clone(e.validating)
+	for i := range out.validating {
+		out.validating[i].Bindings = defaultBindings(bindings[i])
 	}
 	return &out
 }
 
-// Evaluate returns the result of a request, and whether the policy matches it. It is that
-// of the first call: an API server calls a mutating policy again if others change the object.
-func (e *Engine) Evaluate(ctx context.Context, r *admissionv1.AdmissionRequest) (*offline.Result, bool, error) {
-	a, err := newAttributes(r)
-	if err != nil {
-		return nil, false, err
+func defaultBindings(in []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
+	out := make([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, len(in))
+	for i, b := range in {
+		out[i] = b.DeepCopy()
+		out[i].Spec.MatchResources = WithDefaults(out[i].Spec.MatchResources)
 	}
-	result := &offline.Result{Allowed: true, Object: r.Object.Raw}
-	matches, err := e.matches(a, r)
-	if !matches || err != nil {
-		return result, matches, err
-	}
-	said := &warnings{}
-	err = e.dispatch(warning.WithWarningRecorder(ctx, said), a)
-	result.Warnings, result.AuditAnnotations = said.texts, a.annotations
-	if err == nil {
-		result.Object, err = a.encode()
-		return result, true, err
-	}
-	var status *apierrors.StatusError
-	if !errors.As(err, &status) {
-		return nil, true, fmt.Errorf("evaluating the source: %w", err)
-	}
-	result.Allowed, result.Status, result.Object = false, &status.ErrStatus, nil
-	return result, true, nil
+	return out
 }
 
-// dispatch evaluates the policy. The library for JSON patches panics for some of them.
+func (c *Cluster) params(kind *admissionregistrationv1.ParamKind) (informers.GenericInformer, meta.RESTScope) {
+	if kind == nil {
+		return nil, nil
+	}
+	return c.Params(kind)
+}
+
+// Matches reports whether one of the policies is evaluated for a request, apart from its
+// bindings and match conditions, and the resource and kind in which its rules name that of
+// the request. API servers call no mutating policies for DELETE.
+func (e *Engine) Matches(a admission.Attributes) (bool, schema.GroupVersionResource, schema.GroupVersionKind, error) {
+	for _, policy := range e.policies(a) {
+		matches, resource, kind, err := e.matcher.DefinitionMatches(a, e.cluster.Objects, policy)
+		if matches || err != nil {
+			return matches, resource, kind, err
+		}
+	}
+	return false, schema.GroupVersionResource{}, schema.GroupVersionKind{}, nil
+}
+
+// policies returns the policies that can apply to a request.
+func (e *Engine) policies(a admission.Attributes) []generic.PolicyAccessor {
+	var out []generic.PolicyAccessor
+	for _, hook := range e.validating {
+		out = append(out, validating.NewValidatingAdmissionPolicyAccessor(hook.Policy))
+	}
+	for _, hook := range e.mutating {
+		if a.GetOperation() != admission.Delete {
+			out = append(out, mutating.NewMutatingAdmissionPolicyAccessor(hook.Policy))
+		}
+	}
+	return out
+}
+
+// Outcome is what a client and the audit log see of an evaluation.
+type Outcome struct {
+	// Denial is nil if the request is allowed.
+	Denial           *metav1.Status
+	Warnings         []string
+	AuditAnnotations map[string]string
+}
+
+// Evaluate evaluates the policies for a request. Mutations change its object in place. The
+// result is that of the first call: an API server calls a mutating policy again if others
+// change the object. An error is not about the request, such as a missing Namespace.
+func (e *Engine) Evaluate(ctx context.Context, a admission.Attributes) (*Outcome, error) {
+	out := &Outcome{AuditAnnotations: map[string]string{}}
+	if len(e.policies(a)) == 0 {
+		return out, nil
+	}
+	err := e.dispatch(warning.WithWarningRecorder(ctx, recordedWarnings{out}), recordedAttributes{a, out})
+	var denial *apierrors.StatusError
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.As(err, &denial):
+		out.Denial = &denial.ErrStatus
+		return out, nil
+	}
+	return nil, err
+}
+
+// dispatch evaluates the policies. It makes an error of a panic, as the API server does: the
+// library for JSON patches panics for some of them.
 func (e *Engine) dispatch(ctx context.Context, a admission.Attributes) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = apierrors.NewInternalError(fmt.Errorf("panic: %v", value))
 		}
 	}()
-	objects := e.cluster.apis.ObjectInterfaces()
 	if e.mutating != nil {
-		d := mutating.NewDispatcher(offline.Answers(nil), e.cluster.matcher, converters{e.cluster.apis})
-		return d.Dispatch(ctx, a, objects, e.mutating)
+		d := mutating.NewDispatcher(e.cluster.Authorizer, e.cluster.Matcher, converterManager{e.cluster.Converters})
+		return d.Dispatch(ctx, a, e.cluster.Objects, e.mutating)
 	}
-	d := validating.NewDispatcher(offline.Answers(nil), generic.NewPolicyMatcher(e.cluster.matcher))
-	return d.Dispatch(ctx, a, objects, e.validating)
+	d := validating.NewDispatcher(e.cluster.Authorizer, e.matcher)
+	return d.Dispatch(ctx, a, e.cluster.Objects, e.validating)
 }
 
-// converters implements patch.TypeConverterManager.
-type converters struct{ *offline.APIs }
+// recordedAttributes keep the audit annotations of a request.
+type recordedAttributes struct {
+	admission.Attributes
+	outcome *Outcome
+}
+
+// AddAnnotation implements admission.Attributes.
+func (a recordedAttributes) AddAnnotation(key, value string) error {
+	a.outcome.AuditAnnotations[key] = value
+	return nil
+}
+
+// recordedWarnings implements warning.Recorder.
+type recordedWarnings struct{ outcome *Outcome }
+
+// AddWarning implements warning.Recorder.
+func (w recordedWarnings) AddWarning(_, text string) {
+	w.outcome.Warnings = append(w.outcome.Warnings, text)
+}
+
+// converterManager implements patch.TypeConverterManager.
+type converterManager struct{ TypeConverters }
 
 // Run implements patch.TypeConverterManager.
-func (converters) Run(context.Context) {}
-
-// matches reports whether the policy is evaluated for a request, apart from its bindings and
-// match conditions. API servers call no mutating policies for DELETE.
-func (e *Engine) matches(a *attributes, r *admissionv1.AdmissionRequest) (bool, error) {
-	if e.mutating != nil && a.GetOperation() == admission.Delete {
-		return false, nil
-	}
-	if e.original.Matches != nil {
-		request, err := e.request(a, r)
-		if err != nil || !e.original.Matches(request) {
-			return false, err
-		}
-	}
-	var accessor generic.PolicyAccessor
-	if e.mutating != nil {
-		accessor = mutating.NewMutatingAdmissionPolicyAccessor(e.mutating[0].Policy)
-	} else {
-		accessor = validating.NewValidatingAdmissionPolicyAccessor(e.validating[0].Policy)
-	}
-	matches, _, _, err := generic.NewPolicyMatcher(e.cluster.matcher).DefinitionMatches(a, e.cluster.apis.ObjectInterfaces(), accessor)
-	return matches, err
-}
-
-func (e *Engine) request(a *attributes, r *admissionv1.AdmissionRequest) (conversion.OriginalRequest, error) {
-	out := conversion.OriginalRequest{AdmissionRequest: r, Object: a.metadata()}
-	if r.Namespace == "" || r.Kind.Group == "" && r.Kind.Kind == "Namespace" {
-		return out, nil
-	}
-	var err error
-	out.InNamespace, err = e.cluster.namespaces.Get(r.Namespace)
-	return out, err
-}
+func (converterManager) Run(context.Context) {}

@@ -11,22 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/internal/load"
 )
-
-// withObjects are attributes with the objects of a request.
-type withObjects struct {
-	admission.Attributes
-	object, old runtime.Object
-}
-
-// GetObject implements admission.Attributes.
-func (a withObjects) GetObject() runtime.Object { return a.object }
-
-// GetOldObject implements admission.Attributes.
-func (a withObjects) GetOldObject() runtime.Object { return a.old }
 
 // partial returns the metadata of an object that selectors need; nil without an object.
 func partial(raw []byte) (runtime.Object, error) {

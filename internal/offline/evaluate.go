@@ -10,12 +10,11 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	webhookconditions "k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/ostiary/ostiary/internal/nativeengine"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -352,10 +351,7 @@ func (v *evaluation) attributes() (admission.Attributes, error) {
 	if err != nil {
 		return nil, err
 	}
-	info := &user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups}
-	record := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind(r.Kind), r.Namespace, r.Name,
-		schema.GroupVersionResource(r.Resource), r.SubResource, admission.Operation(r.Operation), nil, *r.DryRun, info)
-	v.matched = withObjects{Attributes: record, object: object, old: old}
+	v.matched = nativeengine.AttributesOf(r, object, old, nil)
 	return v.matched, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/nativeengine"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -46,37 +47,13 @@ type matcher struct {
 	given admission.Attributes
 }
 
-// criteria implements matching.MatchCriteria.
-type criteria struct {
-	admissionregistrationv1.MatchResources
-}
-
-// GetMatchResources implements matching.MatchCriteria.
-func (c criteria) GetMatchResources() admissionregistrationv1.MatchResources { return c.MatchResources }
-
-// GetParsedNamespaceSelector implements matching.MatchCriteria.
-func (c criteria) GetParsedNamespaceSelector() (labels.Selector, error) {
-	return parsed(c.NamespaceSelector)
-}
-
-// GetParsedObjectSelector implements matching.MatchCriteria.
-func (c criteria) GetParsedObjectSelector() (labels.Selector, error) { return parsed(c.ObjectSelector) }
-
-// parsed returns a selector; an absent one matches everything.
-func parsed(in *metav1.LabelSelector) (labels.Selector, error) {
-	if in == nil {
-		return labels.Everything(), nil
-	}
-	return metav1.LabelSelectorAsSelector(in)
-}
-
 // matches reports whether a part of matchResources matches attributes.
 func (m *matcher) matches(a admission.Attributes, of *admissionregistrationv1.MatchResources, part admissionregistrationv1.MatchResources) (bool, error) {
 	part.MatchPolicy = of.MatchPolicy
 	if part.MatchPolicy == nil {
 		part.MatchPolicy = new(admissionregistrationv1.Equivalent)
 	}
-	matches, _, _, err := m.host.Matcher.Matches(a, m.host.Objects, criteria{part})
+	matches, _, _, err := m.host.Matcher.Matches(a, m.host.Objects, nativeengine.Criteria{MatchResources: part})
 	if err != nil {
 		return false, fmt.Errorf("matching the request: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/migrate/celtext"
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
-	"github.com/ostiary/ostiary/internal/nativeengine"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -22,7 +21,7 @@ type comparison struct {
 	recorder func() Recorder
 	apis     *offline.APIs
 	world    *offline.World
-	native   *nativeengine.Cluster
+	native   *nativeCluster
 	compiler *policy.Compiler
 	requests []request
 	result   Result
@@ -77,7 +76,7 @@ func newComparison(input, objects []load.Object, conversions []conversion.Conver
 		return nil, err
 	}
 	c.world = offline.NewWorld(c.apis, in.Namespaces, in.Objects, offline.Answers(nil))
-	c.native = nativeengine.New(c.apis, c.world, in.Objects)
+	c.native = &nativeCluster{apis: c.apis, namespaces: everyNamespace{c.world}, objects: in.Objects}
 	err = c.addRequests(objects)
 	return c, err
 }
@@ -117,7 +116,7 @@ func (c *comparison) source(ctx context.Context, from *conversion.Conversion) er
 	case slices.ContainsFunc(conversion.Expressions(&results[0].Policy().Spec), func(text string) bool { return celtext.Reads(text, "authorizer") }):
 		return skip("it asks the authorizer: write a PolicyTest with its answers")
 	}
-	before, err := c.native.Compile(original)
+	before, err := c.native.compile(original)
 	if err != nil {
 		return skip("its expressions are not those of Kubernetes: " + err.Error())
 	}
@@ -156,14 +155,14 @@ type pair struct {
 	*comparison
 	from   *conversion.Conversion
 	policy *v1alpha1.WebhookPolicy
-	before *nativeengine.Engine
+	before *nativePolicy
 	after  *offline.Engine
 }
 
 // compare compares the decisions about a request that one of the two evaluates.
 func (p *pair) compare(ctx context.Context, r request) error {
 	skip := func(err error) { p.result.skip(p.from.Source.At(""), p.from.Source.String()+", "+r.text, err.Error()) }
-	want, evaluated, err := p.before.Evaluate(ctx, r.AdmissionRequest)
+	want, evaluated, err := p.before.evaluate(ctx, r.AdmissionRequest)
 	if err != nil {
 		skip(err)
 		return nil
