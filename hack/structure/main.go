@@ -110,5 +110,14 @@ func (m *measures) add(other measures) {
 }
 
 func (m *measures) write(to io.Writer, name string) {
-	_, _ = fmt.Fprintf(to, "%d\t%d\t%d\t%d\t%d\t %s\n", m.files, m.lines, m.statements, m.references, len(m.upwardReferences), name)
+	_, _ = fmt.Fprintf(
+		to,
+		"%d\t%d\t%d\t%d\t%d\t %s\n",
+		m.files,
+		m.lines,
+		m.statements,
+		m.references,
+		len(m.upwardReferences),
+		name,
+	)
 }

@@ -80,7 +80,10 @@ func replaceActions(o *conversion.Output, p *v1alpha1.WebhookPolicy) (changed bo
 		if o.Comments == nil {
 			o.Comments = map[string]string{}
 		}
-		o.Comments[fmt.Sprintf("spec.bindings[%d].validationActions", i)] = fmt.Sprintf("the source has %s", inBrackets(before.ValidationActions))
+		o.Comments[fmt.Sprintf("spec.bindings[%d].validationActions", i)] = fmt.Sprintf(
+			"the source has %s",
+			inBrackets(before.ValidationActions),
+		)
 	}
 	return changed
 }
@@ -124,7 +127,12 @@ func (r *Result) NoteUnaudited() {
 			}
 			compiled, _ := compiler.Compile(o.Policy())
 			if why := compiled.Unauditable(); why != "" {
-				c.Add(conversion.Row{Rule: o.Background, Outcome: conversion.Changed, Output: o, Detail: "the audit does not evaluate the policy on existing objects: " + why})
+				c.Add(conversion.Row{
+					Rule:    o.Background,
+					Outcome: conversion.Changed,
+					Output:  o,
+					Detail:  "the audit does not evaluate the policy on existing objects: " + why,
+				})
 			}
 		}
 	}

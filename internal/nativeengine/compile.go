@@ -21,14 +21,24 @@ type compiler struct {
 	errs     []error
 }
 
-func newCompiler(params *admissionregistrationv1.ParamKind, variables []admissionregistrationv1.Variable) (*compiler, error) {
+func newCompiler(
+	params *admissionregistrationv1.ParamKind,
+	variables []admissionregistrationv1.Variable,
+) (*compiler, error) {
 	made, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
 		return nil, fmt.Errorf("making the compiler: %w", err)
 	}
-	c := &compiler{CompositedCompiler: made, declared: cel.OptionalVariableDeclarations{HasParams: params != nil, HasAuthorizer: true}}
+	c := &compiler{
+		CompositedCompiler: made,
+		declared:           cel.OptionalVariableDeclarations{HasParams: params != nil, HasAuthorizer: true},
+	}
 	for _, v := range variables {
-		result := c.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, c.declared, environment.StoredExpressions)
+		result := c.CompileAndStoreVariable(
+			&validating.Variable{Name: v.Name, Expression: v.Expression},
+			c.declared,
+			environment.StoredExpressions,
+		)
 		if result.Error != nil {
 			c.errs = append(c.errs, fmt.Errorf("variable %s: %w", v.Name, result.Error))
 		}
@@ -36,13 +46,20 @@ func newCompiler(params *admissionregistrationv1.ParamKind, variables []admissio
 	return c, nil
 }
 
-func (c *compiler) conditions(accessors []cel.ExpressionAccessor, declared cel.OptionalVariableDeclarations) cel.ConditionEvaluator {
+func (c *compiler) conditions(
+	accessors []cel.ExpressionAccessor,
+	declared cel.OptionalVariableDeclarations,
+) cel.ConditionEvaluator {
 	out := c.CompileCondition(accessors, declared, environment.StoredExpressions)
 	c.errs = append(c.errs, out.CompilationErrors()...)
 	return out
 }
 
-func (c *compiler) matcher(name string, conditions []admissionregistrationv1.MatchCondition, f *admissionregistrationv1.FailurePolicyType) matchconditions.Matcher {
+func (c *compiler) matcher(
+	name string,
+	conditions []admissionregistrationv1.MatchCondition,
+	f *admissionregistrationv1.FailurePolicyType,
+) matchconditions.Matcher {
 	if len(conditions) == 0 {
 		return nil
 	}
@@ -88,17 +105,28 @@ func compileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) (mutati
 	if err != nil {
 		return mutating.PolicyEvaluator{Error: err}, err
 	}
-	out := mutating.PolicyEvaluator{CompositedCompiler: c.CompositedCompiler, Matcher: c.matcher(p.Name, s.MatchConditions, s.FailurePolicy)}
+	out := mutating.PolicyEvaluator{
+		CompositedCompiler: c.CompositedCompiler,
+		Matcher:            c.matcher(p.Name, s.MatchConditions, s.FailurePolicy),
+	}
 	declared := c.declared
 	declared.HasPatchTypes = true
 	for i, m := range s.Mutations {
 		switch {
 		case m.JSONPatch != nil:
-			e := c.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, declared, environment.StoredExpressions)
+			e := c.CompileMutatingEvaluator(
+				&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression},
+				declared,
+				environment.StoredExpressions,
+			)
 			c.errs = append(c.errs, e.CompilationErrors()...)
 			out.Mutators = append(out.Mutators, patch.NewJSONPatcher(e))
 		case m.ApplyConfiguration != nil:
-			e := c.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, declared, environment.StoredExpressions)
+			e := c.CompileMutatingEvaluator(
+				&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression},
+				declared,
+				environment.StoredExpressions,
+			)
 			c.errs = append(c.errs, e.CompilationErrors()...)
 			out.Mutators = append(out.Mutators, patch.NewApplyConfigurationPatcher(e))
 		default:

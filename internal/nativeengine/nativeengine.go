@@ -114,7 +114,9 @@ func (e *Engine) WithBindings(bindings ...[]*admissionregistrationv1.ValidatingA
 	return &out
 }
 
-func defaultBindings(in []*admissionregistrationv1.ValidatingAdmissionPolicyBinding) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
+func defaultBindings(
+	in []*admissionregistrationv1.ValidatingAdmissionPolicyBinding,
+) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
 	out := make([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, len(in))
 	for i, b := range in {
 		out[i] = b.DeepCopy()

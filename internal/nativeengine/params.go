@@ -10,7 +10,10 @@ import (
 )
 
 // NewParams returns objects as the params of policies.
-func NewParams(resource schema.GroupResource, objects ...*unstructured.Unstructured) (informers.GenericInformer, error) {
+func NewParams(
+	resource schema.GroupResource,
+	objects ...*unstructured.Unstructured,
+) (informers.GenericInformer, error) {
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	s := &storedParams{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers), resource: resource}
 	for _, o := range objects {

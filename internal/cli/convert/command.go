@@ -20,8 +20,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/verify"
 )
 
-// help returns the description of the command.
-func help() string {
+// helpDescription returns the description of the command.
+func helpDescription() string {
 	titles := make([]string, 0, len(migrate.Sources()))
 	for _, s := range migrate.Sources() {
 		titles = append(titles, "- "+s.Title)
@@ -54,7 +54,7 @@ convert, by kind, and marks the kinds that Kyverno 1.20 does not execute.
 Exit status 1 means that a rule is left out, that an assertion of a test fails, or that two
 decisions differ, and 2 that the input cannot be read.`
 
-type command struct {
+type convertCommand struct {
 	*output.Options
 
 	options     conversion.Options
@@ -78,11 +78,11 @@ const (
 
 // NewCommand returns the command.
 func NewCommand(o *output.Options) *cobra.Command {
-	run := &command{Options: o}
+	run := &convertCommand{Options: o}
 	c := &cobra.Command{
 		Use:   "convert {-f FILE... | --from-cluster}",
 		Short: "Write policies of other projects as WebhookPolicies",
-		Long:  help(),
+		Long:  helpDescription(),
 		Example: "  kubectl ostiary convert -f native.yaml -o converted\n" +
 			"  kubectl ostiary convert -f native.yaml --inventory\n" +
 			"  kubectl ostiary convert -f policy.yaml --to native",
@@ -90,17 +90,46 @@ func NewCommand(o *output.Options) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}
 	f := c.Flags()
-	f.StringSliceVarP(&run.files, "filename", "f", nil, "files, directories, kustomizations or Helm charts with policies; - is stdin")
+	f.StringSliceVarP(
+		&run.files,
+		"filename",
+		"f",
+		nil,
+		"files, directories, kustomizations or Helm charts with policies; - is stdin",
+	)
 	f.BoolVar(&run.fromCluster, "from-cluster", false, "read the policies of the cluster of the current context")
 	f.StringVarP(&run.directory, "output", "o", "", "new directory for the results; default is stdout")
-	run.actions, run.to, run.report = actionsAudit, toOstiary, output.Table
-	f.Var(&choice[string]{&run.actions, []string{actionsAudit, actionsKeep}}, "actions", "actions of bindings: audit for Audit, or keep for those of the source")
+	run.actions = actionsAudit
+	run.to = toOstiary
+	run.report = output.Table
+	f.Var(
+		&choiceFlag[string]{&run.actions, []string{actionsAudit, actionsKeep}},
+		"actions",
+		"actions of bindings: audit for Audit, or keep for those of the source",
+	)
 	run.options.Params = conversion.ParamsConstants
-	f.Var(&choice[conversion.Params]{&run.options.Params, []conversion.Params{conversion.ParamsConstants, conversion.ParamsObject}}, "params", "parameters of Gatekeeper's constraints: constants writes them into the policies; with object, the policies read the constraint as params")
-	f.Var(&choice[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
-	f.Var(&choice[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}}, "report", "format of the report: table, json or yaml")
+	f.Var(
+		&choiceFlag[conversion.Params]{
+			&run.options.Params,
+			[]conversion.Params{conversion.ParamsConstants, conversion.ParamsObject},
+		},
+		"params",
+		"parameters of Gatekeeper's constraints: constants writes them into the policies; with object, the policies "+
+			"read the constraint as params",
+	)
+	f.Var(&choiceFlag[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
+	f.Var(
+		&choiceFlag[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}},
+		"report",
+		"format of the report: table, json or yaml",
+	)
 	f.BoolVar(&run.verify, "verify", false, "run the tests of Kyverno and gator among the files on the results")
-	f.StringSliceVar(&run.objects, "verify-objects", nil, "files with objects for which the decisions of sources in CEL and of their results are compared")
+	f.StringSliceVar(
+		&run.objects,
+		"verify-objects",
+		nil,
+		"files with objects for which the decisions of sources in CEL and of their results are compared",
+	)
 	f.BoolVar(&run.inventory, "inventory", false, "count the objects that convert, by kind, and write no policies")
 	c.MarkFlagsMutuallyExclusive("inventory", "output")
 	c.MarkFlagsMutuallyExclusive("inventory", "verify")
@@ -111,14 +140,14 @@ func NewCommand(o *output.Options) *cobra.Command {
 	return c
 }
 
-// choice is a flag with some values.
-type choice[T ~string] struct {
+// choiceFlag is a flag with some values.
+type choiceFlag[T ~string] struct {
 	value   *T
 	allowed []T
 }
 
 // String implements pflag.Value.
-func (c *choice[T]) String() string {
+func (c *choiceFlag[T]) String() string {
 	if c.value == nil {
 		return ""
 	}
@@ -126,10 +155,10 @@ func (c *choice[T]) String() string {
 }
 
 // Type implements pflag.Value.
-func (c *choice[T]) Type() string { return "name" }
+func (c *choiceFlag[T]) Type() string { return "name" }
 
 // Set implements pflag.Value.
-func (c *choice[T]) Set(text string) error {
+func (c *choiceFlag[T]) Set(text string) error {
 	for _, allowed := range c.allowed {
 		if string(allowed) == text {
 			*c.value = allowed
@@ -139,7 +168,7 @@ func (c *choice[T]) Set(text string) error {
 	return fmt.Errorf("must be one of %v", c.allowed)
 }
 
-func (c *command) run(ctx context.Context) error {
+func (c *convertCommand) run(ctx context.Context) error {
 	objects, err := c.load(ctx)
 	if err != nil {
 		return err
@@ -170,7 +199,7 @@ func (c *command) run(ctx context.Context) error {
 		result.audited = result.ReplaceActions()
 	}
 	if c.verify {
-		if result.verified, err = verifier().Tests(ctx, objects, result.Conversions); err != nil {
+		if result.verified, err = newVerifier().Tests(ctx, objects, result.Conversions); err != nil {
 			return err
 		}
 	}
@@ -178,7 +207,7 @@ func (c *command) run(ctx context.Context) error {
 }
 
 // compare compares decisions about the objects of --verify-objects.
-func (c *command) compare(ctx context.Context, input []load.Object, r *result) error {
+func (c *convertCommand) compare(ctx context.Context, input []load.Object, r *result) error {
 	switch {
 	case len(c.objects) == 0:
 		return nil
@@ -189,11 +218,11 @@ func (c *command) compare(ctx context.Context, input []load.Object, r *result) e
 	if err != nil {
 		return err
 	}
-	r.compared, err = verifier().Objects(ctx, input, objects, r.Conversions)
+	r.compared, err = newVerifier().Objects(ctx, input, objects, r.Conversions)
 	return err
 }
 
-func (c *command) load(ctx context.Context) ([]load.Object, error) {
+func (c *convertCommand) load(ctx context.Context) ([]load.Object, error) {
 	if !c.fromCluster {
 		return c.read(ctx)
 	}
@@ -201,12 +230,17 @@ func (c *command) load(ctx context.Context) ([]load.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fetch(ctx, config, migrate.Sources(), func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) })
+	return fetchObjects(
+		ctx,
+		config,
+		migrate.Sources(),
+		func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) },
+	)
 }
 
 // read reads the files. With tests, it also reads the files of the tests and the policies
 // that they name.
-func (c *command) read(ctx context.Context) ([]load.Object, error) {
+func (c *convertCommand) read(ctx context.Context) ([]load.Object, error) {
 	options := load.Options{Stdin: c.In, Untyped: func(at load.Position, raw []byte) []byte {
 		if typed := verify.Typed(at, raw); c.verify && typed != nil {
 			return typed
@@ -225,5 +259,5 @@ func (c *command) read(ctx context.Context) ([]load.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(objects, verifier().References(ctx, objects)...), nil
+	return append(objects, newVerifier().References(ctx, objects)...), nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // printInventory writes the inventory.
-func (c *command) printInventory(w io.Writer, in *migrate.Inventory) error {
+func (c *convertCommand) printInventory(w io.Writer, in *migrate.Inventory) error {
 	if c.report != output.Table {
 		o := *c.Options
 		o.Out, o.Format = w, c.report
@@ -21,7 +21,14 @@ func (c *command) printInventory(w io.Writer, in *migrate.Inventory) error {
 		if k.Stops {
 			stops = "not executed"
 		}
-		rows[i] = []string{k.Kind, fmt.Sprint(k.Objects), fmt.Sprint(k.Convert), fmt.Sprint(k.Partly), fmt.Sprint(k.LeftOut), stops}
+		rows[i] = []string{
+			k.Kind,
+			fmt.Sprint(k.Objects),
+			fmt.Sprint(k.Convert),
+			fmt.Sprint(k.Partly),
+			fmt.Sprint(k.LeftOut),
+			stops,
+		}
 	}
 	return output.WriteTable(w, []string{"KIND", "OBJECTS", "CONVERT", "PARTLY", "LEFT OUT", "KYVERNO 1.20"}, rows)
 }

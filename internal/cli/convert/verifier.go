@@ -11,8 +11,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/verify"
 )
 
-// verifier returns the verification with files and with the evaluation of this program.
-func verifier() *verify.Verifier {
+// newVerifier returns the verification with files and with the evaluation of this program.
+func newVerifier() *verify.Verifier {
 	return &verify.Verifier{
 		Read:     readTestFile,
 		Check:    checkTest,

@@ -111,7 +111,8 @@ func Quote(s string) Expression { return Term(quoteLiteral(s)) }
 // quoteLiteral escapes as Go does where CEL has the same escapes. Go has \x for bytes that are no
 // UTF-8, which JSON and YAML do not have.
 func quoteLiteral(s string) string {
-	if strings.Contains(s, `\`) && !strings.HasSuffix(s, `\`) && strconv.Quote(strings.ReplaceAll(s, `\`, "")) == `"`+strings.ReplaceAll(s, `\`, "")+`"` {
+	if strings.Contains(s, `\`) && !strings.HasSuffix(s, `\`) &&
+		strconv.Quote(strings.ReplaceAll(s, `\`, "")) == `"`+strings.ReplaceAll(s, `\`, "")+`"` {
 		return `r"` + s + `"`
 	}
 	return strconv.Quote(s)
@@ -250,7 +251,10 @@ func Singular(list, fallback string) string {
 		name = strings.TrimSuffix(list, "es")
 	}
 	switch {
-	case !plural, !IsVariable(name), slices.Contains([]string{"object", "oldObject", "request", "params", "variables", "authorizer", "namespaceObject"}, name):
+	case !plural, !IsVariable(name), slices.Contains(
+		[]string{"object", "oldObject", "request", "params", "variables", "authorizer", "namespaceObject"},
+		name,
+	):
 		return fallback
 	}
 	return name

@@ -46,7 +46,10 @@ func fieldPath(n ast.Expr, name string) ([]string, bool) {
 		return append(path, n.AsSelect().FieldName()), ok
 	case ast.CallKind:
 		c := n.AsCall()
-		if len(c.Args()) != 2 || !slices.Contains([]string{operators.Index, operators.OptIndex, operators.OptSelect}, c.FunctionName()) || c.Args()[1].Kind() != ast.LiteralKind {
+		if len(c.Args()) != 2 || !slices.Contains(
+			[]string{operators.Index, operators.OptIndex, operators.OptSelect},
+			c.FunctionName(),
+		) || c.Args()[1].Kind() != ast.LiteralKind {
 			return nil, false
 		}
 		field, isString := c.Args()[1].AsLiteral().(types.String)

@@ -167,19 +167,23 @@ func declaredVariables(c ast.CallExpr) (out []string) {
 // isBind reports whether a call is cel.bind(name, value, expression).
 func isBind(c ast.CallExpr) bool {
 	args := c.Args()
-	return c.IsMemberFunction() && c.FunctionName() == "bind" && c.Target().Kind() == ast.IdentKind && c.Target().AsIdent() == "cel" &&
+	return c.IsMemberFunction() && c.FunctionName() == "bind" && c.Target().Kind() == ast.IdentKind &&
+		c.Target().AsIdent() == "cel" &&
 		len(args) == 3 && args[0].Kind() == ast.IdentKind
 }
 
-// edit replaces a part of a text.
-type edit struct {
+// textEdit replaces a part of a text.
+type textEdit struct {
 	start, end int
 	text       string
 }
 
 // applyEdits applies edits. One within another is dropped.
-func applyEdits(text []rune, edits []edit) string {
-	slices.SortFunc(edits, func(a, b edit) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
+func applyEdits(text []rune, edits []textEdit) string {
+	slices.SortFunc(
+		edits,
+		func(a, b textEdit) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) },
+	)
 	var out strings.Builder
 	at := 0
 	for _, e := range edits {
@@ -255,5 +259,6 @@ func (e *Parsed) skipString(start int) int {
 
 // isOperator reports whether a function is an operator, whose name no author can write.
 func isOperator(name string) bool {
-	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, "@") || strings.HasPrefix(name, "!") || strings.HasPrefix(name, "-")
+	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, "@") || strings.HasPrefix(name, "!") ||
+		strings.HasPrefix(name, "-")
 }

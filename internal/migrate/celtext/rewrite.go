@@ -28,10 +28,11 @@ func WithoutPlainOrValue(text string, variables map[string]string) (string, erro
 	if err != nil {
 		return text, nil //nolint:nilerr // the compiler reports it with its reason
 	}
-	var edits []edit
+	var edits []textEdit
 	var failed error
 	walkNodes(e.root, nil, func(n ast.Expr, _ []string) {
-		if n.Kind() != ast.CallKind || n.AsCall().FunctionName() != "orValue" || !n.AsCall().IsMemberFunction() || len(n.AsCall().Args()) != 1 {
+		if n.Kind() != ast.CallKind || n.AsCall().FunctionName() != "orValue" || !n.AsCall().IsMemberFunction() ||
+			len(n.AsCall().Args()) != 1 {
 			return
 		}
 		switch optionalityOf(n.AsCall().Target(), variables, 0) {
@@ -53,19 +54,19 @@ func WithoutPlainOrValue(text string, variables map[string]string) (string, erro
 }
 
 // removalOfMethod returns the edit that removes ".name(...)" from the text.
-func (e *Parsed) removalOfMethod(n ast.Expr, name string) (edit, bool) {
+func (e *Parsed) removalOfMethod(n ast.Expr, name string) (textEdit, bool) {
 	open, ok := e.openingParenthesis(n)
 	if !ok {
-		return edit{}, false
+		return textEdit{}, false
 	}
 	end, _, ok := e.closingParenthesis(open)
 	before := strings.TrimRight(string(e.text[:open]), " \t\r\n")
 	before, isName := strings.CutSuffix(before, name)
 	before, isMethod := strings.CutSuffix(strings.TrimRight(before, " \t\r\n"), ".")
 	if !ok || !isName || !isMethod {
-		return edit{}, false
+		return textEdit{}, false
 	}
-	return edit{start: len([]rune(before)), end: end}, true
+	return textEdit{start: len([]rune(before)), end: end}, true
 }
 
 // maxVariableDepth is the maximum depth of variables that read others.
@@ -81,7 +82,8 @@ func optionalityOf(n ast.Expr, variables map[string]string, depth int) optionali
 		return optionalityOf(operand, variables, depth)
 	case ast.CallKind:
 		return optionalityOfCall(n.AsCall(), variables, depth)
-	case ast.IdentKind, ast.LiteralKind, ast.ListKind, ast.MapKind, ast.StructKind, ast.ComprehensionKind, ast.UnspecifiedExprKind:
+	case ast.IdentKind, ast.LiteralKind, ast.ListKind, ast.MapKind, ast.StructKind, ast.ComprehensionKind,
+		ast.UnspecifiedExprKind:
 	}
 	return neverOptional
 }
@@ -156,8 +158,13 @@ func (e *Parsed) withoutFirstBind() (string, bool) {
 		return "", false
 	}
 	part := func(from, to int) string { return strings.TrimSpace(string(e.text[from:to])) }
-	text := fmt.Sprintf("[%s].map(%s, %s)[0]", part(commas[0]+1, commas[1]), part(open+1, commas[0]), part(commas[1]+1, end-1))
-	return applyEdits(e.text, []edit{{start: int(start.Start), end: end, text: text}}), true
+	text := fmt.Sprintf(
+		"[%s].map(%s, %s)[0]",
+		part(commas[0]+1, commas[1]),
+		part(open+1, commas[0]),
+		part(commas[1]+1, end-1),
+	)
+	return applyEdits(e.text, []textEdit{{start: int(start.Start), end: end, text: text}}), true
 }
 
 // ReplaceCalls replaces calls with other expressions. The function returns the new text of
@@ -167,7 +174,7 @@ func ReplaceCalls(text string, replace func(ParsedCall) (string, bool)) string {
 	if err != nil {
 		return text
 	}
-	var edits []edit
+	var edits []textEdit
 	for _, c := range e.Calls() {
 		with, ok := replace(c)
 		if !ok {
@@ -179,7 +186,7 @@ func ReplaceCalls(text string, replace func(ParsedCall) (string, bool)) string {
 		}
 		end, _, closed := e.closingParenthesis(open)
 		if start, ok := e.callStart(c.expr); ok && closed {
-			edits = append(edits, edit{start: start, end: end, text: with})
+			edits = append(edits, textEdit{start: start, end: end, text: with})
 		}
 	}
 	return applyEdits(e.text, edits)
@@ -207,7 +214,7 @@ func ReplaceFields(text, name, field, with string) string {
 	if err != nil {
 		return text
 	}
-	var edits []edit
+	var edits []textEdit
 	walkNodes(e.root, nil, func(n ast.Expr, bound []string) {
 		if n.Kind() != ast.SelectKind || n.AsSelect().FieldName() != field || slices.Contains(bound, name) {
 			return
@@ -222,7 +229,11 @@ func ReplaceFields(text, name, field, with string) string {
 		}
 		rest := string(e.text[start.Start:])
 		if at := strings.Index(rest, field); at > 0 {
-			edits = append(edits, edit{start: int(start.Start), end: int(start.Start) + len([]rune(rest[:at])) + len([]rune(field)), text: with})
+			edits = append(edits, textEdit{
+				start: int(start.Start),
+				end:   int(start.Start) + len([]rune(rest[:at])) + len([]rune(field)),
+				text:  with,
+			})
 		}
 	})
 	return applyEdits(e.text, edits)

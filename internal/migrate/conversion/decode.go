@@ -20,7 +20,14 @@ func (c *Conversion) Decode(into any) (bool, error) {
 		return false, err
 	}
 	for _, field := range unknown {
-		c.LeaveOut(field, fmt.Sprintf("this command does not know the field of %s, so the effect of the object is not known", c.Source.Kind), "correct or remove it")
+		c.LeaveOut(
+			field,
+			fmt.Sprintf(
+				"this command does not know the field of %s, so the effect of the object is not known",
+				c.Source.Kind,
+			),
+			"correct or remove it",
+		)
 	}
 	if len(unknown) == 0 && c.Source.Metadata.Name == "" {
 		return false, c.Source.Errorf("metadata.name", "the %s has no name: add it", c.Source.Kind)
@@ -45,7 +52,8 @@ func Owner(o *load.Object, in *Input) string {
 			continue
 		}
 		for i := range in.All {
-			if owner := &in.All[i]; owner.GroupVersionKind().GroupKind() == kind.GroupKind() && owner.Metadata.Name == ref.Name {
+			if owner := &in.All[i]; owner.GroupVersionKind().GroupKind() == kind.GroupKind() &&
+				owner.Metadata.Name == ref.Name {
 				return owner.String()
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// indent is the indentation of the YAML.
-const indent = 2
+// indentation is the indentation of the YAML.
+const indentation = 2
 
 // YAML returns the object as a document, with the comments, the styles and the order of
 // fields of its origins where the values are equal.
@@ -25,15 +25,15 @@ func (o *Output) YAML() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		target, from := at(root, origin.Field), at(source, origin.SourceField)
+		target, from := nodeAt(root, origin.Field), nodeAt(source, origin.SourceField)
 		if target != nil && from != nil {
-			merge(target, from)
+			mergeNodes(target, from)
 		}
 	}
 	for field, text := range o.Comments {
-		comment(root, field, text)
+		addLineComment(root, field, text)
 	}
-	return encode(root)
+	return encodeNode(root)
 }
 
 // Encode returns an object as YAML, in the order of its Go type. Fields that users do not
@@ -43,13 +43,13 @@ func Encode(object any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the object: %w", err)
 	}
-	return encode(root)
+	return encodeNode(root)
 }
 
-func encode(root *yaml.Node) ([]byte, error) {
+func encodeNode(root *yaml.Node) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
-	encoder.SetIndent(indent)
+	encoder.SetIndent(indentation)
 	encoder.CompactSeqIndent()
 	if err := encoder.Encode(root); err != nil {
 		return nil, fmt.Errorf("encoding YAML: %w", err)
@@ -68,19 +68,19 @@ func nodeOf(object any) (*yaml.Node, error) {
 		return nil, err
 	}
 	root := document.Content[0]
-	plain(root)
-	first(root, "apiVersion")
-	remove(root, "status")
-	if metadata := at(root, "metadata"); metadata != nil {
-		remove(metadata, "creationTimestamp")
+	removeJSONStyle(root)
+	moveToFront(root, "apiVersion")
+	removeField(root, "status")
+	if metadata := nodeAt(root, "metadata"); metadata != nil {
+		removeField(metadata, "creationTimestamp")
 	}
 	return root, nil
 }
 
-// plain removes the style of JSON.
-func plain(n *yaml.Node) {
+// removeJSONStyle removes the style of JSON.
+func removeJSONStyle(n *yaml.Node) {
 	n.Style = 0
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && ambiguous(n.Value) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && isAmbiguousScalar(n.Value) {
 		if n.Style = yaml.DoubleQuotedStyle; strings.Contains(n.Value, `"`) {
 			n.Style = yaml.SingleQuotedStyle
 		}
@@ -89,7 +89,7 @@ func plain(n *yaml.Node) {
 		n.Style = yaml.FlowStyle
 	}
 	for _, c := range n.Content {
-		plain(c)
+		removeJSONStyle(c)
 	}
 }
 
@@ -101,16 +101,16 @@ func isShort(n *yaml.Node) bool {
 			return false
 		}
 	}
-	return n.Kind == yaml.SequenceNode && length <= longest
+	return n.Kind == yaml.SequenceNode && length <= maxLineLength
 }
 
-// longest is the maximum length of a scalar that is no string, and of a list on one line.
-const longest = 64
+// maxLineLength is the maximum length of a scalar that is no string, and of a list on one line.
+const maxLineLength = 64
 
-// ambiguous reports whether a text without quotes is not a string in one of the versions
+// isAmbiguousScalar reports whether a text without quotes is not a string in one of the versions
 // of YAML.
-func ambiguous(text string) bool {
-	if len(text) > longest || strings.Contains(text, "\n") {
+func isAmbiguousScalar(text string) bool {
+	if len(text) > maxLineLength || strings.Contains(text, "\n") {
 		return false
 	}
 	var value any
@@ -118,32 +118,32 @@ func ambiguous(text string) bool {
 	return err != nil || value != text
 }
 
-// at returns the value of a field, nil if it is absent.
-func at(n *yaml.Node, field string) *yaml.Node {
-	_, value := find(n, field)
+// nodeAt returns the value of a field, nil if it is absent.
+func nodeAt(n *yaml.Node, field string) *yaml.Node {
+	_, value := findField(n, field)
 	return value
 }
 
-// find returns a field and its value. The root has no field.
-func find(n *yaml.Node, field string) (key, value *yaml.Node) {
+// findField returns a field and its value. The root has no field.
+func findField(n *yaml.Node, field string) (key, value *yaml.Node) {
 	value = n
 	for _, element := range split(field) {
-		if key, value = child(value, element); value == nil {
+		if key, value = childOf(value, element); value == nil {
 			return nil, nil
 		}
 	}
 	return key, value
 }
 
-// first moves a field to the front.
-func first(mapping *yaml.Node, name string) {
-	if key, value := child(mapping, name); key != nil {
-		remove(mapping, name)
+// moveToFront moves a field to the front.
+func moveToFront(mapping *yaml.Node, name string) {
+	if key, value := childOf(mapping, name); key != nil {
+		removeField(mapping, name)
 		mapping.Content = append([]*yaml.Node{key, value}, mapping.Content...)
 	}
 }
 
-func remove(mapping *yaml.Node, name string) {
+func removeField(mapping *yaml.Node, name string) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
 			mapping.Content = append(mapping.Content[:i], mapping.Content[i+2:]...)
@@ -152,9 +152,9 @@ func remove(mapping *yaml.Node, name string) {
 	}
 }
 
-// comment adds a comment at the end of the line of a field.
-func comment(root *yaml.Node, field, text string) {
-	key, value := find(root, field)
+// addLineComment adds a comment at the end of the line of a field.
+func addLineComment(root *yaml.Node, field, text string) {
+	key, value := findField(root, field)
 	if key == nil {
 		return
 	}

@@ -14,8 +14,8 @@ import (
 
 func split(field string) []string { return load.SplitField(field) }
 
-// child returns a value of a mapping or sequence, and its key.
-func child(n *yaml.Node, element string) (key, value *yaml.Node) {
+// childOf returns a value of a mapping or sequence, and its key.
+func childOf(n *yaml.Node, element string) (key, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -31,25 +31,25 @@ func child(n *yaml.Node, element string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// merge gives a value the form of its origin. Equal values become the origin, others get
+// mergeNodes gives a value the form of its origin. Equal values become the origin, others get
 // its comments and its order of fields.
-func merge(target, origin *yaml.Node) {
+func mergeNodes(target, origin *yaml.Node) {
 	switch {
-	case equal(target, origin):
-		*target = *clone(origin)
+	case equalNodes(target, origin):
+		*target = *cloneNode(origin)
 	case target.Kind != origin.Kind:
 	case target.Kind == yaml.MappingNode:
 		mergeMappings(target, origin)
 	case target.Kind == yaml.SequenceNode:
-		comments(target, origin)
+		mergeComments(target, origin)
 		if len(target.Content) == len(origin.Content) {
 			for i := range target.Content {
-				merge(target.Content[i], origin.Content[i])
+				mergeNodes(target.Content[i], origin.Content[i])
 			}
 		}
 	default:
-		comments(target, origin)
-		if target.Tag == origin.Tag && !ambiguous(target.Value) {
+		mergeComments(target, origin)
+		if target.Tag == origin.Tag && !isAmbiguousScalar(target.Value) {
 			target.Style = origin.Style
 		}
 	}
@@ -58,7 +58,7 @@ func merge(target, origin *yaml.Node) {
 // mergeMappings merges fields with equal names, and sorts them like those of the origin.
 // Others follow.
 func mergeMappings(target, origin *yaml.Node) {
-	comments(target, origin)
+	mergeComments(target, origin)
 	type field struct {
 		key, value *yaml.Node
 		place      int
@@ -69,8 +69,8 @@ func mergeMappings(target, origin *yaml.Node) {
 		for j := 0; j+1 < len(origin.Content); j += 2 {
 			if origin.Content[j].Value == f.key.Value {
 				f.place = j
-				comments(f.key, origin.Content[j])
-				merge(f.value, origin.Content[j+1])
+				mergeComments(f.key, origin.Content[j])
+				mergeNodes(f.value, origin.Content[j+1])
 			}
 		}
 		fields = append(fields, f)
@@ -82,31 +82,31 @@ func mergeMappings(target, origin *yaml.Node) {
 	}
 }
 
-func comments(target, origin *yaml.Node) {
+func mergeComments(target, origin *yaml.Node) {
 	target.HeadComment = cmp.Or(target.HeadComment, origin.HeadComment)
 	target.LineComment = cmp.Or(target.LineComment, origin.LineComment)
 	target.FootComment = cmp.Or(target.FootComment, origin.FootComment)
 }
 
-// equal reports whether nodes are the same value for Kubernetes. An origin with aliases to
+// equalNodes reports whether nodes are the same value for Kubernetes. An origin with aliases to
 // other parts of its document is not.
-func equal(a, b *yaml.Node) bool {
+func equalNodes(a, b *yaml.Node) bool {
 	if a.Kind != b.Kind || len(a.Content) != len(b.Content) {
 		return false
 	}
 	switch a.Kind {
 	case yaml.ScalarNode:
-		return reflect.DeepEqual(scalar(a), scalar(b))
+		return reflect.DeepEqual(scalarValue(a), scalarValue(b))
 	case yaml.SequenceNode:
 		for i := range a.Content {
-			if !equal(a.Content[i], b.Content[i]) {
+			if !equalNodes(a.Content[i], b.Content[i]) {
 				return false
 			}
 		}
 		return true
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(a.Content); i += 2 {
-			if _, other := child(b, a.Content[i].Value); other == nil || !equal(a.Content[i+1], other) {
+			if _, other := childOf(b, a.Content[i].Value); other == nil || !equalNodes(a.Content[i+1], other) {
 				return false
 			}
 		}
@@ -116,10 +116,10 @@ func equal(a, b *yaml.Node) bool {
 	return false
 }
 
-// scalar returns the value of a scalar as Kubernetes decodes it.
-func scalar(n *yaml.Node) any {
+// scalarValue returns the value of a scalar as Kubernetes decodes it.
+func scalarValue(n *yaml.Node) any {
 	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
-	if n.Style&quoted != 0 || n.Tag == "!!str" && !ambiguous(n.Value) {
+	if n.Style&quoted != 0 || n.Tag == "!!str" && !isAmbiguousScalar(n.Value) {
 		return n.Value
 	}
 	var value any
@@ -129,11 +129,11 @@ func scalar(n *yaml.Node) any {
 	return value
 }
 
-func clone(n *yaml.Node) *yaml.Node {
+func cloneNode(n *yaml.Node) *yaml.Node {
 	out := *n
 	out.Content = make([]*yaml.Node, len(n.Content))
 	for i, c := range n.Content {
-		out.Content[i] = clone(c)
+		out.Content[i] = cloneNode(c)
 	}
 	return &out
 }

@@ -30,7 +30,10 @@ func Metadata(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 // ConditionNames returns conditions with names that API servers accept, and a note for each
 // name that changes. Names have no effect on decisions.
-func ConditionNames(conditions []admissionregistrationv1.MatchCondition) (out []admissionregistrationv1.MatchCondition, notes []string) {
+func ConditionNames(conditions []admissionregistrationv1.MatchCondition) (
+	out []admissionregistrationv1.MatchCondition,
+	notes []string,
+) {
 	for _, c := range conditions {
 		if len(validation.IsQualifiedName(c.Name)) > 0 {
 			name := Label(c.Name)

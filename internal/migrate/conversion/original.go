@@ -33,9 +33,16 @@ type OriginalRequest struct {
 }
 
 // NewOriginal returns a validating policy with one binding for all requests.
-func NewOriginal(name string, spec admissionregistrationv1.ValidatingAdmissionPolicySpec, actions []admissionregistrationv1.ValidationAction) *Original {
+func NewOriginal(
+	name string,
+	spec admissionregistrationv1.ValidatingAdmissionPolicySpec,
+	actions []admissionregistrationv1.ValidationAction,
+) *Original {
 	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: BindingName}}
 	b.Spec.PolicyName, b.Spec.ValidationActions = name, actions
-	return &Original{Validating: p.DeepCopy(), ValidatingBindings: []*admissionregistrationv1.ValidatingAdmissionPolicyBinding{b.DeepCopy()}}
+	return &Original{
+		Validating:         p.DeepCopy(),
+		ValidatingBindings: []*admissionregistrationv1.ValidatingAdmissionPolicyBinding{b.DeepCopy()},
+	}
 }

@@ -25,7 +25,10 @@ func SetPodTemplates(p *v1alpha1.WebhookPolicy, resources []string) (differences
 	case len(t.Kinds) == 0:
 		return nil
 	case p.Spec.TemplateOperation() == "":
-		return []string{"pod templates are decided only when they are created or updated, and the policy matches neither: it applies to Pods, and not to the templates of " + strings.Join(resources, ", ")}
+		return []string{
+			"pod templates are decided only when they are created or updated, and the policy matches neither: it " +
+				"applies to Pods, and not to the templates of " + strings.Join(resources, ", "),
+		}
 	}
 	p.Spec.PodTemplates = t
 	return append(differentOperations(&p.Spec), differentFields(&p.Spec)...)
@@ -35,7 +38,9 @@ func SetPodTemplates(p *v1alpha1.WebhookPolicy, resources []string) (differences
 // does not, or the other way around.
 func differentOperations(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	matches := func(wanted ...admissionregistrationv1.OperationType) bool {
-		return slices.ContainsFunc(s.MatchConstraints.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.ContainsFunc(s.MatchConstraints.ResourceRules, func(
+			r admissionregistrationv1.NamedRuleWithOperations,
+		) bool {
 			return slices.ContainsFunc(r.Operations, func(o admissionregistrationv1.OperationType) bool {
 				return o == admissionregistrationv1.OperationAll || slices.Contains(wanted, o)
 			})
@@ -60,7 +65,8 @@ func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 	for _, text := range Expressions(s) {
 		for _, name := range []string{"object", "oldObject"} {
 			for _, field := range celtext.Fields(text, name) {
-				same := field == "metadata" || field == "spec" || strings.HasPrefix(field, "spec.") || slices.Contains([]string{"metadata.labels", "metadata.annotations"}, field)
+				same := field == "metadata" || field == "spec" || strings.HasPrefix(field, "spec.") ||
+					slices.Contains([]string{"metadata.labels", "metadata.annotations"}, field)
 				if field = name + "." + field; !same && !slices.Contains(read, field) {
 					read = append(read, field)
 				}
@@ -68,7 +74,14 @@ func differentFields(s *v1alpha1.WebhookPolicySpec) (out []string) {
 		}
 	}
 	if len(read) > 0 {
-		out = append(out, fmt.Sprintf("for workloads, %s is that of the Pod of the template: Kyverno reads the workload or the metadata of its template", strings.Join(read, ", ")))
+		out = append(
+			out,
+			fmt.Sprintf(
+				"for workloads, %s is that of the Pod of the template: Kyverno reads the workload or the metadata "+
+					"of its template",
+				strings.Join(read, ", "),
+			),
+		)
 	}
 	if slices.ContainsFunc(s.Mutations, func(m admissionregistrationv1.Mutation) bool { return m.JSONPatch != nil }) {
 		out = append(out, "for workloads, JSON patches change the pod template: Kyverno applies them to the workload")

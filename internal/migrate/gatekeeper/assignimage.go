@@ -16,9 +16,15 @@ const (
 )
 
 // assignImage replaces parts of the name of an image. Others keep their value.
-func (b *builder) assignImage(m *mutator, location []node) {
+func (b *builder) assignImage(m *mutator, location []locationNode) {
 	p := &m.Spec.Parameters
-	leaveOut := func(parameter, why string) { b.leaveOut("spec.parameters."+parameter, why, "correct it in the source") }
+	leaveOut := func(parameter, why string) {
+		b.leaveOut(
+			"spec.parameters."+parameter,
+			why,
+			"correct it in the source",
+		)
+	}
 	switch {
 	case p.AssignDomain+p.AssignPath+p.AssignTag == "":
 		leaveOut("assignDomain", "none of assignDomain, assignPath and assignTag is set")
@@ -36,7 +42,7 @@ func (b *builder) assignImage(m *mutator, location []node) {
 }
 
 // image returns the name of the image with the parts, as CEL.
-func (p *parameters) image() string {
+func (p *mutatorParameters) image() string {
 	registry, beforeTag := celtext.QuoteText(registryPattern), celtext.QuoteText(registryPattern+pathPattern)
 	var parts []string
 	switch {
@@ -53,7 +59,14 @@ func (p *parameters) image() string {
 	case p.AssignTag == "":
 		return parts[0] + fmt.Sprintf(" + image.substring(image.find(%s).size())", registry) // with the tag
 	default:
-		parts = append(parts, fmt.Sprintf("image.substring(image.find(%s).size()).find(%s)", registry, celtext.QuoteText("^"+pathPattern)))
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"image.substring(image.find(%s).size()).find(%s)",
+				registry,
+				celtext.QuoteText("^"+pathPattern),
+			),
+		)
 	}
 	if p.AssignTag != "" {
 		return strings.Join(append(parts, celtext.QuoteText(p.AssignTag)), " + ")

@@ -32,11 +32,11 @@ func Source() conversion.Source {
 	}
 }
 
-// definition is a template of the input.
-type definition struct {
-	template
+// templateDefinition is a template of the input.
+type templateDefinition struct {
+	constraintTemplate
 	object load.Object
-	source *source
+	source *celSource
 	// failed is why the template cannot be converted, and what to do instead.
 	failed, alternative string
 	used                bool
@@ -76,7 +76,11 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 		case d.failed != "":
 			c.LeaveOut("spec.targets", d.failed, d.alternative)
 		case !d.used:
-			c.LeaveOut("", "the input has no constraint of the kind "+d.Spec.CRD.Spec.Names.Kind, "add the file of a constraint with -f")
+			c.LeaveOut(
+				"",
+				"the input has no constraint of the kind "+d.Spec.CRD.Spec.Names.Kind,
+				"add the file of a constraint with -f",
+			)
 		default:
 			continue
 		}
@@ -94,16 +98,16 @@ func convertObjects(in *conversion.Input) ([]conversion.Conversion, error) {
 
 // definitionsOf returns the templates by the kinds that they define, and conversions of
 // those with unknown fields.
-func definitionsOf(in *conversion.Input) (map[string]*definition, []conversion.Conversion, error) {
-	out := map[string]*definition{}
+func definitionsOf(in *conversion.Input) (map[string]*templateDefinition, []conversion.Conversion, error) {
+	out := map[string]*templateDefinition{}
 	var left []conversion.Conversion
 	for i := range in.Objects {
 		if in.Objects[i].GroupVersionKind().Group != templatesGroup {
 			continue
 		}
-		d := &definition{object: in.Objects[i]}
+		d := &templateDefinition{object: in.Objects[i]}
 		c := conversion.Conversion{Source: d.object}
-		ok, err := c.Decode(&d.template)
+		ok, err := c.Decode(&d.constraintTemplate)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -120,32 +124,41 @@ func definitionsOf(in *conversion.Input) (map[string]*definition, []conversion.C
 }
 
 // read finds the source for CEL.
-func (d *definition) read() error {
+func (d *templateDefinition) read() error {
 	if len(d.Spec.Targets) != 1 {
 		return d.object.Errorf("spec.targets", "a template has one target, got %d", len(d.Spec.Targets))
 	}
 	codes := d.Spec.Targets[0].Code
-	at := slices.IndexFunc(codes, func(c code) bool { return c.Engine == engineCEL })
+	at := slices.IndexFunc(codes, func(c templateCode) bool { return c.Engine == engineCEL })
 	if at < 0 {
 		d.leaveOutRego()
 		return nil
 	}
 	field := fmt.Sprintf("spec.targets[0].code[%d].source", at)
-	d.source = &source{}
+	d.source = &celSource{}
 	unknown, err := load.DecodeKnown(codes[at].Source, d.source)
 	if err != nil {
 		return d.object.Errorf(field, "%v", err)
 	}
 	if len(unknown) > 0 {
-		d.failed = fmt.Sprintf("this command does not know the field %s.%s, so the effect of the template is not known", field, unknown[0])
+		d.failed = fmt.Sprintf(
+			"this command does not know the field %s.%s, so the effect of the template is not known",
+			field,
+			unknown[0],
+		)
 		d.alternative = "correct or remove the field"
 	}
 	return nil
 }
 
 // convertConstraint converts a constraint.
-func convertConstraint(c *conversion.Conversion, d *definition, params conversion.Params, resources *resources) error {
-	k := &constraint{}
+func convertConstraint(
+	c *conversion.Conversion,
+	d *templateDefinition,
+	params conversion.Params,
+	resources *resourceFinder,
+) error {
+	k := &gatekeeperConstraint{}
 	if ok, err := c.Decode(k); !ok || err != nil {
 		return err
 	}
@@ -159,7 +172,14 @@ func convertConstraint(c *conversion.Conversion, d *definition, params conversio
 		return nil
 	}
 	d.used = true
-	b := &builder{Conversion: c, constraint: k, definition: d, from: &k.Spec.Match, operations: d.Spec.Targets[0].Operations, resources: resources}
+	b := &builder{
+		Conversion: c,
+		constraint: k,
+		definition: d,
+		from:       &k.Spec.Match,
+		operations: d.Spec.Targets[0].Operations,
+		resources:  resources,
+	}
 	b.output = conversion.NewPolicy(&c.Source, k.ObjectMeta)
 	b.output.Origins = []conversion.Origin{{Field: "metadata", Source: &c.Source, SourceField: "metadata"}}
 	b.policy = b.output.Policy()
@@ -179,12 +199,12 @@ func convertConstraint(c *conversion.Conversion, d *definition, params conversio
 // builder makes the policy for one constraint or mutator.
 type builder struct {
 	*conversion.Conversion
-	constraint *constraint
-	definition *definition
-	from       *match
+	constraint *gatekeeperConstraint
+	definition *templateDefinition
+	from       *requestMatch
 	operations []admissionregistrationv1.OperationType
 	mutates    bool
-	resources  *resources
+	resources  *resourceFinder
 	output     *conversion.Output
 	policy     *v1alpha1.WebhookPolicy
 	changes    []conversion.Row
@@ -197,7 +217,10 @@ func (b *builder) leaveOut(field, why, alternative string) {
 }
 
 func (b *builder) change(field, how string) {
-	b.changes = append(b.changes, conversion.Row{Rule: field, Outcome: conversion.Changed, Detail: how, Output: b.output})
+	b.changes = append(
+		b.changes,
+		conversion.Row{Rule: field, Outcome: conversion.Changed, Detail: how, Output: b.output},
+	)
 }
 
 func (b *builder) finish() {
@@ -227,7 +250,11 @@ func (b *builder) spec() {
 	s.Variables = []admissionregistrationv1.Variable{{Name: "anyObject", Expression: anyObject}}
 	s.Variables = append(s.Variables, from.Variables...)
 	for _, v := range from.Validations {
-		s.Validations = append(s.Validations, v1alpha1.Validation{Expression: v.Expression, Message: strings.Join(strings.Fields(v.Message), " "), MessageExpression: v.MessageExpression})
+		s.Validations = append(s.Validations, v1alpha1.Validation{
+			Expression:        v.Expression,
+			Message:           strings.Join(strings.Fields(v.Message), " "),
+			MessageExpression: v.MessageExpression,
+		})
 	}
 }
 
@@ -243,7 +270,10 @@ func (b *builder) actions() {
 		names, field = b.scopedActions(), "spec.scopedEnforcementActions"
 	}
 	actions := map[string]admissionregistrationv1.ValidationAction{
-		"": admissionregistrationv1.Deny, "deny": admissionregistrationv1.Deny, "warn": admissionregistrationv1.Warn, "dryrun": admissionregistrationv1.Audit,
+		"":       admissionregistrationv1.Deny,
+		"deny":   admissionregistrationv1.Deny,
+		"warn":   admissionregistrationv1.Warn,
+		"dryrun": admissionregistrationv1.Audit,
 	}
 	binding := &b.policy.Spec.Bindings[0]
 	for _, name := range names {
@@ -257,7 +287,10 @@ func (b *builder) actions() {
 		}
 	}
 	if slices.Contains(binding.ValidationActions, admissionregistrationv1.Deny) { // it sends the message to the client
-		binding.ValidationActions = slices.DeleteFunc(binding.ValidationActions, func(a admissionregistrationv1.ValidationAction) bool { return a == admissionregistrationv1.Warn })
+		binding.ValidationActions = slices.DeleteFunc(
+			binding.ValidationActions,
+			func(a admissionregistrationv1.ValidationAction) bool { return a == admissionregistrationv1.Warn },
+		)
 	}
 }
 
@@ -277,12 +310,12 @@ func (b *builder) scopedActions() (names []string) {
 	return []string{"dryrun"}
 }
 
-// resources finds the resources of kinds.
-type resources struct{ apis *offline.APIs }
+// resourceFinder finds the resources of kinds.
+type resourceFinder struct{ apis *offline.APIs }
 
 // newResources returns the resources of Kubernetes, and those of the definitions among
 // some objects.
-func newResources(objects []load.Object) (*resources, error) {
+func newResources(objects []load.Object) (*resourceFinder, error) {
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	for i := range objects {
 		if objects[i].GroupVersionKind() != apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition") {
@@ -298,19 +331,20 @@ func newResources(objects []load.Object) (*resources, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the resources of Kubernetes: %w", err)
 	}
-	return &resources{apis: apis}, nil
+	return &resourceFinder{apis: apis}, nil
 }
 
-// of returns the names of the resources of a kind, by group. An empty group or "*" is every
+// byGroup returns the names of the resources of a kind, by group. An empty group or "*" is every
 // group.
-func (r *resources) of(kind string, inGroup func(group string) bool) map[string][]string {
+func (r *resourceFinder) byGroup(kind string, inGroup func(group string) bool) map[string][]string {
 	out := map[string][]string{}
 	for gv, list := range r.apis.Lists() {
 		if !inGroup(gv.Group) {
 			continue
 		}
 		for _, resource := range list {
-			if resource.Kind == kind && !strings.Contains(resource.Name, "/") && !slices.Contains(out[gv.Group], resource.Name) {
+			if resource.Kind == kind && !strings.Contains(resource.Name, "/") &&
+				!slices.Contains(out[gv.Group], resource.Name) {
 				out[gv.Group] = append(out[gv.Group], resource.Name)
 			}
 		}
@@ -319,7 +353,7 @@ func (r *resources) of(kind string, inGroup func(group string) bool) map[string]
 }
 
 // knows reports whether the resources of a group are known.
-func (r *resources) knows(group string) bool {
+func (r *resourceFinder) knows(group string) bool {
 	for gv := range r.apis.Lists() {
 		if gv.Group == group {
 			return true
@@ -328,8 +362,8 @@ func (r *resources) knows(group string) bool {
 	return false
 }
 
-// encode writes a value as JSON. It comes from JSON.
-func encode(value any) string {
+// encodeJSON writes a value as JSON. It comes from JSON.
+func encodeJSON(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return "null"

@@ -257,14 +257,14 @@ func evaluate(t *testing.T, engine *offline.Engine, text string) *offline.Result
 func TestParseLocation(t *testing.T) {
 	tests := map[string]struct {
 		text      string
-		want      []node
+		want      []locationNode
 		wantError bool
 	}{
-		"fields":        {text: "spec.a.b", want: []node{{name: "spec"}, {name: "a"}, {name: "b"}}},
-		"a wildcard":    {text: "spec.a[name: *].b", want: []node{{name: "spec"}, {name: "a", key: "name", value: "*"}, {name: "b"}}},
-		"a value":       {text: `spec.a["name":'x y'].b`, want: []node{{name: "spec"}, {name: "a", key: "name", value: "x y"}, {name: "b"}}},
-		"quotes":        {text: `metadata.labels."a.b/c"`, want: []node{{name: "metadata"}, {name: "labels"}, {name: "a.b/c"}}},
-		"at the end":    {text: "spec.a[name: *]", want: []node{{name: "spec"}, {name: "a", key: "name", value: "*"}}},
+		"fields":        {text: "spec.a.b", want: []locationNode{{name: "spec"}, {name: "a"}, {name: "b"}}},
+		"a wildcard":    {text: "spec.a[name: *].b", want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "*"}, {name: "b"}}},
+		"a value":       {text: `spec.a["name":'x y'].b`, want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "x y"}, {name: "b"}}},
+		"quotes":        {text: `metadata.labels."a.b/c"`, want: []locationNode{{name: "metadata"}, {name: "labels"}, {name: "a.b/c"}}},
+		"at the end":    {text: "spec.a[name: *]", want: []locationNode{{name: "spec"}, {name: "a", key: "name", value: "*"}}},
 		"empty":         {wantError: true},
 		"a dot":         {text: "spec.", wantError: true},
 		"two dots":      {text: "spec..a", wantError: true},
@@ -279,7 +279,7 @@ func TestParseLocation(t *testing.T) {
 			if (err != nil) != tt.wantError {
 				t.Fatalf("got %v, want an error: %v", err, tt.wantError)
 			}
-			if diff := gocmp.Diff(tt.want, got, gocmp.AllowUnexported(node{})); err == nil && diff != "" {
+			if diff := gocmp.Diff(tt.want, got, gocmp.AllowUnexported(locationNode{})); err == nil && diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
 		})

@@ -9,27 +9,34 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
-// node is one part of a location, as "containers[name: *]".
-type node struct {
+// locationNode is one part of a location, as "containers[name: *]".
+type locationNode struct {
 	name string
 	// key and value select elements of a list; an empty key is no list.
 	key, value string
 }
 
-func (n node) isGlob() bool { return n.key != "" && n.value == wildcard }
+func (n locationNode) isGlob() bool { return n.key != "" && n.value == wildcard }
 
-// part matches the next part of a location: a name, with or without quotes, and the key
+// locationPart matches the next part of a location: a name, with or without quotes, and the key
 // and the value of a list.
-var part = regexp.MustCompile(`^(?:"([^"]*)"|'([^']*)'|([^.\[\]"' ]+))(?:\[\s*(?:"([^"]*)"|'([^']*)'|([^:\]"' ]+))\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\]"' ]+))\s*\])?(?:\.|$)`)
+var locationPart = regexp.MustCompile(
+	`^(?:"([^"]*)"|'([^']*)'|([^.\[\]"' ]+))` +
+		`(?:\[\s*(?:"([^"]*)"|'([^']*)'|([^:\]"' ]+))\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\]"' ]+))\s*\])?(?:\.|$)`,
+)
 
 // parseLocation parses the location of a mutator.
-func parseLocation(text string) (out []node, err error) {
+func parseLocation(text string) (out []locationNode, err error) {
 	for rest := text; rest != ""; {
-		found := part.FindStringSubmatch(rest)
+		found := locationPart.FindStringSubmatch(rest)
 		if found == nil {
 			return nil, fmt.Errorf("write a location as spec.containers[name: *].image, got %q", text)
 		}
-		n := node{name: found[1] + found[2] + found[3], key: found[4] + found[5] + found[6], value: found[7] + found[8] + found[9]}
+		n := locationNode{
+			name:  found[1] + found[2] + found[3],
+			key:   found[4] + found[5] + found[6],
+			value: found[7] + found[8] + found[9],
+		}
 		if rest = rest[len(found[0]):]; rest == "" && strings.HasSuffix(found[0], ".") || n.name == "" {
 			return nil, fmt.Errorf("write a location as spec.containers[name: *].image, got %q", text)
 		}
@@ -41,9 +48,9 @@ func parseLocation(text string) (out []node, err error) {
 	return out, nil
 }
 
-// expressible reports whether the location can be written in CEL: every field has a name
+// isExpressible reports whether the location can be written in CEL: every field has a name
 // of CEL, the merge key of lists is name, and at most one of them has a wildcard.
-func expressible(location []node) bool {
+func isExpressible(location []locationNode) bool {
 	globs := 0
 	for _, n := range location {
 		if n.isGlob() {

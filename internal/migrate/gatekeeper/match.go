@@ -20,9 +20,16 @@ const wildcard = "*"
 func (b *builder) match() {
 	m := b.from
 	if m.Source == "Generated" {
-		b.leaveOut("spec.match.source", "the constraint is only for objects that Gatekeeper generates from others", "use podTemplates in a policy for Pods")
+		b.leaveOut(
+			"spec.match.source",
+			"the constraint is only for objects that Gatekeeper generates from others",
+			"use podTemplates in a policy for Pods",
+		)
 	}
-	out := &admissionregistrationv1.MatchResources{NamespaceSelector: b.namespaceSelector(), ObjectSelector: m.LabelSelector}
+	out := &admissionregistrationv1.MatchResources{
+		NamespaceSelector: b.namespaceSelector(),
+		ObjectSelector:    m.LabelSelector,
+	}
 	out.ResourceRules = b.rules()
 	switch m.Scope {
 	case "", wildcard:
@@ -31,7 +38,11 @@ func (b *builder) match() {
 			out.ResourceRules[i].Scope = new(admissionregistrationv1.ScopeType(m.Scope))
 		}
 	default:
-		b.leaveOut("spec.match.scope", fmt.Sprintf("the scope %q is not known", m.Scope), "write Cluster, Namespaced or *")
+		b.leaveOut(
+			"spec.match.scope",
+			fmt.Sprintf("the scope %q is not known", m.Scope),
+			"write Cluster, Namespaced or *",
+		)
 	}
 	b.policy.Spec.MatchConstraints = out
 	b.namespaceConditions()
@@ -41,22 +52,29 @@ func (b *builder) match() {
 }
 
 func (b *builder) condition(name, expression string) {
-	b.policy.Spec.MatchConditions = append(b.policy.Spec.MatchConditions, admissionregistrationv1.MatchCondition{Name: "match-" + name, Expression: expression})
+	b.policy.Spec.MatchConditions = append(
+		b.policy.Spec.MatchConditions,
+		admissionregistrationv1.MatchCondition{Name: "match-" + name, Expression: expression},
+	)
 }
 
 // nameCondition matches names with a prefix or a suffix. Gatekeeper matches generateName
 // with a prefix too, and either the new object or the old one.
 func nameCondition(name string) string {
-	pattern := celtext.QuoteText(glob([]string{name}))
+	pattern := celtext.QuoteText(wildcardPattern([]string{name}))
 	generated := ""
 	if strings.HasSuffix(name, wildcard) {
 		generated = fmt.Sprintf(` || o.metadata.?generateName.orValue("").matches(%s)`, pattern)
 	}
-	return fmt.Sprintf(`[object, oldObject].exists(o, o != null && (o.metadata.?name.orValue("").matches(%s)%s))`, pattern, generated)
+	return fmt.Sprintf(
+		`[object, oldObject].exists(o, o != null && (o.metadata.?name.orValue("").matches(%s)%s))`,
+		pattern,
+		generated,
+	)
 }
 
-// glob returns a regular expression for names with wildcards.
-func glob(names []string) string {
+// wildcardPattern returns a regular expression for names with wildcards.
+func wildcardPattern(names []string) string {
 	parts := make([]string, len(names))
 	for i, n := range names {
 		parts[i] = strings.ReplaceAll(regexp.QuoteMeta(n), `\*`, ".*")
@@ -71,10 +89,18 @@ func (b *builder) namespaceSelector() *metav1.LabelSelector {
 	m := b.from
 	var names []metav1.LabelSelectorRequirement
 	if len(m.Namespaces) > 0 && !slices.ContainsFunc(m.Namespaces, hasWildcard) {
-		names = append(names, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: m.Namespaces})
+		names = append(names, metav1.LabelSelectorRequirement{
+			Key:      corev1.LabelMetadataName,
+			Operator: metav1.LabelSelectorOpIn,
+			Values:   m.Namespaces,
+		})
 	}
 	if len(m.ExcludedNamespaces) > 0 && !slices.ContainsFunc(m.ExcludedNamespaces, hasWildcard) {
-		names = append(names, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: m.ExcludedNamespaces})
+		names = append(names, metav1.LabelSelectorRequirement{
+			Key:      corev1.LabelMetadataName,
+			Operator: metav1.LabelSelectorOpNotIn,
+			Values:   m.ExcludedNamespaces,
+		})
 	}
 	if len(names) == 0 {
 		return m.NamespaceSelector
@@ -93,7 +119,14 @@ func (b *builder) namespaceConditions() {
 	m := b.from
 	add := func(name string, namespaces []string, not string) {
 		if slices.ContainsFunc(namespaces, hasWildcard) {
-			b.condition(name, fmt.Sprintf(`request.?namespace.orValue("") == "" || %srequest.namespace.matches(%s)`, not, celtext.QuoteText(glob(namespaces))))
+			b.condition(
+				name,
+				fmt.Sprintf(
+					`request.?namespace.orValue("") == "" || %srequest.namespace.matches(%s)`,
+					not,
+					celtext.QuoteText(wildcardPattern(namespaces)),
+				),
+			)
 		}
 	}
 	add("namespaces", m.Namespaces, "")
@@ -130,7 +163,11 @@ func (b *builder) rules() (out []admissionregistrationv1.NamedRuleWithOperations
 		b.condition("kinds", kindsCondition(all))
 	}
 	if len(out) == 0 {
-		b.leaveOut("spec.match.kinds", "Kubernetes has none of the kinds", "correct them, or add their CustomResourceDefinitions with -f")
+		b.leaveOut(
+			"spec.match.kinds",
+			"Kubernetes has none of the kinds",
+			"correct them, or add their CustomResourceDefinitions with -f",
+		)
 	}
 	return out
 }
@@ -138,7 +175,7 @@ func (b *builder) rules() (out []admissionregistrationv1.NamedRuleWithOperations
 // kind adds the resources of a kind. It returns true if they are not known: then the rule
 // has all resources of the group, and a condition needs to select the kind.
 func (b *builder) kind(field, kind string, groups []string, anyGroup bool, byGroup map[string][]string) (guess bool) {
-	found := b.resources.of(kind, func(group string) bool { return anyGroup || slices.Contains(groups, group) })
+	found := b.resources.byGroup(kind, func(group string) bool { return anyGroup || slices.Contains(groups, group) })
 	for group, resources := range found {
 		byGroup[group] = append(byGroup[group], resources...)
 		if !b.mutates {
@@ -146,7 +183,14 @@ func (b *builder) kind(field, kind string, groups []string, anyGroup bool, byGro
 		}
 	}
 	if anyGroup {
-		b.change(field, fmt.Sprintf("the kind %s of all groups: the policy is for those of Kubernetes and of the CustomResourceDefinitions of the input", kind))
+		b.change(
+			field,
+			fmt.Sprintf(
+				"the kind %s of all groups: the policy is for those of Kubernetes and of the "+
+					"CustomResourceDefinitions of the input",
+				kind,
+			),
+		)
 		return false
 	}
 	for _, group := range groups {
@@ -170,15 +214,15 @@ func subresources(group, kind string) []string {
 }
 
 // kindsCondition matches the kinds.
-func kindsCondition(all []kinds) string {
+func kindsCondition(all []selectedKinds) string {
 	parts := make([]string, len(all))
 	for i, k := range all {
 		var terms []string
 		if len(k.APIGroups) > 0 && !slices.Contains(k.APIGroups, wildcard) {
-			terms = append(terms, "request.kind.group in "+encode(k.APIGroups))
+			terms = append(terms, "request.kind.group in "+encodeJSON(k.APIGroups))
 		}
 		if len(k.Kinds) > 0 && !slices.Contains(k.Kinds, wildcard) {
-			terms = append(terms, "request.kind.kind in "+encode(k.Kinds))
+			terms = append(terms, "request.kind.kind in "+encodeJSON(k.Kinds))
 		}
 		if len(terms) == 0 {
 			terms = []string{"true"}
@@ -197,9 +241,13 @@ func (b *builder) rule(groups, versions, resources []string) admissionregistrati
 	}
 	operations := b.operations
 	if len(operations) == 0 {
-		operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
+		operations = []admissionregistrationv1.OperationType{
+			admissionregistrationv1.Create,
+			admissionregistrationv1.Update,
+		}
 	}
-	return admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-		Operations: operations, Rule: admissionregistrationv1.Rule{APIGroups: groups, APIVersions: versions, Resources: resources},
-	}}
+	rule := admissionregistrationv1.Rule{APIGroups: groups, APIVersions: versions, Resources: resources}
+	return admissionregistrationv1.NamedRuleWithOperations{
+		RuleWithOperations: admissionregistrationv1.RuleWithOperations{Operations: operations, Rule: rule},
+	}
 }

@@ -31,18 +31,18 @@ type mutator struct {
 			Versions []string `json:"versions,omitempty"`
 			Kinds    []string `json:"kinds,omitempty"`
 		} `json:"applyTo,omitempty"`
-		Match      match      `json:"match,omitempty"`
-		Location   string     `json:"location"`
-		Parameters parameters `json:"parameters,omitempty"`
+		Match      requestMatch      `json:"match,omitempty"`
+		Location   string            `json:"location"`
+		Parameters mutatorParameters `json:"parameters,omitempty"`
 	} `json:"spec"`
 	Status any `json:"status,omitempty"`
 }
 
-// parameters are those of all kinds.
-type parameters struct {
+// mutatorParameters are those of all kinds.
+type mutatorParameters struct {
 	PathTests []pathTest `json:"pathTests,omitempty"`
 	// Assign is for Assign and AssignMetadata.
-	Assign *assigned `json:"assign,omitempty"`
+	Assign *assignment `json:"assign,omitempty"`
 	// The parts of an image are for AssignImage.
 	AssignDomain string `json:"assignDomain,omitempty"`
 	AssignPath   string `json:"assignPath,omitempty"`
@@ -55,7 +55,7 @@ type parameters struct {
 }
 
 // foreign returns a parameter that the kind does not have; empty if there is none.
-func (p *parameters) foreign(kind string) string {
+func (p *mutatorParameters) foreign(kind string) string {
 	assigns := kind == kindAssign || kind == kindAssignMetadata
 	switch {
 	case p.Assign != nil && !assigns:
@@ -68,15 +68,15 @@ func (p *parameters) foreign(kind string) string {
 	return ""
 }
 
-// metadata is the field that only AssignMetadata changes.
-const metadata = "metadata"
+// metadataField is the field that only AssignMetadata changes.
+const metadataField = "metadata"
 
 type pathTest struct {
 	SubPath   string `json:"subPath"`
 	Condition string `json:"condition"`
 }
 
-type assigned struct {
+type assignment struct {
 	Value        any `json:"value,omitempty"`
 	FromMetadata *struct {
 		Field string `json:"field"`
@@ -85,7 +85,7 @@ type assigned struct {
 }
 
 // convertMutator converts a mutator.
-func convertMutator(c *conversion.Conversion, resources *resources) error {
+func convertMutator(c *conversion.Conversion, resources *resourceFinder) error {
 	if !slices.Contains([]string{kindAssign, kindAssignMetadata, kindAssignImage, kindModifySet}, c.Source.Kind) {
 		c.LeaveOut("", "this command does not convert the kind "+c.Source.Kind, "write a WebhookPolicy with a mutation")
 		return nil
@@ -115,7 +115,7 @@ func convertMutator(c *conversion.Conversion, resources *resources) error {
 }
 
 // mutation converts what the mutator does.
-func (b *builder) mutation(m *mutator, location []node) {
+func (b *builder) mutation(m *mutator, location []locationNode) {
 	switch m.Kind {
 	case kindAssignImage:
 		b.assignImage(m, location)
@@ -145,7 +145,10 @@ func (b *builder) applyTo(m *mutator) {
 	matching := *b.from
 	matching.Kinds = nil
 	for _, a := range m.Spec.ApplyTo {
-		matching.Kinds = append(matching.Kinds, kinds{APIGroups: a.Groups, APIVersions: a.Versions, Kinds: a.Kinds})
+		matching.Kinds = append(
+			matching.Kinds,
+			selectedKinds{APIGroups: a.Groups, APIVersions: a.Versions, Kinds: a.Kinds},
+		)
 	}
 	b.from = &matching
 }
@@ -154,7 +157,7 @@ func (b *builder) applyTo(m *mutator) {
 func (b *builder) value(m *mutator) (string, bool) {
 	a := m.Spec.Parameters.Assign
 	if a == nil {
-		a = &assigned{}
+		a = &assignment{}
 	}
 	const field = "spec.parameters.assign"
 	switch {
@@ -165,22 +168,39 @@ func (b *builder) value(m *mutator) (string, bool) {
 	case a.FromMetadata != nil && a.FromMetadata.Field == "name":
 		return `object.metadata.?name.orValue("")`, true
 	case a.FromMetadata != nil:
-		b.leaveOut(field+".fromMetadata.field", fmt.Sprintf("the field %q is not known", a.FromMetadata.Field), "write name or namespace")
+		b.leaveOut(
+			field+".fromMetadata.field",
+			fmt.Sprintf("the field %q is not known", a.FromMetadata.Field),
+			"write name or namespace",
+		)
 	default:
 		switch a.Value.(type) {
 		case bool, string, int64, float64:
-			text, _ := literal(a.Value)
+			text, _ := literalText(a.Value)
 			return text, true
 		}
-		b.leaveOut(field+".value", "the value is no text, number or boolean: Gatekeeper replaces such values, and ApplyConfiguration merges them", "write a WebhookPolicy with a JSONPatch")
+		b.leaveOut(
+			field+".value",
+			"the value is no text, number or boolean: Gatekeeper replaces such values, and ApplyConfiguration "+
+				"merges them",
+			"write a WebhookPolicy with a JSONPatch",
+		)
 	}
 	return "", false
 }
 
 // assignMetadata adds a label or an annotation that the object does not have.
-func (b *builder) assignMetadata(location []node, value string) {
-	if len(location) != 3 || location[0].name != metadata || !slices.Contains([]string{"labels", "annotations"}, location[1].name) || slices.ContainsFunc(location, func(n node) bool { return n.key != "" }) {
-		b.leaveOut("spec.location", "AssignMetadata is for one label or annotation", "write metadata.labels.x or metadata.annotations.x")
+func (b *builder) assignMetadata(location []locationNode, value string) {
+	if len(location) != 3 || location[0].name != metadataField ||
+		!slices.Contains([]string{"labels", "annotations"}, location[1].name) || slices.ContainsFunc(
+		location,
+		func(n locationNode) bool { return n.key != "" },
+	) {
+		b.leaveOut(
+			"spec.location",
+			"AssignMetadata is for one label or annotation",
+			"write metadata.labels.x or metadata.annotations.x",
+		)
 		return
 	}
 	field, key := location[1].name, celtext.QuoteText(location[2].name)
@@ -197,16 +217,20 @@ func (b *builder) apply(expression string) {
 
 // assign sets a field, in all elements of a list with a wildcard. The value can depend on
 // the current one, an optional.
-func (b *builder) assign(m *mutator, location []node, value func(current string) string) {
-	if location[0].name == metadata || !expressible(location) {
-		b.leaveOut("spec.location", "the location has several wildcards, a list that is not merged by name, or a name that CEL reserves", "write a WebhookPolicy with a JSONPatch")
+func (b *builder) assign(m *mutator, location []locationNode, value func(current string) string) {
+	if location[0].name == metadataField || !isExpressible(location) {
+		b.leaveOut(
+			"spec.location",
+			"the location has several wildcards, a list that is not merged by name, or a name that CEL reserves",
+			"write a WebhookPolicy with a JSONPatch",
+		)
 		return
 	}
 	filter, ok := b.pathTests(m, location)
 	if !ok {
 		return
 	}
-	if list := elements(location, filter); list != "" {
+	if list := changedElements(location, filter); list != "" {
 		b.condition("elements", list+".size() > 0")
 	}
 	b.apply(setField("Object", "object", location, filter, value, ""))
@@ -214,7 +238,7 @@ func (b *builder) assign(m *mutator, location []node, value func(current string)
 
 // pathTests adds the tests of paths as match conditions, and returns those about elements e
 // of the list with the wildcard.
-func (b *builder) pathTests(m *mutator, location []node) (filter []string, ok bool) {
+func (b *builder) pathTests(m *mutator, location []locationNode) (filter []string, ok bool) {
 	for i, test := range m.Spec.Parameters.PathTests {
 		field := fmt.Sprintf("spec.parameters.pathTests[%d]", i)
 		path, err := parseLocation(test.SubPath)
@@ -222,15 +246,23 @@ func (b *builder) pathTests(m *mutator, location []node) (filter []string, ok bo
 			b.leaveOut(field+".subPath", "it is no prefix of the location", "correct it in the source")
 			return nil, false
 		}
-		expression, ofElement, ok := exists(path)
+		expression, ofElement, ok := pathExists(path)
 		switch {
 		case !ok:
-			b.leaveOut(field+".subPath", "a test of one element of a list has no form in CEL here", "write a WebhookPolicy")
+			b.leaveOut(
+				field+".subPath",
+				"a test of one element of a list has no form in CEL here",
+				"write a WebhookPolicy",
+			)
 			return nil, false
 		case test.Condition == "MustNotExist":
 			expression = "!" + expression
 		case test.Condition != "MustExist":
-			b.leaveOut(field+".condition", fmt.Sprintf("the condition %q is not known", test.Condition), "write MustExist or MustNotExist")
+			b.leaveOut(
+				field+".condition",
+				fmt.Sprintf("the condition %q is not known", test.Condition),
+				"write MustExist or MustNotExist",
+			)
 			return nil, false
 		}
 		if ofElement {
@@ -243,15 +275,16 @@ func (b *builder) pathTests(m *mutator, location []node) (filter []string, ok bo
 }
 
 // isPrefix reports whether a path is the beginning of a location. It can end at a list.
-func isPrefix(path, location []node) bool {
+func isPrefix(path, location []locationNode) bool {
 	last := len(path) - 1
-	return len(path) <= len(location) && slices.Equal(path[:last], location[:last]) && path[last].name == location[last].name &&
+	return len(path) <= len(location) && slices.Equal(path[:last], location[:last]) &&
+		path[last].name == location[last].name &&
 		(path[last].key == "" || path[last] == location[last])
 }
 
-// exists returns whether a path exists, as CEL; for a path through a list with a wildcard,
+// pathExists returns whether a path exists, as CEL; for a path through a list with a wildcard,
 // about its element e.
-func exists(path []node) (expression string, ofElement, ok bool) {
+func pathExists(path []locationNode) (expression string, ofElement, ok bool) {
 	expression = "object"
 	for i, n := range path {
 		switch {
@@ -269,8 +302,8 @@ func exists(path []node) (expression string, ofElement, ok bool) {
 	return expression + ".hasValue()", ofElement, true
 }
 
-// elements returns the elements that are changed; empty without a wildcard.
-func elements(location []node, filter []string) string {
+// changedElements returns the elements that are changed; empty without a wildcard.
+func changedElements(location []locationNode, filter []string) string {
 	list := "object"
 	for _, n := range location {
 		if n.key != "" && !n.isGlob() {
@@ -290,7 +323,14 @@ func elements(location []node, filter []string) string {
 
 // setField returns the configuration that sets a field. The current value is an optional
 // chain; more are further fields of the object.
-func setField(kind, current string, location []node, filter []string, value func(current string) string, more string) string {
+func setField(
+	kind,
+	current string,
+	location []locationNode,
+	filter []string,
+	value func(current string) string,
+	more string,
+) string {
 	n := location[0]
 	inner := kind + "." + n.name
 	current += ".?" + n.name
@@ -302,11 +342,24 @@ func setField(kind, current string, location []node, filter []string, value func
 		if len(filter) > 0 {
 			list += ".filter(e, " + strings.Join(filter, " && ") + ")"
 		}
-		return fmt.Sprintf("%s{%s%s: %s.map(e, %s)}", kind, more, n.name, list, setField(inner, "e", location[1:], nil, value, "name: e.name, "))
+		return fmt.Sprintf(
+			"%s{%s%s: %s.map(e, %s)}",
+			kind,
+			more,
+			n.name,
+			list,
+			setField(inner, "e", location[1:], nil, value, "name: e.name, "),
+		)
 	case n.key != "":
 		name := celtext.QuoteText(n.value)
 		element := fmt.Sprintf("%s.orValue([]).filter(c, c.name == %s)[?0]", current, name)
-		return fmt.Sprintf("%s{%s%s: [%s]}", kind, more, n.name, setField(inner, element, location[1:], filter, value, "name: "+name+", "))
+		return fmt.Sprintf(
+			"%s{%s%s: [%s]}",
+			kind,
+			more,
+			n.name,
+			setField(inner, element, location[1:], filter, value, "name: "+name+", "),
+		)
 	}
 	return fmt.Sprintf("%s{%s%s: %s}", kind, more, n.name, setField(inner, current, location[1:], filter, value, ""))
 }

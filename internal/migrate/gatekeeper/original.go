@@ -31,18 +31,35 @@ func (b *builder) original() error {
 	}
 	from := b.definition.source
 	spec := admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		ParamKind:        &admissionregistrationv1.ParamKind{APIVersion: constraintsGroup + "/" + constraintsVersion, Kind: b.constraint.Kind},
-		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{b.rule([]string{wildcard}, nil, []string{wildcard})}},
-		MatchConditions:  from.MatchConditions, FailurePolicy: from.FailurePolicy,
+		ParamKind: &admissionregistrationv1.ParamKind{
+			APIVersion: constraintsGroup + "/" + constraintsVersion,
+			Kind:       b.constraint.Kind,
+		},
+		MatchConstraints: &admissionregistrationv1.MatchResources{
+			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
+				b.rule([]string{wildcard}, nil, []string{wildcard}),
+			},
+		},
+		MatchConditions: from.MatchConditions, FailurePolicy: from.FailurePolicy,
 		Variables: []admissionregistrationv1.Variable{{Name: "anyObject", Expression: anyObject},
-			{Name: "params", Expression: "!has(params.spec) ? null : !has(params.spec.parameters) ? null : params.spec.parameters"}},
+			{
+				Name:       "params",
+				Expression: "!has(params.spec) ? null : !has(params.spec.parameters) ? null : params.spec.parameters",
+			}},
 	}
 	spec.Variables = append(spec.Variables, from.Variables...)
 	for _, v := range from.Validations {
-		spec.Validations = append(spec.Validations, admissionregistrationv1.Validation{Expression: v.Expression, Message: v.Message, MessageExpression: v.MessageExpression})
+		spec.Validations = append(spec.Validations, admissionregistrationv1.Validation{
+			Expression:        v.Expression,
+			Message:           v.Message,
+			MessageExpression: v.MessageExpression,
+		})
 	}
 	o := conversion.NewOriginal(b.constraint.Name, spec, b.policy.Spec.Bindings[0].ValidationActions)
-	o.ValidatingBindings[0].Spec.ParamRef = &admissionregistrationv1.ParamRef{Name: b.constraint.Name, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}
+	o.ValidatingBindings[0].Spec.ParamRef = &admissionregistrationv1.ParamRef{
+		Name:                    b.constraint.Name,
+		ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+	}
 	o.Param, o.Matches = param, b.from.matches
 	b.Original = o
 	return nil
@@ -50,16 +67,19 @@ func (b *builder) original() error {
 
 // matches reports whether Gatekeeper evaluates the constraint for a request. It is written
 // from the description of the fields, without what the conversion makes of them.
-func (m *match) matches(r conversion.OriginalRequest) bool {
-	isKind := func(k kinds) bool { return isOneOf(k.APIGroups, r.Kind.Group) && isOneOf(k.Kinds, r.Kind.Kind) }
-	inScope := map[string]bool{string(admissionregistrationv1.ClusterScope): r.InNamespace == nil, string(admissionregistrationv1.NamespacedScope): r.InNamespace != nil}
+func (m *requestMatch) matches(r conversion.OriginalRequest) bool {
+	isKind := func(k selectedKinds) bool { return isOneOf(k.APIGroups, r.Kind.Group) && isOneOf(k.Kinds, r.Kind.Kind) }
+	inScope := map[string]bool{
+		string(admissionregistrationv1.ClusterScope):    r.InNamespace == nil,
+		string(admissionregistrationv1.NamespacedScope): r.InNamespace != nil,
+	}
 	matches, limited := inScope[m.Scope]
 	return (len(m.Kinds) == 0 || slices.ContainsFunc(m.Kinds, isKind)) && (matches || !limited) &&
-		m.matchesNamespace(r) && selects(m.LabelSelector, r.Object.Labels) && m.matchesName(r.Object)
+		m.matchesNamespace(r) && selectsLabels(m.LabelSelector, r.Object.Labels) && m.matchesName(r.Object)
 }
 
 // matchesNamespace is true for cluster-scoped objects. A Namespace is in itself.
-func (m *match) matchesNamespace(r conversion.OriginalRequest) bool {
+func (m *requestMatch) matchesNamespace(r conversion.OriginalRequest) bool {
 	namespace, of := r.Namespace, map[string]string(nil)
 	switch {
 	case r.Kind.Group == "" && r.Kind.Kind == "Namespace":
@@ -72,19 +92,21 @@ func (m *match) matchesNamespace(r conversion.OriginalRequest) bool {
 	in := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool { return matchesWildcard(p, namespace) })
 	}
-	return (len(m.Namespaces) == 0 || in(m.Namespaces)) && !in(m.ExcludedNamespaces) && selects(m.NamespaceSelector, of)
+	return (len(m.Namespaces) == 0 || in(m.Namespaces)) && !in(m.ExcludedNamespaces) &&
+		selectsLabels(m.NamespaceSelector, of)
 }
 
 // matchesName compares generateName too if the pattern is a prefix.
-func (m *match) matchesName(o *metav1.PartialObjectMetadata) bool {
-	return m.Name == "" || matchesWildcard(m.Name, o.Name) || strings.HasSuffix(m.Name, wildcard) && matchesWildcard(m.Name, o.GenerateName)
+func (m *requestMatch) matchesName(o *metav1.PartialObjectMetadata) bool {
+	return m.Name == "" || matchesWildcard(m.Name, o.Name) || strings.HasSuffix(m.Name, wildcard) &&
+		matchesWildcard(m.Name, o.GenerateName)
 }
 
 func isOneOf(names []string, name string) bool {
 	return len(names) == 0 || slices.Contains(names, wildcard) || slices.Contains(names, name)
 }
 
-func selects(s *metav1.LabelSelector, of map[string]string) bool {
+func selectsLabels(s *metav1.LabelSelector, of map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return s == nil || err == nil && selector.Matches(labels.Set(of))
 }

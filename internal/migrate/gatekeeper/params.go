@@ -23,16 +23,26 @@ import (
 func (b *builder) parameters(as conversion.Params) error {
 	variable := admissionregistrationv1.Variable{Name: "params"}
 	if as == conversion.ParamsObject {
-		b.policy.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: constraintsGroup + "/" + constraintsVersion, Kind: b.constraint.Kind}
-		b.policy.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{Name: b.constraint.Name, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}
+		b.policy.Spec.ParamKind = &admissionregistrationv1.ParamKind{
+			APIVersion: constraintsGroup + "/" + constraintsVersion,
+			Kind:       b.constraint.Kind,
+		}
+		b.policy.Spec.Bindings[0].ParamRef = &admissionregistrationv1.ParamRef{
+			Name:                    b.constraint.Name,
+			ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+		}
 		variable.Expression = "!has(params.spec) ? null : !has(params.spec.parameters) ? null : params.spec.parameters"
-		b.change("spec.parameters", "the params are the constraint itself: let Ostiary read it, and keep its CustomResourceDefinition when you remove Gatekeeper")
+		b.change(
+			"spec.parameters",
+			"the params are the constraint itself: let Ostiary read it, and keep its CustomResourceDefinition when "+
+				"you remove Gatekeeper",
+		)
 	} else {
 		value, err := b.definition.withDefaults(b.constraint.Spec.Parameters)
 		if err != nil {
 			return b.definition.object.Errorf("spec.crd.spec.validation.openAPIV3Schema", "%v", err)
 		}
-		text, _ := literal(value)
+		text, _ := literalText(value)
 		variable.Expression = "dyn(" + text + ")"
 	}
 	b.policy.Spec.Variables = slices.Insert(b.policy.Spec.Variables, 1, variable)
@@ -40,7 +50,7 @@ func (b *builder) parameters(as conversion.Params) error {
 }
 
 // withDefaults adds the defaults of the schema, which API servers add to constraints.
-func (d *definition) withDefaults(parameters any) (any, error) {
+func (d *templateDefinition) withDefaults(parameters any) (any, error) {
 	v := d.Spec.CRD.Spec.Validation
 	if v == nil || len(v.OpenAPIV3Schema) == 0 || !strings.Contains(string(v.OpenAPIV3Schema), `"default"`) {
 		return parameters, nil
@@ -50,7 +60,11 @@ func (d *definition) withDefaults(parameters any) (any, error) {
 		return nil, fmt.Errorf("reading the schema: %w", err)
 	}
 	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(external, internal, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		external,
+		internal,
+		nil,
+	); err != nil {
 		return nil, fmt.Errorf("reading the schema: %w", err)
 	}
 	structural, err := structuralschema.NewStructural(internal)
@@ -61,9 +75,9 @@ func (d *definition) withDefaults(parameters any) (any, error) {
 	return parameters, nil
 }
 
-// literal returns a value of JSON as CEL, and its type. Kubernetes needs elements of equal
+// literalText returns a value of JSON as CEL, and its type. Kubernetes needs elements of equal
 // types, or dyn.
-func literal(value any) (text, kind string) {
+func literalText(value any) (text, kind string) {
 	switch v := value.(type) {
 	case nil:
 		return "null", "null"
@@ -79,7 +93,7 @@ func literal(value any) (text, kind string) {
 		}
 		return strconv.FormatFloat(v, 'g', -1, 64), "double"
 	case []any:
-		texts, kind := literals(v)
+		texts, kind := literalTexts(v)
 		return "[" + strings.Join(texts, ", ") + "]", "list(" + kind + ")"
 	case map[string]any:
 		keys := slices.Sorted(maps.Keys(v))
@@ -87,7 +101,7 @@ func literal(value any) (text, kind string) {
 		for i, k := range keys {
 			values[i] = v[k]
 		}
-		texts, kind := literals(values)
+		texts, kind := literalTexts(values)
 		for i, k := range keys {
 			texts[i] = celtext.QuoteText(k) + ": " + texts[i]
 		}
@@ -96,11 +110,11 @@ func literal(value any) (text, kind string) {
 	return "null", "null"
 }
 
-// literals returns elements of one type.
-func literals(values []any) (texts []string, kind string) {
+// literalTexts returns elements of one type.
+func literalTexts(values []any) (texts []string, kind string) {
 	same := true
 	for i, v := range values {
-		text, k := literal(v)
+		text, k := literalText(v)
 		texts = append(texts, text)
 		same = same && (i == 0 || k == kind)
 		kind = k

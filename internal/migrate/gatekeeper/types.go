@@ -23,8 +23,8 @@ const constraintsVersion = "v1beta1"
 // engineCEL is the engine of templates in CEL.
 const engineCEL = "K8sNativeValidation"
 
-// template is a ConstraintTemplate.
-type template struct {
+// constraintTemplate is a ConstraintTemplate.
+type constraintTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
@@ -41,26 +41,26 @@ type template struct {
 				} `json:"validation,omitempty"`
 			} `json:"spec"`
 		} `json:"crd"`
-		Targets []target `json:"targets"`
+		Targets []templateTarget `json:"targets"`
 	} `json:"spec"`
 	Status json.RawMessage `json:"status,omitempty"`
 }
 
-type target struct {
+type templateTarget struct {
 	Target     string                                  `json:"target"`
 	Rego       string                                  `json:"rego,omitempty"`
 	Libs       []string                                `json:"libs,omitempty"`
 	Operations []admissionregistrationv1.OperationType `json:"operations,omitempty"`
-	Code       []code                                  `json:"code,omitempty"`
+	Code       []templateCode                          `json:"code,omitempty"`
 }
 
-type code struct {
+type templateCode struct {
 	Engine string          `json:"engine"`
 	Source json.RawMessage `json:"source"`
 }
 
-// source is the source of the engine for CEL.
-type source struct {
+// celSource is the source of the engine for CEL.
+type celSource struct {
 	Validations []struct {
 		Expression        string `json:"expression"`
 		Message           string `json:"message,omitempty"`
@@ -73,15 +73,15 @@ type source struct {
 	GenerateVAP *bool `json:"generateVAP,omitempty"`
 }
 
-// constraint is an object of a kind that a template defines.
-type constraint struct {
+// gatekeeperConstraint is an object of a kind that a template defines.
+type gatekeeperConstraint struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec struct {
 		EnforcementAction        string         `json:"enforcementAction,omitempty"`
 		ScopedEnforcementActions []scopedAction `json:"scopedEnforcementActions,omitempty"`
-		Match                    match          `json:"match,omitempty"`
+		Match                    requestMatch   `json:"match,omitempty"`
 		Parameters               any            `json:"parameters,omitempty"`
 	} `json:"spec,omitempty"`
 	Status json.RawMessage `json:"status,omitempty"`
@@ -94,10 +94,10 @@ type scopedAction struct {
 	} `json:"enforcementPoints,omitempty"`
 }
 
-// match selects requests.
-type match struct {
+// requestMatch selects requests.
+type requestMatch struct {
 	Source             string                `json:"source,omitempty"`
-	Kinds              []kinds               `json:"kinds,omitempty"`
+	Kinds              []selectedKinds       `json:"kinds,omitempty"`
 	Scope              string                `json:"scope,omitempty"`
 	Namespaces         []string              `json:"namespaces,omitempty"`
 	ExcludedNamespaces []string              `json:"excludedNamespaces,omitempty"`
@@ -106,7 +106,7 @@ type match struct {
 	Name               string                `json:"name,omitempty"`
 }
 
-type kinds struct {
+type selectedKinds struct {
 	APIGroups   []string `json:"apiGroups,omitempty"`
 	Kinds       []string `json:"kinds,omitempty"`
 	APIVersions []string `json:"apiVersions,omitempty"`

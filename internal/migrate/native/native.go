@@ -25,15 +25,18 @@ const (
 
 // Source returns the conversion of native policies.
 func Source() conversion.Source {
-	s := conversion.Source{Title: "ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings", Convert: convertPolicies}
+	s := conversion.Source{
+		Title:   "ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings",
+		Convert: convertPolicies,
+	}
 	for _, kind := range []string{kindValidating, kindValidatingBinding, kindMutating, kindMutatingBinding} {
 		s.Kinds = append(s.Kinds, schema.GroupKind{Group: admissionregistrationv1.GroupName, Kind: kind})
 	}
 	return s
 }
 
-// binding is a native binding. Its actions are those of a validating one.
-type binding struct {
+// nativeBinding is a native binding. Its actions are those of a validating one.
+type nativeBinding struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
@@ -45,14 +48,14 @@ type binding struct {
 
 func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	var out, unbound []conversion.Conversion
-	var bindings []*binding
+	var bindings []*nativeBinding
 	for i := range in.Objects {
 		o := &in.Objects[i]
 		if o.Kind != kindValidatingBinding && o.Kind != kindMutatingBinding {
 			continue
 		}
 		c := conversion.Conversion{Source: *o}
-		b := &binding{source: o}
+		b := &nativeBinding{source: o}
 		switch ok, err := c.Decode(b); {
 		case err != nil:
 			return nil, err
@@ -62,7 +65,7 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 			bindings = append(bindings, b)
 		}
 	}
-	byPolicy := map[string][]*binding{}
+	byPolicy := map[string][]*nativeBinding{}
 	for _, b := range bindings {
 		key := b.Kind + " " + b.Spec.PolicyName
 		byPolicy[key] = append(byPolicy[key], b)
@@ -81,7 +84,11 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	for _, b := range bindings {
 		if !b.used {
 			c := conversion.Conversion{Source: *b.source}
-			c.LeaveOut("spec.policyName", fmt.Sprintf("the input has no %s %q", strings.TrimSuffix(b.Kind, "Binding"), b.Spec.PolicyName), "add its file with -f")
+			c.LeaveOut(
+				"spec.policyName",
+				fmt.Sprintf("the input has no %s %q", strings.TrimSuffix(b.Kind, "Binding"), b.Spec.PolicyName),
+				"add its file with -f",
+			)
 			unbound = append(unbound, c)
 		}
 	}
@@ -89,7 +96,7 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 }
 
 // convertPolicy converts a policy with its bindings.
-func convertPolicy(c *conversion.Conversion, in *conversion.Input, bound []*binding) error {
+func convertPolicy(c *conversion.Conversion, in *conversion.Input, bound []*nativeBinding) error {
 	o, err := policyOf(c)
 	if o == nil || err != nil {
 		return err
@@ -103,7 +110,7 @@ func convertPolicy(c *conversion.Conversion, in *conversion.Input, bound []*bind
 		return nil
 	}
 	bindOriginal(c.Original, bound)
-	notes := bind(o, bound)
+	notes := addBindings(o, bound)
 	if err := notes.Write(o); err != nil {
 		return err
 	}
@@ -115,12 +122,22 @@ func convertPolicy(c *conversion.Conversion, in *conversion.Input, bound []*bind
 		c.Outputs = append(c.Outputs, o)
 		c.Add(conversion.Row{Outcome: conversion.Converted, Output: o})
 	case p.Spec.Mutates():
-		c.LeaveOut("", "no binding of the input names the policy, so it has no effect", "add the file of its binding with -f")
+		c.LeaveOut(
+			"",
+			"no binding of the input names the policy, so it has no effect",
+			"add the file of its binding with -f",
+		)
 	default:
-		p.Spec.Bindings = []v1alpha1.Binding{{Name: conversion.BindingName, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}}}
+		p.Spec.Bindings = []v1alpha1.Binding{
+			{
+				Name:              conversion.BindingName,
+				ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit},
+			},
+		}
 		c.Outputs = append(c.Outputs, o)
 		c.Add(conversion.Row{Outcome: conversion.Changed, Output: o,
-			Detail: "no binding of the input names the policy, so it has no effect: the result has a binding with the action Audit"})
+			Detail: "no binding of the input names the policy, so it has no effect: the result has a binding with " +
+				"the action Audit"})
 	}
 	return nil
 }
@@ -135,8 +152,10 @@ func policyOf(c *conversion.Conversion) (*conversion.Output, error) {
 		c.Original = &conversion.Original{Mutating: m}
 		o := conversion.NewPolicy(&c.Source, m.ObjectMeta)
 		o.Policy().Spec = v1alpha1.WebhookPolicySpec{
-			ParamKind: m.Spec.ParamKind, MatchConstraints: m.Spec.MatchConstraints, MatchConditions: m.Spec.MatchConditions,
-			Variables: m.Spec.Variables, Mutations: m.Spec.Mutations, FailurePolicy: m.Spec.FailurePolicy,
+			ParamKind:        m.Spec.ParamKind,
+			MatchConstraints: m.Spec.MatchConstraints,
+			MatchConditions:  m.Spec.MatchConditions,
+			Variables:        m.Spec.Variables, Mutations: m.Spec.Mutations, FailurePolicy: m.Spec.FailurePolicy,
 		}
 		if m.Spec.ReinvocationPolicy != "" {
 			o.Policy().Spec.ReinvocationPolicy = &m.Spec.ReinvocationPolicy
@@ -151,28 +170,40 @@ func policyOf(c *conversion.Conversion) (*conversion.Output, error) {
 	o := conversion.NewPolicy(&c.Source, v.ObjectMeta)
 	o.Policy().Spec = v1alpha1.WebhookPolicySpec{
 		ParamKind: v.Spec.ParamKind, MatchConstraints: v.Spec.MatchConstraints, MatchConditions: v.Spec.MatchConditions,
-		Variables: v.Spec.Variables, Validations: v1alpha1.ValidationsOf(v.Spec.Validations), AuditAnnotations: v.Spec.AuditAnnotations, FailurePolicy: v.Spec.FailurePolicy,
+		Variables:        v.Spec.Variables,
+		Validations:      v1alpha1.ValidationsOf(v.Spec.Validations),
+		AuditAnnotations: v.Spec.AuditAnnotations,
+		FailurePolicy:    v.Spec.FailurePolicy,
 	}
 	return o, nil
 }
 
 // bindOriginal adds bindings to the native policy itself.
-func bindOriginal(o *conversion.Original, bindings []*binding) {
+func bindOriginal(o *conversion.Original, bindings []*nativeBinding) {
 	if len(bindings) == 0 {
 		o.Unlike = "no binding of the input names the policy, so it has no effect"
 	}
 	for _, b := range bindings {
 		if s := b.Spec; o.Mutating != nil {
-			o.MutatingBindings = append(o.MutatingBindings, &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: b.ObjectMeta,
-				Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: s.PolicyName, ParamRef: s.ParamRef, MatchResources: s.MatchResources}})
+			o.MutatingBindings = append(o.MutatingBindings, &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+				ObjectMeta: b.ObjectMeta,
+				Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+					PolicyName:     s.PolicyName,
+					ParamRef:       s.ParamRef,
+					MatchResources: s.MatchResources,
+				},
+			})
 		} else {
-			o.ValidatingBindings = append(o.ValidatingBindings, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: b.ObjectMeta, Spec: s})
+			o.ValidatingBindings = append(
+				o.ValidatingBindings,
+				&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: b.ObjectMeta, Spec: s},
+			)
 		}
 	}
 }
 
-// bind adds bindings to a policy, and returns what they have besides.
-func bind(o *conversion.Output, bindings []*binding) conversion.NativeNotes {
+// addBindings adds bindings to a policy, and returns what they have besides.
+func addBindings(o *conversion.Output, bindings []*nativeBinding) conversion.NativeNotes {
 	notes := conversion.NativeNotes{Bindings: map[string]conversion.NativeBinding{}}
 	for i, b := range bindings {
 		name := conversion.Label(b.Name)
@@ -185,10 +216,17 @@ func bind(o *conversion.Output, bindings []*binding) conversion.NativeNotes {
 			notes.Bindings[name] = note
 		}
 		o.Policy().Spec.Bindings = append(o.Policy().Spec.Bindings, v1alpha1.Binding{
-			Name: name, ParamRef: b.Spec.ParamRef, MatchResources: b.Spec.MatchResources, ValidationActions: b.Spec.ValidationActions,
+			Name:              name,
+			ParamRef:          b.Spec.ParamRef,
+			MatchResources:    b.Spec.MatchResources,
+			ValidationActions: b.Spec.ValidationActions,
 		})
 		for _, field := range []string{"paramRef", "matchResources", "validationActions"} {
-			o.Origins = append(o.Origins, conversion.Origin{Field: fmt.Sprintf("spec.bindings[%d].%s", i, field), Source: b.source, SourceField: "spec." + field})
+			o.Origins = append(o.Origins, conversion.Origin{
+				Field:       fmt.Sprintf("spec.bindings[%d].%s", i, field),
+				Source:      b.source,
+				SourceField: "spec." + field,
+			})
 		}
 	}
 	return notes

@@ -78,10 +78,10 @@ func split(number int, spec v1alpha1.WebhookPolicySpec) (out []*v1alpha1.Webhook
 		add(func(s *v1alpha1.WebhookPolicySpec) {
 			s.Validations, s.AuditAnnotations = nil, nil
 			s.ReinvocationPolicy = new(s.EffectiveReinvocationPolicy())
-			s.MatchConstraints, _ = mutable(s.MatchConstraints)
+			s.MatchConstraints, _ = mutableResources(s.MatchConstraints)
 			for i := range s.Bindings {
 				s.Bindings[i].ValidationActions = nil
-				s.Bindings[i].MatchResources, _ = mutable(s.Bindings[i].MatchResources)
+				s.Bindings[i].MatchResources, _ = mutableResources(s.Bindings[i].MatchResources)
 			}
 		})
 	}

@@ -14,14 +14,16 @@ import (
 	"github.com/ostiary/ostiary/internal/offline"
 )
 
-// failures is the end of the keys of audit annotations with the failed validations.
-const failures = "validation_failure"
+// failureAnnotation is the end of the keys of audit annotations with the failed validations.
+const failureAnnotation = "validation_failure"
 
 // withoutEffect is the decision about a request that passes unchanged.
 const withoutEffect = "allows it"
 
 // ofPolicy is what begins a message: the kind and the names of a policy and its binding.
-var ofPolicy = regexp.MustCompile(`^(?:Validation failed for \w+ '[^']*'(?: with binding '[^']*')?: |.*?\bdenied request: )`)
+var ofPolicy = regexp.MustCompile(
+	`^(?:Validation failed for \w+ '[^']*'(?: with binding '[^']*')?: |.*?\bdenied request: )`,
+)
 
 // decisionText writes all effects of a policy about an object: the denial, warnings, audit
 // annotations and changes. The prefix begins the keys of audit annotations. Names of kinds,
@@ -44,7 +46,7 @@ func decisionText(prefix string, p *v1alpha1.WebhookPolicy, object []byte, r *of
 			parts = append(parts, "warns: "+onLine(w))
 		}
 	}
-	audited, err := audits(r.AuditAnnotations)
+	audited, err := auditTexts(r.AuditAnnotations)
 	if err != nil {
 		return "", err
 	}
@@ -63,10 +65,10 @@ func onLine(message string) string {
 	return strings.Join(strings.Fields(ofPolicy.ReplaceAllString(message, "")), " ")
 }
 
-// audits returns the failed validations among audit annotations.
-func audits(annotations map[string]string) (out []string, err error) {
+// auditTexts returns the failed validations among audit annotations.
+func auditTexts(annotations map[string]string) (out []string, err error) {
 	for key, text := range annotations {
-		if key != failures && !strings.HasSuffix(key, "/"+failures) {
+		if key != failureAnnotation && !strings.HasSuffix(key, "/"+failureAnnotation) {
 			continue
 		}
 		var values []validating.ValidationFailureValue
@@ -74,7 +76,15 @@ func audits(annotations map[string]string) (out []string, err error) {
 			return nil, fmt.Errorf("reading the audit annotation %s: %w", key, err)
 		}
 		for _, v := range values {
-			out = append(out, fmt.Sprintf("audits validation %d for %v: %s", v.ExpressionIndex, v.ValidationActions, onLine(v.Message)))
+			out = append(
+				out,
+				fmt.Sprintf(
+					"audits validation %d for %v: %s",
+					v.ExpressionIndex,
+					v.ValidationActions,
+					onLine(v.Message),
+				),
+			)
 		}
 	}
 	return out, nil

@@ -43,15 +43,15 @@ type gatorAssertion struct {
 	Message    *string `json:"message"`
 }
 
-// count is a wanted number of messages.
-type count struct {
+// messageCount is a wanted number of messages.
+type messageCount struct {
 	pattern *regexp.Regexp // nil matches all
 	atLeast int
 	exactly *int
 }
 
 // check returns how the messages differ; empty if they do not.
-func (c *count) check(messages []string) string {
+func (c *messageCount) check(messages []string) string {
 	n := 0
 	for _, m := range messages {
 		if c.pattern == nil || c.pattern.MatchString(m) {
@@ -72,7 +72,7 @@ func (c *count) check(messages []string) string {
 }
 
 // suite returns the assertions of a Suite.
-func (f *finder) suite(ctx context.Context) ([]assertion, error) {
+func (f *testReader) suite(ctx context.Context) ([]assertion, error) {
 	var s gatorSuite
 	if err := f.test.Read(&s); err != nil {
 		return nil, err
@@ -94,8 +94,13 @@ func (f *finder) suite(ctx context.Context) ([]assertion, error) {
 	return out, nil
 }
 
-func (f *finder) gatorCase(ctx context.Context, field string, t *gatorTest, c *gatorCase) (assertion, error) {
-	a := assertion{source: f.test, field: field, text: t.Name + " " + c.Name, outputs: outputs(f.of([]string{t.Constraint}), "")}
+func (f *testReader) gatorCase(ctx context.Context, field string, t *gatorTest, c *gatorCase) (assertion, error) {
+	a := assertion{
+		source:  f.test,
+		field:   field,
+		text:    t.Name + " " + c.Name,
+		outputs: outputsOf(f.conversionsOf([]string{t.Constraint}), ""),
+	}
 	objects, err := f.file(ctx, field+".object", c.Object)
 	if err != nil {
 		return a, err
@@ -122,7 +127,7 @@ func (f *finder) gatorCase(ctx context.Context, field string, t *gatorTest, c *g
 }
 
 // count returns what an assertion wants, and whether a validation fails.
-func (a *gatorAssertion) count() (c count, fails bool, err error) {
+func (a *gatorAssertion) count() (c messageCount, fails bool, err error) {
 	if a.Message != nil {
 		if c.pattern, err = regexp.Compile(*a.Message); err != nil {
 			return c, false, fmt.Errorf("message: %w", err)
@@ -205,7 +210,9 @@ func (a *assertion) review() error {
 		a.old = a.object
 	}
 	a.change = func(c *v1alpha1.Case) {
-		c.Operation, c.User, c.Groups = read.Request.Operation, read.Request.UserInfo.Username, read.Request.UserInfo.Groups
+		c.Operation = read.Request.Operation
+		c.User = read.Request.UserInfo.Username
+		c.Groups = read.Request.UserInfo.Groups
 	}
 	return nil
 }

@@ -24,14 +24,20 @@ func Typed(at load.Position, raw []byte) []byte {
 	switch {
 	case filepath.Base(at.File) == fileOfKyverno && bytes.Contains(raw, []byte(`"results"`)):
 		kind = "Test"
-	case slices.ContainsFunc([]string{`"policies"`, `"globalValues"`, `"namespaceSelector"`}, func(key string) bool { return bytes.Contains(raw, []byte(key)) }):
+	case slices.ContainsFunc(
+		[]string{`"policies"`, `"globalValues"`, `"namespaceSelector"`},
+		func(key string) bool { return bytes.Contains(raw, []byte(key)) },
+	):
 		kind = "Values"
 	case bytes.Contains(raw, []byte(`"userInfo"`)):
 		kind = "UserInfo"
 	default:
 		return nil
 	}
-	return append([]byte(`{"apiVersion":"cli.kyverno.io/v1alpha1","kind":"`+kind+`",`), bytes.TrimPrefix(raw, []byte("{"))...)
+	return append(
+		[]byte(`{"apiVersion":"cli.kyverno.io/v1alpha1","kind":"`+kind+`",`),
+		bytes.TrimPrefix(raw, []byte("{"))...,
+	)
 }
 
 // References reads the files with policies that tests name and that are not among the
@@ -47,10 +53,13 @@ func (v *Verifier) References(ctx context.Context, objects []load.Object) []load
 		if !Owns(o.GroupVersionKind().GroupKind()) {
 			continue
 		}
-		f := &finder{verifier: v, test: o, known: map[string][]load.Object{}}
+		f := &testReader{verifier: v, test: o, known: map[string][]load.Object{}}
 		for _, name := range f.policies() {
 			path := f.path(name)
-			if strings.Contains(name, "://") || slices.ContainsFunc(known, func(k string) bool { return k == path || strings.HasPrefix(k, path+string(filepath.Separator)) }) {
+			if strings.Contains(name, "://") || slices.ContainsFunc(
+				known,
+				func(k string) bool { return k == path || strings.HasPrefix(k, path+string(filepath.Separator)) },
+			) {
 				continue
 			}
 			known = append(known, path)
@@ -63,7 +72,7 @@ func (v *Verifier) References(ctx context.Context, objects []load.Object) []load
 }
 
 // policies returns the names of the files with policies of a test.
-func (f *finder) policies() (names []string) {
+func (f *testReader) policies() (names []string) {
 	if f.test.Kind == "Suite" {
 		var s gatorSuite
 		if f.test.Read(&s) == nil {

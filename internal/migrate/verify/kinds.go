@@ -16,18 +16,18 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// definitions has the kinds that evaluations know.
-type definitions struct {
+// knownKinds has the kinds that evaluations know.
+type knownKinds struct {
 	builtin map[schema.GroupVersionKind]bool
 	input   []load.Object // CustomResourceDefinitions
 }
 
-func newDefinitions(objects []load.Object) (*definitions, error) {
+func newDefinitions(objects []load.Object) (*knownKinds, error) {
 	lists, err := kubernetes.Resources(policy.LatestEngine)
 	if err != nil {
 		return nil, err
 	}
-	d := &definitions{builtin: map[schema.GroupVersionKind]bool{}}
+	d := &knownKinds{builtin: map[schema.GroupVersionKind]bool{}}
 	for gv, resources := range lists {
 		for i := range resources {
 			d.builtin[gv.WithKind(resources[i].Kind)] = true
@@ -38,18 +38,22 @@ func newDefinitions(objects []load.Object) (*definitions, error) {
 }
 
 func definitionsAmong(objects []load.Object) []load.Object {
-	return slices.DeleteFunc(slices.Clone(objects), func(o load.Object) bool { return o.Kind != "CustomResourceDefinition" })
+	return slices.DeleteFunc(
+		slices.Clone(objects),
+		func(o load.Object) bool { return o.Kind != "CustomResourceDefinition" },
+	)
 }
 
-// of returns the definitions that the objects of an assertion need. A kind without one has
+// neededBy returns the definitions that the objects of an assertion need. A kind without one has
 // the resource that its policies name, and any fields.
-func (d *definitions) of(a *assertion) ([]load.Object, error) {
+func (d *knownKinds) neededBy(a *assertion) ([]load.Object, error) {
 	out := slices.Clone(d.input)
 	for _, o := range []*load.Object{a.object, a.old} {
-		if o == nil || d.builtin[o.GroupVersionKind()] || defines(slices.Concat(a.objects, out), o.GroupVersionKind()) {
+		if o == nil || d.builtin[o.GroupVersionKind()] ||
+			definesKind(slices.Concat(a.objects, out), o.GroupVersionKind()) {
 			continue
 		}
-		made, err := definition(o.GroupVersionKind(), a)
+		made, err := makeDefinition(o.GroupVersionKind(), a)
 		if err != nil {
 			return nil, err
 		}
@@ -58,19 +62,22 @@ func (d *definitions) of(a *assertion) ([]load.Object, error) {
 	return out, nil
 }
 
-func defines(objects []load.Object, kind schema.GroupVersionKind) bool {
+func definesKind(objects []load.Object, kind schema.GroupVersionKind) bool {
 	for _, o := range definitionsAmong(objects) {
 		var d apiextensionsv1.CustomResourceDefinition
 		if o.Read(&d) == nil && d.Spec.Group == kind.Group && d.Spec.Names.Kind == kind.Kind &&
-			slices.ContainsFunc(d.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == kind.Version }) {
+			slices.ContainsFunc(
+				d.Spec.Versions,
+				func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == kind.Version },
+			) {
 			return true
 		}
 	}
 	return false
 }
 
-// definition makes a definition of a kind.
-func definition(kind schema.GroupVersionKind, a *assertion) (*load.Object, error) {
+// makeDefinition makes a definition of a kind.
+func makeDefinition(kind schema.GroupVersionKind, a *assertion) (*load.Object, error) {
 	plural, singular := meta.UnsafeGuessKindToResource(kind)
 	name := plural.Resource
 	if named := a.resources(kind.Group); len(named) == 1 {
@@ -81,10 +88,20 @@ func definition(kind schema.GroupVersionKind, a *assertion) (*load.Object, error
 		ObjectMeta: metav1.ObjectMeta{Name: name + "." + kind.Group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: kind.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind.Kind, ListKind: kind.Kind + "List", Plural: name, Singular: singular.Resource},
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Kind:     kind.Kind,
+				ListKind: kind.Kind + "List",
+				Plural:   name,
+				Singular: singular.Resource,
+			},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: kind.Version, Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}},
+				Schema: &apiextensionsv1.CustomResourceValidation{
+					OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+						Type:                   "object",
+						XPreserveUnknownFields: new(true),
+					},
+				},
 			}},
 		},
 	})
@@ -98,7 +115,7 @@ func definition(kind schema.GroupVersionKind, a *assertion) (*load.Object, error
 func (a *assertion) resources(group string) (names []string) {
 	for _, o := range a.outputs {
 		for _, r := range o.Policy().Spec.MatchConstraints.ResourceRules {
-			for _, name := range named(r, group) {
+			for _, name := range namedResources(r, group) {
 				if !slices.Contains(names, name) {
 					names = append(names, name)
 				}
@@ -108,9 +125,12 @@ func (a *assertion) resources(group string) (names []string) {
 	return names
 }
 
-func named(r admissionregistrationv1.NamedRuleWithOperations, group string) []string {
+func namedResources(r admissionregistrationv1.NamedRuleWithOperations, group string) []string {
 	if !slices.Contains(r.APIGroups, group) {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(r.Resources), func(name string) bool { return strings.ContainsAny(name, "*/") })
+	return slices.DeleteFunc(
+		slices.Clone(r.Resources),
+		func(name string) bool { return strings.ContainsAny(name, "*/") },
+	)
 }

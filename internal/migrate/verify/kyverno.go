@@ -41,8 +41,8 @@ type kyvernoResult struct {
 	PatchedResources string   `json:"patchedResources"`
 }
 
-// values are the values of a Test: those of the request and of Namespaces.
-type values struct {
+// kyvernoValues are the values of a Test: those of the request and of Namespaces.
+type kyvernoValues struct {
 	GlobalValues map[string]any `json:"globalValues"`
 	Policies     []struct {
 		Name      string        `json:"name"`
@@ -77,13 +77,13 @@ type kyvernoInputs struct {
 	test        kyvernoTest
 	resources   []load.Object
 	params      []load.Object
-	values      values
+	values      kyvernoValues
 	user        userInfo
 	conversions []conversion.Conversion
 }
 
 // kyverno returns the assertions of a Test.
-func (f *finder) kyverno(ctx context.Context) ([]assertion, error) {
+func (f *testReader) kyverno(ctx context.Context) ([]assertion, error) {
 	in := &kyvernoInputs{}
 	if err := f.test.Read(&in.test); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (f *finder) kyverno(ctx context.Context) ([]assertion, error) {
 	if err := f.kyvernoValues(ctx, in); err != nil {
 		return nil, err
 	}
-	in.conversions = f.of(in.test.Policies)
+	in.conversions = f.conversionsOf(in.test.Policies)
 	var out []assertion
 	for i := range in.test.Results {
 		found, err := f.kyvernoResult(ctx, in, i)
@@ -108,12 +108,17 @@ func (f *finder) kyverno(ctx context.Context) ([]assertion, error) {
 		out = append(out, found...)
 	}
 	if len(in.test.Checks) > 0 && string(in.test.Checks) != "null" {
-		out = append(out, assertion{source: f.test, field: "checks", text: "checks", skipped: "this command does not evaluate assertion trees"})
+		out = append(out, assertion{
+			source:  f.test,
+			field:   "checks",
+			text:    "checks",
+			skipped: "this command does not evaluate assertion trees",
+		})
 	}
 	return out, nil
 }
 
-func (f *finder) kyvernoValues(ctx context.Context, in *kyvernoInputs) error {
+func (f *testReader) kyvernoValues(ctx context.Context, in *kyvernoInputs) error {
 	if in.test.Variables != "" {
 		objects, err := f.file(ctx, "variables", in.test.Variables)
 		if err != nil {
@@ -121,13 +126,13 @@ func (f *finder) kyvernoValues(ctx context.Context, in *kyvernoInputs) error {
 		}
 		for i := range objects {
 			var read struct {
-				values
-				Spec *values `json:"spec"`
+				kyvernoValues
+				Spec *kyvernoValues `json:"spec"`
 			}
 			if err := objects[i].Read(&read); err != nil {
 				return err
 			}
-			if in.values = read.values; read.Spec != nil {
+			if in.values = read.kyvernoValues; read.Spec != nil {
 				in.values = *read.Spec
 			}
 		}
@@ -160,7 +165,7 @@ func (f *finder) kyvernoValues(ctx context.Context, in *kyvernoInputs) error {
 }
 
 // kyvernoResult returns the assertions of a result: one for each object.
-func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int) ([]assertion, error) {
+func (f *testReader) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int) ([]assertion, error) {
 	r := &in.test.Results[index]
 	field := fmt.Sprintf("results[%d]", index)
 	names := r.Resources
@@ -171,7 +176,14 @@ func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int
 	var out []assertion
 	for _, o := range kyvernoObjects(in.resources, r, names) {
 		rule := strings.TrimPrefix(strings.TrimPrefix(r.Rule, "autogen-cronjob-"), "autogen-")
-		a := assertion{source: f.test, field: field, object: o, objects: in.params, outputs: outputs(policies, rule), validations: validations(policies, rule)}
+		a := assertion{
+			source:      f.test,
+			field:       field,
+			object:      o,
+			objects:     in.params,
+			outputs:     outputsOf(policies, rule),
+			validations: validationsOf(policies, rule),
+		}
 		result := r.Result
 		if result == "" {
 			result = r.Status
@@ -190,13 +202,18 @@ func (f *finder) kyvernoResult(ctx context.Context, in *kyvernoInputs, index int
 		if err := f.kyvernoPatched(ctx, &a, policies, r, field); err != nil {
 			return nil, err
 		}
-		if err := in.request(&a, in.values.of(policy, rule, o.Metadata.Name)); err != nil {
+		if err := in.request(&a, in.values.valuesFor(policy, rule, o.Metadata.Name)); err != nil {
 			return nil, err
 		}
 		out = append(out, a)
 	}
 	if len(out) == 0 {
-		out = append(out, assertion{source: f.test, field: field, text: r.Policy + " " + strings.Join(names, ", "), skipped: "the files of the test have no such object"})
+		out = append(out, assertion{
+			source:  f.test,
+			field:   field,
+			text:    r.Policy + " " + strings.Join(names, ", "),
+			skipped: "the files of the test have no such object",
+		})
 	}
 	return out, nil
 }
@@ -219,13 +236,16 @@ func (in *kyvernoInputs) policies(name string) (policy string, found []conversio
 func kyvernoObjects(resources []load.Object, r *kyvernoResult, names []string) (out []*load.Object) {
 	for i := range resources {
 		o := &resources[i]
-		if r.Kind != "" && kindOf(r.Kind) != o.Kind || r.Namespace != "" && o.Metadata.Namespace != "" && o.Metadata.Namespace != r.Namespace {
+		if r.Kind != "" && kindOf(r.Kind) != o.Kind || r.Namespace != "" && o.Metadata.Namespace != "" &&
+			o.Metadata.Namespace != r.Namespace {
 			continue
 		}
 		if len(names) == 0 || slices.ContainsFunc(names, func(n string) bool {
 			parts := strings.Split(n, "/")
 			last := parts[len(parts)-1]
-			return last == o.Metadata.Name && (len(parts) == 1 || o.Metadata.Namespace == "" || slices.Contains(parts[:len(parts)-1], o.Metadata.Namespace))
+			isNamespaced := len(parts) > 1 && o.Metadata.Namespace != ""
+			return last == o.Metadata.Name &&
+				(!isNamespaced || slices.Contains(parts[:len(parts)-1], o.Metadata.Namespace))
 		}) {
 			out = append(out, o)
 		}
@@ -237,7 +257,13 @@ func kyvernoObjects(resources []load.Object, r *kyvernoResult, names []string) (
 func kindOf(kind string) string { return kind[strings.LastIndex(kind, "/")+1:] }
 
 // kyvernoPatched finds the object after mutations.
-func (f *finder) kyvernoPatched(ctx context.Context, a *assertion, policies []conversion.Conversion, r *kyvernoResult, field string) error {
+func (f *testReader) kyvernoPatched(
+	ctx context.Context,
+	a *assertion,
+	policies []conversion.Conversion,
+	r *kyvernoResult,
+	field string,
+) error {
 	name := r.PatchedResource
 	if name == "" {
 		name = r.PatchedResources
@@ -252,7 +278,8 @@ func (f *finder) kyvernoPatched(ctx context.Context, a *assertion, policies []co
 	}
 	a.mutates = true
 	for i := range objects {
-		if o := &objects[i]; o.Kind == a.object.Kind && o.Metadata.Name == a.object.Metadata.Name && !sameJSON(o.Raw, a.object.Raw) {
+		if o := &objects[i]; o.Kind == a.object.Kind && o.Metadata.Name == a.object.Metadata.Name &&
+			!sameJSON(o.Raw, a.object.Raw) {
 			a.patched = o
 		}
 	}
@@ -267,7 +294,8 @@ func (a *assertion) mutations(policies []conversion.Conversion) {
 			switch {
 			case row.Outcome == conversion.LeftOut:
 				a.skipped = "a rule of the policy is left out, and the wanted object is that after all of its rules"
-			case row.Output != nil && row.Output.Policy() != nil && row.Output.Policy().Spec.Mutates() && !slices.Contains(a.outputs, row.Output):
+			case row.Output != nil && row.Output.Policy() != nil && row.Output.Policy().Spec.Mutates() &&
+				!slices.Contains(a.outputs, row.Output):
 				a.outputs = append(a.outputs, row.Output)
 			}
 		}

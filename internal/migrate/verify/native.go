@@ -72,7 +72,9 @@ func (c *nativeCluster) compile(o *conversion.Original) (*nativePolicy, error) {
 	if o.Mutating != nil {
 		p.engine, err = cluster.CompileMutating(nativeengine.Mutating{Policy: o.Mutating, Bindings: o.MutatingBindings})
 	} else {
-		p.engine, err = cluster.CompileValidating(nativeengine.Validating{Policy: o.Validating, Bindings: o.ValidatingBindings})
+		p.engine, err = cluster.CompileValidating(
+			nativeengine.Validating{Policy: o.Validating, Bindings: o.ValidatingBindings},
+		)
 	}
 	return p, err
 }
@@ -179,7 +181,10 @@ func (p *nativePolicy) matches(a admission.Attributes, r *admissionv1.AdmissionR
 }
 
 // request returns what the matching of the source itself reads.
-func (p *nativePolicy) request(a admission.Attributes, r *admissionv1.AdmissionRequest) (conversion.OriginalRequest, error) {
+func (p *nativePolicy) request(
+	a admission.Attributes,
+	r *admissionv1.AdmissionRequest,
+) (conversion.OriginalRequest, error) {
 	out := conversion.OriginalRequest{AdmissionRequest: r, Object: metadataOf(a)}
 	if r.Namespace == "" || r.Kind.Group == "" && r.Kind.Kind == "Namespace" {
 		return out, nil

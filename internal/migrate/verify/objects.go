@@ -23,12 +23,12 @@ type comparison struct {
 	world    *offline.World
 	native   *nativeCluster
 	compiler *policy.Compiler
-	requests []request
+	requests []namedRequest
 	result   Result
 }
 
-// request is a request for one of the objects.
-type request struct {
+// namedRequest is a request for one of the objects.
+type namedRequest struct {
 	*admissionv1.AdmissionRequest
 	text string
 }
@@ -36,7 +36,12 @@ type request struct {
 // Objects compares the decisions of the sources in CEL with those of their results, when
 // each object is created, updated without a change, and deleted. The engine of the API
 // server evaluates the sources.
-func (v *Verifier) Objects(ctx context.Context, input, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
+func (v *Verifier) Objects(
+	ctx context.Context,
+	input,
+	objects []load.Object,
+	conversions []conversion.Conversion,
+) (*Result, error) {
 	c, err := newComparison(input, objects, conversions)
 	if err != nil {
 		return nil, err
@@ -57,11 +62,11 @@ func newComparison(input, objects []load.Object, conversions []conversion.Conver
 	}
 	a := assertion{} // for the definitions of other kinds
 	for i := range conversions {
-		a.outputs = append(a.outputs, outputs(conversions[i:i+1], "")...)
+		a.outputs = append(a.outputs, outputsOf(conversions[i:i+1], "")...)
 	}
 	for i := range objects {
 		a.object = &objects[i]
-		found, err := known.of(&a)
+		found, err := known.neededBy(&a)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +94,7 @@ func (c *comparison) addRequests(objects []load.Object) error {
 			if err != nil {
 				return err
 			}
-			c.requests = append(c.requests, request{r, fmt.Sprintf("%s %s", r.Operation, o)})
+			c.requests = append(c.requests, namedRequest{r, fmt.Sprintf("%s %s", r.Operation, o)})
 		}
 	}
 	return nil
@@ -97,7 +102,7 @@ func (c *comparison) addRequests(objects []load.Object) error {
 
 // source compares one source with its result. The report has the parts that are left out.
 func (c *comparison) source(ctx context.Context, from *conversion.Conversion) error {
-	results := outputs([]conversion.Conversion{*from}, "")
+	results := outputsOf([]conversion.Conversion{*from}, "")
 	if len(results) == 0 {
 		return nil
 	}
@@ -113,7 +118,10 @@ func (c *comparison) source(ctx context.Context, from *conversion.Conversion) er
 		return skip(original.Unlike)
 	case original.Param != nil && results[0].Policy().Spec.ParamKind != nil:
 		return skip("its params are the constraint: compare the result of --params constants")
-	case slices.ContainsFunc(conversion.Expressions(&results[0].Policy().Spec), func(text string) bool { return celtext.Reads(text, "authorizer") }):
+	case slices.ContainsFunc(
+		conversion.Expressions(&results[0].Policy().Spec),
+		func(text string) bool { return celtext.Reads(text, "authorizer") },
+	):
 		return skip("it asks the authorizer: write a PolicyTest with its answers")
 	}
 	before, err := c.native.compile(original)
@@ -126,7 +134,7 @@ func (c *comparison) source(ctx context.Context, from *conversion.Conversion) er
 	if err != nil {
 		return skip(err.Error())
 	}
-	pair := &pair{comparison: c, from: from, policy: p, before: before, after: after}
+	pair := &comparedPair{comparison: c, from: from, policy: p, before: before, after: after}
 	workloads := 0
 	for _, r := range c.requests {
 		if isWorkload(p, r) {
@@ -138,20 +146,26 @@ func (c *comparison) source(ctx context.Context, from *conversion.Conversion) er
 		}
 	}
 	if workloads > 0 {
-		return skip(fmt.Sprintf("%d requests about workloads: Kyverno decides about them with rules that it generates", workloads))
+		return skip(
+			fmt.Sprintf(
+				"%d requests about workloads: Kyverno decides about them with rules that it generates",
+				workloads,
+			),
+		)
 	}
 	return nil
 }
 
 // isWorkload reports whether a policy is evaluated on the pod template of the object.
-func isWorkload(p *v1alpha1.WebhookPolicy, r request) bool {
-	return p.Spec.PodTemplates != nil && slices.ContainsFunc(p.Spec.PodTemplates.Kinds, func(k v1alpha1.PodTemplateKind) bool {
-		return k.Resource == r.Resource.Resource
-	})
+func isWorkload(p *v1alpha1.WebhookPolicy, r namedRequest) bool {
+	return p.Spec.PodTemplates != nil &&
+		slices.ContainsFunc(p.Spec.PodTemplates.Kinds, func(k v1alpha1.PodTemplateKind) bool {
+			return k.Resource == r.Resource.Resource
+		})
 }
 
-// pair is a source and its result.
-type pair struct {
+// comparedPair is a source and its result.
+type comparedPair struct {
 	*comparison
 	from   *conversion.Conversion
 	policy *v1alpha1.WebhookPolicy
@@ -160,7 +174,7 @@ type pair struct {
 }
 
 // compare compares the decisions about a request that one of the two evaluates.
-func (p *pair) compare(ctx context.Context, r request) error {
+func (p *comparedPair) compare(ctx context.Context, r namedRequest) error {
 	skip := func(err error) { p.result.skip(p.from.Source.At(""), p.from.Source.String()+", "+r.text, err.Error()) }
 	want, evaluated, err := p.before.evaluate(ctx, r.AdmissionRequest)
 	if err != nil {
@@ -168,7 +182,12 @@ func (p *pair) compare(ctx context.Context, r request) error {
 		return nil
 	}
 	recorder := p.recorder()
-	got, err := p.after.Evaluate(policy.WithTrace(ctx, recorder.Trace()), r.AdmissionRequest, p.world, offline.Options{})
+	got, err := p.after.Evaluate(
+		policy.WithTrace(ctx, recorder.Trace()),
+		r.AdmissionRequest,
+		p.world,
+		offline.Options{},
+	)
 	if err != nil {
 		return err
 	}
@@ -199,13 +218,17 @@ func (p *pair) compare(ctx context.Context, r request) error {
 		return nil
 	}
 	why, err := p.why(ctx, r, recorder)
-	p.result.Different = append(p.result.Different, Difference{Position: p.from.Source.At(""), Assertion: p.from.Source.String() + ", " + r.text,
-		Text: fmt.Sprintf("the source %s, and the result %s", source, result), Why: why})
+	p.result.Different = append(p.result.Different, Difference{
+		Position:  p.from.Source.At(""),
+		Assertion: p.from.Source.String() + ", " + r.text,
+		Text:      fmt.Sprintf("the source %s, and the result %s", source, result),
+		Why:       why,
+	})
 	return err
 }
 
 // why returns the expressions of the result that decided, or why it is not evaluated.
-func (p *pair) why(ctx context.Context, r request, recorder Recorder) ([]string, error) {
+func (p *comparedPair) why(ctx context.Context, r namedRequest, recorder Recorder) ([]string, error) {
 	if why := recorder.Why(p.after); len(why) > 0 {
 		return why, nil
 	}

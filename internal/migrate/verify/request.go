@@ -13,9 +13,9 @@ import (
 	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
 )
 
-// of returns the values for a rule of a policy and an object. Those of the object count
+// valuesFor returns the values for a rule of a policy and an object. Those of the object count
 // more than those of the rule, and these more than global ones.
-func (v *values) of(policy, rule, object string) map[string]any {
+func (v *kyvernoValues) valuesFor(policy, rule, object string) map[string]any {
 	out := map[string]any{}
 	maps.Copy(out, v.GlobalValues)
 	for _, p := range v.Policies {
@@ -58,7 +58,9 @@ func (in *kyvernoInputs) request(a *assertion, given map[string]any) error {
 		user.Username = name
 	}
 	a.change = func(c *v1alpha1.Case) {
-		c.Operation, c.User, c.Groups = operation, user.Username, user.Groups
+		c.Operation = operation
+		c.User = user.Username
+		c.Groups = user.Groups
 		c.Authorizer = in.authorizer(a)
 		for _, n := range in.values.NamespaceSelector {
 			if n.Name == namespace && object.Kind != "Namespace" {
@@ -123,11 +125,17 @@ func (a *assertion) addParams(data map[string]string) error {
 	}
 	for _, o := range a.outputs {
 		s := &o.Policy().Spec
-		if s.ParamKind == nil || s.ParamKind.Kind != "ConfigMap" || len(s.Bindings) == 0 || s.Bindings[0].ParamRef == nil {
+		if s.ParamKind == nil || s.ParamKind.Kind != "ConfigMap" || len(s.Bindings) == 0 ||
+			s.Bindings[0].ParamRef == nil {
 			continue
 		}
 		ref := s.Bindings[0].ParamRef
-		raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace}, "data": data})
+		raw, err := json.Marshal(map[string]any{
+			"apiVersion": "v1",
+			"kind":       "ConfigMap",
+			"metadata":   map[string]any{"name": ref.Name, "namespace": ref.Namespace},
+			"data":       data,
+		})
 		if err != nil {
 			return fmt.Errorf("encoding the ConfigMap of the values: %w", err)
 		}

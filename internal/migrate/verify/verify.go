@@ -53,7 +53,8 @@ type Recorder interface {
 
 // Owns reports whether a kind is a test of another project.
 func Owns(kind schema.GroupKind) bool {
-	return kind == schema.GroupKind{Group: "cli.kyverno.io", Kind: "Test"} || kind == schema.GroupKind{Group: "test.gatekeeper.sh", Kind: "Suite"}
+	return kind == schema.GroupKind{Group: "cli.kyverno.io", Kind: "Test"} ||
+		kind == schema.GroupKind{Group: "test.gatekeeper.sh", Kind: "Suite"}
 }
 
 // Result is the result of all tests of the input, or of a comparison.
@@ -108,7 +109,7 @@ type assertion struct {
 	patched *load.Object
 	mutates bool
 	// counts are the wanted numbers of messages.
-	counts []count
+	counts []messageCount
 	// objects are read besides: Namespaces, params.
 	objects []load.Object
 	// createdOnly is an UPDATE of a Test, which has no stored object that ratchets.
@@ -116,7 +117,11 @@ type assertion struct {
 }
 
 // Tests evaluates the tests among some objects with converted policies.
-func (v *Verifier) Tests(ctx context.Context, objects []load.Object, conversions []conversion.Conversion) (*Result, error) {
+func (v *Verifier) Tests(
+	ctx context.Context,
+	objects []load.Object,
+	conversions []conversion.Conversion,
+) (*Result, error) {
 	known, err := newDefinitions(objects)
 	if err != nil {
 		return nil, err
@@ -126,7 +131,7 @@ func (v *Verifier) Tests(ctx context.Context, objects []load.Object, conversions
 		if !Owns(objects[i].GroupVersionKind().GroupKind()) {
 			continue
 		}
-		f := &finder{verifier: v, test: &objects[i], conversions: conversions, known: map[string][]load.Object{}}
+		f := &testReader{verifier: v, test: &objects[i], conversions: conversions, known: map[string][]load.Object{}}
 		all, err := f.assertions(ctx)
 		if err != nil {
 			r.Unreadable = true
@@ -140,7 +145,7 @@ func (v *Verifier) Tests(ctx context.Context, objects []load.Object, conversions
 	return r, ctx.Err()
 }
 
-func (f *finder) assertions(ctx context.Context) ([]assertion, error) {
+func (f *testReader) assertions(ctx context.Context) ([]assertion, error) {
 	if f.test.Kind == "Suite" {
 		return f.suite(ctx)
 	}
@@ -152,7 +157,7 @@ func (r *Result) skip(at load.Position, assertion, why string) {
 }
 
 // addAssertion evaluates an assertion, and adds it to the result.
-func (v *Verifier) addAssertion(ctx context.Context, r *Result, a *assertion, known *definitions) {
+func (v *Verifier) addAssertion(ctx context.Context, r *Result, a *assertion, known *knownKinds) {
 	at := a.source.At(a.field)
 	if a.skipped == "" && len(a.outputs) == 0 {
 		a.skipped = "the rule is left out"
@@ -185,7 +190,10 @@ func (v *Verifier) addAssertion(ctx context.Context, r *Result, a *assertion, kn
 
 // test returns the assertion as a PolicyTest.
 func (a *assertion) test(name string) *v1alpha1.PolicyTest {
-	t := &v1alpha1.PolicyTest{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.Kind}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	t := &v1alpha1.PolicyTest{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.Kind},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
 	for _, o := range a.outputs {
 		t.Policies = append(t.Policies, o.Object.GetName())
 	}
@@ -232,7 +240,12 @@ func decisionOf(outputs []*conversion.Output) v1alpha1.Decision {
 }
 
 // run runs the test of an assertion.
-func (v *Verifier) run(ctx context.Context, a *assertion, t *v1alpha1.PolicyTest, known *definitions) ([]Problem, error) {
+func (v *Verifier) run(
+	ctx context.Context,
+	a *assertion,
+	t *v1alpha1.PolicyTest,
+	known *knownKinds,
+) ([]Problem, error) {
 	raw, err := json.Marshal(t)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the test: %w", err)
@@ -241,13 +254,13 @@ func (v *Verifier) run(ctx context.Context, a *assertion, t *v1alpha1.PolicyTest
 	if err != nil {
 		return nil, err
 	}
-	objects, err := known.of(a)
+	objects, err := known.neededBy(a)
 	if err != nil {
 		return nil, err
 	}
 	objects = append(objects, a.objects...)
 	for _, o := range a.outputs {
-		text, err := only(o, a.validations, a.createdOnly).YAML()
+		text, err := restrictPolicy(o, a.validations, a.createdOnly).YAML()
 		if err != nil {
 			return nil, err
 		}
@@ -269,8 +282,8 @@ func (v *Verifier) run(ctx context.Context, a *assertion, t *v1alpha1.PolicyTest
 	return problems, nil
 }
 
-// finder finds what a test refers to.
-type finder struct {
+// testReader finds what a test refers to.
+type testReader struct {
 	verifier    *Verifier
 	test        *load.Object
 	conversions []conversion.Conversion
@@ -278,7 +291,7 @@ type finder struct {
 }
 
 // file reads a file of the test.
-func (f *finder) file(ctx context.Context, field, name string) ([]load.Object, error) {
+func (f *testReader) file(ctx context.Context, field, name string) ([]load.Object, error) {
 	if strings.Contains(name, "://") {
 		return nil, f.test.Errorf(field, "%q is not a file: this command reads no URLs; save it in a file", name)
 	}
@@ -294,12 +307,12 @@ func (f *finder) file(ctx context.Context, field, name string) ([]load.Object, e
 	return objects, nil
 }
 
-func (f *finder) path(name string) string {
+func (f *testReader) path(name string) string {
 	return filepath.Join(filepath.Dir(f.test.At("").File), name)
 }
 
 // files reads several files.
-func (f *finder) files(ctx context.Context, field string, names []string) ([]load.Object, error) {
+func (f *testReader) files(ctx context.Context, field string, names []string) ([]load.Object, error) {
 	var out []load.Object
 	for i, name := range names {
 		objects, err := f.file(ctx, fmt.Sprintf("%s[%d]", field, i), name)
@@ -311,8 +324,8 @@ func (f *finder) files(ctx context.Context, field string, names []string) ([]loa
 	return out, nil
 }
 
-// of returns the conversions of objects in some files, or in directories.
-func (f *finder) of(names []string) (out []conversion.Conversion) {
+// conversionsOf returns the conversions of objects in some files, or in directories.
+func (f *testReader) conversionsOf(names []string) (out []conversion.Conversion) {
 	for i := range f.conversions {
 		file := filepath.Clean(f.conversions[i].Source.At("").File)
 		if slices.ContainsFunc(names, func(name string) bool {
@@ -325,9 +338,9 @@ func (f *finder) of(names []string) (out []conversion.Conversion) {
 	return out
 }
 
-// only returns a policy with some of its validations, with all if none is named, and
+// restrictPolicy returns a policy with some of its validations, with all if none is named, and
 // without ratchet for an UPDATE that has no stored object.
-func only(o *conversion.Output, names []string, createdOnly bool) *conversion.Output {
+func restrictPolicy(o *conversion.Output, names []string, createdOnly bool) *conversion.Output {
 	if len(names) == 0 && !createdOnly {
 		return o
 	}
@@ -339,12 +352,13 @@ func only(o *conversion.Output, names []string, createdOnly bool) *conversion.Ou
 	return &conversion.Output{Object: p}
 }
 
-// validations returns the names of the validations that are a rule, if one policy has them
+// validationsOf returns the names of the validations that are a rule, if one policy has them
 // besides others.
-func validations(conversions []conversion.Conversion, rule string) []string {
+func validationsOf(conversions []conversion.Conversion, rule string) []string {
 	for _, c := range conversions {
 		for _, row := range c.Rows {
-			if row.Rule == rule && row.Output != nil && row.Output.Policy() != nil && len(row.Validations) < len(row.Output.Policy().Spec.Validations) {
+			if row.Rule == rule && row.Output != nil && row.Output.Policy() != nil &&
+				len(row.Validations) < len(row.Output.Policy().Spec.Validations) {
 				return row.Validations
 			}
 		}
@@ -352,12 +366,13 @@ func validations(conversions []conversion.Conversion, rule string) []string {
 	return nil
 }
 
-// outputs returns the policies of conversions that contain a rule. An empty rule is all.
-func outputs(conversions []conversion.Conversion, rule string) (out []*conversion.Output) {
+// outputsOf returns the policies of conversions that contain a rule. An empty rule is all.
+func outputsOf(conversions []conversion.Conversion, rule string) (out []*conversion.Output) {
 	for _, c := range conversions {
 		for _, row := range c.Rows {
 			o := row.Output
-			if o != nil && o.Policy() != nil && (rule == "" || row.Rule == "" || row.Rule == rule) && !slices.Contains(out, o) {
+			if o != nil && o.Policy() != nil && (rule == "" || row.Rule == "" || row.Rule == rule) &&
+				!slices.Contains(out, o) {
 				out = append(out, o)
 			}
 		}

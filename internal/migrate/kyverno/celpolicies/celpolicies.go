@@ -34,13 +34,13 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 		c := conversion.Conversion{Source: *o}
 		switch o.Kind {
 		case kindValidating, kindNamespacedValidating:
-			err = validating(&c, exceptions)
+			err = convertValidating(&c, exceptions)
 		case kindMutating, kindNamespacedMutating:
-			err = mutating(&c, exceptions)
+			err = convertMutating(&c, exceptions)
 		case kindException:
 			continue
 		default:
-			why, alternative := unsupported(o.Kind)
+			why, alternative := unsupportedKind(o.Kind)
 			c.LeaveOut("", why, alternative)
 		}
 		if err != nil {
@@ -54,8 +54,8 @@ func convertPolicies(in *conversion.Input) ([]conversion.Conversion, error) {
 	return out, nil
 }
 
-// unsupported says why a kind is left out.
-func unsupported(kind string) (why, alternative string) {
+// unsupportedKind says why a kind is left out.
+func unsupportedKind(kind string) (why, alternative string) {
 	switch strings.TrimPrefix(kind, "Namespaced") {
 	case "ImageValidatingPolicy", "ImageVerificationPolicy":
 		return "Ostiary verifies no signatures of images", "use the plugin ImagePolicyWebhook with a verifier"
@@ -67,19 +67,24 @@ func unsupported(kind string) (why, alternative string) {
 	return "this command does not know the kind", "write a WebhookPolicy"
 }
 
-func validating(c *conversion.Conversion, exceptions []*applied) error {
+func convertValidating(c *conversion.Conversion, exceptions []*appliedException) error {
 	p := &validatingPolicy{}
 	if ok, err := c.Decode(p); !ok || err != nil {
 		return err
 	}
-	b := newBuilder(c, p.ObjectMeta, &p.Spec.common, exceptions)
+	b := newBuilder(c, p.ObjectMeta, &p.Spec.commonSpec, exceptions)
 	s := &b.policy.Spec
-	s.Validations, s.AuditAnnotations = v1alpha1.ValidationsOf(p.Spec.Validations), slices.Clone(p.Spec.AuditAnnotations)
+	s.Validations = v1alpha1.ValidationsOf(p.Spec.Validations)
+	s.AuditAnnotations = slices.Clone(p.Spec.AuditAnnotations)
 	s.Bindings[0].ValidationActions = p.Spec.ValidationActions
 	if len(s.Bindings[0].ValidationActions) == 0 {
 		s.Bindings[0].ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 	}
-	b.output.Origins = append(b.output.Origins, conversion.Origin{Field: "spec.bindings[0].validationActions", Source: &c.Source, SourceField: "spec.validationActions"})
+	b.output.Origins = append(b.output.Origins, conversion.Origin{
+		Field:       "spec.bindings[0].validationActions",
+		Source:      &c.Source,
+		SourceField: "spec.validationActions",
+	})
 	b.original(conversion.NewOriginal(p.Name, admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: p.Spec.MatchConstraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
 		Validations: p.Spec.Validations, AuditAnnotations: p.Spec.AuditAnnotations, FailurePolicy: p.Spec.FailurePolicy,
@@ -91,22 +96,33 @@ func validating(c *conversion.Conversion, exceptions []*applied) error {
 	return nil
 }
 
-func mutating(c *conversion.Conversion, exceptions []*applied) error {
+func convertMutating(c *conversion.Conversion, exceptions []*appliedException) error {
 	p := &mutatingPolicy{}
 	if ok, err := c.Decode(p); !ok || err != nil {
 		return err
 	}
-	b := newBuilder(c, p.ObjectMeta, &p.Spec.common, exceptions)
-	if p.Spec.TargetMatchConstraints != nil || p.Spec.Evaluation != nil && p.Spec.Evaluation.MutateExisting.is(false) {
-		c.LeaveOut("spec.evaluation.mutateExisting", "Ostiary changes only the object of a request, no existing objects", "change them once with kubectl")
+	b := newBuilder(c, p.ObjectMeta, &p.Spec.commonSpec, exceptions)
+	if p.Spec.TargetMatchConstraints != nil || p.Spec.Evaluation != nil &&
+		p.Spec.Evaluation.MutateExisting.isOn(false) {
+		c.LeaveOut(
+			"spec.evaluation.mutateExisting",
+			"Ostiary changes only the object of a request, no existing objects",
+			"change them once with kubectl",
+		)
 		return nil
 	}
-	m := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+	m := &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}}
+	m.Spec = admissionregistrationv1.MutatingAdmissionPolicySpec{
 		MatchConstraints: p.Spec.MatchConstraints, MatchConditions: p.Spec.MatchConditions, Variables: p.Spec.Variables,
 		Mutations: p.Spec.Mutations, FailurePolicy: p.Spec.FailurePolicy,
-	}}
-	all := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: conversion.BindingName}}
-	b.original(&conversion.Original{Mutating: m.DeepCopy(), MutatingBindings: []*admissionregistrationv1.MutatingAdmissionPolicyBinding{all}})
+	}
+	all := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: conversion.BindingName},
+	}
+	b.original(&conversion.Original{
+		Mutating:         m.DeepCopy(),
+		MutatingBindings: []*admissionregistrationv1.MutatingAdmissionPolicyBinding{all},
+	})
 	b.policy.Spec.Mutations = p.Spec.Mutations
 	if p.Spec.ReinvocationPolicy != "" {
 		b.policy.Spec.ReinvocationPolicy = &p.Spec.ReinvocationPolicy
@@ -118,16 +134,21 @@ func mutating(c *conversion.Conversion, exceptions []*applied) error {
 // builder makes the policy for one source.
 type builder struct {
 	*conversion.Conversion
-	common *common
+	common *commonSpec
 	output *conversion.Output
 	policy *v1alpha1.WebhookPolicy
 	// changes are the differences, by field.
 	changes    []conversion.Row
-	exceptions []*applied
+	exceptions []*appliedException
 	failed     bool
 }
 
-func newBuilder(c *conversion.Conversion, metadata metav1.ObjectMeta, from *common, exceptions []*applied) *builder {
+func newBuilder(
+	c *conversion.Conversion,
+	metadata metav1.ObjectMeta,
+	from *commonSpec,
+	exceptions []*appliedException,
+) *builder {
 	o := conversion.NewPolicy(&c.Source, metadata)
 	b := &builder{Conversion: c, common: from, output: o, policy: o.Policy()}
 	for _, e := range exceptions {
@@ -136,8 +157,10 @@ func newBuilder(c *conversion.Conversion, metadata metav1.ObjectMeta, from *comm
 		}
 	}
 	b.policy.Spec = v1alpha1.WebhookPolicySpec{
-		MatchConstraints: from.MatchConstraints, Variables: slices.Clip(from.Variables), FailurePolicy: from.FailurePolicy,
-		Bindings: []v1alpha1.Binding{{Name: conversion.BindingName}},
+		MatchConstraints: from.MatchConstraints,
+		Variables:        slices.Clip(from.Variables),
+		FailurePolicy:    from.FailurePolicy,
+		Bindings:         []v1alpha1.Binding{{Name: conversion.BindingName}},
 	}
 	conditions, renamed := conversion.ConditionNames(from.MatchConditions)
 	b.policy.Spec.MatchConditions = conditions
@@ -152,7 +175,10 @@ func newBuilder(c *conversion.Conversion, metadata metav1.ObjectMeta, from *comm
 
 // change notes a difference of a field.
 func (b *builder) change(field, how string) {
-	b.changes = append(b.changes, conversion.Row{Rule: field, Outcome: conversion.Changed, Detail: how, Output: b.output})
+	b.changes = append(
+		b.changes,
+		conversion.Row{Rule: field, Outcome: conversion.Changed, Detail: how, Output: b.output},
+	)
 }
 
 // leaveOut leaves the policy out.
@@ -192,14 +218,22 @@ func (b *builder) evaluation() {
 	switch {
 	case e == nil:
 	case e.Mode != "" && e.Mode != "Kubernetes":
-		b.leaveOut("spec.evaluation.mode", fmt.Sprintf("the mode %q is not for Kubernetes requests", e.Mode), "keep the policy in the tool that evaluates it")
-	case !e.Admission.is(true):
+		b.leaveOut(
+			"spec.evaluation.mode",
+			fmt.Sprintf("the mode %q is not for Kubernetes requests", e.Mode),
+			"keep the policy in the tool that evaluates it",
+		)
+	case !e.Admission.isOn(true):
 		b.leaveOut("spec.evaluation.admission", conversion.OnlyExisting, conversion.InsteadOfOnlyExisting)
 	case e.Background != nil:
 		b.output.SetBackground("spec.evaluation.background", e.Background.Enabled)
 	}
 	if b.common.MatchConstraints == nil || len(b.common.MatchConstraints.ResourceRules) == 0 {
-		b.leaveOut("spec.matchConstraints", "the policy has no resourceRules, so it matches no request", "add them to the source")
+		b.leaveOut(
+			"spec.matchConstraints",
+			"the policy has no resourceRules, so it matches no request",
+			"add them to the source",
+		)
 	}
 }
 
@@ -217,7 +251,9 @@ func (b *builder) namespace() {
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
 	}
 	match := b.policy.Spec.MatchConstraints.DeepCopy()
-	match.ResourceRules = slices.DeleteFunc(match.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+	match.ResourceRules = slices.DeleteFunc(match.ResourceRules, func(
+		r admissionregistrationv1.NamedRuleWithOperations,
+	) bool {
 		return r.Scope != nil && *r.Scope == admissionregistrationv1.ClusterScope
 	})
 	for i := range match.ResourceRules {

@@ -12,23 +12,23 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
-// applied is an exception, and what became of it.
-type applied struct {
-	exception
+// appliedException is an exception, and what became of it.
+type appliedException struct {
+	policyException
 	source *load.Object
 	to     []*conversion.Output
 }
 
 // exceptionsOf returns the exceptions of the input, and conversions of those that are left
 // out. Expired exceptions have no effect.
-func exceptionsOf(in *conversion.Input) (exceptions []*applied, left []conversion.Conversion, err error) {
+func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion, err error) {
 	for i := range in.Objects {
 		if in.Objects[i].Kind != kindException {
 			continue
 		}
 		c := conversion.Conversion{Source: in.Objects[i]}
-		e := &applied{source: &in.Objects[i]}
-		ok, err := c.Decode(&e.exception)
+		e := &appliedException{source: &in.Objects[i]}
+		ok, err := c.Decode(&e.policyException)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -37,14 +37,17 @@ func exceptionsOf(in *conversion.Input) (exceptions []*applied, left []conversio
 			continue
 		}
 		if ok {
-			c.Add(conversion.Row{Outcome: conversion.Converted, Detail: "it has expired at " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339) + " and has no effect"})
+			c.Add(conversion.Row{
+				Outcome: conversion.Converted,
+				Detail:  "it has expired at " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339) + " and has no effect",
+			})
 		}
 		left = append(left, c)
 	}
 	return exceptions, left, nil
 }
 
-func (e *applied) refersTo(o *load.Object) bool {
+func (e *appliedException) refersTo(o *load.Object) bool {
 	for _, ref := range e.Spec.PolicyRefs {
 		if ref.Name == o.Metadata.Name && ref.Kind == o.Kind {
 			return true
@@ -54,21 +57,35 @@ func (e *applied) refersTo(o *load.Object) bool {
 }
 
 // conversion says what became of the exception.
-func (e *applied) conversion() conversion.Conversion {
+func (e *appliedException) conversion() conversion.Conversion {
 	c := conversion.Conversion{Source: *e.source}
 	switch {
 	case len(e.to) == 0:
-		c.LeaveOut("spec.policyRefs", "no converted policy of the input has such a name and kind", "add the file of the policy with -f")
+		c.LeaveOut(
+			"spec.policyRefs",
+			"no converted policy of the input has such a name and kind",
+			"add the file of the policy with -f",
+		)
 	case e.Spec.ExpiresAt != nil:
-		c.Add(conversion.Row{Rule: "spec.expiresAt", Outcome: conversion.Changed, Output: e.to[0], Detail: "it is " + e.form() + " of the policy and does not expire: remove it after " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339)})
+		c.Add(conversion.Row{
+			Rule:    "spec.expiresAt",
+			Outcome: conversion.Changed,
+			Output:  e.to[0],
+			Detail: "it is " + e.form() + " of the policy and does not expire: remove it " +
+				"after " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339),
+		})
 	default:
-		c.Add(conversion.Row{Outcome: conversion.Changed, Output: e.to[0], Detail: "it is " + e.form() + " of the policy: who may change the policy, may change the exception"})
+		c.Add(conversion.Row{
+			Outcome: conversion.Changed,
+			Output:  e.to[0],
+			Detail:  "it is " + e.form() + " of the policy: who may change the policy, may change the exception",
+		})
 	}
 	return c
 }
 
 // form is what the exception becomes.
-func (e *applied) form() string {
+func (e *appliedException) form() string {
 	if len(e.Spec.Images)+len(e.Spec.AllowedValues) > 0 {
 		return "a variable"
 	}
@@ -80,9 +97,12 @@ func (e *applied) form() string {
 func (b *builder) except() {
 	var images, values []string
 	for _, e := range b.exceptions {
-		condition := all(e.Spec.MatchConditions)
+		condition := conjunctionOf(e.Spec.MatchConditions)
 		if len(e.Spec.Images)+len(e.Spec.AllowedValues) == 0 {
-			b.policy.Spec.MatchConditions = append(b.policy.Spec.MatchConditions, admissionregistrationv1.MatchCondition{Name: "exception-" + e.Name, Expression: "!(" + condition + ")"})
+			b.policy.Spec.MatchConditions = append(
+				b.policy.Spec.MatchConditions,
+				admissionregistrationv1.MatchCondition{Name: "exception-" + e.Name, Expression: "!(" + condition + ")"},
+			)
 		}
 		images = append(images, listIf(condition, e.Spec.Images)...)
 		values = append(values, listIf(condition, e.Spec.AllowedValues)...)
@@ -91,8 +111,8 @@ func (b *builder) except() {
 	b.allowed("allowedValues", values)
 }
 
-// all returns the conjunction of conditions.
-func all(conditions []admissionregistrationv1.MatchCondition) string {
+// conjunctionOf returns the conjunction of conditions.
+func conjunctionOf(conditions []admissionregistrationv1.MatchCondition) string {
 	if len(conditions) == 0 {
 		return "true"
 	}
@@ -128,7 +148,7 @@ func (b *builder) allowed(field string, lists []string) {
 	}
 	variable := admissionregistrationv1.Variable{Name: "exceptions_" + field, Expression: expression}
 	used := false
-	b.each(func(_ string, text *string) {
+	b.eachExpression(func(_ string, text *string) {
 		changed := celtext.ReplaceFields(*text, "exceptions", field, "variables."+variable.Name)
 		used = used || changed != *text
 		*text = changed

@@ -23,8 +23,13 @@ func kyvernoNames() map[string]string {
 		"images": "the CEL of Kubernetes has no images of Kyverno", "image": registry, "imageData": registry,
 		"attestors": registry, "attestations": registry,
 		"generator": "Ostiary creates no objects",
-		"hash":      noFunction, "json": noFunction, "yaml": noFunction, "math": noFunction, "x509": noFunction, "gzip": noFunction,
-		"base64": noFunction, "time": noFunction, "transform": noFunction, "random": noFunction, "user": noFunction,
+		"hash":      noFunction,
+		"json":      noFunction,
+		"yaml":      noFunction,
+		"math":      noFunction,
+		"x509":      noFunction,
+		"gzip":      noFunction,
+		"base64":    noFunction, "time": noFunction, "transform": noFunction, "random": noFunction, "user": noFunction,
 	}
 }
 
@@ -32,11 +37,21 @@ const noFunction = "the CEL of Kubernetes has no such function"
 
 // kyvernoFunctions are the functions without a namespace.
 func kyvernoFunctions() []string {
-	return []string{"image", "isImage", "parseImageReference", "parseServiceAccount", "md5", "sha1", "sha256", "random", "listObjToMap"}
+	return []string{
+		"image",
+		"isImage",
+		"parseImageReference",
+		"parseServiceAccount",
+		"md5",
+		"sha1",
+		"sha256",
+		"random",
+		"listObjToMap",
+	}
 }
 
-// each calls a function for every expression of the policy; variables come first.
-func (b *builder) each(visit func(field string, text *string)) {
+// eachExpression calls a function for every expression of the policy; variables come first.
+func (b *builder) eachExpression(visit func(field string, text *string)) {
 	s := &b.policy.Spec
 	for i := range s.Variables {
 		visit(fmt.Sprintf("spec.variables[%d].expression", i), &s.Variables[i].Expression)
@@ -67,7 +82,7 @@ func (b *builder) expressions() {
 	for _, v := range b.policy.Spec.Variables {
 		variables[v.Name] = v.Expression
 	}
-	b.each(func(field string, text *string) { b.expression(field, text, variables) })
+	b.eachExpression(func(field string, text *string) { b.expression(field, text, variables) })
 }
 
 // expression rewrites one expression.
@@ -149,7 +164,15 @@ func (b *builder) params(field, text string) string {
 			return "", false // kyvernoOnly reports it
 		}
 		if binding.ParamRef == nil {
-			b.change(field, fmt.Sprintf("the ConfigMap %s/%s is read as params: let Ostiary read it; without it failurePolicy applies to all requests", ref.Namespace, ref.Name))
+			b.change(
+				field,
+				fmt.Sprintf(
+					"the ConfigMap %s/%s is read as params: let Ostiary read it; without it failurePolicy applies "+
+						"to all requests",
+					ref.Namespace,
+					ref.Name,
+				),
+			)
 		}
 		b.policy.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 		binding.ParamRef = ref
@@ -180,5 +203,9 @@ func (b *builder) configMap(c celtext.ParsedCall) (*admissionregistrationv1.Para
 	if len(args) != 4 || args[0] != "v1" || args[1] != "configmaps" || args[2] == "" || args[3] == "" {
 		return nil, false
 	}
-	return &admissionregistrationv1.ParamRef{Namespace: args[2], Name: args[3], ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}, true
+	return &admissionregistrationv1.ParamRef{
+		Namespace:               args[2],
+		Name:                    args[3],
+		ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+	}, true
 }

@@ -26,13 +26,20 @@ func (b *builder) guards() {
 		return
 	}
 	s.MatchConditions = kept
-	s.Variables = append(s.Variables, admissionregistrationv1.Variable{Name: "matchesNamespace", Expression: strings.Join(moved, " && ")})
+	s.Variables = append(
+		s.Variables,
+		admissionregistrationv1.Variable{Name: "matchesNamespace", Expression: strings.Join(moved, " && ")},
+	)
 	const guard = "variables.matchesNamespace"
 	for i := range s.Validations {
 		s.Validations[i].Expression = fmt.Sprintf("!%s || (%s)", guard, strings.TrimSpace(s.Validations[i].Expression))
 	}
 	for i := range s.AuditAnnotations {
-		s.AuditAnnotations[i].ValueExpression = fmt.Sprintf("%s ? (%s) : null", guard, strings.TrimSpace(s.AuditAnnotations[i].ValueExpression))
+		s.AuditAnnotations[i].ValueExpression = fmt.Sprintf(
+			"%s ? (%s) : null",
+			guard,
+			strings.TrimSpace(s.AuditAnnotations[i].ValueExpression),
+		)
 	}
 	for i := range s.Mutations {
 		if a := s.Mutations[i].ApplyConfiguration; a != nil {

@@ -23,7 +23,12 @@ func (b *builder) original(o *conversion.Original) {
 	}
 	for i, c := range b.common.MatchConditions {
 		if celtext.Reads(c.Expression, "namespaceObject") {
-			b.unlike(fmt.Sprintf("spec.matchConditions[%d].expression reads namespaceObject, which only Kyverno has there", i))
+			b.unlike(
+				fmt.Sprintf(
+					"spec.matchConditions[%d].expression reads namespaceObject, which only Kyverno has there",
+					i,
+				),
+			)
 		}
 	}
 }

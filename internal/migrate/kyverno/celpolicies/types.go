@@ -21,46 +21,46 @@ const (
 	kindException            = "PolicyException"
 )
 
-// common are the fields of both kinds of policies, in the versions v1alpha1, v1beta1 and
+// commonSpec are the fields of both kinds of policies, in the versions v1alpha1, v1beta1 and
 // v1.
-type common struct {
+type commonSpec struct {
 	MatchConstraints     *admissionregistrationv1.MatchResources    `json:"matchConstraints,omitempty"`
 	MatchConditions      []admissionregistrationv1.MatchCondition   `json:"matchConditions,omitempty"`
 	Variables            []admissionregistrationv1.Variable         `json:"variables,omitempty"`
 	FailurePolicy        *admissionregistrationv1.FailurePolicyType `json:"failurePolicy,omitempty"`
-	Autogen              *autogen                                   `json:"autogen,omitempty"`
+	Autogen              *autogenSettings                           `json:"autogen,omitempty"`
 	WebhookConfiguration *struct {
 		TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 	} `json:"webhookConfiguration,omitempty"`
-	Evaluation *evaluation `json:"evaluation,omitempty"`
+	Evaluation *evaluationSettings `json:"evaluation,omitempty"`
 }
 
-type autogen struct {
+type autogenSettings struct {
 	PodControllers *struct {
 		Controllers []string `json:"controllers,omitempty"`
 	} `json:"podControllers,omitempty"`
 	// What Kyverno writes for its own use.
-	ValidatingAdmissionPolicy *enabled `json:"validatingAdmissionPolicy,omitempty"`
-	MutatingAdmissionPolicy   *enabled `json:"mutatingAdmissionPolicy,omitempty"`
+	ValidatingAdmissionPolicy *optionalSwitch `json:"validatingAdmissionPolicy,omitempty"`
+	MutatingAdmissionPolicy   *optionalSwitch `json:"mutatingAdmissionPolicy,omitempty"`
 }
 
-type enabled struct {
+type optionalSwitch struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// is reports the value, or the default.
-func (e *enabled) is(byDefault bool) bool {
+// isOn reports the value, or the default.
+func (e *optionalSwitch) isOn(byDefault bool) bool {
 	if e == nil || e.Enabled == nil {
 		return byDefault
 	}
 	return *e.Enabled
 }
 
-type evaluation struct {
-	Mode           string   `json:"mode,omitempty"`
-	Admission      *enabled `json:"admission,omitempty"`
-	Background     *enabled `json:"background,omitempty"`
-	MutateExisting *enabled `json:"mutateExisting,omitempty"`
+type evaluationSettings struct {
+	Mode           string          `json:"mode,omitempty"`
+	Admission      *optionalSwitch `json:"admission,omitempty"`
+	Background     *optionalSwitch `json:"background,omitempty"`
+	MutateExisting *optionalSwitch `json:"mutateExisting,omitempty"`
 }
 
 // validatingPolicy is a ValidatingPolicy or a NamespacedValidatingPolicy.
@@ -69,7 +69,7 @@ type validatingPolicy struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec struct {
-		common
+		commonSpec
 		Validations       []admissionregistrationv1.Validation       `json:"validations,omitempty"`
 		AuditAnnotations  []admissionregistrationv1.AuditAnnotation  `json:"auditAnnotations,omitempty"`
 		ValidationActions []admissionregistrationv1.ValidationAction `json:"validationActions,omitempty"`
@@ -83,7 +83,7 @@ type mutatingPolicy struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec struct {
-		common
+		commonSpec
 		Mutations              []admissionregistrationv1.Mutation             `json:"mutations,omitempty"`
 		ReinvocationPolicy     admissionregistrationv1.ReinvocationPolicyType `json:"reinvocationPolicy,omitempty"`
 		TargetMatchConstraints json.RawMessage                                `json:"targetMatchConstraints,omitempty"`
@@ -91,8 +91,8 @@ type mutatingPolicy struct {
 	Status json.RawMessage `json:"status,omitempty"`
 }
 
-// exception is a PolicyException.
-type exception struct {
+// policyException is a PolicyException.
+type policyException struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 

@@ -20,14 +20,26 @@ import (
 type builder struct {
 	*conversion.Conversion
 	source     *clusterPolicy
-	exceptions []*applied
-	rules      []placed
+	exceptions []*appliedException
+	rules      []placedRule
 }
 
 // key has what rules of one policy share.
-func (p placed) key() []string {
+func (p placedRule) key() []string {
 	var key []string
-	for _, v := range []any{p.rules, p.conditions, p.selector, p.extends, p.paramKind, p.paramRef, p.failureAction, p.failureOverride, p.ratchet, p.podSecurity, len(p.mutations) > 0} {
+	for _, v := range []any{
+		p.rules,
+		p.conditions,
+		p.selector,
+		p.extends,
+		p.paramKind,
+		p.paramRef,
+		p.failureAction,
+		p.failureOverride,
+		p.ratchet,
+		p.podSecurity,
+		len(p.mutations) > 0,
+	} {
 		text, _ := json.Marshal(v)
 		key = append(key, string(text))
 	}
@@ -36,13 +48,13 @@ func (p placed) key() []string {
 
 // build makes a policy of each group of rules with the same requests.
 func (b *builder) build() {
-	var groups [][]placed
+	var groups [][]placedRule
 	for _, r := range b.rules {
-		i := slices.IndexFunc(groups, func(g []placed) bool { return g[0].sameRequests(r) && r.podSecurity == nil })
-		if i >= 0 && !conflicting(groups[i], r) {
+		i := slices.IndexFunc(groups, func(g []placedRule) bool { return g[0].sameRequests(r) && r.podSecurity == nil })
+		if i >= 0 && !haveConflictingVariables(groups[i], r) {
 			groups[i] = append(groups[i], r)
 		} else {
-			groups = append(groups, []placed{r})
+			groups = append(groups, []placedRule{r})
 		}
 	}
 	for _, g := range groups {
@@ -54,11 +66,18 @@ func (b *builder) build() {
 	}
 }
 
-// conflicting reports whether a rule has a variable that others define differently.
-func conflicting(group []placed, r placed) bool {
+// haveConflictingVariables reports whether a rule has a variable that others define differently.
+func haveConflictingVariables(group []placedRule, r placedRule) bool {
 	for _, other := range group {
 		for _, v := range other.variables {
-			if slices.ContainsFunc(r.variables, func(w admissionregistrationv1.Variable) bool { return v.Name == w.Name && v.Expression != w.Expression }) {
+			if slices.ContainsFunc(
+				r.variables,
+				func(
+					w admissionregistrationv1.Variable,
+				) bool {
+					return v.Name == w.Name && v.Expression != w.Expression
+				},
+			) {
 				return true
 			}
 		}
@@ -66,16 +85,19 @@ func conflicting(group []placed, r placed) bool {
 	return false
 }
 
-func (b *builder) buildGroup(group []placed, suffix string) {
+func (b *builder) buildGroup(group []placedRule, suffix string) {
 	first := group[0]
 	o := conversion.NewPolicy(&b.Source, b.metadata(suffix))
 	p := o.Policy()
 	p.Spec = v1alpha1.WebhookPolicySpec{
-		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: first.rules, NamespaceSelector: first.selector},
-		MatchConditions:  first.conditions,
-		ParamKind:        first.paramKind,
-		FailurePolicy:    b.failurePolicy(),
-		TimeoutSeconds:   b.timeout(),
+		MatchConstraints: &admissionregistrationv1.MatchResources{
+			ResourceRules:     first.rules,
+			NamespaceSelector: first.selector,
+		},
+		MatchConditions: first.conditions,
+		ParamKind:       first.paramKind,
+		FailurePolicy:   b.failurePolicy(),
+		TimeoutSeconds:  b.timeout(),
 	}
 	if w := b.source.Spec.WebhookConfiguration; w != nil {
 		p.Spec.MatchConditions = append(slices.Clone(w.MatchConditions), first.conditions...)
@@ -102,21 +124,21 @@ func (b *builder) buildGroup(group []placed, suffix string) {
 	b.Outputs = append(b.Outputs, o)
 	notes := b.extend(p, first)
 	for _, r := range group {
-		report(o, r, notes)
+		reportRule(o, r, notes)
 	}
 }
 
 // extend extends a group to the workloads to which Kyverno extends it, and returns the
 // differences.
-func (b *builder) extend(p *v1alpha1.WebhookPolicy, first placed) []string {
+func (b *builder) extend(p *v1alpha1.WebhookPolicy, first placedRule) []string {
 	if !first.extends || !b.extends() {
 		return nil
 	}
 	return conversion.SetPodTemplates(p, b.controllers())
 }
 
-// report writes the row of a rule.
-func report(o *conversion.Output, r placed, notes []string) {
+// reportRule writes the row of a rule.
+func reportRule(o *conversion.Output, r placedRule, notes []string) {
 	notes = slices.Concat(r.notes, notes)
 	r.row.Outcome, r.row.Output = conversion.Converted, o
 	if len(notes) > 0 {
@@ -125,7 +147,7 @@ func report(o *conversion.Output, r placed, notes []string) {
 }
 
 // enforces reports whether the rule denies requests.
-func (c *converted) enforces(p *clusterPolicy) bool {
+func (c *convertedRule) enforces(p *clusterPolicy) bool {
 	action := c.failureAction
 	if action == "" {
 		action = p.Spec.ValidationFailureAction
@@ -139,8 +161,11 @@ const annotationControllers = "pod-policies.kyverno.io/autogen-controllers"
 // controllers returns the resources of the workloads to which Kyverno extends the policy.
 func (b *builder) controllers() []string {
 	resources := map[string]string{
-		"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets", "ReplicaSet": "replicasets",
-		"Job": "jobs", "CronJob": "cronjobs", "ReplicationController": "replicationcontrollers",
+		"Deployment":  "deployments",
+		"StatefulSet": "statefulsets",
+		"DaemonSet":   "daemonsets",
+		"ReplicaSet":  "replicasets",
+		"Job":         "jobs", "CronJob": "cronjobs", "ReplicationController": "replicationcontrollers",
 	}
 	text, ok := b.source.Annotations[annotationControllers]
 	if !ok || text == "all" {
@@ -174,7 +199,7 @@ func (b *builder) timeout() *int32 {
 }
 
 // bind adds the bindings: one for each override of the action, and one for the rest.
-func (b *builder) bind(o *conversion.Output, group []placed) {
+func (b *builder) bind(o *conversion.Output, group []placedRule) {
 	p, first := o.Policy(), group[0]
 	action, overrides := first.failureAction, first.failureOverride
 	if action == "" {
@@ -183,13 +208,21 @@ func (b *builder) bind(o *conversion.Output, group []placed) {
 	if len(overrides) == 0 {
 		overrides = b.source.Spec.ValidationFailureActionOverrides
 	}
-	rest := v1alpha1.Binding{Name: conversion.BindingName, ParamRef: first.paramRef, ValidationActions: b.actions(action)}
+	rest := v1alpha1.Binding{
+		Name:              conversion.BindingName,
+		ParamRef:          first.paramRef,
+		ValidationActions: b.actions(action),
+	}
 	var excluded []metav1.LabelSelectorRequirement
 	for i, ov := range overrides {
 		selector, ok := selectorOfOverride(ov)
 		if !ok {
 			b.Add(conversion.Row{Rule: "validationFailureActionOverrides", Outcome: conversion.LeftOut, Output: o,
-				Detail: fmt.Sprintf("the override with the action %s has wildcards or a selector beside others, which bindings do not express", ov.Action), Alternative: "name the namespaces"})
+				Detail: fmt.Sprintf(
+					"the override with the action %s has wildcards or a selector beside others, which bindings do "+
+						"not express",
+					ov.Action,
+				), Alternative: "name the namespaces"})
 			continue
 		}
 		selector.MatchExpressions = append(selector.MatchExpressions, excluded...)
@@ -198,11 +231,13 @@ func (b *builder) bind(o *conversion.Output, group []placed) {
 			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector},
 		})
 		for _, r := range selector.MatchExpressions[:len(selector.MatchExpressions)-len(excluded)] {
-			excluded = append(excluded, opposite(r))
+			excluded = append(excluded, oppositeRequirement(r))
 		}
 	}
 	if len(excluded) > 0 {
-		rest.MatchResources = &admissionregistrationv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: excluded}}
+		rest.MatchResources = &admissionregistrationv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchExpressions: excluded},
+		}
 	}
 	p.Spec.Bindings = append(p.Spec.Bindings, rest)
 	if b.Source.Kind == kindPolicy {
@@ -229,21 +264,29 @@ func selectorOfOverride(o override) (*metav1.LabelSelector, bool) {
 	}
 	s := &metav1.LabelSelector{}
 	if len(o.Namespaces) > 0 {
-		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: o.Namespaces})
+		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key:      corev1.LabelMetadataName,
+			Operator: metav1.LabelSelectorOpIn,
+			Values:   o.Namespaces,
+		})
 	}
 	if n := o.NamespaceSelector; n != nil {
 		for key, value := range n.MatchLabels {
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+			s.MatchExpressions = append(
+				s.MatchExpressions,
+				metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}},
+			)
 		}
 		s.MatchExpressions = append(s.MatchExpressions, n.MatchExpressions...)
 	}
 	return s, len(s.MatchExpressions) == 1
 }
 
-func opposite(r metav1.LabelSelectorRequirement) metav1.LabelSelectorRequirement {
+func oppositeRequirement(r metav1.LabelSelectorRequirement) metav1.LabelSelectorRequirement {
 	opposites := map[metav1.LabelSelectorOperator]metav1.LabelSelectorOperator{
 		metav1.LabelSelectorOpIn: metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpNotIn: metav1.LabelSelectorOpIn,
-		metav1.LabelSelectorOpExists: metav1.LabelSelectorOpDoesNotExist, metav1.LabelSelectorOpDoesNotExist: metav1.LabelSelectorOpExists,
+		metav1.LabelSelectorOpExists:       metav1.LabelSelectorOpDoesNotExist,
+		metav1.LabelSelectorOpDoesNotExist: metav1.LabelSelectorOpExists,
 	}
 	r.Operator = opposites[r.Operator]
 	return r
@@ -264,7 +307,7 @@ func (b *builder) restrict(p *v1alpha1.WebhookPolicy) {
 }
 
 // addValidations adds the validations of a rule, with its name if that is a DNS label.
-func addValidations(p *v1alpha1.WebhookPolicy, r placed) {
+func addValidations(p *v1alpha1.WebhookPolicy, r placedRule) {
 	added := v1alpha1.ValidationsOf(r.validations)
 	taken := p.Spec.ValidationNames()
 	for i := range added {

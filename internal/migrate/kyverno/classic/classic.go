@@ -68,7 +68,7 @@ func otherKind(kind string) (why, alternative string) {
 }
 
 // convertPolicy converts a policy. Rules that match the same requests share a result.
-func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*applied) error {
+func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*appliedException) error {
 	p := &clusterPolicy{}
 	if ok, err := c.Decode(p); !ok || err != nil {
 		return err
@@ -93,14 +93,14 @@ func convertPolicy(c *conversion.Conversion, catalogue catalogue, exceptions []*
 			err = out.finish()
 		}
 		if err != nil {
-			why := reason(err)
+			why := reasonOf(err)
 			rows[i].Outcome, rows[i].Detail, rows[i].Alternative = conversion.LeftOut, why.why, why.alternative
 			if why.field != "" {
 				rows[i].Field += "." + why.field
 			}
 			continue
 		}
-		b.rules = append(b.rules, placed{out, &rows[i]})
+		b.rules = append(b.rules, placedRule{out, &rows[i]})
 	}
 	b.build()
 	c.Rows = append(c.Rows, rows...)
@@ -135,7 +135,13 @@ func (b *builder) policyNotes() {
 		return
 	}
 	note := func(field, detail string) {
-		b.Add(conversion.Row{Rule: field, Field: field, Outcome: conversion.Changed, Detail: detail, Output: b.Outputs[0]})
+		b.Add(conversion.Row{
+			Rule:    field,
+			Field:   field,
+			Outcome: conversion.Changed,
+			Detail:  detail,
+			Output:  b.Outputs[0],
+		})
 	}
 	s := b.source.Spec
 	if s.ApplyRules == "One" && len(s.Rules) > 1 {
@@ -143,13 +149,13 @@ func (b *builder) policyNotes() {
 	}
 }
 
-// placed is a converted rule with its row of the report.
-type placed struct {
-	*converted
+// placedRule is a converted rule with its row of the report.
+type placedRule struct {
+	*convertedRule
 	row *conversion.Row
 }
 
 // sameRequests reports whether two rules can be one policy.
-func (p placed) sameRequests(other placed) bool {
+func (p placedRule) sameRequests(other placedRule) bool {
 	return slices.Equal(p.key(), other.key())
 }

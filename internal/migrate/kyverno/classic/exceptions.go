@@ -12,8 +12,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
-// applied is an exception, and what became of it.
-type applied struct {
+// appliedException is an exception, and what became of it.
+type appliedException struct {
 	policyException
 	source *load.Object
 	used   bool
@@ -22,13 +22,13 @@ type applied struct {
 
 // exceptionsOf returns the exceptions of the input, and conversions of those that cannot be
 // read.
-func exceptionsOf(in *conversion.Input) (exceptions []*applied, left []conversion.Conversion, err error) {
+func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion, err error) {
 	for i := range in.Objects {
 		if in.Objects[i].Kind != kindException {
 			continue
 		}
 		c := conversion.Conversion{Source: in.Objects[i]}
-		e := &applied{source: &in.Objects[i]}
+		e := &appliedException{source: &in.Objects[i]}
 		switch ok, err := c.Decode(&e.policyException); {
 		case err != nil:
 			return nil, nil, err
@@ -42,18 +42,19 @@ func exceptionsOf(in *conversion.Input) (exceptions []*applied, left []conversio
 }
 
 // refersTo reports whether the exception names a rule.
-func (e *applied) refersTo(p *clusterPolicy, rule string) bool {
+func (e *appliedException) refersTo(p *clusterPolicy, rule string) bool {
 	name := p.Name
 	if p.Kind == kindPolicy {
 		name = p.Namespace + "/" + p.Name
 	}
 	return slices.ContainsFunc(e.Spec.Exceptions, func(r exceptionRef) bool {
-		return r.PolicyName == name && slices.ContainsFunc(r.RuleNames, func(n string) bool { return scalar.MatchesWildcard(n, rule) })
+		return r.PolicyName == name &&
+			slices.ContainsFunc(r.RuleNames, func(n string) bool { return scalar.MatchesWildcard(n, rule) })
 	})
 }
 
 // conversion says what became of the exception.
-func (e *applied) conversion() conversion.Conversion {
+func (e *appliedException) conversion() conversion.Conversion {
 	c := conversion.Conversion{Source: *e.source}
 	for _, why := range e.failed {
 		c.LeaveOut("spec", why, "add a matchCondition to the policy")
@@ -61,15 +62,22 @@ func (e *applied) conversion() conversion.Conversion {
 	switch {
 	case len(e.failed) > 0:
 	case !e.used:
-		c.LeaveOut("spec.exceptions", "no converted rule of the input has such a name", "add the file of the policy with -f")
+		c.LeaveOut(
+			"spec.exceptions",
+			"no converted rule of the input has such a name",
+			"add the file of the policy with -f",
+		)
 	default:
-		c.Add(conversion.Row{Outcome: conversion.Changed, Detail: "it is a matchCondition of the policy: who may change the policy, may change the exception"})
+		c.Add(conversion.Row{
+			Outcome: conversion.Changed,
+			Detail:  "it is a matchCondition of the policy: who may change the policy, may change the exception",
+		})
 	}
 	return c
 }
 
 // except adds the exceptions of a rule as match conditions.
-func (b *builder) except(out *converted, c catalogue) {
+func (b *builder) except(out *convertedRule, c catalogue) {
 	for _, e := range b.exceptions {
 		if !e.refersTo(b.source, out.name) {
 			continue
@@ -86,11 +94,19 @@ func (b *builder) except(out *converted, c catalogue) {
 }
 
 // condition returns an expression that is true for requests that the exception exempts.
-func (e *applied) condition(out *converted, c catalogue) (ce.Expression, error) {
+func (e *appliedException) condition(out *convertedRule, c catalogue) (ce.Expression, error) {
 	if len(e.Spec.PodSecurity) > 0 {
-		return ce.False(), fmt.Errorf("podSecurity is left out: the plugin PodSecurity excludes no controls, and the exception excludes %s", excluded(e.Spec.PodSecurity))
+		return ce.False(), fmt.Errorf(
+			"podSecurity is left out: the plugin PodSecurity excludes no controls, and the exception excludes %s",
+			describeExclusions(e.Spec.PodSecurity),
+		)
 	}
-	m, err := newMatching(&rule{Match: e.Spec.Match}, c, operationSet{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete, admissionregistrationv1.Connect})
+	m, err := newMatching(&rule{Match: e.Spec.Match}, c, operationSet{
+		admissionregistrationv1.Create,
+		admissionregistrationv1.Update,
+		admissionregistrationv1.Delete,
+		admissionregistrationv1.Connect,
+	})
 	if err != nil {
 		return ce.False(), err
 	}
@@ -100,7 +116,7 @@ func (e *applied) condition(out *converted, c catalogue) (ce.Expression, error) 
 	if err != nil || e.Spec.Conditions == nil {
 		return matched, err
 	}
-	v := &converter{matching: m, rule: &rule{Name: out.name}, out: out}
+	v := &ruleConverter{matching: m, rule: &rule{Name: out.name}, out: out}
 	when, err := v.newScope().Block(*e.Spec.Conditions)
 	return ce.And(matched, when.Expression), err
 }

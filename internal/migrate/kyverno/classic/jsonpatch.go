@@ -12,8 +12,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
 )
 
-// operation is an operation of a JSON patch.
-type operation struct {
+// patchStep is an operation of a JSON patch.
+type patchStep struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	From  string `json:"from"`
@@ -25,8 +25,8 @@ const maxOperations = 100
 
 // jsonPatch converts a JSON patch. Like Kyverno's, it adds absent parents of what it adds,
 // and does not fail for what it removes.
-func (v *converter) jsonPatch(scope *conditions.Scope, text string, object ce.Place) (ce.Expression, error) {
-	var operations []operation
+func (v *ruleConverter) jsonPatch(scope *conditions.Scope, text string, object ce.Place) (ce.Expression, error) {
+	var operations []patchStep
 	if err := yaml.UnmarshalStrict([]byte(text), &operations); err != nil {
 		return ce.False(), fmt.Errorf("the patch is no list of operations: %w", err)
 	}
@@ -48,14 +48,14 @@ func (v *converter) jsonPatch(scope *conditions.Scope, text string, object ce.Pl
 var indexPattern = regexp.MustCompile(`^([0-9]+|-)$`)
 
 // patchOperation returns the operations of a JSONPatch for one operation.
-func patchOperation(scope *conditions.Scope, o operation, object ce.Place, ensured map[string]bool) ([]string, error) {
+func patchOperation(scope *conditions.Scope, o patchStep, object ce.Place, ensured map[string]bool) ([]string, error) {
 	if strings.Contains(o.Path, "{{") || !strings.HasPrefix(o.Path, "/") {
 		return nil, fmt.Errorf("the path %q is left out: it must be constant and begin with /", o.Path)
 	}
 	segments := strings.Split(o.Path[1:], "/")
 	at := object
 	for _, s := range segments {
-		at = step(at, s)
+		at = pointerStep(at, s)
 	}
 	switch o.Op {
 	case "remove":
@@ -74,7 +74,7 @@ func patchOperation(scope *conditions.Scope, o operation, object ce.Place, ensur
 		}
 		var parts []string
 		if o.Op == "add" {
-			if parts, err = parents(segments, object, ensured); err != nil {
+			if parts, err = addParents(segments, object, ensured); err != nil {
 				return nil, err
 			}
 		}
@@ -91,26 +91,29 @@ func patchList(op, path string, value ce.Expression) string {
 	return text + "}]"
 }
 
-// step returns the place of a segment of a JSON pointer.
-func step(at ce.Place, segment string) ce.Place {
+// pointerStep returns the place of a segment of a JSON pointer.
+func pointerStep(at ce.Place, segment string) ce.Place {
 	if indexPattern.MatchString(segment) && segment != "-" {
 		return at.Index(segment)
 	}
 	return at.Field(strings.NewReplacer("~1", "/", "~0", "~").Replace(segment))
 }
 
-// parents returns operations that add the absent parents of a path.
-func parents(segments []string, object ce.Place, ensured map[string]bool) ([]string, error) {
+// addParents returns operations that add the absent parents of a path.
+func addParents(segments []string, object ce.Place, ensured map[string]bool) ([]string, error) {
 	var parts []string
 	at, path := object, ""
 	for i, s := range segments[:len(segments)-1] {
 		if indexPattern.MatchString(s) {
 			if i < len(segments)-2 {
-				return nil, fmt.Errorf("the path /%s is left out: parents in an element of a list may be absent", strings.Join(segments, "/"))
+				return nil, fmt.Errorf(
+					"the path /%s is left out: parents in an element of a list may be absent",
+					strings.Join(segments, "/"),
+				)
 			}
 			break
 		}
-		at, path = step(at, s), path+"/"+s
+		at, path = pointerStep(at, s), path+"/"+s
 		if ensured[path] || !at.Optional() {
 			continue
 		}
@@ -119,7 +122,10 @@ func parents(segments []string, object ce.Place, ensured map[string]bool) ([]str
 		if indexPattern.MatchString(segments[i+1]) {
 			empty = ce.Term("[]")
 		}
-		parts = append(parts, "("+ce.If(at.Present(), ce.Term("[]"), ce.Term(patchList("add", path, empty))).String()+")")
+		parts = append(
+			parts,
+			"("+ce.If(at.Present(), ce.Term("[]"), ce.Term(patchList("add", path, empty))).String()+")",
+		)
 	}
 	return parts, nil
 }

@@ -89,7 +89,12 @@ func newCatalogue(in *conversion.Input) (catalogue, error) {
 		}
 		for _, v := range d.Spec.Versions {
 			kind := schema.GroupVersionKind{Group: d.Spec.Group, Version: v.Name, Kind: d.Spec.Names.Kind}
-			c = append(c, servedKind{GroupVersionKind: kind, resource: d.Spec.Names.Plural, namespaced: d.Spec.Scope == "Namespaced", custom: true})
+			c = append(c, servedKind{
+				GroupVersionKind: kind,
+				resource:         d.Spec.Names.Plural,
+				namespaced:       d.Spec.Scope == "Namespaced",
+				custom:           true,
+			})
 		}
 	}
 	return c, nil
@@ -126,15 +131,16 @@ func parentOf(resources []metav1.APIResource, r metav1.APIResource) string {
 func (c catalogue) find(k selectedKind) (found []servedKind) {
 	for _, s := range c {
 		_, subresource, _ := strings.Cut(s.resource, "/")
-		if scalar.MatchesWildcard(k.group, s.Group) && scalar.MatchesWildcard(k.version, s.Version) && scalar.MatchesWildcard(k.kind, s.Kind) && scalar.MatchesWildcard(k.subresource, subresource) {
+		if scalar.MatchesWildcard(k.group, s.Group) && scalar.MatchesWildcard(k.version, s.Version) &&
+			scalar.MatchesWildcard(k.kind, s.Kind) && scalar.MatchesWildcard(k.subresource, subresource) {
 			found = append(found, s)
 		}
 	}
 	return found
 }
 
-// guess returns the resource that a kind without a definition probably has.
-func guess(k selectedKind) servedKind {
+// guessKind returns the resource that a kind without a definition probably has.
+func guessKind(k selectedKind) servedKind {
 	kind := schema.GroupVersionKind{Group: k.group, Version: k.version, Kind: k.kind}
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	name := plural.Resource

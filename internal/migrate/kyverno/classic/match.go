@@ -14,8 +14,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
-// matching is the converted match and exclude of a rule.
-type matching struct {
+// ruleMatching is the converted match and exclude of a rule.
+type ruleMatching struct {
 	catalogue catalogue
 	rules     []admissionregistrationv1.NamedRuleWithOperations
 	kinds     []servedKind
@@ -40,8 +40,8 @@ func (m *matchResources) filters() (blocks []filter, all bool) {
 }
 
 // newMatching converts match and exclude of a rule that has an effect for some operations.
-func newMatching(r *rule, c catalogue, operations operationSet) (*matching, error) {
-	m := &matching{catalogue: c}
+func newMatching(r *rule, c catalogue, operations operationSet) (*ruleMatching, error) {
+	m := &ruleMatching{catalogue: c}
 	blocks, all := r.Match.filters()
 	for i, b := range blocks {
 		if err := m.addRules(b.Resources, operations); err != nil {
@@ -49,7 +49,9 @@ func newMatching(r *rule, c catalogue, operations operationSet) (*matching, erro
 		}
 	}
 	if len(m.rules) == 0 {
-		return nil, fmt.Errorf("match: it has no kinds, or no operations for which the rule has an effect, so it matches no request")
+		return nil, fmt.Errorf(
+			"match: it has no kinds, or no operations for which the rule has an effect, so it matches no request",
+		)
 	}
 	m.setObject()
 	blocks = m.selectNamespaces(blocks)
@@ -74,7 +76,7 @@ func newMatching(r *rule, c catalogue, operations operationSet) (*matching, erro
 
 // selectNamespaces takes the selector of namespaces from the only block, if an API server
 // can evaluate it like Kyverno.
-func (m *matching) selectNamespaces(blocks []filter) []filter {
+func (m *ruleMatching) selectNamespaces(blocks []filter) []filter {
 	if len(blocks) != 1 || blocks[0].Resources.NamespaceSelector == nil {
 		return blocks
 	}
@@ -95,7 +97,9 @@ func (m *matching) selectNamespaces(blocks []filter) []filter {
 
 func (f filter) isEmpty() bool {
 	d := f.Resources
-	return len(f.Roles)+len(f.ClusterRoles)+len(f.Subjects)+len(d.Kinds)+len(d.Names)+len(d.Namespaces)+len(d.Annotations)+len(d.Operations) == 0 &&
+	lists := len(f.Roles) + len(f.ClusterRoles) + len(f.Subjects) + len(d.Kinds) + len(d.Names) + len(d.Namespaces) +
+		len(d.Annotations) + len(d.Operations)
+	return lists == 0 &&
 		d.Name == "" && d.Selector == nil && d.NamespaceSelector == nil
 }
 
@@ -133,14 +137,16 @@ func (b *builder) extends() bool {
 		if e := r.Exclude; e != nil {
 			blocks = append(append(append(blocks, e.filter), e.Any...), e.All...)
 		}
-		return r.Generate != nil || r.Mutate != nil && r.Mutate.hasJSONPatch() || slices.ContainsFunc(blocks, func(f filter) bool {
-			return f.Resources.names() || len(f.Resources.Kinds) > 1 && f.Resources.hasPods()
-		})
+		return r.Generate != nil || r.Mutate != nil && r.Mutate.hasJSONPatch() ||
+			slices.ContainsFunc(blocks, func(f filter) bool {
+				return f.Resources.names() || len(f.Resources.Kinds) > 1 && f.Resources.hasPods()
+			})
 	})
 }
 
 func (m *mutation) hasJSONPatch() bool {
-	return m.PatchesJSON6902 != "" || slices.ContainsFunc(m.ForEach, func(f forEachMutation) bool { return f.PatchesJSON6902 != "" })
+	return m.PatchesJSON6902 != "" ||
+		slices.ContainsFunc(m.ForEach, func(f forEachMutation) bool { return f.PatchesJSON6902 != "" })
 }
 
 func (d *resourceDescription) names() bool {
@@ -148,8 +154,8 @@ func (d *resourceDescription) names() bool {
 }
 
 // addRules adds the rules for the kinds of a block.
-func (m *matching) addRules(d resourceDescription, possible operationSet) error {
-	operations := possible.of(d.Operations)
+func (m *ruleMatching) addRules(d resourceDescription, possible operationSet) error {
+	operations := possible.namedOperations(d.Operations)
 	if len(operations) == 0 {
 		return nil
 	}
@@ -159,14 +165,22 @@ func (m *matching) addRules(d resourceDescription, possible operationSet) error 
 			return fmt.Errorf("the kind %q is not of the form group/version/kind/subresource", text)
 		}
 		if k.kind == "*" {
-			m.addRule([]string{"*"}, []string{"*"}, join("*", k.subresource), operations)
+			m.addRule([]string{"*"}, []string{"*"}, resourceName("*", k.subresource), operations)
 			m.kinds = append(m.kinds, servedKind{GroupVersionKind: schema.GroupVersionKind{Kind: "*"}})
 			continue
 		}
 		found := m.catalogue.find(k)
 		if len(found) == 0 {
-			found = []servedKind{guess(k)}
-			m.notes = append(m.notes, fmt.Sprintf("the resource of the kind %s is probably %s: correct the name in resourceRules, or add the CustomResourceDefinition to the input", text, found[0].resource))
+			found = []servedKind{guessKind(k)}
+			m.notes = append(
+				m.notes,
+				fmt.Sprintf(
+					"the resource of the kind %s is probably %s: correct the name in resourceRules, or add the "+
+						"CustomResourceDefinition to the input",
+					text,
+					found[0].resource,
+				),
+			)
 		}
 		m.kinds = append(m.kinds, found...)
 		byGroup := map[string][]string{}
@@ -190,7 +204,7 @@ func (m *matching) addRules(d resourceDescription, possible operationSet) error 
 	return nil
 }
 
-func join(resource, subresource string) string {
+func resourceName(resource, subresource string) string {
 	if subresource == "" {
 		return resource
 	}
@@ -198,30 +212,42 @@ func join(resource, subresource string) string {
 }
 
 // addRule adds a resource to the rule with the same groups, versions and operations.
-func (m *matching) addRule(groups, versions []string, resource string, operations []admissionregistrationv1.OperationType) {
+func (m *ruleMatching) addRule(
+	groups,
+	versions []string,
+	resource string,
+	operations []admissionregistrationv1.OperationType,
+) {
 	for i := range m.rules {
 		r := &m.rules[i]
-		if slices.Equal(r.APIGroups, groups) && slices.Equal(r.APIVersions, versions) && slices.Equal(r.Operations, operations) {
+		if slices.Equal(r.APIGroups, groups) && slices.Equal(r.APIVersions, versions) &&
+			slices.Equal(r.Operations, operations) {
 			if !slices.Contains(r.Resources, resource) {
 				r.Resources = append(r.Resources, resource)
 			}
 			return
 		}
 	}
-	m.rules = append(m.rules, admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+	rule := admissionregistrationv1.RuleWithOperations{
 		Operations: operations,
-		Rule:       admissionregistrationv1.Rule{APIGroups: groups, APIVersions: versions, Resources: []string{resource}},
-	}})
+		Rule: admissionregistrationv1.Rule{
+			APIGroups:   groups,
+			APIVersions: versions,
+			Resources:   []string{resource},
+		},
+	}
+	m.rules = append(m.rules, admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: rule})
 }
 
 // variableResource is the variable with the object of a request, also of a DELETE.
 const variableResource = "resource"
 
 // setObject finds the variable that has the object, and its type.
-func (m *matching) setObject() {
+func (m *ruleMatching) setObject() {
 	var kinds []schema.GroupVersionKind
 	for _, k := range m.kinds {
-		if !strings.Contains(k.resource, "/") || strings.HasSuffix(k.resource, "/ephemeralcontainers") || strings.HasSuffix(k.resource, "/status") {
+		if !strings.Contains(k.resource, "/") || strings.HasSuffix(k.resource, "/ephemeralcontainers") ||
+			strings.HasSuffix(k.resource, "/status") {
 			kinds = append(kinds, k.GroupVersionKind)
 		} else {
 			kinds = append(kinds, schema.GroupVersionKind{})
@@ -247,14 +273,14 @@ func (m *matching) setObject() {
 }
 
 // useObjectOf makes the expressions for the requests of other rules.
-func (m *matching) useObjectOf(rules []admissionregistrationv1.NamedRuleWithOperations) {
+func (m *ruleMatching) useObjectOf(rules []admissionregistrationv1.NamedRuleWithOperations) {
 	m.rules = rules
 	m.setObject()
 	m.kinds = append(m.kinds, servedKind{}) // the rules may match other kinds
 }
 
 // combine returns an expression for the blocks of match or exclude.
-func (m *matching) combine(blocks []filter, all, withKinds bool) (ce.Expression, error) {
+func (m *ruleMatching) combine(blocks []filter, all, withKinds bool) (ce.Expression, error) {
 	var found []ce.Expression
 	for i, b := range blocks {
 		e, err := m.block(b, withKinds)
@@ -270,7 +296,7 @@ func (m *matching) combine(blocks []filter, all, withKinds bool) (ce.Expression,
 }
 
 // block returns an expression for one block: all of its fields have to match.
-func (m *matching) block(f filter, withKinds bool) (ce.Expression, error) {
+func (m *ruleMatching) block(f filter, withKinds bool) (ce.Expression, error) {
 	d := f.Resources
 	users, err := m.users(f)
 	if err != nil {
@@ -282,9 +308,11 @@ func (m *matching) block(f filter, withKinds bool) (ce.Expression, error) {
 		if err != nil {
 			return ce.False(), err
 		}
-		all = append([]ce.Expression{kinds, operations(d.Operations)}, all...)
+		all = append([]ce.Expression{kinds, matchOperations(d.Operations)}, all...)
 	}
-	name := m.object.Field("metadata").Field("name").Or(m.object.Field("metadata").Field("generateName").Or(`""`).String())
+	name := m.object.Field("metadata").Field("name").Or(
+		m.object.Field("metadata").Field("generateName").Or(`""`).String(),
+	)
 	if d.Name != "" {
 		all = append(all, scalar.MatchWildcard(d.Name, name))
 	}
@@ -308,7 +336,7 @@ func (m *matching) block(f filter, withKinds bool) (ce.Expression, error) {
 	return ce.And(all...), nil
 }
 
-func operations(operations []admissionregistrationv1.OperationType) ce.Expression {
+func matchOperations(operations []admissionregistrationv1.OperationType) ce.Expression {
 	var literals []ce.Expression
 	for _, o := range operations {
 		literals = append(literals, ce.Quote(string(o)))
@@ -329,7 +357,7 @@ func matchAny(patterns []string, v ce.Expression) ce.Expression {
 }
 
 // kindsOf tests the kind of the object, unless all that the rule matches is of these kinds.
-func (m *matching) kindsOf(kinds []string) (ce.Expression, error) {
+func (m *ruleMatching) kindsOf(kinds []string) (ce.Expression, error) {
 	if len(kinds) == 0 {
 		return ce.True(), nil
 	}
@@ -341,7 +369,7 @@ func (m *matching) kindsOf(kinds []string) (ce.Expression, error) {
 		}
 		selected[i] = k
 	}
-	if !slices.ContainsFunc(m.kinds, func(s servedKind) bool { return !covers(selected, s) }) {
+	if !slices.ContainsFunc(m.kinds, func(s servedKind) bool { return !coversKind(selected, s) }) {
 		return ce.True(), nil
 	}
 	var some []ce.Expression
@@ -351,23 +379,27 @@ func (m *matching) kindsOf(kinds []string) (ce.Expression, error) {
 	return ce.Or(some...), nil
 }
 
-func covers(selected []selectedKind, s servedKind) bool {
+func coversKind(selected []selectedKind, s servedKind) bool {
 	_, subresource, _ := strings.Cut(s.resource, "/")
 	return slices.ContainsFunc(selected, func(k selectedKind) bool {
-		return scalar.MatchesWildcard(k.group, s.Group) && scalar.MatchesWildcard(k.version, s.Version) && scalar.MatchesWildcard(k.kind, s.Kind) && scalar.MatchesWildcard(k.subresource, subresource)
+		return scalar.MatchesWildcard(k.group, s.Group) && scalar.MatchesWildcard(k.version, s.Version) &&
+			scalar.MatchesWildcard(k.kind, s.Kind) && scalar.MatchesWildcard(k.subresource, subresource)
 	})
 }
 
 // isKind tests the kind of the object. The templates of workloads are Pods, of which the
 // request knows nothing.
-func (m *matching) isKind(k selectedKind) ce.Expression {
+func (m *ruleMatching) isKind(k selectedKind) ce.Expression {
 	kind := ce.Term(m.object.Source().String() + ".kind")
 	apiVersion := ce.Term(m.object.Source().String() + ".apiVersion")
 	all := []ce.Expression{scalar.MatchWildcard(k.kind, kind)}
 	switch {
 	case k.group == "*" && k.version == "*":
 	case k.group == "*":
-		all = append(all, ce.Or(scalar.MatchWildcard(k.version, apiVersion), scalar.MatchWildcard("*/"+k.version, apiVersion)))
+		all = append(
+			all,
+			ce.Or(scalar.MatchWildcard(k.version, apiVersion), scalar.MatchWildcard("*/"+k.version, apiVersion)),
+		)
 	case k.group == "":
 		all = append(all, scalar.MatchWildcard(k.version, apiVersion))
 	default:

@@ -14,7 +14,7 @@ import (
 )
 
 // mutate converts a mutation.
-func (v *converter) mutate(m *mutation) error {
+func (v *ruleConverter) mutate(m *mutation) error {
 	object := ce.ObjectPlace("object", v.matching.object.Shape)
 	switch {
 	case len(m.ForEach) > 0:
@@ -32,7 +32,11 @@ func (v *converter) mutate(m *mutation) error {
 		v.addPatch(e)
 		return nil
 	case m.PatchStrategicMerge == nil:
-		return &leftOutError{"mutate", "the rule has none of patchStrategicMerge, patchesJson6902 and foreach", "add one, or remove the rule"}
+		return &leftOutError{
+			"mutate",
+			"the rule has none of patchStrategicMerge, patchesJson6902 and foreach",
+			"add one, or remove the rule",
+		}
 	}
 	patch, ok := m.PatchStrategicMerge.(map[string]any)
 	if !ok {
@@ -53,15 +57,20 @@ func (v *converter) mutate(m *mutation) error {
 	return nil
 }
 
-func (v *converter) addPatch(e ce.Expression) {
+func (v *ruleConverter) addPatch(e ce.Expression) {
 	v.out.mutations = append(v.out.mutations, admissionregistrationv1.Mutation{
-		PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: e.String()},
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{
+			Expression: e.String(),
+		},
 	})
 }
 
-func (v *converter) addConfiguration(e ce.Expression) {
+func (v *ruleConverter) addConfiguration(e ce.Expression) {
 	v.out.mutations = append(v.out.mutations, admissionregistrationv1.Mutation{
-		PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: e.String()},
+		PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+		ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+			Expression: e.String(),
+		},
 	})
 }
 
@@ -103,7 +112,11 @@ func (a *configuration) object(patch map[string]any, at ce.Place, typeName strin
 			continue
 		}
 		if anchor && modifier != "+" {
-			return ce.False(), fmt.Errorf("%s: the anchor %s() is left out: apply configurations have no counterpart", name, modifier)
+			return ce.False(), fmt.Errorf(
+				"%s: the anchor %s() is left out: apply configurations have no counterpart",
+				name,
+				modifier,
+			)
 		}
 		value, err := a.member(patch[key], field, typeName, name, anchor)
 		if err != nil {
@@ -112,7 +125,7 @@ func (a *configuration) object(patch map[string]any, at ce.Place, typeName strin
 		if value.String() == "" {
 			continue
 		}
-		fields = append(fields, entry(name, value, field, anchor, isPlainMap(at)))
+		fields = append(fields, patchField(name, value, field, anchor, isPlainMap(at)))
 	}
 	if len(fields) == 0 && len(patch) > 0 { // conditions only
 		return ce.Term(""), nil
@@ -126,9 +139,9 @@ func (a *configuration) object(patch map[string]any, at ce.Place, typeName strin
 
 func isPlainMap(at ce.Place) bool { return at.Shape.IsPlainMap() }
 
-// entry returns a field of an object, or an entry of a map. Unless it exists, if it is
+// patchField returns a field of an object, or an entry of a map. Unless it exists, if it is
 // added only then.
-func entry(name string, value ce.Expression, field ce.Place, ifAbsent, plain bool) string {
+func patchField(name string, value ce.Expression, field ce.Place, ifAbsent, plain bool) string {
 	key := name
 	if plain {
 		key = ce.Quote(name).String()
@@ -138,7 +151,11 @@ func entry(name string, value ce.Expression, field ce.Place, ifAbsent, plain boo
 	if !ifAbsent {
 		return key + ": " + value.String()
 	}
-	return "?" + key + ": " + ce.If(field.Present(), ce.Term("optional.none()"), ce.Function("optional.of", value)).String()
+	return "?" + key + ": " + ce.If(
+		field.Present(),
+		ce.Term("optional.none()"),
+		ce.Function("optional.of", value),
+	).String()
 }
 
 // condition adds a condition: of the object, or with the global anchor of the whole patch.
@@ -186,14 +203,16 @@ func (a *configuration) member(patch any, at ce.Place, typeName, name string, if
 			inner.path = append(slices.Clip(a.path), name)
 		}
 		e, err := inner.value(patch, at, typeName, name)
-		a.conditions, a.global, a.patches = inner.conditions, inner.global, inner.patches
+		a.conditions = inner.conditions
+		a.global = inner.global
+		a.patches = inner.patches
 		return e, err
 	}
 	segments := make([]string, 0, len(a.path)+1)
 	for _, s := range append(slices.Clip(a.path), name) {
 		segments = append(segments, strings.NewReplacer("~", "~0", "/", "~1").Replace(s))
 	}
-	o := operation{Op: "remove", Path: "/" + strings.Join(segments, "/")}
+	o := patchStep{Op: "remove", Path: "/" + strings.Join(segments, "/")}
 	if replaces {
 		if slices.ContainsFunc(list, hasAnchors) {
 			return ce.False(), fmt.Errorf("anchors in a list that is not merged are left out: use patchesJson6902")
@@ -244,7 +263,9 @@ func (a *configuration) value(patch any, at ce.Place, typeName, name string) (ce
 // list returns the elements of a list that is merged by name.
 func (a *configuration) list(patch []any, at ce.Place, typeName, name string) (ce.Expression, error) {
 	if mergeKey(name) == "" {
-		return ce.False(), fmt.Errorf("the patch of a list that is replaced, in an element of another list, is left out: use patchesJson6902")
+		return ce.False(), fmt.Errorf(
+			"the patch of a list that is replaced, in an element of another list, is left out: use patchesJson6902",
+		)
 	}
 	var parts []string
 	for i, element := range patch {
@@ -327,7 +348,7 @@ func valueOf(scope *conditions.Scope, v any) (ce.Expression, error) {
 			if err != nil {
 				return e, err
 			}
-			entries = append(entries, ce.Quote(key).String()+": "+dynamic(e, len(typed)))
+			entries = append(entries, ce.Quote(key).String()+": "+dynamicElement(e, len(typed)))
 		}
 		return ce.Term("{" + strings.Join(entries, ", ") + "}"), nil
 	case []any:
@@ -337,7 +358,7 @@ func valueOf(scope *conditions.Scope, v any) (ce.Expression, error) {
 			if err != nil {
 				return e, err
 			}
-			elements = append(elements, dynamic(e, len(typed)))
+			elements = append(elements, dynamicElement(e, len(typed)))
 		}
 		return ce.Term("[" + strings.Join(elements, ", ") + "]"), nil
 	}
@@ -348,8 +369,8 @@ func valueOf(scope *conditions.Scope, v any) (ce.Expression, error) {
 	return value.Source()
 }
 
-// dynamic makes the values of a literal ones of the same type for the type checker.
-func dynamic(e ce.Expression, n int) string {
+// dynamicElement makes the values of a literal ones of the same type for the type checker.
+func dynamicElement(e ce.Expression, n int) string {
 	if n == 1 || strings.HasPrefix(e.String(), `"`) {
 		return e.String()
 	}

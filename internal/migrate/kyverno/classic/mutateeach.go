@@ -23,7 +23,7 @@ type eachElement struct {
 }
 
 // mutateEach converts a patch for the elements of a list.
-func (v *converter) mutateEach(f forEachMutation) error {
+func (v *ruleConverter) mutateEach(f forEachMutation) error {
 	if f.ForEach != nil {
 		return fmt.Errorf("foreach in foreach is left out: use two rules")
 	}
@@ -47,7 +47,7 @@ func (v *converter) mutateEach(f forEachMutation) error {
 	return nil
 }
 
-func (v *converter) eachElement(f forEachMutation) (*eachElement, error) {
+func (v *ruleConverter) eachElement(f forEachMutation) (*eachElement, error) {
 	value, err := v.scope.JMESPath(f.List)
 	if err != nil {
 		return nil, err
@@ -104,10 +104,14 @@ func (e *eachElement) named(patch any) (typeName string, element map[string]any,
 	for {
 		m, ok := patch.(map[string]any)
 		if !ok || len(m) != 1 {
-			return "", nil, fmt.Errorf("a patch of something besides the elements of the list is left out: use a rule of its own")
+			return "", nil, fmt.Errorf(
+				"a patch of something besides the elements of the list is left out: use a rule of its own",
+			)
 		}
 		key := slices.Collect(maps.Keys(m))[0]
-		typeName, path, patch = typeName+"."+key, path+"."+key, m[key]
+		typeName += "." + key
+		path += "." + key
+		patch = m[key]
 		if _, isList := patch.([]any); isList {
 			break
 		}
@@ -152,7 +156,7 @@ func (e *eachElement) mapped(macro string, applies, each ce.Expression) ce.Expre
 
 // jsonPatch converts a JSON patch whose paths have the index of the element.
 func (e *eachElement) jsonPatch(f forEachMutation) (ce.Expression, error) {
-	var operations []operation
+	var operations []patchStep
 	if err := yaml.UnmarshalStrict([]byte(f.PatchesJSON6902), &operations); err != nil {
 		return ce.False(), fmt.Errorf("the patch is no list of operations: %w", err)
 	}
@@ -173,12 +177,17 @@ func (e *eachElement) jsonPatch(f forEachMutation) (ce.Expression, error) {
 
 // operation returns lists with an operation for each element. Before what it adds, it adds
 // absent parents, each once.
-func (e *eachElement) operation(o operation, ensured map[string]bool) ([]string, error) {
+func (e *eachElement) operation(o patchStep, ensured map[string]bool) ([]string, error) {
 	before, after, found := strings.Cut(o.Path, "}}")
 	segments := strings.Split(strings.TrimPrefix(after, "/"), "/")
-	if !found || !strings.Contains(before, "elementIndex") || strings.Contains(after, "{{") || o.Op != "add" && o.Op != "replace" ||
+	if !found || !strings.Contains(before, "elementIndex") || strings.Contains(after, "{{") || o.Op != "add" &&
+		o.Op != "replace" ||
 		slices.ContainsFunc(segments[:len(segments)-1], indexPattern.MatchString) {
-		return nil, fmt.Errorf("the operation %s of the path %q is left out: only members of the element can be added or replaced", o.Op, o.Path)
+		return nil, fmt.Errorf(
+			"the operation %s of the path %q is left out: only members of the element can be added or replaced",
+			o.Op,
+			o.Path,
+		)
 	}
 	index, err := e.scope.Text(before + "}}")
 	if err != nil {
@@ -203,7 +212,7 @@ func (e *eachElement) operation(o operation, ensured map[string]bool) ([]string,
 	var parts []string
 	at, suffix := ce.VariablePlace(e.item, e.list.Shape.Element()), ""
 	for _, s := range segments[:len(segments)-1] {
-		at, suffix = step(at, s), suffix+"/"+s
+		at, suffix = pointerStep(at, s), suffix+"/"+s
 		if o.Op == "add" && !ensured[suffix] {
 			ensured[suffix] = true
 			parts = append(parts, patch("add", suffix, ce.Not(at.Present()), "{}"))
@@ -213,14 +222,21 @@ func (e *eachElement) operation(o operation, ensured map[string]bool) ([]string,
 }
 
 // removal replaces the list by one without the elements that it removes.
-func (e *eachElement) removal(o operation, order string) (ce.Expression, error) {
+func (e *eachElement) removal(o patchStep, order string) (ce.Expression, error) {
 	before, after, _ := strings.Cut(o.Path, "{{")
 	path := strings.TrimSuffix(before, "/")
-	if strings.TrimSpace(strings.TrimSuffix(after, "}}")) != "elementIndex" || e.list.Strict().String() != "object"+strings.ReplaceAll(path, "/", ".") {
-		return ce.False(), fmt.Errorf("the removal of the path %q is left out: only the element itself can be removed", o.Path)
+	if strings.TrimSpace(strings.TrimSuffix(after, "}}")) != "elementIndex" ||
+		e.list.Strict().String() != "object"+strings.ReplaceAll(path, "/", ".") {
+		return ce.False(), fmt.Errorf(
+			"the removal of the path %q is left out: only the element itself can be removed",
+			o.Path,
+		)
 	}
 	if order != "Descending" {
-		return ce.False(), fmt.Errorf("the removal of elements in ascending order is left out: the indexes of later elements change; add order: Descending")
+		return ce.False(), fmt.Errorf(
+			"the removal of elements in ascending order is left out: the indexes of later elements change; add " +
+				"order: Descending",
+		)
 	}
 	elements := e.list.Or("[]")
 	patch := patchList("replace", path, ce.Macro(elements, "filter", e.item, ce.Not(e.applies)))

@@ -13,12 +13,17 @@ import (
 // operationSet are the operations for which a rule can have an effect.
 type operationSet []admissionregistrationv1.OperationType
 
-// of returns those of the operations that a block of match names, or all.
-func (s operationSet) of(named []admissionregistrationv1.OperationType) []admissionregistrationv1.OperationType {
+// namedOperations returns those of the operations that a block of match names, or all.
+func (s operationSet) namedOperations(
+	named []admissionregistrationv1.OperationType,
+) []admissionregistrationv1.OperationType {
 	if len(named) == 0 {
 		return s
 	}
-	return slices.DeleteFunc(slices.Clone(named), func(o admissionregistrationv1.OperationType) bool { return !slices.Contains(s, o) })
+	return slices.DeleteFunc(
+		slices.Clone(named),
+		func(o admissionregistrationv1.OperationType) bool { return !slices.Contains(s, o) },
+	)
 }
 
 // operationsOf returns the operations for which a rule can have an effect, and the
@@ -30,7 +35,8 @@ func operationsOf(r *rule) (operationSet, *blocks) {
 	}
 	blocksOfMatch, _ := r.Match.filters()
 	if slices.ContainsFunc(blocksOfMatch, func(f filter) bool {
-		return slices.ContainsFunc(f.Resources.Kinds, connects) || slices.Contains(f.Resources.Operations, admissionregistrationv1.Connect)
+		return slices.ContainsFunc(f.Resources.Kinds, hasConnect) ||
+			slices.Contains(f.Resources.Operations, admissionregistrationv1.Connect)
 	}) {
 		all = append(all, admissionregistrationv1.Connect)
 	}
@@ -55,13 +61,15 @@ func (r *rule) appliesToDelete() bool {
 	if v == nil || v.Pattern != nil || v.AnyPattern != nil || v.PodSecurity != nil {
 		return false
 	}
-	return v.ForEach == nil || slices.ContainsFunc(v.ForEach, func(f forEach) bool { return !strings.Contains(f.List, "request.object") })
+	return v.ForEach == nil ||
+		slices.ContainsFunc(v.ForEach, func(f forEach) bool { return !strings.Contains(f.List, "request.object") })
 }
 
-// connects reports whether a kind has requests with the operation CONNECT.
-func connects(kind string) bool {
+// hasConnect reports whether a kind has requests with the operation CONNECT.
+func hasConnect(kind string) bool {
 	k, _ := parseKind(kind)
-	return strings.Contains(k.subresource, "*") || slices.Contains([]string{"exec", "attach", "portforward", "proxy"}, k.subresource)
+	return strings.Contains(k.subresource, "*") ||
+		slices.Contains([]string{"exec", "attach", "portforward", "proxy"}, k.subresource)
 }
 
 // narrow returns the operations that satisfy a condition, if it is only about the operation.
@@ -76,7 +84,16 @@ func (s operationSet) narrow(c conditions.Condition) (operationSet, bool) {
 		values = []any{c.Value}
 	}
 	wanted, known := map[string]bool{
-		"equal": true, "equals": true, "in": true, "anyin": true, "allin": true, "notequal": false, "notequals": false, "notin": false, "anynotin": false, "allnotin": false,
+		"equal":     true,
+		"equals":    true,
+		"in":        true,
+		"anyin":     true,
+		"allin":     true,
+		"notequal":  false,
+		"notequals": false,
+		"notin":     false,
+		"anynotin":  false,
+		"allnotin":  false,
 	}[strings.ToLower(c.Operator)]
 	if !known || isList && strings.Contains(strings.ToLower(c.Operator), "equal") {
 		return s, false

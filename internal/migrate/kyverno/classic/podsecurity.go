@@ -13,22 +13,29 @@ import (
 
 // podSecurity makes a rule the plugin PodSecurity. Its exemptions are users, namespaces and
 // classes: a rule that excludes controls is left out, with their names.
-func (v *converter) podSecurity(s *standard) error {
+func (v *ruleConverter) podSecurity(s *podSecurityStandard) error {
 	if len(s.Exclude) > 0 {
 		return &leftOutError{"validate.podSecurity.exclude",
-			"the plugin PodSecurity excludes no controls, and the rule excludes " + excluded(s.Exclude),
-			"use the policies of Ostiary's library for the controls of the level, except " + strings.Join(libraryPolicies(s), ", ")}
+			"the plugin PodSecurity excludes no controls, and the rule excludes " + describeExclusions(s.Exclude),
+			"use the policies of Ostiary's library for the controls of the level, except " + strings.Join(
+				libraryPolicies(s),
+				", ",
+			)}
 	}
 	if len(v.out.variables)+len(v.out.conditions) > 0 && v.out.paramRef != nil {
 		return &leftOutError{"context", "a plugin has no params", "write the rule in CEL"}
 	}
 	v.out.podSecurity, v.out.ratchet = s, false
-	v.notes = append(v.notes, "labels of a namespace for the Pod Security Standards replace the level of the rule, as for the plugin of the API server")
+	v.notes = append(
+		v.notes,
+		"labels of a namespace for the Pod Security Standards replace the level of the rule, as for the plugin of "+
+			"the API server",
+	)
 	return nil
 }
 
-// excluded describes exclusions: the controls, and to what they apply.
-func excluded(exclusions []exclusion) string {
+// describeExclusions describes exclusions: the controls, and to what they apply.
+func describeExclusions(exclusions []exclusion) string {
 	texts := make([]string, len(exclusions))
 	for i, e := range exclusions {
 		var limits []string
@@ -45,14 +52,24 @@ func excluded(exclusions []exclusion) string {
 	return strings.Join(texts, ", ")
 }
 
-// controls are the policies of Ostiary's library for the controls of the Pod Security
+// libraryControls are the policies of Ostiary's library for the controls of the Pod Security
 // Standards, by the name of the control in lower case.
-func controls() map[string][]string {
+func libraryControls() map[string][]string {
 	return map[string][]string{
-		"hostprocess": {"baseline-windows-host-process"}, "host namespaces": {"baseline-host-namespaces"}, "privileged containers": {"baseline-privileged"},
-		"capabilities": {"baseline-capabilities", "restricted-capabilities"}, "hostpath volumes": {"baseline-host-paths"}, "host ports": {"baseline-host-ports"},
-		"host probes / lifecycle hooks": {"baseline-host-probes"}, "apparmor": {"baseline-apparmor"}, "selinux": {"baseline-selinux"},
-		"/proc mount type": {"baseline-proc-mount", "restricted-proc-mount"}, "seccomp": {"baseline-seccomp", "restricted-seccomp"}, "sysctls": {"baseline-sysctls"},
+		"hostprocess": {
+			"baseline-windows-host-process",
+		}, "host namespaces": {"baseline-host-namespaces"}, "privileged containers": {"baseline-privileged"},
+		"capabilities": {
+			"baseline-capabilities",
+			"restricted-capabilities",
+		}, "hostpath volumes": {"baseline-host-paths"}, "host ports": {"baseline-host-ports"},
+		"host probes / lifecycle hooks": {
+			"baseline-host-probes",
+		}, "apparmor": {"baseline-apparmor"}, "selinux": {"baseline-selinux"},
+		"/proc mount type": {
+			"baseline-proc-mount",
+			"restricted-proc-mount",
+		}, "seccomp": {"baseline-seccomp", "restricted-seccomp"}, "sysctls": {"baseline-sysctls"},
 		"volume types": {"restricted-volume-types"}, "privilege escalation": {"restricted-privilege-escalation"},
 		"running as non-root": {"restricted-non-root"}, "running as non-root user": {"restricted-run-as-user"},
 	}
@@ -60,9 +77,9 @@ func controls() map[string][]string {
 
 // libraryPolicies returns the policies of the library for the controls that a rule excludes.
 // The level baseline has only some of them.
-func libraryPolicies(s *standard) (out []string) {
+func libraryPolicies(s *podSecurityStandard) (out []string) {
 	for _, e := range s.Exclude {
-		names := controls()[strings.ToLower(e.ControlName)]
+		names := libraryControls()[strings.ToLower(e.ControlName)]
 		if len(names) == 0 {
 			names = []string{"that for " + e.ControlName}
 		}
@@ -76,7 +93,7 @@ func libraryPolicies(s *standard) (out []string) {
 }
 
 // podSecurityPlugin returns the plugin with the level of a rule.
-func podSecurityPlugin(s *standard) *v1alpha1.Plugin {
+func podSecurityPlugin(s *podSecurityStandard) *v1alpha1.Plugin {
 	version := s.Version
 	if version == "" {
 		version = "latest"

@@ -11,7 +11,7 @@ import (
 // is missing.
 func TestControls(t *testing.T) {
 	known := map[string]bool{}
-	for _, names := range controls() {
+	for _, names := range libraryControls() {
 		for _, name := range names {
 			known[name] = true
 		}
@@ -31,12 +31,12 @@ func TestControls(t *testing.T) {
 
 func TestLibraryPolicies(t *testing.T) {
 	tests := map[string]struct {
-		given standard
+		given podSecurityStandard
 		want  []string
 	}{
-		"baseline":           {given: standard{Level: "baseline", Exclude: []exclusion{{ControlName: "Capabilities"}}}, want: []string{"baseline-capabilities"}},
-		"restricted":         {given: standard{Level: "restricted", Exclude: []exclusion{{ControlName: "Seccomp"}, {ControlName: "Capabilities"}, {ControlName: "Seccomp"}}}, want: []string{"baseline-seccomp", "restricted-seccomp", "baseline-capabilities", "restricted-capabilities"}},
-		"an unknown control": {given: standard{Level: "restricted", Exclude: []exclusion{{ControlName: "Luck"}}}, want: []string{"that for Luck"}},
+		"baseline":           {given: podSecurityStandard{Level: "baseline", Exclude: []exclusion{{ControlName: "Capabilities"}}}, want: []string{"baseline-capabilities"}},
+		"restricted":         {given: podSecurityStandard{Level: "restricted", Exclude: []exclusion{{ControlName: "Seccomp"}, {ControlName: "Capabilities"}, {ControlName: "Seccomp"}}}, want: []string{"baseline-seccomp", "restricted-seccomp", "baseline-capabilities", "restricted-capabilities"}},
+		"an unknown control": {given: podSecurityStandard{Level: "restricted", Exclude: []exclusion{{ControlName: "Luck"}}}, want: []string{"that for Luck"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

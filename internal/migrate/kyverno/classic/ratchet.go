@@ -13,13 +13,17 @@ import (
 // Kyverno evaluates the whole rule on the stored object as if it were created. So the rule
 // has to match the stored object too, and a rule for other operations, or one that reads
 // the operation or the stored object, never passes for this reason.
-func (c *converted) limitRatchet(p *clusterPolicy) {
+func (c *convertedRule) limitRatchet(p *clusterPolicy) {
 	if c.ratchet = c.ratchet && c.enforces(p) && c.matchesCreate(); !c.ratchet {
 		return
 	}
 	if c.uses("request.operation") || c.uses("oldObject") {
 		c.ratchet = false
-		c.notes = append(c.notes, "an UPDATE is denied also if the stored object fails the rule, because the rule reads the operation or the stored object")
+		c.notes = append(
+			c.notes,
+			"an UPDATE is denied also if the stored object fails the rule, because the rule reads the operation or "+
+				"the stored object",
+		)
 		return
 	}
 	c.notes = append(c.notes, "an UPDATE passes if the stored object fails the rule, also if it fails in another field")
@@ -35,9 +39,10 @@ func (c *converted) limitRatchet(p *clusterPolicy) {
 	}
 }
 
-func (c *converted) matchesCreate() bool {
+func (c *convertedRule) matchesCreate() bool {
 	return slices.ContainsFunc(c.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
-		return slices.Contains(r.Operations, admissionregistrationv1.Create) || slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
+		return slices.Contains(r.Operations, admissionregistrationv1.Create) ||
+			slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
 	})
 }
 

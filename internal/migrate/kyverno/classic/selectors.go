@@ -16,7 +16,7 @@ import (
 )
 
 // namespaces tests the namespace of the object, or the name of a Namespace.
-func (m *matching) namespaces(patterns []string) ce.Expression {
+func (m *ruleMatching) namespaces(patterns []string) ce.Expression {
 	if len(patterns) == 0 {
 		return ce.True()
 	}
@@ -26,7 +26,10 @@ func (m *matching) namespaces(patterns []string) ce.Expression {
 	switch {
 	case !slices.ContainsFunc(m.kinds, func(s servedKind) bool { return !isNamespace(s) }):
 		namespace = name
-	case slices.ContainsFunc(m.kinds, func(s servedKind) bool { return isNamespace(s) || strings.Contains(s.Kind, "*") }):
+	case slices.ContainsFunc(
+		m.kinds,
+		func(s servedKind) bool { return isNamespace(s) || strings.Contains(s.Kind, "*") },
+	):
 		kind := ce.Relate(ce.Term(m.object.Source().String()+".kind"), "==", ce.Quote("Namespace"))
 		namespace = ce.Term("(" + ce.If(kind, name, namespace).String() + ")")
 	}
@@ -37,7 +40,10 @@ func (m *matching) namespaces(patterns []string) ce.Expression {
 func matchEntry(m ce.Place, key, value string) ce.Expression {
 	if scalar.HasWildcard(key) {
 		entries := m.Or("{}")
-		each := ce.And(scalar.MatchWildcard(key, ce.Term("key")), scalar.MatchWildcard(value, ce.Term(entries.In(ce.Primary)+"[key]")))
+		each := ce.And(
+			scalar.MatchWildcard(key, ce.Term("key")),
+			scalar.MatchWildcard(value, ce.Term(entries.In(ce.Primary)+"[key]")),
+		)
 		return ce.Macro(entries, "exists", "key", each)
 	}
 	entry := m.Field(key)
@@ -47,7 +53,7 @@ func matchEntry(m ce.Place, key, value string) ce.Expression {
 	return scalar.MatchWildcard(value, entry.Or(`""`))
 }
 
-func (m *matching) selector(s *metav1.LabelSelector) (ce.Expression, error) {
+func (m *ruleMatching) selector(s *metav1.LabelSelector) (ce.Expression, error) {
 	return selectorOf(s, m.object.Field("metadata").Field("labels"))
 }
 
@@ -90,8 +96,11 @@ func labelIn(label ce.Place, values []string) ce.Expression {
 
 // namespaceSelector tests the labels of the namespace. A Namespace never matches, and an
 // object without a namespace has no labels.
-func (m *matching) namespaceSelector(s *metav1.LabelSelector) (ce.Expression, error) {
-	e, err := selectorOf(s, ce.VariablePlace("namespaceObject", ce.ShapeOfType[corev1.Namespace]()).Field("metadata").Field("labels"))
+func (m *ruleMatching) namespaceSelector(s *metav1.LabelSelector) (ce.Expression, error) {
+	e, err := selectorOf(
+		s,
+		ce.VariablePlace("namespaceObject", ce.ShapeOfType[corev1.Namespace]()).Field("metadata").Field("labels"),
+	)
 	if err != nil {
 		return e, err
 	}
@@ -108,16 +117,25 @@ func (m *matching) namespaceSelector(s *metav1.LabelSelector) (ce.Expression, er
 }
 
 // users tests the user of the request: roles, clusterRoles and subjects all have to match.
-func (m *matching) users(f filter) (ce.Expression, error) {
+func (m *ruleMatching) users(f filter) (ce.Expression, error) {
 	if len(f.Roles) > 0 {
-		return ce.False(), fmt.Errorf("roles is left out: the bindings of a user are not part of a request; name the subjects of the roles")
+		return ce.False(), fmt.Errorf(
+			"roles is left out: the bindings of a user are not part of a request; name the subjects of the roles",
+		)
 	}
 	all := ce.True()
 	for _, role := range f.ClusterRoles {
 		if role != "cluster-admin" || len(f.ClusterRoles) > 1 {
-			return ce.False(), fmt.Errorf("the cluster role %q is left out: the bindings of a user are not part of a request; name the subjects of the role", role)
+			return ce.False(), fmt.Errorf(
+				"the cluster role %q is left out: the bindings of a user are not part of a request; name the "+
+					"subjects of the role",
+				role,
+			)
 		}
-		m.notes = append(m.notes, "users with the cluster role cluster-admin are recognized by their permission for everything")
+		m.notes = append(
+			m.notes,
+			"users with the cluster role cluster-admin are recognized by their permission for everything",
+		)
 		all = ce.Term(`authorizer.group("*").resource("*").check("*").allowed()`)
 	}
 	username := ce.Term("request.userInfo.username")
@@ -137,7 +155,10 @@ func (m *matching) users(f filter) (ce.Expression, error) {
 				some = append(some, ce.Relate(ce.Quote(s.Name), "in", groups))
 			}
 		default:
-			return ce.False(), fmt.Errorf("the subject kind %q is not known: write User, Group or ServiceAccount", s.Kind)
+			return ce.False(), fmt.Errorf(
+				"the subject kind %q is not known: write User, Group or ServiceAccount",
+				s.Kind,
+			)
 		}
 	}
 	if len(names) > 0 {

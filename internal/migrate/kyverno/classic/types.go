@@ -22,11 +22,11 @@ const (
 type clusterPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Spec              spec `json:"spec"`
-	Status            any  `json:"status,omitempty"`
+	Spec              policySpec `json:"spec"`
+	Status            any        `json:"status,omitempty"`
 }
 
-type spec struct {
+type policySpec struct {
 	Rules                            []rule                `json:"rules,omitempty"`
 	ApplyRules                       string                `json:"applyRules,omitempty"`
 	FailurePolicy                    string                `json:"failurePolicy,omitempty"`
@@ -131,15 +131,15 @@ type resourceDescription struct {
 }
 
 type validation struct {
-	FailureAction           string     `json:"failureAction,omitempty"`
-	FailureActionOverrides  []override `json:"failureActionOverrides,omitempty"`
-	AllowExistingViolations *bool      `json:"allowExistingViolations,omitempty"`
-	Message                 string     `json:"message,omitempty"`
-	Manifests               any        `json:"manifests,omitempty"`
-	Assert                  any        `json:"assert,omitempty"`
-	PodSecurity             *standard  `json:"podSecurity,omitempty"`
-	CEL                     *celRule   `json:"cel,omitempty"`
-	ForEach                 []forEach  `json:"foreach,omitempty"`
+	FailureAction           string               `json:"failureAction,omitempty"`
+	FailureActionOverrides  []override           `json:"failureActionOverrides,omitempty"`
+	AllowExistingViolations *bool                `json:"allowExistingViolations,omitempty"`
+	Message                 string               `json:"message,omitempty"`
+	Manifests               any                  `json:"manifests,omitempty"`
+	Assert                  any                  `json:"assert,omitempty"`
+	PodSecurity             *podSecurityStandard `json:"podSecurity,omitempty"`
+	CEL                     *celRule             `json:"cel,omitempty"`
+	ForEach                 []forEach            `json:"foreach,omitempty"`
 	checks                  `json:",inline"`
 }
 
@@ -163,7 +163,7 @@ type forEach struct {
 	checks        `json:",inline"`
 }
 
-type standard struct {
+type podSecurityStandard struct {
 	Level   string      `json:"level,omitempty"`
 	Version string      `json:"version,omitempty"`
 	Exclude []exclusion `json:"exclude,omitempty"`

@@ -7,8 +7,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
-// or converts a || b. Null, false and empty values are replaced.
-func (s *Scope) or(n jmespath.ASTNode, current *Value) (Value, error) {
+// orExpression converts a || b. Null, false and empty values are replaced.
+func (s *Scope) orExpression(n jmespath.ASTNode, current *Value) (Value, error) {
 	left, err := s.compile(n.Children[0], current)
 	if err != nil {
 		return Value{}, err
@@ -19,7 +19,7 @@ func (s *Scope) or(n jmespath.ASTNode, current *Value) (Value, error) {
 	}
 	if left.kind() == ce.KindBool && right.kind() == ce.KindBool && !right.isConstant {
 		e, err := s.truth(n, current)
-		return computed(e, ce.ShapeOfKind(ce.KindBool)), err
+		return computedValue(e, ce.ShapeOfKind(ce.KindBool)), err
 	}
 	if left.stream != nil && right.isConstant && isEmpty(right.constant) {
 		return orEmptyStream(left, right), nil
@@ -59,7 +59,7 @@ func orEmptyStream(left, right Value) Value {
 
 // orConstant is a value or a default of the same kind.
 func orConstant(left, right Value) (Value, error) {
-	e, err := literal(right.constant)
+	e, err := literalExpression(right.constant)
 	if err != nil {
 		return Value{}, err
 	}
@@ -78,13 +78,13 @@ func orConstant(left, right Value) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	result := computed(value, s)
+	result := computedValue(value, s)
 	if kind == ce.KindBool && right.constant == true {
-		result = computed(ce.True(), s) // false is replaced too
+		result = computedValue(ce.True(), s) // false is replaced too
 	}
 	if kind == ce.KindString && !isEmpty(right.constant) {
 		value, err = left.orElse(`""`)
-		result = computed(ce.Call(ce.Function("optional.ofNonZeroValue", value), "orValue", e), s)
+		result = computedValue(ce.Call(ce.Function("optional.ofNonZeroValue", value), "orValue", e), s)
 	}
 	return result, err
 }
@@ -115,7 +115,7 @@ func (s *Scope) alternatives(left, right Value) (Value, error) {
 		return Value{}, err
 	}
 	other, err := right.strict()
-	return computed(ce.If(truthy, value, other), left.shape, right), err
+	return computedValue(ce.If(truthy, value, other), left.shape, right), err
 }
 
 // streamAlternatives is a list, or another one if it is empty.
@@ -129,10 +129,10 @@ func streamAlternatives(left, right Value) (Value, error) {
 		return Value{}, err
 	}
 	other, err := right.strict()
-	return computed(ce.If(some, list, other), ce.ShapeOfList(left.stream.innermost().element.shape), right), err
+	return computedValue(ce.If(some, list, other), ce.ShapeOfList(left.stream.innermost().element.shape), right), err
 }
 
-func (s *stream) innermost() *stream {
+func (s *elementStream) innermost() *elementStream {
 	for s.inner != nil {
 		s = s.inner
 	}

@@ -25,13 +25,13 @@ type Block struct {
 func (s *Scope) Block(b Block) (Result, error) {
 	result := Result{Expression: ce.True()}
 	if b.Any != nil {
-		some, err := s.each("any", b.Any, ce.False(), orElse)
+		some, err := s.joinConditions("any", b.Any, ce.False(), orElse)
 		if err != nil {
 			return Result{}, err
 		}
 		result = some
 	}
-	all, err := s.each("all", b.All, ce.True(), andThen)
+	all, err := s.joinConditions("all", b.All, ce.True(), andThen)
 	if err != nil {
 		return Result{}, err
 	}
@@ -40,10 +40,15 @@ func (s *Scope) Block(b Block) (Result, error) {
 
 // All converts conditions that all have to be true.
 func (s *Scope) All(conditions []Condition) (Result, error) {
-	return s.each("conditions", conditions, ce.True(), andThen)
+	return s.joinConditions("conditions", conditions, ce.True(), andThen)
 }
 
-func (s *Scope) each(field string, conditions []Condition, neutral ce.Expression, join func(a, b Result) Result) (Result, error) {
+func (s *Scope) joinConditions(
+	field string,
+	conditions []Condition,
+	neutral ce.Expression,
+	join func(a, b Result) Result,
+) (Result, error) {
 	var results []Result
 	for i, c := range conditions {
 		r, err := s.Compare(c.Key, c.Operator, c.Value)

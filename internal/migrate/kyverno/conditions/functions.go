@@ -7,8 +7,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
-// call is a call of a function. A null argument fails in JMESPath and in CEL.
-type call struct {
+// functionCall is a call of a function. A null argument fails in JMESPath and in CEL.
+type functionCall struct {
 	name      string
 	scope     *Scope
 	arguments []Value
@@ -21,8 +21,8 @@ func (s *Scope) function(n jmespath.ASTNode, current *Value) (Value, error) {
 	if !ok { // the parser accepts @(x)
 		return Value{}, leftOut("a JMESPath call of an expression, which is no function")
 	}
-	c := call{name: name, scope: s}
-	build, known := functions()[c.name]
+	c := functionCall{name: name, scope: s}
+	build, known := functionConverters()[c.name]
 	if !known {
 		return Value{}, leftOut("the JMESPath function %s()", c.name)
 	}
@@ -43,55 +43,55 @@ func (s *Scope) function(n jmespath.ASTNode, current *Value) (Value, error) {
 	return build.convert(c)
 }
 
-type converter struct {
+type functionConverter struct {
 	arguments int
-	convert   func(call) (Value, error)
+	convert   func(functionCall) (Value, error)
 }
 
-// functions are the functions of JMESPath and Kyverno that CEL has too.
-func functions() map[string]converter {
-	return map[string]converter{
-		"length":        {1, size},
-		"contains":      {2, contains},
-		"keys":          {1, keys},
-		"values":        {1, func(c call) (Value, error) { return values(c.arguments[0]) }},
-		"starts_with":   {2, method("startsWith", ce.KindBool)},
-		"ends_with":     {2, method("endsWith", ce.KindBool)},
-		"split":         {2, split},
-		"join":          {2, join},
-		"to_upper":      {1, letters("upperAscii")},
-		"to_lower":      {1, letters("lowerAscii")},
-		"replace_all":   {3, method("replace", ce.KindString)},
+// functionConverters are the functions of JMESPath and Kyverno that CEL has too.
+func functionConverters() map[string]functionConverter {
+	return map[string]functionConverter{
+		"length":        {1, sizeOf},
+		"contains":      {2, containsFunction},
+		"keys":          {1, keysOfMap},
+		"values":        {1, func(c functionCall) (Value, error) { return valuesOfMap(c.arguments[0]) }},
+		"starts_with":   {2, stringMethod("startsWith", ce.KindBool)},
+		"ends_with":     {2, stringMethod("endsWith", ce.KindBool)},
+		"split":         {2, splitText},
+		"join":          {2, joinTexts},
+		"to_upper":      {1, changeCase("upperAscii")},
+		"to_lower":      {1, changeCase("lowerAscii")},
+		"replace_all":   {3, stringMethod("replace", ce.KindString)},
 		"trim_prefix":   {2, trimPrefix},
 		"regex_match":   {2, regexMatch},
 		"pattern_match": {2, patternMatch},
 		"to_number":     {1, toNumber},
 		"to_string":     {1, toString},
 		"label_match":   {2, labelMatch},
-		"lookup":        {2, lookup},
+		"lookup":        {2, lookUpMember},
 		"not_null":      {2, notNull},
-		"add":           {2, arithmetic(" + ", ce.Addition)},
-		"subtract":      {2, arithmetic(" - ", ce.Addition)},
-		"multiply":      {2, arithmetic(" * ", ce.Multiplication)},
-		"divide":        {2, divide},
-		"modulo":        {2, modulo},
-		"sum":           {1, aggregate("sum")},
-		"max":           {1, aggregate("max")},
-		"min":           {1, aggregate("min")},
-		"abs":           {1, abs},
+		"add":           {2, arithmeticOperator(" + ", ce.Addition)},
+		"subtract":      {2, arithmeticOperator(" - ", ce.Addition)},
+		"multiply":      {2, arithmeticOperator(" * ", ce.Multiplication)},
+		"divide":        {2, divideNumbers},
+		"modulo":        {2, moduloNumbers},
+		"sum":           {1, aggregateFunction("sum")},
+		"max":           {1, aggregateFunction("max")},
+		"min":           {1, aggregateFunction("min")},
+		"abs":           {1, absoluteValue},
 	}
 }
 
-func (c call) result(e ce.Expression, k ce.Kind) (Value, error) {
-	return computed(e, ce.ShapeOfKind(k), c.arguments...), nil
+func (c functionCall) result(e ce.Expression, k ce.Kind) (Value, error) {
+	return computedValue(e, ce.ShapeOfKind(k), c.arguments...), nil
 }
 
-func (c call) leftOut() (Value, error) {
+func (c functionCall) leftOut() (Value, error) {
 	return Value{}, leftOut("the JMESPath function %s() with arguments of these types", c.name)
 }
 
-// are reports whether all arguments have one of some kinds.
-func (c call) are(kinds ...ce.Kind) bool {
+// argumentsAre reports whether all arguments have one of some kinds.
+func (c functionCall) argumentsAre(kinds ...ce.Kind) bool {
 	for _, a := range c.arguments {
 		found := false
 		for _, k := range kinds {
@@ -104,33 +104,33 @@ func (c call) are(kinds ...ce.Kind) bool {
 	return true
 }
 
-// method is the call of a method of a string with string arguments. A value of unknown type
+// stringMethod is the call of a method of a string with string arguments. A value of unknown type
 // fails in both languages if it is no string.
-func method(name string, result ce.Kind) func(call) (Value, error) {
-	return func(c call) (Value, error) {
-		if !c.are(ce.KindString, ce.KindAny) {
+func stringMethod(name string, result ce.Kind) func(functionCall) (Value, error) {
+	return func(c functionCall) (Value, error) {
+		if !c.argumentsAre(ce.KindString, ce.KindAny) {
 			return c.leftOut()
 		}
 		return c.result(ce.Call(c.sources[0], name, c.sources[1:]...), result)
 	}
 }
 
-// letters changes the case of letters.
-func letters(name string) func(call) (Value, error) {
-	return func(c call) (Value, error) {
+// changeCase changes the case of letters.
+func changeCase(name string) func(functionCall) (Value, error) {
+	return func(c functionCall) (Value, error) {
 		c.scope.note("%s() leaves letters outside of ASCII unchanged", c.name)
-		return method(name, ce.KindString)(c)
+		return stringMethod(name, ce.KindString)(c)
 	}
 }
 
-func size(c call) (Value, error) {
-	if !c.are(ce.KindString, ce.KindList, ce.KindMap, ce.KindAny) {
+func sizeOf(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindString, ce.KindList, ce.KindMap, ce.KindAny) {
 		return c.leftOut()
 	}
 	return c.result(ce.Call(c.sources[0], "size"), ce.KindInt)
 }
 
-func contains(c call) (Value, error) {
+func containsFunction(c functionCall) (Value, error) {
 	switch c.arguments[0].kind() {
 	case ce.KindList:
 		return c.result(ce.Relate(c.sources[1], "in", c.sources[0]), ce.KindBool)
@@ -142,37 +142,48 @@ func contains(c call) (Value, error) {
 	return c.leftOut()
 }
 
-func keys(c call) (Value, error) {
-	if !c.are(ce.KindMap, ce.KindAny) {
+func keysOfMap(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindMap, ce.KindAny) {
 		return c.leftOut()
 	}
-	return computed(ce.Macro(c.sources[0], "map", "key", ce.Term("key")), ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)), c.arguments...), nil
+	return computedValue(
+		ce.Macro(c.sources[0], "map", "key", ce.Term("key")),
+		ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)),
+		c.arguments...,
+	), nil
 }
 
-func split(c call) (Value, error) {
-	if !c.are(ce.KindString, ce.KindAny) {
+func splitText(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindString, ce.KindAny) {
 		return c.leftOut()
 	}
-	return computed(ce.Call(c.sources[0], "split", c.sources[1]), ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)), c.arguments...), nil
+	return computedValue(
+		ce.Call(c.sources[0], "split", c.sources[1]),
+		ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)),
+		c.arguments...,
+	), nil
 }
 
-func join(c call) (Value, error) {
+func joinTexts(c functionCall) (Value, error) {
 	if c.arguments[0].kind() != ce.KindString || c.arguments[1].kind() != ce.KindList {
 		return c.leftOut()
 	}
 	return c.result(ce.Call(c.sources[1], "join", c.sources[0]), ce.KindString)
 }
 
-func trimPrefix(c call) (Value, error) {
-	if !c.are(ce.KindString) {
+func trimPrefix(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindString) {
 		return c.leftOut()
 	}
 	text, prefix := c.sources[0], c.sources[1]
-	return c.result(ce.If(ce.Call(text, "startsWith", prefix), ce.Call(text, "substring", ce.Call(prefix, "size")), text), ce.KindString)
+	return c.result(
+		ce.If(ce.Call(text, "startsWith", prefix), ce.Call(text, "substring", ce.Call(prefix, "size")), text),
+		ce.KindString,
+	)
 }
 
 // text returns an argument as Kyverno's functions for text read it.
-func (c call) text(i int) (ce.Expression, bool) {
+func (c functionCall) text(i int) (ce.Expression, bool) {
 	switch c.arguments[i].kind() {
 	case ce.KindString:
 		return c.sources[i], true
@@ -184,7 +195,7 @@ func (c call) text(i int) (ce.Expression, bool) {
 	return ce.False(), false
 }
 
-func regexMatch(c call) (Value, error) {
+func regexMatch(c functionCall) (Value, error) {
 	text, ok := c.text(1)
 	if !ok || c.arguments[0].kind() != ce.KindString {
 		return c.leftOut()
@@ -192,7 +203,7 @@ func regexMatch(c call) (Value, error) {
 	return c.result(ce.Call(text, "matches", c.sources[0]), ce.KindBool)
 }
 
-func patternMatch(c call) (Value, error) {
+func patternMatch(c functionCall) (Value, error) {
 	text, ok := c.text(1)
 	constant, isText := c.arguments[0].constant.(string)
 	if !ok || !isText {
@@ -201,7 +212,7 @@ func patternMatch(c call) (Value, error) {
 	return c.result(scalar.MatchWildcard(constant, text), ce.KindBool)
 }
 
-func toNumber(c call) (Value, error) {
+func toNumber(c functionCall) (Value, error) {
 	switch c.arguments[0].kind() {
 	case ce.KindInt, ce.KindNumber:
 		return c.arguments[0], nil
@@ -213,7 +224,7 @@ func toNumber(c call) (Value, error) {
 	return c.leftOut()
 }
 
-func toString(c call) (Value, error) {
+func toString(c functionCall) (Value, error) {
 	switch c.arguments[0].kind() {
 	case ce.KindString:
 		return c.arguments[0], nil
@@ -223,8 +234,8 @@ func toString(c call) (Value, error) {
 	return c.leftOut()
 }
 
-func labelMatch(c call) (Value, error) {
-	if !c.are(ce.KindMap, ce.KindAny) {
+func labelMatch(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindMap, ce.KindAny) {
 		return c.leftOut()
 	}
 	wanted, actual := c.sources[0], c.sources[1]
@@ -233,8 +244,8 @@ func labelMatch(c call) (Value, error) {
 	return c.result(ce.Macro(wanted, "all", "key", each), ce.KindBool)
 }
 
-// lookup is a member of a map by a name.
-func lookup(c call) (Value, error) {
+// lookUpMember is a member of a map by a name.
+func lookUpMember(c functionCall) (Value, error) {
 	name, ok := c.arguments[1].constant.(string)
 	if !ok || c.arguments[0].kind() != ce.KindMap {
 		return c.leftOut()
@@ -242,18 +253,18 @@ func lookup(c call) (Value, error) {
 	return c.arguments[0].field(name)
 }
 
-func notNull(c call) (Value, error) {
+func notNull(c functionCall) (Value, error) {
 	if c.arguments[0].place == nil || c.arguments[0].kind() != c.arguments[1].kind() {
 		return c.leftOut()
 	}
 	e, err := c.arguments[0].orElse(c.sources[1].String())
-	return computed(e, c.arguments[0].shape, c.arguments[1]), err
+	return computedValue(e, c.arguments[0].shape, c.arguments[1]), err
 }
 
-// arithmetic is an operator for numbers. JMESPath's numbers have fractions.
-func arithmetic(operator string, p ce.Precedence) func(call) (Value, error) {
-	return func(c call) (Value, error) {
-		if !c.are(ce.KindInt, ce.KindNumber) {
+// arithmeticOperator is an operator for numbers. JMESPath's numbers have fractions.
+func arithmeticOperator(operator string, p ce.Precedence) func(functionCall) (Value, error) {
+	return func(c functionCall) (Value, error) {
+		if !c.argumentsAre(ce.KindInt, ce.KindNumber) {
 			return c.leftOut()
 		}
 		left, right, kind := c.numbers()
@@ -262,41 +273,47 @@ func arithmetic(operator string, p ce.Precedence) func(call) (Value, error) {
 }
 
 // numbers returns both arguments as numbers of one type.
-func (c call) numbers() (left, right ce.Expression, k ce.Kind) {
-	if c.are(ce.KindInt) {
+func (c functionCall) numbers() (left, right ce.Expression, k ce.Kind) {
+	if c.argumentsAre(ce.KindInt) {
 		return c.sources[0], c.sources[1], ce.KindInt
 	}
 	return c.double(0), c.double(1), ce.KindNumber
 }
 
-func (c call) double(i int) ce.Expression {
+func (c functionCall) double(i int) ce.Expression {
 	if c.arguments[i].kind() == ce.KindNumber {
 		return c.sources[i]
 	}
 	return ce.Function("double", c.sources[i])
 }
 
-func divide(c call) (Value, error) {
-	if !c.are(ce.KindInt, ce.KindNumber) {
+func divideNumbers(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindInt, ce.KindNumber) {
 		return c.leftOut()
 	}
 	divisor := c.double(1)
 	if n, ok := c.arguments[1].constant.(int64); !ok || n == 0 {
 		return c.leftOut() // Kyverno fails for 0, CEL returns infinity
 	}
-	return c.result(ce.Raw(c.double(0).In(ce.Multiplication)+" / "+divisor.In(ce.Unary), ce.Multiplication), ce.KindNumber)
+	return c.result(
+		ce.Raw(c.double(0).In(ce.Multiplication)+" / "+divisor.In(ce.Unary), ce.Multiplication),
+		ce.KindNumber,
+	)
 }
 
-func modulo(c call) (Value, error) {
-	if !c.are(ce.KindInt) {
+func moduloNumbers(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindInt) {
 		return c.leftOut()
 	}
-	return c.result(ce.Raw(c.sources[0].In(ce.Multiplication)+" % "+c.sources[1].In(ce.Unary), ce.Multiplication), ce.KindInt)
+	return c.result(
+		ce.Raw(c.sources[0].In(ce.Multiplication)+" % "+c.sources[1].In(ce.Unary), ce.Multiplication),
+		ce.KindInt,
+	)
 }
 
-// aggregate is a function of a list of numbers.
-func aggregate(name string) func(call) (Value, error) {
-	return func(c call) (Value, error) {
+// aggregateFunction is a function of a list of numbers.
+func aggregateFunction(name string) func(functionCall) (Value, error) {
+	return func(c functionCall) (Value, error) {
 		v := c.arguments[0]
 		element := v.shape.Element().Kind()
 		if v.stream != nil {
@@ -309,8 +326,8 @@ func aggregate(name string) func(call) (Value, error) {
 	}
 }
 
-func abs(c call) (Value, error) {
-	if !c.are(ce.KindInt) {
+func absoluteValue(c functionCall) (Value, error) {
+	if !c.argumentsAre(ce.KindInt) {
 		return c.leftOut()
 	}
 	v := c.sources[0]

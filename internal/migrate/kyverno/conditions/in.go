@@ -10,8 +10,8 @@ import (
 	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
 )
 
-// in converts In and its relatives: whether elements of the key are in the value.
-func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
+// membership converts In and its relatives: whether elements of the key are in the value.
+func (s *Scope) membership(k Value, operator string, v Value) (ce.Expression, error) {
 	exact := operator == "in" || operator == "notin"
 	target, err := s.newTarget(v, exact)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
 		if err != nil {
 			return ce.False(), err
 		}
-		list.stream.source = strictly(k)
+		list.stream.source = strictValue(k)
 		return target.quantify(list, operator)
 	case k.lists != nil || k.kind() == ce.KindMap:
 		return ce.False(), leftOut("%s of a value that is no list", operator)
@@ -42,11 +42,11 @@ func (s *Scope) in(k Value, operator string, v Value) (ce.Expression, error) {
 	if err != nil {
 		return source, err
 	}
-	return signed(target, source, k.kind(), negated)
+	return signedMembership(target, source, k.kind(), negated)
 }
 
-// strictly is a value whose absence fails.
-func strictly(v Value) Value {
+// strictValue is a value whose absence fails.
+func strictValue(v Value) Value {
 	e, err := v.strict()
 	if err != nil || v.place == nil {
 		return v
@@ -54,8 +54,8 @@ func strictly(v Value) Value {
 	return Value{expression: e, shape: v.shape, fails: true}
 }
 
-func signed(t *target, source ce.Expression, k ce.Kind, negated bool) (ce.Expression, error) {
-	e, err := t.has(source, k)
+func signedMembership(t *membershipTarget, source ce.Expression, k ce.Kind, negated bool) (ce.Expression, error) {
+	e, err := t.contains(source, k)
 	if t.invalid {
 		return ce.False(), nil // both In and NotIn
 	}
@@ -65,8 +65,8 @@ func signed(t *target, source ce.Expression, k ce.Kind, negated bool) (ce.Expres
 	return e, err
 }
 
-// target is the value of In and its relatives.
-type target struct {
+// membershipTarget is the value of In and its relatives.
+type membershipTarget struct {
 	scope    *Scope
 	literals []string
 	ranged   string // 1-10
@@ -75,8 +75,8 @@ type target struct {
 	invalid  bool
 }
 
-func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
-	t := &target{scope: s, exact: exact}
+func (s *Scope) newTarget(v Value, exact bool) (*membershipTarget, error) {
+	t := &membershipTarget{scope: s, exact: exact}
 	if !v.isConstant {
 		t.value = &v
 		if k := v.kind(); k != ce.KindList && k != ce.KindString {
@@ -99,7 +99,7 @@ func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
 		}
 	case []any:
 		for _, element := range c {
-			t.literals = append(t.literals, sprint(element))
+			t.literals = append(t.literals, sprintConstant(element))
 		}
 	default:
 		t.invalid = true
@@ -107,7 +107,7 @@ func (s *Scope) newTarget(v Value, exact bool) (*target, error) {
 	return t, nil
 }
 
-func sprint(v any) string {
+func sprintConstant(v any) string {
 	switch typed := v.(type) {
 	case string:
 		return typed
@@ -122,8 +122,8 @@ func sprint(v any) string {
 	return string(text)
 }
 
-// has returns an expression for a value that is in the target.
-func (t *target) has(v ce.Expression, k ce.Kind) (ce.Expression, error) {
+// contains returns an expression for a value that is in the target.
+func (t *membershipTarget) contains(v ce.Expression, k ce.Kind) (ce.Expression, error) {
 	text := v
 	switch k {
 	case ce.KindString:
@@ -141,20 +141,20 @@ func (t *target) has(v ce.Expression, k ce.Kind) (ce.Expression, error) {
 	case t.value != nil:
 		return t.hasValue(text)
 	case k == ce.KindInt && t.integers():
-		return scalar.OneOf(v, terms(t.literals)), nil
+		return scalar.OneOf(v, termsOf(t.literals)), nil
 	}
 	return scalar.MatchAny(text, t.literals), nil
 }
 
 // integers reports whether all constants are written like integers.
-func (t *target) integers() bool {
+func (t *membershipTarget) integers() bool {
 	return !slices.ContainsFunc(t.literals, func(text string) bool {
 		n, err := strconv.ParseInt(text, 10, 64)
 		return err != nil || strconv.FormatInt(n, 10) != text
 	})
 }
 
-func terms(texts []string) []ce.Expression {
+func termsOf(texts []string) []ce.Expression {
 	out := make([]ce.Expression, len(texts))
 	for i, t := range texts {
 		out[i] = ce.Term(t)
@@ -163,7 +163,7 @@ func terms(texts []string) []ce.Expression {
 }
 
 // hasValue compares with a value of the request.
-func (t *target) hasValue(text ce.Expression) (ce.Expression, error) {
+func (t *membershipTarget) hasValue(text ce.Expression) (ce.Expression, error) {
 	if t.value.kind() == ce.KindString {
 		source, err := t.value.strict()
 		t.scope.note("%s is compared as it is, without wildcards and ranges", source)
@@ -186,7 +186,7 @@ func (t *target) hasValue(text ce.Expression) (ce.Expression, error) {
 }
 
 // quantify converts an operator for a list as the key.
-func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
+func (t *membershipTarget) quantify(k Value, operator string) (ce.Expression, error) {
 	if t.invalid {
 		return ce.False(), nil
 	}
@@ -204,7 +204,7 @@ func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
 		if err != nil {
 			return source, err
 		}
-		return signed(t, source, v.kind(), negated)
+		return signedMembership(t, source, v.kind(), negated)
 	})
 	if err != nil {
 		return e, err
@@ -228,23 +228,26 @@ func (t *target) quantify(k Value, operator string) (ce.Expression, error) {
 }
 
 // constant converts an operator for a constant key.
-func (t *target) constant(c any, source ce.Expression, negated bool) (ce.Expression, error) {
+func (t *membershipTarget) constant(c any, source ce.Expression, negated bool) (ce.Expression, error) {
 	if t.value != nil || t.ranged != "" {
-		return signed(t, source, kindOf(c), negated)
+		return signedMembership(t, source, kindOf(c), negated)
 	}
-	found := slices.ContainsFunc(t.literals, func(p string) bool { return scalar.MatchesWildcard(p, sprint(c)) })
+	found := slices.ContainsFunc(
+		t.literals,
+		func(p string) bool { return scalar.MatchesWildcard(p, sprintConstant(c)) },
+	)
 	return ce.Constant(found != negated && !t.invalid), nil
 }
 
 // constants converts an operator for a constant list as the key.
-func (t *target) constants(elements []any, operator string) (ce.Expression, error) {
+func (t *membershipTarget) constants(elements []any, operator string) (ce.Expression, error) {
 	var all []ce.Expression
 	for _, element := range elements {
-		source, err := literal(element)
+		source, err := literalExpression(element)
 		if err != nil {
 			return source, err
 		}
-		e, err := signed(t, source, kindOf(element), strings.Contains(operator, "not"))
+		e, err := signedMembership(t, source, kindOf(element), strings.Contains(operator, "not"))
 		if err != nil {
 			return e, err
 		}

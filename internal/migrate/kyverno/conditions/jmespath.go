@@ -131,7 +131,7 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 		}
 		return s.compile(n.Children[1], &left)
 	case jmespath.ASTIndex:
-		return index(n.Value.(int), current)
+		return elementAt(n.Value.(int), current)
 	case jmespath.ASTProjection, jmespath.ASTFilterProjection, jmespath.ASTFlatten, jmespath.ASTValueProjection:
 		return s.projection(n, current)
 	case jmespath.ASTMultiSelectList:
@@ -139,10 +139,10 @@ func (s *Scope) node(n jmespath.ASTNode, current *Value) (Value, error) {
 	case jmespath.ASTFunctionExpression:
 		return s.function(n, current)
 	case jmespath.ASTOrExpression:
-		return s.or(n, current)
+		return s.orExpression(n, current)
 	case jmespath.ASTAndExpression, jmespath.ASTNotExpression, jmespath.ASTComparator:
 		e, err := s.truth(n, current)
-		return computed(e, ce.ShapeOfKind(ce.KindBool)), err
+		return computedValue(e, ce.ShapeOfKind(ce.KindBool)), err
 	}
 	return Value{}, leftOut("the JMESPath %s", nodeName(n))
 }
@@ -188,7 +188,7 @@ func (s *Scope) sub(n jmespath.ASTNode, current *Value) (Value, error) {
 	return s.compile(n.Children[1], &left)
 }
 
-func index(i int, current *Value) (Value, error) {
+func elementAt(i int, current *Value) (Value, error) {
 	if current == nil || i < 0 {
 		return Value{}, leftOut("the index [%d]", i)
 	}
@@ -204,11 +204,11 @@ func (s *Scope) literalNode(n jmespath.ASTNode) (Value, error) {
 	if text, ok := n.Value.(string); ok {
 		return s.Text(text)
 	}
-	return constantValue(normalize(n.Value)), nil
+	return constantValue(normalizeNumbers(n.Value)), nil
 }
 
-// normalize makes whole numbers int64.
-func normalize(v any) any {
+// normalizeNumbers makes whole numbers int64.
+func normalizeNumbers(v any) any {
 	switch typed := v.(type) {
 	case int:
 		return int64(typed)
@@ -219,22 +219,22 @@ func normalize(v any) any {
 	case []any:
 		out := make([]any, len(typed))
 		for i := range typed {
-			out[i] = normalize(typed[i])
+			out[i] = normalizeNumbers(typed[i])
 		}
 		return out
 	case map[string]any:
 		out := map[string]any{}
 		for k := range typed {
-			out[k] = normalize(typed[k])
+			out[k] = normalizeNumbers(typed[k])
 		}
 		return out
 	}
 	return v
 }
 
-// literal returns a constant as CEL. The elements of lists and the values of maps must have
+// literalExpression returns a constant as CEL. The elements of lists and the values of maps must have
 // one type.
-func literal(v any) (ce.Expression, error) {
+func literalExpression(v any) (ce.Expression, error) {
 	kinds := map[ce.Kind]bool{}
 	switch typed := v.(type) {
 	case nil:
@@ -250,7 +250,7 @@ func literal(v any) (ce.Expression, error) {
 	case []any:
 		var elements []ce.Expression
 		for _, element := range typed {
-			e, err := literal(element)
+			e, err := literalExpression(element)
 			if err != nil {
 				return e, err
 			}
@@ -276,7 +276,7 @@ func (s *Scope) projection(n jmespath.ASTNode, current *Value) (Value, error) {
 		return Value{}, err
 	}
 	if n.NodeType == jmespath.ASTValueProjection {
-		if left, err = values(left); err != nil {
+		if left, err = valuesOfMap(left); err != nil {
 			return Value{}, err
 		}
 	}
@@ -304,14 +304,14 @@ func (s *Scope) projection(n jmespath.ASTNode, current *Value) (Value, error) {
 	return v, err
 }
 
-// values returns the values of a map as a list.
-func values(v Value) (Value, error) {
+// valuesOfMap returns the values of a map as a list.
+func valuesOfMap(v Value) (Value, error) {
 	m, err := v.orElse("{}")
 	if err != nil {
 		return Value{}, err
 	}
 	element := v.shape.Field("")
-	return computed(ce.Macro(m, "map", "key", ce.Term(m.In(ce.Primary)+"[key]")), ce.ShapeOfList(element)), nil
+	return computedValue(ce.Macro(m, "map", "key", ce.Term(m.In(ce.Primary)+"[key]")), ce.ShapeOfList(element)), nil
 }
 
 // stream makes a list a stream of its elements.
@@ -330,7 +330,14 @@ func (s *Scope) stream(v Value) (Value, error) {
 		element = v.lists[0].shape.Element()
 	}
 	variable := s.variable(v)
-	return Value{stream: &stream{source: v, variable: variable, where: ce.True(), element: placeValue(ce.VariablePlace(variable, element))}}, nil
+	return Value{
+		stream: &elementStream{
+			source:   v,
+			variable: variable,
+			where:    ce.True(),
+			element:  placeValue(ce.VariablePlace(variable, element)),
+		},
+	}, nil
 }
 
 // flatten makes a list of lists a list.
@@ -365,7 +372,8 @@ func (s *Scope) lists(n jmespath.ASTNode, current *Value) (Value, error) {
 		if err != nil {
 			return Value{}, err
 		}
-		if element.kind() != ce.KindList && (element.kind() != ce.KindAny || element.place == nil) || element.lists != nil {
+		if element.kind() != ce.KindList && (element.kind() != ce.KindAny || element.place == nil) ||
+			element.lists != nil {
 			return Value{}, leftOut("a multi-select list of values that are no lists")
 		}
 		v.lists = append(v.lists, element)

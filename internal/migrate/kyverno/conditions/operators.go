@@ -48,9 +48,14 @@ func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error
 		source, err := k.strict()
 		return ce.And(ce.Relate(source, "!=", ce.Term("null")), ce.Not(e)), err
 	case "in", "anyin", "allin", "notin", "anynotin", "allnotin":
-		return s.in(k, operator, v)
+		return s.membership(k, operator, v)
 	}
-	symbol := map[string]string{"greaterthan": ">", "greaterthanorequals": ">=", "lessthan": "<", "lessthanorequals": "<="}[strings.TrimPrefix(operator, "duration")]
+	symbol := map[string]string{
+		"greaterthan":         ">",
+		"greaterthanorequals": ">=",
+		"lessthan":            "<",
+		"lessthanorequals":    "<=",
+	}[strings.TrimPrefix(operator, "duration")]
 	if symbol == "" {
 		return ce.False(), leftOut("the operator %q", operator)
 	}
@@ -87,7 +92,7 @@ func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
 	if kind := k.kind(); kind != v.kind() && kind != ce.KindAny {
 		return ce.False(), nil
 	}
-	e, err := literal(v.constant)
+	e, err := literalExpression(v.constant)
 	switch {
 	case err == nil && e.IsTrue() && k.kind() == ce.KindBool:
 		return ce.Dynamic(source), nil
@@ -120,7 +125,10 @@ func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, er
 
 // equalsText compares with constant text, which may have wildcards.
 func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
-	isString := ce.And(ce.Relate(ce.Function("type", source), "==", ce.Term("string")), scalar.Compare("==", text, source))
+	isString := ce.And(
+		ce.Relate(ce.Function("type", source), "==", ce.Term("string")),
+		scalar.Compare("==", text, source),
+	)
 	n, err := strconv.ParseInt(text, 10, 64)
 	isNumber := ce.False()
 	if err == nil {
@@ -147,7 +155,7 @@ func equalsText(source ce.Expression, k Value, text string) (ce.Expression, erro
 
 // equalsNumber compares with a constant number. Text equals a number only as a duration.
 func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
-	e, err := literal(v.constant)
+	e, err := literalExpression(v.constant)
 	if err != nil {
 		return e, err
 	}
@@ -164,7 +172,8 @@ func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
 // order converts GreaterThan and its relatives.
 func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Expression, error) {
 	if k.isConstant && !v.isConstant {
-		k, v, operator = v, k, mirrored(operator)
+		k, v = v, k
+		operator = mirroredOperator(operator)
 	}
 	source, err := k.strict()
 	if err != nil {
@@ -229,12 +238,12 @@ func orderNumber(source ce.Expression, operator string, constant any, durations 
 		if err != nil || durations {
 			return ce.False()
 		}
-		constant = normalize(n)
+		constant = normalizeNumbers(n)
 	}
 	if _, ok := scalar.Number(constant); !ok {
 		return ce.False()
 	}
-	e, _ := literal(constant)
+	e, _ := literalExpression(constant)
 	return ce.Relate(source, operator, e)
 }
 
@@ -244,8 +253,11 @@ func orderText(source ce.Expression, operator string, constant any, durations bo
 		if durations {
 			return scalar.CompareDuration(operator, scalar.WholeSeconds(n), source)
 		}
-		e, _ := literal(constant)
-		isNumber := ce.And(ce.Call(source, "matches", ce.Quote(scalar.DecimalPattern)), ce.Relate(ce.Function("double", source), operator, e))
+		e, _ := literalExpression(constant)
+		isNumber := ce.And(
+			ce.Call(source, "matches", ce.Quote(scalar.DecimalPattern)),
+			ce.Relate(ce.Function("double", source), operator, e),
+		)
 		return ce.Or(scalar.CompareUnits(operator, scalar.WholeSeconds(n), source), isNumber)
 	}
 	text, ok := constant.(string)

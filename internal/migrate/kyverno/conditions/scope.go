@@ -25,7 +25,9 @@ func (v Value) String() string {
 }
 
 // Index returns the value of a variable with the index of an element.
-func Index(variable string) Value { return computed(ce.Term(variable), ce.ShapeOfKind(ce.KindInt)) }
+func Index(variable string) Value {
+	return computedValue(ce.Term(variable), ce.ShapeOfKind(ce.KindInt))
+}
 
 // Source returns the source of the value, which fails if the value is absent.
 func (v Value) Source() (ce.Expression, error) { return v.strict() }
@@ -37,7 +39,8 @@ func (v Value) IsListField() bool {
 
 // ListField returns the field with a list, also if all of its elements are projected.
 func (v Value) ListField() (ce.Place, bool) {
-	if s := v.stream; s != nil && s.inner == nil && s.where.IsTrue() && s.element.place != nil && s.element.place.Source().String() == s.variable {
+	if s := v.stream; s != nil && s.inner == nil && s.where.IsTrue() && s.element.place != nil &&
+		s.element.place.Source().String() == s.variable {
 		v = s.source
 	}
 	if !v.IsListField() {
@@ -78,11 +81,11 @@ func (s *Scope) Default(v Value, absent any) (Value, error) {
 	if !d.isConstant || v.place == nil || v.kind() != d.kind() && v.kind() != ce.KindAny {
 		return Value{}, leftOut("the default of a variable that is no field, or of another type")
 	}
-	e, err := literal(d.constant)
+	e, err := literalExpression(d.constant)
 	if err != nil {
 		return Value{}, err
 	}
-	return computed(v.place.Or(e.String()), v.shape), nil
+	return computedValue(v.place.Or(e.String()), v.shape), nil
 }
 
 // ForEach returns an expression that is true if a check is for all elements of a list. An

@@ -20,7 +20,7 @@ func (s *Scope) Any(v any) (Value, error) {
 			}
 		}
 	}
-	return constantValue(normalize(v)), nil
+	return constantValue(normalizeNumbers(v)), nil
 }
 
 // list is a list of texts with variables.
@@ -41,12 +41,12 @@ func (s *Scope) list(elements []any) (Value, error) {
 		}
 		sources, values = append(sources, e), append(values, v)
 	}
-	return computed(ce.List(sources...), ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)), values...), nil
+	return computedValue(ce.List(sources...), ce.ShapeOfList(ce.ShapeOfKind(ce.KindString)), values...), nil
 }
 
 // Text converts a text with variables in braces. A text that is one variable has its type.
 func (s *Scope) Text(text string) (Value, error) {
-	parts, err := parse(text)
+	parts, err := parseText(text)
 	if err != nil {
 		return Value{}, err
 	}
@@ -72,7 +72,11 @@ func (s *Scope) Text(text string) (Value, error) {
 		}
 		sources = append(sources, e.In(ce.Addition))
 	}
-	return computed(ce.Raw(strings.Join(sources, " + "), ce.Addition), ce.ShapeOfKind(ce.KindString), operands...), nil
+	return computedValue(
+		ce.Raw(strings.Join(sources, " + "), ce.Addition),
+		ce.ShapeOfKind(ce.KindString),
+		operands...,
+	), nil
 }
 
 // braces converts the expression of a variable in braces. Kyverno replaces variables in raw
@@ -80,7 +84,7 @@ func (s *Scope) Text(text string) (Value, error) {
 func (s *Scope) braces(text string) (Value, error) {
 	const start = "'{{"
 	for at := strings.Index(text, start); at >= 0; {
-		end := closing(text[at+1:])
+		end := closingBraces(text[at+1:])
 		if end < 0 {
 			break
 		}
@@ -125,39 +129,39 @@ func textOf(v Value) (ce.Expression, error) {
 	return e, leftOut("a list or map in a text")
 }
 
-type part struct {
+type textPart struct {
 	text     string
 	variable bool
 }
 
-// parse splits a text into its variables and what is between them. Braces of variables
+// parseText splits a text into its variables and what is between them. Braces of variables
 // within a variable belong to it.
-func parse(text string) ([]part, error) {
-	var parts []part
+func parseText(text string) ([]textPart, error) {
+	var parts []textPart
 	literal := func(t string) {
 		if t != "" {
-			parts = append(parts, part{text: strings.ReplaceAll(t, `\{{`, "{{")})
+			parts = append(parts, textPart{text: strings.ReplaceAll(t, `\{{`, "{{")})
 		}
 	}
 	for {
-		start := opening(text)
+		start := openingBraces(text)
 		if start < 0 {
 			literal(text)
 			return parts, nil
 		}
-		end := closing(text[start:])
+		end := closingBraces(text[start:])
 		if end < 0 {
 			return nil, fmt.Errorf("the variable in %q has no end: add }}", text)
 		}
 		literal(text[:start])
 		inner := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text[start+2:start+end]), "-"))
-		parts = append(parts, part{text: inner, variable: true})
+		parts = append(parts, textPart{text: inner, variable: true})
 		text = text[start+end+2:]
 	}
 }
 
-// opening returns the position of {{ without a backslash before it.
-func opening(text string) int {
+// openingBraces returns the position of {{ without a backslash before it.
+func openingBraces(text string) int {
 	for i := 0; i+1 < len(text); i++ {
 		if text[i:i+2] == "{{" && (i == 0 || text[i-1] != '\\') {
 			return i
@@ -166,8 +170,8 @@ func opening(text string) int {
 	return -1
 }
 
-// closing returns the position of the }} that ends the variable at the beginning.
-func closing(text string) int {
+// closingBraces returns the position of the }} that ends the variable at the beginning.
+func closingBraces(text string) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
 		switch text[i] {

@@ -56,7 +56,7 @@ func truthOf(v Value) (ce.Expression, error) {
 	case ce.KindInt, ce.KindNumber, ce.KindIntOrString, ce.KindQuantity:
 		return v.present(), nil
 	case ce.KindAny:
-		e, err := v.orElse(null)
+		e, err := v.orElse(nullText)
 		var all []ce.Expression
 		for _, empty := range []string{"null", "false", `""`, "[]", "{}"} {
 			all = append(all, ce.Relate(e, "!=", ce.Term(empty)))
@@ -90,19 +90,19 @@ func (s *Scope) comparison(n jmespath.ASTNode, current *Value) (ce.Expression, e
 	}
 	if left.isConstant && !right.isConstant {
 		left, right = right, left
-		operator = mirrored(operator)
+		operator = mirroredOperator(operator)
 	}
 	switch operator {
 	case "==":
-		return equal(left, right)
+		return equalJSON(left, right)
 	case "!=":
-		e, err := equal(left, right)
+		e, err := equalJSON(left, right)
 		return ce.Not(e), err
 	}
-	return order(left, operator, right)
+	return orderNumbers(left, operator, right)
 }
 
-func mirrored(operator string) string {
+func mirroredOperator(operator string) string {
 	switch operator {
 	case "<":
 		return ">"
@@ -116,8 +116,8 @@ func mirrored(operator string) string {
 	return operator
 }
 
-// equal converts left == right with the equality of JSON values.
-func equal(left, right Value) (ce.Expression, error) {
+// equalJSON converts left == right with the equality of JSON values.
+func equalJSON(left, right Value) (ce.Expression, error) {
 	if !right.isConstant {
 		return equalValues(left, right)
 	}
@@ -128,12 +128,12 @@ func equal(left, right Value) (ce.Expression, error) {
 }
 
 func equalConstant(left, right Value) (ce.Expression, error) {
-	e, err := literal(right.constant)
+	e, err := literalExpression(right.constant)
 	if err != nil {
 		return ce.False(), err
 	}
 	if left.isConstant {
-		l, err := literal(left.constant)
+		l, err := literalExpression(left.constant)
 		return ce.Constant(l.String() == e.String()), err
 	}
 	if left.kind() == ce.KindBool && right.kind() == ce.KindBool {
@@ -160,19 +160,20 @@ func absentFor(kind ce.Kind, constant Value) (value string, ok bool) {
 	case kind == constant.kind() && kind == ce.KindInt && constant.constant != int64(0):
 		return "0", true
 	}
-	return null, kind == constant.kind() || kind == ce.KindAny || kind == ce.KindIntOrString || kind == ce.KindQuantity
+	return nullText, kind == constant.kind() || kind == ce.KindAny || kind == ce.KindIntOrString ||
+		kind == ce.KindQuantity
 }
 
 func equalValues(left, right Value) (ce.Expression, error) {
-	l, err := left.orElse(null)
+	l, err := left.orElse(nullText)
 	if err != nil {
 		return ce.False(), err
 	}
-	r, err := right.orElse(null)
+	r, err := right.orElse(nullText)
 	return ce.Relate(l, "==", r), err
 }
 
-func order(left Value, operator string, right Value) (ce.Expression, error) {
+func orderNumbers(left Value, operator string, right Value) (ce.Expression, error) {
 	for _, v := range []Value{left, right} {
 		if k := v.kind(); k != ce.KindInt && k != ce.KindNumber {
 			return ce.False(), leftOut("the comparison %s of values that are not known to be numbers", operator)

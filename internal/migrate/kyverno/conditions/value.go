@@ -4,8 +4,8 @@ import (
 	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
 )
 
-// null is a default of any type for the type checker.
-const null = "dyn(null)"
+// nullText is a default of any type for the type checker.
+const nullText = "dyn(null)"
 
 // Value is a converted JMESPath expression.
 type Value struct {
@@ -18,7 +18,7 @@ type Value struct {
 	fails      bool          // the evaluation of the expression may fail
 	constant   any
 	isConstant bool
-	stream     *stream
+	stream     *elementStream
 	otherwise  *Value // instead of a stream that is empty
 	// list has several lists of which each may be absent.
 	lists []Value
@@ -28,8 +28,8 @@ func constantValue(v any) Value { return Value{constant: v, isConstant: true} }
 
 func placeValue(p ce.Place) Value { return Value{place: &p, shape: p.Shape} }
 
-// computed is a value that is never null. It fails if one of its operands does.
-func computed(e ce.Expression, s ce.Shape, operands ...Value) Value {
+// computedValue is a value that is never null. It fails if one of its operands does.
+func computedValue(e ce.Expression, s ce.Shape, operands ...Value) Value {
 	v := Value{expression: e, shape: s}
 	for _, o := range operands {
 		v.fails = v.fails || o.mayFail()
@@ -70,7 +70,7 @@ func kindOf(constant any) ce.Kind {
 func (v Value) strict() (ce.Expression, error) {
 	switch {
 	case v.isConstant:
-		return literal(v.constant)
+		return literalExpression(v.constant)
 	case v.place != nil:
 		return v.place.Strict(), nil
 	case v.stream != nil:
@@ -138,18 +138,18 @@ func (v Value) field(name string) (Value, error) {
 	return placeValue(ce.VariablePlace(e.In(ce.Primary), v.shape).Field(name)), nil
 }
 
-// stream is a list whose elements are computed from those of another.
-type stream struct {
+// elementStream is a list whose elements are computed from those of another.
+type elementStream struct {
 	source   Value // the list
 	variable string
 	where    ce.Expression
 	element  Value
-	inner    *stream // the elements are those of this list, flattened
-	always   bool    // an absent list is an empty one
+	inner    *elementStream // the elements are those of this list, flattened
+	always   bool           // an absent list is an empty one
 }
 
 // list returns the list without elements that are left out, empty if it is absent.
-func (s *stream) sourceOrEmpty() (ce.Expression, error) {
+func (s *elementStream) sourceOrEmpty() (ce.Expression, error) {
 	empty := "[]"
 	if k := s.source.shape.Element().Kind(); k == ce.KindAny || k == ce.KindIntOrString || k == ce.KindQuantity {
 		empty = "dyn([])" // the type checker takes elements for values of the first type that fits
@@ -172,14 +172,14 @@ func (s *stream) sourceOrEmpty() (ce.Expression, error) {
 	return sum, nil
 }
 
-func (s *stream) present() ce.Expression {
+func (s *elementStream) present() ce.Expression {
 	if s.always || s.source.lists != nil {
 		return ce.True()
 	}
 	return s.source.present()
 }
 
-func (s *stream) strict() (ce.Expression, error) {
+func (s *elementStream) strict() (ce.Expression, error) {
 	list, err := s.sourceOrEmpty()
 	if err != nil {
 		return list, err
@@ -193,7 +193,7 @@ func (s *stream) strict() (ce.Expression, error) {
 }
 
 // from returns the elements of the stream as a list.
-func (s *stream) from(list ce.Expression) (ce.Expression, error) {
+func (s *elementStream) from(list ce.Expression) (ce.Expression, error) {
 	if s.inner != nil {
 		inner, err := s.inner.sourceOrEmpty()
 		if err != nil {
@@ -221,14 +221,14 @@ func (s *stream) from(list ce.Expression) (ce.Expression, error) {
 }
 
 // flat returns an error for elements that are lists of which the list is not flattened.
-func (s *stream) flat() error {
+func (s *elementStream) flat() error {
 	if s.element.stream != nil || s.element.lists != nil {
 		return leftOut("a projection of lists that is not flattened")
 	}
 	return nil
 }
 
-func (s *stream) arguments(where, e ce.Expression) []ce.Expression {
+func (s *elementStream) arguments(where, e ce.Expression) []ce.Expression {
 	if where.IsTrue() {
 		return []ce.Expression{ce.Term(s.variable), e}
 	}
@@ -236,7 +236,7 @@ func (s *stream) arguments(where, e ce.Expression) []ce.Expression {
 }
 
 // quantify returns source.exists(variable, predicate) or source.all.
-func (s *stream) quantify(macro string, predicate func(Value) (ce.Expression, error)) (ce.Expression, error) {
+func (s *elementStream) quantify(macro string, predicate func(Value) (ce.Expression, error)) (ce.Expression, error) {
 	list, err := s.sourceOrEmpty()
 	if err != nil {
 		return list, err

@@ -97,7 +97,13 @@ func hasAnchors(pattern any) bool {
 
 // anchors compiles the anchors before what follows them. A direct skip ends the
 // evaluation of anchors; if all anchors are skipped, nothing follows.
-func (c *compiler) anchors(keys []string, pattern map[string]any, at ce.Place, path string, rest outcome) (outcome, error) {
+func (c *compiler) anchors(
+	keys []string,
+	pattern map[string]any,
+	at ce.Place,
+	path string,
+	rest outcome,
+) (outcome, error) {
 	outcomes := make([]outcome, len(keys))
 	wrapped, direct := constantTest(len(keys) > 0), constantTest(false)
 	for i, key := range keys {
@@ -113,7 +119,11 @@ func (c *compiler) anchors(keys []string, pattern map[string]any, at ce.Place, p
 	for i := len(keys) - 1; i >= 0; i-- {
 		ok = bothTests(outcomes[i].ok, eitherTest(outcomes[i].direct, ok))
 	}
-	return outcome{ok: ok, direct: bothTests(negatedTest(skipped), rest.direct), wrapped: eitherTest(skipped, rest.wrapped)}, nil
+	return outcome{
+		ok:      ok,
+		direct:  bothTests(negatedTest(skipped), rest.direct),
+		wrapped: eitherTest(skipped, rest.wrapped),
+	}, nil
 }
 
 // members compiles the other members: the first one that is skipped or fails decides.
@@ -158,7 +168,10 @@ func (c *compiler) member(key string, pattern any, at ce.Place, path string) (ou
 	case "^":
 		return c.existence(pattern, field, path)
 	case "+":
-		return outcome{}, fmt.Errorf("%s: the anchor +() is only for mutations: remove it from the pattern", strings.TrimPrefix(path, "."))
+		return outcome{}, fmt.Errorf(
+			"%s: the anchor +() is only for mutations: remove it from the pattern",
+			strings.TrimPrefix(path, "."),
+		)
 	}
 	o, err := c.element(pattern, field, path, modifier == "<")
 	if err != nil {
@@ -226,7 +239,14 @@ func textMembers(pattern map[string]any) map[string]any {
 
 // matchingMembers compiles a member whose key has wildcards. Kyverno compares the value of
 // one matching key; of several, here one has to have the pattern, or with =() and <() all.
-func (c *compiler) matchingMembers(modifier, name string, anchor bool, pattern any, at ce.Place, path string) (outcome, error) {
+func (c *compiler) matchingMembers(
+	modifier,
+	name string,
+	anchor bool,
+	pattern any,
+	at ce.Place,
+	path string,
+) (outcome, error) {
 	key := c.variable("keys")
 	element := at.Shape.Field(name)
 	value := ce.Term(at.Or("{}").In(ce.Primary) + "[" + key + "]")

@@ -59,7 +59,11 @@ func compilePattern(pattern any, object ce.Place) (outcome, error) {
 	c := &compiler{used: map[string]bool{}}
 	o, err := c.element(pattern, object, "", false)
 	if err == nil && len(o.ok.String()) > maxExpression {
-		err = fmt.Errorf("the expression has %d bytes, the limit is %d: split the pattern", len(o.ok.String()), maxExpression)
+		err = fmt.Errorf(
+			"the expression has %d bytes, the limit is %d: split the pattern",
+			len(o.ok.String()),
+			maxExpression,
+		)
 	}
 	return o, err
 }

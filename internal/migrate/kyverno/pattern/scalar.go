@@ -76,7 +76,9 @@ func (c *compiler) untyped(pattern any, at ce.Place, absent bool) (test, error) 
 		return test{}, err
 	}
 	v := at.Or(scalar.Null)
-	values := ce.Term("(" + scalar.TypeIs(v, "list").String() + " ? " + v.In(ce.Disjunction) + " : [" + v.String() + "])")
+	values := ce.Term(
+		"(" + scalar.TypeIs(v, "list").String() + " ? " + v.In(ce.Disjunction) + " : [" + v.String() + "])",
+	)
 	e := ce.Macro(values, "all", item, body)
 	switch {
 	case !at.Optional() || absent == scalar.Matches(pattern, nil):

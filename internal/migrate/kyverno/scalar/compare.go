@@ -20,7 +20,7 @@ func Compare(operator, operand string, v ce.Expression) ce.Expression {
 	case c.numeric():
 		return numericText(c, v)
 	}
-	return textCondition(c, v)
+	return compareText(c, v)
 }
 
 // CompareQuantity compares a quantity with an operand, as text if the operand is no quantity.

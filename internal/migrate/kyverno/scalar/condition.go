@@ -11,25 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// condition is one comparison of a pattern's text: an operator and its operand.
-type condition struct {
+// textCondition is one comparison of a pattern's text: an operator and its operand.
+type textCondition struct {
 	operator string // ==, !=, <, <=, > or >=
 	operand  string
 	duration *time.Duration // if the operand is one
 	quantity *resource.Quantity
 }
 
-func (c condition) numeric() bool { return c.duration != nil || c.quantity != nil }
+func (c textCondition) numeric() bool { return c.duration != nil || c.quantity != nil }
 
 // ordered reports whether the operator needs an order, which text does not have.
-func (c condition) ordered() bool { return c.operator != "==" && c.operator != "!=" }
+func (c textCondition) ordered() bool { return c.operator != "==" && c.operator != "!=" }
 
 // parseAlternatives parses the text of a pattern: alternatives (|) of conditions that all apply
 // (&).
-func parseAlternatives(text string) [][]condition {
-	var found [][]condition
+func parseAlternatives(text string) [][]textCondition {
+	var found [][]textCondition
 	for alternative := range strings.SplitSeq(text, "|") {
-		var all []condition
+		var all []textCondition
 		for c := range strings.SplitSeq(strings.Trim(alternative, " "), "&") {
 			all = append(all, parseConditions(strings.Trim(c, " "))...)
 		}
@@ -41,39 +41,39 @@ func parseAlternatives(text string) [][]condition {
 var rangePattern = regexp.MustCompile(`^([-|+]?\d+(?:\.\d+)?[A-Za-z]*)(!?)-([-|+]?\d+(?:\.\d+)?[A-Za-z]*)$`)
 
 // parseConditions parses one condition; a range is two.
-func parseConditions(text string) []condition {
+func parseConditions(text string) []textCondition {
 	if len(text) >= 2 {
 		for _, operator := range []string{">=", "<=", ">", "<", "!"} { // in the order of recognition
 			if operand, found := strings.CutPrefix(text, operator); found {
-				return []condition{newCondition(strings.Replace(operator, "!", "!=", 1), operand)}
+				return []textCondition{newCondition(strings.Replace(operator, "!", "!=", 1), operand)}
 			}
 		}
 		switch m := rangePattern.FindStringSubmatch(text); {
 		case m == nil:
 		case m[2] == "":
-			return []condition{newCondition(">=", m[1]), newCondition("<=", m[3])}
+			return []textCondition{newCondition(">=", m[1]), newCondition("<=", m[3])}
 		default:
-			return []condition{{operator: "!-"}, newCondition("<", m[1]), newCondition(">", m[3])}
+			return []textCondition{{operator: "!-"}, newCondition("<", m[1]), newCondition(">", m[3])}
 		}
 	}
-	return []condition{newCondition("==", text)}
+	return []textCondition{newCondition("==", text)}
 }
 
 // expandOutside turns each a!-b into two alternatives.
-func expandOutside(found [][]condition) [][]condition {
-	var result [][]condition
+func expandOutside(found [][]textCondition) [][]textCondition {
+	var result [][]textCondition
 	for _, all := range found {
-		expanded := [][]condition{nil}
+		expanded := [][]textCondition{nil}
 		for i := 0; i < len(all); i++ {
-			ends := []condition{all[i]}
+			ends := []textCondition{all[i]}
 			if all[i].operator == "!-" {
 				ends = all[i+1 : i+3]
 				i += 2
 			}
-			var next [][]condition
+			var next [][]textCondition
 			for _, e := range expanded {
 				for _, c := range ends {
-					next = append(next, append(append([]condition(nil), e...), c))
+					next = append(next, append(append([]textCondition(nil), e...), c))
 				}
 			}
 			expanded = next
@@ -83,8 +83,8 @@ func expandOutside(found [][]condition) [][]condition {
 	return result
 }
 
-func newCondition(operator, operand string) condition {
-	c := condition{operator: operator, operand: strings.TrimSpace(operand)}
+func newCondition(operator, operand string) textCondition {
+	c := textCondition{operator: operator, operand: strings.TrimSpace(operand)}
 	if d, err := time.ParseDuration(c.operand); err == nil {
 		c.duration = &d
 	}
@@ -138,7 +138,7 @@ func Matches(pattern, value any) bool {
 	return false
 }
 
-func matchesAll(all []condition, value any) bool {
+func matchesAll(all []textCondition, value any) bool {
 	for _, c := range all {
 		if !c.matches(value) {
 			return false
@@ -149,7 +149,7 @@ func matchesAll(all []condition, value any) bool {
 
 // matches reports whether a string, an int64, a bool or nil satisfies a condition. The
 // comparison with nil is the one with 0, except for text, which nil never satisfies.
-func (c condition) matches(value any) bool {
+func (c textCondition) matches(value any) bool {
 	text, isText := value.(string)
 	switch v := value.(type) {
 	case nil:
@@ -171,7 +171,7 @@ func (c condition) matches(value any) bool {
 }
 
 // integer returns the operand as an integer.
-func (c condition) integer() (int64, bool) {
+func (c textCondition) integer() (int64, bool) {
 	if c.quantity == nil {
 		return 0, false
 	}

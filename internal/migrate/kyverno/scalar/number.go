@@ -51,7 +51,7 @@ func floatText(n float64, v ce.Expression, kind ce.Kind) ce.Expression {
 	return ce.False()
 }
 
-func integerCondition(c condition, v ce.Expression) ce.Expression {
+func integerCondition(c textCondition, v ce.Expression) ce.Expression {
 	if n, ok := c.integer(); ok {
 		return ce.Relate(v, c.operator, ce.Term(strconv.FormatInt(n, 10)))
 	}
@@ -62,7 +62,7 @@ func integerCondition(c condition, v ce.Expression) ce.Expression {
 		zero := ce.Relate(v, "==", ce.Term("0"))
 		return ce.If(zero, ce.Constant(c.matches(int64(0))), ce.Constant(c.operator == "!="))
 	}
-	return textCondition(c, ce.Function("string", v))
+	return compareText(c, ce.Function("string", v))
 }
 
 // durationPattern is a regular expression for text that Go accepts as a duration, except 0, which
@@ -70,7 +70,7 @@ func integerCondition(c condition, v ce.Expression) ce.Expression {
 const durationPattern = `^[-+]?(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 
 // numericText compares text as durations or quantities, if it is one.
-func numericText(c condition, v ce.Expression) ce.Expression {
+func numericText(c textCondition, v ce.Expression) ce.Expression {
 	if c.operator == "!=" {
 		equal := c
 		equal.operator = "=="
@@ -111,7 +111,7 @@ func CompareUnits(operator string, d time.Duration, v ce.Expression) ce.Expressi
 	return ce.And(isDuration(v), compareDurations(operator, d, v))
 }
 
-func compareWithQuantity(c condition, v ce.Expression) ce.Expression {
+func compareWithQuantity(c textCondition, v ce.Expression) ce.Expression {
 	sign := ce.Call(ce.Function("quantity", v), "compareTo", ce.Function("quantity", ce.Quote(c.operand)))
 	return ce.Relate(sign, c.operator, ce.Term("0"))
 }

@@ -47,11 +47,22 @@ func Normalize(pattern any) (any, error) {
 func checkText(text string) error {
 	switch {
 	case variablePattern.MatchString(text):
-		return fmt.Errorf("the variable in the pattern %q is left out: its value may have wildcards and operators; use deny.conditions", text)
+		return fmt.Errorf(
+			"the variable in the pattern %q is left out: its value may have wildcards and operators; use "+
+				"deny.conditions",
+			text,
+		)
 	case referencePattern.MatchString(text):
 		return fmt.Errorf("the reference in the pattern %q is left out: write the comparison in CEL", text)
-	case len(text) > maxText, strings.Count(text, "|")+strings.Count(text, "&") > maxConditions, strings.Count(text, "!-") > maxOutside:
-		return fmt.Errorf("the pattern has more than %d bytes, %d conditions or %d ranges: split it", maxText, maxConditions, maxOutside)
+	case len(text) > maxText,
+		strings.Count(text, "|")+strings.Count(text, "&") > maxConditions,
+		strings.Count(text, "!-") > maxOutside:
+		return fmt.Errorf(
+			"the pattern has more than %d bytes, %d conditions or %d ranges: split it",
+			maxText,
+			maxConditions,
+			maxOutside,
+		)
 	}
 	return nil
 }
@@ -140,7 +151,12 @@ func Value(pattern any, v ce.Expression, kind ce.Kind) (ce.Expression, error) {
 		isTrue, isFalse := Matches(text, true), Matches(text, false)
 		return ce.If(ce.Dynamic(v), ce.Constant(isTrue), ce.Constant(isFalse)), nil
 	}
-	return alternativesText(text, func(c condition) (ce.Expression, error) { return conditionText(c, v, kind) }, v, kind == ce.KindString)
+	return alternativesText(
+		text,
+		func(c textCondition) (ce.Expression, error) { return conditionText(c, v, kind) },
+		v,
+		kind == ce.KindString,
+	)
 }
 
 // zeroValue compares with null, which all zero values equal.
@@ -169,7 +185,12 @@ func equalsConstant(v, constant ce.Expression) ce.Expression {
 
 // alternativesText compiles the text of a pattern. Several literals become a list if v is
 // compared with each of them.
-func alternativesText(text string, compile func(condition) (ce.Expression, error), v ce.Expression, merge bool) (ce.Expression, error) {
+func alternativesText(
+	text string,
+	compile func(textCondition) (ce.Expression, error),
+	v ce.Expression,
+	merge bool,
+) (ce.Expression, error) {
 	var some []ce.Expression
 	var literals []ce.Expression
 	for _, conditions := range parseAlternatives(text) {
@@ -177,7 +198,7 @@ func alternativesText(text string, compile func(condition) (ce.Expression, error
 			literals = append(literals, ce.Quote(c.operand))
 			continue
 		}
-		all, err := conjunction(conditions, compile, v, merge)
+		all, err := allConditions(conditions, compile, v, merge)
 		if err != nil {
 			return ce.False(), err
 		}
@@ -186,7 +207,12 @@ func alternativesText(text string, compile func(condition) (ce.Expression, error
 	return ce.Or(append([]ce.Expression{OneOf(v, literals)}, some...)...), nil
 }
 
-func conjunction(conditions []condition, compile func(condition) (ce.Expression, error), v ce.Expression, merge bool) (ce.Expression, error) {
+func allConditions(
+	conditions []textCondition,
+	compile func(textCondition) (ce.Expression, error),
+	v ce.Expression,
+	merge bool,
+) (ce.Expression, error) {
 	var all, excluded []ce.Expression
 	for _, c := range conditions {
 		if merge && c.plain("!=") {

@@ -8,7 +8,7 @@ import (
 )
 
 // conditionText compiles a condition for a value of a known type.
-func conditionText(c condition, v ce.Expression, kind ce.Kind) (ce.Expression, error) {
+func conditionText(c textCondition, v ce.Expression, kind ce.Kind) (ce.Expression, error) {
 	switch {
 	case kind == ce.KindInt:
 		return integerCondition(c, v), nil
@@ -21,10 +21,10 @@ func conditionText(c condition, v ce.Expression, kind ce.Kind) (ce.Expression, e
 	if c.numeric() {
 		return numericText(c, v), nil
 	}
-	return textCondition(c, v), nil
+	return compareText(c, v), nil
 }
 
-func textCondition(c condition, v ce.Expression) ce.Expression {
+func compareText(c textCondition, v ce.Expression) ce.Expression {
 	switch c.operator {
 	case "==":
 		return MatchWildcard(c.operand, v)
@@ -68,7 +68,7 @@ func OneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
 }
 
 // plain reports whether the condition compares with a literal.
-func (c condition) plain(operator string) bool {
+func (c textCondition) plain(operator string) bool {
 	return c.operator == operator && !c.numeric() && !HasWildcard(c.operand)
 }
 
@@ -79,7 +79,8 @@ const Null = "dyn(null)"
 // one character.
 func MatchesWildcard(pattern, text string) bool {
 	p, t := []rune(pattern), []rune(text)
-	star, mark, i, j := -1, 0, 0, 0
+	star, mark := -1, 0 // the last *, and where its text ends
+	i, j := 0, 0
 	for j < len(t) {
 		switch {
 		case i < len(p) && p[i] == '*':

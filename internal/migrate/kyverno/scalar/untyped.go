@@ -30,15 +30,21 @@ func UntypedValue(pattern any, v ce.Expression) (ce.Expression, error) {
 	case bool:
 		return ce.Relate(v, "==", ce.Constant(p)), nil
 	case int64:
-		return ce.Or(number(strconv.FormatInt(p, 10)), ce.And(TypeIs(v, "string"), integerText(p, v, ce.KindString))), nil
+		return ce.Or(
+			number(strconv.FormatInt(p, 10)),
+			ce.And(TypeIs(v, "string"), integerText(p, v, ce.KindString)),
+		), nil
 	case float64:
-		return ce.Or(number(strconv.FormatFloat(p, 'f', -1, 64)), ce.And(TypeIs(v, "string"), floatText(p, v, ce.KindString))), nil
+		return ce.Or(
+			number(strconv.FormatFloat(p, 'f', -1, 64)),
+			ce.And(TypeIs(v, "string"), floatText(p, v, ce.KindString)),
+		), nil
 	}
-	compile := func(c condition) (ce.Expression, error) { return untypedCondition(c, v) }
+	compile := func(c textCondition) (ce.Expression, error) { return untypedCondition(c, v) }
 	return alternativesText(pattern.(string), compile, v, false)
 }
 
-func untypedCondition(c condition, v ce.Expression) (ce.Expression, error) {
+func untypedCondition(c textCondition, v ce.Expression) (ce.Expression, error) {
 	switch {
 	case c.numeric():
 		return untypedNumeric(c, v), nil
@@ -70,14 +76,18 @@ func untypedMatch(operand string, v ce.Expression) (ce.Expression, error) {
 	case inner == "?" && inner != operand:
 		return ce.And(isScalar(v), ce.Relate(v, "!=", ce.Quote(""))), nil
 	case number:
-		return ce.False(), fmt.Errorf("the pattern %q is left out because the field has no known type: CEL does not write numbers with a fraction as Kyverno does", operand)
+		return ce.False(), fmt.Errorf(
+			"the pattern %q is left out because the field has no known type: CEL does not write numbers with a "+
+				"fraction as Kyverno does",
+			operand,
+		)
 	default:
 		some = append(some, ce.And(TypeIs(v, "string"), MatchWildcard(operand, v)))
 	}
 	return ce.Or(some...), nil
 }
 
-func untypedNumeric(c condition, v ce.Expression) ce.Expression {
+func untypedNumeric(c textCondition, v ce.Expression) ce.Expression {
 	equal := c
 	types := []string{"string", "int", "double"}
 	if c.operator == "!=" {
