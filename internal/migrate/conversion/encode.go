@@ -8,6 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/ostiary/ostiary/internal/load"
 )
 
 // indentation is the indentation of the YAML.
@@ -127,7 +129,7 @@ func nodeAt(n *yaml.Node, field string) *yaml.Node {
 // findField returns a field and its value. The root has no field.
 func findField(n *yaml.Node, field string) (key, value *yaml.Node) {
 	value = n
-	for _, element := range split(field) {
+	for _, element := range load.SplitField(field) {
 		if key, value = childOf(value, element); value == nil {
 			return nil, nil
 		}

@@ -8,11 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
-
-	"github.com/ostiary/ostiary/internal/load"
 )
-
-func split(field string) []string { return load.SplitField(field) }
 
 // childOf returns a value of a mapping or sequence, and its key.
 func childOf(n *yaml.Node, element string) (key, value *yaml.Node) {

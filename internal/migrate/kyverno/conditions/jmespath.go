@@ -287,10 +287,7 @@ func (s *Scope) projection(n jmespath.ASTNode, current *Value) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	innermost := v.stream
-	for innermost.inner != nil {
-		innermost = innermost.inner
-	}
+	innermost := v.stream.innermost()
 	element := innermost.element
 	if n.NodeType == jmespath.ASTFilterProjection {
 		where, err := s.truth(n.Children[2], &element)
@@ -345,10 +342,7 @@ func (s *Scope) flatten(v Value) (Value, error) {
 	if v.stream == nil {
 		return s.stream(v)
 	}
-	innermost := v.stream
-	for innermost.inner != nil {
-		innermost = innermost.inner
-	}
+	innermost := v.stream.innermost()
 	if s := innermost.element.stream; s != nil {
 		innermost.inner, innermost.element = s, Value{}
 		return v, nil
