@@ -116,6 +116,7 @@ func compareWithQuantity(c textCondition, v ce.Expression) ce.Expression {
 	return ce.Relate(sign, c.operator, ce.Term("0"))
 }
 
+// Number returns a constant that is a number.
 func Number(constant any) (float64, bool) {
 	switch n := constant.(type) {
 	case int64:
@@ -140,11 +141,13 @@ func Seconds(d time.Duration) ce.Expression {
 // WholeSeconds returns a number of seconds as a duration. Kyverno drops the fraction.
 func WholeSeconds(n float64) time.Duration { return time.Duration(math.Trunc(n)) * time.Second }
 
+// CompareQuantities compares two quantities of a request, which can be numbers or text.
 func CompareQuantities(source ce.Expression, operator string, other ce.Expression) ce.Expression {
 	quantity := func(e ce.Expression) ce.Expression { return ce.Function("quantity", ce.Function("string", e)) }
 	return ce.Relate(ce.Call(quantity(source), "compareTo", quantity(other)), operator, ce.Term("0"))
 }
 
+// IsQuantity reports whether a constant is a quantity: text that is one, or no text.
 func IsQuantity(constant any) bool {
 	text, ok := constant.(string)
 	_, err := resource.ParseQuantity(text)

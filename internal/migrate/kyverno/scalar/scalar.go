@@ -124,6 +124,7 @@ func quantityTexts(texts []any) []any {
 	return found
 }
 
+// Literal returns a candidate as CEL.
 func Literal(value any) string {
 	if s, ok := value.(string); ok {
 		return ce.Quote(s).String()

@@ -57,6 +57,7 @@ func MatchWildcard(pattern string, v ce.Expression) ce.Expression {
 	return ce.Call(v, "startsWith", ce.Quote(inner))
 }
 
+// OneOf returns an expression for a value that equals one of some literals; false without any.
 func OneOf(v ce.Expression, literals []ce.Expression) ce.Expression {
 	switch len(literals) {
 	case 0:

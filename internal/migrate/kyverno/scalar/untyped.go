@@ -22,6 +22,7 @@ func isScalar(v ce.Expression) ce.Expression {
 	return ce.And(ce.Relate(v, "!=", ce.Term("null")), ce.Not(TypeIs(v, "map")), ce.Not(TypeIs(v, "list")))
 }
 
+// UntypedValue compiles a pattern for a value that is present and of which nothing is known.
 func UntypedValue(pattern any, v ce.Expression) (ce.Expression, error) {
 	number := func(text string) ce.Expression { return ce.Relate(v, "==", ce.Term(text)) }
 	switch p := pattern.(type) {
