@@ -241,7 +241,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@go run ./hack/docs plugins docs/plugins
 	@go run ./hack/docs commands docs/reference/commands.md
 	@mkdir -p bin/policytest
-	@$(CONTROLLER_GEN) crd paths=./internal/cli/policytest/v1alpha1 output:crd:dir=bin/policytest
+	@$(CONTROLLER_GEN) crd paths=./internal/policytest/v1alpha1 output:crd:dir=bin/policytest
 	@go run ./hack/docs policytest bin/policytest/test.ostiary.dev_policytests.yaml docs/reference/policytest.md
 	@go run ./hack/docs schema bin/policytest/test.ostiary.dev_policytests.yaml docs/reference/policytest.schema.json
 	@go run ./hack/docs chart charts/ostiary docs/reference/values.md

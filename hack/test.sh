@@ -25,13 +25,13 @@ building=(env GOGC=400 GOMEMLIMIT=4GiB)
 
 # These draw thousands of cases from what shares no memory. The race detector makes
 # them ten times slower, so it runs only their tests that end in Concurrently.
-random=(./internal/pki ./internal/policy ./internal/registration ./internal/unstructuredjson ./internal/cli/convert/kyverno/classic)
+random=(./internal/pki ./internal/policy ./internal/registration ./internal/unstructuredjson ./internal/migrate/kyverno/classic)
 
 # Folders outside of test whose code or tests start goroutines or share memory: the
 # race detector finds nothing in the others. The short form has those of the manager.
 concurrent() {
 	local others='^test/|^hack/(benchstat|image|krew|kubernetes|tools|vulncheck)/'
-	[ -n "${FULL:-}" ] || others='^test/|^hack/|^internal/cli/'
+	[ -n "${FULL:-}" ] || others='^test/|^hack/|^internal/(cli|kubernetes|load|migrate|nativeengine|offline|policytest)/'
 	git ls-files '*.go' | grep -vE "$others" |
 		xargs grep -lE '(^|[[:space:]])go (func|[[:alpha:].]+\()|errgroup|"sync"|"sync/atomic"' |
 		xargs -n1 dirname | sort -u | sed 's|^|./|' | grep -vxF "$(printf '%s\n' "${random[@]}")"

@@ -17,7 +17,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/ostiary/ostiary/internal/nativeengine"
 	"github.com/ostiary/ostiary/test/controlplane"
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
@@ -281,20 +281,6 @@ func TestFailingGroupVersion(t *testing.T) {
 	}
 }
 
-// criteria are matchResources without selectors.
-type criteria struct {
-	resources admissionregistrationv1.MatchResources
-	objects   labels.Selector
-}
-
-func (c criteria) GetParsedNamespaceSelector() (labels.Selector, error) {
-	return labels.Everything(), nil
-}
-func (c criteria) GetParsedObjectSelector() (labels.Selector, error) { return c.objects, nil }
-func (c criteria) GetMatchResources() admissionregistrationv1.MatchResources {
-	return c.resources
-}
-
 func TestMatcher(t *testing.T) {
 	r := start(t, newDiscovery())
 	m := Matcher{Matcher: matching.NewMatcher(nil, kubernetes.NewForConfigOrDie(apiServer)), Resources: r}
@@ -302,7 +288,7 @@ func TestMatcher(t *testing.T) {
 	tests := map[string]struct {
 		policy                    admissionregistrationv1.MatchPolicyType
 		group, version, resources string // of the rule
-		objects                   labels.Selector
+		objects                   *metav1.LabelSelector
 		request                   string
 		want                      bool
 		wantErr                   string
@@ -316,21 +302,19 @@ func TestMatcher(t *testing.T) {
 		"unknown, any resource of the version": {group: "new.test", version: "v1", resources: "*", request: "new.test/v2/things", wantErr: unknown},
 		"unknown, any resource of another":     {group: "apps", version: "v1", resources: "*", request: "new.test/v2/things"},
 		"unknown, another resource":            {group: "new.test", version: "v1", resources: "others", request: "new.test/v2/things"},
-		"unknown, labels do not match":         {group: "new.test", version: "v1", resources: "things", objects: labels.SelectorFromSet(labels.Set{"a": "b"}), request: "new.test/v2/things"},
+		"unknown, labels do not match":         {group: "new.test", version: "v1", resources: "things", objects: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, request: "new.test/v2/things"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			if tc.policy == "" {
 				tc.policy = admissionregistrationv1.Equivalent
 			}
-			if tc.objects == nil {
-				tc.objects = labels.Everything()
-			}
 			resource := gvr(tc.request)
 			object := &unstructured.Unstructured{Object: map[string]any{}}
 			attr := admission.NewAttributesRecord(object, nil, schema.GroupVersionKind{}, "", "n", resource, "", admission.Create, nil, false, nil)
-			got, _, _, err := m.Matches(attr, r.Interfaces(scheme.Scheme), criteria{objects: tc.objects, resources: admissionregistrationv1.MatchResources{
-				MatchPolicy: &tc.policy,
+			got, _, _, err := m.Matches(attr, r.Interfaces(scheme.Scheme), nativeengine.Criteria{MatchResources: admissionregistrationv1.MatchResources{
+				ObjectSelector: tc.objects,
+				MatchPolicy:    &tc.policy,
 				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{tc.group}, APIVersions: []string{tc.version}, Resources: []string{tc.resources}},

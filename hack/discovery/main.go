@@ -1,8 +1,8 @@
 // Command discovery writes the resources that each supported Kubernetes version serves,
 // and the schemas of their kinds, from the sources of Kubernetes, to
-// internal/cli/kubernetes.
+// internal/kubernetes.
 //
-//	go run ./hack/discovery internal/cli/kubernetes
+//	go run ./hack/discovery internal/kubernetes
 package main
 
 import (

@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -17,22 +15,15 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
-	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/nativeengine"
 )
 
 // The oracle for mutations: the API server's own engine for
@@ -57,30 +48,24 @@ func (c changed) String() string {
 }
 
 type mutationOracle struct {
-	dispatcher generic.Dispatcher[mutating.PolicyHook]
-	hooks      []mutating.PolicyHook
+	engine *nativeengine.Engine
 }
 
 func newMutationOracle(policies []*v1alpha1.WebhookPolicy, w *world) *mutationOracle {
-	o := &mutationOracle{dispatcher: mutating.NewDispatcher(w.authorizer, w.matcher(), converterManager{})}
+	var all []nativeengine.Mutating
 	for _, p := range policies {
-		native := nativeMutation(p)
-		informer, scope := w.informer(native.Spec.ParamKind)
-		o.hooks = append(o.hooks, mutating.PolicyHook{Policy: native, Bindings: nativeMutationBindings(p), Evaluator: compileNativeMutation(native), ParamInformer: informer, ParamScope: scope})
+		all = append(all, nativeengine.Mutating{Policy: nativeMutation(p), Bindings: nativeMutationBindings(p)})
 	}
-	return o
+	engine, _ := w.native().CompileMutating(all...) // it reports the error when it evaluates
+	return &mutationOracle{engine}
 }
-
-type converterManager struct{ testConverters }
-
-func (converterManager) Run(context.Context) {}
 
 func nativeMutation(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.MutatingAdmissionPolicy {
 	p = p.DeepCopy()
 	failurePolicy := p.Spec.EffectiveFailurePolicy()
 	return &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: p.ObjectMeta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 		ParamKind:          p.Spec.ParamKind,
-		MatchConstraints:   nativeMatch(p.Spec.MatchConstraints),
+		MatchConstraints:   p.Spec.MatchConstraints,
 		MatchConditions:    p.Spec.MatchConditions,
 		Variables:          p.Spec.Variables,
 		Mutations:          p.Spec.Mutations,
@@ -99,65 +84,21 @@ func nativeMutationBindings(p *v1alpha1.WebhookPolicy) []*admissionregistrationv
 	return out
 }
 
-// compileNativeMutation compiles as the API server's plugin does.
-func compileNativeMutation(p *admissionregistrationv1.MutatingAdmissionPolicy) mutating.PolicyEvaluator {
-	compiler, err := celplugin.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-	if err != nil {
-		return mutating.PolicyEvaluator{Error: err}
-	}
-	options := celplugin.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
-	for _, v := range p.Spec.Variables {
-		compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, options, environment.StoredExpressions)
-	}
-	out := mutating.PolicyEvaluator{CompositedCompiler: compiler}
-	if len(p.Spec.MatchConditions) > 0 {
-		var accessors []celplugin.ExpressionAccessor
-		for i := range p.Spec.MatchConditions {
-			accessors = append(accessors, (*matchconditions.MatchCondition)(&p.Spec.MatchConditions[i]))
-		}
-		out.Matcher = matchconditions.NewMatcher(compiler.CompileCondition(accessors, options, environment.StoredExpressions), p.Spec.FailurePolicy, "policy", "validate", p.Name)
-	}
-	options.HasPatchTypes = true
-	for _, m := range p.Spec.Mutations {
-		if m.JSONPatch != nil {
-			out.Mutators = append(out.Mutators, patch.NewJSONPatcher(compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, options, environment.StoredExpressions)))
-		} else {
-			out.Mutators = append(out.Mutators, patch.NewApplyConfigurationPatcher(compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, options, environment.StoredExpressions)))
-		}
-	}
-	return out
-}
-
 func (o *mutationOracle) decide(tb testing.TB, in input) changed {
 	tb.Helper()
-	if in.operation == admission.Delete { // the API server's plugin is not there for it
-		return changed{Allowed: true}
-	}
 	if in.object != nil {
 		in.object = in.object.DeepCopyObject() // it is changed in place
 	}
 	attrs := in.attributes()
-	err := o.dispatch(tb.Context(), attrs)
-	if err == nil {
-		return changed{Allowed: true, Object: content(tb, attrs.GetObject())}
-	}
-	var status *apierrors.StatusError
-	if !errors.As(err, &status) {
+	out, err := o.engine.Evaluate(tb.Context(), attrs)
+	if err != nil {
 		tb.Fatalf("the oracle failed: %v", err)
 	}
-	s := status.ErrStatus
+	if out.Denial == nil {
+		return changed{Allowed: true, Object: content(tb, attrs.GetObject())}
+	}
+	s := out.Denial
 	return changed{Code: s.Code, Reason: s.Reason, Message: strings.Replace(s.Message, "policy '", "WebhookPolicy '", 1)}
-}
-
-// dispatch makes an error of a panic, as the API server does: the library that
-// applies JSON patches panics where a test compares lists with null in them.
-func (o *mutationOracle) dispatch(ctx context.Context, attrs admission.Attributes) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = apierrors.NewInternalError(fmt.Errorf("panic: %v", value))
-		}
-	}()
-	return o.dispatcher.Dispatch(ctx, attrs, testInterfaces(), o.hooks)
 }
 
 // content is an object as JSON, by way of its Go type if it has one.

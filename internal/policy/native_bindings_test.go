@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
@@ -241,7 +239,7 @@ func TestSameAnswerAsKubernetesForVersions(t *testing.T) {
 						in := base
 						in.resource.Version, in.kind.Version = version, version
 						in.object, in.old = deployment(t, version), deployment(t, version)
-						sent, resource, kind, err := generic.NewPolicyMatcher(testWorld.matcher()).DefinitionMatches(in.attributes(), testInterfaces(), validating.NewValidatingAdmissionPolicyAccessor(nativePolicy(p)))
+						sent, resource, kind, err := newOracle([]*v1alpha1.WebhookPolicy{p}, testWorld).engine.Matches(in.attributes())
 						if err != nil {
 							t.Fatal(err)
 						}

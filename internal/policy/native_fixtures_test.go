@@ -26,6 +26,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/ostiary/ostiary/internal/nativeengine"
 )
 
 // world is what both engines find around a request: namespaces, params and an
@@ -110,6 +112,13 @@ func (w *world) host() Environment {
 	return Environment{
 		Now: time.Now, Namespaces: w.namespaces, Params: w, Authorizer: w.authorizer,
 		Matcher: w.matcher(), Objects: testInterfaces(), TypeConverters: testConverters{},
+	}
+}
+
+// native is this world as the native engine sees it.
+func (w *world) native() *nativeengine.Cluster {
+	return &nativeengine.Cluster{
+		Objects: testInterfaces(), Matcher: w.matcher(), Authorizer: w.authorizer, Converters: testConverters{}, Params: w.informer,
 	}
 }
 

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -21,19 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	webhookgeneric "k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
-	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	webhookrequest "k8s.io/apiserver/pkg/admission/plugin/webhook/request"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/cel/environment"
-	apiwarning "k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/nativeengine"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -107,38 +101,37 @@ func (o outcome) String() string {
 
 // oracle is the API server's engine for some policies.
 type oracle struct {
-	dispatcher generic.Dispatcher[validating.PolicyHook]
-	hooks      []validating.PolicyHook
+	engine *nativeengine.Engine
 }
 
+// newOracle compiles policies. One that does not compile fails when it is evaluated, as in
+// an API server.
 func newOracle(policies []*v1alpha1.WebhookPolicy, w *world) *oracle {
-	o := &oracle{dispatcher: validating.NewDispatcher(w.authorizer, generic.NewPolicyMatcher(w.matcher()))}
+	var all []nativeengine.Validating
 	for _, p := range policies {
-		native := nativePolicy(p)
-		informer, scope := w.informer(native.Spec.ParamKind)
-		o.hooks = append(o.hooks, validating.PolicyHook{Policy: native, Bindings: nativeBindings(p), Evaluator: compileNative(native), ParamInformer: informer, ParamScope: scope})
+		all = append(all, nativeengine.Validating{Policy: nativePolicy(p), Bindings: nativeBindings(p)})
 	}
-	return o
+	engine, _ := w.native().CompileValidating(all...)
+	return &oracle{engine}
 }
 
 // with is the same engine with the bindings of policies, which are otherwise
 // those that it was made of.
 func (o *oracle) with(policies []*v1alpha1.WebhookPolicy) *oracle {
-	out := &oracle{dispatcher: o.dispatcher, hooks: slices.Clone(o.hooks)}
-	for i, p := range policies {
-		out.hooks[i].Bindings = nativeBindings(p)
+	var bindings [][]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	for _, p := range policies {
+		bindings = append(bindings, nativeBindings(p))
 	}
-	return out
+	return &oracle{o.engine.WithBindings(bindings...)}
 }
 
 // nativePolicy is a policy as the API server stores it, defaults filled in.
 func nativePolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.ValidatingAdmissionPolicy {
 	p = p.DeepCopy()
 	failurePolicy := p.Spec.EffectiveFailurePolicy()
-	constraints := nativeMatch(p.Spec.MatchConstraints)
 	return &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: p.ObjectMeta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		ParamKind:        p.Spec.ParamKind,
-		MatchConstraints: constraints,
+		MatchConstraints: p.Spec.MatchConstraints,
 		MatchConditions:  p.Spec.MatchConditions,
 		Variables:        p.Spec.Variables,
 		Validations:      p.Spec.NativeValidations(),
@@ -147,89 +140,29 @@ func nativePolicy(p *v1alpha1.WebhookPolicy) *admissionregistrationv1.Validating
 	}}
 }
 
-// nativeMatch fills in the API server's defaults.
-func nativeMatch(in *admissionregistrationv1.MatchResources) *admissionregistrationv1.MatchResources {
-	out := in.DeepCopy()
-	if out.NamespaceSelector == nil {
-		out.NamespaceSelector = &metav1.LabelSelector{}
-	}
-	if out.ObjectSelector == nil {
-		out.ObjectSelector = &metav1.LabelSelector{}
-	}
-	if out.MatchPolicy == nil {
-		equivalent := admissionregistrationv1.Equivalent
-		out.MatchPolicy = &equivalent
-	}
-	return out
-}
-
 func nativeBindings(p *v1alpha1.WebhookPolicy) []*admissionregistrationv1.ValidatingAdmissionPolicyBinding {
 	var out []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	for _, b := range p.Spec.Bindings {
-		spec := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: p.Name, ValidationActions: b.ValidationActions, ParamRef: b.ParamRef}
-		if b.MatchResources != nil {
-			spec.MatchResources = nativeMatch(b.MatchResources)
-		}
+		spec := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: p.Name, ValidationActions: b.ValidationActions, ParamRef: b.ParamRef, MatchResources: b.MatchResources}
 		out = append(out, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: b.Name}, Spec: spec})
 	}
 	return out
 }
 
-// compileNative compiles as the API server's plugin does, with a compiler of
-// its own for each policy.
-func compileNative(p *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
-	compiler, err := celplugin.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-	if err != nil {
-		return validating.NewValidator(nil, nil, nil, nil, p.Spec.FailurePolicy, err)
-	}
-	plain := celplugin.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil}
-	full := celplugin.OptionalVariableDeclarations{HasParams: plain.HasParams, HasAuthorizer: true}
-	for _, v := range p.Spec.Variables {
-		compiler.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression}, full, environment.StoredExpressions)
-	}
-	condition := func(accessors []celplugin.ExpressionAccessor, declarations celplugin.OptionalVariableDeclarations) celplugin.ConditionEvaluator {
-		return compiler.CompileCondition(accessors, declarations, environment.StoredExpressions)
-	}
-	var matcher matchconditions.Matcher
-	if len(p.Spec.MatchConditions) > 0 {
-		var accessors []celplugin.ExpressionAccessor
-		for i := range p.Spec.MatchConditions {
-			accessors = append(accessors, (*matchconditions.MatchCondition)(&p.Spec.MatchConditions[i]))
-		}
-		matcher = matchconditions.NewMatcher(condition(accessors, full), p.Spec.FailurePolicy, "policy", "validate", p.Name)
-	}
-	validations := make([]celplugin.ExpressionAccessor, len(p.Spec.Validations))
-	messages := make([]celplugin.ExpressionAccessor, len(p.Spec.Validations))
-	for i, v := range p.Spec.Validations {
-		validations[i] = &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason}
-		if v.MessageExpression != "" {
-			messages[i] = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
-		}
-	}
-	var annotations []celplugin.ExpressionAccessor
-	for _, a := range p.Spec.AuditAnnotations {
-		annotations = append(annotations, &validating.AuditAnnotationCondition{Key: a.Key, ValueExpression: a.ValueExpression})
-	}
-	return validating.NewValidator(condition(validations, full), matcher, condition(annotations, full), condition(messages, plain), p.Spec.FailurePolicy, nil)
-}
-
 func (o *oracle) decide(tb testing.TB, in input) outcome {
 	tb.Helper()
-	attrs := &recordedAttributes{Attributes: in.attributes()}
-	warnings := &recordedWarnings{}
-	err := o.dispatcher.Dispatch(apiwarning.WithWarningRecorder(tb.Context(), warnings), attrs, testInterfaces(), o.hooks)
-	out := outcome{Allowed: err == nil, Annotations: attrs.annotations}
-	for _, w := range warnings.texts {
-		out.Warnings = append(out.Warnings, asOurs(w))
-	}
-	if err == nil {
-		return out
-	}
-	var status *apierrors.StatusError
-	if !errors.As(err, &status) {
+	native, err := o.engine.Evaluate(tb.Context(), in.attributes())
+	if err != nil {
 		tb.Fatalf("the oracle failed: %v", err)
 	}
-	s := status.ErrStatus
+	out := outcome{Allowed: native.Denial == nil, Annotations: annotationsAsOurs(native.AuditAnnotations)}
+	for _, w := range native.Warnings {
+		out.Warnings = append(out.Warnings, asOurs(w))
+	}
+	if out.Allowed {
+		return out
+	}
+	s := native.Denial
 	_, message, framed := strings.Cut(s.Message, " is forbidden: ")
 	if !framed {
 		tb.Fatalf("the oracle's message has no frame: %q", s.Message)
@@ -244,25 +177,20 @@ func asOurs(message string) string {
 	return strings.Replace(message, "ValidatingAdmissionPolicy '", "WebhookPolicy '", 1)
 }
 
-type recordedAttributes struct {
-	admission.Attributes
-	annotations map[string]string
-}
-
-func (a *recordedAttributes) AddAnnotation(key, value string) error {
-	if a.annotations == nil {
-		a.annotations = map[string]string{}
+// annotationsAsOurs returns audit annotations by the keys as we write them.
+func annotationsAsOurs(annotations map[string]string) map[string]string {
+	var out map[string]string
+	for key, value := range annotations {
+		if out == nil {
+			out = map[string]string{}
+		}
+		if key == "validation.policy.admission.k8s.io/"+auditFailureKey {
+			key = auditFailureKey
+		}
+		out[strings.Replace(key, "/", ".", 1)] = value
 	}
-	if key == "validation.policy.admission.k8s.io/"+auditFailureKey {
-		key = auditFailureKey
-	}
-	a.annotations[strings.Replace(key, "/", ".", 1)] = value
-	return nil
+	return out
 }
-
-type recordedWarnings struct{ texts []string }
-
-func (r *recordedWarnings) AddWarning(_, text string) { r.texts = append(r.texts, text) }
 
 // interfaces converts between versions whose JSON is the same.
 type interfaces struct {
@@ -659,7 +587,7 @@ func TestMissingNamespaceDiffers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := []*v1alpha1.WebhookPolicy{policyFrom(t, "p", tc.spec)}
 			native := newOracle(p, testWorld)
-			if err := native.dispatcher.Dispatch(t.Context(), in.attributes(), testInterfaces(), native.hooks); !apierrors.IsNotFound(err) {
+			if _, err := native.engine.Evaluate(t.Context(), in.attributes()); !apierrors.IsNotFound(err) {
 				t.Errorf("native error = %v, want not found", err)
 			}
 			got := decideOurs(t, groupOf(t, p), in, testWorld)

@@ -9,7 +9,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -27,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/nativeengine"
 )
 
 // oracle uses the API server's code to decide which webhooks and native policies a
@@ -110,7 +110,7 @@ func (o *oracle) matched(t testing.TB, match *admissionregistrationv1.MatchResou
 	if defaulted.MatchPolicy == nil {
 		defaulted.MatchPolicy = new(admissionregistrationv1.Equivalent)
 	}
-	ok, gvr, _, err := o.policies.Matches(attr, o.interfaces, criteria{defaulted})
+	ok, gvr, _, err := o.policies.Matches(attr, o.interfaces, nativeengine.Criteria{MatchResources: *defaulted})
 	if err != nil {
 		t.Fatalf("%s: matching: %v", describe(attr), err)
 	}
@@ -198,25 +198,6 @@ func (r testResource) attributes(version, sub, namespace, name string, op admiss
 
 func describe(attr admission.Attributes) string {
 	return string(attr.GetOperation()) + " " + attr.GetResource().String() + "/" + attr.GetSubresource() + " in " + attr.GetNamespace()
-}
-
-type criteria struct {
-	match *admissionregistrationv1.MatchResources
-}
-
-func (c criteria) GetMatchResources() admissionregistrationv1.MatchResources { return *c.match }
-func (c criteria) GetParsedNamespaceSelector() (labels.Selector, error) {
-	return parse(c.match.NamespaceSelector)
-}
-func (c criteria) GetParsedObjectSelector() (labels.Selector, error) {
-	return parse(c.match.ObjectSelector)
-}
-
-func parse(selector *metav1.LabelSelector) (labels.Selector, error) {
-	if selector == nil {
-		return labels.Everything(), nil
-	}
-	return metav1.LabelSelectorAsSelector(selector)
 }
 
 // interfaces has the one interface that matching uses.

@@ -25,7 +25,7 @@ const definedElsewhere = "monitoring.coreos.com/"
 
 func loadSchemas(t *testing.T) *apiSchemas {
 	t.Helper()
-	archives, err := filepath.Glob("../../internal/cli/kubernetes/schemas-*.zip")
+	archives, err := filepath.Glob("../../internal/kubernetes/schemas-*.zip")
 	if err != nil || len(archives) < 4 {
 		t.Fatalf("found the schemas of %d versions: %v", len(archives), err)
 	}

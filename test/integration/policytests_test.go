@@ -11,8 +11,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
+	"github.com/ostiary/ostiary/internal/offline"
 )
 
 // TestPolicyTests sends the requests of all PolicyTests of the samples to an API server with

@@ -16,9 +16,9 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/lint"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/policytest"
+	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 

@@ -18,24 +18,29 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
 )
 
-// fetch reads the objects of a cluster that sources own. It calls skipped for what the user
+// fetchObjects reads the objects of a cluster that sources own. It calls skipped for what the user
 // may not read.
-func fetch(ctx context.Context, config *rest.Config, using []conversion.Source, skipped func(error)) ([]load.Object, error) {
+func fetchObjects(
+	ctx context.Context,
+	config *rest.Config,
+	using []conversion.Source,
+	skipped func(error),
+) ([]load.Object, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	resources, err := owned(ctx, config, using)
+	resources, err := ownedResources(ctx, config, using)
 	if err != nil {
 		return nil, err
 	}
 	var out []load.Object
 	for _, r := range resources {
-		err := list(ctx, client, r, &out)
+		err := listObjects(ctx, client, r, &out)
 		switch {
 		case apierrors.IsForbidden(err):
 			skipped(err)
@@ -46,9 +51,13 @@ func fetch(ctx context.Context, config *rest.Config, using []conversion.Source, 
 	return out, nil
 }
 
-// owned returns the resources that sources own, each in the preferred version of its group,
+// ownedResources returns the resources that sources own, each in the preferred version of its group,
 // in the order of names.
-func owned(ctx context.Context, config *rest.Config, using []conversion.Source) ([]schema.GroupVersionResource, error) {
+func ownedResources(
+	ctx context.Context,
+	config *rest.Config,
+	using []conversion.Source,
+) ([]schema.GroupVersionResource, error) {
 	server, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
@@ -72,11 +81,13 @@ func owned(ctx context.Context, config *rest.Config, using []conversion.Source) 
 		}
 		for _, r := range list.APIResources {
 			kind := schema.GroupKind{Group: gv.Group, Kind: r.Kind}
-			if strings.Contains(r.Name, "/") || !slices.ContainsFunc(using, func(s conversion.Source) bool { return s.Owns(kind) }) {
+			if strings.Contains(r.Name, "/") ||
+				!slices.ContainsFunc(using, func(s conversion.Source) bool { return s.Owns(kind) }) {
 				continue
 			}
 			resource := gv.WithResource(r.Name)
-			if other, ok := best[resource.GroupResource()]; !ok || versions[gv.String()] < versions[other.GroupVersion().String()] {
+			if other, ok := best[resource.GroupResource()]; !ok ||
+				versions[gv.String()] < versions[other.GroupVersion().String()] {
 				best[resource.GroupResource()] = resource
 			}
 		}
@@ -89,8 +100,13 @@ func owned(ctx context.Context, config *rest.Config, using []conversion.Source) 
 	return out, nil
 }
 
-// list adds all objects of a resource.
-func list(ctx context.Context, client dynamic.Interface, r schema.GroupVersionResource, out *[]load.Object) error {
+// listObjects adds all objects of a resource.
+func listObjects(
+	ctx context.Context,
+	client dynamic.Interface,
+	r schema.GroupVersionResource,
+	out *[]load.Object,
+) error {
 	all := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return client.Resource(r).List(ctx, o)
 	})

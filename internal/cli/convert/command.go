@@ -7,23 +7,35 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ostiary/ostiary/internal/cli/connect"
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/convert/native"
-	"github.com/ostiary/ostiary/internal/cli/convert/verify"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/verify"
 )
 
-const help = `Write policies of other projects as WebhookPolicies.
+// helpDescription returns the description of the command.
+func helpDescription() string {
+	titles := make([]string, 0, len(migrate.Sources()))
+	for _, s := range migrate.Sources() {
+		titles = append(titles, "- "+s.Title)
+	}
+	return fmt.Sprintf(helpText, strings.Join(titles, "\n"))
+}
 
-Sources are ValidatingAdmissionPolicies and MutatingAdmissionPolicies with their bindings,
-Kyverno's policies in CEL (group policies.kyverno.io), and Gatekeeper's constraints whose
-templates are in CEL. With --to native, WebhookPolicies become native policies.
+const helpText = `Write policies of other projects as WebhookPolicies.
+
+Sources are:
+
+%s
+
+With --to native, WebhookPolicies become native policies.
 
 Without -o, the policies are on stdout and the report is on stderr. With -o, the command
 writes one file for each object to a new directory, all of them or none, and the report to
@@ -42,7 +54,7 @@ convert, by kind, and marks the kinds that Kyverno 1.20 does not execute.
 Exit status 1 means that a rule is left out, that an assertion of a test fails, or that two
 decisions differ, and 2 that the input cannot be read.`
 
-type command struct {
+type convertCommand struct {
 	*output.Options
 
 	options     conversion.Options
@@ -66,11 +78,11 @@ const (
 
 // NewCommand returns the command.
 func NewCommand(o *output.Options) *cobra.Command {
-	run := &command{Options: o}
+	run := &convertCommand{Options: o}
 	c := &cobra.Command{
 		Use:   "convert {-f FILE... | --from-cluster}",
 		Short: "Write policies of other projects as WebhookPolicies",
-		Long:  help,
+		Long:  helpDescription(),
 		Example: "  kubectl ostiary convert -f native.yaml -o converted\n" +
 			"  kubectl ostiary convert -f native.yaml --inventory\n" +
 			"  kubectl ostiary convert -f policy.yaml --to native",
@@ -78,17 +90,46 @@ func NewCommand(o *output.Options) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return run.run(c.Context()) },
 	}
 	f := c.Flags()
-	f.StringSliceVarP(&run.files, "filename", "f", nil, "files, directories, kustomizations or Helm charts with policies; - is stdin")
+	f.StringSliceVarP(
+		&run.files,
+		"filename",
+		"f",
+		nil,
+		"files, directories, kustomizations or Helm charts with policies; - is stdin",
+	)
 	f.BoolVar(&run.fromCluster, "from-cluster", false, "read the policies of the cluster of the current context")
 	f.StringVarP(&run.directory, "output", "o", "", "new directory for the results; default is stdout")
-	run.actions, run.to, run.report = actionsAudit, toOstiary, output.Table
-	f.Var(&choice[string]{&run.actions, []string{actionsAudit, actionsKeep}}, "actions", "actions of bindings: audit for Audit, or keep for those of the source")
+	run.actions = actionsAudit
+	run.to = toOstiary
+	run.report = output.Table
+	f.Var(
+		&choiceFlag[string]{&run.actions, []string{actionsAudit, actionsKeep}},
+		"actions",
+		"actions of bindings: audit for Audit, or keep for those of the source",
+	)
 	run.options.Params = conversion.ParamsConstants
-	f.Var(&choice[conversion.Params]{&run.options.Params, []conversion.Params{conversion.ParamsConstants, conversion.ParamsObject}}, "params", "parameters of Gatekeeper's constraints: constants writes them into the policies; with object, the policies read the constraint as params")
-	f.Var(&choice[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
-	f.Var(&choice[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}}, "report", "format of the report: table, json or yaml")
+	f.Var(
+		&choiceFlag[conversion.Params]{
+			&run.options.Params,
+			[]conversion.Params{conversion.ParamsConstants, conversion.ParamsObject},
+		},
+		"params",
+		"parameters of Gatekeeper's constraints: constants writes them into the policies; with object, the policies "+
+			"read the constraint as params",
+	)
+	f.Var(&choiceFlag[string]{&run.to, []string{toOstiary, toNative}}, "to", "kind of the results: ostiary or native")
+	f.Var(
+		&choiceFlag[output.Format]{&run.report, []output.Format{output.Table, output.JSON, output.YAML}},
+		"report",
+		"format of the report: table, json or yaml",
+	)
 	f.BoolVar(&run.verify, "verify", false, "run the tests of Kyverno and gator among the files on the results")
-	f.StringSliceVar(&run.objects, "verify-objects", nil, "files with objects for which the decisions of sources in CEL and of their results are compared")
+	f.StringSliceVar(
+		&run.objects,
+		"verify-objects",
+		nil,
+		"files with objects for which the decisions of sources in CEL and of their results are compared",
+	)
 	f.BoolVar(&run.inventory, "inventory", false, "count the objects that convert, by kind, and write no policies")
 	c.MarkFlagsMutuallyExclusive("inventory", "output")
 	c.MarkFlagsMutuallyExclusive("inventory", "verify")
@@ -99,14 +140,14 @@ func NewCommand(o *output.Options) *cobra.Command {
 	return c
 }
 
-// choice is a flag with some values.
-type choice[T ~string] struct {
+// choiceFlag is a flag with some values.
+type choiceFlag[T ~string] struct {
 	value   *T
 	allowed []T
 }
 
 // String implements pflag.Value.
-func (c *choice[T]) String() string {
+func (c *choiceFlag[T]) String() string {
 	if c.value == nil {
 		return ""
 	}
@@ -114,10 +155,10 @@ func (c *choice[T]) String() string {
 }
 
 // Type implements pflag.Value.
-func (c *choice[T]) Type() string { return "name" }
+func (c *choiceFlag[T]) Type() string { return "name" }
 
 // Set implements pflag.Value.
-func (c *choice[T]) Set(text string) error {
+func (c *choiceFlag[T]) Set(text string) error {
 	for _, allowed := range c.allowed {
 		if string(allowed) == text {
 			*c.value = allowed
@@ -127,38 +168,38 @@ func (c *choice[T]) Set(text string) error {
 	return fmt.Errorf("must be one of %v", c.allowed)
 }
 
-func (c *command) run(ctx context.Context) error {
+func (c *convertCommand) run(ctx context.Context) error {
 	objects, err := c.load(ctx)
 	if err != nil {
 		return err
 	}
-	using := sources()
+	sources := migrate.Sources()
 	if c.to == toNative {
-		using = []conversion.Source{native.Back{}}
+		sources = migrate.ToNative()
 	}
-	conversions, err := convertAll(using, objects, c.options, time.Now())
+	converted, err := migrate.Convert(sources, objects, c.options, time.Now())
 	if err != nil {
 		return err
 	}
-	if len(conversions) == 0 {
+	if len(converted.Conversions) == 0 {
 		return errors.New("the input has no policy that this command converts: name its file with -f")
 	}
-	result := newResult(conversions)
+	result := &result{Result: converted}
 	if err := result.check(ctx); err != nil {
 		return err
 	}
-	result.noteUnaudited()
+	result.NoteUnaudited()
 	if c.inventory {
-		return c.printInventory(c.Out, result.inventory())
+		return c.printInventory(c.Out, result.Inventory())
 	}
 	if err := c.compare(ctx, objects, result); err != nil { // with the actions of the sources
 		return err
 	}
 	if c.actions == actionsAudit {
-		result.audit()
+		result.audited = result.ReplaceActions()
 	}
 	if c.verify {
-		if result.verified, err = verify.Run(ctx, objects, result.conversions); err != nil {
+		if result.verified, err = newVerifier().Tests(ctx, objects, result.Conversions); err != nil {
 			return err
 		}
 	}
@@ -166,7 +207,7 @@ func (c *command) run(ctx context.Context) error {
 }
 
 // compare compares decisions about the objects of --verify-objects.
-func (c *command) compare(ctx context.Context, input []load.Object, r *result) error {
+func (c *convertCommand) compare(ctx context.Context, input []load.Object, r *result) error {
 	switch {
 	case len(c.objects) == 0:
 		return nil
@@ -177,11 +218,11 @@ func (c *command) compare(ctx context.Context, input []load.Object, r *result) e
 	if err != nil {
 		return err
 	}
-	r.compared, err = verify.Objects(ctx, input, objects, r.conversions)
+	r.compared, err = newVerifier().Objects(ctx, input, objects, r.Conversions)
 	return err
 }
 
-func (c *command) load(ctx context.Context) ([]load.Object, error) {
+func (c *convertCommand) load(ctx context.Context) ([]load.Object, error) {
 	if !c.fromCluster {
 		return c.read(ctx)
 	}
@@ -189,12 +230,17 @@ func (c *command) load(ctx context.Context) ([]load.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fetch(ctx, config, sources(), func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) })
+	return fetchObjects(
+		ctx,
+		config,
+		migrate.Sources(),
+		func(err error) { _, _ = fmt.Fprintln(c.ErrOut, "skipping:", err) },
+	)
 }
 
 // read reads the files. With tests, it also reads the files of the tests and the policies
 // that they name.
-func (c *command) read(ctx context.Context) ([]load.Object, error) {
+func (c *convertCommand) read(ctx context.Context) ([]load.Object, error) {
 	options := load.Options{Stdin: c.In, Untyped: func(at load.Position, raw []byte) []byte {
 		if typed := verify.Typed(at, raw); c.verify && typed != nil {
 			return typed
@@ -208,30 +254,10 @@ func (c *command) read(ctx context.Context) ([]load.Object, error) {
 	if !c.verify {
 		return load.Objects(ctx, c.files, options)
 	}
-	options.Plain = verify.HasTests
+	options.Plain = hasTests
 	objects, err := load.Objects(ctx, c.files, options)
 	if err != nil {
 		return nil, err
 	}
-	return append(objects, verify.References(ctx, objects)...), nil
-}
-
-// convertAll converts the objects that the sources own, in the order of sources.
-func convertAll(using []conversion.Source, objects []load.Object, o conversion.Options, now time.Time) ([]conversion.Conversion, error) {
-	var out []conversion.Conversion
-	var errs []error
-	for _, s := range using {
-		in := &conversion.Input{All: objects, Options: o, Now: now}
-		for i := range objects {
-			if s.Owns(objects[i].GroupVersionKind().GroupKind()) {
-				in.Objects = append(in.Objects, objects[i])
-			}
-		}
-		if len(in.Objects) == 0 {
-			continue
-		}
-		converted, err := s.Convert(in)
-		out, errs = append(out, converted...), append(errs, err)
-	}
-	return out, errors.Join(errs...)
+	return append(objects, newVerifier().References(ctx, objects)...), nil
 }

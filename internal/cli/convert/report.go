@@ -5,10 +5,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
-	"github.com/ostiary/ostiary/internal/cli/convert/verify"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/verify"
 )
 
 // Report says what became of each rule.
@@ -36,14 +36,21 @@ type ReportRule struct {
 
 func (r *result) report() *Report {
 	out := &Report{Rules: []ReportRule{}, Verified: r.verified, Compared: r.compared} // rules are not null
-	for i := range r.conversions {
-		c := &r.conversions[i]
+	for i := range r.Conversions {
+		c := &r.Conversions[i]
 		for _, row := range c.Rows {
 			field := row.Field
 			if field == "" {
 				field = row.Rule
 			}
-			rule := ReportRule{Source: c.Source.String(), Rule: row.Rule, Result: row.Outcome, Detail: row.Detail, Alternative: row.Alternative, Position: c.Source.At(field)}
+			rule := ReportRule{
+				Source:      c.Source.String(),
+				Rule:        row.Rule,
+				Result:      row.Outcome,
+				Detail:      row.Detail,
+				Alternative: row.Alternative,
+				Position:    c.Source.At(field),
+			}
 			if row.Output != nil {
 				rule.Policy = row.Output.Object.GetName()
 			}
@@ -62,7 +69,7 @@ func (r *result) report() *Report {
 }
 
 // printReport writes the report.
-func (c *command) printReport(w io.Writer, r *Report, audited int) error {
+func (c *convertCommand) printReport(w io.Writer, r *Report, audited int) error {
 	if c.report != output.Table {
 		o := *c.Options
 		o.Out, o.Format = w, c.report
@@ -70,14 +77,18 @@ func (c *command) printReport(w io.Writer, r *Report, audited int) error {
 	}
 	rows := make([][]string, len(r.Rules))
 	for i, rule := range r.Rules {
-		rows[i] = []string{rule.Source, rule.Rule, string(rule.Result), detail(rule)}
+		rows[i] = []string{rule.Source, rule.Rule, string(rule.Result), detailText(rule)}
 	}
 	if err := output.WriteTable(w, []string{"SOURCE", "RULE", "RESULT", "DETAIL"}, rows); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("%d converted, %d changed, %d left out\n", r.Converted, r.Changed, r.LeftOut)
 	if audited > 0 {
-		text += output.Count(audited, "policy has", "policies have") + " the action Audit: --actions keep keeps the actions of their sources\n"
+		text += output.Count(
+			audited,
+			"policy has",
+			"policies have",
+		) + " the action Audit: --actions keep keeps the actions of their sources\n"
 	}
 	text += verifiedText(r.Compared, "decisions") + verifiedText(r.Verified, "assertions")
 	if _, err := io.WriteString(w, text); err != nil {
@@ -86,7 +97,7 @@ func (c *command) printReport(w io.Writer, r *Report, audited int) error {
 	return nil
 }
 
-func detail(r ReportRule) string {
+func detailText(r ReportRule) string {
 	parts := make([]string, 0, 2)
 	for _, part := range []string{r.Detail, r.Alternative} {
 		if part != "" {

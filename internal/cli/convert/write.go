@@ -12,25 +12,25 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ostiary/ostiary/internal/cli/convert/conversion"
 	"github.com/ostiary/ostiary/internal/cli/output"
-	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
 )
 
-// file is a file of the result.
-type file struct {
+// outputFile is a file of the result.
+type outputFile struct {
 	name string
 	text []byte
 }
 
-func (r *result) files() ([]file, error) {
-	out := make([]file, 0, len(r.outputs))
-	for _, o := range r.outputs {
+func (r *result) files() ([]outputFile, error) {
+	out := make([]outputFile, 0, len(r.Outputs))
+	for _, o := range r.Outputs {
 		text, err := o.YAML()
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, file{name: fileName(o), text: text})
+		out = append(out, outputFile{name: fileName(o), text: text})
 	}
 	return out, nil
 }
@@ -39,7 +39,7 @@ func (r *result) files() ([]file, error) {
 const testsDirectory = "tests"
 
 // tests returns the files of the PolicyTests. Assertions about the same policies share one.
-func (r *result) tests() ([]file, error) {
+func (r *result) tests() ([]outputFile, error) {
 	if r.verified == nil {
 		return nil, nil
 	}
@@ -49,25 +49,32 @@ func (r *result) tests() ([]file, error) {
 		name := strings.Join(t.Policies, "-")
 		test := byName[name]
 		if test == nil {
-			test = &v1alpha1.PolicyTest{TypeMeta: t.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: name}, Policies: t.Policies}
+			test = &v1alpha1.PolicyTest{
+				TypeMeta:   t.TypeMeta,
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Policies:   t.Policies,
+			}
 			for _, p := range t.Policies {
 				test.Files = append(test.Files, "../"+p+".yaml")
 			}
 			byName[name], names = test, append(names, name)
 		}
 		c := t.Cases[0]
-		for n := 2; slices.ContainsFunc(test.Cases, func(other v1alpha1.Case) bool { return other.Name == c.Name }); n++ {
+		for n := 2; slices.ContainsFunc(
+			test.Cases,
+			func(other v1alpha1.Case) bool { return other.Name == c.Name },
+		); n++ {
 			c.Name = fmt.Sprintf("%s (%d)", t.Cases[0].Name, n)
 		}
 		test.Cases = append(test.Cases, c)
 	}
-	var out []file
+	var out []outputFile
 	for _, name := range names {
 		text, err := conversion.Encode(byName[name])
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, file{name: filepath.Join(testsDirectory, name+".yaml"), text: text})
+		out = append(out, outputFile{name: filepath.Join(testsDirectory, name+".yaml"), text: text})
 	}
 	return out, nil
 }
@@ -86,7 +93,7 @@ func fileName(o *conversion.Output) string {
 }
 
 // write writes policies and the report.
-func (c *command) write(r *result) error {
+func (c *convertCommand) write(r *result) error {
 	files, err := r.files()
 	if err != nil {
 		return err
@@ -95,7 +102,7 @@ func (c *command) write(r *result) error {
 	if c.directory == "" {
 		err = c.print(files)
 	} else {
-		var tests []file
+		var tests []outputFile
 		if tests, err = r.tests(); err == nil {
 			err = writeDirectory(c.directory, append(files, tests...))
 		}
@@ -113,7 +120,7 @@ func (c *command) write(r *result) error {
 	return nil
 }
 
-func (c *command) print(files []file) error {
+func (c *convertCommand) print(files []outputFile) error {
 	var out bytes.Buffer
 	for i, f := range files {
 		if i > 0 {
@@ -128,7 +135,7 @@ func (c *command) print(files []file) error {
 }
 
 // writeDirectory writes all files, or none: it renames a temporary directory.
-func writeDirectory(path string, files []file) (err error) {
+func writeDirectory(path string, files []outputFile) (err error) {
 	entries, err := os.ReadDir(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -147,10 +154,17 @@ func writeDirectory(path string, files []file) (err error) {
 		if !filepath.IsLocal(f.name) {
 			return fmt.Errorf("the name %q is no name of a file: rename the policy", f.name)
 		}
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(temporary, f.name)), 0o755); err != nil { //nolint:gosec // manifests are not secret
+		if err := os.MkdirAll(
+			filepath.Dir(filepath.Join(temporary, f.name)),
+			0o755,
+		); err != nil { //nolint:gosec // manifests are not secret
 			return fmt.Errorf("writing the policies: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(temporary, f.name), f.text, 0o644); err != nil { //nolint:gosec // manifests are not secret
+		if err := os.WriteFile(
+			filepath.Join(temporary, f.name),
+			f.text,
+			0o644,
+		); err != nil { //nolint:gosec // manifests are not secret
 			return fmt.Errorf("writing the policies: %w", err)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/inputs"
-	"github.com/ostiary/ostiary/internal/cli/load"
-	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 

@@ -13,8 +13,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/connect"
-	"github.com/ostiary/ostiary/internal/cli/load"
-	"github.com/ostiary/ostiary/internal/cli/offline"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 

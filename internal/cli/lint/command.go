@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ostiary/ostiary/internal/cli/inputs"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
 )
 
 const help = `Find what Ostiary and an API server reject or warn about when a policy is applied.

@@ -13,9 +13,9 @@ import (
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/ostiary/ostiary/internal/cli/kubernetes"
-	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/kubernetes"
+	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/apiresources"
-	"github.com/ostiary/ostiary/internal/cli/kubernetes"
+	"github.com/ostiary/ostiary/internal/kubernetes"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/typecheck"
 )

@@ -13,11 +13,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/ostiary/ostiary/internal/cli/load"
-	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/cli/output"
-	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
 )
 
 // Keys of audit annotations that are no values of policies.

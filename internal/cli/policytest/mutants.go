@@ -12,9 +12,9 @@ import (
 	"github.com/google/cel-go/parser"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/cli/load"
-	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 

@@ -12,11 +12,11 @@ import (
 	"sync"
 
 	"github.com/ostiary/ostiary/internal/cli/inputs"
-	"github.com/ostiary/ostiary/internal/cli/load"
-	"github.com/ostiary/ostiary/internal/cli/offline"
-	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
+	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/nearest"
+	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/policytest/v1alpha1"
 )
 
 // Suite is a PolicyTest that is ready to run.

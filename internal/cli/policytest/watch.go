@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/load"
 )
 
 // pollInterval is the interval of checks for changed files.

@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/ostiary/ostiary/internal/cli/doctor"
-	"github.com/ostiary/ostiary/internal/cli/load"
+	"github.com/ostiary/ostiary/internal/load"
 )
 
 // Read returns the state of a cluster in files.

@@ -1,0 +1,47 @@
+package celpolicies
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+)
+
+// defaultControllers are the resources to which Kyverno extends policies for Pods by default.
+func defaultControllers() []string {
+	return []string{"deployments", "statefulsets", "daemonsets", "replicasets", "jobs", "cronjobs"}
+}
+
+// autogen extends the policy to the workloads to which Kyverno extends it.
+func (b *builder) autogen() {
+	if !isExtended(b.common.MatchConstraints) {
+		return
+	}
+	wanted := defaultControllers()
+	if a := b.common.Autogen; a != nil && a.PodControllers != nil && a.PodControllers.Controllers != nil {
+		wanted = slices.DeleteFunc(
+			wanted,
+			func(c string) bool { return !slices.Contains(a.PodControllers.Controllers, c) },
+		)
+	}
+	if different := conversion.SetPodTemplates(b.policy, wanted); len(different) > 0 {
+		b.change("spec.autogen", strings.Join(different, "; "))
+	}
+}
+
+// isExtended reports whether Kyverno extends a policy: one rule for Pods, without selectors.
+func isExtended(m *admissionregistrationv1.MatchResources) bool {
+	selects := func(s *metav1.LabelSelector) bool {
+		return s != nil && (len(s.MatchLabels) > 0 || len(s.MatchExpressions) > 0)
+	}
+	if selects(m.NamespaceSelector) || selects(m.ObjectSelector) || len(m.ExcludeResourceRules) > 0 ||
+		len(m.ResourceRules) != 1 {
+		return false
+	}
+	r := m.ResourceRules[0]
+	return len(r.ResourceNames) == 0 && slices.Equal(r.APIGroups, []string{""}) &&
+		slices.Equal(r.APIVersions, []string{"v1"}) && slices.Equal(r.Resources, []string{"pods"})
+}

@@ -1,0 +1,159 @@
+package celpolicies
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+)
+
+// appliedException is an exception, and what became of it.
+type appliedException struct {
+	policyException
+	source *load.Object
+	to     []*conversion.Output
+}
+
+// exceptionsOf returns the exceptions of the input, and conversions of those that are left
+// out. Expired exceptions have no effect.
+func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion, err error) {
+	for i := range in.Objects {
+		if in.Objects[i].Kind != kindException {
+			continue
+		}
+		c := conversion.Conversion{Source: in.Objects[i]}
+		e := &appliedException{source: &in.Objects[i]}
+		ok, err := c.Decode(&e.policyException)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ok && (e.Spec.ExpiresAt == nil || !e.Spec.ExpiresAt.Time.Before(in.Now)) {
+			exceptions = append(exceptions, e)
+			continue
+		}
+		if ok {
+			c.Add(conversion.Row{
+				Outcome: conversion.Converted,
+				Detail:  "it has expired at " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339) + " and has no effect",
+			})
+		}
+		left = append(left, c)
+	}
+	return exceptions, left, nil
+}
+
+func (e *appliedException) refersTo(o *load.Object) bool {
+	for _, ref := range e.Spec.PolicyRefs {
+		if ref.Name == o.Metadata.Name && ref.Kind == o.Kind {
+			return true
+		}
+	}
+	return false
+}
+
+// conversion says what became of the exception.
+func (e *appliedException) conversion() conversion.Conversion {
+	c := conversion.Conversion{Source: *e.source}
+	switch {
+	case len(e.to) == 0:
+		c.LeaveOut(
+			"spec.policyRefs",
+			"no converted policy of the input has such a name and kind",
+			"add the file of the policy with -f",
+		)
+	case e.Spec.ExpiresAt != nil:
+		c.Add(conversion.Row{
+			Rule:    "spec.expiresAt",
+			Outcome: conversion.Changed,
+			Output:  e.to[0],
+			Detail: "it is " + e.form() + " of the policy and does not expire: remove it " +
+				"after " + e.Spec.ExpiresAt.UTC().Format(time.RFC3339),
+		})
+	default:
+		c.Add(conversion.Row{
+			Outcome: conversion.Changed,
+			Output:  e.to[0],
+			Detail:  "it is " + e.form() + " of the policy: who may change the policy, may change the exception",
+		})
+	}
+	return c
+}
+
+// form is what the exception becomes.
+func (e *appliedException) form() string {
+	if len(e.Spec.Images)+len(e.Spec.AllowedValues) > 0 {
+		return "a variable"
+	}
+	return "a matchCondition"
+}
+
+// except adds the exceptions of a policy. One with images or values changes only what the
+// policy reads from the variable exceptions; others exempt the request.
+func (b *builder) except() {
+	var images, values []string
+	for _, e := range b.exceptions {
+		condition := conjunctionOf(e.Spec.MatchConditions)
+		if len(e.Spec.Images)+len(e.Spec.AllowedValues) == 0 {
+			b.policy.Spec.MatchConditions = append(
+				b.policy.Spec.MatchConditions,
+				admissionregistrationv1.MatchCondition{Name: "exception-" + e.Name, Expression: "!(" + condition + ")"},
+			)
+		}
+		images = append(images, listIf(condition, e.Spec.Images)...)
+		values = append(values, listIf(condition, e.Spec.AllowedValues)...)
+	}
+	b.allowed("allowedImages", images)
+	b.allowed("allowedValues", values)
+}
+
+// conjunctionOf returns the conjunction of conditions.
+func conjunctionOf(conditions []admissionregistrationv1.MatchCondition) string {
+	if len(conditions) == 0 {
+		return "true"
+	}
+	parts := make([]string, len(conditions))
+	for i, c := range conditions {
+		parts[i] = "(" + strings.TrimSpace(c.Expression) + ")"
+	}
+	return strings.Join(parts, " && ")
+}
+
+// listIf returns a list of constants that is empty if the condition is false; nothing
+// without constants.
+func listIf(condition string, constants []string) []string {
+	if len(constants) == 0 {
+		return nil
+	}
+	quoted := make([]string, len(constants))
+	for i, c := range constants {
+		quoted[i] = celtext.QuoteText(c)
+	}
+	list := "[" + strings.Join(quoted, ", ") + "]"
+	if condition == "true" {
+		return []string{list}
+	}
+	return []string{fmt.Sprintf("(%s ? %s : [])", condition, list)}
+}
+
+// allowed replaces a field of the variable exceptions by a variable of the policy.
+func (b *builder) allowed(field string, lists []string) {
+	expression := "[]"
+	if len(lists) > 0 {
+		expression = strings.Join(lists, " + ")
+	}
+	variable := admissionregistrationv1.Variable{Name: "exceptions_" + field, Expression: expression}
+	used := false
+	b.eachExpression(func(_ string, text *string) {
+		changed := celtext.ReplaceFields(*text, "exceptions", field, "variables."+variable.Name)
+		used = used || changed != *text
+		*text = changed
+	})
+	if used {
+		b.policy.Spec.Variables = append([]admissionregistrationv1.Variable{variable}, b.policy.Spec.Variables...)
+	}
+}

@@ -1,0 +1,142 @@
+package classic
+
+import (
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/conditions"
+)
+
+// newScope returns the variables that all rules have.
+func (v *ruleConverter) newScope() *conditions.Scope {
+	request := ce.VariablePlace("request", ce.ShapeOfType[admissionv1.AdmissionRequest]())
+	required := func(name string) ce.Place {
+		return ce.VariablePlace("request."+name, request.Field(name).Shape)
+	}
+	request.Members = map[string]ce.Place{
+		"object": v.matching.object, "oldObject": ce.ObjectPlace("oldObject", v.matching.object.Shape),
+		"operation": required("operation"),
+		"userInfo":  required("userInfo"),
+		"kind":      required("kind"),
+		"resource":  required("resource"),
+		"uid":       required("uid"),
+	}
+	userInfo := request.Members["userInfo"]
+	userInfo.Members = map[string]ce.Place{
+		"username": ce.VariablePlace("request.userInfo.username", ce.ShapeOfKind(ce.KindString)),
+	}
+	request.Members["userInfo"] = userInfo
+	return &conditions.Scope{
+		Variables: map[string]conditions.Value{"request": conditions.Field(request)},
+		Notes:     &v.notes,
+		Unsupported: map[string]string{
+			"images":               "Kyverno parses names of images",
+			"request.roles":        "the bindings of a user are not part of a request",
+			"request.clusterRoles": "the bindings of a user are not part of a request",
+			"elementIndex":         "CEL has no index of elements",
+			"target":               "it is an existing object", "globalContext": "it has data of the cluster",
+		},
+	}
+}
+
+// context adds the variables of a context to the scope.
+func (v *ruleConverter) context(entries []contextEntry) error {
+	scope, err := v.withContext(v.scope, entries)
+	if err == nil {
+		v.scope = scope
+	}
+	return err
+}
+
+func (v *ruleConverter) withContext(scope *conditions.Scope, entries []contextEntry) (*conditions.Scope, error) {
+	for _, e := range entries {
+		switch {
+		case e.ConfigMap != nil:
+			value, err := v.configMap(*e.ConfigMap)
+			if err != nil {
+				return nil, err
+			}
+			scope = scope.With(e.Name, value)
+		case e.Variable != nil:
+			value, err := contextValue(scope, *e.Variable)
+			if err != nil {
+				return nil, fmt.Errorf("context variable %s: %w", e.Name, err)
+			}
+			scope = scope.With(e.Name, value)
+		case e.APICall != nil:
+			return nil, &leftOutError{
+				"context",
+				fmt.Sprintf("the variable %s reads the API with Kyverno's rights", e.Name),
+				"use params, or authorizer",
+			}
+		case e.ImageRegistry != nil:
+			return nil, &leftOutError{
+				"context",
+				fmt.Sprintf("the variable %s reads a registry, and policies make no network calls", e.Name),
+				"use a backend",
+			}
+		default:
+			return nil, &leftOutError{
+				"context",
+				fmt.Sprintf("the variable %s has a source that policies do not have", e.Name),
+				"use params",
+			}
+		}
+	}
+	return scope, nil
+}
+
+// contextValue converts a variable of a context.
+func contextValue(scope *conditions.Scope, d contextDefinition) (conditions.Value, error) {
+	source := d.JMESPath
+	switch {
+	case d.Value != nil && source != "":
+		value, err := scope.Any(d.Value)
+		if err != nil {
+			return value, err
+		}
+		return scope.JMESPathOf(source, value)
+	case d.Value != nil:
+		return scope.Any(d.Value)
+	}
+	value, err := scope.JMESPath(strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(source), "{{"), "}}"))
+	if err != nil || d.Default == nil {
+		return value, err
+	}
+	return scope.Default(value, d.Default)
+}
+
+// configMap makes a ConfigMap the params of the policy. A rule can have one.
+func (v *ruleConverter) configMap(c configMap) (conditions.Value, error) {
+	if strings.Contains(c.Name+c.Namespace, "{{") {
+		return conditions.Value{}, &leftOutError{
+			"context",
+			"the name of the ConfigMap has a variable, and params have a constant name",
+			"use a ConfigMap with a constant name",
+		}
+	}
+	namespace := c.Namespace
+	if namespace == "" {
+		namespace = "default"
+	}
+	ref := &admissionregistrationv1.ParamRef{
+		Name:                    c.Name,
+		Namespace:               namespace,
+		ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+	}
+	if v.out.paramRef != nil && (v.out.paramRef.Name != ref.Name || v.out.paramRef.Namespace != ref.Namespace) {
+		return conditions.Value{}, &leftOutError{
+			"context",
+			"the rule reads several ConfigMaps, and a policy has params of one kind and name",
+			"put their data into one ConfigMap",
+		}
+	}
+	v.out.paramKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+	v.out.paramRef = ref
+	return conditions.Field(ce.ObjectPlace("params", ce.ShapeOfType[corev1.ConfigMap]())), nil
+}

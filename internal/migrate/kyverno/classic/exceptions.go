@@ -1,0 +1,122 @@
+package classic
+
+import (
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/internal/load"
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/conversion"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
+)
+
+// appliedException is an exception, and what became of it.
+type appliedException struct {
+	policyException
+	source *load.Object
+	used   bool
+	failed []string
+}
+
+// exceptionsOf returns the exceptions of the input, and conversions of those that cannot be
+// read.
+func exceptionsOf(in *conversion.Input) (exceptions []*appliedException, left []conversion.Conversion, err error) {
+	for i := range in.Objects {
+		if in.Objects[i].Kind != kindException {
+			continue
+		}
+		c := conversion.Conversion{Source: in.Objects[i]}
+		e := &appliedException{source: &in.Objects[i]}
+		switch ok, err := c.Decode(&e.policyException); {
+		case err != nil:
+			return nil, nil, err
+		case ok:
+			exceptions = append(exceptions, e)
+		default:
+			left = append(left, c)
+		}
+	}
+	return exceptions, left, nil
+}
+
+// refersTo reports whether the exception names a rule.
+func (e *appliedException) refersTo(p *clusterPolicy, rule string) bool {
+	name := p.Name
+	if p.Kind == kindPolicy {
+		name = p.Namespace + "/" + p.Name
+	}
+	return slices.ContainsFunc(e.Spec.Exceptions, func(r exceptionRef) bool {
+		return r.PolicyName == name &&
+			slices.ContainsFunc(r.RuleNames, func(n string) bool { return scalar.MatchesWildcard(n, rule) })
+	})
+}
+
+// conversion says what became of the exception.
+func (e *appliedException) conversion() conversion.Conversion {
+	c := conversion.Conversion{Source: *e.source}
+	for _, why := range e.failed {
+		c.LeaveOut("spec", why, "add a matchCondition to the policy")
+	}
+	switch {
+	case len(e.failed) > 0:
+	case !e.used:
+		c.LeaveOut(
+			"spec.exceptions",
+			"no converted rule of the input has such a name",
+			"add the file of the policy with -f",
+		)
+	default:
+		c.Add(conversion.Row{
+			Outcome: conversion.Changed,
+			Detail:  "it is a matchCondition of the policy: who may change the policy, may change the exception",
+		})
+	}
+	return c
+}
+
+// except adds the exceptions of a rule as match conditions.
+func (b *builder) except(out *convertedRule, c catalogue) {
+	for _, e := range b.exceptions {
+		if !e.refersTo(b.source, out.name) {
+			continue
+		}
+		condition, err := e.condition(out, c)
+		if err != nil {
+			e.failed = append(e.failed, fmt.Sprintf("for the rule %s: %v", out.name, err))
+			continue
+		}
+		e.used = true
+		out.condition("exception-"+e.Name, ce.Not(condition))
+		out.notes = append(out.notes, fmt.Sprintf("the exception %s is a match condition", e.Name))
+	}
+}
+
+// condition returns an expression that is true for requests that the exception exempts.
+func (e *appliedException) condition(out *convertedRule, c catalogue) (ce.Expression, error) {
+	if len(e.Spec.PodSecurity) > 0 {
+		return ce.False(), fmt.Errorf(
+			"podSecurity is left out: the plugin PodSecurity excludes no controls, and the exception excludes %s",
+			describeExclusions(e.Spec.PodSecurity),
+		)
+	}
+	m, err := newMatching(&rule{Match: e.Spec.Match}, c, operationSet{
+		admissionregistrationv1.Create,
+		admissionregistrationv1.Update,
+		admissionregistrationv1.Delete,
+		admissionregistrationv1.Connect,
+	})
+	if err != nil {
+		return ce.False(), err
+	}
+	m.useObjectOf(out.rules)
+	blocks, all := e.Spec.Match.filters()
+	matched, err := m.combine(blocks, all, true)
+	if err != nil || e.Spec.Conditions == nil {
+		return matched, err
+	}
+	v := &ruleConverter{matching: m, rule: &rule{Name: out.name}, out: out}
+	when, err := v.newScope().Block(*e.Spec.Conditions)
+	return ce.And(matched, when.Expression), err
+}

@@ -1,0 +1,103 @@
+package classic
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// podSecurity makes a rule the plugin PodSecurity. Its exemptions are users, namespaces and
+// classes: a rule that excludes controls is left out, with their names.
+func (v *ruleConverter) podSecurity(s *podSecurityStandard) error {
+	if len(s.Exclude) > 0 {
+		return &leftOutError{"validate.podSecurity.exclude",
+			"the plugin PodSecurity excludes no controls, and the rule excludes " + describeExclusions(s.Exclude),
+			"use the policies of Ostiary's library for the controls of the level, except " + strings.Join(
+				libraryPolicies(s),
+				", ",
+			)}
+	}
+	if len(v.out.variables)+len(v.out.conditions) > 0 && v.out.paramRef != nil {
+		return &leftOutError{"context", "a plugin has no params", "write the rule in CEL"}
+	}
+	v.out.podSecurity, v.out.ratchet = s, false
+	v.notes = append(
+		v.notes,
+		"labels of a namespace for the Pod Security Standards replace the level of the rule, as for the plugin of "+
+			"the API server",
+	)
+	return nil
+}
+
+// describeExclusions describes exclusions: the controls, and to what they apply.
+func describeExclusions(exclusions []exclusion) string {
+	texts := make([]string, len(exclusions))
+	for i, e := range exclusions {
+		var limits []string
+		if len(e.Images) > 0 {
+			limits = append(limits, "for the images "+strings.Join(e.Images, ", "))
+		}
+		if e.RestrictedField != "" {
+			limits = append(limits, fmt.Sprintf("in %s the values %s", e.RestrictedField, strings.Join(e.Values, ", ")))
+		}
+		if texts[i] = e.ControlName; len(limits) > 0 {
+			texts[i] += " (" + strings.Join(limits, "; ") + ")"
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// libraryControls are the policies of Ostiary's library for the controls of the Pod Security
+// Standards, by the name of the control in lower case.
+func libraryControls() map[string][]string {
+	return map[string][]string{
+		"hostprocess": {
+			"baseline-windows-host-process",
+		}, "host namespaces": {"baseline-host-namespaces"}, "privileged containers": {"baseline-privileged"},
+		"capabilities": {
+			"baseline-capabilities",
+			"restricted-capabilities",
+		}, "hostpath volumes": {"baseline-host-paths"}, "host ports": {"baseline-host-ports"},
+		"host probes / lifecycle hooks": {
+			"baseline-host-probes",
+		}, "apparmor": {"baseline-apparmor"}, "selinux": {"baseline-selinux"},
+		"/proc mount type": {
+			"baseline-proc-mount",
+			"restricted-proc-mount",
+		}, "seccomp": {"baseline-seccomp", "restricted-seccomp"}, "sysctls": {"baseline-sysctls"},
+		"volume types": {"restricted-volume-types"}, "privilege escalation": {"restricted-privilege-escalation"},
+		"running as non-root": {"restricted-non-root"}, "running as non-root user": {"restricted-run-as-user"},
+	}
+}
+
+// libraryPolicies returns the policies of the library for the controls that a rule excludes.
+// The level baseline has only some of them.
+func libraryPolicies(s *podSecurityStandard) (out []string) {
+	for _, e := range s.Exclude {
+		names := libraryControls()[strings.ToLower(e.ControlName)]
+		if len(names) == 0 {
+			names = []string{"that for " + e.ControlName}
+		}
+		for _, name := range names {
+			if !slices.Contains(out, name) && (s.Level != "baseline" || !strings.HasPrefix(name, "restricted-")) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// podSecurityPlugin returns the plugin with the level of a rule.
+func podSecurityPlugin(s *podSecurityStandard) *v1alpha1.Plugin {
+	version := s.Version
+	if version == "" {
+		version = "latest"
+	}
+	raw, _ := json.Marshal(map[string]any{"defaults": map[string]any{"enforce": s.Level, "enforce-version": version}})
+	return &v1alpha1.Plugin{Name: v1alpha1.PluginPodSecurity, Config: &runtime.RawExtension{Raw: raw}}
+}

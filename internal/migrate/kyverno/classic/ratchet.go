@@ -1,0 +1,54 @@
+package classic
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+)
+
+// limitRatchet lets an UPDATE of an object that fails already pass only if Kyverno does.
+// Kyverno evaluates the whole rule on the stored object as if it were created. So the rule
+// has to match the stored object too, and a rule for other operations, or one that reads
+// the operation or the stored object, never passes for this reason.
+func (c *convertedRule) limitRatchet(p *clusterPolicy) {
+	if c.ratchet = c.ratchet && c.enforces(p) && c.matchesCreate(); !c.ratchet {
+		return
+	}
+	if c.uses("request.operation") || c.uses("oldObject") {
+		c.ratchet = false
+		c.notes = append(
+			c.notes,
+			"an UPDATE is denied also if the stored object fails the rule, because the rule reads the operation or "+
+				"the stored object",
+		)
+		return
+	}
+	c.notes = append(c.notes, "an UPDATE passes if the stored object fails the rule, also if it fails in another field")
+	var conditions []ce.Expression
+	for _, m := range c.conditions {
+		if readsObject(m.Expression) {
+			conditions = append(conditions, ce.Raw(m.Expression, ce.Conditional))
+		}
+	}
+	for i := range c.validations {
+		v := &c.validations[i]
+		v.Expression = ce.Or(ce.Not(ce.And(conditions...)), ce.Raw(v.Expression, ce.Conditional)).String()
+	}
+}
+
+func (c *convertedRule) matchesCreate() bool {
+	return slices.ContainsFunc(c.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.Contains(r.Operations, admissionregistrationv1.Create) ||
+			slices.Contains(r.Operations, admissionregistrationv1.OperationAll)
+	})
+}
+
+// readsObject reports whether the result of an expression can differ for two objects of one
+// request.
+func readsObject(expression string) bool {
+	text := strings.ReplaceAll(expression, "namespaceObject", "")
+	return strings.Contains(text, "object") || strings.Contains(text, "variables.")
+}

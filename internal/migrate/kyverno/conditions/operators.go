@@ -1,0 +1,279 @@
+// Package conditions converts the conditions of Kyverno policies (preconditions and
+// deny.conditions), and the JMESPath expressions in them, to CEL.
+//
+// Two differences are deliberate. NotEquals of text that is a quantity and text that is not
+// is true; Kyverno cannot compare them, and both Equals and NotEquals are false. Wildcards
+// in values of the request have no effect, so that an author of an object cannot use them.
+package conditions
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+	"github.com/ostiary/ostiary/internal/migrate/kyverno/scalar"
+)
+
+// Result is a converted condition.
+type Result struct {
+	ce.Expression
+	// Fails reports whether the evaluation fails if a field is absent.
+	Fails bool
+}
+
+// Compare converts a condition of a key, an operator and a value.
+func (s *Scope) Compare(key any, operator string, value any) (Result, error) {
+	k, err := s.Any(key)
+	if err != nil {
+		return Result{}, err
+	}
+	v, err := s.Any(value)
+	if err != nil {
+		return Result{}, err
+	}
+	e, err := s.compare(k, strings.ToLower(operator), v)
+	return Result{e, k.mayFail() || v.mayFail()}, err
+}
+
+func (s *Scope) compare(k Value, operator string, v Value) (ce.Expression, error) {
+	switch operator {
+	case "equal", "equals":
+		return s.equals(k, v)
+	case "notequal", "notequals":
+		e, err := s.equals(k, v)
+		if err != nil || k.kind() != ce.KindAny {
+			return ce.Not(e), err
+		}
+		source, err := k.strict()
+		return ce.And(ce.Relate(source, "!=", ce.Term("null")), ce.Not(e)), err
+	case "in", "anyin", "allin", "notin", "anynotin", "allnotin":
+		return s.membership(k, operator, v)
+	}
+	symbol := map[string]string{
+		"greaterthan":         ">",
+		"greaterthanorequals": ">=",
+		"lessthan":            "<",
+		"lessthanorequals":    "<=",
+	}[strings.TrimPrefix(operator, "duration")]
+	if symbol == "" {
+		return ce.False(), leftOut("the operator %q", operator)
+	}
+	return s.order(k, symbol, v, strings.HasPrefix(operator, "duration"))
+}
+
+// equals converts Equals.
+func (s *Scope) equals(k, v Value) (ce.Expression, error) {
+	if k.isConstant && !v.isConstant {
+		if text, ok := k.constant.(string); ok && scalar.HasWildcard(text) {
+			return ce.False(), leftOut("the key %q with wildcards", text)
+		}
+		k, v = v, k
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	if !v.isConstant {
+		return s.equalsValue(source, k, v)
+	}
+	return equalsConstant(source, k, v)
+}
+
+func equalsConstant(source ce.Expression, k, v Value) (ce.Expression, error) {
+	switch c := v.constant.(type) {
+	case string:
+		return equalsText(source, k, c)
+	case nil:
+		return ce.False(), nil
+	case int64, float64:
+		return equalsNumber(source, k, v)
+	}
+	if kind := k.kind(); kind != v.kind() && kind != ce.KindAny {
+		return ce.False(), nil
+	}
+	e, err := literalExpression(v.constant)
+	switch {
+	case err == nil && e.IsTrue() && k.kind() == ce.KindBool:
+		return ce.Dynamic(source), nil
+	case err == nil && e.IsFalse() && k.kind() == ce.KindBool:
+		return ce.Not(source), nil
+	}
+	return ce.Relate(source, "==", e), err
+}
+
+// equalsValue compares two values of the request.
+func (s *Scope) equalsValue(source ce.Expression, k, v Value) (ce.Expression, error) {
+	other, err := v.strict()
+	if err != nil {
+		return other, err
+	}
+	kind := k.kind()
+	if kind == ce.KindQuantity && v.kind() == ce.KindQuantity {
+		return scalar.CompareQuantities(source, "==", other), nil
+	}
+	if kind != v.kind() || kind == ce.KindQuantity || kind == ce.KindNumber {
+		if kind != ce.KindAny && v.kind() != ce.KindAny {
+			return ce.False(), leftOut("Equals of %s and %s, which have different types", source, other)
+		}
+	}
+	if kind == ce.KindString || kind == ce.KindAny {
+		s.note("%s and %s are compared as they are, without wildcards, quantities and durations", source, other)
+	}
+	return ce.Relate(source, "==", other), nil
+}
+
+// equalsText compares with constant text, which may have wildcards.
+func equalsText(source ce.Expression, k Value, text string) (ce.Expression, error) {
+	isString := ce.And(
+		ce.Relate(ce.Function("type", source), "==", ce.Term("string")),
+		scalar.Compare("==", text, source),
+	)
+	n, err := strconv.ParseInt(text, 10, 64)
+	isNumber := ce.False()
+	if err == nil {
+		isNumber = ce.Relate(source, "==", ce.Term(strconv.FormatInt(n, 10)))
+	}
+	switch k.kind() {
+	case ce.KindString:
+		return scalar.Compare("==", text, source), nil
+	case ce.KindQuantity:
+		return scalar.CompareQuantity("==", text, source), nil
+	case ce.KindInt, ce.KindNumber:
+		if d, ok := scalar.ParseDuration(text); ok {
+			return ce.Relate(source, "==", scalar.Seconds(d)), nil
+		}
+		return isNumber, nil
+	case ce.KindAny, ce.KindIntOrString:
+		if !scalar.IsNumeric(text) && !scalar.HasWildcard(text) {
+			return ce.Relate(source, "==", ce.Quote(text)), nil
+		}
+		return ce.Or(isNumber, isString), nil
+	}
+	return ce.False(), nil
+}
+
+// equalsNumber compares with a constant number. Text equals a number only as a duration.
+func equalsNumber(source ce.Expression, k, v Value) (ce.Expression, error) {
+	e, err := literalExpression(v.constant)
+	if err != nil {
+		return e, err
+	}
+	switch k.kind() {
+	case ce.KindInt, ce.KindNumber, ce.KindIntOrString, ce.KindAny:
+		return ce.Relate(source, "==", e), nil
+	case ce.KindString:
+		d, _ := scalar.Number(v.constant)
+		return scalar.CompareUnits("==", scalar.WholeSeconds(d), source), nil
+	}
+	return ce.False(), nil
+}
+
+// order converts GreaterThan and its relatives.
+func (s *Scope) order(k Value, operator string, v Value, durations bool) (ce.Expression, error) {
+	if k.isConstant && !v.isConstant {
+		k, v = v, k
+		operator = mirroredOperator(operator)
+	}
+	source, err := k.strict()
+	if err != nil {
+		return source, err
+	}
+	present := ce.True()
+	if k.when.String() != "" {
+		present = k.when
+	}
+	var e ce.Expression
+	if !v.isConstant {
+		e, err = orderValues(source, k, operator, v)
+	} else {
+		e = orderConstant(source, k.kind(), operator, v.constant, durations)
+	}
+	return ce.And(present, e), err
+}
+
+func orderValues(source ce.Expression, k Value, operator string, v Value) (ce.Expression, error) {
+	other, err := v.strict()
+	if err != nil {
+		return other, err
+	}
+	numbers := func(k ce.Kind) bool { return k == ce.KindInt || k == ce.KindNumber }
+	switch {
+	case numbers(k.kind()) && numbers(v.kind()):
+		return ce.Relate(source, operator, other), nil
+	case k.kind() == ce.KindQuantity && v.kind() == ce.KindQuantity:
+		return scalar.CompareQuantities(source, operator, other), nil
+	}
+	return ce.False(), leftOut("the order of %s and %s, which are not known to be numbers", source, other)
+}
+
+func orderConstant(source ce.Expression, kind ce.Kind, operator string, constant any, durations bool) ce.Expression {
+	switch kind {
+	case ce.KindInt, ce.KindNumber:
+		return orderNumber(source, operator, constant, durations)
+	case ce.KindString:
+		return orderText(source, operator, constant, durations)
+	case ce.KindQuantity:
+		if text, ok := constant.(string); ok && !durations {
+			return scalar.CompareQuantity(operator, text, source)
+		}
+		return orderText(ce.Function("string", source), operator, constant, durations)
+	case ce.KindAny, ce.KindIntOrString:
+		isType := func(t string) ce.Expression { return ce.Relate(ce.Function("type", source), "==", ce.Term(t)) }
+		return ce.Or(
+			ce.And(ce.Or(isType("int"), isType("double")), orderNumber(source, operator, constant, durations)),
+			ce.And(isType("string"), orderText(source, operator, constant, durations)),
+		)
+	}
+	return ce.False()
+}
+
+// orderNumber compares a number with a number, or with seconds.
+func orderNumber(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
+	if text, ok := constant.(string); ok {
+		if d, ok := scalar.ParseDuration(text); ok || durations && text == "0" {
+			return ce.Relate(source, operator, scalar.Seconds(d))
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || durations {
+			return ce.False()
+		}
+		constant = normalizeNumbers(n)
+	}
+	if _, ok := scalar.Number(constant); !ok {
+		return ce.False()
+	}
+	e, _ := literalExpression(constant)
+	return ce.Relate(source, operator, e)
+}
+
+// orderText compares text: durations, quantities, versions, and numbers.
+func orderText(source ce.Expression, operator string, constant any, durations bool) ce.Expression {
+	if n, ok := scalar.Number(constant); ok {
+		if durations {
+			return scalar.CompareDuration(operator, scalar.WholeSeconds(n), source)
+		}
+		e, _ := literalExpression(constant)
+		isNumber := ce.And(
+			ce.Call(source, "matches", ce.Quote(scalar.DecimalPattern)),
+			ce.Relate(ce.Function("double", source), operator, e),
+		)
+		return ce.Or(scalar.CompareUnits(operator, scalar.WholeSeconds(n), source), isNumber)
+	}
+	text, ok := constant.(string)
+	switch {
+	case !ok:
+		return ce.False()
+	case durations:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return ce.False()
+		}
+		return scalar.CompareDuration(operator, d, source)
+	case scalar.IsNumeric(text):
+		return scalar.Compare(operator, text, source)
+	case scalar.IsVersion(text):
+		return scalar.CompareVersion(operator, text, source)
+	}
+	return ce.False()
+}

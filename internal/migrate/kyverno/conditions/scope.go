@@ -1,0 +1,117 @@
+package conditions
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kyverno/go-jmespath"
+
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+)
+
+// Field returns the value of a place.
+func Field(p ce.Place) Value { return placeValue(p) }
+
+// IsConstant reports whether the value is a constant.
+func (v Value) IsConstant() bool { return v.isConstant }
+
+// String returns the source of a value that is no list of lists.
+func (v Value) String() string {
+	e, err := v.strict()
+	if err != nil {
+		return ""
+	}
+	return e.String()
+}
+
+// Index returns the value of a variable with the index of an element.
+func Index(variable string) Value {
+	return computedValue(ce.Term(variable), ce.ShapeOfKind(ce.KindInt))
+}
+
+// Source returns the source of the value, which fails if the value is absent.
+func (v Value) Source() (ce.Expression, error) { return v.strict() }
+
+// IsListField reports whether the value is a field with a list.
+func (v Value) IsListField() bool {
+	return v.place != nil && (v.kind() == ce.KindList || v.kind() == ce.KindAny)
+}
+
+// ListField returns the field with a list, also if all of its elements are projected.
+func (v Value) ListField() (ce.Place, bool) {
+	if s := v.stream; s != nil && s.inner == nil && s.where.IsTrue() && s.element.place != nil &&
+		s.element.place.Source().String() == s.variable {
+		v = s.source
+	}
+	if !v.IsListField() {
+		return ce.Place{}, false
+	}
+	return *v.place, true
+}
+
+// IsMap reports whether the value is a map, or may be one because its type is not known.
+func (v Value) IsMap() bool {
+	k := v.kind()
+	return k == ce.KindMap || k == ce.KindAny && v.place != nil
+}
+
+// Place returns the place of a value that is a map.
+func (v Value) Place() ce.Place {
+	if v.place != nil {
+		return *v.place
+	}
+	return ce.VariablePlace(v.expression.In(ce.Primary), v.shape)
+}
+
+// JMESPathOf converts an expression that reads a value.
+func (s *Scope) JMESPathOf(source string, current Value) (Value, error) {
+	node, err := jmespath.NewParser().Parse(strings.TrimSpace(source))
+	if err != nil {
+		return Value{}, fmt.Errorf("parsing the JMESPath expression %q: %w", source, err)
+	}
+	return s.compile(node, &current)
+}
+
+// Default returns a value, or a default if it is null.
+func (s *Scope) Default(v Value, absent any) (Value, error) {
+	d, err := s.Any(absent)
+	if err != nil {
+		return Value{}, err
+	}
+	if !d.isConstant || v.place == nil || v.kind() != d.kind() && v.kind() != ce.KindAny {
+		return Value{}, leftOut("the default of a variable that is no field, or of another type")
+	}
+	e, err := literalExpression(d.constant)
+	if err != nil {
+		return Value{}, err
+	}
+	return computedValue(v.place.Or(e.String()), v.shape), nil
+}
+
+// ForEach returns an expression that is true if a check is for all elements of a list. An
+// absent list has none, and null elements are skipped.
+func (s *Scope) ForEach(list string, check func(Value) (ce.Expression, error)) (ce.Expression, error) {
+	v, err := s.JMESPath(list)
+	if err != nil {
+		return ce.False(), err
+	}
+	switch {
+	case v.lists == nil && v.kind() == ce.KindList:
+		stream, err := s.stream(v)
+		if err != nil {
+			return ce.False(), err
+		}
+		return stream.stream.quantify("all", check)
+	case v.kind() == ce.KindAny && v.place != nil:
+		source := v.place.Or("[]")
+		item := s.variable(v)
+		body, err := check(placeValue(ce.VariablePlace(item, ce.Shape{})))
+		isList := ce.Relate(ce.Function("type", source), "==", ce.Term("list"))
+		values := ce.Term("(" + isList.String() + " ? " + source.String() + " : [" + source.String() + "])")
+		return ce.Macro(values, "all", item, body), err
+	case v.place != nil: // one element
+		body, err := check(v)
+		return ce.Or(ce.Not(v.present()), body), err
+	}
+	return ce.False(), leftOut("foreach of a value that is no list")
+}

@@ -1,0 +1,266 @@
+package conditions
+
+import (
+	ce "github.com/ostiary/ostiary/internal/migrate/celtext"
+)
+
+// nullText is a default of any type for the type checker.
+const nullText = "dyn(null)"
+
+// Value is a converted JMESPath expression.
+type Value struct {
+	// place of the value, if it is a field of something.
+	place *ce.Place
+	// expression of the value, if it has no place.
+	expression ce.Expression
+	shape      ce.Shape
+	when       ce.Expression // the expression has a value; otherwise it is null
+	fails      bool          // the evaluation of the expression may fail
+	constant   any
+	isConstant bool
+	stream     *elementStream
+	otherwise  *Value // instead of a stream that is empty
+	// list has several lists of which each may be absent.
+	lists []Value
+}
+
+func constantValue(v any) Value { return Value{constant: v, isConstant: true} }
+
+func placeValue(p ce.Place) Value { return Value{place: &p, shape: p.Shape} }
+
+// computedValue is a value that is never null. It fails if one of its operands does.
+func computedValue(e ce.Expression, s ce.Shape, operands ...Value) Value {
+	v := Value{expression: e, shape: s}
+	for _, o := range operands {
+		v.fails = v.fails || o.mayFail()
+	}
+	return v
+}
+
+// kind returns the kind of the value, which may be null too.
+func (v Value) kind() ce.Kind {
+	switch {
+	case v.isConstant:
+		return kindOf(v.constant)
+	case v.stream != nil, v.lists != nil:
+		return ce.KindList
+	}
+	return v.shape.Kind()
+}
+
+func kindOf(constant any) ce.Kind {
+	switch constant.(type) {
+	case string:
+		return ce.KindString
+	case bool:
+		return ce.KindBool
+	case int64:
+		return ce.KindInt
+	case float64:
+		return ce.KindNumber
+	case []any:
+		return ce.KindList
+	case map[string]any:
+		return ce.KindMap
+	}
+	return ce.KindAny
+}
+
+// strict returns the value. Its evaluation fails where Kyverno's fails.
+func (v Value) strict() (ce.Expression, error) {
+	switch {
+	case v.isConstant:
+		return literalExpression(v.constant)
+	case v.place != nil:
+		return v.place.Strict(), nil
+	case v.stream != nil:
+		return v.stream.strict()
+	case v.lists != nil:
+		return ce.False(), leftOut("a list of several fields that is not flattened")
+	}
+	return v.expression, nil
+}
+
+// mayFail reports whether the evaluation of the value can fail.
+func (v Value) mayFail() bool {
+	switch {
+	case v.place != nil:
+		return v.place.Optional()
+	case v.stream != nil:
+		return !v.stream.always && v.stream.source.mayFail()
+	}
+	return v.fails
+}
+
+// present returns an expression that is true if the value is not null or absent.
+func (v Value) present() ce.Expression {
+	switch {
+	case v.place != nil:
+		return v.place.Present()
+	case v.isConstant:
+		return ce.Constant(v.constant != nil)
+	case v.stream != nil:
+		return v.stream.present()
+	case v.when.String() != "":
+		return v.when
+	}
+	return ce.True()
+}
+
+// orElse returns the value, or a default if it is null.
+func (v Value) orElse(absent string) (ce.Expression, error) {
+	if v.place != nil {
+		return v.place.Or(absent), nil
+	}
+	if v.when.String() != "" {
+		return ce.If(v.when, v.expression, ce.Term(absent)), nil
+	}
+	return v.strict()
+}
+
+// existing returns the value, which must be present.
+func (v Value) existing() (ce.Expression, error) {
+	if v.place != nil {
+		return v.place.Value(), nil
+	}
+	return v.strict()
+}
+
+// field returns a member of the value.
+func (v Value) field(name string) (Value, error) {
+	if v.place != nil {
+		return placeValue(v.place.Field(name)), nil
+	}
+	e, err := v.strict()
+	if err != nil {
+		return Value{}, err
+	}
+	return placeValue(ce.VariablePlace(e.In(ce.Primary), v.shape).Field(name)), nil
+}
+
+// elementStream is a list whose elements are computed from those of another.
+type elementStream struct {
+	source   Value // the list
+	variable string
+	where    ce.Expression
+	element  Value
+	inner    *elementStream // the elements are those of this list, flattened
+	always   bool           // an absent list is an empty one
+}
+
+// list returns the list without elements that are left out, empty if it is absent.
+func (s *elementStream) sourceOrEmpty() (ce.Expression, error) {
+	empty := "[]"
+	if k := s.source.shape.Element().Kind(); k == ce.KindAny || k == ce.KindIntOrString || k == ce.KindQuantity {
+		empty = "dyn([])" // the type checker takes elements for values of the first type that fits
+	}
+	if s.source.lists == nil {
+		return s.source.orElse(empty)
+	}
+	sum := ce.Expression{}
+	for i, l := range s.source.lists {
+		e, err := l.orElse(empty)
+		if err != nil {
+			return e, err
+		}
+		if i == 0 {
+			sum = e
+		} else {
+			sum = ce.Raw(sum.In(ce.Addition)+" + "+e.In(ce.Multiplication), ce.Addition)
+		}
+	}
+	return sum, nil
+}
+
+func (s *elementStream) present() ce.Expression {
+	if s.always || s.source.lists != nil {
+		return ce.True()
+	}
+	return s.source.present()
+}
+
+func (s *elementStream) strict() (ce.Expression, error) {
+	list, err := s.sourceOrEmpty()
+	if err != nil {
+		return list, err
+	}
+	if s.source.lists == nil && !s.always {
+		if list, err = s.source.strict(); err != nil {
+			return list, err
+		}
+	}
+	return s.from(list)
+}
+
+// from returns the elements of the stream as a list.
+func (s *elementStream) from(list ce.Expression) (ce.Expression, error) {
+	if s.inner != nil {
+		inner, err := s.inner.sourceOrEmpty()
+		if err != nil {
+			return inner, err
+		}
+		if inner, err = s.inner.from(inner); err != nil {
+			return inner, err
+		}
+		return ce.Call(ce.Call(list, "map", s.arguments(s.where, inner)...), "flatten"), nil
+	}
+	if err := s.flat(); err != nil {
+		return ce.False(), err
+	}
+	where := ce.And(s.where, s.element.present())
+	e, err := s.element.existing()
+	switch {
+	case err != nil:
+		return e, err
+	case e.String() == s.variable && where.IsTrue():
+		return list, nil
+	case e.String() == s.variable:
+		return ce.Macro(list, "filter", s.variable, where), nil
+	}
+	return ce.Call(list, "map", s.arguments(where, e)...), nil
+}
+
+// flat returns an error for elements that are lists of which the list is not flattened.
+func (s *elementStream) flat() error {
+	if s.element.stream != nil || s.element.lists != nil {
+		return leftOut("a projection of lists that is not flattened")
+	}
+	return nil
+}
+
+func (s *elementStream) arguments(where, e ce.Expression) []ce.Expression {
+	if where.IsTrue() {
+		return []ce.Expression{ce.Term(s.variable), e}
+	}
+	return []ce.Expression{ce.Term(s.variable), where, e}
+}
+
+// quantify returns source.exists(variable, predicate) or source.all.
+func (s *elementStream) quantify(macro string, predicate func(Value) (ce.Expression, error)) (ce.Expression, error) {
+	list, err := s.sourceOrEmpty()
+	if err != nil {
+		return list, err
+	}
+	where, body := s.where, ce.True()
+	if s.inner != nil {
+		body, err = s.inner.quantify(macro, predicate)
+	} else if err = s.flat(); err == nil {
+		where = ce.And(where, s.element.present())
+		body, err = predicate(s.element.known())
+	}
+	if err != nil {
+		return body, err
+	}
+	if macro == "all" {
+		return ce.Macro(list, "all", s.variable, ce.Or(ce.Not(where), body)), nil
+	}
+	return ce.Macro(list, "exists", s.variable, ce.And(where, body)), nil
+}
+
+// known returns the value where it is known to be present.
+func (v Value) known() Value {
+	if v.place == nil || !v.place.Optional() {
+		return v
+	}
+	return Value{expression: v.place.Value(), shape: v.shape}
+}

@@ -1,0 +1,141 @@
+// Package offline evaluates policies as Ostiary and an API server do, with objects from
+// files instead of those of a cluster.
+//
+// Requests go through the webhooks that Ostiary would register: their rules, selectors and
+// guards, in the order in which API servers call them. The API server's defaults and its
+// conversion between versions are not reproduced.
+package offline
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/load"
+)
+
+// TestGroup is the API group of PolicyTests.
+const TestGroup = "test.ostiary.dev"
+
+// Input is what files contain, by its use.
+type Input struct {
+	Policies    []Policy
+	Definitions []*apiextensionsv1.CustomResourceDefinition
+	Namespaces  []*corev1.Namespace
+	// Tests are the objects of TestGroup.
+	Tests []load.Object
+	// Objects are all others, and Namespaces too.
+	Objects []load.Object
+}
+
+// Policy is a policy with its source.
+type Policy struct {
+	*v1alpha1.WebhookPolicy
+	Source load.Object
+	// Stored is a policy of a cluster, which can be invalid.
+	Stored bool
+}
+
+// Sort divides objects by their use. Names of policies are unique.
+func Sort(objects []load.Object) (*Input, error) {
+	in := &Input{}
+	seen := map[string]load.Object{}
+	var errs []error
+	for i := range objects {
+		o := objects[i]
+		gvk := o.GroupVersionKind()
+		switch gvk.Group {
+		case v1alpha1.GroupName:
+			errs = append(errs, in.addPolicy(o, seen))
+		case TestGroup:
+			in.Tests = append(in.Tests, o)
+		default:
+			errs = append(errs, in.addObject(o, gvk))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+func (in *Input) addPolicy(o load.Object, seen map[string]load.Object) error {
+	if gvk := o.GroupVersionKind(); gvk != v1alpha1.GroupVersion.WithKind("WebhookPolicy") {
+		return o.Errorf("kind", "%s has no kind %s in version %s: write kind: WebhookPolicy and apiVersion: %s", v1alpha1.GroupName, gvk.Kind, gvk.Version, v1alpha1.GroupVersion)
+	}
+	p := &v1alpha1.WebhookPolicy{}
+	if err := o.Decode(p); err != nil {
+		return err
+	}
+	if p.Name == "" {
+		return o.Errorf("metadata.name", "the policy has no name: add it")
+	}
+	if other, ok := seen[p.Name]; ok {
+		return o.Errorf("metadata.name", "the policy %q is also at %s: remove one of them", p.Name, other.At("metadata.name"))
+	}
+	seen[p.Name] = o
+	if p.UID == "" {
+		p.UID = types.UID(p.Name)
+	}
+	in.Policies = append(in.Policies, Policy{WebhookPolicy: p, Source: o})
+	return nil
+}
+
+func (in *Input) addObject(o load.Object, gvk schema.GroupVersionKind) error {
+	switch {
+	case gvk.Group == apiextensionsv1.GroupName && gvk.Kind == "CustomResourceDefinition":
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		if gvk.Version != "v1" {
+			return o.Errorf("apiVersion", "write apiVersion: %s", apiextensionsv1.SchemeGroupVersion)
+		}
+		if err := o.Decode(definition); err != nil {
+			return err
+		}
+		in.Definitions = append(in.Definitions, definition)
+	case gvk == corev1.SchemeGroupVersion.WithKind("Namespace"):
+		namespace := &corev1.Namespace{}
+		if err := o.Decode(namespace); err != nil {
+			return err
+		}
+		in.Namespaces = append(in.Namespaces, namespaceOf(namespace))
+	}
+	in.Objects = append(in.Objects, o)
+	return nil
+}
+
+// namespaceOf returns a namespace with the label that the API server adds.
+func namespaceOf(n *corev1.Namespace) *corev1.Namespace {
+	out := n.DeepCopy()
+	metav1.SetMetaDataLabel(&out.ObjectMeta, corev1.LabelMetadataName, n.Name)
+	return out
+}
+
+// resourcesOf returns the resources of a definition.
+func resourcesOf(d *apiextensionsv1.CustomResourceDefinition, add func(schema.GroupVersion, metav1.APIResource)) error {
+	if d.Spec.Group == "" || d.Spec.Names.Plural == "" || d.Spec.Names.Kind == "" {
+		return fmt.Errorf("the CustomResourceDefinition %s needs spec.group, spec.names.plural and spec.names.kind", d.Name)
+	}
+	all := metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	for _, v := range d.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
+		namespaced := d.Spec.Scope == apiextensionsv1.NamespaceScoped
+		add(gv, metav1.APIResource{Name: d.Spec.Names.Plural, SingularName: d.Spec.Names.Singular, ShortNames: d.Spec.Names.ShortNames,
+			Kind: d.Spec.Names.Kind, Namespaced: namespaced, Verbs: all})
+		if v.Subresources != nil && v.Subresources.Status != nil {
+			add(gv, metav1.APIResource{Name: d.Spec.Names.Plural + "/status", Kind: d.Spec.Names.Kind, Namespaced: namespaced, Verbs: metav1.Verbs{"get", "patch", "update"}})
+		}
+		if v.Subresources != nil && v.Subresources.Scale != nil {
+			add(gv, metav1.APIResource{Name: d.Spec.Names.Plural + "/scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Namespaced: namespaced, Verbs: metav1.Verbs{"get", "patch", "update"}})
+		}
+	}
+	return nil
+}
