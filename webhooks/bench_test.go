@@ -36,7 +36,7 @@ func BenchmarkDecodeReview(b *testing.B) {
 	body := readFile(b, "testdata/review.json")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := decodeReview(body, nil); err != nil {
+		if _, _, err := parseEnvelope(body).decode(body, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,20 +1,24 @@
 package webhooks
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ostiary/ostiary/internal/queue"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // envelope is a review without its objects, as a JSON text, and the positions of the objects in the body. The objects
 // may be nested as deep as the decoder of the envelope allows for the whole body.
 type envelope struct {
-	text                       []byte
-	object, oldObject, options span
+	text                                []byte
+	object, oldObject, options          span
+	resource, name, namespace, userInfo span
+	err                                 error
 }
 
 var (
@@ -24,12 +28,13 @@ var (
 	requestNames = []string{"uid", "kind", "resource", "subResource", "requestKind", "requestResource", "requestSubResource", "name", "namespace", "operation", "userInfo", "dryRun", "object", "oldObject", "options"} //nolint:gochecknoglobals // likewise
 )
 
-// parseEnvelope locates the objects and copies the other known members. It ignores unknown members.
-func parseEnvelope(body []byte) (*envelope, error) {
+// parseEnvelope locates the objects and copies the other known members. It ignores unknown members. It decodes nothing:
+// decode does, and returns the error for a body that is not a review.
+func parseEnvelope(body []byte) *envelope {
 	e := &envelope{text: make([]byte, 0, 2<<10)}
 	end, err := e.members(body, 0, "", reviewNames, func(name string, start int) (int, error) {
 		if name != "request" || body[start] != '{' {
-			return e.copyMember(name, body, start)
+			return e.copyMember(name, body, start, new(span))
 		}
 		e.writeName(name)
 		end, err := e.members(body, start, "/request", requestNames, func(name string, start int) (int, error) {
@@ -40,19 +45,71 @@ func parseEnvelope(body []byte) (*envelope, error) {
 				return e.oldObject.locate(body, start)
 			case "options":
 				return e.options.locate(body, start)
+			case "resource":
+				return e.copyMember(name, body, start, &e.resource)
+			case "name":
+				return e.copyMember(name, body, start, &e.name)
+			case "namespace":
+				return e.copyMember(name, body, start, &e.namespace)
+			case "userInfo":
+				return e.copyMember(name, body, start, &e.userInfo)
 			}
-			return e.copyMember(name, body, start)
+			return e.copyMember(name, body, start, new(span))
 		})
 		e.text = append(e.text, ',')
 		return end, err
 	})
-	switch {
-	case errors.Is(err, errNoReview), err == nil && !isBlank(body[end:]):
-		return nil, explain(errNoReview, body)
-	case err != nil:
-		return nil, err
+	if e.err = err; err == nil && !isBlank(body[end:]) {
+		e.err = errNoReview
 	}
-	return e, nil
+	return e
+}
+
+// flow returns whose request the review is: that of its namespace or, if it has none, of the user. A Namespace is
+// cluster-scoped, although its requests have a namespace. If a value is not a text, its flow is empty: decode will reject
+// the review.
+func (e *envelope) flow(body []byte) queue.Flow {
+	sameName := bytes.Equal(body[e.namespace.start:e.namespace.end], body[e.name.start:e.name.end])
+	if namespace := e.namespace.text(body); namespace != "" && !(sameName && e.isOfNamespaces(body)) {
+		return queue.Flow{Namespace: namespace}
+	}
+	return queue.Flow{User: memberOf(body, e.userInfo, "username").text(body)}
+}
+
+func (e *envelope) isOfNamespaces(body []byte) bool {
+	return memberOf(body, e.resource, "resource").text(body) == "namespaces" && memberOf(body, e.resource, "group").text(body) == ""
+}
+
+// memberOf returns the first member with a name of a JSON object, or an empty span.
+func memberOf(body []byte, object span, name string) (found span) {
+	if object.kind != jsontext.KindBeginObject {
+		return span{}
+	}
+	body = body[:object.end]
+	unstructuredjson.Members(body, object.start, func(member []byte, _, start int) (end int) {
+		if string(member) != name {
+			return unstructuredjson.EndOfValue(body, start)
+		}
+		_, _ = found.locate(body, start) // without a value there is no text
+		return 0
+	})
+	return found
+}
+
+// text returns the value of a JSON string, and an empty one for anything else.
+func (s span) text(body []byte) string {
+	if s.kind != jsontext.KindString {
+		return ""
+	}
+	quoted := body[s.start:s.end]
+	if inner := quoted[1 : len(quoted)-1]; len(inner) <= maxLong && !bytes.ContainsRune(inner, '\\') {
+		return string(inner)
+	}
+	value, err := jsontext.AppendUnquote(nil, quoted)
+	if err != nil || len(value) > maxLong {
+		return ""
+	}
+	return string(value)
 }
 
 // members reads the JSON object that begins in body at a position, and calls visit for each member of the given names.
@@ -99,9 +156,8 @@ func (e *envelope) writeName(name string) {
 	e.text = append(e.text, '"', ':')
 }
 
-// copyMember copies the member whose value begins in body at a position, and returns the end of the value.
-func (e *envelope) copyMember(name string, body []byte, start int) (end int, err error) {
-	var value span
+// copyMember copies the member whose value begins in body at a position, and returns the value and its end.
+func (e *envelope) copyMember(name string, body []byte, start int, value *span) (end int, err error) {
 	if end, err = value.locate(body, start); err != nil {
 		return 0, err
 	}

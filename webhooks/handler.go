@@ -123,12 +123,13 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, to endpoint, gr
 	}
 	defer done()
 	c.Prove()
-	slot, err := h.limiters.of(to, len(body)).Acquire(ctx, maxWait(ctx))
+	e := parseEnvelope(body)
+	slot, err := h.limiters.of(to, len(body)).Acquire(ctx, e.flow(body), maxWait(ctx))
 	if err != nil {
 		return nil, h.waitFailed(err, timeout)
 	}
 	defer slot.Release()
-	answer, err = h.review(slot.Context(ctx), to, group, body, timeout)
+	answer, err = h.review(slot.Context(ctx), to, group, e, body, timeout)
 	if h.expired() { // the process may have been paused during the evaluation
 		return nil, leaseExpired(timeout)
 	}
@@ -140,11 +141,11 @@ func leaseExpired(timeout time.Duration) error {
 	return shed(shedLease, "the replica's Lease has expired, so its policies may be old", timeout)
 }
 
-func (h *handler) review(ctx context.Context, to endpoint, group string, body []byte, timeout time.Duration) ([]byte, error) {
+func (h *handler) review(ctx context.Context, to endpoint, group string, e *envelope, body []byte, timeout time.Duration) ([]byte, error) {
 	began := time.Now()
 	account := h.decoded.Open()
 	defer account.Close()
-	request, version, err := decodeReview(body, account)
+	request, version, err := e.decode(body, account)
 	if err != nil {
 		return nil, decodingFailed(err, timeout)
 	}

@@ -74,12 +74,14 @@ func (s span) raw(body []byte) runtime.RawExtension {
 	return runtime.RawExtension{Raw: body[s.start:s.end:s.end]}
 }
 
-// decodeReview returns the request in body, whose objects are slices of body, and the version for the answer. It charges
-// the memory of the request, without its objects, to the account.
-func decodeReview(body []byte, account *unstructuredjson.Account) (*admissionv1.AdmissionRequest, string, error) {
-	e, err := parseEnvelope(body)
-	if err != nil {
-		return nil, "", err
+// decode returns the request in body, whose objects are slices of body, and the version for the answer. It charges the
+// memory of the request, without its objects, to the account.
+func (e *envelope) decode(body []byte, account *unstructuredjson.Account) (*admissionv1.AdmissionRequest, string, error) {
+	switch {
+	case errors.Is(e.err, errNoReview):
+		return nil, "", explain(errNoReview, body)
+	case e.err != nil:
+		return nil, "", e.err
 	}
 	if err := account.Take(int64(len(e.text)) * envelopeCost); err != nil {
 		return nil, "", err

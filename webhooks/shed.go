@@ -12,8 +12,9 @@ import (
 
 const (
 	// Reviews of WebhookPolicies and canaries have limiters of their own, so that policies can be corrected and probes
-	// succeed under any load of other requests. A review mostly waits for compilations, which have a limit of their own.
-	maxReviews        = 64
+	// succeed under any load of other requests. A review mostly waits for compilations, which have a limit of their own. One
+	// user can have two thirds of the reviews, 64.
+	maxReviews        = 96
 	maxCanaries       = 4
 	maxQueuedCanaries = 60
 
@@ -24,7 +25,7 @@ const (
 	maxQueuedLarge = 60
 )
 
-// limiters bound the number of concurrent evaluations.
+// limiters bound the number of concurrent evaluations, and share them between flows: see envelope.flow.
 type limiters struct {
 	policies, large, review, canary *queue.Limiter
 }

@@ -90,6 +90,16 @@ func (s *WebhookPolicySpec) ReadsParams() bool {
 	return s.ParamKind != nil && slices.ContainsFunc(s.Bindings, func(b Binding) bool { return b.ParamRef != nil })
 }
 
+// ParamRefs returns the paramRefs of the bindings that have one.
+func (s *WebhookPolicySpec) ParamRefs() (out []*admissionregistrationv1.ParamRef) {
+	for i := range s.Bindings {
+		if ref := s.Bindings[i].ParamRef; ref != nil {
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
 // EffectiveBindings returns the bindings of the spec with their default actions.
 // If there are none, it returns one without a name that denies.
 func (s *WebhookPolicySpec) EffectiveBindings() []Binding {

@@ -126,13 +126,11 @@ func (n *natives) plan(p *planner) {
 		return
 	}
 	n.compile()
-	var kinds []admissionregistrationv1.ParamKind
+	var needs []policy.ParamNeed
 	for _, k := range n.known {
-		if k.policy.Spec.ReadsParams() {
-			kinds = append(kinds, *k.policy.Spec.ParamKind)
-		}
+		needs = append(needs, k.compiled.ParamNeeds()...)
 	}
-	n.params.Want(kinds)
+	n.params.Want(needs)
 	for name, k := range n.known {
 		spec := &k.policy.Spec
 		if why := cmp.Or(k.problem, unauditable(k.compiled), unreadParams(n.params, spec)); why != "" {

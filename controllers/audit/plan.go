@@ -53,7 +53,7 @@ func unreadParams(from Params, spec *v1alpha1.WebhookPolicySpec) string {
 	if !spec.ReadsParams() {
 		return ""
 	}
-	switch synced, problem := from.State(spec.ParamKind); {
+	switch synced, problem := from.State(spec.ParamKind, spec.ParamRefs()...); {
 	case problem != "":
 		return problem
 	case !synced:
@@ -72,7 +72,7 @@ type targetVersion struct {
 func versionOfTarget(compiled *policy.Compiled, from Params, spec *v1alpha1.WebhookPolicySpec) targetVersion {
 	v := targetVersion{compiled: compiled}
 	if spec.ReadsParams() {
-		v.params = from.Version(spec.ParamKind)
+		v.params = from.Version(spec.ParamKind, spec.ParamRefs()...)
 	}
 	return v
 }

@@ -82,6 +82,11 @@ func versionOf(parts ...string) uint64 {
 	return h.Sum64()
 }
 
+// maxRecords bounds the objects whose results are kept, and maxRecordsOfNamespace those of a
+// resource in one namespace, about 100 bytes each. Any user who may create objects adds to
+// them.
+const maxRecords, maxRecordsOfNamespace = 1_000_000, 100_000
+
 // record is what is kept of an object: about 64 bytes with its key. The verdicts, one byte
 // for each slot of the resource, are shared between objects.
 type record struct {
@@ -135,7 +140,8 @@ type resource struct {
 
 	slots   []slot
 	objects map[objectID]record
-	scan    uint32 // number of scans
+	sizes   map[unique.Handle[string]]int // objects by namespace
+	scan    uint32                        // number of scans
 	scanned time.Time
 	retryAt time.Time // after a failure
 	failure string    // of the last scan; the results are of an earlier one
@@ -155,11 +161,14 @@ type pairKey struct{ policy, namespace string }
 type results struct {
 	limit int // lines for each pair
 
+	maxRecords, maxRecordsOfNamespace int
+
 	mu        sync.Mutex
 	resources map[schema.GroupVersionResource]*resource
 	counts    map[pairKey]*counts
 	lines     map[pairKey][]line
 	kept      int               // lines
+	records   int               // objects of all resources
 	problems  map[string]string // by policy: why it is not evaluated, or not everywhere
 	planned   bool              // the policies are known
 	changed   bool
@@ -168,7 +177,7 @@ type results struct {
 }
 
 func newResults(limit int) *results {
-	return &results{limit: limit, resources: map[schema.GroupVersionResource]*resource{}, counts: map[pairKey]*counts{}, lines: map[pairKey][]line{}, changed: true}
+	return &results{limit: limit, maxRecords: maxRecords, maxRecordsOfNamespace: maxRecordsOfNamespace, resources: map[schema.GroupVersionResource]*resource{}, counts: map[pairKey]*counts{}, lines: map[pairKey][]line{}, changed: true}
 }
 
 // set replaces the targets of each resource, and forgets what is no longer one.
@@ -178,7 +187,7 @@ func (r *results) set(wanted map[schema.GroupVersionResource]wantedResource) {
 	for gvr, w := range wanted {
 		known := r.resources[gvr]
 		if known == nil {
-			known = &resource{GroupVersionResource: gvr, objects: map[objectID]record{}, page: pageSize}
+			known = &resource{GroupVersionResource: gvr, objects: map[objectID]record{}, sizes: map[unique.Handle[string]]int{}, page: pageSize}
 			r.resources[gvr] = known
 		}
 		known.kind, known.namespaced = w.kind, w.namespaced
@@ -187,6 +196,7 @@ func (r *results) set(wanted map[schema.GroupVersionResource]wantedResource) {
 	for gvr, known := range r.resources {
 		if _, ok := wanted[gvr]; !ok {
 			r.setTargets(known, nil)
+			r.records -= len(known.objects)
 			delete(r.resources, gvr)
 		}
 	}
@@ -284,6 +294,15 @@ func (r *results) forget(known *resource, id objectID) {
 		r.freeLine(known, key, id)
 	}
 	delete(known.objects, id)
+	r.records--
+	if known.sizes[rec.namespace]--; known.sizes[rec.namespace] == 0 {
+		delete(known.sizes, rec.namespace)
+	}
+}
+
+// hasRoom reports whether the results of another object of a namespace can be kept.
+func (r *results) hasRoom(known *resource, namespace string) bool {
+	return r.records < r.maxRecords && known.sizes[unique.Make(namespace)] < r.maxRecordsOfNamespace
 }
 
 // freeLine removes the line of an object. If others have none for lack of space, the next

@@ -39,6 +39,7 @@ type scanPass struct {
 	slots   []slot // copies
 	pending []bool // by slot: its verdicts are of an older version
 	scan    uint32
+	omitted int // objects without room for their results
 	skipped int // objects that could not be decoded
 	stored  policy.StoredObject
 	// evaluators are made when an object needs them, by slot: those of ten thousand policies
@@ -96,6 +97,7 @@ func (s *Scanner) scan(ctx context.Context, current *results, p *scanPass) {
 func (s *Scanner) list(ctx context.Context, current *results, p *scanPass, begun func(version string)) (err error) {
 	for range maxRestarts {
 		began := time.Now()
+		p.omitted = 0
 		err = s.reader.List(ctx, p.GroupVersionResource, p.page, begun, func(raw []byte) error {
 			s.visit(ctx, current, p, raw)
 			err := s.budget.spend(ctx, time.Since(began))
@@ -115,7 +117,7 @@ func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw 
 	defer func() {
 		if value := recover(); value != nil {
 			p.skipped++
-			s.options.Log.Error(fmt.Errorf("panic with a value of type %T", value), "an object could not be audited", "resource", p.String(), "stack", string(debug.Stack()))
+			s.options.Log.Error(policy.PanicError(value), "an object could not be audited", "resource", p.String(), "stack", string(debug.Stack()))
 		}
 	}()
 	o, err := objects.New(raw, p.GroupVersionResource, p.kind)
@@ -125,7 +127,11 @@ func (s *Scanner) visit(ctx context.Context, current *results, p *scanPass, raw 
 	}
 	version := versionOf(o.ResourceVersion, s.namespaceVersion(ctx, p, o))
 	id := idOf(o.UID)
-	todo := current.todo(p, o, id, version)
+	todo, hasRoom := current.todo(p, o, id, version)
+	if !hasRoom {
+		p.omitted++
+		return
+	}
 	got := make([]policy.Audited, len(todo))
 	p.stored.Next()
 	for i, slot := range todo {
@@ -160,14 +166,17 @@ func (s *Scanner) namespaceVersion(ctx context.Context, p *scanPass, o *objects.
 	return ns.ResourceVersion
 }
 
-// todo returns the slots to evaluate for an object.
-func (r *results) todo(p *scanPass, o *objects.Object, id objectID, version uint64) []int {
+// todo returns the slots to evaluate for an object, and whether its results can be kept.
+func (r *results) todo(p *scanPass, o *objects.Object, id objectID, version uint64) (slots []int, hasRoom bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec, ok := p.objects[id]
 	isNew := !ok || rec.version != version
 	if !isNew && rec.scan == p.scan { // the list was begun again
-		return nil
+		return nil, true
+	}
+	if !ok && !r.hasRoom(p.resource, o.Namespace) {
+		return nil, false
 	}
 	var out []int
 	for i := range p.slots {
@@ -175,7 +184,7 @@ func (r *results) todo(p *scanPass, o *objects.Object, id objectID, version uint
 			out = append(out, i)
 		}
 	}
-	return out
+	return out, true
 }
 
 // store keeps the results for an object.
@@ -188,6 +197,8 @@ func (r *results) store(p *scanPass, o *objects.Object, id objectID, version uin
 	rec, ok := p.objects[id]
 	if !ok {
 		rec = record{namespace: unique.Make(o.Namespace)}
+		r.records++
+		p.sizes[rec.namespace]++
 	}
 	after := make([]byte, len(p.slots))
 	for i := range after {
@@ -236,15 +247,21 @@ func (r *results) finish(p *scanPass, err error, now time.Time) {
 		return
 	}
 	known.refill = forgotten
+	before := len(known.objects)
 	for id, rec := range known.objects {
 		if rec.scan != p.scan {
 			r.forget(known, id)
 		}
 	}
+	known.refill = known.refill || p.omitted > 0 && len(known.objects) < before // there is room again
 	for i := range known.slots {
 		known.slots[i].done, known.slots[i].time = p.slots[i].version, now
 	}
 	known.scanned, known.failure, known.denied = now, "", false
+	if p.omitted > 0 {
+		known.failure = fmt.Sprintf("%d objects of %s were not evaluated, because the audit keeps results of at most %d objects of a namespace and %d in all",
+			p.omitted, known.GroupResource(), r.maxRecordsOfNamespace, r.maxRecords)
+	}
 	if p.skipped > 0 {
 		known.failure = fmt.Sprintf("%d objects of %s could not be decoded", p.skipped, known.GroupResource())
 	}

@@ -149,6 +149,45 @@ func scanOnce(t *testing.T, s *Scanner, r *results, now time.Time) float64 {
 	return testutil.ToFloat64(s.metrics.evaluations) - before
 }
 
+// TestRecordsAreBounded has a tenant with more objects than the audit keeps results of.
+func TestRecordsAreBounded(t *testing.T) {
+	api := &apiServer{page: 3}
+	for i := range 20 {
+		api.objects = append(api.objects, configMapOf("greedy", fmt.Sprint("c", i), "1", "bad"))
+	}
+	api.objects = append(api.objects, configMapOf("small", "one", "1", "bad"))
+	s, r := scannerFor(t, api), newResults(10)
+	r.maxRecordsOfNamespace, r.maxRecords = 5, 100
+	r.set(wanted(targetFrom(t, "p", isGood)))
+	now := time.Unix(1_000_000, 0)
+	check := func(step string, evaluations float64, greedy, records int, want string) {
+		t.Helper()
+		if got := scanOnce(t, s, r, now); got != evaluations {
+			t.Errorf("%s: %v evaluations, want %v", step, got, evaluations)
+		}
+		if c := r.counts[pairKey{"p", "greedy"}]; c.lines() != int64(greedy) || r.counts[pairKey{"p", "small"}].lines() != 1 || r.records != records {
+			t.Errorf("%s: %v and %d objects", step, c, r.records)
+		}
+		if known := r.resources[configMaps]; known.failure != want || len(known.objects) != records {
+			t.Errorf("%s: failure %q with %d objects", step, known.failure, len(known.objects))
+		}
+		now = now.Add(time.Hour)
+	}
+	check("too many", 6, 5, 6, "15 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 100 in all")
+	check("unchanged", 0, 5, 6, "15 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 100 in all")
+	api.objects = api.objects[18:]
+	check("deleted", 0, 0, 1, "2 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 100 in all")
+	now = now.Add(time.Second - time.Hour) // soon
+	check("there is room again", 2, 2, 3, "")
+	r.maxRecords = 3
+	api.objects = append(api.objects, configMapOf("other", "one", "1", "bad"))
+	check("too many in all", 0, 2, 3, "1 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 3 in all")
+	r.set(nil)
+	if r.records != 0 {
+		t.Errorf("%d objects of no resource", r.records)
+	}
+}
+
 const isGood = `object.data.verdict != "bad"`
 
 func TestScan(t *testing.T) {

@@ -50,8 +50,8 @@ const (
 
 // Params finds the objects that policies read.
 type Params interface {
-	State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string)
-	Version(kind *admissionregistrationv1.ParamKind) uint64
+	State(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) (synced bool, problem string)
+	Version(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) uint64
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 

@@ -2,6 +2,7 @@ package canary
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -44,5 +45,17 @@ func TestWatchAddressesWaits(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"192.0.2.1:6443", "192.0.2.2:6443"}, l.addresses()); diff != "" {
 		t.Errorf("addresses at first (-want +got):\n%s", diff)
+	}
+}
+
+// TestAddressesAreBounded checks that no more API servers are probed than the limit.
+func TestAddressesAreBounded(t *testing.T) {
+	slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](6443)}}}
+	for i := range 3 * maxAddresses {
+		address := fmt.Sprintf("10.0.0.%d", i/2) // each twice
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+	}
+	if got := addressesOf(slice); len(got) != maxAddresses || got[0] != "10.0.0.0:6443" {
+		t.Errorf("%d addresses, from %s", len(got), got[0])
 	}
 }

@@ -5,6 +5,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -118,6 +119,10 @@ func (w *watch) missingError(namespace, name string) error {
 	problem := w.problem()
 	if apierrors.IsForbidden(problem) {
 		return fmt.Errorf("Ostiary may not watch it: grant get, list and watch of Secret %s in namespace %s to the ServiceAccount of Ostiary", name, namespace) //nolint:staticcheck // a name
+	}
+	var large *secrets.TooLargeError
+	if errors.As(problem, &large) {
+		return large
 	}
 	if problem != nil {
 		return fmt.Errorf("it cannot be read: see the log of Ostiary")

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ostiary/ostiary/internal/cachebudget"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/test/controlplane"
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
@@ -35,6 +36,7 @@ import (
 const (
 	eventually = time.Minute
 	pause      = 20 * time.Millisecond
+	testBudget = 64 << 20
 )
 
 var apiServer *rest.Config
@@ -44,8 +46,8 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	_ policy.Params     = (*Store)(nil)
-	_ policy.ParamKinds = (*Store)(nil)
+	_ policy.ParamReader = (*Store)(nil)
+	_ policy.ParamKinds  = (*Store)(nil)
 )
 
 // newStore returns a running Store for a user; "" is the administrator.
@@ -57,9 +59,12 @@ func newStore(t *testing.T, user string) *Store {
 	}
 	s := New(Options{
 		Client:     dynamic.NewForConfigOrDie(config),
+		REST:       kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient(),
+		Memory:     NewMemory(cachebudget.New(testBudget), nil),
 		Account:    "ostiary-system/ostiary-params",
 		Aggregated: true,
 		Discovery:  discovery.NewDiscoveryClientForConfigOrDie(config),
+		Name:       "params",
 		Log:        funcr.New(func(prefix, args string) { fmt.Fprintln(t.Output(), prefix, args) }, funcr.Options{}),
 		Registerer: prometheus.NewRegistry(),
 	})
@@ -132,6 +137,24 @@ func addRule(t *testing.T, group, namespace, name string) {
 
 var configMaps = admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 
+// whole are the needs of policies that read all objects of kinds.
+func whole(kinds ...admissionregistrationv1.ParamKind) (out []policy.ParamNeed) {
+	for _, kind := range kinds {
+		out = append(out, policy.ParamNeed{Kind: kind, Reads: policy.WholeParams()})
+	}
+	return out
+}
+
+// watchOf returns the only watch of a kind.
+func watchOf(t *testing.T, s *Store, kind admissionregistrationv1.ParamKind) *watch {
+	t.Helper()
+	watches, err := s.watchesOf(&kind, nil)
+	if err != nil || len(watches) != 1 {
+		t.Fatalf("%d watches, %v, want 1", len(watches), err)
+	}
+	return watches[0]
+}
+
 func ruleKind(group string) admissionregistrationv1.ParamKind {
 	return admissionregistrationv1.ParamKind{APIVersion: group + "/v1", Kind: "Rule"}
 }
@@ -203,7 +226,7 @@ func TestParams(t *testing.T) {
 		addConfigMap(t, one, name, blue)
 	}
 	addConfigMap(t, two, "z", blue)
-	s.Want([]admissionregistrationv1.ParamKind{configMaps, ruleKind(group), configMaps})
+	s.Want(whole(configMaps, ruleKind(group), configMaps))
 	synced(t, s, configMaps)
 	synced(t, s, ruleKind(group))
 	tests := map[string]struct {
@@ -251,25 +274,20 @@ func textOf(err error) string {
 func TestParamThatIsNotCached(t *testing.T) {
 	s := newStore(t, "")
 	namespace := newNamespace(t)
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	s.Want(whole(configMaps))
 	synced(t, s, configMaps)
 	// Remove an object from the cache that exists in the API server.
 	addConfigMap(t, namespace, "new", nil)
-	known := (*s.watches.Load())[schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}].known.Load()
-	g := NewWithT(t)
-	g.Eventually(func() []any { return known.informer.GetStore().List() }).WithTimeout(eventually).ShouldNot(BeEmpty())
-	g.Eventually(func() bool {
-		_, ok, err := known.informer.GetStore().GetByKey(namespace + "/new")
-		return ok && err == nil
-	}).WithTimeout(eventually).Should(BeTrue())
+	known := watchOf(t, s, configMaps).known.Load()
+	NewWithT(t).Eventually(func() error {
+		_, err := known.Lister().ByNamespace(namespace).Get("new")
+		return err
+	}).WithTimeout(eventually).WithPolling(pause).Should(Succeed())
 	cached, err := s.Params(t.Context(), &configMaps, ref(namespace, "new"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	object, _, _ := known.informer.GetStore().GetByKey(namespace + "/new")
-	if err := known.informer.GetStore().Delete(object); err != nil {
-		t.Fatal(err)
-	}
+	known.objects.remove(namespace, "new")
 	live, err := s.Params(t.Context(), &configMaps, ref(namespace, "new", denying), "")
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +306,7 @@ func TestParamsChange(t *testing.T) {
 	s := newStore(t, "")
 	namespace := newNamespace(t)
 	addConfigMap(t, namespace, "c", nil)
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	s.Want(whole(configMaps))
 	synced(t, s, configMaps)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"key": "changed"}}
 	if _, err := admin(t).CoreV1().ConfigMaps(namespace).Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
@@ -309,7 +327,7 @@ func TestKindInstalledLater(t *testing.T) {
 	const group = "later.params.test"
 	kind := ruleKind(group)
 	changed := s.Subscribe(t.Context())
-	s.Want([]admissionregistrationv1.ParamKind{kind})
+	s.Want(whole(kind))
 	const unknown = "the API server has no kind Rule in later.params.test/v1: install it, or change spec.paramKind"
 	problemOf(t, s, kind, unknown)
 	NewWithT(t).Eventually(changed).WithTimeout(eventually).Should(Receive())
@@ -351,7 +369,7 @@ func TestKindThatIsNotRead(t *testing.T) {
 	if err := s.CheckKind(t.Context(), &missing); err != nil {
 		t.Errorf("CheckKind() = %v after the kind was installed", err)
 	}
-	s.Want([]admissionregistrationv1.ParamKind{existing}) // a binding gets a paramRef
+	s.Want(whole(existing)) // a binding gets a paramRef
 	problemOf(t, s, existing, `Ostiary may not read objects of kind ConfigMap in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["configmaps"], verbs: [get, list, watch]}`)
 }
 
@@ -360,7 +378,7 @@ func TestKindReplacedWithAnotherScope(t *testing.T) {
 	const group = "again.params.test"
 	kind := ruleKind(group)
 	addKind(t, group, "Namespaced")
-	s.Want([]admissionregistrationv1.ParamKind{kind})
+	s.Want(whole(kind))
 	synced(t, s, kind)
 	if err := dynamic.NewForConfigOrDie(apiServer).Resource(crds).Delete(t.Context(), "rules."+group, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -380,7 +398,7 @@ func TestForbiddenKind(t *testing.T) {
 	s := newStore(t, user)
 	namespace := newNamespace(t)
 	addConfigMap(t, namespace, "c", nil)
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	s.Want(whole(configMaps))
 	const want = `Ostiary may not read objects of kind ConfigMap in v1: create a ClusterRole with the label admission.ostiary.dev/aggregate-to-params: "true" and the rule {apiGroups: [""], resources: ["configmaps"], verbs: [get, list, watch]}`
 	problemOf(t, s, configMaps, want)
 	if err := s.Ready(); err != nil {
@@ -433,29 +451,31 @@ func grant(t *testing.T, user string, rule rbacv1.PolicyRule) {
 
 func TestUnwantedKindIsNotWatched(t *testing.T) {
 	s := newStore(t, "")
-	s.Want([]admissionregistrationv1.ParamKind{configMaps, {APIVersion: "v1", Kind: "ServiceAccount"}})
+	s.Want(whole(configMaps, admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ServiceAccount"}))
 	synced(t, s, configMaps)
-	watched := (*s.watches.Load())[schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}]
-	informer := watched.known.Load().informer
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
-	if (*s.watches.Load())[watched.gvk] != watched {
+	watched := watchOf(t, s, configMaps)
+	s.Want(whole(configMaps))
+	if watchOf(t, s, configMaps) != watched {
 		t.Error("the watch of a wanted kind was restarted")
 	}
 	s.Want(nil)
-	NewWithT(t).Eventually(informer.IsStopped).WithTimeout(eventually).WithPolling(pause).Should(BeTrue())
+	NewWithT(t).Eventually(func() int64 { return s.options.Memory.budget.Used()["params"] }).WithTimeout(eventually).WithPolling(pause).Should(BeZero())
+	if watched.wanted() {
+		t.Error("the watch of an unwanted kind continues")
+	}
 	if _, err := s.Params(t.Context(), &configMaps, ref("", "a"), "default"); err == nil {
 		t.Error("Params() succeeded for an unwatched kind")
 	}
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	s.Want(whole(configMaps))
 	synced(t, s, configMaps)
 }
 
 func TestInformersMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	s := New(Options{Client: dynamic.NewForConfigOrDie(apiServer), Discovery: discovery.NewDiscoveryClientForConfigOrDie(apiServer), Registerer: registry})
+	s := New(Options{Client: dynamic.NewForConfigOrDie(apiServer), Discovery: silent{}, Registerer: registry})
 	defer s.stop()
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
-	want := "# HELP ostiary_params_informers Kinds of params that this replica watches, including those that it lacks the permission for.\n# TYPE ostiary_params_informers gauge\nostiary_params_informers 1\n"
+	s.Want(whole(configMaps))
+	want := "# HELP ostiary_params_informers Watches of params on this replica, including those that it lacks the permission for.\n# TYPE ostiary_params_informers gauge\nostiary_params_informers 1\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
@@ -475,7 +495,7 @@ func TestKindThatDoesNotAnswer(t *testing.T) {
 	if err := s.Ready(); err != nil {
 		t.Errorf("Ready() = %v before Want", err)
 	}
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	s.Want(whole(configMaps))
 	if err := s.Ready(); err == nil {
 		t.Error("Ready() = nil before the first list")
 	}
@@ -499,7 +519,7 @@ func TestConcurrentCallers(t *testing.T) {
 	s := newStore(t, "")
 	namespace := newNamespace(t)
 	addConfigMap(t, namespace, "c", nil)
-	s.Want([]admissionregistrationv1.ParamKind{configMaps})
+	s.Want(whole(configMaps))
 	synced(t, s, configMaps)
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
@@ -517,9 +537,9 @@ func TestConcurrentCallers(t *testing.T) {
 	}
 	secrets := admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Secret"}
 	for range 20 {
-		s.Want([]admissionregistrationv1.ParamKind{configMaps, secrets})
+		s.Want(whole(configMaps, secrets))
 		time.Sleep(time.Millisecond)
-		s.Want([]admissionregistrationv1.ParamKind{configMaps})
+		s.Want(whole(configMaps))
 	}
 	stop()
 	callers.Wait()

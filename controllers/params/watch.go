@@ -12,14 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic/dynamiclister"
 	"k8s.io/client-go/tools/cache"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/internal/objects"
 )
 
 // Discovery lists the resources of a group version, like a discovery client.
@@ -27,15 +25,18 @@ type Discovery interface {
 	ServerResourcesForGroupVersionWithContext(ctx context.Context, groupVersion string) (*metav1.APIResourceList, error)
 }
 
-// watch watches the objects of one kind while a policy reads it. It retries if the
-// kind does not exist or access is forbidden.
+// watch watches the objects of a scope of one kind while a policy reads them. It retries if
+// the kind does not exist or access is forbidden.
 type watch struct {
+	selected
 	gvk     schema.GroupVersionKind
 	options Options
 	changed func()
+	synced  func() // called after the first list
 	stop    context.CancelFunc
 	stopped atomic.Bool
 	lists   bool // otherwise only whether the kind exists is of interest
+	relist  events.Signal
 
 	found     atomic.Bool
 	firstFind chan struct{} // closed when the kind was found for the first time
@@ -51,22 +52,34 @@ type watch struct {
 	problems [steps]string
 }
 
-// known contains the objects of a kind. It implements informers.GenericInformer.
+// known contains the objects of a resource. It implements informers.GenericInformer.
 type known struct {
-	informer cache.SharedIndexInformer
-	lister   cache.GenericLister
+	objects  *objectStore
+	resource schema.GroupVersionResource
 	scope    meta.RESTScope
 	mapper   meta.RESTMapper // of this kind only
 }
 
 // Informer implements informers.GenericInformer.
-func (k *known) Informer() cache.SharedIndexInformer { return k.informer }
+func (k *known) Informer() cache.SharedIndexInformer { return syncedInformer{} }
 
 // Lister implements informers.GenericInformer.
-func (k *known) Lister() cache.GenericLister { return k.lister }
+func (k *known) Lister() cache.GenericLister {
+	return lister{objects: k.objects, resource: k.resource.GroupResource()}
+}
 
-func newWatch(gvk schema.GroupVersionKind, lists bool, o Options, changed func(), stop context.CancelFunc) *watch {
-	w := &watch{gvk: gvk, lists: lists, options: o, changed: changed, firstFind: make(chan struct{}), first: make(chan struct{}), grace: make(chan struct{})}
+// syncedInformer is the part of an informer that the API server's code uses: whether the first
+// list is complete. Requests wait for it before.
+type syncedInformer struct{ cache.SharedIndexInformer }
+
+// HasSynced implements cache.SharedIndexInformer.
+func (syncedInformer) HasSynced() bool { return true }
+
+func newWatch(gvk schema.GroupVersionKind, of selected, lists bool, o Options, changed, synced func(), stop context.CancelFunc) *watch {
+	w := &watch{
+		selected: of, gvk: gvk, lists: lists, options: o, changed: changed, synced: synced, relist: events.NewSignal(),
+		firstFind: make(chan struct{}), first: make(chan struct{}), grace: make(chan struct{}),
+	}
 	w.stop = func() { w.stopped.Store(true); stop() }
 	return w
 }
@@ -77,9 +90,12 @@ func (w *watch) wanted() bool { return !w.stopped.Load() }
 func (w *watch) run(ctx context.Context) {
 	timer := time.AfterFunc(maxWait, func() { close(w.grace) })
 	defer timer.Stop()
-	w.options.Log.Info("watching params", "kind", w.gvk.String())
+	w.options.Log.Info("watching params", "kind", w.gvk.String(), "namespace", w.namespace, "name", w.name, "labels", w.labels())
 	wait.JitterUntilWithContext(ctx, w.follow, retryInterval, 0.5, true)
-	w.options.Log.Info("stopped watching params", "kind", w.gvk.String())
+	if k := w.known.Load(); k != nil {
+		k.objects.cache.Close()
+	}
+	w.options.Log.Info("stopped watching params", "kind", w.gvk.String(), "namespace", w.namespace, "name", w.name, "labels", w.labels())
 }
 
 // follow finds the resource and runs its informer. It returns when ctx ends or when
@@ -101,21 +117,55 @@ func (w *watch) follow(ctx context.Context) {
 	}
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	k, err := w.inform(resource, giveUp)
-	if err != nil {
-		w.report(ctx, stepFind, err)
-		return
-	}
+	k := w.store(resource)
 	var group sync.WaitGroup
-	defer group.Wait()
 	group.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
-			w.known.Store(k)
-			w.listed.Do(func() { close(w.first) })
-			w.changed()
+		select {
+		case <-k.objects.synced:
+			w.use(k)
+		case <-ctx.Done():
 		}
 	})
-	k.informer.RunWithContext(ctx)
+	from := w.source(k, giveUp)
+	group.Go(func() { from.retryExcluded(ctx, w.relist.Send) })
+	cache.NewReflectorWithOptions(from.listWatcher(), &item{}, k.objects, cache.ReflectorOptions{TypeDescription: k.resource.String()}).RunWithContext(ctx)
+	giveUp()
+	group.Wait()
+	if w.known.Load() != k {
+		k.objects.cache.Close()
+	}
+}
+
+// store returns the objects of a resource: those of the last watch, if it was of the same.
+func (w *watch) store(r metav1.APIResource) *known {
+	gvr, scope := schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name}, meta.RESTScopeRoot
+	if r.Namespaced {
+		scope = meta.RESTScopeNamespace
+	}
+	before := w.known.Load()
+	if before != nil && before.resource == gvr && before.scope == scope {
+		return before
+	}
+	if before != nil {
+		before.objects.cache.SetReplaced(true)
+	}
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{gvr.GroupVersion()})
+	mapper.AddSpecific(w.gvk, gvr, gvr, scope)
+	store := newObjectStore(w.options.Memory.budget, w.options.Name, w.explainExcess, w.changed)
+	store.name = w.name
+	return &known{objects: store, resource: gvr, scope: scope, mapper: mapper}
+}
+
+// use makes requests read the objects of a complete list.
+func (w *watch) use(k *known) {
+	if before := w.known.Swap(k); before != nil && before != k {
+		before.objects.cache.Close()
+	}
+	w.listed.Do(func() {
+		close(w.first)
+		w.synced()
+	})
+	w.changed()
 }
 
 // note records whether the kind exists, unless an error leaves that open.
@@ -182,44 +232,23 @@ func (w *watch) is(resource string) {
 	w.resource = resource
 }
 
-// inform returns an informer that reports the result of each request. It calls
-// giveUp if the kind is forbidden or not found, because an informer backs off for
-// longer than retryInterval.
-func (w *watch) inform(r metav1.APIResource, giveUp func()) (*known, error) {
-	gvr := schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name}
-	client := w.options.Client.Resource(gvr)
-	report := func(ctx context.Context, s step, err error) {
-		w.report(ctx, s, err)
-		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			giveUp()
-		}
+// source returns the source of a reflector. It calls giveUp if the kind is forbidden or not
+// found, because a reflector backs off for longer than retryInterval.
+func (w *watch) source(k *known, giveUp func()) *source {
+	namespace := w.namespace
+	if k.scope == meta.RESTScopeRoot {
+		namespace = "" // each request that names one is an error
 	}
-	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := client.List(ctx, o)
-			report(ctx, stepList, err)
-			return list, err
+	return &source{
+		memory: w.options.Memory, gvk: w.gvk, scope: w.scope, parts: w.parts, objects: k.objects, relist: w.relist,
+		from: objects.Collection{Client: w.options.REST, Resource: k.resource, Namespace: namespace},
+		report: func(ctx context.Context, s step, err error) {
+			w.report(ctx, s, err)
+			if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+				giveUp()
+			}
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-			watch, err := client.Watch(ctx, o)
-			report(ctx, stepWatch, err)
-			return watch, err
-		},
-	}, w.options.Client), &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{
-		Indexers:          cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-		ObjectDescription: gvr.String(),
-	})
-	if err := informer.SetTransform(ctrlcache.TransformStripManagedFields()); err != nil {
-		return nil, fmt.Errorf("preparing a watch: %w", err)
 	}
-	scope := meta.RESTScopeRoot
-	if r.Namespaced {
-		scope = meta.RESTScopeNamespace
-	}
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{gvr.GroupVersion()})
-	mapper.AddSpecific(w.gvk, gvr, gvr, scope)
-	lister := dynamiclister.NewRuntimeObjectShim(dynamiclister.New(informer.GetIndexer(), gvr))
-	return &known{informer: informer, lister: lister, scope: scope, mapper: mapper}, nil
 }
 
 // await returns the cache of the kind. During maxWait after the start of the watch,

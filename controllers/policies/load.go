@@ -51,7 +51,7 @@ type Loader struct {
 	ExemptNamespaces []string
 	// Prepare gets the policies that are or can be registered, before requests use them,
 	// and provides their dependencies. It must not change the policies. Nil is allowed.
-	Prepare func([]*v1alpha1.WebhookPolicy)
+	Prepare func([]*v1alpha1.WebhookPolicy, []policy.ParamNeed)
 	// Backends can be nil: policies with a backend are then not registered.
 	Backends Backends
 	// BackendRule decides which backends are registered.
@@ -167,14 +167,14 @@ func (l *Loader) policies() []*v1alpha1.WebhookPolicy {
 	return out
 }
 
-func planned(state *State) []*v1alpha1.WebhookPolicy {
-	var out []*v1alpha1.WebhookPolicy
+func planned(state *State) (out []*v1alpha1.WebhookPolicy, params []policy.ParamNeed) {
 	for _, e := range state.Entries {
 		if e.Planned {
 			out = append(out, e.effective().Policy)
+			params = append(params, e.effective().Compiled.ParamNeeds()...)
 		}
 	}
-	return out
+	return out, params
 }
 
 // Configurations lists the webhook configurations of both kinds. They belong to the cache

@@ -97,7 +97,7 @@ func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author
 	}
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
-	if err := i.readsParams(ctx, &p.Spec); err != nil {
+	if err := i.readsParams(ctx, c); err != nil {
 		return []string{"existing objects were not evaluated: the params of the policy cannot be read yet: " + err.Error()}
 	}
 	s := scan{evaluator: audit.NewEvaluator(p, c, i.exempt), left: impactObjects}
@@ -128,14 +128,17 @@ func (i *Impact) mayList(ctx context.Context, u authenticationv1.UserInfo, r res
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// readsParams returns an error if the params of a policy cannot be read: each object would then be denied.
-func (i *Impact) readsParams(ctx context.Context, spec *v1alpha1.WebhookPolicySpec) error {
-	if !spec.ReadsParams() {
-		return nil
+// readsParams returns an error if the params of a policy cannot be read: each object would then be denied. This is the case
+// for what no loaded policy selects.
+func (i *Impact) readsParams(ctx context.Context, c *policy.Compiled) error {
+	for _, need := range c.ParamNeeds() {
+		need.Ref = need.Ref.DeepCopy()
+		need.Ref.ParameterNotFoundAction = new(admissionregistrationv1.AllowAction)
+		if _, err := policy.ReadParams(ctx, i.host.Params, need, metav1.NamespaceDefault); err != nil {
+			return err
+		}
 	}
-	everything := &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction)}
-	_, err := i.host.Params.Params(ctx, spec.ParamKind, everything, metav1.NamespaceDefault)
-	return err
+	return nil
 }
 
 // scan is the evaluation of one policy.

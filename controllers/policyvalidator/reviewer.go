@@ -151,7 +151,7 @@ type answer struct {
 func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a answer) {
 	defer func() {
 		if value := recover(); value != nil {
-			r.log.Error(fmt.Errorf("panic: %v", value), "reviewing a policy panicked", "policy", p.Name, "stack", string(debug.Stack()))
+			r.log.Error(policy.PanicError(value), "reviewing a policy panicked", "policy", p.Name, "stack", string(debug.Stack()))
 			a = answer{err: errors.New("reviewing the policy panicked")}
 		}
 	}()

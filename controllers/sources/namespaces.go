@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,44 @@ import (
 // LiveReadTimeout is the timeout of reads without a cache that k8s.io/apiserver makes
 // without the deadline of the request.
 const LiveReadTimeout = time.Second
+
+const (
+	// maxNamespace limits the labels and annotations of a cached namespace in bytes. The API
+	// server accepts 256 KiB of annotations, and any number of labels.
+	maxNamespace = 16 << 10
+	// largeNamespace is the annotation of a cached namespace whose labels and annotations are
+	// left out. A user who sets it makes Ostiary read that namespace for each request.
+	largeNamespace = "internal.ostiary.dev/not-cached"
+)
+
+// CompactNamespace leaves out of a namespace for the cache what Ostiary does not read. If its
+// labels and annotations are large, it leaves them out, too: Namespaces then reads the
+// namespace from the API server when a request needs it.
+func CompactNamespace(o any) (any, error) {
+	ns, ok := o.(*corev1.Namespace)
+	if !ok {
+		return o, nil
+	}
+	ns.ManagedFields = nil
+	size := 0
+	for _, values := range []map[string]string{ns.Labels, ns.Annotations} {
+		for name, value := range values {
+			size += len(name) + len(value)
+		}
+	}
+	if size > maxNamespace {
+		ns.ObjectMeta = metav1.ObjectMeta{
+			Name: ns.Name, UID: ns.UID, ResourceVersion: ns.ResourceVersion, DeletionTimestamp: ns.DeletionTimestamp,
+			Annotations: map[string]string{largeNamespace: ""},
+		}
+	}
+	return ns, nil
+}
+
+func isCached(ns *corev1.Namespace) bool {
+	_, large := ns.Annotations[largeNamespace]
+	return !large
+}
 
 // Namespaces finds a namespace in the cache, or else in the API server, because the
 // cache may lack a new namespace. ValidatingAdmissionPolicies do the same.
@@ -38,7 +77,11 @@ func (n Namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Name
 
 func (n Namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns := &corev1.Namespace{}
-	return ns, n.Cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
+	err := n.Cached.Get(ctx, client.ObjectKey{Name: name}, ns, client.UnsafeDisableDeepCopy)
+	if err == nil && !isCached(ns) {
+		return &corev1.Namespace{}, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}
+	return ns, err
 }
 
 // NamespaceLister lists the namespaces of the cache. The matcher that uses it makes
@@ -64,6 +107,9 @@ func (l NamespaceLister) List(selector labels.Selector) ([]*corev1.Namespace, er
 	}
 	out := make([]*corev1.Namespace, len(list.Items))
 	for i := range list.Items {
+		if !isCached(&list.Items[i]) {
+			return nil, fmt.Errorf("the labels of namespace %s are not cached", list.Items[i].Name)
+		}
 		out[i] = &list.Items[i]
 	}
 	return out, nil

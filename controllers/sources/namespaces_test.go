@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -41,6 +42,44 @@ func TestNamespaces(t *testing.T) {
 			list, err := lister.List(labels.SelectorFromSet(labels.Set{"team": name}))
 			if err != nil || (len(list) == 1) != tc.wantListed {
 				t.Errorf("List() = %v, %v, want found: %t", list, err, tc.wantListed)
+			}
+		})
+	}
+}
+
+// TestLargeNamespaces checks that a cached namespace is bounded, and that its labels and
+// annotations are read from the API server.
+func TestLargeNamespaces(t *testing.T) {
+	ns := func(size int) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "team", UID: "u", Labels: map[string]string{"team": "a"},
+			Annotations: map[string]string{"note": strings.Repeat("x", size)},
+		}}
+	}
+	for name, size := range map[string]int{"small": 10, "large": maxNamespace} {
+		t.Run(name, func(t *testing.T) {
+			stored := ns(size)
+			stored.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+			cached, err := CompactNamespace(stored)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := cached.(*corev1.Namespace); got.Size() > maxNamespace || got.ManagedFields != nil || got.Name != "team" || got.UID != "u" {
+				t.Errorf("cached: %d bytes of %s", got.Size(), got.Name)
+			}
+			namespaces := Namespaces{
+				Cached: fake.NewClientBuilder().WithObjects(cached.(*corev1.Namespace)).Build(), Live: fake.NewClientBuilder().WithObjects(ns(size)).Build(),
+			}
+			got, err := namespaces.GetNamespace(t.Context(), "team")
+			if err != nil || got.Labels["team"] != "a" || len(got.Annotations["note"]) != size {
+				t.Errorf("GetNamespace() = %v, %v", got, err)
+			}
+			_, err = NamespaceLister{namespaces}.Get("team")
+			if large := size == maxNamespace; apierrors.IsNotFound(err) != large {
+				t.Errorf("Get() error = %v: a matcher reads large namespaces itself", err)
+			}
+			if _, err := (NamespaceLister{namespaces}).List(labels.Everything()); (err != nil) != (size == maxNamespace) {
+				t.Errorf("List() error = %v", err)
 			}
 		})
 	}

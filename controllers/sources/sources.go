@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/schemas"
 	"github.com/ostiary/ostiary/controllers/typechecking"
 	"github.com/ostiary/ostiary/controllers/versions"
+	"github.com/ostiary/ostiary/internal/cachebudget"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 )
@@ -38,9 +40,14 @@ type Options struct {
 	// ParamsAccount is the ServiceAccount in Namespace that Ostiary impersonates to read
 	// params. It limits what authors of policies can read. Empty means Ostiary's own.
 	ParamsAccount string
-	Log           logr.Logger
-	Registerer    prometheus.Registerer
+	// CacheMemory limits the memory of cached objects, in bytes. 0 means DefaultCacheMemory.
+	CacheMemory int64
+	Log         logr.Logger
+	Registerer  prometheus.Registerer
 }
+
+// DefaultCacheMemory is the default limit of the memory of cached objects.
+const DefaultCacheMemory = 64 << 20
 
 // Sources provides the objects that evaluations read besides the request.
 type Sources struct {
@@ -82,24 +89,38 @@ func New(o Options) (*Sources, error) {
 }
 
 func (s *Sources) addStores(o Options, known params.Discovery) error {
-	own, err := dynamic.NewForConfig(o.Config)
-	if err != nil {
-		return fmt.Errorf("making a client for plugins: %w", err)
-	}
+	memory := params.NewMemory(cachebudget.New(cmp.Or(o.CacheMemory, DefaultCacheMemory)), o.Registerer)
 	ownAccount := o.Namespace + "/ostiary"
-	s.PluginObjects = params.New(params.Options{Client: own, Account: ownAccount, Discovery: known, Log: o.Log.WithName("objects")})
-	p := params.Options{Client: own, Account: ownAccount, Discovery: known, Log: o.Log.WithName("params"), Registerer: o.Registerer}
+	own := params.Options{Account: ownAccount, Discovery: known, Memory: memory, Name: "plugin-objects", Log: o.Log.WithName("objects")}
+	if err := addClients(&own, o.Config); err != nil {
+		return fmt.Errorf("making clients for plugins: %w", err)
+	}
+	s.PluginObjects = params.New(own)
+	config, p := o.Config, own
+	p.Name, p.Log, p.Registerer = "params", o.Log.WithName("params"), o.Registerer
 	if o.ParamsAccount != "" {
-		config := rest.CopyConfig(o.Config)
+		config = rest.CopyConfig(o.Config)
 		config.Impersonate = rest.ImpersonationConfig{UserName: serviceaccount.MakeUsername(o.Namespace, o.ParamsAccount)}
-		if p.Client, err = dynamic.NewForConfig(config); err != nil {
-			return fmt.Errorf("making a client for params: %w", err)
-		}
 		p.Account, p.Aggregated = o.Namespace+"/"+o.ParamsAccount, true
+	}
+	if err := addClients(&p, config); err != nil {
+		return fmt.Errorf("making clients for params: %w", err)
 	}
 	s.Params = params.New(p)
 	s.params = p
-	s.params.Registerer = nil // a metric has one store
+	s.params.Name, s.params.Registerer = "native-params", nil // a metric has one store
+	return nil
+}
+
+func addClients(o *params.Options, config *rest.Config) (err error) {
+	if o.Client, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	o.REST = client.CoreV1().RESTClient()
 	return nil
 }
 
@@ -112,23 +133,23 @@ func (s *Sources) Runnables() []manager.Runnable {
 }
 
 // Prepare sets the policies whose dependencies are read.
-func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy) {
-	var kinds, unread, listed []admissionregistrationv1.ParamKind
+func (s *Sources) Prepare(policies []*v1alpha1.WebhookPolicy, needs []policy.ParamNeed) {
+	var unread []admissionregistrationv1.ParamKind
+	var listed []policy.ParamNeed
 	var backends []policy.SecretKey
 	for _, p := range policies {
-		switch {
-		case p.Spec.ReadsParams():
-			kinds = append(kinds, *p.Spec.ParamKind)
-		case p.Spec.ParamKind != nil:
+		if p.Spec.ParamKind != nil && !p.Spec.ReadsParams() {
 			unread = append(unread, *p.Spec.ParamKind)
 		}
-		listed = append(listed, plugins.KindsOf(p)...)
+		for _, kind := range plugins.KindsOf(p) {
+			listed = append(listed, policy.ParamNeed{Kind: kind, Reads: policy.WholeParams()})
+		}
 		if key, ok := plugins.BackendOf(p); ok {
 			backends = append(backends, key)
 		}
 	}
 	s.Images.Want(backends)
-	s.Params.Want(kinds, unread...)
+	s.Params.Want(needs, unread...)
 	s.PluginObjects.Want(listed)
 	s.keep(policies)
 	s.Schemas.Want(policies)

@@ -21,9 +21,12 @@ import (
 
 // Params holds the objects that policies or plugins read.
 type Params interface {
-	// State reports whether the objects of a kind are available. problem is empty if
-	// they only have to be read.
-	State(kind *admissionregistrationv1.ParamKind) (synced bool, problem string)
+	// State reports whether the objects of a kind that some paramRefs select, or all of them,
+	// are available. problem is empty if they only have to be read.
+	State(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) (synced bool, problem string)
+	// Excess names the namespaces whose objects exceed the memory, and what to do about them;
+	// "" if there are none.
+	Excess(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) string
 	Subscribe(ctx context.Context) <-chan struct{}
 }
 
@@ -202,11 +205,15 @@ func (r *Reconciler) missingDependency(p *v1alpha1.WebhookPolicy) missingDepende
 		if known == nil {
 			break
 		}
-		switch synced, problem := known.State(&kind); {
+		refs := p.Spec.ParamRefs()
+		switch synced, problem := known.State(&kind, refs...); {
 		case problem != "":
 			return missingDependency{reason: ReasonParamsNotReady, message: problem}
 		case !synced:
 			return missingDependency{reason: ReasonParamsNotReady, message: fmt.Sprintf("objects of kind %s in %s are being listed", kind.Kind, kind.APIVersion), transient: true}
+		}
+		if excess := known.Excess(&kind, refs...); excess != "" {
+			return missingDependency{reason: ReasonParamsNotReady, message: excess}
 		}
 	}
 	if secret, ok := plugins.BackendOf(p); ok && r.Images != nil {

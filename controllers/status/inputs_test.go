@@ -25,13 +25,18 @@ type fakeSources struct {
 	listeners events.Broadcaster
 	synced    bool
 	problem   string
+	excess    string
 	missing   string
 	reading   bool
 	backend   string // problem of the Secret of image policies
 	found     *admissionregistrationv1.TypeChecking
 }
 
-func (w *fakeSources) State(*admissionregistrationv1.ParamKind) (bool, string) {
+func (w *fakeSources) Excess(*admissionregistrationv1.ParamKind, ...*admissionregistrationv1.ParamRef) string {
+	return w.excess
+}
+
+func (w *fakeSources) State(*admissionregistrationv1.ParamKind, ...*admissionregistrationv1.ParamRef) (bool, string) {
 	return w.synced, w.problem
 }
 func (w *fakeSources) Missing(*v1alpha1.WebhookPolicy) (string, bool) { return w.missing, w.reading }
@@ -73,6 +78,7 @@ func TestMissingDependency(t *testing.T) {
 		"params that are a problem":    {withParams(newPolicy()), &fakeSources{problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
 		"params, known but a problem":  {withParams(newPolicy()), &fakeSources{synced: true, problem: "forbidden"}, missingDependency{reason: "ParamsNotReady", message: "forbidden"}},
 		"params that are being listed": {withParams(newPolicy()), &fakeSources{}, missingDependency{reason: "ParamsNotReady", message: "objects of kind ConfigMap in v1 are being listed", transient: true}},
+		"params of a full namespace":   {withParams(newPolicy()), &fakeSources{synced: true, excess: "too many"}, missingDependency{reason: "ParamsNotReady", message: "too many"}},
 		"a kind that no binding reads": {unused, &fakeSources{problem: "no kind"}, missingDependency{reason: "ParamsNotReady", message: "no kind"}},
 		"no params":                    {newPolicy(), &fakeSources{problem: "forbidden"}, missingDependency{}},
 		"a Secret":                     {withImages(newPolicy()), &fakeSources{backend: "Secret a/s: it does not exist"}, missingDependency{reason: "ParamsNotReady", message: "Secret a/s: it does not exist"}},

@@ -5,7 +5,6 @@ package typechecking
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -242,7 +241,7 @@ func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, se
 func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) (found []typecheck.Warning, complete bool) {
 	defer func() {
 		if value := recover(); value != nil {
-			c.log.Error(fmt.Errorf("panic: %v", value), "type checking panicked", "policy", p.Name)
+			c.log.Error(policy.PanicError(value), "type checking panicked", "policy", p.Name)
 			found, complete = nil, true
 		}
 	}()

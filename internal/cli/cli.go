@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,8 +24,22 @@ import (
 )
 
 // Run runs a command and returns its exit status. The result is on stdout, everything
-// else on stderr.
+// else on stderr. Both are sanitized: see output.Writer.
 func Run(ctx context.Context, programVersion string, args []string, streams genericiooptions.IOStreams) int {
+	out, errOut := output.NewWriter(streams.Out), output.NewWriter(streams.ErrOut)
+	if os.Getenv("GITHUB_ACTIONS") == "true" {
+		output.EscapeCommands(out)
+		output.EscapeCommands(errOut)
+	}
+	streams.Out, streams.ErrOut = out, errOut
+	status := execute(ctx, programVersion, args, streams)
+	if err := errors.Join(out.Flush(), errOut.Flush()); err != nil {
+		return output.StatusError
+	}
+	return status
+}
+
+func execute(ctx context.Context, programVersion string, args []string, streams genericiooptions.IOStreams) int {
 	root := NewCommand(programVersion, streams)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -137,7 +137,7 @@ func TestCompletion(t *testing.T) {
 }
 
 func TestNoColorWithoutTerminal(t *testing.T) {
-	if output.Colored(&bytes.Buffer{}) {
+	if output.Colored(&bytes.Buffer{}) != (output.Style{}) {
 		t.Error("colors for a file")
 	}
 }

@@ -136,7 +136,7 @@ func TestGuide(t *testing.T) {
 		}
 		writeFile("01-require-team-label.yaml", string(sample))
 		writeFile("tests/test.yaml", b.text)
-		if status, out, errOut := run(t, "test", filepath.Join(root, "tests")); status != output.StatusOK {
+		if status, out, errOut := run(t, "test", filepath.Join(root, "tests"), "--root", root); status != output.StatusOK {
 			t.Errorf("status %d\n%s%s", status, out, errOut)
 		}
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/status"
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/queue"
 )
 
 // To check that mutations are idempotent, the first recheckFirst of each policy, and then
@@ -51,8 +52,10 @@ func (r *replica) environment(counts *metrics.Policies) (policy.Environment, err
 		TypeConverters: r.sources.Schemas,
 		Objects:        r.sources.Resources.Interfaces(scheme.Scheme),
 		Now:            clock.RealClock{}.Now,
+		Pause:          queue.Pause,
 		Observe:        counts.Observe,
 		Failed:         counts.ValidationFailed,
+		ReportsValues:  r.options.ValuesReported(),
 		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: reporter.CheckInBackground, Found: func(found policy.Repeat) {
 			counts.NotIdempotent(found.Policy)
 			reporter.ReportNotIdempotent(found)

@@ -229,7 +229,7 @@ func newManager(config *rest.Config, log logr.Logger, transform toolscache.Trans
 			DefaultTransform:            cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&v1alpha1.WebhookPolicy{}: {Transform: transform},
-				&corev1.Namespace{}:       {},
+				&corev1.Namespace{}:       {Transform: sources.CompactNamespace},
 				registration.NewConfiguration(registration.PhaseMutate):   {Label: ours},
 				registration.NewConfiguration(registration.PhaseValidate): {Label: ours},
 			},
@@ -244,6 +244,7 @@ func (r *replica) addSources() (err error) {
 		Client:        r.client,
 		Namespace:     r.options.Namespace,
 		ParamsAccount: r.options.Authors.ParamsAccount,
+		CacheMemory:   r.options.Load.CacheMemory.Value(),
 		Log:           r.log,
 		Registerer:    ctrlmetrics.Registry,
 	})

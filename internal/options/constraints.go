@@ -1,5 +1,7 @@
 package options
 
+import "github.com/ostiary/ostiary/internal/sensitive"
+
 // Constraint describes valid values of a flag, or of the elements of a list, for the schema of the
 // chart. It accepts every value that Validate accepts. Limits that depend on other flags, ranges of
 // durations and sizes, and the names of Ostiary's own Secrets are checked only by Validate.
@@ -32,6 +34,7 @@ func Constraints() map[string]Constraint {
 		"log-level":                   {Enum: logLevels()},
 		"log-format":                  {Enum: logFormats()},
 		"report-violations":           {Enum: violationReports()},
+		"sensitive-resources":         pattern(sensitive.Pattern),
 		"namespace":                   pattern(labelPattern),
 		"exempt-namespaces":           pattern(labelPattern),
 		"webhook-address":             pattern(addressPattern),
@@ -47,6 +50,7 @@ func Constraints() map[string]Constraint {
 		"client-names":                pattern(`[^*\s]|[^*\s][^*]*[^*\s]`),
 		"permitted-backend-addresses": pattern(`([0-9]+(\.[0-9]+){3}|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*(%[^/]+)?)(/[0-9]{1,3})?`),
 		"max-body-memory":             pattern(`\+?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?`),
+		"max-cache-memory":            pattern(`\+?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?`),
 		"max-evaluations":             count,
 		"max-in-flight":               count,
 		"max-connections":             count,

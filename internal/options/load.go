@@ -12,6 +12,7 @@ type Load struct {
 	InFlight    int
 	Connections int
 	BodyMemory  resource.QuantityValue
+	CacheMemory resource.QuantityValue
 }
 
 const (
@@ -20,6 +21,9 @@ const (
 	// minBodyMemory is the size of the largest body. maxBodyMemory is more than any
 	// load needs.
 	minBodyMemory, maxBodyMemory = 28 << 20, 4 << 30
+	// minCacheMemory gives each namespace a share of 2 MiB, so that it can have one object of
+	// any size that API servers store.
+	minCacheMemory, maxCacheMemory = 16 << 20, 64 << 30
 )
 
 func (o *Options) bindLoad(f *pflag.FlagSet) {
@@ -27,6 +31,7 @@ func (o *Options) bindLoad(f *pflag.FlagSet) {
 	f.IntVar(&o.Load.InFlight, "max-in-flight", 0, "number of requests that are evaluated or queued, above which requests are answered with 503; 0 means 1000")
 	f.IntVar(&o.Load.Connections, "max-connections", 0, "number of connections to the webhook, above which silent ones are closed; 0 means 2000, or fewer if RLIMIT_NOFILE is low")
 	f.Var(&o.Load.BodyMemory, "max-body-memory", "memory for request bodies larger than 32Ki, all together; 0 means 64Mi")
+	f.Var(&o.Load.CacheMemory, "max-cache-memory", "memory for cached params and objects of plugins, all together; 0 means 64Mi. A namespace can use an eighth of it, and requests that read params in a namespace beyond that are errors")
 }
 
 func (o *Options) validateLoad() field.ErrorList {
@@ -41,6 +46,9 @@ func (o *Options) validateLoad() field.ErrorList {
 	}
 	if m := o.Load.BodyMemory; !m.IsZero() && (m.Value() < minBodyMemory || m.Value() > maxBodyMemory) {
 		errs = append(errs, field.Invalid(field.NewPath("--max-body-memory"), m.String(), "give from 28Mi, the size of the largest body, to 4Gi, or 0 for the default"))
+	}
+	if m := o.Load.CacheMemory; !m.IsZero() && (m.Value() < minCacheMemory || m.Value() > maxCacheMemory) {
+		errs = append(errs, field.Invalid(field.NewPath("--max-cache-memory"), m.String(), "give from 16Mi to 64Gi, or 0 for the default"))
 	}
 	return errs
 }

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/internal/pki"
+	"github.com/ostiary/ostiary/internal/sensitive"
 )
 
 // DefaultNamespace is the namespace of Ostiary's Secrets and Leases.
@@ -68,6 +70,10 @@ type Options struct {
 	Audit   Audit
 	// ReportViolations says where requests that violate policies are reported.
 	ReportViolations []string
+	// ReportValues lets reports of violations hold values of objects, except of sensitive resources: the defaults of package
+	// sensitive and SensitiveResources.
+	ReportValues       bool
+	SensitiveResources []string
 }
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -95,6 +101,8 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.CallerTokenSecret, "caller-token-secret", "", "Secret in Ostiary's namespace with the accepted bearer tokens of API servers, one in each field")
 	f.StringVar(&o.CallerBasicSecret, "caller-basic-secret", "", "Secret in Ostiary's namespace with the accepted user name of API servers in the field username, and accepted passwords in the other fields")
 	f.StringSliceVar(&o.ReportViolations, "report-violations", nil, "where requests are reported that policies deny, warn about, audit or cannot evaluate: log (lines of JSON on the standard output), events (Events in the namespace of the object), or both")
+	f.BoolVar(&o.ReportValues, "report-values", false, "let lines and Events of violations, and reports of the audit, hold values of objects: results of messageExpression, texts of errors and messages of plugins; never of sensitive resources")
+	f.StringSliceVar(&o.SensitiveResources, "sensitive-resources", nil, "resources whose values are in no report, as resource, resource.group or *.group, each alone or with /subresource; in addition to "+strings.Join(sensitive.Defaults(), ", "))
 	f.StringVar(&o.LogLevel, "log-level", "info", "minimum level of log lines: "+choice(logLevels()))
 	f.StringVar(&o.LogFormat, "log-format", "json", "format of log lines: "+choice(logFormats()))
 }
@@ -125,6 +133,9 @@ func (o *Options) Validate() error {
 	errs = append(errs, oneOf("--log-format", o.LogFormat, logFormats()...)...)
 	for _, where := range o.ReportViolations {
 		errs = append(errs, oneOf("--report-violations", where, violationReports()...)...)
+	}
+	if _, err := sensitive.New(o.SensitiveResources...); err != nil {
+		errs = append(errs, field.Invalid(field.NewPath("--sensitive-resources"), strings.Join(o.SensitiveResources, ","), err.Error()))
 	}
 	errs = append(errs, o.validateDrain()...)
 	errs = append(errs, o.validateLoad()...)
@@ -253,6 +264,17 @@ func (o *Options) LogsViolations() bool { return slices.Contains(o.ReportViolati
 
 // RecordsViolations reports whether Events of violations are recorded.
 func (o *Options) RecordsViolations() bool { return slices.Contains(o.ReportViolations, "events") }
+
+// ValuesReported returns whether reports of violations may hold values of the objects of a resource; nil if of none.
+func (o *Options) ValuesReported() func(resource schema.GroupResource, subresource string) bool {
+	hidden, err := sensitive.New(o.SensitiveResources...)
+	if !o.ReportValues || err != nil { // Validate returns the error
+		return nil
+	}
+	return func(resource schema.GroupResource, subresource string) bool {
+		return !hidden.Contains(resource, subresource)
+	}
+}
 
 // choice lists values in a description.
 func choice(values []string) string {

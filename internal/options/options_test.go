@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func parse(t *testing.T, args ...string) *Options {
@@ -82,6 +83,8 @@ func TestValidate(t *testing.T) {
 		"a name for an address":       {args: []string{"--permitted-backend-addresses=localhost"}, wantErr: `--permitted-backend-addresses: Invalid value: "localhost": give an IP address or a CIDR, such as 127.0.0.1 or 127.0.0.0/8`},
 		"no account for params":       {args: []string{"--params-account="}},
 		"an account elsewhere":        {args: []string{"--params-account=a/b"}, wantErr: `--params-account: Invalid value: "a/b": give the name of a ServiceAccount`},
+		"sensitive resources":         {args: []string{"--sensitive-resources=configmaps,*.vault.example.com,pods/exec"}},
+		"no sensitive resource":       {args: []string{"--sensitive-resources=pods,Secrets"}, wantErr: `--sensitive-resources: Invalid value: "pods,Secrets": "Secrets" is no resource: write resource, resource.group or *.group`},
 		"bad exempt namespace":        {args: []string{"--exempt-namespaces=a,*"}, wantErr: `--exempt-namespaces: Invalid value: "*"`},
 	}
 	for name, tc := range tests {
@@ -92,6 +95,32 @@ func TestValidate(t *testing.T) {
 				t.Errorf("Validate() = %v, want no error", err)
 			case tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)):
 				t.Errorf("Validate() = %v, want an error that contains %q", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestValuesReported(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want map[string]bool // by resource; nil permits none
+	}{
+		"by default":            {},
+		"only a list":           {args: []string{"--sensitive-resources=configmaps"}},
+		"permitted":             {args: []string{"--report-values"}, want: map[string]bool{"configmaps": true, "pods": true, "secrets": false}},
+		"permitted except some": {args: []string{"--report-values", "--sensitive-resources=configmaps"}, want: map[string]bool{"configmaps": false, "pods": true, "secrets": false}},
+		"an invalid list":       {args: []string{"--report-values", "--sensitive-resources=A"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := parse(t, tc.args...).ValuesReported()
+			if (got == nil) != (tc.want == nil) {
+				t.Fatalf("permits values: %t, want %t", got != nil, tc.want != nil)
+			}
+			for resource, want := range tc.want {
+				if got(schema.GroupResource{Resource: resource}, "") != want {
+					t.Errorf("%s: got %t, want %t", resource, !want, want)
+				}
 			}
 		})
 	}

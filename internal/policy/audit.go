@@ -11,10 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -27,16 +25,6 @@ type Audited struct {
 	// failurePolicy Fail.
 	Denied     bool
 	Violations []Violation
-}
-
-// Violation is a validation that is false for a stored object, or an error of the
-// evaluation.
-type Violation struct {
-	// Decision is DecisionDeny, DecisionWarn, DecisionAudit, DecisionRatchet or DecisionError.
-	Decision Decision
-	Message  string
-	// Binding, Validation and Template, the path of the pod template, are empty without one.
-	Binding, Validation, Template string
 }
 
 // Auditor evaluates the validations of one policy on stored objects. It is immutable.
@@ -175,9 +163,7 @@ func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, s
 		var combined answer
 		decision = combined.add(a.policy, results)
 		out.Denied = out.Denied || combined.denied > 0
-		for i := range results {
-			out.Violations = append(out.Violations, results[i].violations()...)
-		}
+		out.Violations = append(out.Violations, a.policy.violations(r, results, host)...)
 	}
 	out.Decision = first(out.Decision, decision)
 	return nil
@@ -186,7 +172,7 @@ func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, s
 // undecided returns the result of an evaluation without a decision.
 func (a *Auditor) undecided(err error) Audited {
 	return Audited{Decision: DecisionError, Denied: a.policy.failurePolicy != admissionregistrationv1.Ignore,
-		Violations: []Violation{{Decision: DecisionError, Message: truncate.String(err.Error(), maxOneMessage)}}}
+		Violations: []Violation{{Decision: DecisionError, Message: a.policy.errorText(err, false)}}}
 }
 
 // first returns the first of two decisions in the order of Decisions. One for a pod
@@ -197,43 +183,4 @@ func first(a, b Decision) Decision {
 		return b
 	}
 	return a
-}
-
-// violations returns the false validations and the errors of an evaluation.
-func (r *result) violations() []Violation {
-	if r.err != nil {
-		return []Violation{r.violation(DecisionError, r.binding.misconfigured(r.err).Error(), "")}
-	}
-	var out []Violation
-	for i, d := range r.decisions {
-		switch v := r.validation(i); {
-		case isError(d):
-			out = append(out, r.violation(DecisionError, d.Message, v.name))
-		case d.Action == validating.ActionDeny:
-			out = append(out, r.violation(r.denied(), d.Message, v.name))
-		case v.ratcheted != "":
-			out = append(out, r.violation(DecisionRatchet, d.Message, v.name))
-		}
-	}
-	for _, x := range r.annotations {
-		if x.Action == validating.AuditAnnotationActionError {
-			out = append(out, r.violation(DecisionError, x.Error, ""))
-		}
-	}
-	return out
-}
-
-func (r *result) violation(d Decision, message, validation string) Violation {
-	return Violation{Decision: d, Message: truncate.String(message, maxOneMessage), Binding: r.binding.name, Validation: validation, Template: r.template}
-}
-
-// denied returns the decision about a false validation.
-func (r *result) denied() Decision {
-	switch actions := r.actions(); {
-	case slices.Contains(actions, admissionregistrationv1.Deny):
-		return DecisionDeny
-	case slices.Contains(actions, admissionregistrationv1.Warn):
-		return DecisionWarn
-	}
-	return DecisionAudit
 }

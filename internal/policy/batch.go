@@ -45,6 +45,9 @@ type plan struct {
 
 const noSlot = -1
 
+// pauseInterval is the time between pauses of a batch. A call costs as much as a small policy.
+const pauseInterval = time.Millisecond
+
 // newBatches divides policies, sorted by name, by their rules.
 func newBatches(policies []*Compiled) []*batch {
 	var out []*batch
@@ -142,6 +145,7 @@ func (b *batch) evaluations(ctx context.Context, r *request, host Environment) [
 	// Match conditions read the resource that the client named in request.resource.
 	converted := metav1.GroupVersionResource(r.versioned.GetResource()) != r.raw.Resource
 	start := host.Now()
+	paused := start
 	for i, p := range b.policies {
 		if p.quick == nil || !p.quick.fits[of] || converted && len(p.quick.conditions) > 0 || ctx.Err() != nil {
 			continue
@@ -153,6 +157,11 @@ func (b *batch) evaluations(ctx context.Context, r *request, host Environment) [
 		}
 		end := host.Now()
 		out[i].elapsed, start = end.Sub(start), end
+		if end.Sub(paused) > pauseInterval {
+			host.pause(ctx)
+			start = host.Now()
+			paused = start
+		}
 	}
 	return out
 }

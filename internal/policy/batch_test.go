@@ -151,7 +151,7 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 				in.object.(*corev1.Pod).Labels = map[string]string{"a": tc.label}
 			}
 			r := newRequest(in.review(t))
-			if err := r.prepare(t.Context(), inputs{object: unstructuredjson.Everything()}); err != nil {
+			if err := r.prepare(t.Context(), inputs{object: unstructuredjson.Everything()}, Environment{}); err != nil {
 				t.Fatal(err)
 			}
 			for _, e := range inOrder(t.Context(), r, group.index.candidates("pods"), Environment{Now: time.Now}) {

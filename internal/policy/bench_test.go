@@ -113,7 +113,7 @@ func BenchmarkMany(b *testing.B) {
 		}
 		return bound(list...)
 	}
-	for _, n := range []int{64, 1024} {
+	for _, n := range []int{64, MaxParams} {
 		cases := map[string]struct {
 			spec  string
 			world *world

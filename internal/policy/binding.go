@@ -60,12 +60,17 @@ func newSelectors(m *admissionregistrationv1.MatchResources) *binding {
 	return &binding{match: newCriteria(&selectors)}
 }
 
+const (
+	policyErrorPrefix  = "failed to configure policy: "
+	bindingErrorPrefix = "failed to configure binding: "
+)
+
 // misconfigured returns an error of the configuration in the words of the API server.
 func (b *binding) misconfigured(err error) error {
 	if b.whole {
-		return fmt.Errorf("failed to configure policy: %w", err)
+		return fmt.Errorf(policyErrorPrefix+"%w", err)
 	}
-	return fmt.Errorf("failed to configure binding: %w", err)
+	return fmt.Errorf(bindingErrorPrefix+"%w", err)
 }
 
 // criteria holds matchResources with parsed selectors.
@@ -124,7 +129,9 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Environment
 		}
 	}
 	var out []invocation
+	left := MaxParams
 	for i := range c.bindings {
+		host.pause(ctx)
 		b := &c.bindings[i]
 		matches, err := b.matches(r, host)
 		if err != nil {
@@ -135,10 +142,14 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Environment
 			continue
 		}
 		params, err := c.params(ctx, b, r, host)
+		if err == nil && len(params) > left {
+			err = tooManyParams(len(params), left, i)
+		}
 		if err != nil {
 			out = append(out, invocation{binding: b, err: err})
 			continue
 		}
+		left -= len(params)
 		for _, p := range params {
 			out = append(out, invocation{binding: b, param: readable(p)})
 		}
@@ -187,6 +198,21 @@ func withMetadata(object runtime.Object) runtime.Object {
 	return object
 }
 
+// MaxParams is the maximum number of params that one request reads for a policy. The cost limits of Kubernetes are per
+// param, and whoever may create params chooses their number. The evaluation of 1,000 params with a small expression takes
+// some milliseconds.
+const MaxParams = 1000
+
+// tooManyParams returns the error for a binding that selects more params than are left for it.
+func tooManyParams(selected, left, binding int) error {
+	others := ""
+	if left < MaxParams {
+		others = fmt.Sprintf(" in addition to the %d of earlier bindings", MaxParams-left)
+	}
+	return fmt.Errorf("%d params%s are more than the %d that a request reads for a policy at spec.bindings[%d].paramRef: select fewer by name, namespace or labels, or delete some",
+		selected, others, MaxParams, binding)
+}
+
 // params returns the objects to evaluate a binding with, in the order of the native
 // dispatcher.
 func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Environment) ([]runtime.Object, error) {
@@ -196,7 +222,7 @@ func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Envi
 	if host.Params == nil {
 		return nil, errNoParams
 	}
-	return host.Params.Params(ctx, c.paramKind, b.paramRef, r.raw.Namespace)
+	return ReadParams(ctx, host.Params, ParamNeed{Kind: *c.paramKind, Ref: b.paramRef, Reads: c.reads.params}, r.raw.Namespace)
 }
 
 // result is the result of one invocation in the validating phase.

@@ -41,6 +41,7 @@ func (b *builder) build() *Compiled {
 	}
 	matcher := b.matcher()
 	results := b.validations()
+	c.texts = newTexts(&b.policy.Spec, results)
 	validations, messages, annotations := b.evaluator(results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
 	if c.validations = newValidations(b); c.validations != nil {
 		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, variables: b.variables}

@@ -74,6 +74,7 @@ type Compiled struct {
 	templates     *templates   // nil for a policy that is not evaluated on pod templates
 	mutator       mutator
 	plugin        Plugin // nil for a policy with expressions
+	texts         texts
 	unauditable   string // see Unauditable
 	ratchetRisks  []RatchetRisk
 	breakGlass    bool // users with the permission can skip the policy

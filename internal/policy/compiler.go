@@ -129,7 +129,7 @@ func compile(accessor celplugin.ExpressionAccessor, compiler func() celplugin.Co
 		if value := recover(); value != nil {
 			result = celplugin.CompilationResult{ExpressionAccessor: accessor, Error: &apiservercel.Error{
 				Type:   apiservercel.ErrorTypeInvalid,
-				Detail: fmt.Sprintf("compilation failed: %v: an entry [?x] or {?key: x} needs an optional value, as in [?object.?name]", panicError(value)),
+				Detail: fmt.Sprintf("compilation failed: %v: an entry [?x] or {?key: x} needs an optional value, as in [?object.?name]", PanicError(value)),
 			}}
 		}
 		if result.Error != nil {

@@ -47,12 +47,18 @@ type Environment struct {
 	// Pods lists Pods, for plugins.
 	Pods Pods
 	Now  func() time.Time
+	// Pause is called between the steps of an evaluation, so that other requests can be evaluated meanwhile; nil is
+	// allowed. It returns when the evaluation may continue, or when ctx ends.
+	Pause func(ctx context.Context)
 	// Observe gets the decision of each policy; nil is allowed.
 	Observe func(policy string, operation admissionv1.Operation, decision Decision, elapsed time.Duration)
 	// Failed gets each named validation that is false for a request; nil is allowed.
 	Failed func(policy, validation string)
 	// Violated gets each request that violates a policy, before the request is answered; nil is allowed.
 	Violated func(ViolationReport)
+	// ReportsValues permits violations to hold values of the objects of a resource: results of message expressions, texts
+	// of errors and messages of plugins. Nil permits none.
+	ReportsValues func(resource schema.GroupResource, subresource string) bool
 	// Recheck configures the checks of changes; nil disables them.
 	Recheck *Recheck
 	// Panicked gets each panic of an evaluation; nil is allowed.
@@ -98,6 +104,12 @@ type Matcher interface {
 // TypeConverters find the schema of a kind; nil means that it is not known.
 type TypeConverters interface {
 	GetTypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter
+}
+
+func (h Environment) pause(ctx context.Context) {
+	if h.Pause != nil {
+		h.Pause(ctx)
+	}
 }
 
 // authorizerOf returns the authorizer, or one that fails every check.

@@ -51,6 +51,7 @@ func validated(ctx context.Context, r *request, evaluations []evaluation, host E
 		case notMatched:
 			decision = DecisionSkip
 		case undecided, violated:
+			host.pause(ctx)
 			start := host.Now()
 			decision = a.applyBreakGlass(ctx, t.policy, cmp.Or(t.on, r), host)
 			t.elapsed += host.Now().Sub(start)
@@ -75,7 +76,7 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 		return r, nil, nil
 	}
 	r.authorizer = newRequestAuthorizer(ctx, raw, host)
-	err := r.prepare(ctx, reads.with(also))
+	err := r.prepare(ctx, reads.with(also), host)
 	return r, matched, err
 }
 
@@ -134,6 +135,7 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 		}
 		v, ok := made[i.param]
 		if !ok {
+			host.pause(ctx)
 			v = c.evaluate(ctx, r, i.param, host)
 			if made != nil {
 				made[i.param] = v

@@ -15,6 +15,8 @@ type inputs struct {
 	object, oldObject  unstructuredjson.Selection // zero: not even whether there is one
 	namespace, options bool
 
+	params unstructuredjson.Selection // of each param
+
 	copies, values bool // mutations copy the object; plugins create Go values
 }
 
@@ -24,6 +26,7 @@ func (in inputs) with(other inputs) inputs {
 		oldObject: in.oldObject.Union(other.oldObject),
 		namespace: in.namespace || other.namespace,
 		options:   in.options || other.options,
+		params:    in.params.Union(other.params),
 		copies:    in.copies || other.copies,
 		values:    in.values || other.values,
 	}
@@ -62,7 +65,7 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) input
 	}
 	if f.unknown {
 		everything := unstructuredjson.Everything()
-		return inputs{object: everything, oldObject: everything, namespace: true, options: true}
+		return inputs{object: everything, oldObject: everything, namespace: true, options: true, params: paramParts(everything)}
 	}
 	in.object = in.object.Union(f.ofInput(celplugin.ObjectVarName))
 	in.oldObject = f.ofInput(celplugin.OldObjectVarName)
@@ -73,6 +76,7 @@ func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) input
 		}
 	}
 	in.options = !f.ofInput(celplugin.RequestVarName).Member("options").IsZero()
+	in.params = paramParts(f.ofInput(celplugin.ParamsVarName))
 	in.namespace = len(f.inputs[celplugin.NamespaceVarName]) > 0
 	for _, b := range spec.Bindings {
 		if b.MatchResources != nil { // an object selector matches the old object too

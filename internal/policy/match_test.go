@@ -151,7 +151,7 @@ func TestIndexKeepsTheOrderOfNames(t *testing.T) {
 		var got []string
 		r := newRequest(req(t, text))
 		matched, reads := group.match(r, Environment{})
-		if err := r.prepare(t.Context(), reads); err != nil {
+		if err := r.prepare(t.Context(), reads, Environment{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, turn := range inOrder(t.Context(), r, matched, Environment{Now: time.Now}) {

@@ -95,6 +95,7 @@ func (a *answer) mutateAll(ctx context.Context, steps []step, r *request, host E
 
 // mutate runs one step and adds its result.
 func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environment) {
+	host.pause(ctx)
 	start := host.Now()
 	before := r.versioned.VersionedObject.Object()
 	outcome := s.run(ctx, r, host)
@@ -203,7 +204,7 @@ func (s *step) apply(ctx context.Context, r *request, host Environment, namespac
 			err = errors.Join(checkIdentity(r.raw.Operation, before, object), r.checkTemplate(before, object))
 		}
 		if err != nil {
-			errs = append(errs, r.atTemplate(fmt.Errorf("spec.mutations[%d]: %w", i, err)))
+			errs = append(errs, r.atTemplate(&mutationError{i, err}))
 			continue
 		}
 		if object == before {
@@ -216,6 +217,18 @@ func (s *step) apply(ctx context.Context, r *request, host Environment, namespac
 	}
 	return errors.Join(errs...)
 }
+
+// mutationError is the error of one mutation.
+type mutationError struct {
+	index int
+	err   error
+}
+
+// Error implements error.
+func (e *mutationError) Error() string { return fmt.Sprintf("spec.mutations[%d]: %s", e.index, e.err) }
+
+// Unwrap implements errors.Unwrap.
+func (e *mutationError) Unwrap() error { return e.err }
 
 // checkIdentity rejects a mutation that the API server would reject without the name
 // of the policy. On CREATE, the API server accepts another name.

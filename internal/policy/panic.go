@@ -35,7 +35,7 @@ func (c *Compiled) recovered(host Environment, fail func()) {
 		return
 	}
 	if host.Panicked != nil {
-		p := PanicReport{Policy: c.name, UID: c.uid, Generation: c.generation, Err: panicError(value)}
+		p := PanicReport{Policy: c.name, UID: c.uid, Generation: c.generation, Err: PanicError(value)}
 		if c.takesStack(host.Now()) {
 			p.Stack = debug.Stack()
 		}
@@ -49,9 +49,9 @@ func (c *Compiled) takesStack(now time.Time) bool {
 	return (last == 0 || now.UnixNano()-last >= int64(stackEvery)) && c.lastStack.CompareAndSwap(last, now.UnixNano())
 }
 
-// panicError returns the text of errors of the Go runtime only. Other values can contain
-// parts of the request.
-func panicError(value any) error {
+// PanicError returns the error to log for the value of a panic. It has the text of errors of
+// the Go runtime only: other values can contain parts of a request or of an object.
+func PanicError(value any) error {
 	if err, ok := value.(runtime.Error); ok {
 		return err
 	}

@@ -111,13 +111,14 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 
 // prepare decodes the parts that the policies read. If a part cannot be decoded, the
 // request has no objects and is unreadable.
-func (r *request) prepare(ctx context.Context, reads inputs) error {
+func (r *request) prepare(ctx context.Context, reads inputs, host Environment) error {
 	account := unstructuredjson.AccountOf(ctx)
 	decode := func(what string, raw runtime.RawExtension, parts unstructuredjson.Selection) (runtime.Object, error) {
 		if parts.IsZero() || r.unreadable != nil {
 			return nil, nil //nolint:nilerr // unreadable leads to a decision
 		}
 		object, err := r.decode(account, what, raw, parts)
+		host.pause(ctx)
 		if errors.As(err, &r.unreadable) {
 			return nil, nil
 		}

@@ -97,6 +97,7 @@ func (g *Group) validateTemplates(ctx context.Context, raw *admissionv1.Admissio
 	}
 	var all []evaluation
 	for _, m := range matched {
+		host.pause(ctx)
 		for _, e := range m.evaluations(ctx, m.pod, host) {
 			e.on = m.pod
 			all = append(all, e)
@@ -119,7 +120,7 @@ func (g *Group) prepareTemplates(ctx context.Context, raw *admissionv1.Admission
 	if mutates {
 		reads = reads.with(inputs{object: unstructuredjson.Everything(), copies: true, values: true})
 	}
-	if err := r.prepare(ctx, reads); err != nil {
+	if err := r.prepare(ctx, reads, host); err != nil {
 		return r, nil, err
 	}
 	var matched []templateMatch

@@ -126,7 +126,7 @@ func TestContradictions(t *testing.T) {
 			if tc.change != nil {
 				tc.change(raw)
 			}
-			err := newRequest(raw).prepare(t.Context(), inputs{object: identity(), oldObject: identity()})
+			err := newRequest(raw).prepare(t.Context(), inputs{object: identity(), oldObject: identity()}, Environment{})
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || err.Error() != tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}

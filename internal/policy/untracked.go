@@ -104,7 +104,7 @@ func (c *untrackedCompiler) compile(expression string, parsed *cel.Ast) *untrack
 func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (u *untracked, err error) {
 	defer func() {
 		if value := recover(); value != nil { // see compile
-			err = panicError(value)
+			err = PanicError(value)
 		}
 	}()
 	checked, issues := c.check.Check(parsed)
@@ -128,7 +128,7 @@ func (c *untrackedCompiler) compileNew(parsed *cel.Ast) (u *untracked, err error
 func (u *untracked) eval(frame *interpreter.ExecutionFrame) (out ref.Val) {
 	defer func() {
 		if value := recover(); value != nil {
-			out = types.WrapErr(panicError(value))
+			out = types.WrapErr(PanicError(value))
 		}
 	}()
 	return u.program.Exec(frame)

@@ -48,13 +48,13 @@ func TestViolationsAreReported(t *testing.T) {
 		"an error that is ignored": {
 			spec: "failurePolicy: Ignore\nvalidations: [{expression: 'object.missing == 1'}]",
 			want: []reported{{"p", DecisionError, []Violation{{
-				Decision: DecisionError, Message: "expression 'object.missing == 1' resulted in error: no such key: missing",
+				Decision: DecisionError, Message: "no such key at spec.validations[0].expression",
 			}}}},
 		},
 		"an error of an audit annotation": {
 			spec: "validations: [{expression: 'true'}]\nauditAnnotations: [{key: k, valueExpression: 'string(object.missing)'}]",
 			want: []reported{{"p", DecisionError, []Violation{{
-				Decision: DecisionError, Message: "expression 'string(object.missing)' resulted in error: no such key: missing",
+				Decision: DecisionError, Message: "no such key at spec.auditAnnotations[0].valueExpression",
 			}}}},
 		},
 	}
@@ -79,7 +79,7 @@ func TestFailedMutationIsReported(t *testing.T) {
 	if _, err := group.Mutate(t.Context(), podInput(t, admission.Create).review(t), host); err != nil {
 		t.Fatal(err)
 	}
-	want := []reported{{"p", DecisionError, []Violation{{Decision: DecisionError, Message: "spec.mutations[0]: schemas are not available here"}}}}
+	want := []reported{{"p", DecisionError, []Violation{{Decision: DecisionError, Message: "the kind is not known yet at spec.mutations[0]"}}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
 	}

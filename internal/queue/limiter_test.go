@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,18 +19,36 @@ func reasonOf(err error) Reason {
 	return ""
 }
 
+// tenant returns the flow of a namespace.
+func tenant(name string) Flow { return Flow{Namespace: name} }
+
 func mustAcquire(t *testing.T, l *Limiter) *Slot {
 	t.Helper()
-	slot, err := l.Acquire(t.Context(), time.Minute)
+	return mustAcquireFor(t, l, tenant("a"))
+}
+
+func mustAcquireFor(t *testing.T, l *Limiter, f Flow) *Slot {
+	t.Helper()
+	slot, err := l.Acquire(t.Context(), f, time.Minute)
 	if err != nil {
 		t.Fatalf("Acquire() = %v", err)
 	}
 	return slot
 }
 
-// wantIdle checks that every slot is free.
+// wantIdle checks that every slot is free, and that nothing is left of the flows.
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
+	if n, m, cost := len(l.flows.byName), len(l.flows.order), l.flows.cost; n != 0 || m != 0 || cost != 0 {
+		t.Errorf("%d flows wait, %d are in the heap, and cost %s; want none", n, m, cost)
+	}
+	for i := range l.usage.cells {
+		for j := range l.usage.cells[i] {
+			if c := &l.usage.cells[i][j]; c.slots.Load() != 0 || c.accepted.Load() != 0 {
+				t.Fatalf("a flow has %d slots and %d requests, want none", c.slots.Load(), c.accepted.Load())
+			}
+		}
+	}
 	if c, w, a := l.InUse(), l.Waiting(), l.accepted.Load(); c != 0 || w != 0 || a != 0 {
 		t.Errorf("%d in use, %d wait, %d accepted; want none", c, w, a)
 	}
@@ -56,7 +75,8 @@ func TestRejections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := New(tc.slots, tc.limit)
-				l.averageDuration.Store(int64(tc.average))
+				cells := l.usage.of(tenant("a"))
+				cells.add(averageOf, int64(tc.average))
 				var held []*Slot
 				for range tc.slots {
 					held = append(held, mustAcquire(t, l))
@@ -67,7 +87,7 @@ func TestRejections(t *testing.T) {
 					time.AfterFunc(tc.cancel, cancel)
 				}
 				began := time.Now()
-				_, err := l.Acquire(ctx, tc.maxWait)
+				_, err := l.Acquire(ctx, tenant("a"), tc.maxWait)
 				if reasonOf(err) != tc.wantReason || tc.wantErr != nil && !errors.Is(err, tc.wantErr) {
 					t.Errorf("Acquire() = %v, want reason %q, error %v", err, tc.wantReason, tc.wantErr)
 				}
@@ -122,7 +142,8 @@ func TestAverageExcludesYield(t *testing.T) {
 			time.Sleep(time.Second)
 			slot.Release()
 		}
-		if average := time.Duration(l.averageDuration.Load()); average < 900*time.Millisecond || average > time.Second {
+		cells := l.usage.of(tenant("a"))
+		if average := time.Duration(cells.least(averageOf)); average < 900*time.Millisecond || average > time.Second {
 			t.Errorf("average %s after slots of 1s, want about that: the time in Yield does not count", average)
 		}
 	})
@@ -169,7 +190,7 @@ func TestYield(t *testing.T) {
 // TestNeverTooMany has many compute and wait for others at once.
 func TestNeverTooMany(t *testing.T) {
 	const turns, callers = 3, 50
-	l := New(turns, callers)
+	l := New(turns, 2*callers)
 	var computing, most atomic.Int64
 	compute := func() {
 		n := computing.Add(1)
@@ -179,16 +200,19 @@ func TestNeverTooMany(t *testing.T) {
 		computing.Add(-1)
 	}
 	var group sync.WaitGroup
-	for range callers {
+	for i := range callers {
 		group.Go(func() {
 			for range 20 {
-				slot, err := l.Acquire(t.Context(), time.Minute)
+				slot, err := l.Acquire(t.Context(), tenant(strconv.Itoa(i%7)), time.Minute)
 				if err != nil {
 					t.Errorf("Acquire() = %v", err)
 					return
 				}
 				compute()
 				Yield(slot.Context(t.Context()), func() {})
+				compute()
+				slot.began = slot.began.Add(-quantum)
+				Pause(slot.Context(t.Context()))
 				compute()
 				slot.Release()
 			}

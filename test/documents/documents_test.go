@@ -24,7 +24,7 @@ func TestExamplesHavePolicyTests(t *testing.T) {
 	if len(shown) < 60 {
 		t.Errorf("the documents show %d policies, want all", len(shown))
 	}
-	suites, err := policytest.Load(t.Context(), []string{folder}, nil)
+	suites, err := policytest.Load(t.Context(), []string{folder}, policytest.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func TestCookbook(t *testing.T) {
 	folder := t.TempDir()
 	shown, err := documents.WriteTests(repository, folder)
 	must(t, err)
-	suites, err := policytest.Load(t.Context(), []string{folder}, nil)
+	suites, err := policytest.Load(t.Context(), []string{folder}, policytest.LoadOptions{})
 	must(t, err)
 	var recipes []example
 	var names []replacements

@@ -32,6 +32,7 @@ var errorPathTests = map[string][]string{
 	"no params, parameterNotFoundAction Allow":          {"test/integration TestErrorPaths/params-allow"},
 	"the kind of the params is unknown":                 {"test/integration TestErrorPaths/params-kind", "test/integration TestKindOfParamsThatIsMissing"},
 	"params are still being listed":                     {"test/integration TestErrorPaths/params-unsynced", "controllers/params TestKindThatDoesNotAnswer"},
+	"a namespace has more params than fit into memory":  {"controllers/params TestNamespaceOverItsShare", "controllers/params TestManyNamespacesShareTheBudget"},
 	"Ostiary may not read the params":                   {"test/integration TestErrorPaths/params-forbidden", "test/integration TestParamsFromPermissionToEffect"},
 	"the API server does not answer for authorizer":     {"test/integration TestErrorPaths/authorizer-gone", "test/integration TestErrorPaths/authorizer-silent", "test/integration TestErrorPaths/mutation-authorizer"},
 	"Ostiary may not ask for authorizer":                {"test/integration TestErrorPaths/authorizer-forbidden"},

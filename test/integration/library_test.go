@@ -48,7 +48,7 @@ func TestLibrary(t *testing.T) {
 // librarySuites are the PolicyTests of the library, by category.
 func librarySuites(t *testing.T) map[string][]*policytest.Suite {
 	t.Helper()
-	suites, err := policytest.Load(t.Context(), []string{"../../" + libraryFolder}, nil)
+	suites, err := policytest.Load(t.Context(), []string{"../../" + libraryFolder}, policytest.LoadOptions{})
 	must(t, err)
 	out := map[string][]*policytest.Suite{}
 	for _, s := range suites {

@@ -19,7 +19,7 @@ import (
 // the manager, and expects the results of kubectl-ostiary: denials, warnings, audit
 // annotations and changes.
 func TestPolicyTests(t *testing.T) {
-	suites, err := policytest.Load(t.Context(), []string{"../../config/samples/tests"}, nil)
+	suites, err := policytest.Load(t.Context(), []string{"../../config/samples/tests"}, policytest.LoadOptions{Root: "../../config/samples"})
 	must(t, err)
 	c := install(t)
 	c.reviewing(t, true)

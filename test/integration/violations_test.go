@@ -99,7 +99,7 @@ func TestViolationsAreReported(t *testing.T) {
 	if err := c.Create(t.Context(), dry, client.DryRunAll); !deniedBy(err, "reports-denied") {
 		t.Fatalf("got %v, want a denial", err)
 	}
-	const failed = "expression 'object.metadata.labels[\"missing\"] == \"\"' resulted in error: no such key: labels"
+	const failed = "no such key at spec.validations[0].expression"
 	want := func(name, owner string, dryRun bool) []string {
 		of := fmt.Sprintf("CREATE of ConfigMap %s/%s (%s) dryRun=%t", namespace, name, owner, dryRun)
 		return []string{

@@ -91,7 +91,7 @@ func TestPolicyTests(t *testing.T) {
 	if err := c.ExecuteContext(t.Context()); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	suites, err := policytest.Load(t.Context(), []string{folder}, nil)
+	suites, err := policytest.Load(t.Context(), []string{folder}, policytest.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

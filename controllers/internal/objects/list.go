@@ -144,7 +144,7 @@ func decodeItems(d *json.Decoder, limited *objectReader, visit func(raw []byte) 
 		return err
 	}
 	if token != json.Delim('[') {
-		return fmt.Errorf("items is %v instead of a list", token)
+		return fmt.Errorf("items is a %T instead of a list", token)
 	}
 	var raw json.RawMessage
 	for d.More() {
@@ -163,7 +163,7 @@ func decodeItems(d *json.Decoder, limited *objectReader, visit func(raw []byte) 
 func expect(d *json.Decoder, want json.Delim) error {
 	token, err := d.Token()
 	if err == nil && token != want {
-		err = fmt.Errorf("got %v instead of %q", token, want)
+		err = fmt.Errorf("got a %T instead of %q", token, want)
 	}
 	return err
 }

@@ -4,13 +4,16 @@ package secrets
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +35,14 @@ const (
 	maxRetry = 8 * time.Second
 )
 
+const (
+	// maxData limits the data of a watched object in bytes. Ostiary reads bundles of up to 64 KiB,
+	// keys and kubeconfigs.
+	maxData = 256 << 10
+	// tooLarge is the annotation with the size of an object whose data is left out.
+	tooLarge = "internal.ostiary.dev/too-large"
+)
+
 // Object names a Secret or a ConfigMap.
 type Object struct{ Kind, Namespace, Name string }
 
@@ -47,6 +58,14 @@ type Watch struct {
 	changed func()
 	found   atomic.Pointer[[]any] // the object, if it exists; nil until the first list is complete
 	err     atomic.Pointer[error] // of the last list or watch; nil if it succeeded
+}
+
+// TooLargeError means that the data of an object exceeds the limit.
+type TooLargeError struct{ size string }
+
+// Error implements error.
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("%s bytes of data: the limit is %d: remove what Ostiary does not read, or use an object of its own", e.size, maxData)
 }
 
 // NewWatch returns a Watch that has not started. It calls changed after each change
@@ -105,15 +124,55 @@ func listWatch[L runtime.Object](from reader[L], w *Watch, report func(error)) c
 			o.FieldSelector = selector
 			list, err := from.List(ctx, o)
 			report(err)
+			if err == nil {
+				err = meta.EachListItem(list, func(o runtime.Object) error { limitData(o); return nil })
+			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			o.FieldSelector = selector
 			events, err := from.Watch(ctx, o)
 			report(err)
-			return events, err
+			if err != nil {
+				return nil, err
+			}
+			return apiwatch.Filter(events, func(e apiwatch.Event) (apiwatch.Event, bool) {
+				limitData(e.Object)
+				return e, true
+			}), nil
 		},
 	}, w.client)
+}
+
+// limitData leaves out what Ostiary does not read, and the data of a large object.
+func limitData(o runtime.Object) {
+	size := 0
+	var m *metav1.ObjectMeta
+	switch o := o.(type) {
+	case *corev1.Secret:
+		for _, value := range o.Data {
+			size += len(value)
+		}
+		if m = &o.ObjectMeta; size > maxData {
+			o.Data = nil
+		}
+	case *corev1.ConfigMap:
+		for _, value := range o.Data {
+			size += len(value)
+		}
+		for _, value := range o.BinaryData {
+			size += len(value)
+		}
+		if m = &o.ObjectMeta; size > maxData {
+			o.Data, o.BinaryData = nil, nil
+		}
+	default:
+		return
+	}
+	m.ManagedFields = nil
+	if size > maxData {
+		m.Annotations = map[string]string{tooLarge: strconv.Itoa(size)}
+	}
 }
 
 // report records the result of a request. Transient errors, such as an expired
@@ -141,6 +200,18 @@ func (w *Watch) Problem() error {
 	if err := w.err.Load(); err != nil {
 		return *err
 	}
+	if o := w.stored(); o != nil && o.GetAnnotations()[tooLarge] != "" {
+		return &TooLargeError{size: o.GetAnnotations()[tooLarge]}
+	}
+	return nil
+}
+
+// stored returns the object as it is stored; nil if it does not exist or has not been read.
+func (w *Watch) stored() metav1.Object {
+	if found := w.found.Load(); found != nil && len(*found) > 0 {
+		o, _ := (*found)[0].(metav1.Object)
+		return o
+	}
 	return nil
 }
 
@@ -149,6 +220,9 @@ func (w *Watch) Problem() error {
 func (w *Watch) Secret() *corev1.Secret {
 	if found := w.found.Load(); found != nil && len(*found) > 0 {
 		s, _ := (*found)[0].(*corev1.Secret)
+		if s != nil && s.Annotations[tooLarge] != "" {
+			return nil // Problem says why
+		}
 		return s
 	}
 	return nil
@@ -160,6 +234,9 @@ func (w *Watch) Data() (data map[string][]byte, known bool) {
 	found := w.found.Load()
 	if found == nil || len(*found) == 0 {
 		return nil, found != nil
+	}
+	if w.stored().GetAnnotations()[tooLarge] != "" {
+		return nil, false // Problem says why
 	}
 	data = map[string][]byte{}
 	switch o := (*found)[0].(type) {

@@ -73,6 +73,39 @@ func TestWatch(t *testing.T) {
 	eventually(ended).Should(BeClosed())
 }
 
+// TestLargeSecrets checks that a watch keeps no more than 256 KiB of an object, and says so.
+func TestLargeSecrets(t *testing.T) {
+	for _, size := range []int{maxData, maxData + 1} {
+		metadata := metav1.ObjectMeta{Namespace: "ns", Name: "o", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
+		client := fake.NewClientset(
+			&corev1.Secret{ObjectMeta: metadata, Data: map[string][]byte{"a": make([]byte, size-1), "b": {1}}},
+			&corev1.ConfigMap{ObjectMeta: metadata, Data: map[string]string{"a": string(make([]byte, size-1))}, BinaryData: map[string][]byte{"b": {1}}},
+		)
+		for _, kind := range []string{KindSecret, KindConfigMap} {
+			g := NewWithT(t)
+			w := NewWatch(client, Object{kind, "ns", "o"}, logr.Discard(), func() {})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { w.Run(ctx); close(ended) }()
+			g.Eventually(w.stored).WithTimeout(time.Minute).ShouldNot(BeNil())
+			g.Expect(w.stored().GetManagedFields()).To(BeNil())
+			data, known := w.Data()
+			if size <= maxData {
+				g.Expect(w.Problem()).To(Succeed())
+				g.Expect(data).To(HaveLen(2))
+				g.Expect(w.Secret() != nil).To(Equal(kind == KindSecret))
+			} else {
+				g.Expect(w.Problem()).To(MatchError("262145 bytes of data: the limit is 262144: remove what Ostiary does not read, or use an object of its own"))
+				g.Expect(data).To(BeNil())
+				g.Expect(known).To(BeFalse())
+				g.Expect(w.Secret()).To(BeNil())
+			}
+			cancel()
+			g.Eventually(ended).WithTimeout(time.Minute).Should(BeClosed())
+		}
+	}
+}
+
 // TestWrite creates a Secret and updates it without a change of other fields.
 func TestWrite(t *testing.T) {
 	g, ctx := NewWithT(t), t.Context()

@@ -121,7 +121,7 @@ func (c *command) print(files []file) error {
 		}
 		out.Write(f.text)
 	}
-	if _, err := c.Out.Write(out.Bytes()); err != nil {
+	if err := output.WriteYAML(c.Out, out.Bytes()); err != nil {
 		return fmt.Errorf("writing the policies: %w", err)
 	}
 	return nil

@@ -91,7 +91,7 @@ func (c *command) oldObjects(ctx context.Context) (map[string]*load.Object, erro
 	if len(c.old) == 0 {
 		return out, nil
 	}
-	objects, err := load.Objects(ctx, c.old, load.Options{Stdin: c.In})
+	objects, err := load.Objects(ctx, c.old, load.Options{Stdin: c.In, AllowRemote: c.AllowRemote})
 	if err != nil {
 		return nil, err
 	}

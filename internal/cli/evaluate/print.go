@@ -93,7 +93,7 @@ func (c *command) write(all []Evaluation) error {
 		return c.Print(all)
 	}
 	var rows [][]string
-	colored := output.Colored(c.Out)
+	style := output.Colored(c.Out)
 	for _, e := range all {
 		for _, d := range e.Decisions {
 			rows = append(rows, []string{e.Object, d.Policy, string(d.Decision), strings.Join(d.Messages, "; ")})
@@ -106,7 +106,7 @@ func (c *command) write(all []Evaluation) error {
 		if e.diff == "" {
 			continue
 		}
-		if _, err := fmt.Fprint(c.Out, "\n", output.PaintDiff(colored, e.diff)); err != nil {
+		if _, err := fmt.Fprint(c.Out, "\n", output.PaintDiff(style, e.diff)); err != nil {
 			return fmt.Errorf("writing the difference: %w", err)
 		}
 	}

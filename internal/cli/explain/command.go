@@ -162,7 +162,7 @@ func (c *command) request(ctx context.Context, s *inputs.Setting) (*admissionv1.
 
 // single reads a file with one object.
 func (c *command) single(ctx context.Context, path string) (*load.Object, error) {
-	objects, err := load.Objects(ctx, []string{path}, load.Options{Stdin: c.In})
+	objects, err := load.Objects(ctx, []string{path}, load.Options{Stdin: c.In, AllowRemote: c.AllowRemote})
 	if err != nil {
 		return nil, err
 	}
@@ -189,11 +189,11 @@ func review(o *load.Object) (*admissionv1.AdmissionRequest, error) {
 
 // write writes an explanation as a tree.
 func (c *command) write(e *Explanation) error {
-	colored := output.Colored(c.Out)
+	style := output.Colored(c.Out)
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n", output.Printable(e.Request))
 	for _, p := range e.Policies {
-		fmt.Fprintf(&out, "\n%s%s: %s\n", p.Policy, onOperation(p.Operation), paintDecision(colored, p.Decision))
+		fmt.Fprintf(&out, "\n%s%s: %s\n", p.Policy, onOperation(p.Operation), paintDecision(style, p.Decision))
 		for _, why := range p.Why {
 			fmt.Fprintf(&out, "  because %s\n", output.Printable(strings.TrimPrefix(why, p.Policy+" ")))
 		}
@@ -216,7 +216,7 @@ func (c *command) write(e *Explanation) error {
 				times = fmt.Sprintf(", evaluated %d times", part.Times)
 			}
 			fmt.Fprintf(&out, "  %s (cost %d%s)\n", label(part.Field, part.Validation, part.Stored), part.Cost, times)
-			writeNode(&out, part.Tree, 2, colored)
+			writeNode(&out, part.Tree, 2, style)
 		}
 		if len(p.Parts) > 0 {
 			fmt.Fprintf(&out, "  cost %d of %d\n", p.Cost, p.Budget)
@@ -228,7 +228,7 @@ func (c *command) write(e *Explanation) error {
 	return nil
 }
 
-func paintDecision(colored bool, d policy.Decision) string {
+func paintDecision(style output.Style, d policy.Decision) string {
 	color := output.Green
 	switch d {
 	case policy.DecisionDeny, policy.DecisionError:
@@ -236,20 +236,20 @@ func paintDecision(colored bool, d policy.Decision) string {
 	case policy.DecisionWarn, policy.DecisionAudit, policy.DecisionRatchet, policy.DecisionMutate:
 		color = output.Yellow
 	}
-	return output.Paint(colored, color, string(d))
+	return output.Paint(style, color, string(d))
 }
 
 // writeNode writes a part, with its value, above those that it consists of.
-func writeNode(out *strings.Builder, n *Node, depth int, colored bool) {
+func writeNode(out *strings.Builder, n *Node, depth int, style output.Style) {
 	value := " => " + n.Value
 	switch {
 	case n.Value == "" && n.value != nil:
 		value = ""
 	case n.Value == "":
-		value += output.Paint(colored, output.Faint, "not evaluated")
+		value += output.Paint(style, output.Faint, "not evaluated")
 	}
 	fmt.Fprintf(out, "%s%s%s\n", strings.Repeat("  ", depth), output.Printable(strings.Join(strings.Fields(n.Text), " ")), value)
 	for _, c := range n.Children {
-		writeNode(out, c, depth+1, colored)
+		writeNode(out, c, depth+1, style)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/connect"
@@ -25,6 +26,8 @@ type Flags struct {
 	Groups     []string
 	// FromCluster reads policies, and what they read, from a cluster too.
 	FromCluster bool
+	// AllowRemote permits kustomizations to fetch files and repositories.
+	AllowRemote bool
 
 	connection *connect.Flags // nil for commands that read files only
 }
@@ -57,6 +60,12 @@ func (f *Flags) AddFiles(c *cobra.Command) {
 
 func (f *Flags) addFiles(c *cobra.Command) {
 	c.Flags().StringSliceVarP(&f.Files, "filename", "f", nil, "files, directories, kustomizations or Helm charts with policies and objects; - is stdin")
+	AddAllowRemote(c.Flags(), &f.AllowRemote)
+}
+
+// AddAllowRemote adds the flag that permits kustomizations to fetch.
+func AddAllowRemote(f *pflag.FlagSet, allow *bool) {
+	f.BoolVar(allow, "allow-remote", false, "let kustomizations fetch files and repositories with HTTP and git")
 }
 
 // AddSources adds the flag for files, and those for a cluster. It follows AddUser.
@@ -86,7 +95,7 @@ func (f *Flags) UserInfo() authenticationv1.UserInfo {
 
 // Load reads the files.
 func (f *Flags) Load(ctx context.Context, stdin io.Reader) (*offline.Input, error) {
-	objects, err := load.Objects(ctx, f.Files, load.Options{Stdin: stdin})
+	objects, err := load.Objects(ctx, f.Files, load.Options{Stdin: stdin, AllowRemote: f.AllowRemote})
 	if err != nil {
 		return nil, err
 	}

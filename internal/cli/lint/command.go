@@ -44,7 +44,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 }
 
 func (c *command) run(ctx context.Context) error {
-	objects, err := load.Objects(ctx, c.Files, load.Options{Stdin: c.In})
+	objects, err := load.Objects(ctx, c.Files, load.Options{Stdin: c.In, AllowRemote: c.AllowRemote})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *command) print(findings []Finding, policies int) error {
 		c.Format = output.JSON
 		return c.Print(sarifOf(findings, c.Version))
 	case output.GitHub:
-		return c.lines(findings, githubLine)
+		return c.lines(findings, func(f Finding) string { return output.WorkflowCommand(c.Out) + githubLine(f) })
 	case output.JSON, output.YAML:
 		return c.Print(map[string]any{"findings": append([]Finding{}, findings...)}) // not null
 	}
@@ -115,9 +115,9 @@ func messageOf(f Finding) string {
 	return text
 }
 
-// githubLine is a workflow command of GitHub Actions.
+// githubLine is a workflow command of GitHub Actions, without its begin.
 func githubLine(f Finding) string {
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-	return fmt.Sprintf("::%s file=%s,line=%d,col=%d,title=%s::%s", f.Severity, property.Replace(f.File), f.Line, f.Column, property.Replace("ostiary lint: "+f.Rule), data.Replace(messageOf(f)))
+	return fmt.Sprintf("%s file=%s,line=%d,col=%d,title=%s::%s", f.Severity, property.Replace(f.File), f.Line, f.Column, property.Replace("ostiary lint: "+f.Rule), data.Replace(messageOf(f)))
 }

@@ -42,6 +42,10 @@ type Options struct {
 	// Plain reports whether the files of a directory are read although its name begins with
 	// a dot, or although it is a kustomization or a chart; nil is for none.
 	Plain func(directory string) bool
+	// Root bounds the paths; "" does not.
+	Root Root
+	// AllowRemote permits kustomizations to fetch files and repositories.
+	AllowRemote bool
 	// Untyped is called for a document with neither apiVersion nor kind, one call at a time
 	// and in the order of the documents. It returns what to read instead, or nil to skip the
 	// document. If Untyped is nil, such a document is an error.
@@ -95,8 +99,11 @@ func (l *loader) path(ctx context.Context, path string) error {
 	if path == Stdin {
 		return l.readStdin()
 	}
-	info, err := os.Stat(path)
+	info, err := l.options.stat(path)
+	var refused *Error
 	switch {
+	case errors.As(err, &refused):
+		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return &Error{Position: Position{File: path}, Text: "no such file or directory"}
 	case err != nil:
@@ -115,15 +122,35 @@ func (l *loader) readStdin() error {
 	return l.read("stdin", l.options.Stdin)
 }
 
-func (l *loader) file(path string) error {
+// stat returns what is at a path.
+func (o *Options) stat(path string) (fs.FileInfo, error) {
+	if o.Root != "" {
+		return o.Root.stat(path)
+	}
+	return os.Stat(path)
+}
+
+// open opens a file. A pipe is one only if the user names it.
+func (o *Options) open(path string) (*os.File, error) {
+	if o.Root != "" {
+		return o.Root.open(path)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+		return nil, err
 	}
 	if !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0 {
-		return &Error{Position: Position{File: path}, Text: "not a file: name a file, a directory or - for stdin"}
+		return nil, &Error{Position: Position{File: path}, Text: "not a file: name a file, a directory or - for stdin"}
 	}
-	f, err := os.Open(path) //nolint:gosec // the user names it
+	return os.Open(path) //nolint:gosec // the user names it
+}
+
+func (l *loader) file(path string) error {
+	f, err := l.options.open(path)
+	var refused *Error
+	if errors.As(err, &refused) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
@@ -163,7 +190,7 @@ func (l *loader) directory(ctx context.Context, root string) error {
 			return ctx.Err()
 		case entry.IsDir():
 			return l.enter(ctx, path, path != root && strings.HasPrefix(entry.Name(), "."))
-		case !entry.Type().IsRegular() || !isManifest(path):
+		case !entry.Type().IsRegular() || !IsManifest(path):
 			return nil
 		case len(l.files)-before >= maxFiles:
 			return &Error{Position: Position{File: root}, Text: fmt.Sprintf("more than %d files", maxFiles)}
@@ -209,7 +236,10 @@ func (l *loader) rendered(ctx context.Context, path string) error {
 	if !ok {
 		return nil
 	}
-	text, err := r.run(ctx, path)
+	if err := r.check(path, l.options); err != nil {
+		return err
+	}
+	text, err := r.run(ctx, path, l.options.AllowRemote)
 	if err != nil {
 		return err
 	}
@@ -219,7 +249,8 @@ func (l *loader) rendered(ctx context.Context, path string) error {
 	return fs.SkipDir
 }
 
-func isManifest(path string) bool {
+// IsManifest reports whether the name of a file is that of YAML or JSON.
+func IsManifest(path string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(path)))
 }
 

@@ -230,11 +230,11 @@ func TestRendered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"Pod template-c", "Pod kustomize-k"}, namesOf(got)); diff != "" {
+	if diff := cmp.Diff([]string{"Pod template-./c", "Pod kustomize-./k"}, namesOf(got)); diff != "" {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 	program(t, bin, "helm", "echo broken >&2; exit 3")
-	if _, err := Objects(t.Context(), []string{"c"}, Options{}); err == nil || !strings.HasSuffix(err.Error(), "helm template c: exit status 3\nbroken") {
+	if _, err := Objects(t.Context(), []string{"c"}, Options{}); err == nil || !strings.HasSuffix(err.Error(), "helm template ./c: exit status 3\nbroken") {
 		t.Errorf("a program that fails: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,23 +18,30 @@ const (
 	renderTimeout = 2 * time.Minute
 	// maxStderr is the maximum of bytes of a program's errors in ours.
 	maxStderr = 4 << 10
+	// noProxy is a proxy that nothing listens on.
+	noProxy = "http://127.0.0.1:9"
 )
 
 // renderer is a kind of directory that a program renders.
 type renderer struct {
 	what     string // in messages
 	programs [][]string
+	check    func(path string, o Options) error
 }
 
 // rendererOf returns the renderer of a directory, by its files.
 func rendererOf(path string) (renderer, bool) {
-	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
+	for _, name := range kustomizationNames() {
 		if exists(filepath.Join(path, name)) {
-			return renderer{what: "a kustomization", programs: [][]string{{"kustomize", "build"}, {"kubectl", "kustomize"}}}, true
+			check := func(path string, o Options) error {
+				k := kustomizationChecker{options: o, seen: map[string]bool{}}
+				return k.check(path)
+			}
+			return renderer{what: "a kustomization", programs: [][]string{{"kustomize", "build"}, {"kubectl", "kustomize"}}, check: check}, true
 		}
 	}
 	if exists(filepath.Join(path, "Chart.yaml")) {
-		return renderer{what: "a Helm chart", programs: [][]string{{"helm", "template"}}}, true
+		return renderer{what: "a Helm chart", programs: [][]string{{"helm", "template"}}, check: func(path string, _ Options) error { return checkLinks(path) }}, true
 	}
 	return renderer{}, false
 }
@@ -43,24 +51,32 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// run runs the first program that is installed.
-func (r renderer) run(ctx context.Context, path string) ([]byte, error) {
+// run runs the first program that is installed. The programs take a path that begins with a
+// dash for a flag, and one that begins with a host for a repository.
+func (r renderer) run(ctx context.Context, path string, allowRemote bool) ([]byte, error) {
+	argument := path
+	if !filepath.IsAbs(path) {
+		argument = "." + string(filepath.Separator) + path
+	}
 	var names []string
 	for _, program := range r.programs {
 		names = append(names, program[0])
 		if found, err := exec.LookPath(program[0]); err == nil {
-			return render(ctx, found, append(program[1:], path))
+			return render(ctx, found, append(slices.Clone(program[1:]), argument), allowRemote)
 		}
 	}
 	return nil, &Error{Position: Position{File: path}, Text: fmt.Sprintf("the directory is %s: install %s, or render it yourself", r.what, strings.Join(names, " or "))}
 }
 
-func render(ctx context.Context, program string, args []string) ([]byte, error) {
+func render(ctx context.Context, program string, args []string, allowRemote bool) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
 	defer cancel()
 	out, problems := &limited{limit: maxFile}, &limited{limit: maxStderr, cut: true}
 	command := exec.CommandContext(ctx, program, args...) //nolint:gosec // kustomize, kubectl or helm
 	command.Stdout, command.Stderr = out, problems
+	if !allowRemote { // in addition to the checks of files
+		command.Env = append(os.Environ(), "GIT_ALLOW_PROTOCOL=none", "HTTP_PROXY="+noProxy, "HTTPS_PROXY="+noProxy, "http_proxy="+noProxy, "https_proxy="+noProxy, "NO_PROXY=", "no_proxy=")
+	}
 	if err := command.Run(); err != nil {
 		text := strings.TrimSpace(problems.String())
 		if ctx.Err() != nil {

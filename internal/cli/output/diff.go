@@ -29,20 +29,17 @@ func Diff(name string, before, after []byte) string {
 }
 
 // PaintDiff colors a unified diff.
-func PaintDiff(on bool, diff string) string {
-	if !on {
-		return diff
-	}
+func PaintDiff(style Style, diff string) string {
 	var out strings.Builder
 	for line := range strings.Lines(diff) {
 		text := strings.TrimSuffix(line, "\n")
 		switch {
 		case strings.HasPrefix(text, "---"), strings.HasPrefix(text, "+++"), strings.HasPrefix(text, "@@"):
-			text = Paint(on, Faint, text)
+			text = Paint(style, Faint, text)
 		case strings.HasPrefix(text, "-"):
-			text = Paint(on, Red, text)
+			text = Paint(style, Red, text)
 		case strings.HasPrefix(text, "+"):
-			text = Paint(on, Green, text)
+			text = Paint(style, Green, text)
 		}
 		out.WriteString(text + "\n")
 	}

@@ -3,7 +3,6 @@
 package output
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -69,8 +68,9 @@ type Options struct {
 
 // formatFlag is the flag for the format, which accepts only the formats of a command.
 type formatFlag struct {
-	format  *Format
-	allowed []Format
+	format         *Format
+	allowed        []Format
+	selectedGitHub func()
 }
 
 // String implements pflag.Value.
@@ -85,6 +85,9 @@ func (f formatFlag) Set(text string) error {
 		return fmt.Errorf("must be one of %s", joined(f.allowed))
 	}
 	*f.format = Format(text)
+	if Format(text) == GitHub {
+		f.selectedGitHub()
+	}
 	return nil
 }
 
@@ -99,7 +102,10 @@ func joined(formats []Format) string {
 // AddFormat adds the flag --output with the formats that a command supports besides
 // table, json and yaml.
 func (o *Options) AddFormat(c *cobra.Command, more ...Format) {
-	flag := formatFlag{format: &o.Format, allowed: append([]Format{Table, JSON, YAML}, more...)}
+	flag := formatFlag{format: &o.Format, allowed: append([]Format{Table, JSON, YAML}, more...), selectedGitHub: func() {
+		EscapeCommands(o.Out)
+		EscapeCommands(o.ErrOut)
+	}}
 	o.Format = Table
 	c.Flags().VarP(flag, "output", "o", "format of the result: "+joined(flag.allowed))
 	names := make([]string, len(flag.allowed))
@@ -123,46 +129,59 @@ func NoArgs(c *cobra.Command, args []string) error {
 
 // Print writes a result as JSON or YAML.
 func (o *Options) Print(result any) error {
-	text, err := json.MarshalIndent(result, "", "  ")
-	if err == nil && o.Format == YAML {
-		text, err = yaml.JSONToYAML(text)
+	if o.Format != YAML {
+		return WriteJSON(o.Out, result)
 	}
+	text, err := encodeJSON(result, escapeOf)
+	if err != nil {
+		return err
+	}
+	converted, err := yaml.JSONToYAML([]byte(text)) // which rejects control characters
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)
 	}
-	_, err = fmt.Fprintln(o.Out, strings.TrimSuffix(string(text), "\n"))
-	return err
+	return WriteYAML(o.Out, converted)
 }
 
-// Colored reports whether to write colors to w: it is a terminal, and the user has not
-// set NO_COLOR (https://no-color.org).
-func Colored(w io.Writer) bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && IsTerminal(w)
+// Style says whether and how to write colors. Its zero value is without colors.
+type Style struct{ to io.Writer }
+
+// Colored returns the style for w: colors if it is a terminal, and the user has not set
+// NO_COLOR (https://no-color.org).
+func Colored(w io.Writer) Style {
+	if os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && IsTerminal(w) {
+		return Style{to: w}
+	}
+	return Style{}
 }
 
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
+	if own, ok := w.(*Writer); ok {
+		w = own.to
+	}
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Color is an ANSI color.
-type Color string
+// Color is a color of a terminal.
+type Color byte
 
 // The colors.
 const (
-	Red    Color = "31"
-	Green  Color = "32"
-	Yellow Color = "33"
-	Faint  Color = "2"
+	Red    Color = controlRed
+	Green  Color = controlGreen
+	Yellow Color = controlYellow
+	Faint  Color = controlFaint
 )
 
-// Paint returns text in a color if on is true.
-func Paint(on bool, c Color, text string) string {
-	if !on || text == "" {
+// Paint returns text in a color if the style has colors. Only the writer of the style
+// writes it.
+func Paint(s Style, c Color, text string) string {
+	if s.to == nil || text == "" {
 		return text
 	}
-	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+	return control(s.to, byte(c)) + text + control(s.to, controlReset)
 }
 
 // Count returns a number with the noun that it needs.

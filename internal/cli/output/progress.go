@@ -16,8 +16,6 @@ const (
 	progressDelay, progressInterval = time.Second, 200 * time.Millisecond
 	// barWidth is the number of characters of a bar.
 	barWidth = 24
-	// eraseLine moves the cursor to the begin of the line and erases the line.
-	eraseLine = "\r\x1b[K"
 )
 
 // Progress shows the progress of a command on one line of a terminal: a bar, or a spinner if
@@ -99,7 +97,7 @@ func (p *Progress) draw(step int) {
 // erase erases the line. The caller holds mu.
 func (p *Progress) erase() {
 	if p.shown {
-		_, _ = io.WriteString(p.out, eraseLine) // as in draw
+		_, _ = io.WriteString(p.out, control(p.out, controlErase)) // as in draw
 		p.shown = false
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 )
 
-// WriteTable writes rows in aligned columns under a header, like kubectl. Control
-// characters of cells are replaced: they could change the terminal.
+// WriteTable writes rows in aligned columns under a header, like kubectl. Cells are
+// printable, so that their columns have the width that a terminal shows.
 func WriteTable(w io.Writer, header []string, rows [][]string) error {
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 8, 3, ' ', 0)
@@ -33,15 +33,18 @@ func WriteTable(w io.Writer, header []string, rows [][]string) error {
 	return nil
 }
 
-// Printable returns text on one line without control characters.
+// Printable returns text on one line, with escapes like those of a Writer.
 func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
+	var out strings.Builder
+	for _, r := range strings.ToValidUTF8(text, "\uFFFD") {
 		switch {
 		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || r >= 0x7f && r < 0xa0:
-			return '\uFFFD'
+			out.WriteByte(' ')
+		case isForbidden(r):
+			out.WriteString(escapeOf(r))
+		default:
+			out.WriteRune(r)
 		}
-		return r
-	}, text)
+	}
+	return out.String()
 }

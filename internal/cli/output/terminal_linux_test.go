@@ -80,7 +80,7 @@ func TestColored(t *testing.T) {
 				t.Setenv(key, value)
 			}
 			file, _ := openTerminal(t)
-			if got := Colored(file); got != tt.want {
+			if got := Colored(file).to != nil; got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
@@ -104,7 +104,7 @@ func TestProgress(t *testing.T) {
 		g.Eventually(seen.String).WithTimeout(time.Minute).Should(MatchRegexp(`a note\r\n(\r\x1b\[K)?\[======`))
 		p.Stop()
 		p.Stop()
-		g.Eventually(seen.String).WithTimeout(time.Minute).Should(HaveSuffix("evaluating" + eraseLine))
+		g.Eventually(seen.String).WithTimeout(time.Minute).Should(HaveSuffix("evaluating" + controlOf(controlErase)))
 		if strings.Contains(seen.String(), "\x1b[3") {
 			t.Errorf("there are colors in %q", seen.String())
 		}

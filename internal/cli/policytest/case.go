@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -14,6 +13,7 @@ import (
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/internal/cli/explain"
 	"github.com/ostiary/ostiary/internal/cli/load"
@@ -110,6 +110,8 @@ func (c *Case) checkExpectation() error {
 		{".causes", e.Decision != v1alpha1.Deny && e.Causes != nil, "only a Deny has causes"},
 		{".object", e.Decision == v1alpha1.Deny && hasObject, "a Deny has no resulting object"},
 		{".objectFile", e.Object != nil && e.ObjectFile != "", "set either object or objectFile"},
+		{".objectFile", e.ObjectFile != "" && !load.IsManifest(e.ObjectFile), "the name needs the extension .yaml, .yml or .json"},
+		{".objectFile", e.ObjectFile != "" && c.suite.bounds.golden == "", "this test cannot name files: use object"},
 		{".message", e.Message != "" && slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Mutate}, e.Decision), "only Deny, Warn and Audit have a message"},
 	} {
 		if f.invalid {
@@ -287,11 +289,11 @@ func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.T
 		return nil, nil, err
 	}
 	if update && c.golden != "" && result.Allowed {
-		if err := writeGolden(c.golden, result.Object); err != nil {
+		if err := c.writeGolden(result.Object); err != nil {
 			return nil, nil, err
 		}
 	}
-	problems, err := c.compare(result, failures, failed)
+	problems, err := c.compare(ctx, result, failures, failed)
 	if len(problems) > 0 && err == nil {
 		var used *offline.Engine
 		if used, err = c.suite.engine(c.Version); err == nil {
@@ -301,16 +303,13 @@ func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.T
 	return problems, result, err
 }
 
-func writeGolden(path string, object []byte) error {
-	text, err := toYAML(object)
+func (c *Case) writeGolden(object []byte) error {
+	text, err := yaml.JSONToYAML(object)
 	if err != nil {
-		return err
+		return fmt.Errorf("encoding the object: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+	if err := c.suite.bounds.golden.WriteFile(c.golden, text); err != nil {
+		return fmt.Errorf("%s: writing the object: %w", c.Position("expect.objectFile"), err)
 	}
 	return nil
 }

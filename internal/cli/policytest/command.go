@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ostiary/ostiary/internal/cli/inputs"
 	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
@@ -25,6 +26,8 @@ type command struct {
 	coverageMin float64
 	mutate      bool
 	again       bool
+	root        string
+	allowRemote bool
 }
 
 // NewCommand returns the command.
@@ -58,8 +61,14 @@ func NewCommand(o *output.Options) *cobra.Command {
 	f.Float64Var(&run.coverageMin, "coverage-min", 0, "fail if the cases have less than this percentage of the possible results of expressions (implies --coverage)")
 	f.BoolVar(&run.mutate, "mutate", false, "change each expression in turn, and show the changes that no case detects")
 	f.BoolVar(&run.again, "watch", false, "run again after each change of a file, until Ctrl-C")
+	f.StringVar(&run.root, "root", "", "folder in which tests can name files; default is the working directory or the folder of PATH, and for an objectFile the folder of its test")
+	inputs.AddAllowRemote(f, &run.allowRemote)
 	o.AddFormat(c, output.JUnit, output.GitHub)
 	return c
+}
+
+func (c *command) loadOptions() LoadOptions {
+	return LoadOptions{Stdin: c.In, Root: c.root, AllowRemote: c.allowRemote}
 }
 
 // Report is the result of a run.
@@ -86,7 +95,7 @@ func (c *command) execute(ctx context.Context, paths []string) error {
 	}
 	progress := c.StartProgress("reading tests")
 	defer progress.Stop()
-	suites, err := Load(ctx, paths, c.In)
+	suites, err := Load(ctx, paths, c.loadOptions())
 	if err != nil {
 		return err
 	}

@@ -1,19 +1,19 @@
 package policytest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"sigs.k8s.io/yaml"
 
+	"github.com/ostiary/ostiary/internal/cli/load"
 	"github.com/ostiary/ostiary/internal/cli/offline"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/cli/policytest/v1alpha1"
@@ -55,7 +55,7 @@ func failedValidations(i policy.Invoked) (out []string) {
 func sortedSet(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 // compare compares a result with the expectation of the case.
-func (c *Case) compare(r *offline.Result, failures []failure, failed []string) ([]Problem, error) {
+func (c *Case) compare(ctx context.Context, r *offline.Result, failures []failure, failed []string) ([]Problem, error) {
 	if errs := evaluationErrors(r, failures); len(errs) > 0 {
 		return errs, nil
 	}
@@ -73,7 +73,7 @@ func (c *Case) compare(r *offline.Result, failures []failure, failed []string) (
 	if got, want := sortedSet(failed), sortedSet(e.Validations); e.Validations != nil && !slices.Equal(got, want) {
 		problem("validations", "got %s, want %s", quoted(got), quoted(want))
 	}
-	different, err := c.compareObject(r.Object)
+	different, err := c.compareObject(ctx, r.Object)
 	if different != nil {
 		out = append(out, *different)
 	}
@@ -244,23 +244,21 @@ func differentAnnotations(got, want map[string]string) (out []string) {
 }
 
 // compareObject compares the object after mutations.
-func (c *Case) compareObject(got []byte) (*Problem, error) {
+func (c *Case) compareObject(ctx context.Context, got []byte) (*Problem, error) {
 	field, want := "expect.object", []byte(nil)
 	switch {
 	case c.Expect.Object != nil:
 		want = c.Expect.Object.Raw
 	case c.golden != "":
 		field = "expect.objectFile"
-		text, err := os.ReadFile(c.golden)
+		object, err := c.readGolden(ctx)
 		if errors.Is(err, fs.ErrNotExist) {
 			return &Problem{Field: field, Text: c.golden + " does not exist: run with --update to write it"}, nil
 		}
-		if err == nil {
-			want, err = yaml.YAMLToJSON(text)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: reading %s: %w", c.Position(field), c.golden, err)
+			return nil, fmt.Errorf("%s: reading the object: %w", c.Position(field), err)
 		}
+		want = object
 	default:
 		return nil, nil //nolint:nilnil // no expectation, no problem
 	}
@@ -274,10 +272,18 @@ func (c *Case) compareObject(got []byte) (*Problem, error) {
 	return &Problem{Field: field, Text: "the object differs (-want +got):\n" + output.Diff("want", want, got)}, nil
 }
 
-func toYAML(object []byte) ([]byte, error) {
-	text, err := yaml.JSONToYAML(object)
+// readGolden returns the object of objectFile.
+func (c *Case) readGolden(ctx context.Context) ([]byte, error) {
+	text, err := c.suite.bounds.golden.ReadFile(c.golden)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the object: %w", err)
+		return nil, err
 	}
-	return text, nil
+	objects, err := load.Text(ctx, c.golden, text)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) != 1 {
+		return nil, fmt.Errorf("%s: the file has %d objects, want one", c.golden, len(objects))
+	}
+	return objects[0].Raw, nil
 }

@@ -329,7 +329,7 @@ func TestUpdate(t *testing.T) {
 // TestSamples runs the PolicyTests of the samples, of which each has one with full coverage.
 func TestSamples(t *testing.T) {
 	const samples = "../../../config/samples"
-	if out, _, err := run(t, "", samples+"/tests", "--coverage-min", "100", "--mutate"); err != nil {
+	if out, _, err := run(t, "", samples+"/tests", "--root", samples, "--coverage-min", "100", "--mutate"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	all, err := filepath.Glob(samples + "/[0-9]*.yaml")
@@ -349,7 +349,7 @@ func FuzzTests(f *testing.F) {
 	f.Add(policies() + fmt.Sprintf(head, "allow") + "- {name: c, object: " + pod + ", expect: {decision: Allow}}\n")
 	f.Add(policies() + fmt.Sprintf(head, "mutate") + "- {name: c, oldObject: " + pod + ", operation: UPDATE, repeat: 3, authorizer: [{decision: Allow}], expect: {decision: Deny, causes: []}}\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		suites, err := Load(t.Context(), []string{"-"}, strings.NewReader(text))
+		suites, err := Load(t.Context(), []string{"-"}, LoadOptions{Stdin: strings.NewReader(text)})
 		if err != nil && err.Error() == "" || err == nil && len(suites) == 0 {
 			t.Errorf("got %d tests and the error %v", len(suites), err)
 		}

@@ -44,13 +44,13 @@ func (c *command) print(r *Report) error {
 }
 
 func (c *command) printText(r *Report) error {
-	colored := output.Colored(c.Out)
+	style := output.Colored(c.Out)
 	var out strings.Builder
 	for _, k := range r.Cases {
 		name := output.Printable(k.Test + "/" + k.Case)
 		switch {
 		case len(k.Problems) > 0:
-			fmt.Fprintf(&out, "%s %s\n", output.Paint(colored, output.Red, "FAIL"), name)
+			fmt.Fprintf(&out, "%s %s\n", output.Paint(style, output.Red, "FAIL"), name)
 			for _, p := range k.Problems {
 				fmt.Fprintf(&out, "  %s: %s: %s\n", p.Position, p.Field, strings.ReplaceAll(strings.TrimSpace(p.Text), "\n", "\n    "))
 				for _, why := range p.Why {
@@ -58,7 +58,7 @@ func (c *command) printText(r *Report) error {
 				}
 			}
 		case c.verbose:
-			fmt.Fprintf(&out, "%s %s\n", output.Paint(colored, output.Green, "PASS"), name)
+			fmt.Fprintf(&out, "%s %s\n", output.Paint(style, output.Green, "PASS"), name)
 		}
 	}
 	if r.Skipped > 0 {
@@ -76,7 +76,7 @@ func (c *command) printText(r *Report) error {
 		return c.printMutants(r)
 	}
 	if len(r.Cases) == r.Passed && !c.verbose && r.Percent == nil {
-		_, err := fmt.Fprintf(c.Out, "%s %s\n", output.Paint(colored, output.Green, "PASS"), output.Count(r.Passed, "case", "cases"))
+		_, err := fmt.Fprintf(c.Out, "%s %s\n", output.Paint(style, output.Green, "PASS"), output.Count(r.Passed, "case", "cases"))
 		return err
 	}
 	return nil
@@ -183,7 +183,7 @@ func (c *command) printGitHub(r *Report) error {
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	var out strings.Builder
 	note := func(level string, at load.Position, title, text string) {
-		fmt.Fprintf(&out, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", level, property.Replace(at.File), at.Line, at.Column, property.Replace(title), data.Replace(text))
+		fmt.Fprintf(&out, "%s%s file=%s,line=%d,col=%d,title=%s::%s\n", output.WorkflowCommand(c.Out), level, property.Replace(at.File), at.Line, at.Column, property.Replace(title), data.Replace(text))
 	}
 	for _, k := range r.Cases {
 		for _, p := range k.Problems {

@@ -25,6 +25,7 @@ type Suite struct {
 	Source load.Object
 	Cases  []*Case
 
+	bounds   bounds
 	policies []offline.Policy // those to test
 	input    *offline.Input   // of its files
 	compiler func(policy.Engine) *policy.Compiler
@@ -46,10 +47,22 @@ func compilers() func(policy.Engine) *policy.Compiler {
 	}
 }
 
+// LoadOptions configures Load.
+type LoadOptions struct {
+	// Stdin is read for the path "-"; nil means that there is none.
+	Stdin io.Reader
+	// Root is the folder in which tests can name files; "" is the default: for policies and
+	// objects, the working directory or, for a test outside of it, the folder that paths
+	// name; for an objectFile, the folder of the test.
+	Root string
+	// AllowRemote permits kustomizations to fetch files and repositories.
+	AllowRemote bool
+}
+
 // Load reads the PolicyTests of paths. In directories it reads only files that contain the
 // API group of PolicyTests.
-func Load(ctx context.Context, paths []string, stdin io.Reader) ([]*Suite, error) {
-	objects, err := load.Objects(ctx, paths, load.Options{Stdin: stdin, Select: isTest})
+func Load(ctx context.Context, paths []string, options LoadOptions) ([]*Suite, error) {
+	objects, err := load.Objects(ctx, paths, load.Options{Stdin: options.Stdin, Select: isTest})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +74,11 @@ func Load(ctx context.Context, paths []string, stdin io.Reader) ([]*Suite, error
 		if objects[i].GroupVersionKind().Group != offline.TestGroup {
 			continue
 		}
-		s, err := newSuite(ctx, objects[i], objects, compiler)
+		within, err := boundsOf(objects[i].At("").File, paths, options)
+		if err != nil {
+			return nil, err
+		}
+		s, err := newSuite(ctx, objects[i], objects, compiler, within)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -84,13 +101,13 @@ func isTest(text []byte) bool { return bytes.Contains(text, []byte(offline.TestG
 // New makes a PolicyTest without files ready to run. Its policies, and what they read, are
 // among the objects.
 func New(ctx context.Context, o load.Object, objects []load.Object) (*Suite, error) {
-	return newSuite(ctx, o, objects, compilers())
+	return newSuite(ctx, o, objects, compilers(), bounds{})
 }
 
 // newSuite decodes a PolicyTest. Policies come from its files and from those of the
 // command line.
-func newSuite(ctx context.Context, o load.Object, others []load.Object, compiler func(policy.Engine) *policy.Compiler) (*Suite, error) {
-	s := &Suite{Source: o, compiler: compiler, apis: map[policy.Engine]*offline.APIs{}, engines: map[policy.Engine]*offline.Engine{}}
+func newSuite(ctx context.Context, o load.Object, others []load.Object, compiler func(policy.Engine) *policy.Compiler, within bounds) (*Suite, error) {
+	s := &Suite{Source: o, bounds: within, compiler: compiler, apis: map[policy.Engine]*offline.APIs{}, engines: map[policy.Engine]*offline.Engine{}}
 	if o.APIVersion != v1alpha1.APIVersion || o.Kind != v1alpha1.Kind {
 		return nil, o.Errorf("kind", "%s has no kind %s in %s: write kind: %s and apiVersion: %s", offline.TestGroup, o.Kind, o.APIVersion, v1alpha1.Kind, v1alpha1.APIVersion)
 	}
@@ -148,7 +165,10 @@ func (s *Suite) loadFiles(ctx context.Context, others []load.Object) error {
 			paths[i] = filepath.Join(filepath.Dir(s.Source.At("").File), name)
 		}
 		var err error
-		if objects, err = load.Objects(ctx, paths, load.Options{}); err != nil {
+		if s.bounds.files == "" {
+			return s.Source.Errorf("files", "this test cannot name files: remove them")
+		}
+		if objects, err = load.Objects(ctx, paths, load.Options{Root: s.bounds.files, AllowRemote: s.bounds.allowRemote}); err != nil {
 			return fmt.Errorf("%w\n%w", s.Source.Errorf("files", "reading the files of the test"), err)
 		}
 	}

@@ -48,8 +48,15 @@ func (c *command) watched(ctx context.Context, paths []string) []string {
 		if objects[i].Read(&named) != nil {
 			continue
 		}
+		file := objects[i].At("").File
+		within, err := boundsOf(file, paths, c.loadOptions())
+		if err != nil {
+			continue
+		}
 		for _, name := range named.Files {
-			out = append(out, filepath.Join(filepath.Dir(objects[i].At("").File), name))
+			if path := filepath.Join(filepath.Dir(file), name); within.files.Contains(path) {
+				out = append(out, path)
+			}
 		}
 	}
 	return out

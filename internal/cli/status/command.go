@@ -119,15 +119,12 @@ func (o *command) update(ctx context.Context, config *rest.Config, past *history
 	return s, o.print(s, now)
 }
 
-// emptyScreen moves the cursor to the top of an empty terminal.
-const emptyScreen = "\x1b[H\x1b[2J"
-
 func (o *command) print(s *Status, now time.Time) error {
 	if o.Format != output.Table {
 		return o.Print(s)
 	}
 	if o.watch && output.IsTerminal(o.Out) {
-		_, _ = fmt.Fprint(o.Out, emptyScreen)
+		_, _ = fmt.Fprint(o.Out, output.EraseScreen(o.Out))
 	}
 	return s.write(o.Out, output.Colored(o.Out), now)
 }

@@ -94,7 +94,13 @@ func (m *metrics) read(ctx context.Context, config *rest.Config) error {
 	return errors.New(response.Status)
 }
 
-func (m *metrics) parse(text io.Reader) error {
+// parse adds the metrics of a text, in which the parser finds errors or panics.
+func (m *metrics) parse(text io.Reader) (err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err = fmt.Errorf("parsing: the text is invalid: %v", problem)
+		}
+	}()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(text)
 	if err != nil {

@@ -106,7 +106,7 @@ func (s *Status) notReady() int {
 }
 
 // write writes the state for people.
-func (s *Status) write(w io.Writer, colored bool, now time.Time) error {
+func (s *Status) write(w io.Writer, style output.Style, now time.Time) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(s.summary(now))); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
@@ -121,15 +121,15 @@ func (s *Status) write(w io.Writer, colored bool, now time.Time) error {
 	if err := output.WriteTable(w, []string{"POLICY", "ACTIONS", "READY", "REASON", "FAILURE-POLICY", "DENIED", "DENIED/MIN", "AGE"}, rows); err != nil {
 		return err
 	}
-	return s.writeProblems(w, colored)
+	return s.writeProblems(w, style)
 }
 
-func (s *Status) writeProblems(w io.Writer, colored bool) error {
+func (s *Status) writeProblems(w io.Writer, style output.Style) error {
 	for _, p := range s.Policies {
 		if p.Ready == "True" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "\n%s: %s\n", output.Paint(colored, output.Yellow, p.Name), output.Printable(p.Message)); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%s: %s\n", output.Paint(style, output.Yellow, p.Name), output.Printable(p.Message)); err != nil {
 			return fmt.Errorf("writing the status: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/cli/doctor"
 	"github.com/ostiary/ostiary/internal/cli/doctor/cluster"
+	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
 var now = time.Date(2026, time.June, 1, 12, 0, 10, 0, time.UTC)
@@ -63,7 +64,7 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 				tc.change(d)
 			}
 			var out strings.Builder
-			if err := statusOf(d, tc.metrics, tc.at).write(&out, false, tc.at); err != nil {
+			if err := statusOf(d, tc.metrics, tc.at).write(&out, output.Style{}, tc.at); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
@@ -127,9 +128,20 @@ func TestDeniedPerMinute(t *testing.T) {
 	}
 }
 
+// TestInvalidMetrics has texts with which the parser of Prometheus panics.
+func TestInvalidMetrics(t *testing.T) {
+	for _, text := range []string{"#TYPE A0000000 \n{}", "# TYPE a counter\n{"} {
+		m := &metrics{denied: map[string]int{}}
+		if err := m.parse(strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), "parsing: ") {
+			t.Errorf("%q: got %v, want an error", text, err)
+		}
+	}
+}
+
 // FuzzMetrics checks that every text gives numbers or an error.
 func FuzzMetrics(f *testing.F) {
 	f.Add(requestsMetric + `{policy="p",operation="CREATE",decision="deny"} 3` + "\n")
+	f.Add("#TYPE A0000000 \n{}")
 	f.Add("# TYPE " + expiryMetric + " gauge\n" + expiryMetric + `{certificate="leaf"} 1e300` + "\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		m := &metrics{denied: map[string]int{}}

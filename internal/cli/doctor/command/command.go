@@ -140,7 +140,7 @@ func (o *options) read(ctx context.Context) (*doctor.Dump, error) {
 }
 
 // writeFindings writes findings for people: each in a paragraph.
-func writeFindings(w io.Writer, colored bool, findings []doctor.Finding) error {
+func writeFindings(w io.Writer, style output.Style, findings []doctor.Finding) error {
 	if len(findings) == 0 {
 		_, err := fmt.Fprintln(w, "No findings")
 		return err
@@ -153,7 +153,7 @@ func writeFindings(w io.Writer, colored bool, findings []doctor.Finding) error {
 		if f.Path != "" {
 			where += " " + f.Path
 		}
-		if _, err := fmt.Fprintf(w, "%s %s %s\n  %s\n  Fix: %s\n  %s\n", output.Paint(colored, colorOf(f.Severity), string(f.Severity)), f.Check, output.Printable(where),
+		if _, err := fmt.Fprintf(w, "%s %s %s\n  %s\n  Fix: %s\n  %s\n", output.Paint(style, colorOf(f.Severity), string(f.Severity)), f.Check, output.Printable(where),
 			output.Printable(f.Message), output.Printable(f.Fix), f.Link); err != nil {
 			return fmt.Errorf("writing the findings: %w", err)
 		}

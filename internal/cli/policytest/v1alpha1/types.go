@@ -28,7 +28,7 @@ type PolicyTest struct {
 
 	// files have the policies, and objects that they read: params, Namespaces and
 	// CustomResourceDefinitions. A path is relative to the file of the test: a file, a
-	// directory, a kustomization or a Helm chart.
+	// directory, a kustomization or a Helm chart, in the root of the command.
 	// +optional
 	Files []string `json:"files,omitempty"`
 
@@ -223,7 +223,8 @@ type Expectation struct {
 	Object *runtime.RawExtension `json:"object,omitempty"`
 
 	// objectFile is a file with the whole object after mutations, relative to the file of
-	// the test. The flag --update writes it.
+	// the test and in its folder. The extension is .yaml, .yml or .json. The flag --update
+	// writes it.
 	// +optional
 	ObjectFile string `json:"objectFile,omitempty"`
 }
