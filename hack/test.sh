@@ -30,7 +30,7 @@ random=(./internal/pki ./internal/policy ./internal/registration ./internal/unst
 # Folders outside of test whose code or tests start goroutines or share memory: the
 # race detector finds nothing in the others. The short form has those of the manager.
 concurrent() {
-	local others='^test/|^hack/(image|krew|kubernetes|tools)/'
+	local others='^test/|^hack/(benchstat|image|krew|kubernetes|tools|vulncheck)/'
 	[ -n "${FULL:-}" ] || others='^test/|^hack/|^internal/cli/'
 	git ls-files '*.go' | grep -vE "$others" |
 		xargs grep -lE '(^|[[:space:]])go (func|[[:alpha:].]+\()|errgroup|"sync"|"sync/atomic"' |
@@ -40,7 +40,7 @@ concurrent() {
 packages() {
 	# Krew and cert-manager compile for minutes. What the manager depends on changes the
 	# module of cert-manager: its go.mod follows.
-	local module modules=(hack/kubernetes hack/image test/chart)
+	local module modules=(hack/kubernetes hack/image hack/benchstat hack/vulncheck test/chart)
 	[ -z "${FULL:-}" ] || modules+=(hack/krew)
 	for module in "${modules[@]}"; do (cd "$module" && tests -- $short ./...); done
 	[ -z "${FULL:-}" ] || (cd test/certmanager && tests -- -mod=mod)

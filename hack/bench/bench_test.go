@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -301,5 +302,27 @@ func TestParse(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tt.wantErr)
 			}
 		})
+	}
+}
+
+func TestRevisionsTakeTurns(t *testing.T) {
+	base, head := revision{"base", "a"}, revision{"head", "b"}
+	var got []string
+	for round := range 4 {
+		for _, r := range inTurn(round, base, head) {
+			got = append(got, r.name)
+		}
+	}
+	want := []string{"base", "head", "head", "base", "base", "head", "head", "base"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// The format is that of golang.org/design/14313-benchmark-format.
+func TestBenchmarkLine(t *testing.T) {
+	got := benchmarkLine("base", "A", figures{requests: 12_345, cpu: 76_543*time.Nanosecond + 21*time.Microsecond})
+	if want := "revision: base\nBenchmarkRequest/set=A 12345 97543 ns/op\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -3,9 +3,10 @@
 // run: latency, throughput, CPU per request, memory, the time from applying a
 // policy until it is enforced, and what is answered after a cold start. Then it
 // compares Ostiary with the engine in the API server, of two versions. It prints
-// tables in Markdown and says which budgets are met.
+// tables in Markdown and says which budgets are met. With -base it measures only the CPU
+// per request, of two managers in turn, and prints lines for benchstat instead.
 //
-//	bench [-sets A,B,C,D,R,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
+//	bench [-sets A,B,C,D,R,V,P1000] [-compare sets,params,mutations,matching] [-scale 10000] [-rounds 3] [-duration 3s] [-short] [-check] [-slack 2] [-manager bin/ostiary] [-base FILE] [-later bin/k8s-1.37/kube-apiserver] [-out docs/performance/results.md]
 //
 // It runs in the root of the repository, on Linux, and leaves no process and no
 // file behind.
@@ -39,6 +40,7 @@ type options struct {
 	check    bool
 	slack    float64
 	manager  string
+	base     string
 	later    string
 	out      string
 }
@@ -79,6 +81,7 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.check, "check", false, "fail when a budget is not met")
 	flags.Float64Var(&o.slack, "slack", 1, "by what factor a figure may exceed its budget before -check fails")
 	flags.StringVar(&o.manager, "manager", "bin/ostiary", "the manager's program")
+	flags.StringVar(&o.base, "base", "", "the program of another revision of the manager, which the CPU per request with the sets is compared with; \"\" is none")
 	flags.StringVar(&o.out, "out", "", "a file for the report, as a page of the documents, instead of standard output")
 	flags.StringVar(&o.later, "later", "bin/k8s-1.37/kube-apiserver", "the kube-apiserver of a later version, which comparisons measure too; \"\" is none")
 	if err := flags.Parse(args); err != nil {
@@ -132,6 +135,9 @@ func choose(list string, known []string) ([]string, error) {
 
 // run measures and reports. However it ends, nothing of it is left.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
+	if o.base != "" {
+		return compareRevisions(ctx, o, out)
+	}
 	r := report{slack: o.slack, duration: o.duration, flags: strings.Join(os.Args[1:], " "), date: time.Now().UTC(), commit: commit(ctx)}
 	if r.compiled, err = measureCompiled(); err != nil {
 		return err

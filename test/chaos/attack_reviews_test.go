@@ -84,6 +84,8 @@ func assaults() map[string]assault {
 		"objects":      {sendObjects, slices.Sorted(maps.Keys(objectBombs()))},
 		"compilations": {sendCompilations, slices.Sorted(maps.Keys(policyBombs()))},
 		"announced":    {holdAnnounced, announcements()},
+		"tenant":       {attackAsTenant, tenantKinds()},
+		"ports":        {attackPorts, portKinds()},
 	}
 }
 

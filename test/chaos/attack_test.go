@@ -42,6 +42,10 @@ type attack struct {
 	Seed      uint64
 	Count     int           // of answers of each kind that the attack must have
 	Over      time.Duration // the longest that it takes
+	Lasts     time.Duration // the shortest that it takes, of attacks that go on
+	Health    string        // the address of a replica's health port
+	Metrics   string        // likewise, of its metrics port
+	Tenancy   tenancy       // of attacks through API servers
 }
 
 // tally is what a process of attackers reports, as JSON on its standard output.
@@ -144,6 +148,11 @@ func (r *run) prepareAttack() {
 			return nil
 		})
 	}
+	r.limitReplicas()
+}
+
+// limitReplicas gives every replica the memory of the installation.
+func (r *run) limitReplicas() {
 	for _, m := range r.all() {
 		must(r.T, m.limitMemory(memoryLimit))
 	}
@@ -160,15 +169,7 @@ func isReady(p *v1alpha1.WebhookPolicy) error {
 
 // endAttack deletes the policies that prepareAttack has made. Their namespace
 // stays: nothing here ends one that is being deleted.
-func (r *run) endAttack() {
-	var list v1alpha1.WebhookPolicyList
-	must(r.T, r.admin().List(r.Context(), &list))
-	for i := range list.Items {
-		if strings.HasPrefix(list.Items[i].Name, "attacked-") {
-			must(r.T, client.IgnoreNotFound(r.admin().Delete(r.Context(), &list.Items[i])))
-		}
-	}
-}
+func (r *run) endAttack() { r.deletePolicies("attacked-") }
 
 // bomb is a custom resource with any content.
 func bomb(name string, spec any) *unstructured.Unstructured {
@@ -214,7 +215,7 @@ func (r *run) weighTally(a attack, t tally) {
 	rejected := 0
 	for code, n := range t.Codes {
 		codes = append(codes, fmt.Sprintf("%s: %d", code, n))
-		if code != "200" {
+		if !strings.HasPrefix(code, "2") {
 			rejected += n
 		}
 		if code == "500" {
@@ -272,8 +273,10 @@ func (r *run) weighReplicas() {
 			continue
 		}
 		most = max(most, m.memory(r))
-		metrics, err := m.get(r.Context(), m.metrics, "/metrics")
-		must(r.T, err)
+		metrics, err := m.scrape(r.Context())
+		if err != nil {
+			r.problem("%s serves no metrics: %v", m.name, err)
+		}
 		for _, name := range []string{"ostiary_policy_panics_total", "ostiary_webhook_panics_total"} {
 			if n := sumOf(metrics, name); n > 0 {
 				r.problem("%s counts %v in %s", m.name, n, name)

@@ -137,7 +137,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// isOf reports whether a scenario has this name, or is in the group of this name.
+// isOf reports whether a scenario has this name, for attacks also without "attack-", or is
+// in the group of this name.
 func (s scenario) isOf(name string) bool {
 	switch name {
 	case "all":
@@ -147,7 +148,7 @@ func (s scenario) isOf(name string) bool {
 	case "ci":
 		return s.ci
 	}
-	return s.name == name
+	return s.name == name || s.attack && s.name == "attack-"+name
 }
 
 func choose(t *testing.T, text string) ([]scenario, size) {

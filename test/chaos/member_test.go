@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -208,7 +209,30 @@ func (m *member) get(ctx context.Context, address, path string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	return answerTo(http.DefaultClient, req)
+}
+
+// scrape returns the metrics.
+func (m *member) scrape(ctx context.Context) (string, error) {
+	if m.world.scraper == "" {
+		return m.get(ctx, m.metrics, "/metrics")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // as long as Prometheus waits
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+m.metrics+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+m.world.scraper)
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}, // loopback
+	}}
+	return answerTo(&client, req)
+}
+
+func answerTo(c *http.Client, req *http.Request) (string, error) {
+	resp, err := c.Do(req)
 	if err != nil {
 		return "", err
 	}

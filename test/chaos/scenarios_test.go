@@ -1,6 +1,6 @@
 package chaos
 
-// scenarios are in the order in which they run. docs/chaos/scenarios.md or docs/chaos/audit.md has a row for each.
+// scenarios are in the order in which they run. A page in docs/chaos has a row for each.
 func scenarios() []scenario {
 	return []scenario{
 		{name: "leaf-renewals", points: "1", flags: quickRenewal, run: leafRenewals},
@@ -40,6 +40,9 @@ func scenarios() []scenario {
 		{name: "attack-reviews", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackReviews},
 		{name: "attack-bombs", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackBombs},
 		{name: "attack-connections", points: "none: hostile callers", attack: true, flags: openMetrics, run: attackConnections},
+		{name: "attack-tenant", points: "none: a hostile tenant", attack: true, flags: openMetrics, run: attackTenant},
+		{name: "attack-ports", points: "none: hostile callers", attack: true, run: attackOtherPorts},
+		{name: "attack-author", points: "none: a hostile author", attack: true, flags: reportingViolations, run: attackAuthor},
 		{name: "audit-leader-killed", points: "none: the audit", flags: openMetrics, run: auditLeaderKilled},
 		{name: "audit-apiservers-down", points: "none: the audit", flags: openMetrics, run: auditAPIServersDown},
 		{name: "audit-etcd-full", points: "none: the audit", etcd: etcd{quota: smallQuota}, flags: openMetrics, run: auditEtcdFull},
@@ -57,3 +60,7 @@ func realOverlap(s size) []string { return []string{"--trust-overlap=" + s.overl
 func byURL(size) []string { return []string{urlFlag} }
 
 func openMetrics(size) []string { return []string{"--metrics-auth=false"} }
+
+func reportingViolations(size) []string {
+	return []string{"--metrics-auth=false", "--report-violations=log,events"}
+}

@@ -69,6 +69,7 @@ type world struct {
 	dir     string
 	program string // the manager
 	token   string // the manager's
+	scraper string // the token of who reads metrics; "" if they need none
 	admins  []client.WithWatch
 	audits  []*auditLog
 	service *balancer.Balancer
