@@ -20,7 +20,7 @@ export const sections = [
   ['Start', ['index', 'demo', 'comparison', 'faq']],
   ['Tutorials', ['tutorials/first-policy', 'tutorials/*']],
   ['How-to guides', ['install', 'howto/*', 'certificate-sources', 'monitoring', 'features/break-glass', 'operation',
-    'overload', 'memory', 'troubleshooting', 'kubernetes-versions', 'releases']],
+    'overload', 'connections', 'memory', 'troubleshooting', 'kubernetes-versions', 'releases']],
   ['Policies', ['policies', 'features/index', 'features/*', 'plugins', 'library']],
   ['CEL cookbook', ['cookbook', 'cookbook/*']],
   ['Command line', ['cli', 'lint', 'replay', 'doctor', 'status-command', '*-command']],
