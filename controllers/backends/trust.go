@@ -112,7 +112,8 @@ func (s *source) read(w *watch, account string) (data []byte, problem trust) {
 
 // refusal returns why an object is not usable, with the missing RBAC rule.
 func refusal(err error, o secrets.Object, account, what, verbs string) trust {
-	if errors.Is(err, errNotOwned) {
+	var tooLarge *secrets.TooLargeError
+	if errors.Is(err, errNotOwned) || errors.As(err, &tooLarge) {
 		return trust{reason: ReasonCARefused, message: fmt.Sprintf("%s: %v", o, err)}
 	}
 	if !apierrors.IsForbidden(err) {

@@ -277,7 +277,7 @@ func (c *cluster) testFollowsCA(t *testing.T, m *process, kind string) {
 		"not PEM":       {map[string]string{"ca.crt": "certificate"}, "Refused", object + ", key ca.crt is not a CA bundle: not PEM: it contains no certificate"},
 		"expired":       {map[string]string{"ca.crt": newAuthority(t, time.Now().Add(-time.Hour)).pem}, "Refused", object + ", key ca.crt is not a CA bundle: the certificate expired at "},
 		"with a key":    {map[string]string{"ca.crt": b.pem + key}, "Refused", object + ", key ca.crt is not a CA bundle: it contains a private key: remove the key, a bundle contains only certificates"},
-		"too large":     {map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)}, "Refused", object + ", key ca.crt is not a CA bundle: "},
+		"too large":     {map[string]string{"ca.crt": b.pem + strings.Repeat("\n", 900<<10)}, "Refused", object + ": its data has "},
 		"without a key": {map[string]string{"other": b.pem}, "NotFound", object + " has no key ca.crt"},
 		"gone":          {nil, "NotFound", object + " does not exist"},
 	} {

@@ -65,7 +65,7 @@ type TooLargeError struct{ size string }
 
 // Error implements error.
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("%s bytes of data: the limit is %d: remove what Ostiary does not read, or use an object of its own", e.size, maxData)
+	return fmt.Sprintf("its data has %s bytes, and the limit is %d: remove what Ostiary does not read, or use an object of its own", e.size, maxData)
 }
 
 // NewWatch returns a Watch that has not started. It calls changed after each change
@@ -170,6 +170,7 @@ func limitData(o runtime.Object) {
 		return
 	}
 	m.ManagedFields = nil
+	delete(m.Annotations, tooLarge) // of the owner
 	if size > maxData {
 		m.Annotations = map[string]string{tooLarge: strconv.Itoa(size)}
 	}

@@ -76,7 +76,7 @@ func TestWatch(t *testing.T) {
 // TestLargeSecrets checks that a watch keeps no more than 256 KiB of an object, and says so.
 func TestLargeSecrets(t *testing.T) {
 	for _, size := range []int{maxData, maxData + 1} {
-		metadata := metav1.ObjectMeta{Namespace: "ns", Name: "o", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
+		metadata := metav1.ObjectMeta{Namespace: "ns", Name: "o", Annotations: map[string]string{tooLarge: "1"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
 		client := fake.NewClientset(
 			&corev1.Secret{ObjectMeta: metadata, Data: map[string][]byte{"a": make([]byte, size-1), "b": {1}}},
 			&corev1.ConfigMap{ObjectMeta: metadata, Data: map[string]string{"a": string(make([]byte, size-1))}, BinaryData: map[string][]byte{"b": {1}}},
@@ -95,7 +95,7 @@ func TestLargeSecrets(t *testing.T) {
 				g.Expect(data).To(HaveLen(2))
 				g.Expect(w.Secret() != nil).To(Equal(kind == KindSecret))
 			} else {
-				g.Expect(w.Problem()).To(MatchError("262145 bytes of data: the limit is 262144: remove what Ostiary does not read, or use an object of its own"))
+				g.Expect(w.Problem()).To(MatchError("its data has 262145 bytes, and the limit is 262144: remove what Ostiary does not read, or use an object of its own"))
 				g.Expect(data).To(BeNil())
 				g.Expect(known).To(BeFalse())
 				g.Expect(w.Secret()).To(BeNil())
