@@ -224,7 +224,7 @@ func wantDenied(t *testing.T, port *caller, version, namespace string) {
 // which does not allow all characters.
 func TestTextThatYAMLDoesNotAllow(t *testing.T) {
 	c := install(t)
-	c.audited(t)
+	c.audited(t, "--report-values") // the report quotes the text
 	namespace, text := c.namespace(t, nil), "\x7f\u0085\u009f\u2028\ufeff\ufffe\uffff"
 	stored := configMap(namespace, bad)
 	stored.Data["text"] = text
