@@ -110,7 +110,9 @@ func TestReadsOf(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			compiled, _ := NewCompiler().Compile(policyFrom(t, "p", tc.spec))
-			if diff := cmp.Diff(tc.want, compiled.reads, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			got := compiled.reads
+			got.params = unstructuredjson.Selection{} // TestPartsOfParams has those of params
+			if diff := cmp.Diff(tc.want, got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
 				t.Errorf("reads (-want +got):\n%s", diff)
 			}
 		})
