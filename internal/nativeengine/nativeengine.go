@@ -169,7 +169,8 @@ type Outcome struct {
 
 // Evaluate evaluates the policies for a request. Mutations change its object in place. The
 // result is that of the first call: an API server calls a mutating policy again if others
-// change the object. An error is not about the request, such as a missing Namespace.
+// change the object. Every answer of the API server is a denial, also that a Namespace is
+// missing; an error is not about the request.
 func (e *Engine) Evaluate(ctx context.Context, a admission.Attributes) (*Outcome, error) {
 	out := &Outcome{AuditAnnotations: map[string]string{}}
 	if len(e.policies(a)) == 0 {

@@ -14,7 +14,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -587,8 +586,9 @@ func TestMissingNamespaceDiffers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := []*v1alpha1.WebhookPolicy{policyFrom(t, "p", tc.spec)}
 			native := newOracle(p, testWorld)
-			if _, err := native.engine.Evaluate(t.Context(), in.attributes()); !apierrors.IsNotFound(err) {
-				t.Errorf("native error = %v, want not found", err)
+			out, err := native.engine.Evaluate(t.Context(), in.attributes())
+			if err != nil || out.Denial == nil || out.Denial.Reason != metav1.StatusReasonNotFound {
+				t.Errorf("native answer = %+v, %v, want not found", out, err)
 			}
 			got := decideOurs(t, groupOf(t, p), in, testWorld)
 			if got.Allowed != (tc.want == "") || !strings.HasSuffix(got.Message, tc.want) {
