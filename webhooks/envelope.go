@@ -70,7 +70,7 @@ func parseEnvelope(body []byte) *envelope {
 // the review.
 func (e *envelope) flow(body []byte) queue.Flow {
 	sameName := bytes.Equal(body[e.namespace.start:e.namespace.end], body[e.name.start:e.name.end])
-	if namespace := e.namespace.text(body); namespace != "" && !(sameName && e.isOfNamespaces(body)) {
+	if namespace := e.namespace.text(body); namespace != "" && (!sameName || !e.isOfNamespaces(body)) {
 		return queue.Flow{Namespace: namespace}
 	}
 	return queue.Flow{User: memberOf(body, e.userInfo, "username").text(body)}

@@ -115,10 +115,15 @@ func (t table) size() (n int) {
 func (s *Store) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.stop()
-	s.mu.Lock()   // a later call of Want starts nothing
-	s.mu.Unlock() //nolint:staticcheck // an earlier one has returned
+	s.awaitWant()
 	s.running.Wait()
 	return nil
+}
+
+// awaitWant waits until an earlier call of Want has returned. A later one starts nothing.
+func (s *Store) awaitWant() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 }
 
 // NeedLeaderElection returns false: every replica evaluates requests.

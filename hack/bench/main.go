@@ -173,6 +173,11 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 			return fmt.Errorf("measuring scale: %w", err)
 		}
 	}
+	return r.finish(out, o)
+}
+
+// finish writes the report, and returns errNotMet if a budget that is checked is exceeded.
+func (r *report) finish(out io.Writer, o options) error {
 	if err := r.write(out, o.out); err != nil {
 		return err
 	}

@@ -226,7 +226,7 @@ func (m *model) add(key [2]string, bytes int64) bool {
 func TestRandom(t *testing.T) {
 	const total = 1 << 16
 	for seed := range uint64(30) {
-		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+		random := rand.New(rand.NewPCG(seed, 1))
 		b := New(total)
 		caches := map[string]*recorder{"x": open(b, "x"), "y": open(b, "y"), "z": open(b, "z")}
 		m := &model{total: total, used: map[[2]string]int64{}, over: map[[2]string]bool{}}

@@ -19,7 +19,9 @@ import (
 const (
 	// MinAge and MaxAge bound the age at which connections retire. API servers keep connections as long as there is
 	// traffic, and would send no requests to new replicas.
-	MinAge, MaxAge = 60 * time.Second, 120 * time.Second
+	MinAge = 60 * time.Second
+	// MaxAge is the upper bound.
+	MaxAge = 120 * time.Second
 	// maxRequests bounds the requests of a connection, so that under load new replicas get their share at once.
 	maxRequests = 1000
 )

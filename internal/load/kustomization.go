@@ -74,7 +74,7 @@ func (k *kustomizationChecker) file(path string) error {
 func (k *kustomizationChecker) document(d *document, raw []byte) error {
 	var fields map[string]any
 	if raw == nil || json.Unmarshal(raw, &fields) != nil {
-		return nil // kustomize reports what is no kustomization
+		return nil //nolint:nilerr // kustomize reports what is no kustomization
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		var err error

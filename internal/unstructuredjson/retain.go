@@ -9,7 +9,8 @@ const allocationCost = 16
 // the tree, the copy does not keep the JSON alive from which the tree was decoded.
 // TestRetain compares the size with the heap.
 func Retain(tree map[string]any) (_ map[string]any, size int64) {
-	return retainObject(tree, &size), size
+	kept := retainObject(tree, &size)
+	return kept, size
 }
 
 func retainObject(tree map[string]any, size *int64) map[string]any {

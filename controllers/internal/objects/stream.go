@@ -42,7 +42,7 @@ func (c Collection) List(ctx context.Context, o metav1.ListOptions, begin func()
 	if err != nil {
 		return metav1.ListMeta{}, err
 	}
-	defer body.Close() //nolint:errcheck // it was only read
+	defer body.Close()
 	if err := begin(); err != nil {
 		return metav1.ListMeta{}, err
 	}

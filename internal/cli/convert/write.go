@@ -154,17 +154,11 @@ func writeDirectory(path string, files []outputFile) (err error) {
 		if !filepath.IsLocal(f.name) {
 			return fmt.Errorf("the name %q is no name of a file: rename the policy", f.name)
 		}
-		if err := os.MkdirAll(
-			filepath.Dir(filepath.Join(temporary, f.name)),
-			0o755,
-		); err != nil { //nolint:gosec // manifests are not secret
+		path := filepath.Join(temporary, f.name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // manifests are not secret
 			return fmt.Errorf("writing the policies: %w", err)
 		}
-		if err := os.WriteFile(
-			filepath.Join(temporary, f.name),
-			f.text,
-			0o644,
-		); err != nil { //nolint:gosec // manifests are not secret
+		if err := os.WriteFile(path, f.text, 0o644); err != nil { //nolint:gosec // manifests are not secret
 			return fmt.Errorf("writing the policies: %w", err)
 		}
 	}
