@@ -38,7 +38,7 @@ func TestOwns(t *testing.T) {
 		"another kind of the group":   {schema.GroupKind{Group: "templates.gatekeeper.sh", Kind: "Other"}, ""},
 		"a policy of Kyverno":         {schema.GroupKind{Group: "kyverno.io", Kind: "ClusterPolicy"}, "ClusterPolicies"},
 		"a policy of Kyverno in CEL":  {schema.GroupKind{Group: "policies.kyverno.io", Kind: "ValidatingPolicy"}, "in CEL"},
-		"a kind that nobody converts": {schema.GroupKind{Kind: "Pod"}, ""},
+		"a kind without a converter": {schema.GroupKind{Kind: "Pod"}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

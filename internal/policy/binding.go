@@ -199,7 +199,7 @@ func withMetadata(object runtime.Object) runtime.Object {
 }
 
 // MaxParams is the maximum number of params that one request reads for a policy. The cost limits of Kubernetes are per
-// param, and whoever may create params chooses their number. The evaluation of 1,000 params with a small expression takes
+// param, and a user who may create params chooses their number. The evaluation of 1,000 params with a small expression takes
 // some milliseconds.
 const MaxParams = 1000
 

@@ -20,7 +20,7 @@ const (
 	bindingError = "the params or the selectors of a binding cannot be used: see the conditions of the policy"
 )
 
-// errorKind is a kind of errors, and how the texts of such errors begin. What follows can be a value of an object.
+// errorKind is a kind of errors, and how the texts of such errors begin. The rest of a text can be a value of an object.
 type errorKind struct {
 	name       string
 	beginnings []string

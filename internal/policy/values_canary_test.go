@@ -178,7 +178,7 @@ func failingExpressions() []string {
 }
 
 // TestViolationsHoldNoValues: the text of an error, a message expression, an audit annotation or a mutation reaches the
-// client, and nobody else. Expressions that fail are calls of each function with values of the object, besides a table.
+// client only. Expressions that fail are calls of each function with values of the object, besides a table.
 func TestViolationsHoldNoValues(t *testing.T) {
 	var calling []string
 	for name, function := range sharedCompiler.env.Functions() {

@@ -31,7 +31,7 @@ const (
 
 // attackAuthor has an author, who may write policies and read no Secret, bring the data of
 // other users' Secrets and ConfigMaps into messages and errors of policies. The data may
-// reach the client of a request, and nobody else: no Event, line of a log, metric, status,
+// reach only the client of a request: no Event, line of a log, metric, status,
 // report or Lease may have it.
 func attackAuthor(r *run) {
 	r.limitReplicas()

@@ -83,10 +83,10 @@ func creations() []creation {
 	}
 }
 
-// neighbour is a tenant that attacks nobody, and what it got.
+// neighbour is a tenant that does not attack, with the answers to its requests.
 type neighbour struct {
 	*tenant
-	enforced bool // the policies are: what is bad has to be denied
+	enforced bool // the policies are, so bad objects must be denied
 
 	mu                    sync.Mutex
 	took                  []time.Duration

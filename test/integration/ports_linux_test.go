@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// portFlood is the number of unfinished requests on a port, and randomTokens that of tokens that nobody issued.
+	// portFlood is the number of unfinished requests on a port, and randomTokens that of invalid tokens.
 	portFlood, randomTokens = 2000, 5000
 	// portLimit is the number of connections that a port accepts, with those beyond the limit that get 503.
 	portLimit = 512 + 64
@@ -29,7 +29,7 @@ const (
 )
 
 // Clients without credentials that leave connections open on the ports for metrics and probes, and that send tokens which
-// nobody issued, take bounded memory and files of a replica, and little of the API server's time. Probes and scrapers are
+// are invalid, take bounded memory and files of a replica, and little of the API server's time. Probes and scrapers are
 // answered meanwhile.
 func TestFloodsOfMetricsAndProbes(t *testing.T) {
 	c := install(t)
@@ -88,8 +88,8 @@ func TestFloodsOfMetricsAndProbes(t *testing.T) {
 	}
 	before, began := c.tokenReviews(t), time.Now()
 	for range randomTokens {
-		if code, body := scrape(fmt.Sprintf("nobody-%d", time.Now().UnixNano())); code != http.StatusUnauthorized && code != http.StatusTooManyRequests {
-			t.Fatalf("a token that nobody issued: %d %s, want 401 or 429", code, body)
+		if code, body := scrape(fmt.Sprintf("invalid-%d", time.Now().UnixNano())); code != http.StatusUnauthorized && code != http.StatusTooManyRequests {
+			t.Fatalf("an invalid token: %d %s, want 401 or 429", code, body)
 		}
 	}
 	answered("beside random tokens")
