@@ -32,9 +32,15 @@ func gvkOf(t *testing.T, kind admissionregistrationv1.ParamKind) schema.GroupVer
 	return gvk
 }
 
-// addLarge adds ConfigMaps of one million bytes.
+// addLarge adds ConfigMaps of one million bytes, and removes them after the test: others
+// read every ConfigMap.
 func addLarge(t *testing.T, namespace string, n int) {
 	t.Helper()
+	t.Cleanup(func() {
+		if err := admin(t).CoreV1().ConfigMaps(namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	for i := range n {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "large-"}, Data: map[string]string{"x": strings.Repeat(fmt.Sprint(i%10), 1_000_000)}}
 		if _, err := admin(t).CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
@@ -87,7 +93,7 @@ func peak(ctx context.Context, s *Store) *atomic.Int64 {
 	go func() {
 		for ctx.Err() == nil {
 			most.Store(max(most.Load(), s.options.Memory.budget.Used()["params"]))
-			runtime.Gosched()
+			time.Sleep(100 * time.Microsecond)
 		}
 	}()
 	return &most

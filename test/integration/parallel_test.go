@@ -56,6 +56,7 @@ type versions struct{ policy, params, namespace version }
 // It refuses while the version of the params is odd.
 func everything(namespace string) *v1alpha1.WebhookPolicy {
 	p := newPolicy("everything", namespace, func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.TimeoutSeconds = ptr.To[int32](30) // an answer that a busy machine delays is not wrong
 		p.Spec.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ResourceQuota"}
 		p.Spec.Variables = []admissionregistrationv1.Variable{
 			{Name: "params", Expression: `params.metadata.labels["version"]`},
