@@ -105,7 +105,7 @@ bench: kubernetes build ## Measure Ostiary beside a webhook that allows everythi
 	@exec bin/bench $(BENCHFLAGS)
 
 .PHONY: bench-check
-bench-check: kubernetes build ## Fail if a direct call costs more than twice its budget (docs/performance.md)
+bench-check: kubernetes build ## Fail if a direct call costs more than twice its budget (docs/performance/README.md)
 	@go build -o bin/bench ./hack/bench
 	@exec bin/bench -check -slack 2 -sets A,B,C,D -compare= -scale 0 -idle 0 -duration 500ms
 
@@ -181,7 +181,7 @@ conformance: kubernetes ## Compare N (2000) random cases with the native policie
 	@go test ./test/conformance -count=1 -timeout=120m -v -args -n=$(N) $(if $(SEED),-seed=$(SEED),-seed=$(shell date +%s))
 
 .PHONY: chaos
-chaos: kubernetes ## Inject faults under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos.md)
+chaos: kubernetes ## Inject faults under load and count failed requests: SCENARIO=all (the default, hours), ci, or names (docs/chaos/README.md)
 	@go test -c -o bin/chaos ./test/chaos
 	@cd test/chaos && exec ../../bin/chaos -test.run="^TestChaos\$$" -test.timeout=0 -scenario=$(SCENARIO) $(CHAOSFLAGS)
 
@@ -236,7 +236,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@go run ./hack/crdlimits config/crd/bases/*.yaml
 	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
 	@go run ./hack/docs flags docs/reference/flags.md
-	@go run ./hack/docs metrics docs/metrics.md
+	@go run ./hack/docs metrics docs/operations/metrics.md
 	@go run ./hack/docs packages docs/reference/packages.md
 	@go run ./hack/docs plugins docs/plugins
 	@go run ./hack/docs commands docs/reference/commands.md

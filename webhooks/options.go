@@ -84,7 +84,7 @@ type Options struct {
 	// further connections are answered with 503. Default 2,000.
 	MaxConnections int
 	// MaxEvaluations is the number of concurrent evaluations. Default 4 for each processor: see
-	// docs/performance.md.
+	// docs/performance/README.md.
 	MaxEvaluations int
 	// MaxInFlight is the number of requests that are evaluated or queued, above which they are answered with 503. Default
 	// 1,000, and at least MaxEvaluations.

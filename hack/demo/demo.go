@@ -131,7 +131,7 @@ const nextSteps = `Next steps:
   docs/tutorials/first-policy.md        install Ostiary on a cluster and write a policy
   docs/tutorials/idea-to-ci.md          test policies without a cluster
   docs/tutorials/enforcing-safely.md    bring a policy to a cluster that others use
-  docs/cookbook.md, docs/library.md     policies to copy
+  docs/cookbook, docs/policies          policies to copy
 
 `
 

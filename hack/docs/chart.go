@@ -234,8 +234,8 @@ helm test %[2]s --namespace ostiary-system --logs
 
 The second command runs a self-test, which checks one denial from end to end. Install the chart once per cluster.
 
-- [Installing, upgrading and uninstalling](%[4]s/blob/main/docs/install.md)
-- [Writing policies](%[4]s/blob/main/docs/policies.md)
+- [Installing, upgrading and uninstalling](%[4]s/blob/main/docs/operations/install.md)
+- [Writing policies](%[4]s/blob/main/docs/policies/README.md)
 - [Verifying signatures](%[4]s/blob/main/SECURITY.md#supply-chain)
 
 ## Values

@@ -16,7 +16,7 @@ func commandReference() string {
 	root := cli.NewCommand("", genericiooptions.NewTestIOStreamsDiscard())
 	var b strings.Builder
 	b.WriteString("# Commands of kubectl-ostiary\n\n<!-- Written by `make manifests` from the code: do not edit. -->\n\n")
-	b.WriteString(root.Long + "\n\n[The guide](../cli.md) describes their use. Each command also has the flag `--help`.\n")
+	b.WriteString(root.Long + "\n\n[The guide](../cli/README.md) describes their use. Each command also has the flag `--help`.\n")
 	for _, c := range root.Commands() {
 		writeCommand(&b, c)
 	}

@@ -202,10 +202,10 @@ func catalogue(categories []policyCategory) string {
 		count += len(c.policies)
 	}
 	fmt.Fprintf(&b, "# Catalogue of the policy library\n\n<!-- Written by `make manifests` from the policies in library: do not edit. -->\n\n"+
-		"The %d policies of [the library](../library.md). PSS are the Pod Security Standards of Kubernetes 1.37, CIS is the CIS Kubernetes Benchmark, "+
+		"The %d policies of [the library](../policies/library.md). PSS are the Pod Security Standards of Kubernetes 1.37, CIS is the CIS Kubernetes Benchmark, "+
 		"NSA is the Kubernetes Hardening Guide of NSA and CISA.\n\n"+
 		"Except for mutations, all policies have the action Audit: they report violations and deny no request. "+
-		"[Change the action](../library.md#enforce-policies) to Warn or Deny.\n", count)
+		"[Change the action](../policies/library.md#enforce-policies) to Warn or Deny.\n", count)
 	for _, c := range categories {
 		what := "violations"
 		if c.name == mutationCategory {

@@ -151,9 +151,9 @@ helm install %[2]s oci://ghcr.io/ostiary/charts/%[2]s --version %[3]s --namespac
 kubectl get webhookpolicies -l app.kubernetes.io/instance=%[2]s
 ` + "```" + `
 
-Install [Ostiary](%[4]s/blob/main/docs/install.md) of the same version first: it evaluates the policies.
+Install [Ostiary](%[4]s/blob/main/docs/operations/install.md) of the same version first: it evaluates the policies.
 
-- [The library](%[4]s/blob/main/docs/library.md): enforcing policies, excluding namespaces and users, changing params
+- [The library](%[4]s/blob/main/docs/policies/library.md): enforcing policies, excluding namespaces and users, changing params
 - [Catalogue](%[4]s/blob/main/docs/reference/library.md): all policies, with severity and standard
 - [Verifying signatures](%[4]s/blob/main/SECURITY.md#supply-chain)
 

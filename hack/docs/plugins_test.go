@@ -129,7 +129,7 @@ func TestPluginPages(t *testing.T) {
 // says of each what is known here. test/plugins compares it with an API server.
 func TestPluginTable(t *testing.T) {
 	const inReference, inServer = 35, 41
-	document := read(t, os.DirFS(filepath.Join("..", "..")), "docs/plugins.md")
+	document := read(t, os.DirFS(filepath.Join("..", "..")), "docs/policies/plugins.md")
 	rows := regexp.MustCompile(`(?m)^\| ([A-Z]\w+) \| (.*?) \| (.*?) \|$`).FindAllStringSubmatch(document, -1)
 	if len(rows) != inServer {
 		t.Fatalf("%d rows, want %d", len(rows), inServer)
@@ -143,7 +143,7 @@ func TestPluginTable(t *testing.T) {
 		if text == "" {
 			t.Errorf("nothing is said of %s", name)
 		}
-		switch page, isOffered := strings.CutPrefix(here, "[offered](plugins/"); {
+		switch page, isOffered := strings.CutPrefix(here, "[offered](../plugins/"); {
 		case isOffered:
 			offered[name] = strings.TrimSuffix(page, ")")
 		case here != "on everywhere" && here != "impossible" && here != "no":

@@ -18,14 +18,14 @@ import (
 // Every reason of a condition and of an event has a heading that says what to do.
 func TestReasonsAreDocumented(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
-	anchors := headings(read(t, root, "docs/troubleshooting.md"))
+	anchors := headings(read(t, root, "docs/operations/troubleshooting.md"))
 	found := reasons(t, root)
 	if len(found) < 30 {
 		t.Errorf("found %d reasons in the code, want more: %v", len(found), found)
 	}
 	for reason, where := range found {
 		if !anchors["#"+strings.ToLower(reason)] {
-			t.Errorf("%s: docs/troubleshooting.md has no heading %s", where, reason)
+			t.Errorf("%s: docs/operations/troubleshooting.md has no heading %s", where, reason)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestQuotedMessages(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
 	code := sources(t, root, "controllers") + sources(t, root, "internal/pki")
 	quote := regexp.MustCompile(`(?m)(?:^|[^*])\*([^*\n]+)\*(?:[^*]|$)`)
-	for document, least := range map[string]int{"docs/certificates.md": 9, "docs/status.md": 7} {
+	for document, least := range map[string]int{"docs/design/certificates.md": 9, "docs/policies/status.md": 7} {
 		found := quote.FindAllStringSubmatch(read(t, root, document), -1)
 		if len(found) < least {
 			t.Errorf("%s: found %d quotes, want at least %d", document, len(found), least)

@@ -16,9 +16,9 @@ var (
 	walkFunction = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestWalks compares the functions that docs/architecture.md follows with the code.
+// TestWalks compares the functions that docs/design/architecture.md follows with the code.
 func TestWalks(t *testing.T) {
-	document, err := os.ReadFile("../../docs/architecture.md")
+	document, err := os.ReadFile("../../docs/design/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestWalks(t *testing.T) {
 		}
 	}
 	if steps == 0 {
-		t.Error("docs/architecture.md has no walks")
+		t.Error("docs/design/architecture.md has no walks")
 	}
 }
 

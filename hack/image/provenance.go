@@ -51,7 +51,7 @@ func (r *release) writeProvenance(artifacts map[string]v1.Hash) error {
 		PredicateType: "https://slsa.dev/provenance/v1",
 		Predicate: provenance{
 			Definition: buildDefinition{
-				Type:       "https://github.com/ostiary/ostiary/blob/main/docs/releases.md",
+				Type:       "https://github.com/ostiary/ostiary/blob/main/docs/operations/releases.md",
 				Parameters: map[string]string{"version": r.version},
 				Resolved:   []resource{{URI: sourceURI + "@refs/tags/" + r.version, Digest: map[string]string{"gitCommit": r.revision}}},
 			},

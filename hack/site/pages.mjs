@@ -11,24 +11,25 @@ export const outside = {
   'CODE_OF_CONDUCT.md': 'project/code-of-conduct.md',
 }
 
-// folders are the ones that documents link to, with the title of their generated page.
-export const folders = { adr: 'Decisions', features: 'Features of policies' }
+// folders are the ones without a README.md that documents link to, with the title of their generated page.
+export const folders = { adr: 'Decisions' }
 
 // sections are the groups of the sidebar, with patterns of pages. The first section with a
 // matching pattern has the page; pages of one pattern are in alphabetical order.
 export const sections = [
-  ['Start', ['index', 'demo', 'comparison', 'faq']],
+  ['Start', ['index', 'start/*']],
   ['Tutorials', ['tutorials/first-policy', 'tutorials/*']],
-  ['How-to guides', ['install', 'howto/*', 'certificate-sources', 'monitoring', 'features/break-glass', 'operation',
-    'overload', 'connections', 'memory', 'troubleshooting', 'kubernetes-versions', 'releases']],
-  ['Policies', ['policies', 'features/index', 'features/*', 'plugins', 'library']],
-  ['CEL cookbook', ['cookbook', 'cookbook/*']],
-  ['Command line', ['cli', 'lint', 'replay', 'doctor', 'status-command', '*-command']],
-  ['Migration', ['migrating/steps', 'migrating/*', 'differences', 'plugin-differences']],
-  ['Reference', ['reference/webhookpolicy', 'reference/*', 'status', 'metrics']],
+  ['Operations', ['operations/install', 'operations/index', 'operations/high-availability', 'operations/gitops', 'operations/*']],
+  ['Policies', ['policies/index', 'policies/*']],
   ['Plugins', ['plugins/*']],
-  ['Explanation', ['architecture', 'registration', 'certificates', 'security', 'authentication', 'authors',
-    'security-peers', 'performance', 'performance/*', 'chaos', 'chaos/*']],
+  ['CEL cookbook', ['cookbook/index', 'cookbook/*']],
+  ['Command line', ['cli/index', 'cli/*']],
+  ['Migration', ['migration/steps', 'migration/*']],
+  ['Reference', ['reference/webhookpolicy', 'reference/*']],
+  ['Design', ['design/architecture', 'design/*']],
+  ['Security', ['security/index', 'security/*']],
+  ['Performance', ['performance/index', 'performance/*']],
+  ['Chaos tests', ['chaos/index', 'chaos/*']],
   ['Decisions', ['adr/index', 'adr/*']],
-  ['Project', ['project/*', '*']],
+  ['Project', ['project/*']],
 ]

@@ -1,5 +1,6 @@
 // Copies the documents of a version to the source folder of the site: README.md and docs, with
 // a title and a description in front of each page. It changes no text; config.mjs rewrites links.
+// The README.md of a folder is the page of the folder, as on GitHub.
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { folders, outside, repository, sections } from './pages.mjs'
@@ -15,11 +16,12 @@ export function stage(root, source) {
     if (existsSync(join(root, document))) pages[document] = page
   }
   for (const file of readdirSync(join(root, 'docs'), { recursive: true }).sort()) {
-    if (file.endsWith('.md')) pages['docs/' + file] = file
+    if (basename(file) === 'README.md') pages['docs/' + dirname(file)] = join(dirname(file), 'index.md')
+    if (file.endsWith('.md')) pages['docs/' + file] = file.replace(/README\.md$/, 'index.md')
     else if (file.includes('.')) copy(join(root, 'docs', file), join(source, /\.(png|svg)$/.test(file) ? '' : 'public', file))
   }
   const titles = {}
-  for (const [document, page] of Object.entries(pages)) {
+  for (const [document, page] of Object.entries(pages).filter(([document]) => document.endsWith('.md'))) {
     const text = readFileSync(join(root, document), 'utf8')
     titles[page] = titleOf(text, document)
     write(join(source, page), frontMatter(titles[page], descriptionOf(text), document) + text)
@@ -72,7 +74,6 @@ function sidebar(titles) {
     const expression = new RegExp('^' + pattern.replace('*', '[^/]*') + '$')
     return [...left].filter(p => expression.test(p)).map(p => (left.delete(p), p))
   }
-  // The last section takes what no other one has, so its patterns come last.
   const groups = sections.map(([text, patterns]) => ({ text, collapsed: text !== 'Start' && text !== 'Tutorials', pages: patterns.flatMap(taken) }))
   if (left.size > 0) throw new Error(`no section of pages.mjs has these pages: ${[...left].join(', ')}`)
   return groups.filter(g => g.pages.length > 0).map(({ pages, ...group }) => ({

@@ -116,7 +116,7 @@ func runStep(t *testing.T, command string, want map[string][]int) string {
 
 // TestGuide runs the PolicyTest of the guide beside the samples.
 func TestGuide(t *testing.T) {
-	for _, b := range blocksOf(t, "../../docs/cli.md") {
+	for _, b := range blocksOf(t, "../../docs/cli/README.md") {
 		if b.name != "policytest" {
 			continue
 		}

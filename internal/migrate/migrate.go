@@ -2,7 +2,7 @@
 // native policies. It turns objects into objects: the command reads and writes them.
 //
 // A new source is a package below with a function Source, a line in Sources, inputs with their
-// golden files in internal/cli/convert/testdata/cases, and a page in docs/migrating that names
+// golden files in internal/cli/convert/testdata/cases, and a page in docs/migration that names
 // its group. The command, its help and the inventory read the list.
 package migrate
 

@@ -58,7 +58,7 @@ func TestOwns(t *testing.T) {
 
 // The pages about migrating describe every source by its group.
 func TestSourcesAreDocumented(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/migrating/*.md")
+	pages, err := filepath.Glob("../../docs/migration/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)
 	}
@@ -73,7 +73,7 @@ func TestSourcesAreDocumented(t *testing.T) {
 	for _, s := range Sources() {
 		for _, kind := range s.Kinds {
 			if !strings.Contains(text.String(), kind.Group) {
-				t.Errorf("docs/migrating does not name the group %s of %s", kind.Group, s.Title)
+				t.Errorf("docs/migration does not name the group %s of %s", kind.Group, s.Title)
 			}
 		}
 	}

@@ -23,7 +23,7 @@
 //     of the previous generation (see policy.StatefulPlugin).
 //  3. The Definition in All, below; config/rbac/plugins_role.yaml for what it reads; a page
 //     docs/plugins/<name-in-kebab-case>.md with a sample in a block of YAML, a row in
-//     docs/plugins.md, and cases in test/plugins.
+//     docs/policies/plugins.md, and cases in test/plugins.
 //
 // A page has two markers, between which `make manifests` writes a table of the fields of
 // Config: their JSON tags, types and comments. So each field has a comment that begins with

@@ -19,7 +19,7 @@ import (
 
 // Engine is the minor version of Kubernetes whose engine expressions behave like. API
 // servers evaluate native policies with the libraries that they were built with, and
-// those differ: see docs/kubernetes-versions.md.
+// those differ: see docs/operations/kubernetes-versions.md.
 type Engine int
 
 // OldestEngine and LatestEngine are the first and the last engine that Ostiary knows.

@@ -357,7 +357,7 @@ func TestValidate(t *testing.T) {
 
 // The example in the documents gets the warnings that stand there.
 func TestDocumentedWarnings(t *testing.T) {
-	text, err := os.ReadFile("../../docs/features/review.md")
+	text, err := os.ReadFile("../../docs/policies/review.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -312,7 +312,7 @@ func (r *run) weigh(counts map[outcome]int, contradictions, distrust []string, t
 		}
 	} else {
 		if r.size == short {
-			l.failed += len(r.load.done) / 1000 // see docs/chaos.md
+			l.failed += len(r.load.done) / 1000 // see docs/chaos/README.md
 		}
 		if counts[failed] > l.failed {
 			r.problem("%d requests failed, at most %d may", counts[failed], l.failed)

@@ -83,10 +83,10 @@ func testCommand(t *testing.T, fields []string) {
 	}
 }
 
-// TestGitOpsManifests decodes the Kustomization of docs/howto/gitops.md with the types of Flux, and
+// TestGitOpsManifests decodes the Kustomization of docs/operations/gitops.md with the types of Flux, and
 // validates the ConfigMap of Argo CD, whose check TestHealthOfArgoCD executes.
 func TestGitOpsManifests(t *testing.T) {
-	text, err := os.ReadFile("../../docs/howto/gitops.md")
+	text, err := os.ReadFile("../../docs/operations/gitops.md")
 	if err != nil {
 		t.Fatal(err)
 	}

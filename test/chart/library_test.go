@@ -289,10 +289,10 @@ func TestLibraryRefuses(t *testing.T) {
 	}
 }
 
-// TestLibraryDocument builds the kustomizations and renders the values that docs/library.md
+// TestLibraryDocument builds the kustomizations and renders the values that docs/policies/library.md
 // shows.
 func TestLibraryDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/library.md")
+	text, err := os.ReadFile("../../docs/policies/library.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 type difference struct {
 	// name is what a case says that has to show it.
 	name string
-	// row is the first column of its row in docs/differences.md.
+	// row is the first column of its row in docs/migration/differences.md.
 	row string
 	// versions are those of Kubernetes in which it occurs.
 	versions versions
@@ -43,7 +43,7 @@ type versions struct{ from, before int }
 
 func (v versions) has(minor int) bool { return minor >= v.from && (v.before == 0 || minor < v.before) }
 
-// String is the column of docs/differences.md.
+// String is the column of docs/migration/differences.md.
 func (v versions) String() string {
 	switch {
 	case v.before > 0:

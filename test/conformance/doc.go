@@ -9,5 +9,5 @@
 //
 // Cases are installed in batches, each case in its own namespace. Hand-written cases are in
 // testdata/cases. A seeded generator creates the others. knownDifferences has the permitted
-// differences, each with its row of docs/differences.md.
+// differences, each with its row of docs/migration/differences.md.
 package conformance

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// TestDocumentedDifferences holds docs/differences.md to the table: each row
+// TestDocumentedDifferences holds docs/migration/differences.md to the table: each row
 // stands in both, and a difference that no request can show has a test that
 // exists.
 func TestDocumentedDifferences(t *testing.T) {
-	content, err := os.ReadFile(root + "/docs/differences.md")
+	content, err := os.ReadFile(root + "/docs/migration/differences.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,14 +30,14 @@ func TestDocumentedDifferences(t *testing.T) {
 		case d.row == "" || d.name == "":
 			t.Errorf("%+v has no name or no row", d)
 		case documented[d.row] != d.versions.String():
-			t.Errorf("docs/differences.md has no row %q with the versions %q for the known difference %s", d.row, d.versions, d.name)
+			t.Errorf("docs/migration/differences.md has no row %q with the versions %q for the known difference %s", d.row, d.versions, d.name)
 		case d.normalise == nil && d.refusal == nil && !tests.Has(d.test):
 			t.Errorf("the known difference %s is pinned by %q, which is no test", d.name, d.test)
 		}
 	}
 	for row := range documented {
 		if !known.Has(row) {
-			t.Errorf("docs/differences.md has a row %q that no known difference stands for", row)
+			t.Errorf("docs/migration/differences.md has a row %q that no known difference stands for", row)
 		}
 	}
 }

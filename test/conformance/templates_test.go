@@ -16,7 +16,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// documented finds expressions about what docs/features/pod-templates.md says is not equal
+// documented finds expressions about what docs/policies/pod-templates.md says is not equal
 // for a workload: the request, and the name of a Pod.
 var documented = regexp.MustCompile(`request|metadata\.name|\?name|generateName|m\.name|metadata ==|metadata\)`)
 

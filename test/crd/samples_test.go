@@ -58,6 +58,7 @@ func testDocuments(t *testing.T, cp *controlplane.ControlPlane, client dynamic.I
 	if _, stderr, err := kubectl(t, cp, "create", "namespace", "shop"); err != nil { // that of the examples
 		t.Fatalf("creating a namespace: %v\n%s", err, stderr)
 	}
+	withoutPolicy := map[string]bool{"docs/policies/library.md": true, "docs/policies/status.md": true}
 	found := map[string]int{}
 	for _, file := range documents(t) {
 		text, err := os.ReadFile(filepath.Join(root, file))
@@ -78,7 +79,7 @@ func testDocuments(t *testing.T, cp *controlplane.ControlPlane, client dynamic.I
 				testCompiles(t, client, block)
 			})
 		}
-		if strings.HasPrefix(file, "docs/features/") && found[file] == 0 {
+		if strings.HasPrefix(file, "docs/policies/") && !withoutPolicy[file] && found[file] == 0 {
 			t.Errorf("%s shows no policy", file)
 		}
 	}

@@ -87,14 +87,23 @@ func Examples(root, document string) ([]Example, error) {
 }
 
 // File is the path of a file with the example, for PolicyTests: "params/max-replicas.yaml" for
-// the first policy max-replicas in docs/features/params.md.
+// the first policy max-replicas in docs/policies/params.md.
 func (e *Example) File() string {
 	name := e.Policy
 	if e.Nth > 0 {
 		name += fmt.Sprintf("-%d", e.Nth)
 	}
-	folder := strings.ToLower(strings.TrimSuffix(filepath.Base(e.Document), ".md"))
-	return filepath.Join(folder, name+".yaml")
+	return filepath.Join(e.folder(), name+".yaml")
+}
+
+// folder is the name of the document in lower case; for the README of a folder below docs, it is
+// the name of that folder.
+func (e *Example) folder() string {
+	page := strings.TrimSuffix(e.Document, ".md")
+	if parent := filepath.Dir(page); parent != "." && filepath.Base(page) == "README" {
+		page = parent
+	}
+	return strings.ToLower(filepath.Base(page))
 }
 
 // WriteTests writes the PolicyTests of the documents to a folder, with each policy at the path

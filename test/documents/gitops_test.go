@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestHealthOfArgoCD executes the health check that docs/howto/gitops.md shows, as Argo CD does,
+// TestHealthOfArgoCD executes the health check that docs/operations/gitops.md shows, as Argo CD does,
 // for policies in all states.
 func TestHealthOfArgoCD(t *testing.T) {
 	check := healthCheck(t)
@@ -46,7 +46,7 @@ func TestHealthOfArgoCD(t *testing.T) {
 // healthCheck is the Lua script in the ConfigMap of the document.
 func healthCheck(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/howto/gitops.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/operations/gitops.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

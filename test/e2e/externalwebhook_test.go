@@ -15,7 +15,7 @@ import (
 // shop is the namespace of an external webhook, as in the document about them.
 const (
 	shop        = "shop"
-	foreignPage = "docs/features/external-webhooks.md"
+	foreignPage = "docs/policies/external-webhooks.md"
 )
 
 // hostChecks runs that webhook, with a certificate that Ostiary issues, for as

@@ -70,7 +70,7 @@ func (w *world) testBadValues(t *testing.T) {
 // security is enforced last, when Kubernetes holds against it what runs already.
 func (w *world) installChart(t *testing.T) {
 	t.Helper()
-	const page = "docs/install.md"
+	const page = "docs/operations/install.md"
 	out := w.follow(t, commands(t, "README.md", "Install it", "helm"), commands(t, page, "With Helm", "helm"), commands(t, page, "With Helm", "kubectl"))
 	if strings.Contains(out, "Warning") || !strings.Contains(out, "Ostiary works: ") {
 		t.Error("a warning, or no result of the self-test")

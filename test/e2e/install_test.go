@@ -110,7 +110,7 @@ func (w *world) installAsDocumented(t *testing.T) {
 		w.applyManifests(t)
 		t.Skipf("the documents' commands install %s, not %s", documentedImage, w.image)
 	}
-	const page = "docs/install.md"
+	const page = "docs/operations/install.md"
 	out := w.follow(t, commands(t, "README.md", "Install it", "kubectl"), commands(t, page, "With kustomize", "kubectl"), commands(t, page, "Test the installation", "kubectl"))
 	if strings.Contains(out, "Warning") || !strings.Contains(out, "Ostiary works: ") {
 		t.Error("a warning, or no result of the self-test")
@@ -120,7 +120,7 @@ func (w *world) installAsDocumented(t *testing.T) {
 // deleteAsDocumented types what takes away what installAsDocumented installed.
 func (w *world) deleteAsDocumented(t *testing.T) {
 	const command = "kubectl delete -f https://github.com/ostiary/ostiary/releases/download/v0.1.0/install.yaml"
-	if !strings.Contains(section(t, "docs/install.md", "Uninstalling"), "| `"+command+"` |") {
+	if !strings.Contains(section(t, "docs/operations/install.md", "Uninstalling"), "| `"+command+"` |") {
 		t.Errorf("the document does not say %s", command)
 	}
 	w.follow(t, []string{command})

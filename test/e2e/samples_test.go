@@ -93,7 +93,7 @@ func (w *world) testExamples(t *testing.T) {
 	w.letParamsBeRead(t)
 	var all strings.Builder
 	names := map[string]bool{}
-	for _, e := range examples(t, "README.md", "docs/*.md", "docs/features/*.md", "docs/plugins/*.md") {
+	for _, e := range examples(t, "README.md", "docs/policies/*.md", "docs/plugins/*.md", "docs/design/*.md", "docs/operations/*.md") {
 		if e.Spec.Backend != nil {
 			continue
 		}

@@ -63,7 +63,7 @@ func TestAlerts(t *testing.T) {
 	if out, err := promtool(t, "test", "rules", filepath.Join(folder, "alerts.yaml")); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	guide, err := os.ReadFile(root + "/docs/monitoring.md")
+	guide, err := os.ReadFile(root + "/docs/operations/monitoring.md")
 	must(t, err)
 	for _, group := range rules(t).Groups {
 		for _, rule := range group.Rules {
@@ -74,9 +74,9 @@ func TestAlerts(t *testing.T) {
 				t.Errorf("alert %s is not tested both firing and not", rule.Alert)
 			}
 			if !strings.Contains(string(guide), "### "+rule.Alert+"\n") {
-				t.Errorf("docs/monitoring.md does not say what to do about %s", rule.Alert)
+				t.Errorf("docs/operations/monitoring.md does not say what to do about %s", rule.Alert)
 			}
-			if want := "docs/monitoring.md#" + strings.ToLower(rule.Alert); !strings.HasSuffix(rule.Annotations["runbook_url"], want) {
+			if want := "docs/operations/monitoring.md#" + strings.ToLower(rule.Alert); !strings.HasSuffix(rule.Annotations["runbook_url"], want) {
 				t.Errorf("alert %s leads to %q, want %s", rule.Alert, rule.Annotations["runbook_url"], want)
 			}
 			if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {

@@ -134,7 +134,7 @@ func (w *world) prometheus(t *testing.T) string {
 	folder := t.TempDir()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "prometheus"}}
 	must(t, w.Create(t.Context(), account))
-	// As docs/monitoring.md says.
+	// As docs/operations/monitoring.md says.
 	if _, stderr, err := kubectl(t, "create", "clusterrolebinding", "ostiary-metrics-prometheus", "--clusterrole=ostiary-metrics-reader", "--serviceaccount=default:prometheus"); err != nil {
 		t.Fatal(stderr)
 	}
@@ -272,10 +272,10 @@ func hasData(ctx context.Context, address, query string) error {
 	return fmt.Errorf("%s: no data in %d series", query, len(got.Data.Result))
 }
 
-// testDocumented holds what is scraped against docs/metrics.md, which is written
+// testDocumented holds what is scraped against docs/operations/metrics.md, which is written
 // from the code without running it.
 func testDocumented(t *testing.T, address string) {
-	document, err := os.ReadFile(root + "/docs/metrics.md")
+	document, err := os.ReadFile(root + "/docs/operations/metrics.md")
 	must(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+`/api/v1/targets/metadata?match_target={job="ostiary"}`, nil)
 	must(t, err)
@@ -293,7 +293,7 @@ func testDocumented(t *testing.T, address string) {
 		}
 		seen[m.Metric] = true
 		if !strings.Contains(string(document), "| `"+m.Metric+"` | "+m.Type+" |") {
-			t.Errorf("docs/metrics.md has no %s of type %s", m.Metric, m.Type)
+			t.Errorf("docs/operations/metrics.md has no %s of type %s", m.Metric, m.Type)
 		}
 	}
 	if len(seen) < 25 {

@@ -216,7 +216,7 @@ func TestExternalWebhookMutatesInOrder(t *testing.T) {
 // docsRoles is what the document tells the owner of namespace shop to apply.
 func (c *cluster) grant(t *testing.T, namespace, block string) {
 	t.Helper()
-	text := documented(t, "../../docs/features/external-webhooks.md", block)
+	text := documented(t, "../../docs/policies/external-webhooks.md", block)
 	manifest := strings.ReplaceAll(text, "namespace: shop", "namespace: "+namespace)
 	if out, errOut, err := c.kubectl(t.Context(), manifest, "apply", "--server-side", "-f", "-"); err != nil {
 		t.Fatalf("applying the documented Role: %v\n%s%s", err, out, errOut)

@@ -17,7 +17,7 @@ import (
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
-// The policy and the role are those of docs/features/break-glass.md.
+// The policy and the role are those of docs/policies/break-glass.md.
 const (
 	freeze = "freeze"
 	onCall = "on-call"
@@ -26,7 +26,7 @@ const (
 // documentedFreeze applies what the document shows.
 func (c *cluster) documentedFreeze(t *testing.T) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/features/break-glass.md")
+	text, err := os.ReadFile("../../docs/policies/break-glass.md")
 	must(t, err)
 	var manifests []string
 	for _, part := range strings.Split(string(text), "```yaml\n")[1:] {

@@ -62,7 +62,7 @@ func newCredentials() (*shown, error) {
 
 // writeDocumented writes the configurations of the documentation.
 func (s *shown) writeDocumented() error {
-	page, err := os.ReadFile("../../docs/authentication.md")
+	page, err := os.ReadFile("../../docs/security/authentication.md")
 	if err != nil {
 		return err
 	}

@@ -208,7 +208,7 @@ func TestMutationsAreInvokedAgain(t *testing.T) {
 }
 
 // The API server's own plugins have read some fields of Pods before it calls webhooks:
-// docs/features/mutations.md says what a mutation of them does.
+// docs/policies/mutations.md says what a mutation of them does.
 func TestMutationsOfFieldsThatPluginsHaveRead(t *testing.T) {
 	c := install(t)
 	c.manager(t)

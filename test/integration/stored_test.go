@@ -296,7 +296,7 @@ func (c *cluster) awaitAudit(t *testing.T, policy string, check func(*v1alpha1.A
 	}).Should(Succeed())
 }
 
-// testReadersOfReports grants a user the reports of one namespace, as docs/audit.md does.
+// testReadersOfReports grants a user the reports of one namespace, as docs/operations/audit.md does.
 func (c *cluster) testReadersOfReports(t *testing.T, own, other string) {
 	t.Helper()
 	for _, args := range [][]string{

@@ -70,7 +70,7 @@ func (m *process) knewBefore(t *testing.T, version string) {
 // cannot read, if the request asks for it.
 const deletesUnreadable = 37
 
-// docs/registration.md says that such a deletion calls no webhook.
+// docs/design/registration.md says that such a deletion calls no webhook.
 func TestUnreadableObjectIsDeletedWithoutPolicies(t *testing.T) {
 	c := install(t)
 	c.manager(t)
@@ -100,7 +100,7 @@ func TestUnreadableObjectIsDeletedWithoutPolicies(t *testing.T) {
 // node to the Binding of a Pod, and mutatesNatively the first with native mutations.
 const labelsBindings, mutatesNatively = 35, 36
 
-// docs/kubernetes-versions.md says what plugins change before webhooks are called.
+// docs/operations/kubernetes-versions.md says what plugins change before webhooks are called.
 func TestPoliciesReadWhatPluginsChanged(t *testing.T) {
 	c := install(t)
 	c.manager(t)

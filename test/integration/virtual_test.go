@@ -21,7 +21,7 @@ import (
 // excludesReviews is the first minor version whose API servers call no webhook for reviews.
 const excludesReviews = 37
 
-// docs/registration.md says for which reviews API servers call webhooks.
+// docs/design/registration.md says for which reviews API servers call webhooks.
 func TestWebhooksForReviews(t *testing.T) {
 	c := install(t)
 	c.prepareExamples(t)

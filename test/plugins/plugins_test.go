@@ -1,7 +1,7 @@
 // Package plugins sends the same requests to an API server with the native admission plugins,
 // and to one with Ostiary and policies with the same plugins. It compares code, reason,
 // message and the resulting object. differences has the permitted differences, each with its
-// row of docs/plugin-differences.md.
+// row of docs/migration/plugin-differences.md.
 package plugins
 
 import (
@@ -73,18 +73,18 @@ type flood struct {
 
 // difference says what both sides answer where they are allowed to differ.
 type difference struct {
-	row          string // of docs/plugin-differences.md
+	row          string // of docs/migration/plugin-differences.md
 	native, ours func(outcome) bool
 }
 
 func TestDocumentedDifferences(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "plugin-differences.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "migration", "plugin-differences.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, d := range differences() {
 		if !strings.Contains(string(text), "\n| "+d.row+" |") {
-			t.Errorf("docs/plugin-differences.md has no row %q for the difference %s", d.row, name)
+			t.Errorf("docs/migration/plugin-differences.md has no row %q for the difference %s", d.row, name)
 		}
 	}
 }

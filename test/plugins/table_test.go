@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// testTable compares docs/plugins.md with what the API server says of its
+// testTable compares docs/policies/plugins.md with what the API server says of its
 // plugins: each has a row, which says whether it is on by default, and since when.
 func testTable(t *testing.T, s *side) {
 	server := filepath.Join(filepath.Dir(s.plane.Kubectl()), "kube-apiserver")
@@ -23,7 +23,7 @@ func testTable(t *testing.T, s *side) {
 		t.Fatal("the API server does not say its plugins")
 	}
 	on, all := strings.Split(flag[1], ", "), strings.Split(flag[2], ", ")
-	document, err := os.ReadFile(filepath.Join(root, "docs", "plugins.md"))
+	document, err := os.ReadFile(filepath.Join(root, "docs", "policies", "plugins.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

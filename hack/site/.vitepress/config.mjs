@@ -58,10 +58,10 @@ export default defineConfig({
     search: { provider: 'local' },
     nav: [
       { text: 'Tutorials', link: '/tutorials/first-policy' },
-      { text: 'Cookbook', link: '/cookbook' },
+      { text: 'Cookbook', link: '/cookbook/' },
       { text: 'API', link: '/reference/webhookpolicy' },
       { text: 'Library', link: '/reference/library' },
-    ].filter(item => sources[item.link.slice(1) + '.md']),
+    ].filter(item => sources[item.link.slice(1).replace(/\/$/, '/index') + '.md']),
     sidebar: site.sidebar,
     outline: [2, 3],
     externalLinkIcon: true,

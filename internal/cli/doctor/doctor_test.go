@@ -301,16 +301,16 @@ func TestReviewsSinceKubernetes137(t *testing.T) {
 	}
 }
 
-// Findings link to a section of docs/doctor.md about their check.
+// Findings link to a section of docs/cli/doctor.md about their check.
 func TestEveryCheckIsDocumented(t *testing.T) {
-	document, err := os.ReadFile("../../../docs/doctor.md")
+	document, err := os.ReadFile("../../../docs/cli/doctor.md")
 	must(t, err)
 	for _, source := range []string{"bundle.go", "service.go", "handshake.go", "needs.go", "cycles.go", "order.go", "settings.go", "managers.go", "ostiary.go"} {
 		code, err := os.ReadFile(source)
 		must(t, err)
 		for _, found := range checkName.FindAllStringSubmatch(string(code), -1) {
 			if name := found[1]; !strings.Contains(string(document), "\n### "+name+"\n") {
-				t.Errorf("%s: docs/doctor.md has no section %q", source, name)
+				t.Errorf("%s: docs/cli/doctor.md has no section %q", source, name)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func (o Object) String() string {
 // Finding is one problem.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Check is the name of the check, an anchor of docs/doctor.md.
+	// Check is the name of the check, an anchor of docs/cli/doctor.md.
 	Check  string `json:"check"`
 	Object Object `json:"object"`
 	// Webhook is the name of the webhook in the object; "" if the Finding is not about one.
@@ -66,7 +66,7 @@ func compareFindings(a, b Finding) int {
 // report adds a Finding about an object.
 func (c *checker) report(s Severity, check string, o Object, path, message, fix string) {
 	c.findings = append(c.findings, Finding{
-		Severity: s, Check: check, Object: o, Path: path, Message: message, Fix: fix, Link: documents + "doctor.md#" + check,
+		Severity: s, Check: check, Object: o, Path: path, Message: message, Fix: fix, Link: documents + "cli/doctor.md#" + check,
 	})
 }
 

@@ -105,6 +105,6 @@ func (c *checker) policy(i int) {
 		c.report(Warning, "policy-not-effective", o, "status.conditions", fmt.Sprintf("generation %d of the policy is not enforced: Ostiary has seen generation %d", p.Generation, ready.ObservedGeneration), "wait some seconds; then check that a replica of Ostiary leads")
 	case ready.Status != metav1.ConditionTrue:
 		c.report(Warning, "policy-not-effective", o, "status.conditions", fmt.Sprintf("the policy is not enforced on every API server: %s: %s", ready.Reason, ready.Message), "follow the message")
-		c.findings[len(c.findings)-1].Link = documents + "troubleshooting.md#" + strings.ToLower(ready.Reason)
+		c.findings[len(c.findings)-1].Link = documents + "operations/troubleshooting.md#" + strings.ToLower(ready.Reason)
 	}
 }

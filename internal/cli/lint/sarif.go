@@ -55,7 +55,7 @@ type (
 func sarifOf(findings []Finding, version string) sarifLog {
 	run := sarifRun{
 		Tool: sarifTool{Driver: sarifDriver{
-			Name: "kubectl-ostiary", Version: version, InformationURI: "https://github.com/ostiary/ostiary/blob/main/docs/lint.md",
+			Name: "kubectl-ostiary", Version: version, InformationURI: "https://github.com/ostiary/ostiary/blob/main/docs/cli/lint.md",
 			Rules: []sarifRule{
 				{ID: ruleRead, ShortDescription: sarifText{"The file is not a policy"}},
 				{ID: ruleSchema, ShortDescription: sarifText{"API servers reject the policy"}},

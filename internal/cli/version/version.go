@@ -132,7 +132,7 @@ func manager(dump *doctor.Dump) (image, tag string) {
 	return "", ""
 }
 
-// supported says how a version of Kubernetes is supported: docs/kubernetes-versions.md.
+// supported says how a version of Kubernetes is supported: docs/operations/kubernetes-versions.md.
 func supported(server string) string {
 	v, err := utilversion.ParseGeneric(server)
 	if err != nil {

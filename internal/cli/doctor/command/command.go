@@ -27,7 +27,7 @@ one: files with its objects, such as dump.yaml of
     --show-managed-fields -o yaml > dump.yaml
 
 A check that needs a kind that the dump does not contain finds nothing. Exit status 1 means
-that there are errors or warnings. docs/doctor.md explains each check.`
+that there are errors or warnings. docs/cli/doctor.md explains each check.`
 
 const example = `  kubectl ostiary doctor
   kubectl ostiary doctor --probe

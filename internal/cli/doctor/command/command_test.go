@@ -31,7 +31,7 @@ items:
 func TestDoctor(t *testing.T) {
 	long := strings.Replace(dump, "TIMEOUT", "15", 1)
 	const message = "requests wait up to 15 seconds while the webhook does not answer, longer than many clients do"
-	const link = "https://github.com/ostiary/ostiary/blob/main/docs/doctor.md#timeout-long"
+	const link = "https://github.com/ostiary/ostiary/blob/main/docs/cli/doctor.md#timeout-long"
 	for name, tc := range map[string]struct {
 		content, wantOut, wantErr string
 		args                      []string
