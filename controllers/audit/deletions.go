@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/ostiary/ostiary/internal/audit/results"
 )
 
 // deletionWatch is a watch for deleted objects of a resource.
@@ -19,7 +21,7 @@ type deletionWatch struct {
 
 // watchDeletions removes the results of objects that are deleted after a resource version,
 // unless a watch does so already. It gets the metadata of objects and keeps none.
-func (s *Scanner) watchDeletions(ctx context.Context, current *results, gvr schema.GroupVersionResource, version string) {
+func (s *Scanner) watchDeletions(ctx context.Context, table *results.Table, gvr schema.GroupVersionResource, version string) {
 	if known, ok := s.watches[gvr]; ok {
 		select {
 		case <-known.ended:
@@ -33,10 +35,10 @@ func (s *Scanner) watchDeletions(ctx context.Context, current *results, gvr sche
 	s.watches[gvr] = deletionWatch{stop: stop, ended: ended}
 	go func() {
 		for ctx.Err() == nil {
-			version = s.followDeletions(ctx, current, gvr, version)
+			version = s.followDeletions(ctx, table, gvr, version)
 			if version == "" { // the next list finds what was deleted
 				close(ended)
-				current.relist(gvr)
+				table.Relist(gvr, time.Now().Add(pollInterval)) // but not in a tight loop
 				return
 			}
 			select {
@@ -48,7 +50,7 @@ func (s *Scanner) watchDeletions(ctx context.Context, current *results, gvr sche
 }
 
 // followDeletions returns the version at which the watch ended, or "" if it has expired.
-func (s *Scanner) followDeletions(ctx context.Context, current *results, gvr schema.GroupVersionResource, version string) string {
+func (s *Scanner) followDeletions(ctx context.Context, table *results.Table, gvr schema.GroupVersionResource, version string) string {
 	if err := s.budget.request(ctx); err != nil {
 		return version
 	}
@@ -69,17 +71,8 @@ func (s *Scanner) followDeletions(ctx context.Context, current *results, gvr sch
 			continue
 		}
 		if version = object.GetResourceVersion(); event.Type == watch.Deleted {
-			current.remove(gvr, idOf(string(object.GetUID())))
+			table.Remove(gvr, results.IDOf(string(object.GetUID())))
 		}
 	}
 	return version
-}
-
-// relist has the objects of a resource listed again, but not in a tight loop.
-func (r *results) relist(gvr schema.GroupVersionResource) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if known := r.resources[gvr]; known != nil {
-		known.refill, known.retryAt = true, time.Now().Add(pollInterval)
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ostiary/ostiary/internal/audit/results"
 )
 
 const (
@@ -45,31 +47,23 @@ func (m *metrics) reset() {
 }
 
 // set publishes the numbers of violations.
-func (m *metrics) set(r *results) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var keys []pairKey
-	for key, c := range r.counts {
-		if c.violations() > 0 {
-			keys = append(keys, key)
+func (m *metrics) set(s results.Snapshot) {
+	var pairs []results.Pair
+	for pair, c := range s.Counts {
+		if c.Violations() > 0 {
+			pairs = append(pairs, pair)
 		}
 	}
-	slices.SortFunc(keys, func(a, b pairKey) int {
-		return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.namespace, b.namespace))
+	slices.SortFunc(pairs, func(a, b results.Pair) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Namespace, b.Namespace))
 	})
 	m.violations.Reset()
-	for i, key := range keys {
-		n := float64(r.counts[key].violations())
+	for i, pair := range pairs {
+		n := float64(s.Counts[pair].Violations())
 		if i >= maxSeries {
-			key = pairKey{other, other}
+			pair = results.Pair{Policy: other, Namespace: other}
 		}
-		m.violations.WithLabelValues(key.policy, key.namespace).Add(n)
+		m.violations.WithLabelValues(pair.Policy, pair.Namespace).Add(n)
 	}
-	incomplete := 0
-	for _, known := range r.resources {
-		if known.failure != "" {
-			incomplete++
-		}
-	}
-	m.incomplete.Set(float64(incomplete))
+	m.incomplete.Set(float64(s.Incomplete))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -19,24 +18,13 @@ import (
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/controllers/params"
 	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
-const (
-	// nativeKind is the source of results of native policies.
-	nativeKind = "ValidatingAdmissionPolicy"
-	// nativePrefix begins the names of native policies here. No policy has such a name.
-	nativePrefix = nativeKind + "/"
-)
-
-// sourceOf returns the source and the name of a policy in reports.
-func sourceOf(policy string) (source, name string) {
-	if name, ok := strings.CutPrefix(policy, nativePrefix); ok {
-		return nativeKind, name
-	}
-	return reportSource, policy
-}
+// maxProblem limits the text about a native policy that does not compile, in bytes.
+const maxProblem = 1024
 
 // Native configures the audit of native policies.
 type Native struct {
@@ -122,7 +110,7 @@ func (n *natives) plan(p *planner) {
 		return
 	}
 	if why := n.failure.Load(); why != nil && !n.synced() {
-		p.problems[nativeKind] = *why
+		p.problems[results.NativeKind] = *why
 		return
 	}
 	n.compile()
@@ -134,10 +122,10 @@ func (n *natives) plan(p *planner) {
 	for name, k := range n.known {
 		spec := &k.policy.Spec
 		if why := cmp.Or(k.problem, unauditable(k.compiled), unreadParams(n.params, spec)); why != "" {
-			p.problems[nativePrefix+name] = why
+			p.problems[results.NativePrefix+name] = why
 			continue
 		}
-		p.add(target{name: nativePrefix + name, policy: k.policy, version: versionOfTarget(k.compiled, n.params, spec), host: &n.host})
+		p.add(target{name: results.NativePrefix + name, policy: k.policy, version: versionOfTarget(k.compiled, n.params, spec), host: &n.host})
 	}
 }
 
@@ -175,7 +163,7 @@ func compileNative(compiler *policy.Compiler, version string, p *v1alpha1.Webhoo
 	compiled, errs := compiler.Compile(p)
 	k := nativePolicy{version: version, policy: p, compiled: compiled}
 	if len(errs) > 0 {
-		k.problem = truncate.String("the policy does not compile: "+errs.ToAggregate().Error(), maxMissingText)
+		k.problem = truncate.String("the policy does not compile: "+errs.ToAggregate().Error(), maxProblem)
 	}
 	return k
 }

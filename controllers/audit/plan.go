@@ -7,8 +7,18 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/policy"
 )
+
+// target is a policy that is evaluated on the objects of a resource.
+type target struct {
+	name    string // of the policy, with a prefix for a native one
+	policy  *v1alpha1.WebhookPolicy
+	version results.Version
+	exempt  []string // namespaces
+	host    *policy.Environment
+}
 
 // wantedResource is a resource with the policies that are evaluated on its objects.
 type wantedResource struct {
@@ -17,10 +27,26 @@ type wantedResource struct {
 	targets    map[string]target // by policy
 }
 
+// plan is what is evaluated on which resources.
+type plan map[schema.GroupVersionResource]wantedResource
+
+// versions returns the plan without what only the evaluation needs.
+func (p plan) versions() map[schema.GroupVersionResource]results.Resource {
+	out := make(map[schema.GroupVersionResource]results.Resource, len(p))
+	for gvr, w := range p {
+		r := results.Resource{Kind: w.kind, Policies: make(map[string]results.Version, len(w.targets))}
+		for name, t := range w.targets {
+			r.Policies[name] = t.version
+		}
+		out[gvr] = r
+	}
+	return out
+}
+
 // planner collects the resources of all policies.
 type planner struct {
 	api       audit.Served
-	resources map[schema.GroupVersionResource]wantedResource
+	resources plan
 	problems  map[string]string // by policy: why it is not evaluated, or not everywhere
 }
 
@@ -62,23 +88,16 @@ func unreadParams(from Params, spec *v1alpha1.WebhookPolicySpec) string {
 	return ""
 }
 
-// targetVersion differs between two versions of a policy or its params. It keeps the policy,
-// so that no later one has the same address.
-type targetVersion struct {
-	compiled *policy.Compiled
-	params   uint64
-}
-
-func versionOfTarget(compiled *policy.Compiled, from Params, spec *v1alpha1.WebhookPolicySpec) targetVersion {
-	v := targetVersion{compiled: compiled}
+func versionOfTarget(compiled *policy.Compiled, from Params, spec *v1alpha1.WebhookPolicySpec) results.Version {
+	v := results.Version{Compiled: compiled}
 	if spec.ReadsParams() {
-		v.params = from.Version(spec.ParamKind, spec.ParamRefs()...)
+		v.Params = from.Version(spec.ParamKind, spec.ParamRefs()...)
 	}
 	return v
 }
 
 // forbidden returns what to do about a resource that may not be read.
 func forbidden(gr schema.GroupResource) string {
-	return fmt.Sprintf(`Ostiary may not list %s for the audit: create a ClusterRole with the label %s: "true" and the rule {apiGroups: [%q], resources: [%q], verbs: [list, watch]}`,
-		gr, AggregationLabel, gr.Group, gr.Resource)
+	return fmt.Sprintf(`Ostiary may not list %s for the audit: create a ClusterRole with the label %s: "true" and the rule`+
+		` {apiGroups: [%q], resources: [%q], verbs: [list, watch]}`, gr, AggregationLabel, gr.Group, gr.Resource)
 }

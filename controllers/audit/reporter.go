@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -64,7 +65,7 @@ type reporter struct {
 
 // write writes the parts that have changed, and deletes those that are no longer needed.
 // It reports whether it is complete; otherwise it is to be called again.
-func (w *reporter) write(ctx context.Context, reports []report, now time.Time) bool {
+func (w *reporter) write(ctx context.Context, reports []results.Report, now time.Time) bool {
 	if now.Before(w.resume) {
 		return false
 	}
@@ -73,13 +74,13 @@ func (w *reporter) write(ctx context.Context, reports []report, now time.Time) b
 	return err == nil
 }
 
-func (w *reporter) writeAll(ctx context.Context, reports []report) error {
+func (w *reporter) writeAll(ctx context.Context, reports []results.Report) error {
 	if err := w.list(ctx); err != nil {
 		return err
 	}
 	wanted := map[reportKey]bool{}
 	for _, r := range reports {
-		parts, err := r.parts()
+		parts, err := r.Parts()
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/ostiary/ostiary/internal/audit/results"
 )
 
 // reportServer stores reports by path.
@@ -89,7 +91,7 @@ func TestReporter(t *testing.T) {
 	s := &reportServer{stored: map[string]string{prefix + "namespaces/old/reports/ostiary": `{"metadata":{"namespace":"old","name":"ostiary"}}`}}
 	w := reporterFor(t, s)
 	now := time.Unix(1_000_000, 0)
-	write := func(step string, wantDone bool, wantWrites int, want []string, reports ...report) {
+	write := func(step string, wantDone bool, wantWrites int, want []string, reports ...results.Report) {
 		t.Helper()
 		before := s.writes
 		if done := w.write(t.Context(), reports, now); done != wantDone || s.writes-before != wantWrites {
@@ -102,15 +104,15 @@ func TestReporter(t *testing.T) {
 			t.Errorf("%s: reports (-want +got):\n%s", step, diff)
 		}
 	}
-	cluster, a := report{}, report{namespace: "a", summary: counts{fail: 1}}
+	cluster, a := results.Report{}, results.Report{Namespace: "a", Summary: results.Counts{results.Violated: 1}}
 	both := func() []string { return []string{"clusterreports/ostiary", "namespaces/a/reports/ostiary"} }
 	write("the first time", true, 3, both(), cluster, a)
 	write("without a change", true, 0, both(), cluster, a)
-	a.summary[fail]++
+	a.Summary[results.Violated]++
 	write("a change", true, 1, both(), cluster, a)
-	write("a namespace that is gone", true, 0, both(), cluster, a, report{namespace: "gone"})
+	write("a namespace that is gone", true, 0, both(), cluster, a, results.Report{Namespace: "gone"})
 
-	a.summary[fail]++
+	a.Summary[results.Violated]++
 	s.fail = &metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests, Details: &metav1.StatusDetails{RetryAfterSeconds: 60}}
 	write("an overloaded API server", false, 0, both(), cluster, a)
 	s.fail = nil
@@ -119,7 +121,7 @@ func TestReporter(t *testing.T) {
 	now = now.Add(time.Second)
 	write("after the pause", true, 1, both(), cluster, a)
 
-	a.summary[fail]++
+	a.Summary[results.Violated]++
 	s.fail = &metav1.Status{Code: 500, Message: "etcdserver: mvcc: database space exceeded"}
 	for i, pause := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
 		write("a full etcd", false, 0, both(), cluster, a)

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/ostiary/ostiary/controllers/violations"
+	"github.com/ostiary/ostiary/internal/audit/results"
 )
 
 const (
 	// requestSource is the source and the name of reports about requests.
-	requestSource = reportSource + "-admission"
+	requestSource = results.ReportSource + "-admission"
 	// maxRequestReports limits the namespaces with such a report.
 	maxRequestReports = 100
 	// requestInterval is the minimum time between two changes of these reports.
@@ -45,7 +46,7 @@ func (q *requests) refresh(ctx context.Context, read func(context.Context) ([]vi
 
 // reports returns a report for each namespace, of those with the most violations. The report
 // of the cluster has cluster-scoped objects and the sum of what no other report has.
-func (q *requests) reports() []report {
+func (q *requests) reports() []results.Report {
 	byNamespace := map[string][]violations.Finding{}
 	rest := violations.Finding{Policy: violations.Others}
 	for _, f := range q.found { // the most violations first
@@ -58,32 +59,31 @@ func (q *requests) reports() []report {
 	if rest != (violations.Finding{Policy: violations.Others}) {
 		byNamespace[""] = append(byNamespace[""], rest)
 	}
-	var out []report
+	var out []results.Report
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
-		of := report{source: requestSource, namespace: namespace}
+		r := results.Report{Source: requestSource, Namespace: namespace}
 		found := byNamespace[namespace]
 		slices.SortFunc(found, func(a, b violations.Finding) int { return cmp.Compare(a.Policy, b.Policy) })
 		for _, f := range found {
-			of.addRequests(f)
+			addRequests(&r, f)
 		}
-		out = append(out, of)
+		out = append(out, r)
 	}
 	return out
 }
 
 // addRequests adds a result for the requests that violate a policy.
-func (p *report) addRequests(f violations.Finding) {
-	v := warn
+func addRequests(r *results.Report, f violations.Finding) {
+	verdict := results.Warned
 	switch {
 	case f.Denied+f.Audited > 0:
-		v = fail
+		verdict = results.Violated
 	case f.Failed > 0:
-		v = failed
+		verdict = results.Errored
 	}
-	p.summary[v]++
 	properties := map[string]any{}
 	var parts []string
-	for _, of := range []struct {
+	for _, number := range []struct {
 		name, text string
 		n          uint64
 	}{
@@ -92,15 +92,11 @@ func (p *report) addRequests(f violations.Finding) {
 		{"audited", "audited", f.Audited},
 		{"failed", "not evaluated because of an error", f.Failed},
 	} {
-		if of.n > 0 {
-			properties[of.name] = strconv.FormatUint(of.n, 10)
-			parts = append(parts, fmt.Sprintf("%d %s", of.n, of.text))
+		if number.n > 0 {
+			properties[number.name] = strconv.FormatUint(number.n, 10)
+			parts = append(parts, fmt.Sprintf("%d %s", number.n, number.text))
 		}
 	}
-	p.results = append(p.results, func() map[string]any {
-		return map[string]any{
-			"source": requestSource, "policy": f.Policy, "result": v.result(), "scored": false, "properties": properties,
-			"message": fmt.Sprintf("requests of the last %d hours: %s", int(violations.Window.Hours()), strings.Join(parts, ", ")),
-		}
-	})
+	message := fmt.Sprintf("requests of the last %d hours: %s", int(violations.Window.Hours()), strings.Join(parts, ", "))
+	r.Add(f.Policy, verdict, message, properties)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ostiary/ostiary/controllers/violations"
+	"github.com/ostiary/ostiary/internal/audit/results"
 )
 
 func TestReportsOfRequests(t *testing.T) {
@@ -23,7 +24,7 @@ func TestReportsOfRequests(t *testing.T) {
 	}}
 	var got []*unstructured.Unstructured
 	for _, report := range q.reports() {
-		parts, err := report.parts()
+		parts, err := report.Parts()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,23 +34,23 @@ func TestReportsOfRequests(t *testing.T) {
 		return map[string]any{"source": "ostiary-admission", "policy": policy, "result": result, "scored": false, "message": "requests of the last 24 hours: " + numbers, "properties": properties}
 	}
 	want := []*unstructured.Unstructured{
-		wantReport("ClusterReport", "", counts{fail: 2},
+		wantReport("ClusterReport", "", results.Counts{results.Violated: 2},
 			result("(other)", "fail", "2 denied, 1 not evaluated because of an error", map[string]any{"denied": "2", "failed": "1"}),
 			result("c", "fail", "1 audited", map[string]any{"audited": "1"})),
-		wantReport("Report", "shop", counts{fail: 1, failed: 1},
+		wantReport("Report", "shop", results.Counts{results.Violated: 1, results.Errored: 1},
 			result("a", "error", "1 warned about, 3 not evaluated because of an error", map[string]any{"warned": "1", "failed": "3"}),
 			result("b", "fail", "40 denied, 2 warned about", map[string]any{"denied": "40", "warned": "2"})),
-		wantReport("Report", "test", counts{warn: 1}, result("c", "warn", "1 warned about", map[string]any{"warned": "1"})),
+		wantReport("Report", "test", results.Counts{results.Warned: 1}, result("c", "warn", "1 warned about", map[string]any{"warned": "1"})),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func wantReport(kind, namespace string, of counts, results ...any) *unstructured.Unstructured {
+func wantReport(kind, namespace string, of results.Counts, lines ...any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "openreports.io/v1alpha1", "kind": kind, "source": "ostiary-admission", "results": results,
-		"summary": map[string]any{"pass": int64(0), "fail": of[fail], "warn": of[warn], "error": of[failed], "skip": int64(0)},
+		"apiVersion": "openreports.io/v1alpha1", "kind": kind, "source": "ostiary-admission", "results": lines,
+		"summary": map[string]any{"pass": int64(0), "fail": of[results.Violated], "warn": of[results.Warned], "error": of[results.Errored], "skip": int64(0)},
 	}}
 	u.SetName("ostiary-admission")
 	u.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "ostiary"})
@@ -69,8 +70,14 @@ func TestReportsOfRequestsAreBounded(t *testing.T) {
 	if len(reports) != maxRequestReports+1 {
 		t.Fatalf("%d reports, want those of %d namespaces and of the cluster", len(reports), maxRequestReports)
 	}
-	if got, want := reports[0].results[0]()["message"], "requests of the last 24 hours: 100 denied"; reports[0].namespace != "" || got != want {
-		t.Errorf("the report %q has %q, want that of the cluster with %q", reports[0].namespace, got, want)
+	parts, err := reports[0].Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "requests of the last 24 hours: 100 denied"
+	lines, _, _ := unstructured.NestedSlice(parts[0].Object, "results")
+	if len(lines) != 1 || lines[0].(map[string]any)["message"] != want || reports[0].Namespace != "" {
+		t.Errorf("the report %q has %v, want that of the cluster with %q", reports[0].Namespace, lines, want)
 	}
 }
 

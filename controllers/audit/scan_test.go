@@ -29,6 +29,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/objects"
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -97,15 +98,16 @@ func targetFrom(t *testing.T, name, expression string) target {
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	return target{name: name, policy: p, version: targetVersion{compiled: compiled}, exempt: registration.ExemptNamespaces(nil), host: testHost()}
+	return target{name: name, policy: p, version: results.Version{Compiled: compiled}, exempt: registration.ExemptNamespaces(nil), host: testHost()}
 }
 
-func wanted(targets ...target) map[schema.GroupVersionResource]wantedResource {
+// planned returns the plan for targets on ConfigMaps.
+func planned(targets ...target) plan {
 	byName := map[string]target{}
 	for _, t := range targets {
 		byName[t.name] = t
 	}
-	return map[schema.GroupVersionResource]wantedResource{configMaps: {kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, namespaced: true, targets: byName}}
+	return plan{configMaps: {kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, namespaced: true, targets: byName}}
 }
 
 // scannerFor returns a scanner of a server, without watches.
@@ -117,7 +119,7 @@ func scannerFor(t *testing.T, handler http.Handler) *Scanner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Scanner{budget: unlimited(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
+	s := &Scanner{pages: map[schema.GroupVersionResource]int64{}, budget: unlimited(), metrics: newMetrics(prometheus.NewRegistry()), options: Options{Log: logr.Discard(), Resources: noResources{}}}
 	s.reader = objects.Reader{Client: client, Wait: func(context.Context) error { return nil }}
 	s.host = *testHost()
 	return s
@@ -132,60 +134,24 @@ func testHost() *policy.Environment {
 	return &policy.Environment{Now: time.Now, Namespaces: knownNamespaces{}, Objects: admission.NewObjectInterfacesFromScheme(scheme.Scheme)}
 }
 
-// scanOnce runs the due pass and returns the number of evaluations.
-func scanOnce(t *testing.T, s *Scanner, r *results, now time.Time) float64 {
+// scanOnce runs the pass that is due for the targets, and returns the number of evaluations.
+func scanOnce(t *testing.T, s *Scanner, table *results.Table, now time.Time, targets ...target) float64 {
 	t.Helper()
 	before := testutil.ToFloat64(s.metrics.evaluations)
-	p := r.next(now, time.Hour)
-	if p == nil {
+	p := planned(targets...)
+	table.Set(p.versions())
+	pass := table.Next(now, time.Hour)
+	if pass == nil {
 		return -1
 	}
-	err := s.list(t.Context(), r, p, func(version string) {
+	of := newScan(pass, p[configMaps])
+	err := s.list(t.Context(), table, of, func(version string) {
 		if version != "7" {
 			t.Errorf("the list begins at version %q", version)
 		}
 	})
-	r.finish(p, err, now)
+	s.finish(table, of, err, now)
 	return testutil.ToFloat64(s.metrics.evaluations) - before
-}
-
-// TestRecordsAreBounded has a tenant with more objects than the audit keeps results of.
-func TestRecordsAreBounded(t *testing.T) {
-	api := &apiServer{page: 3}
-	for i := range 20 {
-		api.objects = append(api.objects, configMapOf("greedy", fmt.Sprint("c", i), "1", "bad"))
-	}
-	api.objects = append(api.objects, configMapOf("small", "one", "1", "bad"))
-	s, r := scannerFor(t, api), newResults(10)
-	r.maxRecordsOfNamespace, r.maxRecords = 5, 100
-	r.set(wanted(targetFrom(t, "p", isGood)))
-	now := time.Unix(1_000_000, 0)
-	check := func(step string, evaluations float64, greedy, records int, want string) {
-		t.Helper()
-		if got := scanOnce(t, s, r, now); got != evaluations {
-			t.Errorf("%s: %v evaluations, want %v", step, got, evaluations)
-		}
-		if c := r.counts[pairKey{"p", "greedy"}]; c.lines() != int64(greedy) || r.counts[pairKey{"p", "small"}].lines() != 1 || r.records != records {
-			t.Errorf("%s: %v and %d objects", step, c, r.records)
-		}
-		if known := r.resources[configMaps]; known.failure != want || len(known.objects) != records {
-			t.Errorf("%s: failure %q with %d objects", step, known.failure, len(known.objects))
-		}
-		now = now.Add(time.Hour)
-	}
-	check("too many", 6, 5, 6, "15 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 100 in all")
-	check("unchanged", 0, 5, 6, "15 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 100 in all")
-	api.objects = api.objects[18:]
-	check("deleted", 0, 0, 1, "2 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 100 in all")
-	now = now.Add(time.Second - time.Hour) // soon
-	check("there is room again", 2, 2, 3, "")
-	r.maxRecords = 3
-	api.objects = append(api.objects, configMapOf("other", "one", "1", "bad"))
-	check("too many in all", 0, 2, 3, "1 objects of configmaps were not evaluated, because the audit keeps results of at most 5 objects of a namespace and 3 in all")
-	r.set(nil)
-	if r.records != 0 {
-		t.Errorf("%d objects of no resource", r.records)
-	}
 }
 
 const isGood = `object.data.verdict != "bad"`
@@ -195,70 +161,63 @@ func TestScan(t *testing.T) {
 		configMapOf("a", "one", "1", "bad"), configMapOf("a", "two", "1", "good"), configMapOf("b", "three", "1", "bad"), configMapOf("kube-system", "four", "1", "bad"),
 		{"metadata": map[string]any{"name": "no-uid"}},
 	}}
-	s, r := scannerFor(t, api), newResults(10)
+	s, table := scannerFor(t, api), results.NewTable(10)
 	now := time.Unix(1_000_000, 0)
-	check := func(step string, evaluations float64, want map[pairKey]counts) {
+	check := func(step string, evaluations float64, want map[results.Pair]results.Counts, targets ...target) {
 		t.Helper()
-		if got := scanOnce(t, s, r, now); got != evaluations {
+		if got := scanOnce(t, s, table, now, targets...); got != evaluations {
 			t.Errorf("%s: %v evaluations, want %v", step, got, evaluations)
 		}
-		got := map[pairKey]counts{}
-		for key, c := range r.counts {
-			got[key] = *c
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, table.Snapshot().Counts); diff != "" {
 			t.Errorf("%s: counts (-want +got):\n%s", step, diff)
 		}
 	}
-	first := map[pairKey]counts{{"p", "a"}: {pass: 1, fail: 1}, {"p", "b"}: {fail: 1}}
-	p, q := targetFrom(t, "p", isGood), targetFrom(t, "q", `object.data.missing == ""`)
-	r.set(wanted(p))
-	check("first scan", 4, first)
-	if known := r.resources[configMaps]; known.failure != "1 objects of configmaps could not be decoded" {
-		t.Errorf("failure %q", known.failure)
+	pair := func(policy, namespace string) results.Pair { return results.Pair{Policy: policy, Namespace: namespace} }
+	first := map[results.Pair]results.Counts{
+		pair("p", "a"): {results.Passed: 1, results.Violated: 1}, pair("p", "b"): {results.Violated: 1},
 	}
-	check("nothing is due", -1, first)
+	p, q, other := targetFrom(t, "p", isGood), targetFrom(t, "q", `object.data.missing == ""`), targetFrom(t, "p", "true")
+	check("first scan", 4, first, p)
+	if diff := cmp.Diff([]string{"1 objects of configmaps could not be decoded"}, table.Snapshot().Scans["p"].Failures); diff != "" {
+		t.Errorf("failures (-want +got):\n%s", diff)
+	}
+	check("nothing is due", -1, first, p)
 
 	now = now.Add(time.Hour)
-	check("unchanged objects", 0, first)
+	check("unchanged objects", 0, first, p)
 
 	now = now.Add(time.Hour)
 	api.objects[0] = configMapOf("a", "one", "2", "good")
 	api.objects = api.objects[:3]
-	check("a changed and a deleted object", 1, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}})
+	second := map[results.Pair]results.Counts{pair("p", "a"): {results.Passed: 2}, pair("p", "b"): {results.Violated: 1}}
+	check("a changed and a deleted object", 1, second, p)
 
-	r.set(wanted(p, q))
-	check("a new policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {fail: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
+	second[pair("q", "a")], second[pair("q", "b")] = results.Counts{results.Errored: 2}, results.Counts{results.Errored: 1}
+	check("a new policy", 3, second, p, q)
 
-	r.set(wanted(q, targetFrom(t, "p", "true")))
-	check("a changed policy", 3, map[pairKey]counts{{"p", "a"}: {pass: 2}, {"p", "b"}: {pass: 1}, {"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
+	second[pair("p", "b")] = results.Counts{results.Passed: 1}
+	check("a changed policy", 3, second, q, other)
 
-	r.set(wanted(q))
-	check("a deleted policy", -1, map[pairKey]counts{{"q", "a"}: {failed: 2}, {"q", "b"}: {failed: 1}})
+	delete(second, pair("p", "a"))
+	delete(second, pair("p", "b"))
+	check("a deleted policy", -1, second, q)
 
-	r.remove(configMaps, idOf("uid-bthree"))
-	check("a deletion", -1, map[pairKey]counts{{"q", "a"}: {failed: 2}})
-	r.set(nil)
-	check("no policy", -1, map[pairKey]counts{})
-	if len(r.lines) > 0 || r.kept != 0 {
-		t.Errorf("%d lines stay: %v", r.kept, r.lines)
+	table.Remove(configMaps, results.IDOf("uid-bthree"))
+	delete(second, pair("q", "b"))
+	check("a deletion", -1, second, q)
+	check("no policy", -1, map[results.Pair]results.Counts{})
+	if lines := table.Snapshot().Lines; len(lines) > 0 {
+		t.Errorf("lines stay: %v", lines)
 	}
 }
 
-// A list can contain an object whose deletion is known already.
-func TestDeletionDuringScan(t *testing.T) {
-	s, r := scannerFor(t, &apiServer{page: 2, objects: badObjects(3)}), newResults(10)
-	r.set(wanted(targetFrom(t, "p", isGood)))
-	now := time.Unix(1_000_000, 0)
-	p := r.next(now, time.Hour)
-	r.remove(configMaps, idOf("uid-aobject-0001"))
-	r.finish(p, s.list(t.Context(), r, p, func(string) {}), now)
-	if got := r.counts[pairKey{"p", "a"}].violations(); got != 2 {
-		t.Errorf("%d violations, want 2 of 3", got)
+// badObjects returns ConfigMaps that violate isGood.
+func badObjects(n int) []map[string]any {
+	var out []map[string]any
+	for i := range n {
+		out = append(out, configMapOf("a", fmt.Sprintf("object-%04d", i), "1", "bad"))
 	}
-	if known := r.resources[configMaps]; known.deleted != nil || known.refill {
-		t.Errorf("after the scan: %d deleted, refill %v", len(known.deleted), known.refill)
-	}
+	return out
 }
 
 func TestFailedLists(t *testing.T) {
@@ -280,31 +239,30 @@ func TestFailedLists(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, r := scannerFor(t, &apiServer{page: 2, objects: objects, errors: tc.errors, newer: tc.newer}), newResults(10)
-			r.set(wanted(targetFrom(t, "p", isGood)))
+			s, table := scannerFor(t, &apiServer{page: 2, objects: objects, errors: tc.errors, newer: tc.newer}), results.NewTable(10)
+			p := targetFrom(t, "p", isGood)
 			now := time.Unix(1_000_000, 0)
-			if got := scanOnce(t, s, r, now); got != tc.wantEvaluations {
+			if got := scanOnce(t, s, table, now, p); got != tc.wantEvaluations {
 				t.Errorf("%v evaluations, want %v", got, tc.wantEvaluations)
 			}
-			known := r.resources[configMaps]
-			if !strings.Contains(known.failure, tc.wantFailure) || (known.failure == "") != (tc.wantFailure == "") {
-				t.Errorf("failure %q, want %q", known.failure, tc.wantFailure)
+			failure := func() string { return strings.Join(table.Snapshot().Scans["p"].Failures, "; ") }
+			if !strings.Contains(failure(), tc.wantFailure) || (failure() == "") != (tc.wantFailure == "") {
+				t.Errorf("failure %q, want %q", failure(), tc.wantFailure)
 			}
-			var violations int64
-			for _, c := range r.counts {
-				violations += c.violations()
+			violations := func() int64 {
+				return table.Snapshot().Counts[results.Pair{Policy: "p", Namespace: "a"}].Violations()
 			}
-			if violations != tc.wantViolations {
-				t.Errorf("%d violations, want %d", violations, tc.wantViolations)
+			if got := violations(); got != tc.wantViolations {
+				t.Errorf("%d violations, want %d", got, tc.wantViolations)
 			}
 			if tc.wantFailure == "" {
 				return
 			}
-			if r.next(now, time.Hour) != nil {
+			if table.Next(now, time.Hour) != nil {
 				t.Error("the scan is repeated at once")
 			}
-			if scanOnce(t, s, r, now.Add(retryInterval)); known.failure != "" || r.counts[pairKey{"p", "a"}].violations() != 3 {
-				t.Errorf("after the next scan: failure %q, counts %v", known.failure, r.counts)
+			if scanOnce(t, s, table, now.Add(retryInterval), p); failure() != "" || violations() != 3 {
+				t.Errorf("after the next scan: failure %q, %d violations", failure(), violations())
 			}
 		})
 	}
@@ -320,10 +278,9 @@ func TestForbiddenImpersonation(t *testing.T) {
 func TestLargeObjects(t *testing.T) {
 	large := configMapOf("a", "large", "1", "bad")
 	large["data"].(map[string]any)["big"] = strings.Repeat("x", 3<<19)
-	s, r := scannerFor(t, &apiServer{page: 2, objects: []map[string]any{large, configMapOf("a", "small", "1", "bad")}}), newResults(10)
-	r.set(wanted(targetFrom(t, "p", isGood)))
-	scanOnce(t, s, r, time.Now())
-	if got := r.counts[pairKey{"p", "a"}]; got == nil || got[fail] != 2 {
+	s, table := scannerFor(t, &apiServer{page: 2, objects: []map[string]any{large, configMapOf("a", "small", "1", "bad")}}), results.NewTable(10)
+	scanOnce(t, s, table, time.Now(), targetFrom(t, "p", isGood))
+	if got := table.Snapshot().Counts[results.Pair{Policy: "p", Namespace: "a"}]; got[results.Violated] != 2 {
 		t.Errorf("counts of objects of 1.5 MiB: %v", got)
 	}
 }
@@ -335,13 +292,12 @@ func TestLinesDoNotKeepObjects(t *testing.T) {
 	for i := range api.objects {
 		api.objects[i]["data"].(map[string]any)["big"] = strings.Repeat("x", size)
 	}
-	s, r := scannerFor(t, api), newResults(n)
+	s, table := scannerFor(t, api), results.NewTable(n)
 	p := targetFrom(t, "p", isGood)
-	r.set(wanted(p))
 	before := heap()
-	scanOnce(t, s, r, time.Now())
+	scanOnce(t, s, table, time.Now(), p)
 	after := heap()
-	if got := len(r.lines[pairKey{"p", "a"}]); got != n {
+	if got := len(table.Snapshot().Lines[results.Pair{Policy: "p", Namespace: "a"}]); got != n {
 		t.Fatalf("%d lines, want %d", got, n)
 	}
 	if after > before+n*size/4 {

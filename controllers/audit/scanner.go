@@ -28,6 +28,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
@@ -101,12 +102,14 @@ type Scanner struct {
 	host      policy.Environment
 	exempt    []string // namespaces
 
-	results atomic.Pointer[results] // nil while this replica does not lead
+	// summaries are those of the policies by name; nil while this replica does not lead.
+	summaries atomic.Pointer[map[string]*v1alpha1.AuditStatus]
 
 	lookedUp time.Time // of the goroutine that publishes
 
 	// Of the goroutine that runs.
 	watches map[schema.GroupVersionResource]deletionWatch
+	pages   map[schema.GroupVersionResource]int64 // objects in a page, if they are fewer
 	natives *natives
 }
 
@@ -154,10 +157,9 @@ func (s *Scanner) Subscribe(ctx context.Context) <-chan struct{} { return s.list
 
 // Run scans until ctx ends.
 func (s *Scanner) Run(ctx context.Context) error {
-	current := newResults(s.options.Lines)
-	s.results.Store(current)
+	table := results.NewTable(s.options.Lines)
+	s.pages = map[schema.GroupVersionResource]int64{}
 	defer func() {
-		s.results.Store(nil)
 		s.metrics.reset()
 		s.stopWatches(nil)
 	}()
@@ -166,18 +168,24 @@ func (s *Scanner) Run(ctx context.Context) error {
 	}
 	sources := []func(context.Context) <-chan struct{}{s.options.Store.Subscribe, s.options.Params.Subscribe, s.options.Resources.Subscribe}
 	changes := events.Merge(ctx, append(sources, s.natives.subscriptions()...)...)
-	go s.publish(ctx, current)
+	published := make(chan struct{})
+	go func() {
+		defer close(published)
+		s.publish(ctx, table)
+	}()
+	defer func() { <-published }()
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
 		start := time.Now()
-		current.set(s.plan(current))
-		s.stopWatches(current)
+		planned := s.plan(table)
+		table.Set(planned.versions())
+		s.stopWatches(table)
 		if s.budget.spend(ctx, time.Since(start)) != nil {
 			return nil
 		}
-		if r := current.next(time.Now(), s.options.Interval); r != nil {
-			s.scan(ctx, current, r)
+		if pass := table.Next(time.Now(), s.options.Interval); pass != nil {
+			s.scan(ctx, table, newScan(pass, planned[pass.GVR()]))
 			if ctx.Err() == nil {
 				continue
 			}
@@ -193,7 +201,8 @@ func (s *Scanner) Run(ctx context.Context) error {
 
 // publish reports changed results, at most once in pollInterval. Reports wait for the first
 // scan of everything: those of an earlier leader are better than incomplete ones.
-func (s *Scanner) publish(ctx context.Context, current *results) {
+func (s *Scanner) publish(ctx context.Context, table *results.Table) {
+	defer s.summaries.Store(nil)
 	w := &reporter{client: s.reports, metadata: s.reportMetadata, wait: s.budget.request, log: s.options.Log}
 	var found requests
 	pending := true
@@ -208,19 +217,38 @@ func (s *Scanner) publish(ctx context.Context, current *results) {
 			if now.Sub(last) < pollInterval {
 				continue
 			}
-			if current.takeChanged() {
+			if table.TakeChanged() {
 				last, pending = now, true
-				current.summarize()
-				s.metrics.set(current)
-				s.listeners.Notify()
+				s.summarize(table.Snapshot())
 			}
 			pending = found.refresh(ctx, s.options.Requests, now) || pending
-			if pending && current.isComplete() && s.servesReports(now) {
+			if pending && table.IsComplete() && s.servesReports(now) {
 				last = now
-				pending = !w.write(ctx, slices.Concat(current.reports(), found.reports()), now)
+				pending = !w.write(ctx, slices.Concat(table.Snapshot().Reports(), found.reports()), now)
 			}
 		}
 	}
+}
+
+// summarize publishes the numbers of a snapshot.
+func (s *Scanner) summarize(snapshot results.Snapshot) {
+	var previous map[string]*v1alpha1.AuditStatus
+	if known := s.summaries.Load(); known != nil {
+		previous = *known
+	}
+	summaries := snapshot.Summaries(previous)
+	s.summaries.Store(&summaries)
+	s.metrics.set(snapshot)
+	s.listeners.Notify()
+}
+
+// Status returns the result of a policy, which must not be changed; nil while it is not known.
+func (s *Scanner) Status(p *v1alpha1.WebhookPolicy) *v1alpha1.AuditStatus {
+	known := s.summaries.Load()
+	if known == nil {
+		return nil
+	}
+	return (*known)[p.Name]
 }
 
 // servesReports reports whether the API server has the kinds of reports. If not, it looks
@@ -237,8 +265,8 @@ func (s *Scanner) servesReports(now time.Time) bool {
 }
 
 // plan returns the resources of all policies.
-func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedResource {
-	p := &planner{api: s.options.Resources.Served(), resources: map[schema.GroupVersionResource]wantedResource{}, problems: map[string]string{}}
+func (s *Scanner) plan(table *results.Table) plan {
+	p := &planner{api: s.options.Resources.Served(), resources: plan{}, problems: map[string]string{}}
 	state := s.options.Store.State()
 	if state == nil || p.api == nil || !s.natives.ready() {
 		return p.resources
@@ -252,7 +280,7 @@ func (s *Scanner) plan(current *results) map[schema.GroupVersionResource]wantedR
 		p.add(target{name: of.Name, policy: of, version: versionOfTarget(compiled, s.options.Params, &of.Spec), exempt: s.exempt, host: &s.host})
 	}
 	s.natives.plan(p)
-	current.setProblems(p.problems)
+	table.SetProblems(p.problems)
 	return p.resources
 }
 
@@ -269,9 +297,9 @@ func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compil
 
 // stopWatches ends the watches for deletions of resources that are no longer audited; all
 // of them with nil.
-func (s *Scanner) stopWatches(current *results) {
+func (s *Scanner) stopWatches(table *results.Table) {
 	for _, gvr := range slices.Collect(maps.Keys(s.watches)) {
-		if current == nil || !current.has(gvr) {
+		if table == nil || !table.Has(gvr) {
 			s.watches[gvr].stop()
 			delete(s.watches, gvr)
 		}
