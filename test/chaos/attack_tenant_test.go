@@ -27,8 +27,6 @@ const (
 	// two phases of the short form are more than the memory of a replica. etcd takes
 	// 2 GB at most.
 	objectsOfPhase = 320
-	// fewestTenantRequests is how many requests of each kind of attack make a phase one.
-	fewestTenantRequests = 10
 )
 
 // attackTenant has a tenant who may edit objects in one namespace attack the replicas
@@ -72,7 +70,7 @@ func (r *run) tenantPhase(t tenancy, over time.Duration) *neighbour {
 		t.Kubeconfigs = append(t.Kubeconfigs, r.plane.Kubeconfig(i))
 	}
 	t.Small = r.size.of(3_000, 9_000)
-	a := attack{Kind: "tenant", Count: fewestTenantRequests, Lasts: over, Over: over + timeout, Tenancy: t}
+	a := attack{Kind: "tenant", Count: r.size.of(3, 10), Lasts: over, Over: over + timeout, Tenancy: t}
 	other, err := newNeighbour(t.Kubeconfigs, t.Enforced)
 	must(r.T, err)
 	wait := r.startAttack(a)
@@ -176,8 +174,11 @@ func (r *run) deletePolicies(prefix string) {
 	}
 }
 
-// endTenantAttack removes the policies and the objects. The namespaces stay.
+// endTenantAttack removes the policies and the objects. The namespaces stay. An API
+// server ends a request that deletes for a minute, so it takes several.
 func (r *run) endTenantAttack() {
 	r.deletePolicies(tenantPrefix)
-	must(r.T, r.admin().DeleteAllOf(r.Context(), &corev1.ConfigMap{}, client.InNamespace(hostilePlace)))
+	await(r.T, "the objects of the tenant to be deleted", func() error {
+		return r.admin().DeleteAllOf(r.Context(), &corev1.ConfigMap{}, client.InNamespace(hostilePlace))
+	})
 }
