@@ -147,6 +147,9 @@ func (d *document) locate(err error) error {
 			return &Error{Position: d.at(duplicate.Line, duplicate.Column), Text: duplicateText(duplicate.Value)}
 		}
 	}
+	if at := bytes.Index(d.text, []byte("{{")); at >= 0 {
+		return &Error{Position: d.atOffset(at), Text: "a template and no YAML: name the folder of its chart, which helm renders"}
+	}
 	found := lineOf.FindStringSubmatch(err.Error())
 	if found == nil {
 		return &Error{Position: d.atOffset(indexOfText(d.text)), Text: "invalid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}

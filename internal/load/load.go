@@ -50,11 +50,15 @@ type Options struct {
 	// and in the order of the documents. It returns what to read instead, or nil to skip the
 	// document. If Untyped is nil, such a document is an error.
 	Untyped func(at Position, raw []byte) []byte
+	// Skip is called for each file, kustomization, chart, document and item of a list that
+	// cannot be read, one call at a time, and Objects returns all others. If Skip is nil, the
+	// first of them is the error of Objects. Paths that do not exist are always an error.
+	Skip func(error)
 }
 
 // Objects reads all objects of some paths: files, directories with all of their files,
 // kustomizations, Helm charts, and stdin as "-". The objects are in the order of paths and
-// names of files. It reads files of which it returns an error up to the first error.
+// names of files, and lists are replaced by their items.
 func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
 	var documents []*document
 	l := loader{options: o}
@@ -65,12 +69,19 @@ func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
 	}
 	for _, f := range l.files {
 		found, err := split(f.name, f.text)
-		if err != nil {
+		if err = l.skip(ctx, err); err != nil {
 			return nil, err
 		}
 		documents = append(documents, found...)
 	}
-	return convert(ctx, documents, o.Untyped)
+	objects, problems, err := convert(ctx, documents, o.Untyped)
+	for _, problem := range problems {
+		err = errors.Join(err, l.skip(ctx, problem))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return objects, err
 }
 
 // Text reads the objects of a text. The name is that of a file in positions.
@@ -79,7 +90,14 @@ func Text(ctx context.Context, name string, text []byte) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return convert(ctx, documents, nil)
+	objects, problems, err := convert(ctx, documents, nil)
+	if err == nil && len(problems) > 0 {
+		err = problems[0]
+	}
+	if err != nil {
+		return nil, err
+	}
+	return objects, nil
 }
 
 // file is the content of one file, or the output of one program.
@@ -91,8 +109,22 @@ type file struct {
 type loader struct {
 	options Options
 	files   []file
+	skipped int
 	total   int64
 	stdin   bool // stdin has been read
+}
+
+// errTooMuch means that the files together are too large.
+var errTooMuch = fmt.Errorf("all files together are larger than %d MiB: name fewer of them", maxTotal>>20)
+
+// skip returns an error that ends the reading; nil for one with which the rest goes on.
+func (l *loader) skip(ctx context.Context, err error) error {
+	if err == nil || l.options.Skip == nil || errors.Is(err, errTooMuch) || errors.Is(err, fs.SkipDir) || ctx.Err() != nil {
+		return err
+	}
+	l.skipped++
+	l.options.Skip(err)
+	return nil
 }
 
 func (l *loader) path(ctx context.Context, path string) error {
@@ -111,7 +143,7 @@ func (l *loader) path(ctx context.Context, path string) error {
 	case info.IsDir():
 		return l.directory(ctx, path)
 	}
-	return l.file(path)
+	return l.skip(ctx, l.file(path))
 }
 
 func (l *loader) readStdin() error {
@@ -172,7 +204,7 @@ func (l *loader) add(name string, text []byte) error {
 		return &Error{Position: Position{File: name}, Text: fmt.Sprintf("larger than %d MiB: split it", maxFile>>20)}
 	}
 	if l.total += int64(len(text)); l.total > maxTotal {
-		return &Error{Position: Position{File: name}, Text: fmt.Sprintf("all files together are larger than %d MiB: name fewer of them", maxTotal>>20)}
+		return fmt.Errorf("%s: %w", name, errTooMuch)
 	}
 	l.files = append(l.files, file{name: name, text: text})
 	return nil
@@ -181,7 +213,7 @@ func (l *loader) add(name string, text []byte) error {
 // directory reads the YAML and JSON files of a directory and of those within, or renders
 // it if it is a kustomization or a Helm chart.
 func (l *loader) directory(ctx context.Context, root string) error {
-	before := len(l.files)
+	before := len(l.files) + l.skipped
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -192,12 +224,12 @@ func (l *loader) directory(ctx context.Context, root string) error {
 			return l.enter(ctx, path, path != root && strings.HasPrefix(entry.Name(), "."))
 		case !entry.Type().IsRegular() || !IsManifest(path):
 			return nil
-		case len(l.files)-before >= maxFiles:
+		case len(l.files) >= maxFiles:
 			return &Error{Position: Position{File: root}, Text: fmt.Sprintf("more than %d files", maxFiles)}
 		}
-		return l.fileOfDirectory(path)
+		return l.skip(ctx, l.fileOfDirectory(path))
 	})
-	if err == nil && len(l.files) == before && l.options.Select == nil {
+	if err == nil && len(l.files)+l.skipped == before && l.options.Select == nil {
 		return &Error{Position: Position{File: root}, Text: "the directory has no .yaml, .yml or .json file"}
 	}
 	return err
@@ -236,6 +268,13 @@ func (l *loader) rendered(ctx context.Context, path string) error {
 	if !ok {
 		return nil
 	}
+	if err := l.skip(ctx, l.render(ctx, r, path)); err != nil {
+		return err
+	}
+	return fs.SkipDir
+}
+
+func (l *loader) render(ctx context.Context, r renderer, path string) error {
 	if err := r.check(path, l.options); err != nil {
 		return err
 	}
@@ -243,10 +282,7 @@ func (l *loader) rendered(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.add(path, text); err != nil {
-		return err
-	}
-	return fs.SkipDir
+	return l.add(path, text)
 }
 
 // IsManifest reports whether the name of a file is that of YAML or JSON.
@@ -297,10 +333,13 @@ func isSeparator(line []byte) bool {
 }
 
 // convert converts documents concurrently, then those without a type in their order. The
-// error is that of the first invalid document.
-func convert(ctx context.Context, documents []*document, untyped func(Position, []byte) []byte) ([]Object, error) {
-	converted := make([][]Object, len(documents))
-	failed := make([]error, len(documents))
+// problems are those of documents and items that are left out.
+func convert(
+	ctx context.Context,
+	documents []*document,
+	untyped func(Position, []byte) []byte,
+) (objects []Object, problems []error, err error) {
+	converted := make([]content, len(documents))
 	without := make([][]byte, len(documents))
 	workers := runtime.GOMAXPROCS(0)
 	var running sync.WaitGroup
@@ -312,35 +351,49 @@ func convert(ctx context.Context, documents []*document, untyped func(Position, 
 					without[i] = raw
 					continue
 				}
-				converted[i], failed[i] = documents[i].objects(raw, err)
+				converted[i] = documents[i].content(raw, err)
 			}
 		})
 	}
 	running.Wait()
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i, d := range documents {
 		if raw := without[i]; raw != nil {
-			converted[i], failed[i] = d.objects(untyped(d.at(1, 1), raw), nil)
+			converted[i] = d.content(untyped(d.at(1, 1), raw), nil)
 		}
-		if err := failed[i]; err != nil {
-			return nil, err
-		}
+		objects = append(objects, converted[i].objects...)
+		problems = append(problems, converted[i].problems...)
 	}
-	return slices.Concat(converted...), nil
+	return objects, problems, nil
 }
 
-// objects returns the objects of a document in JSON, none for an empty one.
-func (d *document) objects(raw []byte, err error) ([]Object, error) {
+// content is what a document contains: nothing for an empty one.
+type content struct {
+	objects  []Object
+	problems []error
+}
+
+// content returns the objects of a document in JSON.
+func (d *document) content(raw []byte, err error) (c content) {
 	if raw == nil || err != nil {
-		return nil, err
+		c.problem(err)
+		return c
 	}
 	o, err := newObject(d, raw, nil)
 	if err != nil {
-		return nil, err
+		c.problem(err)
+		return c
 	}
-	return o.expand()
+	c.expand(o)
+	return c
+}
+
+func (c *content) problem(err error) {
+	if err != nil {
+		c.problems = append(c.problems, err)
+	}
 }
 
 // isUntyped reports whether a document is a map with neither apiVersion nor kind.

@@ -52,6 +52,10 @@ func TestObjects(t *testing.T) {
 		"JSON":                  {files: map[string]string{"a.json": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}}`}, paths: []string{"a.json"}, want: []string{"Pod web-"}},
 		"JSON with tabs":        {files: map[string]string{"a.json": "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"Pod\"}"}, paths: []string{"a.json"}, want: []string{"Pod "}},
 		"a list":                {files: map[string]string{"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n"}, paths: []string{"a.yaml"}, want: []string{"Pod a", "Pod b"}},
+		"a list of a group":     {files: map[string]string{"a.yaml": "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- {metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n"}, paths: []string{"a.yaml"}, want: []string{"Deployment a", "Pod b"}},
+		"lists in a list":       {files: map[string]string{"a.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: PodList\n  items: [{metadata: {name: a}}, {}]\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n"}, paths: []string{"a.yaml"}, want: []string{"Pod a", "Pod ", "Pod b"}},
+		"an empty list":         {files: map[string]string{"a.yaml": "apiVersion: v1\nkind: PodList\nitems: null\n---\napiVersion: apps/v1\nkind: DeploymentList\nitems: []\n"}, paths: []string{"a.yaml"}},
+		"kinds like a list":     {files: map[string]string{"a.yaml": "apiVersion: x.y/v1\nkind: AllowList\nspec: {items: [a]}\n---\napiVersion: x.y/v1\nkind: AllowList\nitems: [a]\n"}, paths: []string{"a.yaml"}, want: []string{"AllowList ", "AllowList "}},
 		"stdin":                 {stdin: pod, paths: []string{"-"}, want: []string{"Pod shop/web"}},
 		"a directory":           {files: map[string]string{"b.yaml": pod, "a/c.json": `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}`, "README.md": "no YAML", ".git/x.yaml": "no: kind"}, paths: []string{"."}, want: []string{"Node n", "Pod shop/web"}},
 		"a byte order mark":     {files: map[string]string{"a.yaml": "\xef\xbb\xbf" + pod}, paths: []string{"a.yaml"}, want: []string{"Pod shop/web"}},
@@ -151,6 +155,7 @@ func TestInvalidInput(t *testing.T) {
 		"an unknown alias":       {"apiVersion: v1\nkind: *x\n", "a.yaml:1:1: invalid YAML: unknown anchor 'x' referenced"},
 		"an item without kind":   {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1}\n", "a.yaml:5:3: the document has no kind: add apiVersion and kind"},
 		"a list without items":   {"apiVersion: v1\nkind: List\nitems: 3\n", "a.yaml:3:1: items: want an array of objects"},
+		"a template of Helm":     {"apiVersion: v1\nkind: Pod\nmetadata: {name: {{ .Release.Name }}}\n", "a.yaml:3:18: a template and no YAML: name the folder of its chart, which helm renders"},
 		"labels of wrong type":   {"apiVersion: v1\nkind: Pod\nmetadata: {labels: [a]}\n", "a.yaml:3:12: metadata.labels: got an array, want an object"},
 	}
 	for name, tt := range tests {
@@ -165,6 +170,40 @@ func TestInvalidInput(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestSkip reads what it can: other documents of a file, other items of a list, other files,
+// and what is beside a chart that no program renders.
+func TestSkip(t *testing.T) {
+	t.Chdir(writeFiles(t, map[string]string{
+		"a.yaml":           "kind: [\n---\n" + pod,
+		"b.yaml":           "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1}\n- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+		"c.yaml":           "\xff",
+		"chart/Chart.yaml": "name: x\n",
+		"d/e.yaml":         "metadata: {}\n---\n" + strings.ReplaceAll(pod, "web", "d"),
+	}))
+	t.Setenv("PATH", "")
+	var skipped []string
+	objects, err := Objects(t.Context(), []string{"."}, Options{Skip: func(err error) { skipped = append(skipped, err.Error()) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"Pod shop/web", "Pod b", "Pod shop/d"}, namesOf(objects)); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+	want := []string{
+		"chart: the directory is a Helm chart: install helm, or render it yourself",
+		"c.yaml:1:1: binary data: the file must be YAML or JSON in UTF-8",
+		"a.yaml:2:1: invalid YAML: did not find expected node content",
+		"b.yaml:4:3: the document has no kind: add apiVersion and kind",
+		"d/e.yaml:1:1: the document has no kind: add apiVersion and kind",
+	}
+	if diff := cmp.Diff(want, skipped); diff != "" {
+		t.Errorf("skipped (-want +got):\n%s", diff)
+	}
+	if _, err := Objects(t.Context(), []string{"absent.yaml"}, Options{Skip: func(error) {}}); err == nil {
+		t.Error("no error for a file that does not exist")
 	}
 }
 

@@ -1,11 +1,14 @@
 package load
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 )
@@ -174,24 +177,65 @@ func joinField(path []string) string {
 	return out.String()
 }
 
-// expand returns the items of a List, or the object itself.
-func (o *Object) expand() ([]Object, error) {
-	if o.APIVersion != "v1" || !strings.HasSuffix(o.Kind, "List") {
-		return []Object{*o}, nil
+// expand adds the items of a list and of the lists in it, or the object itself.
+func (c *content) expand(o *Object) {
+	if !strings.HasSuffix(o.Kind, "List") {
+		c.objects = append(c.objects, *o)
+		return
 	}
+	items, err := o.items()
+	switch {
+	case err != nil:
+		c.problem(err)
+	case items == nil: // a kind with such a name
+		c.objects = append(c.objects, *o)
+	}
+	for i, raw := range items {
+		item, err := newObject(o.document, o.typed(raw), append(slices.Clone(o.path), "items", fmt.Sprint(i)))
+		if err != nil {
+			c.problem(err)
+			continue
+		}
+		c.expand(item)
+	}
+}
+
+// items returns the items of a list; nil if it is the object of a kind whose name ends as
+// that of a list.
+func (o *Object) items() ([]json.RawMessage, error) {
 	var list struct {
-		Items []json.RawMessage `json:"items"`
+		Items json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(o.Raw, &list); err != nil {
+		return nil, o.Errorf("", "not a list: %v", err)
+	}
+	var items []json.RawMessage
+	err := json.Unmarshal(list.Items, &items)
+	isList := err == nil && !slices.ContainsFunc(items, func(raw json.RawMessage) bool { return raw[0] != '{' })
+	switch {
+	case o.APIVersion == "v1" && !isList && len(list.Items) > 0:
 		return nil, o.Errorf("items", "want an array of objects")
+	case o.APIVersion == "v1" || isList:
+		return append([]json.RawMessage{}, items...), nil
 	}
-	out := make([]Object, 0, len(list.Items))
-	for i, raw := range list.Items {
-		item, err := newObject(o.document, raw, append(append([]string(nil), o.path...), "items", fmt.Sprint(i)))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, *item)
+	return nil, nil
+}
+
+// typed returns an item with apiVersion and kind. Lists of API servers state the kind of
+// their items only once.
+func (o *Object) typed(item json.RawMessage) []byte {
+	kind := strings.TrimSuffix(o.Kind, "List")
+	if kind == "" || !isUntyped(item) {
+		return item
 	}
-	return out, nil
+	head, err := json.Marshal(metav1.TypeMeta{APIVersion: o.APIVersion, Kind: kind})
+	if err != nil {
+		return item
+	}
+	out := bytes.TrimSuffix(head, []byte("}"))
+	rest := bytes.TrimSpace(item[1:])
+	if rest[0] != '}' {
+		out = append(out, ',')
+	}
+	return append(out, rest...)
 }

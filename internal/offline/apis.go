@@ -1,7 +1,6 @@
 package offline
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -149,7 +148,7 @@ func (o objectInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 func (a *APIs) resource(kind schema.GroupVersionKind) (policy.KindResource, error) {
 	found, err := a.ResourcesOf(kind)
 	if err != nil {
-		return policy.KindResource{}, fmt.Errorf("the kind %s in %s is not known: add its CustomResourceDefinition to the files, or correct apiVersion and kind", kind.Kind, kind.GroupVersion())
+		return policy.KindResource{}, a.unknownKind(kind)
 	}
 	return found[0], nil
 }

@@ -27,14 +27,20 @@ const OwnNamespace = "ostiary-system"
 type Engine struct {
 	APIs     *APIs
 	Compiler *policy.Compiler
-	// Invalid are the problems of policies of a cluster, which Ostiary does not register.
-	Invalid []error
+	// Invalid are the optional policies that are left out.
+	Invalid []InvalidPolicy
 
 	exempt   []string // namespaces
 	hooks    []*hook
 	policies map[string]*v1alpha1.WebhookPolicy
 	// Each policy in a group of its own.
 	alone, aloneOnTemplates map[string]*policy.Group
+}
+
+// InvalidPolicy is a policy that Ostiary does not accept, and why.
+type InvalidPolicy struct {
+	*Policy
+	Problems []error
 }
 
 // hook is a webhook that Ostiary registers.
@@ -74,8 +80,8 @@ func NewEngine(policies []Policy, compiler *policy.Compiler, apis *APIs, exempt 
 		for _, problem := range result.Errors {
 			problems = append(problems, p.Source.Errorf(problem.Field, "%s: %s", p.Name, problem.ErrorBody()))
 		}
-		if len(problems) > 0 && p.Stored {
-			e.Invalid = append(e.Invalid, problems...)
+		if len(problems) > 0 && p.Optional {
+			e.Invalid = append(e.Invalid, InvalidPolicy{Policy: p, Problems: problems})
 			continue
 		}
 		errs = append(errs, problems...)

@@ -38,31 +38,42 @@ type Input struct {
 type Policy struct {
 	*v1alpha1.WebhookPolicy
 	Source load.Object
-	// Stored is a policy of a cluster, which can be invalid.
+	// Stored is a policy of a cluster.
 	Stored bool
+	// Optional says that an engine leaves the policy out if it is invalid.
+	Optional bool
 }
 
 // Sort divides objects by their use. Names of policies are unique.
 func Sort(objects []load.Object) (*Input, error) {
-	in := &Input{}
+	in, problems := Divide(objects)
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return in, nil
+}
+
+// Divide is Sort without those objects that have a problem.
+func Divide(objects []load.Object) (in *Input, problems []error) {
+	in = &Input{}
 	seen := map[string]load.Object{}
-	var errs []error
 	for i := range objects {
+		var err error
 		o := objects[i]
 		gvk := o.GroupVersionKind()
 		switch gvk.Group {
 		case v1alpha1.GroupName:
-			errs = append(errs, in.addPolicy(o, seen))
+			err = in.addPolicy(o, seen)
 		case TestGroup:
 			in.Tests = append(in.Tests, o)
 		default:
-			errs = append(errs, in.addObject(o, gvk))
+			err = in.addObject(o, gvk)
+		}
+		if err != nil {
+			problems = append(problems, err)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return in, nil
+	return in, problems
 }
 
 func (in *Input) addPolicy(o load.Object, seen map[string]load.Object) error {
@@ -97,6 +108,9 @@ func (in *Input) addObject(o load.Object, gvk schema.GroupVersionKind) error {
 		if err := o.Decode(definition); err != nil {
 			return err
 		}
+		if err := checkDefinition(definition); err != nil {
+			return o.Errorf("", "%v", err)
+		}
 		in.Definitions = append(in.Definitions, definition)
 	case gvk == corev1.SchemeGroupVersion.WithKind("Namespace"):
 		namespace := &corev1.Namespace{}
@@ -116,10 +130,17 @@ func namespaceOf(n *corev1.Namespace) *corev1.Namespace {
 	return out
 }
 
-// resourcesOf returns the resources of a definition.
-func resourcesOf(d *apiextensionsv1.CustomResourceDefinition, add func(schema.GroupVersion, metav1.APIResource)) error {
+func checkDefinition(d *apiextensionsv1.CustomResourceDefinition) error {
 	if d.Spec.Group == "" || d.Spec.Names.Plural == "" || d.Spec.Names.Kind == "" {
 		return fmt.Errorf("the CustomResourceDefinition %s needs spec.group, spec.names.plural and spec.names.kind", d.Name)
+	}
+	return nil
+}
+
+// resourcesOf returns the resources of a definition.
+func resourcesOf(d *apiextensionsv1.CustomResourceDefinition, add func(schema.GroupVersion, metav1.APIResource)) error {
+	if err := checkDefinition(d); err != nil {
+		return err
 	}
 	all := metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	for _, v := range d.Spec.Versions {

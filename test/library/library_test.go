@@ -71,7 +71,7 @@ func TestLint(t *testing.T) {
 			t.Fatal(err)
 		}
 		for version := policy.OldestEngine; version <= policy.LatestEngine; version++ {
-			findings, checked, err := lint.Check(t.Context(), objects, version)
+			findings, checked, err := lint.Check(t.Context(), objects, nil, version)
 			if err != nil || checked != len(all) {
 				t.Fatalf("checked %d of %d policies: %v", checked, len(all), err)
 			}

@@ -169,7 +169,8 @@ func (c *choiceFlag[T]) Set(text string) error {
 }
 
 func (c *convertCommand) run(ctx context.Context) error {
-	objects, err := c.load(ctx)
+	skipped := output.NewSkipped(c.ErrOut)
+	objects, err := c.load(ctx, skipped)
 	if err != nil {
 		return err
 	}
@@ -182,15 +183,16 @@ func (c *convertCommand) run(ctx context.Context) error {
 		return err
 	}
 	if len(converted.Conversions) == 0 {
-		return errors.New("the input has no policy that this command converts: name its file with -f")
+		return skipped.Instead(errors.New("the input has no policy that this command converts: name its file with -f"))
 	}
+	skipped.Write()
 	result := &result{Result: converted}
 	if err := result.check(ctx); err != nil {
 		return err
 	}
 	result.NoteUnaudited()
 	if c.inventory {
-		return c.printInventory(c.Out, result.Inventory())
+		return skipped.Result(c.printInventory(c.Out, result.Inventory()))
 	}
 	if err := c.compare(ctx, objects, result); err != nil { // with the actions of the sources
 		return err
@@ -203,7 +205,7 @@ func (c *convertCommand) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.write(result)
+	return skipped.Result(c.write(result))
 }
 
 // compare compares decisions about the objects of --verify-objects.
@@ -222,9 +224,9 @@ func (c *convertCommand) compare(ctx context.Context, input []load.Object, r *re
 	return err
 }
 
-func (c *convertCommand) load(ctx context.Context) ([]load.Object, error) {
+func (c *convertCommand) load(ctx context.Context, skipped *output.Skipped) ([]load.Object, error) {
 	if !c.fromCluster {
-		return c.read(ctx)
+		return c.read(ctx, skipped)
 	}
 	config, err := c.connection.Config()
 	if err != nil {
@@ -240,8 +242,8 @@ func (c *convertCommand) load(ctx context.Context) ([]load.Object, error) {
 
 // read reads the files. With tests, it also reads the files of the tests and the policies
 // that they name.
-func (c *convertCommand) read(ctx context.Context) ([]load.Object, error) {
-	options := load.Options{Stdin: c.In, Untyped: func(at load.Position, raw []byte) []byte {
+func (c *convertCommand) read(ctx context.Context, skipped *output.Skipped) ([]load.Object, error) {
+	options := load.Options{Stdin: c.In, Skip: skipped.Add, Untyped: func(at load.Position, raw []byte) []byte {
 		if typed := verify.Typed(at, raw); c.verify && typed != nil {
 			return typed
 		}

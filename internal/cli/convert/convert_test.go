@@ -223,12 +223,13 @@ spec: {policyName: p%d, validationActions: [Deny]}
 	if err != nil || len(entries) != n {
 		t.Errorf("got %d files and %v, want %d", len(entries), err, n)
 	}
-	other := filepath.Join(t.TempDir(), "none")
-	if _, _, err := run(t, text.String()+"kind: [", "-f", "-", "-o", other); output.Status(err) != output.StatusError {
-		t.Errorf("with an invalid document: got %v, want an error", err)
+	other := filepath.Join(t.TempDir(), "other")
+	_, errOut, err := run(t, text.String()+"kind: [", "-f", "-", "-o", other)
+	if output.Status(err) != output.StatusError || !strings.Contains(errOut, "skipping stdin:") {
+		t.Errorf("with an invalid document: got %v and %q, want an error", err, errOut)
 	}
-	if _, err := os.Stat(other); !os.IsNotExist(err) {
-		t.Errorf("with an invalid document: got %v, want no directory", err)
+	if entries, err := os.ReadDir(other); err != nil || len(entries) != n {
+		t.Errorf("with an invalid document: got %d files and %v, want %d", len(entries), err, n)
 	}
 }
 

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -88,20 +87,4 @@ func (c *checker) outage(w *webhook, check, field, message, fix string) {
 	} else {
 		c.about(w, Warning, check, field, message+": API servers admit every request without this webhook", fix)
 	}
-}
-
-// some lists at most five names.
-func some(names []string) string {
-	const limit = 5
-	text := ""
-	for i, name := range names {
-		if i == limit {
-			return text + fmt.Sprintf(" and %d more", len(names)-limit)
-		}
-		if i > 0 {
-			text += ", "
-		}
-		text += name
-	}
-	return text
 }

@@ -25,7 +25,7 @@ func FuzzDump(f *testing.F) {
 		f.Add(string(text))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		dump, err := cluster.Read(t.Context(), []string{"-"}, strings.NewReader(text))
+		dump, err := cluster.Read(t.Context(), []string{"-"}, strings.NewReader(text), func(error) {})
 		if err != nil {
 			if err.Error() == "" {
 				t.Error("an error without a text")

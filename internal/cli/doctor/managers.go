@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
 const (
@@ -32,14 +34,14 @@ func (c *checker) managersOf(kind string, meta *metav1.ObjectMeta) {
 	names, paths := sharedFields(meta.ManagedFields)
 	if len(names) > 0 {
 		c.report(Warning, "conflicting-managers", o, "metadata.managedFields",
-			fmt.Sprintf("field managers %s own the same fields: %s; a change by one is reverted by, or conflicts with, the others", some(names), some(paths)),
+			fmt.Sprintf("field managers %s own the same fields: %s; a change by one is reverted by, or conflicts with, the others", output.Some(names), output.Some(paths)),
 			"let one client manage these fields, and remove them from the manifest of the others")
 	}
 	age := c.now.Sub(meta.CreationTimestamp.Time)
 	if !meta.CreationTimestamp.IsZero() && meta.Generation >= minChanges && age < time.Duration(meta.Generation)*maxInterval {
 		c.report(Warning, "changed-often", o, "metadata.generation",
 			fmt.Sprintf("it was changed %d times in %s, last by %s: probably two clients change it against each other, and API servers compile it again each time",
-				meta.Generation, age.Round(time.Minute), some(managerNames(meta.ManagedFields))),
+				meta.Generation, age.Round(time.Minute), output.Some(managerNames(meta.ManagedFields))),
 			"find the two clients in the audit log, and stop one of them from managing it")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
 const (
@@ -38,7 +40,7 @@ func (c *checker) blocks(w *webhook) {
 	}
 	for _, n := range append(needs, c.clusterNeeds()...) {
 		if blocked := c.blocked(w, n.requests); len(blocked) > 0 {
-			c.about(w, n.severity, n.check, "rules", fmt.Sprintf("while the webhook is down, API servers refuse %s: %s", some(blocked), n.effect), n.fix)
+			c.about(w, n.severity, n.check, "rules", fmt.Sprintf("while the webhook is down, API servers refuse %s: %s", output.Some(blocked), n.effect), n.fix)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
 // order finds mutating webhooks that do not see what later ones change. The order within
@@ -26,7 +28,7 @@ func (c *checker) order() {
 		if len(later) > 0 {
 			slices.Sort(resources)
 			c.about(w, Warning, "order-dependent", "reinvocationPolicy",
-				fmt.Sprintf("it does not see what later webhooks change in %s: %s", some(slices.Compact(resources)), some(later)),
+				fmt.Sprintf("it does not see what later webhooks change in %s: %s", output.Some(slices.Compact(resources)), output.Some(later)),
 				"set reinvocationPolicy: IfNeeded if it must see these changes; configurations are called in the order of their names")
 		}
 	}
@@ -79,7 +81,7 @@ func (c *checker) timeouts() {
 		s := chains[key]
 		c.about(s.mutating[0], Warning, "timeouts-exceed-request", "timeoutSeconds",
 			fmt.Sprintf("the webhooks for %s can take %d seconds together, and API servers abort a request after %d, also if failurePolicy is Ignore: %s",
-				some(found[key]), s.seconds(), requestLimit, some(s.names())),
+				output.Some(found[key]), s.seconds(), requestLimit, output.Some(s.names())),
 			"reduce timeoutSeconds: most webhooks answer within one second")
 	}
 }

@@ -10,6 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
 // address checks the URL of a webhook.
@@ -45,7 +47,7 @@ func (c *checker) service(w *webhook) {
 	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == t.Port })
 	if i < 0 {
 		c.outage(w, "service-port-missing", "clientConfig.service.port", fmt.Sprintf("Service %s/%s has no port %d", t.Namespace, t.Name, t.Port),
-			"use one of its ports: "+some(portsOf(s)))
+			"use one of its ports: "+output.Some(portsOf(s)))
 		return
 	}
 	if c.EndpointSlices != nil && len(c.endpoints(t, s.Spec.Ports[i].Name)) == 0 {

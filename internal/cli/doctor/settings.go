@@ -9,6 +9,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
 // clientLimit is the time in seconds after which kubelets and leaders give up renewing
@@ -48,7 +50,7 @@ func (c *checker) versions(w *webhook) {
 			}
 		}
 		if len(missed) > 0 {
-			c.about(w, Warning, "exact-misses-versions", rulePath(i, "apiVersions"), fmt.Sprintf("matchPolicy is Exact, and API servers also serve %s: requests for these are not sent to the webhook", some(missed)),
+			c.about(w, Warning, "exact-misses-versions", rulePath(i, "apiVersions"), fmt.Sprintf("matchPolicy is Exact, and API servers also serve %s: requests for these are not sent to the webhook", output.Some(missed)),
 				"set matchPolicy: Equivalent, or name every version")
 		}
 	}
@@ -116,10 +118,10 @@ func (c *checker) virtual(w *webhook) {
 		switch {
 		case len(reviews) == 0:
 		case c.atLeast(excludesReviews):
-			c.about(w, Warning, "virtual-resources", rulePath(i, "resources"), fmt.Sprintf("API servers since Kubernetes 1.%d call no webhook for %s", excludesReviews, some(reviews)),
+			c.about(w, Warning, "virtual-resources", rulePath(i, "resources"), fmt.Sprintf("API servers since Kubernetes 1.%d call no webhook for %s", excludesReviews, output.Some(reviews)),
 				"remove them from the rules, and restrict access with RBAC or an authorization webhook instead")
 		default:
-			c.about(w, Warning, "virtual-resources", rulePath(i, "resources"), fmt.Sprintf("API servers of Kubernetes 1.%d and later will call no webhook for %s", excludesReviews, some(reviews)),
+			c.about(w, Warning, "virtual-resources", rulePath(i, "resources"), fmt.Sprintf("API servers of Kubernetes 1.%d and later will call no webhook for %s", excludesReviews, output.Some(reviews)),
 				"do not rely on them after the upgrade: restrict access with RBAC or an authorization webhook instead")
 		}
 	}
@@ -161,7 +163,7 @@ func (c *checker) unserved(w *webhook) {
 		for _, p := range patterns {
 			names = append(names, p.String())
 		}
-		c.about(w, Info, "rule-unserved", rulePath(i, "resources"), "API servers do not serve "+some(names)+" in these versions",
+		c.about(w, Info, "rule-unserved", rulePath(i, "resources"), "API servers do not serve "+output.Some(names)+" in these versions",
 			"correct the names, or remove the rule if its CustomResourceDefinition was removed")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -66,23 +67,25 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	if len(s.Objects) == 0 {
-		return errors.New("there is no object to evaluate: name its file with -f")
+		return s.Skipped.Instead(errors.New("there is no object to evaluate: name its file with -f"))
 	}
 	old, err := c.oldObjects(ctx)
 	if err != nil {
 		return err
 	}
-	requests, err := c.requests(s, old)
-	if err != nil {
-		return err
+	subjects := c.subjects(s, old, progress)
+	if len(subjects) == 0 {
+		if err := s.Skipped.Instead(nil); err != nil {
+			return err
+		}
 	}
-	progress.Begin("evaluating objects", int64(len(requests)))
-	evaluations, err := c.evaluate(ctx, s, requests, progress)
+	progress.Begin("evaluating objects", int64(len(subjects)))
+	evaluations, err := c.evaluate(ctx, s, subjects, progress)
 	if err != nil {
 		return err
 	}
 	progress.Stop()
-	return c.print(evaluations, len(s.Engine.Names()))
+	return s.Skipped.Result(c.print(evaluations, len(s.Engine.Names())))
 }
 
 // oldObjects returns the objects of --old by their identity.
@@ -103,35 +106,50 @@ func (c *command) oldObjects(ctx context.Context) (map[string]*load.Object, erro
 
 func identity(o *load.Object) string { return o.APIVersion + " " + o.String() }
 
-func (c *command) requests(s *inputs.Setting, old map[string]*load.Object) ([]*admissionv1.AdmissionRequest, error) {
-	out := make([]*admissionv1.AdmissionRequest, len(s.Objects))
+// subject is an object with its request.
+type subject struct {
+	*load.Object
+	request *admissionv1.AdmissionRequest
+}
+
+// subjects returns the objects that can be evaluated. It notes others.
+func (c *command) subjects(s *inputs.Setting, old map[string]*load.Object, notes io.Writer) (out []subject) {
+	var unmatched []string
 	for i := range s.Objects {
 		object, before := &s.Objects[i], old[identity(&s.Objects[i])]
+		if s.Engine.NeverMatches(object.GroupVersionKind()) {
+			unmatched = append(unmatched, object.String())
+			continue
+		}
 		if c.deleted {
 			object, before = nil, object
 		}
 		request, err := s.Engine.APIs.NewRequest(object, before, offline.RequestOptions{User: s.User})
 		if err != nil {
-			return nil, err
+			s.Skipped.Add(err)
+			continue
 		}
-		out[i] = request
+		out = append(out, subject{&s.Objects[i], request})
 	}
-	return out, nil
+	if len(unmatched) > 0 {
+		_, _ = fmt.Fprintf(notes, "not evaluated, because no policy names their API groups: %s\n", output.Printable(output.Some(unmatched)))
+	}
+	return out
 }
 
-// evaluate evaluates all requests concurrently, in their order. It keeps only what is
+// evaluate evaluates all objects concurrently, in their order. It keeps only what is
 // printed.
-func (c *command) evaluate(ctx context.Context, s *inputs.Setting, requests []*admissionv1.AdmissionRequest, progress *output.Progress) ([]Evaluation, error) {
-	out := make([]Evaluation, len(requests))
-	failed := make([]error, len(requests))
+func (c *command) evaluate(ctx context.Context, s *inputs.Setting, subjects []subject, progress *output.Progress) ([]Evaluation, error) {
+	out := make([]Evaluation, len(subjects))
+	failed := make([]error, len(subjects))
 	var next atomic.Int64
 	var running sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		running.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(requests) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				result, err := s.Engine.Evaluate(ctx, requests[i], s.World, offline.Options{Details: true})
+			for i := int(next.Add(1)) - 1; i < len(subjects) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				result, err := s.Engine.Evaluate(ctx, subjects[i].request, s.World, offline.Options{Details: true})
 				if failed[i] = err; err == nil {
-					out[i] = c.evaluation(&s.Objects[i], requests[i], result)
+					out[i] = c.evaluation(subjects[i].Object, subjects[i].request, result)
 				}
 				progress.Add(1)
 			}
@@ -143,7 +161,7 @@ func (c *command) evaluate(ctx context.Context, s *inputs.Setting, requests []*a
 	}
 	for i, err := range failed {
 		if err != nil {
-			return nil, fmt.Errorf("evaluating %s %s: %w", requests[i].Kind.Kind, requests[i].Name, err)
+			return nil, fmt.Errorf("evaluating %s %s: %w", subjects[i].Kind, subjects[i].Metadata.Name, err)
 		}
 	}
 	return out, nil

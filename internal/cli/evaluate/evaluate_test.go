@@ -80,10 +80,10 @@ func TestInvalidInput(t *testing.T) {
 	tests := map[string]struct {
 		stdin, want string
 	}{
-		"no policy":       {"{apiVersion: v1, kind: Pod, metadata: {name: a}}", "-: there is no WebhookPolicy: name its file with -f"},
-		"an unknown kind": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}\n---\n{apiVersion: x.y/v1, kind: Z}", "stdin:3:22: kind: the kind Z in x.y/v1 is not known: add its CustomResourceDefinition to the files, or correct apiVersion and kind"},
-		"no object":       {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}", "there is no object to evaluate: name its file with -f"},
-		"a faulty policy": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {nothing: 1}}", "stdin:1:95: spec.nothing: WebhookPolicy has no such field: correct or remove it"},
+		"no policy":              {"{apiVersion: v1, kind: Pod, metadata: {name: a}}", "-: there is no WebhookPolicy: name its file with -f"},
+		"a kind of another case": {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}\n---\n{apiVersion: v1, kind: pod}", "stdin:3:18: kind: the kind pod in v1 is not known, did you mean kind: Pod?"},
+		"no object":              {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, validations: [{expression: 'true'}]}}", "there is no object to evaluate: name its file with -f"},
+		"a faulty policy":        {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {nothing: 1}}", "stdin:1:95: spec.nothing: WebhookPolicy has no such field: correct or remove it"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -91,6 +91,59 @@ func TestInvalidInput(t *testing.T) {
 			var findings *output.FindingsError
 			if err == nil || errors.As(err, &findings) || err.Error() != tt.want {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestLists evaluates the items of lists of any kind, and leaves out objects that no policy
+// can match or whose kind is not known.
+func TestLists(t *testing.T) {
+	const policies = `apiVersion: admission.ostiary.dev/v1alpha1
+kind: WebhookPolicyList
+items:
+- metadata: {name: team}
+  spec:
+    matchConstraints: {resourceRules: [{apiGroups: ["", apps], apiVersions: [v1], resources: [pods, deployments, configmaps], operations: [CREATE]}]}
+    validations: [{expression: 'object.kind == "Pod" || "team" in object.metadata.?labels.orValue({})', message: add team}]
+`
+	for name, tt := range map[string]struct {
+		objects    string
+		wantOut    string
+		wantErrOut string
+		wantErr    string
+	}{
+		"items without kind":    {objects: "{apiVersion: apps/v1, kind: DeploymentList, items: [{metadata: {name: a}}]}", wantOut: "Deployment a team deny", wantErr: "1 object, 1 policy: 1 object denied, 0 errors"},
+		"the kind is readable":  {objects: "{apiVersion: v1, kind: PodList, items: [{metadata: {name: a}}]}", wantErrOut: "1 object, 1 policy: 0 objects denied, 0 errors\n"},
+		"items of other kinds":  {objects: "{apiVersion: apps/v1, kind: DeploymentList, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}", wantOut: "ConfigMap a team deny", wantErr: "1 object, 1 policy: 1 object denied, 0 errors"},
+		"a list in a list":      {objects: "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}]}", wantOut: "ConfigMap a team deny", wantErr: "1 object, 1 policy: 1 object denied, 0 errors"},
+		"kinds without a match": {objects: "{apiVersion: x.y/v1, kind: Z, metadata: {name: z}}\n---\n{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: a}}", wantErrOut: "not evaluated, because no policy names their API groups: Z z, Deployment a\n0 objects, 1 policy: 0 objects denied, 0 errors\n"},
+		"a wrong version": {
+			objects: "{apiVersion: apps/v1, kind: Pod, metadata: {name: a}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}", wantOut: "ConfigMap b team deny",
+			wantErrOut: "skipping stdin:1:23: kind: the kind Pod in apps/v1 is not known, did you mean apiVersion: v1?\n",
+			wantErr:    "1 object, 1 policy: 1 object denied, 0 errors; the result is without what was skipped",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "policies.yaml")
+			if err := os.WriteFile(path, []byte(policies), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, errOut, err := run(t, tt.objects, "-f", path, "-f", "-")
+			var rows []string
+			for line := range strings.Lines(out) {
+				if text := strings.Join(strings.Fields(line), " "); !strings.HasPrefix(text, "OBJECT ") {
+					rows = append(rows, text)
+				}
+			}
+			if got := strings.Join(rows, "\n"); !strings.HasPrefix(got, tt.wantOut) || (got == "") != (tt.wantOut == "") {
+				t.Errorf("stdout %q, want %q", got, tt.wantOut)
+			}
+			if diff := cmp.Diff(tt.wantErrOut, errOut); diff != "" {
+				t.Errorf("stderr (-want +got):\n%s", diff)
+			}
+			if (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
+				t.Errorf("error %v, want %q", err, tt.wantErr)
 			}
 		})
 	}

@@ -74,7 +74,13 @@ func (c *command) run(ctx context.Context, args []string) error {
 	if names, err = chosen(s.Engine, names); err != nil {
 		return err
 	}
+	return s.Skipped.Result(c.show(ctx, s, stored, names, all))
+}
+
+// show explains a request, or the object of the cluster that is named.
+func (c *command) show(ctx context.Context, s *inputs.Setting, stored string, names []string, all bool) error {
 	var e *Explanation
+	var err error
 	if stored != "" {
 		e, err = c.stored(ctx, s, stored, names)
 	} else {

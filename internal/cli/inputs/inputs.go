@@ -13,6 +13,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/ostiary/ostiary/internal/cli/connect"
+	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
@@ -94,12 +95,41 @@ func (f *Flags) UserInfo() authenticationv1.UserInfo {
 }
 
 // Load reads the files.
-func (f *Flags) Load(ctx context.Context, stdin io.Reader) (*offline.Input, error) {
-	objects, err := load.Objects(ctx, f.Files, load.Options{Stdin: stdin, AllowRemote: f.AllowRemote})
+func (f *Flags) Load(ctx context.Context, stdin io.Reader, skipped *output.Skipped) (*offline.Input, error) {
+	objects, err := load.Objects(ctx, f.Files, load.Options{Stdin: stdin, AllowRemote: f.AllowRemote, Skip: skipped.Add})
 	if err != nil {
 		return nil, err
 	}
-	return offline.Sort(objects)
+	in, problems := offline.Divide(objects)
+	for _, problem := range problems {
+		skipped.Add(problem)
+	}
+	for i := range in.Policies {
+		in.Policies[i].Optional = true
+	}
+	return in, nil
+}
+
+// NewEngine compiles policies, without those of files that are invalid.
+func NewEngine(
+	policies []offline.Policy,
+	compiler *policy.Compiler,
+	apis *offline.APIs,
+	skipped *output.Skipped,
+	exempt ...string,
+) (*offline.Engine, error) {
+	engine, err := offline.NewEngine(policies, compiler, apis, exempt...)
+	if err != nil {
+		return nil, err
+	}
+	for _, invalid := range engine.Invalid {
+		for _, problem := range invalid.Problems {
+			if !invalid.Stored {
+				skipped.Add(problem)
+			}
+		}
+	}
+	return engine, nil
 }
 
 // NoPolicyError means that the files have no policy.

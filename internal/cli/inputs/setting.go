@@ -34,6 +34,8 @@ type Setting struct {
 	User authenticationv1.UserInfo
 	// Cluster is nil without one.
 	Cluster *connect.Cluster
+	// Skipped has what is left out.
+	Skipped *output.Skipped
 }
 
 // Setting reads the files and, if the flags say so, the cluster. It writes on notes what it
@@ -45,64 +47,80 @@ func (f *Flags) Setting(ctx context.Context, stdin io.Reader, notes io.Writer, c
 	if name := f.connection.Given(); name != "" && !f.FromCluster {
 		return nil, fmt.Errorf("--%s needs --from-cluster", name)
 	}
-	in, err := f.Load(ctx, stdin)
-	if err != nil {
+	s := &Setting{User: f.UserInfo(), Skipped: output.NewSkipped(notes)}
+	var err error
+	if s.Input, err = f.Load(ctx, stdin, s.Skipped); err != nil {
 		return nil, err
 	}
-	s := &Setting{Input: in, User: f.UserInfo()}
 	if f.FromCluster {
-		return f.connected(ctx, s, notes, compiler)
+		err = f.connected(ctx, s, notes, compiler)
+	} else {
+		err = f.unconnected(s, compiler)
 	}
-	if len(in.Policies) == 0 {
-		return nil, NoPolicyError(f.Files)
-	}
-	apis, err := offline.NewAPIs(f.Kubernetes.Engine, in.Definitions)
 	if err != nil {
 		return nil, err
+	}
+	if len(s.Engine.Names()) == 0 && !f.FromCluster {
+		return nil, s.Skipped.Instead(NoPolicyError(f.Files))
+	}
+	s.Skipped.Write()
+	return s, nil
+}
+
+// unconnected completes a setting without a cluster.
+func (f *Flags) unconnected(s *Setting, compiler func(policy.Engine) *policy.Compiler) error {
+	apis, err := offline.NewAPIs(f.Kubernetes.Engine, s.Definitions)
+	if err != nil {
+		return err
 	}
 	apis.DefaultNamespace = f.connection.GivenNamespace()
-	s.Engine, err = offline.NewEngine(in.Policies, compiler(f.Kubernetes.Engine), apis)
-	s.World = offline.NewWorld(apis, in.Namespaces, in.Objects, offline.Answers(nil))
-	return s, err
+	s.World = offline.NewWorld(apis, s.Namespaces, s.Objects, offline.Answers(nil))
+	s.Engine, err = NewEngine(s.Policies, compiler(f.Kubernetes.Engine), apis, s.Skipped)
+	return err
 }
 
 // connected completes a setting with a cluster.
-func (f *Flags) connected(ctx context.Context, s *Setting, notes io.Writer, compiler func(policy.Engine) *policy.Compiler) (*Setting, error) {
+func (f *Flags) connected(ctx context.Context, s *Setting, notes io.Writer, compiler func(policy.Engine) *policy.Compiler) error {
 	config, err := f.connection.Config()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if s.Cluster, err = connect.NewCluster(ctx, config); err != nil {
-		return nil, err
+		return err
 	}
 	note := func(err error) { _, _ = fmt.Fprintln(notes, output.Printable(err.Error())) }
 	dump, err := cluster.FetchInstallation(ctx, config, func(err error) {
 		note(fmt.Errorf("the namespace of Ostiary and the exempt namespaces are not known: %w", err))
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.addPolicies(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	apis, err := offline.NewAPIsOf(s.Cluster.Resources, func(kind schema.GroupVersionKind) managedfields.TypeConverter { return s.Cluster.Schema(ctx, kind) }, s.Definitions)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if apis.DefaultNamespace, err = f.connection.Namespace(); err != nil {
-		return nil, err
+		return err
 	}
 	version := s.Cluster.Engine
 	if f.Kubernetes.given {
 		version = f.Kubernetes.Engine
 	}
-	if s.Engine, err = offline.NewEngine(s.Policies, compiler(version), apis, exemptIn(dump)...); err != nil {
-		return nil, err
+	s.Engine, err = NewEngine(s.Policies, compiler(version), apis, s.Skipped, exemptIn(dump)...)
+	if err != nil {
+		return err
 	}
-	for _, problem := range s.Engine.Invalid {
-		note(fmt.Errorf("not evaluated, because Ostiary does not enforce it either: %w", problem))
+	for _, invalid := range s.Engine.Invalid {
+		for _, problem := range invalid.Problems {
+			if invalid.Stored {
+				note(fmt.Errorf("not evaluated, because Ostiary does not enforce it either: %w", problem))
+			}
+		}
 	}
-	return s, f.addAccess(ctx, s, apis)
+	return f.addAccess(ctx, s, apis)
 }
 
 // addPolicies adds the policies of the cluster that the files do not replace.
@@ -131,7 +149,7 @@ func (s *Setting) addPolicies(ctx context.Context) error {
 		if err := source.Decode(p); err != nil {
 			return fmt.Errorf("%w; it may be of a later version of Ostiary: upgrade kubectl-ostiary", err)
 		}
-		s.Policies = append(s.Policies, offline.Policy{WebhookPolicy: p, Source: *source, Stored: true})
+		s.Policies = append(s.Policies, offline.Policy{WebhookPolicy: p, Source: *source, Stored: true, Optional: true})
 	}
 	if len(s.Policies) == 0 {
 		return errors.New("neither the cluster nor the files have a WebhookPolicy: name a file with -f")

@@ -44,11 +44,13 @@ func NewCommand(o *output.Options) *cobra.Command {
 }
 
 func (c *command) run(ctx context.Context) error {
-	objects, err := load.Objects(ctx, c.Files, load.Options{Stdin: c.In, AllowRemote: c.AllowRemote})
+	var problems []error
+	skip := func(err error) { problems = append(problems, err) }
+	objects, err := load.Objects(ctx, c.Files, load.Options{Stdin: c.In, AllowRemote: c.AllowRemote, Skip: skip})
 	if err != nil {
 		return err
 	}
-	findings, policies, err := Check(ctx, objects, c.Kubernetes.Engine)
+	findings, policies, err := Check(ctx, objects, problems, c.Kubernetes.Engine)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/apiresources"
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
@@ -66,10 +65,8 @@ type linter struct {
 // Errors returns the errors of Check, without warnings and without a check of types.
 func Errors(ctx context.Context, objects []load.Object, e policy.Engine) ([]Finding, error) {
 	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
-	in, err := l.read(objects)
-	if err != nil {
-		return nil, err
-	}
+	in := l.read(objects)
+	var err error
 	if l.schema, err = newSchema(); err != nil {
 		return nil, err
 	}
@@ -82,12 +79,12 @@ func Errors(ctx context.Context, objects []load.Object, e policy.Engine) ([]Find
 }
 
 // Check returns the findings about all policies of some files, in the order of files and
-// lines. The error is about other objects, such as CustomResourceDefinitions.
-func Check(ctx context.Context, objects []load.Object, e policy.Engine) (findings []Finding, policies int, err error) {
+// lines. The problems are about what could not be read, and become findings.
+func Check(ctx context.Context, objects []load.Object, problems []error, e policy.Engine) (findings []Finding, policies int, err error) {
 	l := &linter{engine: e, compiler: policy.NewCompilerFor(e)}
-	in, err := l.read(objects)
-	if err != nil {
-		return nil, 0, err
+	in := l.read(objects)
+	for _, problem := range problems {
+		l.unreadable(problem)
 	}
 	apis, err := offline.NewAPIs(e, in.Definitions)
 	if err != nil {
@@ -109,23 +106,16 @@ func Check(ctx context.Context, objects []load.Object, e policy.Engine) (finding
 	return l.findings, len(in.Policies), ctx.Err()
 }
 
-// read decodes the objects. A policy that cannot be decoded is a finding, and the others
-// are checked.
-func (l *linter) read(objects []load.Object) (*offline.Input, error) {
-	var rest []load.Object
-	for i := range objects {
-		if objects[i].GroupVersionKind().Group == v1alpha1.GroupName {
-			if _, err := offline.Sort(objects[i : i+1]); err != nil {
-				l.unreadable(err)
-				continue
-			}
-		}
-		rest = append(rest, objects[i])
+// read decodes the objects. Those that cannot be decoded are findings.
+func (l *linter) read(objects []load.Object) *offline.Input {
+	in, problems := offline.Divide(objects)
+	for _, problem := range problems {
+		l.unreadable(problem)
 	}
-	return offline.Sort(rest)
+	return in
 }
 
-// unreadable adds the errors of a policy.
+// unreadable adds the errors of an object.
 func (l *linter) unreadable(err error) {
 	var several interface{ Unwrap() []error }
 	if errors.As(err, &several) {

@@ -134,9 +134,12 @@ func TestLint(t *testing.T) {
 			want: "policies.yaml:14:3: error: spec.timeout: WebhookPolicy has no such field: correct or remove it\n" +
 				"policies.yaml:29:3: warning: b: spec.timeoutSeconds: requests wait up to 30 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less\n",
 		},
-		"no policy":    {content: "{apiVersion: v1, kind: Pod}", status: output.StatusError},
-		"not YAML":     {content: "a: [", status: output.StatusError},
-		"equal names":  {content: policyOf("a", `""`, "pods", good, "---\n") + policyOf("a", `""`, "pods", good, ""), status: output.StatusError},
+		"no policy": {content: "{apiVersion: v1, kind: Pod}", status: output.StatusError},
+		"not YAML":  {content: "a: [", status: output.StatusFindings, want: "policies.yaml:2:1: error: invalid YAML: did not find expected node content\n"},
+		"equal names": {
+			content: policyOf("a", `""`, "pods", good, "---\n") + policyOf("a", `""`, "pods", good, ""), status: output.StatusFindings,
+			want: "policies.yaml:18:3: error: metadata.name: the policy \"a\" is also at policies.yaml:4:3: remove one of them\n",
+		},
 		"another flag": {content: policyOf("a", `""`, "pods", good, ""), args: []string{"--kubernetes-version", "1.2"}, status: output.StatusError},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +233,7 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			return // FuzzObjects checks it
 		}
-		findings, _, err := Check(t.Context(), objects, policy.LatestEngine)
+		findings, _, err := Check(t.Context(), objects, nil, policy.LatestEngine)
 		if err != nil && err.Error() == "" {
 			t.Error("an error without a text")
 		}

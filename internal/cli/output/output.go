@@ -191,3 +191,12 @@ func Count(n int, one, several string) string {
 	}
 	return fmt.Sprintf("%d %s", n, several)
 }
+
+// Some lists at most five names.
+func Some(names []string) string {
+	const limit = 5
+	if len(names) > limit {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), len(names)-limit)
+	}
+	return strings.Join(names, ", ")
+}

@@ -3,6 +3,7 @@ package policytest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -95,14 +96,21 @@ func (c *command) execute(ctx context.Context, paths []string) error {
 	}
 	progress := c.StartProgress("reading tests")
 	defer progress.Stop()
-	suites, err := Load(ctx, paths, c.loadOptions())
+	skipped := output.NewSkipped(progress)
+	options := c.loadOptions()
+	options.Skip = skipped.Add
+	suites, err := Load(ctx, paths, options)
 	if err != nil {
 		return err
 	}
 	cases := selected(suites, only)
 	if len(cases) == 0 {
+		if len(suites) == 0 {
+			return skipped.Instead(errors.New("no test can be run"))
+		}
 		return fmt.Errorf("no case matches --run %q", c.run)
 	}
+	skipped.Write()
 	progress.Begin("running cases", int64(len(cases)))
 	report, err := c.runAll(ctx, suites, cases, progress)
 	if err != nil {
@@ -117,7 +125,7 @@ func (c *command) execute(ctx context.Context, paths []string) error {
 	if err := c.print(report); err != nil {
 		return err
 	}
-	return c.verdict(report)
+	return skipped.Result(c.verdict(report))
 }
 
 // verdict returns an error for findings.

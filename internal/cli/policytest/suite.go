@@ -57,12 +57,15 @@ type LoadOptions struct {
 	Root string
 	// AllowRemote permits kustomizations to fetch files and repositories.
 	AllowRemote bool
+	// Skip is called for each test that cannot be read or run, and Load returns all others.
+	// If it is nil, they are the error of Load.
+	Skip func(error)
 }
 
 // Load reads the PolicyTests of paths. In directories it reads only files that contain the
 // API group of PolicyTests.
 func Load(ctx context.Context, paths []string, options LoadOptions) ([]*Suite, error) {
-	objects, err := load.Objects(ctx, paths, load.Options{Stdin: options.Stdin, Select: isTest})
+	objects, err := load.Objects(ctx, paths, load.Options{Stdin: options.Stdin, Select: isTest, Skip: options.Skip})
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +88,7 @@ func Load(ctx context.Context, paths []string, options LoadOptions) ([]*Suite, e
 		}
 		if other, ok := names[s.Name]; ok {
 			errs = append(errs, s.Source.Errorf("metadata.name", "the test %q is also at %s: rename one of them", s.Name, other))
+			continue
 		}
 		names[s.Name] = s.Source.At("metadata.name").String()
 		out = append(out, s)
@@ -92,7 +96,13 @@ func Load(ctx context.Context, paths []string, options LoadOptions) ([]*Suite, e
 	if len(out) == 0 && len(errs) == 0 {
 		return nil, fmt.Errorf("%s: there is no PolicyTest: write one with apiVersion: %s", strings.Join(paths, ", "), v1alpha1.APIVersion)
 	}
-	return out, errors.Join(errs...)
+	if options.Skip == nil {
+		return out, errors.Join(errs...)
+	}
+	for _, err := range errs {
+		options.Skip(err)
+	}
+	return out, nil
 }
 
 // isTest reports whether a file can have a PolicyTest.

@@ -60,13 +60,15 @@ func NewCommand(shared *output.Options) *cobra.Command {
 
 func (o *command) run(ctx context.Context) error {
 	if len(o.files) > 0 {
-		dump, err := cluster.Read(ctx, o.files, o.In)
+		skipped := output.NewSkipped(o.ErrOut)
+		dump, err := cluster.Read(ctx, o.files, o.In, skipped.Add)
 		if err != nil {
 			return err
 		}
+		skipped.Write()
 		now := time.Now()
 		s := statusOf(dump, nil, now)
-		return errors.Join(o.print(s, now), failure(s))
+		return errors.Join(o.print(s, now), skipped.Result(failure(s)))
 	}
 	if o.interval < minInterval {
 		return fmt.Errorf("--interval is %s: use %s or more", o.interval, minInterval)

@@ -17,7 +17,7 @@ var now = time.Date(2026, time.June, 1, 12, 0, 10, 0, time.UTC)
 
 func dump(t *testing.T) *doctor.Dump {
 	t.Helper()
-	d, err := cluster.Read(context.Background(), []string{"../testdata/examples/cluster.yaml"}, nil)
+	d, err := cluster.Read(context.Background(), []string{"../testdata/examples/cluster.yaml"}, nil, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,8 @@ func NewCommand(shared *output.Options) *cobra.Command {
 func (o *options) run(ctx context.Context) error {
 	progress := o.StartProgress("reading the webhook configurations")
 	defer progress.Stop()
-	dump, err := o.dump(ctx, progress)
+	skipped := output.NewSkipped(progress)
+	dump, err := o.dump(ctx, progress, skipped)
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return failure(findings)
+	return skipped.Result(failure(findings))
 }
 
 // result is the result in JSON and YAML.
@@ -100,9 +101,9 @@ func failure(findings []doctor.Finding) error {
 	return &output.FindingsError{Text: output.Count(counts[doctor.Error], "error", "errors") + ", " + output.Count(counts[doctor.Warning], "warning", "warnings")}
 }
 
-func (o *options) dump(ctx context.Context, progress *output.Progress) (*doctor.Dump, error) {
+func (o *options) dump(ctx context.Context, progress *output.Progress, skipped *output.Skipped) (*doctor.Dump, error) {
 	if len(o.files) > 0 {
-		return o.read(ctx)
+		return o.read(ctx, skipped)
 	}
 	if o.version != "" {
 		return nil, errors.New("--kubernetes-version needs -f: the API server reports its own version")
@@ -120,7 +121,7 @@ func (o *options) dump(ctx context.Context, progress *output.Progress) (*doctor.
 }
 
 // read reads a dump from files.
-func (o *options) read(ctx context.Context) (*doctor.Dump, error) {
+func (o *options) read(ctx context.Context, skipped *output.Skipped) (*doctor.Dump, error) {
 	var v *version.Version
 	if o.version != "" {
 		var err error
@@ -128,13 +129,14 @@ func (o *options) read(ctx context.Context) (*doctor.Dump, error) {
 			return nil, fmt.Errorf("--kubernetes-version: %w", err)
 		}
 	}
-	dump, err := cluster.Read(ctx, o.files, o.In)
+	dump, err := cluster.Read(ctx, o.files, o.In, skipped.Add)
 	if err != nil {
 		return nil, err
 	}
 	if len(dump.Validating)+len(dump.Mutating) == 0 {
-		return nil, errors.New("the dump contains no webhook configuration")
+		return nil, skipped.Instead(errors.New("the dump contains no webhook configuration"))
 	}
+	skipped.Write()
 	dump.Version = v
 	return dump, nil
 }

@@ -68,10 +68,12 @@ func (o *options) run(ctx context.Context) error {
 	}
 	progress := o.StartProgress("reading policies")
 	defer progress.Stop()
-	policies, others, err := o.policies(ctx)
+	skipped := output.NewSkipped(progress)
+	policies, others, err := o.policies(ctx, skipped)
 	if err != nil {
 		return err
 	}
+	skipped.Write()
 	logs, err := replay.Files(o.logs)
 	if err != nil {
 		return err
@@ -86,7 +88,7 @@ func (o *options) run(ctx context.Context) error {
 	if err := o.print(summary, others != nil); err != nil {
 		return err
 	}
-	return failure(summary, others != nil)
+	return skipped.Result(failure(summary, others != nil))
 }
 
 // sizeOf returns the size of all logs; 0 if it is not known.
@@ -102,22 +104,16 @@ func sizeOf(logs []string) (total int64) {
 }
 
 // policies reads the policies, and the others of --compare. Both read the same objects.
-func (o *options) policies(ctx context.Context) (policies, others *replay.Policies, err error) {
-	in, err := o.Load(ctx, o.In)
+func (o *options) policies(ctx context.Context, skipped *output.Skipped) (policies, others *replay.Policies, err error) {
+	in, err := o.Load(ctx, o.In, skipped)
 	if err != nil {
 		return nil, nil, err
-	}
-	if len(in.Policies) == 0 {
-		return nil, nil, inputs.NoPolicyError(o.Files)
 	}
 	more := &offline.Input{}
 	if len(o.others) > 0 {
 		flags := inputs.Flags{Files: o.others}
-		if more, err = flags.Load(ctx, o.In); err != nil {
+		if more, err = flags.Load(ctx, o.In, skipped); err != nil {
 			return nil, nil, err
-		}
-		if len(more.Policies) == 0 {
-			return nil, nil, inputs.NoPolicyError(o.others)
 		}
 	}
 	apis, err := offline.NewAPIs(o.Kubernetes.Engine, slices.Concat(in.Definitions, more.Definitions))
@@ -125,14 +121,20 @@ func (o *options) policies(ctx context.Context) (policies, others *replay.Polici
 		return nil, nil, err
 	}
 	world := offline.NewWorld(apis, slices.Concat(in.Namespaces, more.Namespaces), slices.Concat(in.Objects, more.Objects), offline.Answers(nil))
-	side := func(list []offline.Policy) (*replay.Policies, error) {
-		engine, err := offline.NewEngine(list, policy.NewCompilerFor(o.Kubernetes.Engine), apis)
-		return &replay.Policies{Engine: engine, World: world}, err
+	side := func(files []string, list []offline.Policy) (*replay.Policies, error) {
+		engine, err := inputs.NewEngine(list, policy.NewCompilerFor(o.Kubernetes.Engine), apis, skipped)
+		if err != nil {
+			return nil, err
+		}
+		if len(engine.Names()) == 0 {
+			return nil, skipped.Instead(inputs.NoPolicyError(files))
+		}
+		return &replay.Policies{Engine: engine, World: world}, nil
 	}
-	if policies, err = side(in.Policies); err != nil || len(o.others) == 0 {
+	if policies, err = side(o.Files, in.Policies); err != nil || len(o.others) == 0 {
 		return policies, nil, err
 	}
-	others, err = side(more.Policies)
+	others, err = side(o.others, more.Policies)
 	return policies, others, err
 }
 
