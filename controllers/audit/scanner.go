@@ -289,7 +289,7 @@ func (s *Scanner) unaudited(e *policies.Entry, p *v1alpha1.WebhookPolicy, compil
 	switch {
 	case !p.Spec.Audits():
 		return "spec.audit.enabled is false"
-	case !e.Accepted() || !e.Planned:
+	case !e.Accepted() || !e.Planned():
 		return "the policy is not accepted"
 	}
 	return cmp.Or(unauditable(compiled), unreadParams(s.options.Params, &p.Spec))

@@ -18,7 +18,8 @@ import (
 func stateOf(versions map[string]string) *policies.State {
 	s := &policies.State{Entries: map[types.UID]*policies.Entry{}}
 	for name, version := range versions {
-		s.Entries[types.UID(name)] = &policies.Entry{Policy: &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}}
+		p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
+		s.Entries[types.UID(name)] = &policies.Entry{Generation: &policies.Generation{Policy: p}}
 	}
 	return s
 }

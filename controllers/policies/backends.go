@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/internal/validation"
 )
@@ -45,46 +46,47 @@ func (l *Loader) wantBackends(policies []*v1alpha1.WebhookPolicy) {
 	l.Backends.Want(wanted)
 }
 
-// trust sets the CA bundle of a policy with a backend: the known one, or else the
-// registered one. Only the leader follows bundles, and a new leader must not revert what
-// is registered. Without a bundle the previous generation stays planned, if there is one.
-func (l *Loader) trust(e *Entry, observed registration.Bundles) *Entry {
-	if l.Backends == nil || e.Policy.Spec.Backend == nil {
-		return e
+// withBundle returns the generation with the CA bundle of its backend: the known one, or else
+// the registered one. Only the leader follows bundles, and a new leader must not revert what
+// is registered.
+func (l *Loader) withBundle(g *Generation, observed registration.Bundles) *Generation {
+	if l.Backends == nil || g.Policy.Spec.Backend == nil {
+		return g
 	}
-	bundle, ok := l.Backends.Bundle(e.Policy)
-	if !ok {
-		bundle = observed.Of(e.prepared)
-		if ok = len(bundle) > 0; ok {
-			l.Backends.Adopt(e.Policy, bundle)
+	bundle, known := l.Backends.Bundle(g.Policy)
+	if !known {
+		bundle = observed.Of(g.prepared)
+		if known = len(bundle) > 0; known {
+			l.Backends.Adopt(g.Policy, bundle)
 		}
 	}
-	if e.hasBundle == ok && bytes.Equal(e.bundle, bundle) {
-		return e
+	if g.hasBundle == known && bytes.Equal(g.bundle, bundle) {
+		return g
 	}
-	changed := *e
-	changed.hasBundle, changed.bundle = ok, bundle
-	changed.prepared = e.prepared.WithBundle(bundle)
+	changed := *g
+	changed.hasBundle = known
+	changed.bundle = bundle
+	changed.prepared = g.prepared.WithBundle(bundle)
 	return &changed
 }
 
-// placeholder returns an entry for the previous generation of a policy whose backend has
+// placeholder returns a replacement for the previous generation of a policy whose backend has
 // no known CA bundle. A replica that has started since does not know that generation and
 // must not disable the policy. failurePolicy decides its requests.
-func (l *Loader) placeholder(p *v1alpha1.WebhookPolicy) *Entry {
+func placeholder(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) *Generation {
 	own := p.DeepCopy()
 	own.Generation-- // the registration of the placeholder is not that of the backend
-	own.Spec.Backend, own.Spec.BreakGlass = nil, false
+	own.Spec.Backend = nil
+	own.Spec.BreakGlass = false
 	own.Spec.Validations = []v1alpha1.Validation{{Expression: "true"}}
-	compiled, _ := l.Compiler().CompilePlugin(own, nil, field.ErrorList{
+	compiled, _ := compiler.CompilePlugin(own, nil, field.ErrorList{
 		field.Required(field.NewPath("spec", "backend"), "the CA bundle of the backend is not known yet"),
 	})
-	return &Entry{Policy: own, Compiled: compiled, registrable: true, placeholder: true, prepared: registration.Prepare(own).WithoutCondition()}
+	return &Generation{
+		Policy:      own,
+		Compiled:    compiled,
+		registrable: true,
+		placeholder: true,
+		prepared:    registration.Prepare(own).WithoutCondition(),
+	}
 }
-
-// IsPlaceholder reports whether failurePolicy decides the requests of a policy until the
-// CA bundle of its backend is known.
-func (e *Entry) IsPlaceholder() bool { return e.effective().placeholder }
-
-// lacksBundle reports whether the backend cannot be registered yet.
-func (e *Entry) lacksBundle() bool { return e.Policy.Spec.Backend != nil && !e.hasBundle }

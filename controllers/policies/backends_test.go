@@ -51,8 +51,8 @@ func podCreation() *admissionv1.AdmissionRequest {
 	}
 }
 
-// A policy in force whose author moves it to a backend stays in force until the
-// backend can be registered, whatever becomes of the replicas meanwhile.
+// A registered policy whose author moves it to a backend stays registered until the
+// backend can be, whatever becomes of the replicas meanwhile.
 func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 	tests := map[string]struct {
 		failurePolicy  admissionregistrationv1.FailurePolicyType
@@ -83,8 +83,8 @@ func TestPolicyMovesToABackendThatIsNotTrustedYet(t *testing.T) {
 				state = load(l, state, next) // beside what that was registered as
 			}
 			e := state.Entries["uid-moves"]
-			if !e.Planned || e.EffectiveGeneration() != tc.wantGeneration || e.IsPlaceholder() != tc.restarted {
-				t.Fatalf("planned %t, generation %d in force, closed %t; want generation %d, closed %t", e.Planned, e.EffectiveGeneration(), e.IsPlaceholder(), tc.wantGeneration, tc.restarted)
+			if !e.Planned() || e.EffectiveGeneration() != tc.wantGeneration || e.IsPlaceholder() != tc.restarted {
+				t.Fatalf("planned %t, generation %d registered, placeholder %t; want generation %d, placeholder %t", e.Planned(), e.EffectiveGeneration(), e.IsPlaceholder(), tc.wantGeneration, tc.restarted)
 			}
 			if _, ok, why := state.Registered(e); !ok {
 				t.Errorf("it is not registered: %s", why)
@@ -117,8 +117,8 @@ func TestRefusedBackend(t *testing.T) {
 			p.Spec.Backend.URL, p.Spec.Backend.CAFrom = tt.url, nil
 			state := load(l, nil, p)
 			e := state.Entries["uid-p"]
-			if registered := e.Planned && len(state.Plan.Groups) == 1; registered != (tt.wantError == "") {
-				t.Errorf("planned %t, in %d groups", e.Planned, len(state.Plan.Groups))
+			if registered := e.Planned() && len(state.Plan.Groups) == 1; registered != (tt.wantError == "") {
+				t.Errorf("planned %t, in %d groups", e.Planned(), len(state.Plan.Groups))
 			}
 			if tt.wantError != "" && (len(e.Errors) != 1 || !strings.HasPrefix(e.Errors[0].Error(), tt.wantError)) {
 				t.Errorf("errors %v, want %q", e.Errors, tt.wantError)
@@ -130,10 +130,10 @@ func TestRefusedBackend(t *testing.T) {
 	}
 }
 
-// What was never in force is not registered for a backend without a bundle.
+// What was never registered is not registered for a backend without a bundle.
 func TestNewBackendWaitsForItsBundle(t *testing.T) {
 	state := load(hosting(t), nil, hosted("waits", 1))
-	if e := state.Entries["uid-waits"]; e.Planned || len(state.Plan.Groups) > 0 {
-		t.Errorf("planned %t, in %d groups", e.Planned, len(state.Plan.Groups))
+	if e := state.Entries["uid-waits"]; e.Planned() || len(state.Plan.Groups) > 0 {
+		t.Errorf("planned %t, in %d groups", e.Planned(), len(state.Plan.Groups))
 	}
 }

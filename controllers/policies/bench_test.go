@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -22,8 +21,7 @@ func BenchmarkLoad(b *testing.B) {
 		p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"group": fmt.Sprint(i % groups)}}
 		policies[i] = &p
 	}
-	state := l.load(logr.Discard(), policies, nil)
-	l.Store.publish(state)
+	state := publish(l, policies, nil)
 	var observed []registration.Configuration
 	for i := range state.Plan.Groups {
 		observed = append(observed, state.Plan.Groups[i].Configuration)
@@ -37,6 +35,6 @@ func BenchmarkLoad(b *testing.B) {
 		changed := *policies[0]
 		changed.Generation = generation
 		policies[0] = &changed
-		l.Store.publish(l.load(logr.Discard(), policies, observed))
+		publish(l, policies, observed)
 	}
 }

@@ -13,9 +13,9 @@ import (
 
 func TestStateHolds(t *testing.T) {
 	loaded := func(uid types.UID, generation int64, version string) *Entry {
-		return &Entry{Policy: &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{
+		return &Entry{Generation: &Generation{Policy: &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{
 			Name: string(uid), UID: uid, Generation: generation, ResourceVersion: version,
-		}}}
+		}}}}
 	}
 	tests := map[string]struct {
 		entries map[types.UID]*Entry
@@ -80,8 +80,8 @@ func TestCurrentReadsAllPages(t *testing.T) {
 	if err := l.Current(t.Context(), live); err != nil {
 		t.Errorf("Current() = %v, want no error", err)
 	}
-	names, err := existing(t.Context(), live)
+	names, err := existingPolicies(t.Context(), live)
 	if err != nil || len(names) != 2 {
-		t.Errorf("existing() = %v, %v, want a and b", names, err)
+		t.Errorf("existingPolicies() = %v, %v, want a and b", names, err)
 	}
 }

@@ -71,9 +71,21 @@ func load(l *Loader, before *State, policies ...v1alpha1.WebhookPolicy) *State {
 			observed = append(observed, g.Configuration)
 		}
 	}
-	state := l.load(logr.Discard(), pointersTo(policies), observed)
+	return publish(l, pointersTo(policies), observed)
+}
+
+// publish loads policies beside configurations, and makes the result current.
+func publish(l *Loader, policies []*v1alpha1.WebhookPolicy, configurations []registration.Configuration) *State {
+	state := stateFor(l, policies, configurations)
+	l.Refusals.retain(state.Entries)
+	l.count(state)
 	l.Store.publish(state)
 	return state
+}
+
+func stateFor(l *Loader, policies []*v1alpha1.WebhookPolicy, configurations []registration.Configuration) *State {
+	seen := l.observation(policies, configurations)
+	return l.plan(seen, l.decide(logr.Discard(), seen))
 }
 
 func pointersTo(policies []v1alpha1.WebhookPolicy) []*v1alpha1.WebhookPolicy {
@@ -153,11 +165,11 @@ func TestBrokenPolicies(t *testing.T) {
 		before, after []v1alpha1.WebhookPolicy
 		wantMembers   []string
 	}{
-		"one that was never in force is left out, its neighbour is not": {
+		"one that was never registered is omitted, its neighbour is not": {
 			after:       []v1alpha1.WebhookPolicy{newPolicy("good", 1, "true"), newPolicy("bad", 1, "1 +")},
 			wantMembers: []string{"good"},
 		},
-		"one that was in force stays": {
+		"one that was registered stays": {
 			before:      []v1alpha1.WebhookPolicy{newPolicy("good", 1, "true"), newPolicy("bad", 1, "true")},
 			after:       []v1alpha1.WebhookPolicy{newPolicy("good", 1, "true"), newPolicy("bad", 2, "1 +")},
 			wantMembers: []string{"bad", "good"},

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
-	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // ReasonRefused means that the API server rejects the registration of the latest
@@ -70,61 +70,50 @@ func (r *Refusals) AddCondition(condition, text string) (n int, added bool) {
 	return n, added
 }
 
-// conditions returns the rejected conditions.
-func (r *Refusals) conditions() []string {
+// refusedRegistrations are the rejections at one moment.
+type refusedRegistrations struct {
+	conditions []string
+	reasons    map[string]string              // by condition
+	texts      map[types.UID]map[int64]string // by policy and generation
+}
+
+// snapshot returns the rejections. There are none without Refusals.
+func (r *Refusals) snapshot() refusedRegistrations {
 	if r == nil {
-		return nil
+		return refusedRegistrations{}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.refused
-}
-
-// conditionReason returns the API server's reason to reject a condition, if it did.
-func (r *Refusals) conditionReason(condition string) string {
-	if r == nil || condition == "" {
-		return ""
+	out := refusedRegistrations{conditions: r.refused, reasons: maps.Clone(r.why), texts: map[types.UID]map[int64]string{}}
+	for v, text := range r.texts {
+		if out.texts[v.uid] == nil {
+			out.texts[v.uid] = map[int64]string{}
+		}
+		out.texts[v.uid][v.generation] = text
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.why[condition]
+	return out
 }
 
-// reason returns the API server's reason to reject this generation of a policy, if it
-// did.
-func (r *Refusals) reason(p *v1alpha1.WebhookPolicy) string {
-	if r == nil {
-		return ""
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.texts[versionOf(p)]
-}
-
-// retain removes the rejections of policies that no longer exist.
+// retain removes the rejections of generations that nothing can use again.
 func (r *Refusals) retain(entries map[types.UID]*Entry) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for v := range r.texts {
-		if e := entries[v.uid]; e == nil || (v.generation != e.Policy.Generation && (e.lastGood == nil || v.generation != e.lastGood.Policy.Generation)) {
-			delete(r.texts, v)
-		}
-	}
+	maps.DeleteFunc(r.texts, func(v version, _ string) bool {
+		e := entries[v.uid]
+		return e == nil || !e.hasGeneration(v.generation)
+	})
 }
 
-// refusal returns the API server's reason to reject this generation of a policy, if it
-// did. The leader knows it; other replicas read it from the policy's status, if they have
-// an earlier generation to use. A new leader sends the registration again.
-func (l *Loader) refusal(p *v1alpha1.WebhookPolicy, good *Entry) string {
-	if text := l.Refusals.reason(p); text != "" || good == nil {
-		return text
-	}
-	return refusedInStatus(p)
+// hasGeneration reports whether a generation is the latest or the previous one.
+func (e *Entry) hasGeneration(generation int64) bool {
+	return e.Policy.Generation == generation || e.previous != nil && e.previous.Policy.Generation == generation
 }
 
+// refusedInStatus returns the API server's reason to reject this generation that the leader
+// has written to the status, empty if there is none.
 func refusedInStatus(p *v1alpha1.WebhookPolicy) string {
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionRegistered)
 	if c == nil || c.Reason != ReasonRefused || c.ObservedGeneration != p.Generation {
@@ -145,55 +134,6 @@ func relevantEvents() predicate.Predicate {
 			return ok && alsoOK && ((refusedInStatus(before) == "") != (refusedInStatus(after) == "") || before.HelpURL() != after.HelpURL())
 		},
 	})
-}
-
-// lastGood returns the generation of a policy that was registered before this one, nil if
-// there is none. It is used while the API server rejects the new one.
-func (l *Loader) lastGood(p *v1alpha1.WebhookPolicy) *Entry {
-	state := l.Store.State()
-	if state == nil {
-		return nil
-	}
-	old := state.Entries[p.UID]
-	if old == nil {
-		return nil
-	}
-	if stand := old.effective(); stand.Refusal == "" && stand.Accepted() {
-		if _, ok, _ := state.Registered(old); ok {
-			good := *stand
-			good.lastGood = nil
-			return &good
-		}
-	}
-	return old.lastGood
-}
-
-// forgetLastGood removes the last good generation of policies whose new one is
-// registered.
-func (s *State) forgetLastGood() {
-	for uid, e := range s.Entries {
-		if e.lastGood == nil || e.effective() != e {
-			continue
-		}
-		if _, ok, _ := s.Registered(e); ok {
-			carried := *e
-			carried.lastGood = nil
-			s.Entries[uid] = &carried
-		}
-	}
-}
-
-// Only returns a plan of some policies, to find out which of them the API server rejects.
-// Except for the members it equals the plan of all.
-func (s *State) Only(names []string) registration.Plan {
-	in := s.input
-	in.Entries = nil
-	for _, e := range s.Entries {
-		if e.Planned && slices.Contains(names, e.Policy.Name) {
-			in.Entries = append(in.Entries, e.effective().prepared)
-		}
-	}
-	return registration.Build(in)
 }
 
 // Named returns the entries of policies, sorted by name.

@@ -10,76 +10,12 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 )
-
-// Entry is a loaded policy.
-type Entry struct {
-	// Policy is shared with the cache and must not be changed.
-	Policy *v1alpha1.WebhookPolicy
-	// Compiled evaluates requests. With Errors, its failurePolicy decides them.
-	Compiled *policy.Compiled
-	// Errors explain why the policy is not accepted.
-	Errors field.ErrorList
-	// Planned is false for a policy that is not accepted and was not effective before: it
-	// is not registered.
-	Planned bool
-	// Refusal is the API server's reason to reject the registration of this generation,
-	// or empty. An earlier generation that was registered stays effective: see
-	// EffectiveGeneration.
-	Refusal string
-	// DelegationError is the API server's reason to reject the conditions of this policy.
-	// Ostiary alone then evaluates them.
-	DelegationError string
-
-	// lastGood is that earlier generation. It is kept until this one is registered.
-	lastGood *Entry
-	// engine is the engine that Compiled behaves like.
-	engine policy.Engine
-	// registrable is false if no webhook may be registered for the policy.
-	registrable bool
-	prepared    registration.Entry
-	// placeholder means that the entry replaces an earlier generation that is not known.
-	placeholder bool
-	// loadedVersion is empty if Policy has the version that was loaded first.
-	loadedVersion string
-	// hasBundle means that the CA bundle of the backend is known.
-	hasBundle bool
-	bundle    []byte
-}
-
-// Accepted reports whether the policy can take effect.
-func (e *Entry) Accepted() bool { return len(e.Errors) == 0 }
-
-// effective returns the effective entry of a policy: itself, or the previous generation
-// if the API server rejects this one or its backend has no CA bundle yet.
-func (e *Entry) effective() *Entry {
-	if (e.Refusal != "" || e.lacksBundle()) && e.lastGood != nil {
-		return e.lastGood
-	}
-	return e
-}
-
-// Effective returns the policy that decides requests, with its compiled form: of an earlier
-// generation, if this one cannot be registered.
-func (e *Entry) Effective() (*v1alpha1.WebhookPolicy, *policy.Compiled) {
-	of := e.effective()
-	return of.Policy, of.Compiled
-}
-
-// EffectiveGeneration returns the generation that is, or will be, registered; 0 if none
-// is.
-func (e *Entry) EffectiveGeneration() int64 {
-	if !e.Planned {
-		return 0
-	}
-	return e.effective().Policy.Generation
-}
 
 // State is the state of this replica at one moment. It is immutable.
 type State struct {
@@ -98,11 +34,13 @@ type State struct {
 	input registration.Input // of Plan
 	// groups evaluate requests.
 	groups map[registration.GroupKey]*policy.Group
+	// unknown are the policies that configurations name and that may exist unloaded.
+	unknown []unknownPolicy
 	// pending holds the call groups that cannot be evaluated, each with a policy that is
 	// not loaded.
 	pending map[registration.GroupKey]string
-	// gone holds deleted policies that configurations still name.
-	gone sets.Set[types.UID]
+	// deleted holds deleted policies that configurations still name.
+	deleted sets.Set[types.UID]
 }
 
 // Store holds the current state and evaluates requests with it.
@@ -147,7 +85,9 @@ func (s *Store) publish(state *State) {
 }
 
 // Evaluate evaluates the policies of a call group on a request.
-func (s *Store) Evaluate(ctx context.Context, key registration.GroupKey, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+func (s *Store) Evaluate(
+	ctx context.Context, key registration.GroupKey, request *admissionv1.AdmissionRequest,
+) (*admissionv1.AdmissionResponse, error) {
 	g, err := s.group(ctx, key)
 	if err != nil {
 		return nil, err

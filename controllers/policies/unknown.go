@@ -31,23 +31,22 @@ type unknownPolicy struct {
 // that this replica has not loaded: the cache of configurations is ahead of that of
 // policies. Without the policy, a request could wrongly be allowed. A policy that was
 // loaded before has been deleted.
-func (l *Loader) findUnknown(state *State, observed []registration.Configuration) (doubtful []unknownPolicy) {
-	before := l.Store.State()
-	state.gone, state.pending = sets.New[types.UID](), map[registration.GroupKey]string{}
-	for _, s := range unknownPolicies(state, observed) {
-		if before.wasLoaded(s.uid) {
-			state.gone.Insert(s.uid)
+func (s *State) findUnknown(seen *observation) {
+	s.deleted = sets.New[types.UID]()
+	s.pending = map[registration.GroupKey]string{}
+	for _, named := range unknownPolicies(s, seen.configurations) {
+		if seen.previous.wasLoaded(named.uid) {
+			s.deleted.Insert(named.uid)
 			continue
 		}
-		state.pending[s.group] = s.name
-		doubtful = append(doubtful, s)
+		s.pending[named.group] = named.name
+		s.unknown = append(s.unknown, named)
 	}
-	return doubtful
 }
 
 // resolveUnknown asks the API server which of the unknown policies exist, outside of any
 // request, and returns a state that evaluates the groups of those that do not.
-func (l *Loader) resolveUnknown(ctx context.Context, state *State, doubtful []unknownPolicy) (*State, error) {
+func (l *Loader) resolveUnknown(ctx context.Context, state *State) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, liveReadTimeout)
 	defer cancel()
 	existing, err := l.Existing(ctx)
@@ -55,12 +54,13 @@ func (l *Loader) resolveUnknown(ctx context.Context, state *State, doubtful []un
 		return nil, err
 	}
 	out := *state
-	out.gone, out.pending = state.gone.Clone(), map[registration.GroupKey]string{}
-	for _, s := range doubtful {
-		if uid, exists := existing[s.name]; exists && (s.uid == "" || s.uid == uid) {
-			out.pending[s.group] = s.name
-		} else if s.uid != "" {
-			out.gone.Insert(s.uid)
+	out.deleted = state.deleted.Clone()
+	out.pending = map[registration.GroupKey]string{}
+	for _, named := range state.unknown {
+		if uid, exists := existing[named.name]; exists && (named.uid == "" || named.uid == uid) {
+			out.pending[named.group] = named.name
+		} else if named.uid != "" {
+			out.deleted.Insert(named.uid)
 		}
 	}
 	return &out, nil
@@ -69,7 +69,7 @@ func (l *Loader) resolveUnknown(ctx context.Context, state *State, doubtful []un
 // wasLoaded reports whether a policy was loaded before. It has been deleted if it is not
 // loaded now.
 func (s *State) wasLoaded(uid types.UID) bool {
-	return s != nil && uid != "" && (s.Entries[uid] != nil || s.gone.Has(uid))
+	return s != nil && uid != "" && (s.Entries[uid] != nil || s.deleted.Has(uid))
 }
 
 func unknownPolicies(state *State, observed []registration.Configuration) []unknownPolicy {
@@ -83,27 +83,27 @@ func unknownPolicies(state *State, observed []registration.Configuration) []unkn
 		if !ok {
 			continue
 		}
-		group, owners := key, sets.New[string]()
+		owners := sets.New[string]()
 		for _, owner := range config.GetOwnerReferences() {
 			if !strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/") {
 				continue
 			}
 			owners.Insert(owner.Name)
 			if state.Entries[owner.UID] == nil {
-				out = append(out, unknownPolicy{group, owner.Name, owner.UID})
+				out = append(out, unknownPolicy{key, owner.Name, owner.UID})
 			}
 		}
 		for _, name := range registration.Members(config) {
 			if !names.Has(name) && !owners.Has(name) {
-				out = append(out, unknownPolicy{group: group, name: name})
+				out = append(out, unknownPolicy{group: key, name: name})
 			}
 		}
 	}
 	return out
 }
 
-// existing reads the names and UIDs of all policies from the API server.
-func existing(ctx context.Context, live client.Reader) (map[string]types.UID, error) {
+// existingPolicies reads the names and UIDs of all policies from the API server.
+func existingPolicies(ctx context.Context, live client.Reader) (map[string]types.UID, error) {
 	list, err := liveVersions(ctx, live)
 	if err != nil {
 		return nil, err

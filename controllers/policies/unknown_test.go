@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,12 +68,11 @@ func TestUnseenPolicies(t *testing.T) {
 				load(l, nil, tt.before...)
 			}
 			for range 2 { // what was found out once is not forgotten
-				state := l.load(logr.Discard(), pointersTo(tt.loaded), tt.observed)
-				doubtful := l.findUnknown(state, tt.observed)
-				if len(doubtful) > 0 && len(state.pending) == 0 {
+				state := stateFor(l, pointersTo(tt.loaded), tt.observed)
+				if len(state.unknown) > 0 && len(state.pending) == 0 {
 					t.Error("a group is answered for while a policy of it is in doubt")
 				}
-				if resolved, err := l.resolveUnknown(t.Context(), state, doubtful); err == nil {
+				if resolved, err := l.resolveUnknown(t.Context(), state); err == nil {
 					state = resolved
 				}
 				var want map[registration.GroupKey]string
@@ -96,7 +94,7 @@ func TestUnseenPolicies(t *testing.T) {
 func TestRequestsWaitForWhatIsLoadedNext(t *testing.T) {
 	l := newLoader(t)
 	p := newPolicy("p", 1, "false")
-	state := l.load(logr.Discard(), []*v1alpha1.WebhookPolicy{&p}, nil)
+	state := stateFor(l, []*v1alpha1.WebhookPolicy{&p}, nil)
 	key := groupOf(state, registration.PhaseValidate, "p")
 	answered := make(chan error, 1)
 	request := &admissionv1.AdmissionRequest{Resource: metav1.GroupVersionResource{Version: "v1", Resource: "services"}, Operation: admissionv1.Create}
@@ -138,7 +136,7 @@ func TestPauseFitsIntoTheTimeout(t *testing.T) {
 			if got := waitTimeout(ctx); got > tt.wantWait {
 				t.Errorf("waits for %s, want %s", got, tt.wantWait)
 			}
-			if got := (&NotLoadedError{}).in(ctx).RetryAfter(); got != tt.wantRetryIn {
+			if got := (&NotLoadedError{}).retryableIn(ctx).RetryAfter(); got != tt.wantRetryIn {
 				t.Errorf("asks for a pause of %s, want %s", got, tt.wantRetryIn)
 			}
 		})

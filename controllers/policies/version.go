@@ -16,15 +16,15 @@ import (
 // version returns the resource version up to which a list contains every change: the
 // cache gets changes in their order. It does not decrease when the policy that changed
 // last is deleted.
-func (l *Loader) version(policies []*v1alpha1.WebhookPolicy) string {
+func (seen *observation) version() string {
 	version := ""
-	if state := l.Store.State(); state != nil {
-		version = state.Version
+	if seen.previous != nil {
+		version = seen.previous.Version
 	}
-	return latest(version, policies)
+	return latestVersion(version, seen.policies)
 }
 
-func latest(version string, policies []*v1alpha1.WebhookPolicy) string {
+func latestVersion(version string, policies []*v1alpha1.WebhookPolicy) string {
 	for _, p := range policies {
 		if v := p.ResourceVersion; !Reached(version, v) {
 			version = v
@@ -54,7 +54,7 @@ func (l *Loader) Version() string {
 			return state.Version
 		}
 	}
-	return latest(state.Version, policies)
+	return latestVersion(state.Version, policies)
 }
 
 // Current returns an error while this replica has not loaded the policies that the API

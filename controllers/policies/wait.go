@@ -28,7 +28,7 @@ func (s *Store) group(ctx context.Context, key registration.GroupKey) (*policy.G
 	}
 	defer s.waiting.Add(-1)
 	if s.waiting.Add(1) > maxWaiting {
-		return nil, err.in(ctx)
+		return nil, err.retryableIn(ctx)
 	}
 	waiting, cancel := context.WithTimeout(ctx, waitTimeout(ctx))
 	defer cancel()
@@ -46,7 +46,7 @@ func (s *Store) group(ctx context.Context, key registration.GroupKey) (*policy.G
 			}
 		})
 		if late {
-			return nil, err.in(ctx)
+			return nil, err.retryableIn(ctx)
 		}
 	}
 }
@@ -97,8 +97,8 @@ func (e *NotLoadedError) Error() string {
 // timeout, possibly at another replica.
 func (e *NotLoadedError) RetryAfter() time.Duration { return e.after }
 
-// in sets the delay so that another attempt fits into the remaining time.
-func (e *NotLoadedError) in(ctx context.Context) *NotLoadedError {
+// retryableIn sets the delay so that another attempt fits into the remaining time.
+func (e *NotLoadedError) retryableIn(ctx context.Context) *NotLoadedError {
 	out := *e
 	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 2*retryAfter {
 		out.after = retryAfter

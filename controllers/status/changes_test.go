@@ -17,7 +17,12 @@ import (
 
 func TestChangeDetector(t *testing.T) {
 	entry := func(name string, generation int64, planned bool) *policies.Entry {
-		return &policies.Entry{Planned: planned, Policy: &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: generation}}}
+		p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: generation}}
+		e := &policies.Entry{Generation: &policies.Generation{Policy: p}}
+		if planned {
+			e.Choice = policies.ChooseLatest
+		}
+		return e
 	}
 	stateOf := func(registrable bool, entries ...*policies.Entry) *policies.State {
 		s := &policies.State{Entries: map[types.UID]*policies.Entry{}, Registrable: registrable}

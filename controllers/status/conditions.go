@@ -133,7 +133,7 @@ func observeLoaded(p *v1alpha1.WebhookPolicy, state *policies.State) (observatio
 		return observation{}, nil
 	}
 	o := observation{
-		loaded: true, accepted: e.Accepted(), planned: e.Planned, noCertificate: !state.Registrable,
+		loaded: true, accepted: e.Accepted(), planned: e.Planned(), noCertificate: !state.Registrable,
 		rejection: e.Refusal, enforced: e.EffectiveGeneration(), undelegated: e.DelegationError, placeholder: e.IsPlaceholder(),
 	}
 	if !o.accepted {

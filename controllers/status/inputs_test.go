@@ -102,7 +102,7 @@ func TestMissingDependency(t *testing.T) {
 
 func TestShouldReport(t *testing.T) {
 	p := newPolicy()
-	state := &policies.State{Registrable: true, Entries: map[types.UID]*policies.Entry{p.UID: {Policy: p}}}
+	state := &policies.State{Registrable: true, Entries: map[types.UID]*policies.Entry{p.UID: {Generation: &policies.Generation{Policy: p}}}}
 	transient, lasting := inputs{missing: missingDependency{message: "m", transient: true}}, inputs{missing: missingDependency{message: "m"}}
 	if !shouldReport(p, state, transient) {
 		t.Error("a new generation has no status")
