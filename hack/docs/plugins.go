@@ -11,7 +11,6 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 
 	"github.com/ostiary/ostiary/internal/plugins"
@@ -19,7 +18,7 @@ import (
 
 const module = "github.com/ostiary/ostiary/"
 
-// pages writes the configuration of each admission plugin into its page.
+// pages writes the configuration of each admission plugin into the section about it.
 func pages(folder string) error {
 	for _, d := range plugins.All() {
 		table, err := configTable(os.DirFS("."), d.Config)
@@ -29,17 +28,61 @@ func pages(folder string) error {
 		if table == "" {
 			continue
 		}
-		page := filepath.Join(folder, pageOf(string(d.Name)))
-		if err := rewrite(page, page, func(document []byte) (string, error) { return intoMarks(string(document), table) }); err != nil {
+		name, err := pageOf(os.DirFS(folder), string(d.Name))
+		if err != nil {
+			return err
+		}
+		page := filepath.Join(folder, name)
+		into := func(document []byte) (string, error) { return intoSection(string(document), string(d.Name), table) }
+		if err := rewrite(page, page, into); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pageOf returns the file name of the page of a plugin: pod-security.md for PodSecurity.
-func pageOf(plugin string) string {
-	return strings.ToLower(regexp.MustCompile("([a-z])([A-Z])").ReplaceAllString(plugin, "$1-$2")) + ".md"
+// pageOf returns the file name of the page with the section about a plugin. Several short plugins
+// share a page.
+func pageOf(folder fs.FS, plugin string) (string, error) {
+	names, err := fs.Glob(folder, "*.md")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(folder, name)
+		if err != nil {
+			return "", err
+		}
+		if _, _, _, found := sectionOf(string(text), plugin); found {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("no page has a heading %s: write a section about it", plugin)
+}
+
+// sectionOf returns the section about a plugin, with what stands before and after it: the whole
+// page if the plugin is its title, otherwise the part up to the next plugin.
+func sectionOf(page, plugin string) (before, section, after string, found bool) {
+	if strings.HasPrefix(page, "# "+plugin+"\n") {
+		return "", page, "", true
+	}
+	heading := "\n## " + plugin + "\n"
+	before, rest, found := strings.Cut(page, heading)
+	section, after, more := strings.Cut(rest, "\n## ")
+	if more {
+		after = "\n## " + after
+	}
+	return before, heading + section, after, found
+}
+
+// intoSection writes a table between the marks of the section about a plugin.
+func intoSection(page, plugin, table string) (string, error) {
+	before, section, after, found := sectionOf(page, plugin)
+	if !found {
+		return "", fmt.Errorf("it has no heading %s", plugin)
+	}
+	section, err := intoMarks(section, table)
+	return before + section + after, err
 }
 
 // configTable returns a table of the fields of a configuration, or "" without fields.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -92,23 +94,23 @@ func sourceOfTest(t *testing.T) fstest.MapFS {
 	return fstest.MapFS{folder + "/plugins_test.go": {Data: text}}
 }
 
-// Every plugin has a page; one with settings has them in it as they are in the
+// Every plugin has a section in a page; one with settings has them in it as they are in the
 // code. No page is about nothing.
 func TestPluginPages(t *testing.T) {
-	root := filepath.Join("..", "..")
-	pagesLeft := map[string]bool{}
-	files, err := filepath.Glob(filepath.Join(root, "docs", "plugins", "*.md"))
+	root := os.DirFS(filepath.Join("..", ".."))
+	folder := pluginFolder(t)
+	left, err := fs.Glob(folder, "*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files {
-		pagesLeft[filepath.Base(f)] = true
-	}
 	for _, d := range plugins.All() {
-		page := pageOf(string(d.Name))
-		delete(pagesLeft, page)
-		document := read(t, os.DirFS(root), "docs/plugins/"+page)
-		table, err := configTable(os.DirFS(root), d.Config)
+		page, err := pageOf(folder, string(d.Name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		left = slices.DeleteFunc(left, func(name string) bool { return name == page })
+		table, err := configTable(root, d.Config)
 		if err != nil {
 			t.Errorf("%s: %v", d.Name, err)
 			continue
@@ -116,13 +118,58 @@ func TestPluginPages(t *testing.T) {
 		if table == "" {
 			continue
 		}
-		if want, err := intoMarks(document, table); err != nil || want != document {
+		document := read(t, folder, page)
+		if want, err := intoSection(document, string(d.Name), table); err != nil || want != document {
 			t.Errorf("docs/plugins/%s is stale: run make manifests (%v)", page, err)
 		}
 	}
-	for page := range pagesLeft {
+	for _, page := range left {
 		t.Errorf("docs/plugins/%s is about no plugin", page)
 	}
+}
+
+func pluginFolder(t *testing.T) fs.FS {
+	t.Helper()
+	folder, err := fs.Sub(os.DirFS(filepath.Join("..", "..")), "docs/plugins")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func TestIntoSection(t *testing.T) {
+	const (
+		first  = "# Two plugins\n\n## First\n\nabout it\n\n" + beginMark + "\nold\n" + endMark + "\n### More\n"
+		second = "\n## Second\n\n" + beginMark + endMark
+	)
+	for name, tc := range map[string]struct{ page, plugin, want, wantErr string }{
+		"the title":             {page: "# First\n" + beginMark + endMark + "\n## Limits\n", plugin: "First", want: "# First\n" + beginMark + "\nnew\n" + endMark + "\n## Limits\n"},
+		"the first of two":      {page: first + second, plugin: "First", want: strings.Replace(first, "\nold\n", "\nnew\n", 1) + second},
+		"the last of two":       {page: first + second, plugin: "Second", want: first + "\n## Second\n\n" + beginMark + "\nnew\n" + endMark},
+		"another plugin":        {page: first + second, plugin: "Third", wantErr: "it has no heading Third"},
+		"the marks of the next": {page: "# All\n\n## First\n" + second, plugin: "First", wantErr: "the marks between which to write are missing"},
+		"a name that goes on":   {page: "# All\n\n## FirstPlugin\n" + beginMark + endMark, plugin: "First", wantErr: "it has no heading First"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := intoSection(tc.page, tc.plugin, "new")
+			if message := messageOf(err); message != tc.wantErr {
+				t.Fatalf("got error %q, want %q", message, tc.wantErr)
+			}
+			if err != nil {
+				return
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("page (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func messageOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // TestPluginTable: the table of admission controllers is complete, in order, and
@@ -150,9 +197,14 @@ func TestPluginTable(t *testing.T) {
 			t.Errorf("%s is %q here", name, here)
 		}
 	}
+	folder := pluginFolder(t)
 	for _, d := range plugins.All() {
-		if page := pageOf(string(d.Name)); offered[string(d.Name)] != page {
-			t.Errorf("the row of %s does not lead to plugins/%s", d.Name, page)
+		page, err := pageOf(folder, string(d.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if linked, _, _ := strings.Cut(offered[string(d.Name)], "#"); linked != page {
+			t.Errorf("the row of %s leads to plugins/%s, want plugins/%s", d.Name, linked, page)
 		}
 		delete(offered, string(d.Name))
 	}

@@ -21,15 +21,15 @@
 //     are watched while a policy uses it, and read with Call.List; Conditions returns
 //     matchConditions for every policy with the plugin; InheritState takes over the state
 //     of the previous generation (see policy.StatefulPlugin).
-//  3. The Definition in All, below; config/rbac/plugins_role.yaml for what it reads; a page
-//     docs/plugins/<name-in-kebab-case>.md with a sample in a block of YAML, a row in
-//     docs/policies/plugins.md, and cases in test/plugins.
+//  3. The Definition in All, below; config/rbac/plugins_role.yaml for what it reads; a section of
+//     a page in docs/plugins, with its name as the heading and a policy in a block of YAML, a
+//     row in docs/policies/plugins.md, and cases in test/plugins.
 //
-// A page has two markers, between which `make manifests` writes a table of the fields of
+// The section has two markers, between which `make manifests` writes a table of the fields of
 // Config: their JSON tags, types and comments. So each field has a comment that begins with
 // the name of the field and ends with its default: "seconds is the duration. Default: 300."
 // Fields of structs that are declared in this module are included. A plugin without
-// settings has a define.None, and no markers in its page.
+// settings has a define.None, and no markers.
 //
 // A plugin denies with Call.Forbid, or any other 4xx of apimachinery's api/errors, with the
 // message of the native one. For any other error failurePolicy decides. In the mutating

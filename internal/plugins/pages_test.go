@@ -15,8 +15,7 @@ import (
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
-// TestSamples: the page of every plugin shows a policy with it, which is
-// accepted.
+// TestSamples: the documents show a policy with every plugin, which is accepted.
 func TestSamples(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/plugins/*.md")
 	if err != nil {
@@ -28,16 +27,16 @@ func TestSamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, block, _ := strings.Cut(string(text), "\n```yaml\n")
-		block, _, _ = strings.Cut(block, "```\n")
-		var p v1alpha1.WebhookPolicy
-		if err := yaml.UnmarshalStrict([]byte(block), &p); err != nil || p.Spec.Plugin == nil {
-			t.Errorf("%s: the first block of YAML is no policy with a plugin: %v", page, err)
-			continue
-		}
-		shown[p.Spec.Plugin.Name] = true
-		if verdict := validation.Validate(policy.NewCompiler(), &p, egress.Rule{}); len(verdict.Errors) > 0 {
-			t.Errorf("%s: %v", page, verdict.Errors)
+		for _, manifest := range policiesOf(string(text)) {
+			var p v1alpha1.WebhookPolicy
+			if err := yaml.UnmarshalStrict([]byte(manifest), &p); err != nil || p.Spec.Plugin == nil {
+				t.Errorf("%s shows a policy without a plugin: %v\n%s", page, err, manifest)
+				continue
+			}
+			shown[p.Spec.Plugin.Name] = true
+			if verdict := validation.Validate(policy.NewCompiler(), &p, egress.Rule{}); len(verdict.Errors) > 0 {
+				t.Errorf("%s: %s: %v", page, p.Name, verdict.Errors)
+			}
 		}
 	}
 	for _, d := range plugins.All() {
@@ -45,4 +44,15 @@ func TestSamples(t *testing.T) {
 			t.Errorf("no page in docs/plugins shows a policy with %s", d.Name)
 		}
 	}
+}
+
+// policiesOf returns the policies in the YAML blocks of a document.
+func policiesOf(document string) (out []string) {
+	for _, part := range strings.Split(document, "\n```yaml\n")[1:] {
+		block, _, _ := strings.Cut(part, "```\n")
+		if strings.Contains(block, "\nkind: WebhookPolicy\n") {
+			out = append(out, block)
+		}
+	}
+	return out
 }

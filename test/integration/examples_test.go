@@ -151,7 +151,7 @@ func parseExample(t *testing.T, manifest string) *unstructured.Unstructured {
 // prepareExamples creates what several examples share.
 func (c *cluster) prepareExamples(t *testing.T) {
 	t.Helper()
-	// The annotation is for docs/plugins/pod-node-selector.md.
+	// The annotation is for docs/plugins/scheduling.md.
 	const shared = `{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {scheduler.alpha.kubernetes.io/node-selector: "pool=shop,zone=a"}}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: storage-drivers}}
