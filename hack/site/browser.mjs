@@ -100,7 +100,7 @@ async function checkControls(page) {
   await page.type('.VPLocalSearchBox input', 'breakGlass')
   await page.waitForSelector('.VPLocalSearchBox .result').catch(() => faults.push('search finds nothing for breakGlass'))
   await page.screenshot({ path: join(screenshots, 'search.png') })
-  await page.goto(address + 'demo.html', { waitUntil: 'networkidle0' })
+  await page.goto(address + 'start/faq.html', { waitUntil: 'networkidle0' })
   await page.click('.recording')
   await page.waitForFunction(() => document.querySelector('.recording')?.innerText.includes('control plane'), { timeout: 30000 })
     .catch(() => faults.push('the recording does not play'))

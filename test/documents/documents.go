@@ -87,7 +87,7 @@ func Examples(root, document string) ([]Example, error) {
 }
 
 // File is the path of a file with the example, for PolicyTests: "params/max-replicas.yaml" for
-// the first policy max-replicas in docs/policies/params.md.
+// the first policy max-replicas in docs/policies/bindings.md.
 func (e *Example) File() string {
 	name := e.Policy
 	if e.Nth > 0 {
