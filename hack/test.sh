@@ -25,7 +25,7 @@ building=(env GOGC=400 GOMEMLIMIT=4GiB)
 
 # These draw thousands of cases from what shares no memory. The race detector makes
 # them ten times slower, so it runs only their tests that end in Concurrently.
-random=(./internal/pki ./internal/policy ./internal/registration ./internal/unstructuredjson ./internal/migrate/kyverno/classic)
+random=(./internal/celengine ./internal/pki ./internal/policy ./internal/registration ./internal/unstructuredjson ./internal/migrate/kyverno/classic)
 
 # Folders outside of test whose code or tests start goroutines or share memory: the
 # race detector finds nothing in the others. The short form has those of the manager.

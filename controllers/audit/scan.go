@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/audit/results"
+	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
@@ -109,7 +110,7 @@ func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw
 	defer func() {
 		if value := recover(); value != nil {
 			of.unreadable++
-			s.options.Log.Error(policy.PanicError(value), "an object could not be audited",
+			s.options.Log.Error(panics.Error(value), "an object could not be audited",
 				"resource", of.GVR().String(), "stack", string(debug.Stack()))
 		}
 	}()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/panics"
 )
 
 const (
@@ -51,7 +51,7 @@ func (r *Reviewer) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served 
 func (r *Reviewer) run(ctx context.Context, check Check, p *v1alpha1.WebhookPolicy, served Served) (found []string) {
 	defer func() {
 		if value := recover(); value != nil {
-			r.log.Error(policy.PanicError(value), "checking a policy panicked", "policy", p.Name, "stack", string(debug.Stack()))
+			r.log.Error(panics.Error(value), "checking a policy panicked", "policy", p.Name, "stack", string(debug.Stack()))
 			found = nil
 		}
 	}()

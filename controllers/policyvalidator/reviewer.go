@@ -21,6 +21,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/egress"
+	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/validation"
 )
@@ -151,7 +152,7 @@ type answer struct {
 func (r *Reviewer) review(ctx context.Context, p *v1alpha1.WebhookPolicy) (a answer) {
 	defer func() {
 		if value := recover(); value != nil {
-			r.log.Error(policy.PanicError(value), "reviewing a policy panicked", "policy", p.Name, "stack", string(debug.Stack()))
+			r.log.Error(panics.Error(value), "reviewing a policy panicked", "policy", p.Name, "stack", string(debug.Stack()))
 			a = answer{err: errors.New("reviewing the policy panicked")}
 		}
 	}()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/panics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/typecheck"
@@ -241,7 +242,7 @@ func (c *Checker) checkInTime(ctx context.Context, p *v1alpha1.WebhookPolicy, se
 func (c *Checker) check(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) (found []typecheck.Warning, complete bool) {
 	defer func() {
 		if value := recover(); value != nil {
-			c.log.Error(policy.PanicError(value), "type checking panicked", "policy", p.Name)
+			c.log.Error(panics.Error(value), "type checking panicked", "policy", p.Name)
 			found, complete = nil, true
 		}
 	}()

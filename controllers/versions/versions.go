@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -66,7 +67,7 @@ func readVersion(known discovery.ServerVersionInterface, client *http.Client) (p
 	if err != nil {
 		return 0, fmt.Errorf("reading the version of the API server: %w", err)
 	}
-	return policy.EngineOf(info.Major, info.Minor)
+	return celengine.EngineOf(info.Major, info.Minor)
 }
 
 // Compiler is the compiler for the lowest version. It is another one after a change.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -100,10 +101,10 @@ func (s *StoredObject) decode(account *unstructuredjson.Account, raw []byte, par
 // valueOf returns an object as expressions of a batch read it; s can be nil.
 func (s *StoredObject) valueOf(o *admission.LazyObject) any {
 	if s == nil || s.object == nil || o.Object() != runtime.Object(s.object) {
-		return objectValue(o)
+		return uncounted.Object(o)
 	}
 	if s.value == nil {
-		s.value = objectValue(o)
+		s.value = uncounted.Object(o)
 	}
 	return s.value
 }
@@ -153,9 +154,9 @@ func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, s
 	e := b.evaluations(ctx, r, host)[0]
 	decision := DecisionAllow
 	switch e.outcome {
-	case notMatched:
+	case uncounted.NotMatched:
 		decision = DecisionSkip
-	case undecided, violated:
+	case uncounted.Undecided, uncounted.Violated:
 		results := a.policy.validate(ctx, r, host)
 		if r.template != "" {
 			a.policy.markTemplate(results, r.template)

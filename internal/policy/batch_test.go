@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -35,9 +37,9 @@ func (c *counting) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return c.InterpretableV2.Exec(frame)
 }
 
-func (c *counting) of(u *untracked) *untracked {
+func (c *counting) of(u *uncounted.Expression) *uncounted.Expression {
 	counted := *u
-	c.InterpretableV2, counted.program = u.program, c
+	c.InterpretableV2, counted.Program = u.Program, c
 	return &counted
 }
 
@@ -93,8 +95,8 @@ func TestBatchUsesOnlyTrue(t *testing.T) {
 			runs := map[string]*int{}
 			for _, p := range group.policies {
 				runs[p.name] = new(int)
-				for i, v := range p.quick.validations {
-					p.quick.validations[i] = (&counting{runs: runs[p.name], panics: p.name == tc.panics}).of(v)
+				for i, v := range p.quick.Validations {
+					p.quick.Validations[i] = (&counting{runs: runs[p.name], panics: p.name == tc.panics}).of(v)
 				}
 			}
 			decisions := map[string]Decision{}
@@ -125,19 +127,19 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 	tests := map[string]struct {
 		spec  string
 		label string // of the pod
-		want  batchOutcome
+		want  uncounted.Outcome
 		dear  bool // it exceeds the limit
 	}{
-		"cheap":                        {spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"\")'}]", want: satisfied},
-		"one expression":               {spec: "validations: [{expression: 'object.spec.containers.all(e, " + nested + ")'}]", want: undecided},
-		"all expressions":              {spec: "validations: [" + strings.Repeat("{expression: '"+nested+"'},", 50) + "]", want: undecided},
-		"messages":                     {spec: "validations: [" + strings.Repeat("{expression: 'true', messageExpression: '"+nested+" ? \"a\" : \"b\"'},", 50) + "]", want: undecided},
-		"match conditions":             {spec: "{matchConditions: [" + strings.Repeat("{name: n, expression: '"+nested+"'},", 20) + "], validations: [{expression: 'true'}]}", want: undecided},
-		"a variable":                   {spec: "{variables: [{name: x, expression: 'object.spec.containers.all(e, " + nested + ")'}], validations: [{expression: 'variables.x'}]}", want: undecided},
-		"a variable with a long value": {spec: "{variables: [{name: x, expression: '(object.metadata.name + \"" + strings.Repeat("x", 200) + "\")'}], validations: [{expression: 'variables.x != \"\"'}]}", want: undecided},
-		"a function of unknown cost":   {spec: "validations: [{expression: 'sets.contains([1], [1])'}]", want: undecided},
-		"a long text":                  {spec: "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]", label: strings.Repeat("a", 60000), want: undecided, dear: true},
-		"a short text":                 {spec: "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]", label: "a", want: satisfied},
+		"cheap":                        {spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"\")'}]", want: uncounted.Satisfied},
+		"one expression":               {spec: "validations: [{expression: 'object.spec.containers.all(e, " + nested + ")'}]", want: uncounted.Undecided},
+		"all expressions":              {spec: "validations: [" + strings.Repeat("{expression: '"+nested+"'},", 50) + "]", want: uncounted.Undecided},
+		"messages":                     {spec: "validations: [" + strings.Repeat("{expression: 'true', messageExpression: '"+nested+" ? \"a\" : \"b\"'},", 50) + "]", want: uncounted.Undecided},
+		"match conditions":             {spec: "{matchConditions: [" + strings.Repeat("{name: n, expression: '"+nested+"'},", 20) + "], validations: [{expression: 'true'}]}", want: uncounted.Undecided},
+		"a variable":                   {spec: "{variables: [{name: x, expression: 'object.spec.containers.all(e, " + nested + ")'}], validations: [{expression: 'variables.x'}]}", want: uncounted.Undecided},
+		"a variable with a long value": {spec: "{variables: [{name: x, expression: '(object.metadata.name + \"" + strings.Repeat("x", 200) + "\")'}], validations: [{expression: 'variables.x != \"\"'}]}", want: uncounted.Undecided},
+		"a function of unknown cost":   {spec: "validations: [{expression: 'sets.contains([1], [1])'}]", want: uncounted.Undecided},
+		"a long text":                  {spec: "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]", label: strings.Repeat("a", 60000), want: uncounted.Undecided, dear: true},
+		"a short text":                 {spec: "validations: [{expression: '!object.metadata.labels.a.contains(object.metadata.labels.a + \"b\")'}]", label: "a", want: uncounted.Satisfied},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -178,5 +180,77 @@ func TestBatchUsesTheClockOfTheEnvironment(t *testing.T) {
 	})
 	if diff := cmp.Diff(map[string]time.Duration{"a": time.Second, "b": time.Second}, elapsed); diff != "" {
 		t.Errorf("elapsed (-want +got):\n%s", diff)
+	}
+}
+
+// TestEqualExpressionsAreEvaluatedOnce: in a call, if the variables that they read are
+// equal too.
+func TestEqualExpressionsAreEvaluatedOnce(t *testing.T) {
+	const rest = "matchConditions: [{name: n, expression: 'object != null'}]\nvalidations: [{expression: 'object.spec.containers.size() == 2'}, {expression: 'variables.x > 1', messageExpression: '\"x is \" + string(variables.x)'}]\n"
+	group := groupFrom(t, map[string]string{
+		"a": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
+		"b": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
+		"c": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
+		"d": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
+	})
+	runs := map[*uncounted.Expression]*int{}
+	counted := map[*uncounted.Expression]*uncounted.Expression{}
+	count := func(u *uncounted.Expression) *uncounted.Expression {
+		if counted[u] == nil {
+			runs[u] = new(int)
+			counted[u] = (&counting{runs: runs[u]}).of(u)
+		}
+		return counted[u]
+	}
+	for _, p := range group.policies {
+		for _, all := range [][]*uncounted.Expression{p.quick.Conditions, p.quick.Validations, p.quick.Messages} {
+			for i, u := range all {
+				if u != nil {
+					all[i] = count(u)
+				}
+			}
+		}
+	}
+	decisions := map[string]Decision{}
+	resp := evaluate(t, regroup(group), podInput(t, admission.Create).review(t), Environment{Now: time.Now, Observe: observeInto(decisions)})
+	if diff := cmp.Diff(map[string]Decision{"a": DecisionAllow, "b": DecisionAllow, "c": DecisionDeny, "d": DecisionDeny}, decisions); diff != "" {
+		t.Errorf("decisions (-want +got):\n%s", diff)
+	}
+	if want := "WebhookPolicy 'c' denied request: x is 1\nWebhookPolicy 'd' denied request: x is 1"; resp.Allowed || resp.Result.Message != want {
+		t.Errorf("answer %+v, want %q", resp, want)
+	}
+	got := map[string]int{}
+	for _, n := range runs {
+		got[fmt.Sprint(*n, " times")]++
+	}
+	// The condition, the first validation and the message ran once, the second validation once for each x.
+	if diff := cmp.Diff(map[string]int{"1 times": 3, "2 times": 1}, got); diff != "" {
+		t.Errorf("expressions by how often they ran (-want +got):\n%s", diff)
+	}
+}
+
+// TestBatchDecidesSets: the batch decides on every policy of the benchmarks, in every
+// version of the engine.
+func TestBatchDecidesSets(t *testing.T) {
+	for _, engine := range []Engine{OldestEngine, LatestEngine} {
+		compiler := NewCompilerFor(engine)
+		for _, set := range []string{"B", "R", "V"} {
+			var policies []*Compiled
+			for _, p := range loadSet(t, set) {
+				policies = append(policies, mustCompile(t, compiler, p))
+			}
+			group := NewGroup(policies)
+			for _, pod := range []string{"ok", "bad"} {
+				r, matched, err := group.prepare(t.Context(), loadReview(t, pod), Environment{}, inputs{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range inOrder(t.Context(), r, matched, Environment{Now: time.Now}) {
+					if e.outcome == uncounted.Undecided || pod == "ok" && e.outcome == uncounted.Violated {
+						t.Errorf("%s, set %s, pod %s: policy %s has the outcome %d", engine, set, pod, e.policy.name, e.outcome)
+					}
+				}
+			}
+		}
 	}
 }

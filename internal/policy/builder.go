@@ -2,9 +2,9 @@ package policy
 
 import (
 	"errors"
-	"fmt"
+	"slices"
+	"strings"
 
-	"github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -13,6 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celengine"
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
@@ -21,12 +24,12 @@ import (
 type builder struct {
 	policy    *v1alpha1.WebhookPolicy
 	compiler  *Compiler
-	variables []variable
-	known     knownVariables
-	programs  []*program
+	variables []celengine.Variable
+	known     celengine.KnownVariables
+	programs  []*celengine.Program
 	errs      field.ErrorList
-	hints     map[int]string      // by the index in errs
-	parsed    map[string]*cel.Ast // expressions without types
+	hints     map[int]string // by the index in errs
+	parsed    celsyntax.Trees
 }
 
 func newBuilder(p *v1alpha1.WebhookPolicy, c *Compiler) *builder {
@@ -86,17 +89,18 @@ func (b *builder) patchDeclarations() celplugin.OptionalVariableDeclarations {
 func (b *builder) declareVariables() {
 	path := field.NewPath("spec", "variables")
 	for i, v := range b.policy.Spec.Variables {
-		p := b.compiler.variable(b.known, v.Expression, b.declarations(), b.parsed[v.Expression])
-		b.check(path.Index(i).Child("expression"), v.Expression, p.result, b.declarations())
-		if typesIn(p.variable, maxVariableType) > maxVariableType {
-			detail := fmt.Sprintf("the type of the variable consists of more than %d types; use fewer lists and maps within each other", maxVariableType)
-			b.errs = append(b.errs, field.Invalid(path.Index(i).Child("expression"), truncate.String(v.Expression, maxErrorDetail), detail))
+		at := path.Index(i).Child("expression")
+		p := b.compiler.counted.Variable(b.known, v.Expression, b.declarations(), b.parsed[v.Expression])
+		b.check(at, v.Expression, p.Result, b.declarations())
+		if err := celengine.CheckType(p); err != nil {
+			b.errs = append(b.errs, field.Invalid(at, truncate.String(v.Expression, maxErrorDetail), err.Error()))
 			return // later expressions would be checked with this type
 		}
-		b.variables = append(b.variables, variable{name: v.Name, program: b.traced(path.Index(i).Child("expression"), p, func(c *Compiler) *program {
-			return c.variable(b.known, v.Expression, b.declarations(), nil)
-		})})
-		b.known = b.known.with(v.Name, p)
+		traced := b.traced(at, p, func(c *celengine.Compiler) *celengine.Program {
+			return c.Variable(b.known, v.Expression, b.declarations(), nil)
+		})
+		b.variables = append(b.variables, celengine.Variable{Name: v.Name, Program: traced})
+		b.known = b.known.With(v.Name, p)
 	}
 }
 
@@ -178,46 +182,64 @@ func (b *builder) patchers() []patch.Patcher {
 }
 
 func (b *builder) patcher(path *field.Path, accessor celplugin.ExpressionAccessor) celplugin.MutatingEvaluator {
-	evaluator := celplugin.NewMutatingEvaluator(b.expression(path, accessor, b.patchDeclarations()))
-	if len(b.variables) == 0 {
-		return evaluator
-	}
-	return readingMutation{MutatingEvaluator: evaluator, variables: b.variables}
+	return celengine.NewMutation(b.expression(path, accessor, b.patchDeclarations()), b.variables)
 }
 
 // expression compiles one expression. The accessor of the result belongs to the policy
 // even if the program is shared, because the validator reads messages and reasons from
 // it.
-func (b *builder) expression(path *field.Path, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations) celplugin.CompilationResult {
-	p := b.compiler.expression(b.known, accessor, decls, b.parsed[accessor.GetExpression()])
+func (b *builder) expression(
+	path *field.Path,
+	accessor celplugin.ExpressionAccessor,
+	decls celplugin.OptionalVariableDeclarations,
+) celplugin.CompilationResult {
+	text := accessor.GetExpression()
+	p := b.compiler.counted.Expression(b.known, accessor, decls, b.parsed[text])
 	b.programs = append(b.programs, p)
-	result := b.traced(path, p, func(c *Compiler) *program { return c.expression(b.known, accessor, decls, nil) }).result
+	traced := b.traced(path, p, func(c *celengine.Compiler) *celengine.Program {
+		return c.Expression(b.known, accessor, decls, nil)
+	})
+	result := traced.Result
 	result.ExpressionAccessor = accessor
-	b.check(path, accessor.GetExpression(), result, decls)
+	b.check(path, text, result, decls)
 	return result
 }
 
 func (b *builder) evaluator(results []celplugin.CompilationResult) celplugin.ConditionEvaluator {
-	return evaluatorOf(results, b.variables)
+	return celengine.NewConditions(results, b.variables)
 }
 
-// evaluatorOf returns an evaluator of conditions; it may have none.
-func evaluatorOf(results []celplugin.CompilationResult, variables []variable) celplugin.ConditionEvaluator {
-	evaluator := celplugin.NewCondition(results)
-	if len(variables) == 0 || len(results) == 0 {
-		return evaluator
-	}
-	return readingConditions{ConditionEvaluator: evaluator, variables: variables}
-}
-
-func (b *builder) check(path *field.Path, expression string, result celplugin.CompilationResult, decls celplugin.OptionalVariableDeclarations) {
+// check adds the error of an expression that does not compile.
+func (b *builder) check(
+	path *field.Path,
+	expression string,
+	result celplugin.CompilationResult,
+	decls celplugin.OptionalVariableDeclarations,
+) {
 	if result.Error == nil {
 		return
 	}
-	if hint := b.hint(expression, decls); hint != "" {
+	var names []string
+	for _, v := range b.policy.Spec.Variables {
+		names = append(names, v.Name)
+	}
+	if hint := b.compiler.counted.Hint(expression, decls, b.known, names); hint != "" {
 		b.hints[len(b.errs)] = hint
 	}
-	b.errs = append(b.errs, field.Invalid(path, truncate.String(expression, maxErrorDetail), truncate.String(result.Error.Detail, maxErrorDetail)))
+	detail := truncate.String(result.Error.Detail, maxErrorDetail)
+	b.errs = append(b.errs, field.Invalid(path, truncate.String(expression, maxErrorDetail), detail))
+}
+
+// hinted returns the errors with hints before the messages of the compiler. Responses to
+// requests have no hints, like those of the API server.
+func (b *builder) hinted() field.ErrorList {
+	out := slices.Clone(b.errs)
+	for i, hint := range b.hints {
+		found := *out[i]
+		found.Detail = hint + ": " + found.Detail
+		out[i] = &found
+	}
+	return out
 }
 
 func copyOf[T any](p *T) *T {
@@ -226,4 +248,53 @@ func copyOf[T any](p *T) *T {
 	}
 	v := *p
 	return &v
+}
+
+// quick returns the expressions that a batch can evaluate without counting their costs; nil for a policy that needs
+// more than the objects and the request, or whose costs have no bounds.
+func (b *builder) quick(reads inputs) *uncounted.Policy {
+	if !b.batchable(reads) {
+		return nil
+	}
+	spec := &b.policy.Spec
+	compile := func(expression string) *uncounted.Expression {
+		return b.compiler.uncounted.Compile(expression, b.parsed[expression])
+	}
+	q := &uncounted.Policy{}
+	for _, v := range spec.Variables {
+		q.Variables = append(q.Variables, uncounted.Variable{Name: v.Name, Expression: compile(v.Expression)})
+	}
+	for _, c := range spec.MatchConditions {
+		q.Conditions = append(q.Conditions, compile(c.Expression))
+	}
+	for _, v := range spec.Validations {
+		var message *uncounted.Expression
+		if v.MessageExpression != "" {
+			message = compile(v.MessageExpression)
+		}
+		q.Validations = append(q.Validations, compile(v.Expression))
+		q.Messages = append(q.Messages, message)
+	}
+	if !q.Bound() {
+		return nil
+	}
+	return q
+}
+
+// batchable reports whether a policy needs only the objects and the request, writes no
+// audit annotations, and applies wherever it matches.
+func (b *builder) batchable(reads inputs) bool {
+	spec := &b.policy.Spec
+	switch {
+	case b.compiler.states != nil, len(b.errs) > 0, len(spec.Validations) == 0, len(spec.AuditAnnotations) > 0:
+		return false
+	case spec.ParamKind != nil, reads.namespace, reads.options:
+		return false
+	}
+	for _, text := range celsyntax.Expressions(spec) {
+		if strings.Contains(text, "authorizer") {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
 }

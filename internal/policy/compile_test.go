@@ -214,7 +214,7 @@ func TestProgramsAreSharedAndForgotten(t *testing.T) {
 	if first.programs[0] == second.programs[0] {
 		t.Error("a match condition shares the program of a validation")
 	}
-	if n := len(compiler.programs.entries); n != 3 {
+	if n := compiler.counted.Programs(); n != 3 {
 		t.Errorf("the cache has %d entries, want 3", n)
 	}
 	runtime.KeepAlive(first)
@@ -225,9 +225,7 @@ func TestProgramsAreSharedAndForgotten(t *testing.T) {
 
 func cached(c *Compiler) int {
 	runtime.GC()
-	c.programs.mu.Lock()
-	defer c.programs.mu.Unlock()
-	return len(c.programs.entries)
+	return c.counted.Programs()
 }
 
 func mustCompile(tb testing.TB, c *Compiler, p *v1alpha1.WebhookPolicy) *Compiled {

@@ -6,12 +6,14 @@ import (
 	"sync/atomic"
 	"unique"
 
-	"github.com/google/cel-go/cel"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celengine"
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
 // Decision is the result of one evaluation of a policy. The set is closed, so that it can
@@ -76,18 +78,18 @@ type Compiled struct {
 	plugin        Plugin // nil for a policy with expressions
 	texts         texts
 	unauditable   string // see Unauditable
-	ratchetRisks  []RatchetRisk
+	ratchetRisks  []celsyntax.RatchetRisk
 	breakGlass    bool // users with the permission can skip the policy
 	reads         inputs
-	programs      []*program // keeps shared programs alive
+	programs      []*celengine.Program // keeps shared programs alive
 	changes       atomic.Uint64
 	lastStack     atomic.Int64 // in ns since 1970; see PanicReport
 
 	rules unique.Handle[string] // equal for policies that match the same requests
-	quick *quick                // nil for a policy that a batch cannot evaluate
+	quick *uncounted.Policy     // nil for a policy that a batch cannot evaluate
 }
 
-func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compiled {
+func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 	spec := &p.Spec
 	c := &Compiled{
 		name:          p.Name,
@@ -99,8 +101,8 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compile
 		reads:         readsOf(spec, parsed),
 		whole:         newWhole(p),
 		templates:     newTemplates(p),
-		unauditable:   unauditable(spec, parsed),
-		ratchetRisks:  ratchetRisks(spec, parsed),
+		unauditable:   celsyntax.Unauditable(spec, parsed),
+		ratchetRisks:  celsyntax.RatchetRisks(spec, parsed),
 	}
 	if spec.MatchConstraints != nil {
 		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent
@@ -117,6 +119,15 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed map[string]*cel.Ast) *Compile
 
 // Name returns the name of the policy.
 func (c *Compiled) Name() string { return c.name }
+
+// Unauditable returns why the policy cannot be evaluated on stored objects as an update
+// that changes nothing by an anonymous user; "" if it can.
+func (c *Compiled) Unauditable() string { return c.unauditable }
+
+// RatchetRisks returns the risks of the ratcheting validations. Who wrote the stored object,
+// with which permissions and options, is not known: the second evaluation has the values of
+// the current request.
+func (c *Compiled) RatchetRisks() []celsyntax.RatchetRisk { return c.ratchetRisks }
 
 // rulesKey returns equal keys for equal rules.
 func rulesKey(match *admissionregistrationv1.MatchResources) string {

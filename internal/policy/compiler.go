@@ -1,19 +1,13 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"fmt"
-	"reflect"
-	"strings"
-
 	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	apiservercel "k8s.io/apiserver/pkg/cel"
-	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celengine"
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -21,17 +15,21 @@ import (
 // status condition, which holds at most 32 KiB.
 const maxErrorDetail = 2048
 
+// Engine is the minor version of Kubernetes whose engine expressions behave like.
+type Engine = celengine.Engine
+
+// OldestEngine and LatestEngine are the first and the last engine that Ostiary knows.
+const (
+	OldestEngine = celengine.OldestEngine
+	LatestEngine = celengine.LatestEngine
+)
+
 // Compiler compiles policies. Policies share environments and programs, which take most
 // of the time and of the memory. It is safe for concurrent use.
 type Compiler struct {
-	plain     celplugin.Compiler // for expressions that read no variables
-	variables *variablesCompiler
-	programs  *weakCache[programKey, program]
-	untracked *untrackedCompiler
-	env       *cel.Env // parses expressions to weigh them
-	parser    *cel.Env // parses expressions as they are compiled
-	engine    Engine
-	states    *Compiler // see NewTracingCompiler; nil otherwise
+	counted   *celengine.Compiler
+	uncounted *uncounted.Compiler
+	states    *celengine.Compiler // see NewTracingCompiler; nil otherwise
 }
 
 // NewCompiler returns a compiler for the latest engine.
@@ -39,34 +37,31 @@ func NewCompiler() *Compiler { return NewCompilerFor(LatestEngine) }
 
 // NewCompilerFor returns a compiler whose programs behave like those of an engine.
 func NewCompilerFor(e Engine) *Compiler {
-	return newCompiler(e, func(base *environment.EnvSet) (*environment.EnvSet, error) { return base, nil })
-}
-
-func newCompiler(e Engine, extend func(*environment.EnvSet) (*environment.EnvSet, error)) *Compiler {
-	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	env, err := withEngine(base, e)
-	if err == nil {
-		env, err = withBoundedFunctions(env)
-	}
-	if err == nil {
-		env, err = extend(env)
-	}
+	counted := celengine.NewCompiler(e)
+	withoutCosts, err := uncounted.NewCompiler(counted.Environment())
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
-	variables, err := newVariablesCompiler(env)
-	if err != nil {
-		panic(err)
-	}
-	withoutCosts, err := newUntrackedCompiler(env)
-	if err != nil {
-		panic(err)
-	}
-	return &Compiler{plain: newSharingCompiler(celplugin.NewCompiler(env)), variables: variables, programs: newWeakCache[programKey, program](), untracked: withoutCosts, env: base.StoredExpressionsEnv(), parser: env.StoredExpressionsEnv(), engine: e}
+	return &Compiler{counted: counted, uncounted: withoutCosts}
+}
+
+// NewTracingCompiler returns a compiler like that of NewCompilerFor, whose policies report
+// their evaluations to the Trace of the context. They evaluate each policy alone, and give
+// the same results.
+//
+// A CEL program cannot count its cost and keep the values of sub-expressions, so each
+// expression has a second program for these, which runs after the one that decides.
+func NewTracingCompiler(e Engine) *Compiler {
+	c := NewCompilerFor(e)
+	c.states = celengine.NewCompiler(e, cel.EvalOptions(cel.OptTrackState))
+	return c
 }
 
 // Engine returns the engine that the programs behave like.
-func (c *Compiler) Engine() Engine { return c.engine }
+func (c *Compiler) Engine() Engine { return c.counted.Engine() }
+
+// Parse parses an expression as the compiler does, so that its ids are those of a trace.
+func (c *Compiler) Parse(expression string) (*cel.Ast, error) { return c.counted.Parse(expression) }
 
 // Compile compiles a policy. It always returns a result: if an expression does not
 // compile, the errors contain the field and the reason, and failurePolicy decides every
@@ -82,7 +77,7 @@ func (c *Compiler) Compile(p *v1alpha1.WebhookPolicy) (*Compiled, field.ErrorLis
 func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs field.ErrorList) (*Compiled, field.ErrorList) {
 	b := newBuilder(p, c)
 	b.errs = errs
-	parsed, err := c.weigh(p)
+	parsed, err := celsyntax.Parse(c.counted.SyntaxEnv(), &p.Spec)
 	if b.parsed = parsed; err != nil {
 		b.errs = append(b.errs, err)
 		b.policy = withoutExpressions(p)
@@ -98,73 +93,10 @@ func (c *Compiler) CompilePlugin(p *v1alpha1.WebhookPolicy, plugin Plugin, errs 
 	return out, b.hinted()
 }
 
-// expression compiles an expression that can read variables of the given types, or
-// returns the shared program of an equal one. parsed can be nil.
-func (c *Compiler) expression(known knownVariables, accessor celplugin.ExpressionAccessor, decls celplugin.OptionalVariableDeclarations, parsed *cel.Ast) *program {
-	key := programKey{expression: accessor.GetExpression(), kind: reflect.TypeOf(accessor), decls: decls}
-	if known.none() || !strings.Contains(key.expression, "variables") {
-		return c.programs.get(key, func() *program {
-			return &program{result: compile(accessor, func() celplugin.CompilationResult {
-				return c.plain.CompileCELExpression(c.parsed(accessor, parsed), decls, environment.StoredExpressions)
-			})}
-		})
-	}
-	key.variables = known.signature
-	return c.programs.get(key, func() *program { return c.variables.expression(known.fields, c.parsed(accessor, parsed), decls) })
-}
-
-// parsed returns an accessor with the syntax tree of weigh. Earlier engines have other
-// macros.
-func (c *Compiler) parsed(accessor celplugin.ExpressionAccessor, parsed *cel.Ast) celplugin.ExpressionAccessor {
-	if parsed == nil || c.engine < strictOptionals {
-		return accessor
-	}
-	return parsedAccessor{accessor, parsed}
-}
-
-// compile returns what a compiler of CEL returns, with the functions' own names in an
-// error. A panic of the compiler, which [?x] causes if x is not optional, is an error.
-func compile(accessor celplugin.ExpressionAccessor, compiler func() celplugin.CompilationResult) (result celplugin.CompilationResult) {
-	defer func() {
-		if value := recover(); value != nil {
-			result = celplugin.CompilationResult{ExpressionAccessor: accessor, Error: &apiservercel.Error{
-				Type:   apiservercel.ErrorTypeInvalid,
-				Detail: fmt.Sprintf("compilation failed: %v: an entry [?x] or {?key: x} needs an optional value, as in [?object.?name]", PanicError(value)),
-			}}
-		}
-		if result.Error != nil {
-			result.Error.Detail = strings.ReplaceAll(result.Error.Detail, tolerant, "")
-		}
-	}()
-	return compiler()
-}
-
-// variable compiles the expression of a variable, as expression does.
-func (c *Compiler) variable(known knownVariables, expression string, decls celplugin.OptionalVariableDeclarations, parsed *cel.Ast) *program {
-	key := programKey{expression: expression, decls: decls, variables: known.signature}
-	return c.programs.get(key, func() *program {
-		return c.variables.variable(known.fields, c.parsed(&validating.Variable{Name: anyVariable, Expression: expression}, parsed), decls)
-	})
-}
-
-// knownVariables holds the names and types of the variables that a policy has declared so
-// far.
-type knownVariables struct {
-	fields map[string]*apiservercel.DeclField
-	// signature is a hash of the names and types, in order. Its length does not depend on
-	// their number.
-	signature string
-}
-
-func (k knownVariables) none() bool { return len(k.fields) == 0 }
-
-// with adds a variable. It changes the fields instead of copying them, because the copies
-// would grow with the square of the number of variables.
-func (k knownVariables) with(name string, p *program) knownVariables {
-	if k.fields == nil {
-		k.fields = map[string]*apiservercel.DeclField{}
-	}
-	k.fields[name] = apiservercel.NewDeclField(name, p.variable, true, nil, nil)
-	sum := sha256.Sum256([]byte(k.signature + name + " " + p.variable.CelType().String()))
-	return knownVariables{fields: k.fields, signature: string(sum[:])}
+// withoutExpressions returns a copy of a policy without expressions.
+func withoutExpressions(p *v1alpha1.WebhookPolicy) *v1alpha1.WebhookPolicy {
+	out := *p
+	out.Spec.Variables, out.Spec.MatchConditions, out.Spec.Validations = nil, nil, nil
+	out.Spec.AuditAnnotations, out.Spec.Mutations = nil, nil
+	return &out
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 )
 
 var (
@@ -48,9 +50,9 @@ func validated(ctx context.Context, r *request, evaluations []evaluation, host E
 	for _, t := range evaluations {
 		decision := DecisionAllow
 		switch t.outcome {
-		case notMatched:
+		case uncounted.NotMatched:
 			decision = DecisionSkip
-		case undecided, violated:
+		case uncounted.Undecided, uncounted.Violated:
 			host.pause(ctx)
 			start := host.Now()
 			decision = a.applyBreakGlass(ctx, t.policy, cmp.Or(t.on, r), host)

@@ -3,10 +3,10 @@ package policy
 import (
 	"strings"
 
-	"github.com/google/cel-go/cel"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -40,44 +40,35 @@ func identity() unstructuredjson.Selection { return identityParts }
 var identityParts = unstructuredjson.Path("apiVersion").Union(unstructuredjson.Path("kind")). //nolint:gochecknoglobals // a constant
 												Union(unstructuredjson.Path("metadata", "generateName")).Union(unstructuredjson.Path("metadata", "name")).Union(unstructuredjson.Path("metadata", "namespace"))
 
-func ratchets(spec *v1alpha1.WebhookPolicySpec) bool {
-	for i := range spec.Validations {
-		if spec.Ratchets(i) {
-			return true
-		}
-	}
-	return false
-}
-
 // readsOf returns the inputs of all expressions and bindings of a policy. It reads the
 // syntax trees and not the text, and includes more than an expression reads wherever the
 // path of a value is computed.
-func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) inputs {
+func readsOf(spec *v1alpha1.WebhookPolicySpec, parsed celsyntax.Trees) inputs {
 	in := inputs{object: identity()}
-	f := newFlow()
+	f := celsyntax.NewFlow()
 	for _, v := range spec.Variables {
-		f.add(parsed[v.Expression], v.Name)
+		f.Add(parsed[v.Expression], v.Name)
 	}
-	for path, text := range expressions(spec) {
+	for path, text := range celsyntax.Expressions(spec) {
 		if !strings.HasPrefix(path.String(), "spec.variables[") {
-			f.add(parsed[text], "")
+			f.Add(parsed[text], "")
 		}
 	}
-	if f.unknown {
+	if f.Unknown() {
 		everything := unstructuredjson.Everything()
 		return inputs{object: everything, oldObject: everything, namespace: true, options: true, params: paramParts(everything)}
 	}
-	in.object = in.object.Union(f.ofInput(celplugin.ObjectVarName))
-	in.oldObject = f.ofInput(celplugin.OldObjectVarName)
-	if ratchets(spec) { // the stored object is evaluated like the object, and selected
+	in.object = in.object.Union(f.ReadOfInput(celplugin.ObjectVarName))
+	in.oldObject = f.ReadOfInput(celplugin.OldObjectVarName)
+	if celsyntax.Ratchets(spec) { // the stored object is evaluated like the object, and selected
 		in.oldObject = in.oldObject.Union(in.object)
 		if newSelectors(spec.MatchConstraints) != nil {
 			in.oldObject = in.oldObject.Union(unstructuredjson.Path("metadata", "labels"))
 		}
 	}
-	in.options = !f.ofInput(celplugin.RequestVarName).Member("options").IsZero()
-	in.params = paramParts(f.ofInput(celplugin.ParamsVarName))
-	in.namespace = len(f.inputs[celplugin.NamespaceVarName]) > 0
+	in.options = !f.ReadOfInput(celplugin.RequestVarName).Member("options").IsZero()
+	in.params = paramParts(f.ReadOfInput(celplugin.ParamsVarName))
+	in.namespace = f.Reads(celplugin.NamespaceVarName)
 	for _, b := range spec.Bindings {
 		if b.MatchResources != nil { // an object selector matches the old object too
 			labels := identity().Union(unstructuredjson.Path("metadata", "labels"))

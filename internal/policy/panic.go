@@ -2,13 +2,13 @@ package policy
 
 import (
 	"errors"
-	"fmt"
-	"runtime"
 	"runtime/debug"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ostiary/ostiary/internal/panics"
 )
 
 // stackEvery is the minimum time between two stacks of the panics of one policy. Senders
@@ -35,7 +35,7 @@ func (c *Compiled) recovered(host Environment, fail func()) {
 		return
 	}
 	if host.Panicked != nil {
-		p := PanicReport{Policy: c.name, UID: c.uid, Generation: c.generation, Err: PanicError(value)}
+		p := PanicReport{Policy: c.name, UID: c.uid, Generation: c.generation, Err: panics.Error(value)}
 		if c.takesStack(host.Now()) {
 			p.Stack = debug.Stack()
 		}
@@ -47,15 +47,6 @@ func (c *Compiled) recovered(host Environment, fail func()) {
 func (c *Compiled) takesStack(now time.Time) bool {
 	last := c.lastStack.Load()
 	return (last == 0 || now.UnixNano()-last >= int64(stackEvery)) && c.lastStack.CompareAndSwap(last, now.UnixNano())
-}
-
-// PanicError returns the error to log for the value of a panic. It has the text of errors of
-// the Go runtime only: other values can contain parts of a request or of an object.
-func PanicError(value any) error {
-	if err, ok := value.(runtime.Error); ok {
-		return err
-	}
-	return fmt.Errorf("panic with a value of type %T", value)
 }
 
 // ignoredPanic returns the warning about a panic if failurePolicy lets the request pass.

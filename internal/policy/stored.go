@@ -5,12 +5,9 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-
-	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 // A validation ratchets only if the policy denies the stored object too, so that it would
@@ -20,36 +17,6 @@ import (
 //
 // The rules match the stored object whenever they match the update, because both have the
 // same resource, namespace and name.
-
-// RatchetRisk is a ratcheting validation that can be false for the stored object for a reason
-// that is not in the object.
-type RatchetRisk struct {
-	Validation int // its index
-	// Reads is what the expression or a variable of it reads about the client or the call,
-	// such as "request.userInfo"; empty for an expression that does not read object.
-	Reads string
-}
-
-// RatchetRisks returns the risks of the ratcheting validations. Who wrote the stored object,
-// with which permissions and options, is not known: the second evaluation has the values of
-// the current request.
-func (c *Compiled) RatchetRisks() []RatchetRisk { return c.ratchetRisks }
-
-func ratchetRisks(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) (out []RatchetRisk) {
-	if !ratchets(spec) {
-		return nil
-	}
-	a := newAuditability(spec, parsed)
-	for i, v := range spec.Validations {
-		if !spec.Ratchets(i) || parsed[v.Expression] == nil {
-			continue
-		}
-		if f := a.of(v.Expression); f.ofRequest != "" || !f.object {
-			out = append(out, RatchetRisk{Validation: i, Reads: f.ofRequest})
-		}
-	}
-	return out
-}
 
 // asStored returns the request as an update of the stored object that changes nothing.
 func (r *request) asStored() *request {

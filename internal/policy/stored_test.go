@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
 // namespaceUpdate adds the label tier to a Namespace.
@@ -177,13 +179,13 @@ func TestRatchetOfTemplates(t *testing.T) {
 }
 
 func TestRatchetRisks(t *testing.T) {
-	risk := func(validation int, reads string) []RatchetRisk {
-		return []RatchetRisk{{Validation: validation, Reads: reads}}
+	risk := func(validation int, reads string) []celsyntax.RatchetRisk {
+		return []celsyntax.RatchetRisk{{Validation: validation, Reads: reads}}
 	}
 	const whole = "the whole request, which includes request.userInfo"
 	tests := map[string]struct {
 		spec string
-		want []RatchetRisk
+		want []celsyntax.RatchetRisk
 	}{
 		"the object":                  {spec: "ratchet: true\nvalidations: [{expression: 'object.spec.x == 1 && request.operation != \"DELETE\"'}]"},
 		"the user":                    {spec: "ratchet: true\nvalidations: [{expression: 'true || object == null'}, {expression: 'object.spec.x == 1 || request.userInfo.username == \"a\"'}]", want: risk(1, "request.userInfo")},

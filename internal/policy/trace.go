@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
@@ -11,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/ostiary/ostiary/internal/celengine"
 )
 
 // Trace gets what the policies of a tracing compiler evaluate for one request. Its
@@ -85,33 +84,6 @@ func traceOf(ctx context.Context) Trace {
 	return t
 }
 
-// NewTracingCompiler returns a compiler like that of NewCompilerFor, whose policies report
-// their evaluations to the Trace of the context. They evaluate each policy alone, and give
-// the same results.
-//
-// A CEL program cannot count its cost and keep the values of sub-expressions, so each
-// expression has a second program for these, which runs after the one that decides.
-func NewTracingCompiler(e Engine) *Compiler {
-	c := NewCompilerFor(e)
-	c.states = newCompiler(e, func(base *environment.EnvSet) (*environment.EnvSet, error) {
-		return base.Extend(environment.VersionedOptions{
-			IntroducedVersion: version.MajorMinor(1, 0),
-			ProgramOptions:    []cel.ProgramOption{cel.EvalOptions(cel.OptTrackState)},
-		})
-	})
-	return c
-}
-
-// Parse parses an expression as the compiler does, so that its ids are those of a trace.
-func (c *Compiler) Parse(expression string) (*cel.Ast, error) {
-	env, err := c.parser.Extend(cel.EnableMacroCallTracking())
-	if err != nil {
-		return nil, fmt.Errorf("preparing to parse: %w", err)
-	}
-	parsed, issues := env.Parse(expression)
-	return parsed, issues.Err()
-}
-
 // tracedProgram reports each evaluation.
 type tracedProgram struct {
 	cel.Program
@@ -138,17 +110,26 @@ func (p tracedProgram) ContextEval(ctx context.Context, input any) (ref.Val, *ce
 
 // traced adds reports to a program of the compiler. Policies share programs, so each gets
 // its own copy. second compiles the expression with another compiler.
-func (b *builder) traced(path *field.Path, p *program, second func(*Compiler) *program) *program {
-	if b.compiler.states == nil || p.result.Program == nil {
+func (b *builder) traced(
+	path *field.Path,
+	p *celengine.Program,
+	second func(*celengine.Compiler) *celengine.Program,
+) *celengine.Program {
+	if b.compiler.states == nil || p.Result.Program == nil {
 		return p
 	}
 	state := second(b.compiler.states)
-	if state.result.Program == nil { // it compiled before
+	if state.Result.Program == nil { // it compiled before
 		return p
 	}
 	b.programs = append(b.programs, p, state) // keep the shared ones alive
 	out := *p
-	out.result.Program = tracedProgram{Program: p.result.Program, state: state.result.Program, policy: b.policy.Name, field: path.String()}
+	out.Result.Program = tracedProgram{
+		Program: p.Result.Program,
+		state:   state.Result.Program,
+		policy:  b.policy.Name,
+		field:   path.String(),
+	}
 	return &out
 }
 

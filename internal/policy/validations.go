@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/internal/celengine"
 )
 
 // validations are the names of the validations of a policy, and which of them ratchet.
@@ -146,7 +148,7 @@ type followedValidations struct {
 	celplugin.ConditionEvaluator
 	ratchets  []bool
 	compiled  []celplugin.CompilationResult
-	variables []variable
+	variables []celengine.Variable
 }
 
 // ForInput implements celplugin.ConditionEvaluator.
@@ -188,7 +190,7 @@ func (e followedValidations) onStored(ctx context.Context, again []celplugin.Com
 	}
 	old := *attr
 	old.VersionedObject = attr.VersionedOldObject
-	results, left, err := evaluatorOf(again, e.variables).ForInput(tracedAsStored(ctx), &old, request, vars, namespace, budget)
+	results, left, err := celengine.NewConditions(again, e.variables).ForInput(tracedAsStored(ctx), &old, request, vars, namespace, budget)
 	if asker != nil && asker.failed() != nil || err != nil {
 		return nil, budget
 	}

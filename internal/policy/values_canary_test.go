@@ -181,7 +181,7 @@ func failingExpressions() []string {
 // client only. Expressions that fail are calls of each function with values of the object, besides a table.
 func TestViolationsHoldNoValues(t *testing.T) {
 	var calling []string
-	for name, function := range sharedCompiler.env.Functions() {
+	for name, function := range sharedCompiler.counted.SyntaxEnv().Functions() {
 		for _, o := range function.OverloadDecls() {
 			if len(o.ArgTypes()) > 0 && !strings.ContainsAny(name, "_@!?-") {
 				calling = append(calling, calls(name, o)...)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
 // templates warns about kinds of podTemplates that the API server does not serve, or that
@@ -55,7 +55,7 @@ func (w *warner) ratchets(spec *v1alpha1.WebhookPolicySpec, at *field.Path) {
 
 // ratchetRisks warns about validations for which ratchet lets more pass than objects that
 // were bad before.
-func (w *warner) ratchetRisks(risks []policy.RatchetRisk, at *field.Path) {
+func (w *warner) ratchetRisks(risks []celsyntax.RatchetRisk, at *field.Path) {
 	for _, risk := range risks {
 		here := at.Index(risk.Validation).Child("expression")
 		if risk.Reads == "" {

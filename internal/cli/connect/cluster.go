@@ -32,6 +32,7 @@ import (
 
 	"github.com/ostiary/ostiary/internal/accessreview"
 	"github.com/ostiary/ostiary/internal/apiresources"
+	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -66,7 +67,7 @@ func NewCluster(ctx context.Context, config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Engine, err = policy.EngineOf(info.Major, info.Minor); err != nil {
+	if c.Engine, err = celengine.EngineOf(info.Major, info.Minor); err != nil {
 		return nil, err
 	}
 	var failed *discovery.ErrGroupDiscoveryFailed

@@ -1,4 +1,4 @@
-package policy
+package uncounted
 
 import (
 	"github.com/google/cel-go/common/types"
@@ -133,11 +133,19 @@ func (o *jsonObject) Fold(f traits.Folder) {
 	}
 }
 
-// objectValue returns the value of an object of the request for a batch, nil if there is
-// none.
-func objectValue(o *admission.LazyObject) any {
+// Object returns an object of a request as expressions read it, nil if there is none. It is not safe for concurrent
+// use.
+func Object(o *admission.LazyObject) any {
+	if fields, ok := tree(o).(map[string]any); ok {
+		return jsonAdapter{types.DefaultTypeAdapter}.object(fields)
+	}
+	return nil
+}
+
+// tree returns the JSON tree of an object of a request, nil if there is none.
+func tree(o *admission.LazyObject) any {
 	if u, ok := o.Object().(*unstructured.Unstructured); ok {
-		return jsonAdapter{types.DefaultTypeAdapter}.object(u.Object)
+		return u.Object
 	}
 	return nil
 }

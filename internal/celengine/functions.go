@@ -1,4 +1,4 @@
-package policy
+package celengine
 
 import (
 	"fmt"
@@ -14,6 +14,8 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
 // CEL adds the cost of a function after the function has returned, and nothing can
@@ -87,7 +89,7 @@ func bounded(declared *decls.OverloadDecl, bindings []*functions.Overload, check
 	if declared.IsMemberFunction() {
 		declare = cel.MemberOverload
 	}
-	return declare(declared.ID(), declared.ArgTypes(), declared.ResultType(), cel.FunctionBinding(func(args ...ref.Val) ref.Val {
+	checked := func(args ...ref.Val) ref.Val {
 		if err := check(args); err != nil {
 			return types.WrapErr(err)
 		}
@@ -103,7 +105,8 @@ func bounded(declared *decls.OverloadDecl, bindings []*functions.Overload, check
 			}
 		}
 		return types.NoSuchOverloadErr()
-	}))
+	}
+	return declare(declared.ID(), declared.ArgTypes(), declared.ResultType(), cel.FunctionBinding(checked))
 }
 
 func text(v ref.Val) string {
@@ -181,10 +184,10 @@ func checkSearch(args []ref.Val) error {
 }
 
 // checkMatch bounds a regular expression that is not a constant. CEL does not allow this
-// for matches(), and compiles constants with the policy: see maxPattern.
+// for matches(), and compiles constants with the policy: see celsyntax.MaxPattern.
 func checkMatch(args []ref.Val) error {
 	in, pattern := text(args[0]), text(args[1])
-	if len(pattern) > maxPattern || len(in)*len(pattern) > maxSearch {
+	if len(pattern) > celsyntax.MaxPattern || len(in)*len(pattern) > maxSearch {
 		return fmt.Errorf("a text of %d bytes and a pattern of %d bytes are too long to match", len(in), len(pattern))
 	}
 	return nil

@@ -1,4 +1,4 @@
-package policy
+package celengine
 
 import (
 	"fmt"
@@ -68,17 +68,20 @@ func withEngine(base *environment.EnvSet, e Engine) (*environment.EnvSet, error)
 func tolerantOptionals() []cel.EnvOption {
 	value := cel.TypeParamType("V")
 	optional := cel.OptionalType(value)
+	or := cel.MemberOverload("tolerant_optional_or_optional", []*cel.Type{optional, optional}, optional)
+	orValue := cel.MemberOverload("tolerant_optional_orValue_value", []*cel.Type{optional, value}, value)
 	return []cel.EnvOption{
 		cel.Macros(tolerantMacro("or"), tolerantMacro("orValue")),
-		cel.Function(tolerant+"or", cel.MemberOverload("tolerant_optional_or_optional", []*cel.Type{optional, optional}, optional)),
-		cel.Function(tolerant+"orValue", cel.MemberOverload("tolerant_optional_orValue_value", []*cel.Type{optional, value}, value)),
+		cel.Function(tolerant+"or", or),
+		cel.Function(tolerant+"orValue", orValue),
 	}
 }
 
 func tolerantMacro(name string) cel.Macro {
-	return cel.ReceiverMacro(name, 1, func(factory cel.MacroExprFactory, target ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
+	expand := func(factory cel.MacroExprFactory, target ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
 		return factory.NewMemberCall(tolerant+name, target, args...), nil
-	})
+	}
+	return cel.ReceiverMacro(name, 1, expand)
 }
 
 // earlierFunctions are as before strictOptionals: duration() of an integer compiles,
@@ -108,7 +111,9 @@ func earlierCosts() cel.ProgramOption {
 	return cel.CostTrackerOptions(
 		interpreter.OverloadCostTracker(overloads.StartsWithString, traversal),
 		interpreter.OverloadCostTracker(overloads.EndsWithString, traversal),
-		interpreter.OverloadCostTracker(overloads.Matches, func([]ref.Val, ref.Val) *uint64 { return new(uint64(1)) }),
+		interpreter.OverloadCostTracker(overloads.Matches, func([]ref.Val, ref.Val) *uint64 {
+			return new(uint64(1))
+		}),
 	)
 }
 
@@ -119,7 +124,12 @@ func decorateTolerant(i interpreter.InterpretableV2) (interpreter.InterpretableV
 		return i, nil
 	}
 	args := call.Args()
-	return &tolerantCall{id: call.ID(), receiver: args[0], other: args[1], value: call.Function() == tolerant+"orValue"}, nil
+	return &tolerantCall{
+		id:       call.ID(),
+		receiver: args[0],
+		other:    args[1],
+		value:    call.Function() == tolerant+"orValue",
+	}, nil
 }
 
 // tolerantCall is receiver.or(other) or, if it is about the value, receiver.orValue(other).

@@ -1,4 +1,4 @@
-package policy
+package uncounted
 
 import (
 	"github.com/google/cel-go/common/types"
@@ -14,7 +14,8 @@ func decorateSelections(i interpreter.InterpretableV2) (interpreter.Interpretabl
 	case *selectedPath:
 		return node, nil
 	case interpreter.InterpretableAttribute:
-		if attr, ok := node.Attr().(interpreter.NamespacedAttribute); ok && len(attr.Qualifiers()) == 0 && len(attr.CandidateVariableNames()) == 1 {
+		attr, ok := node.Attr().(interpreter.NamespacedAttribute)
+		if ok && len(attr.Qualifiers()) == 0 && len(attr.CandidateVariableNames()) == 1 {
 			return &selectedPath{InterpretableAttribute: node, name: attr.CandidateVariableNames()[0], simple: true}, nil
 		}
 	case interpreter.InterpretableCall:

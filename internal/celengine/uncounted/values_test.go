@@ -1,17 +1,13 @@
-package policy
+package uncounted
 
 import (
-	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/cel-go/common/types"
-	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/interpreter"
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apiserver/pkg/admission"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+
+	"github.com/ostiary/ostiary/internal/celengine"
 )
 
 // TestValuesOfBatch: the values and the selections of a batch are those of the library.
@@ -52,30 +48,32 @@ func TestValuesOfBatch(t *testing.T) {
 		`object.l.map(e, {e: [object.?no, object.?s]}).all(m, m.all(k, m[k][1].value() == "a" && !m[k][0].hasValue()))`, `object.l.map(object, object + "x") == ["ax", "bx"]`,
 		`object.l.join(",") == "a,b" && object.l.map(x, object.?no.orValue("y")).join("") == "yy" && object.mixed[4].join("") == "z"`,
 	)
-	for _, engine := range []Engine{OldestEngine, LatestEngine} {
-		c, compared := NewCompilerFor(engine), 0
+	for _, engine := range []celengine.Engine{celengine.OldestEngine, celengine.LatestEngine} {
+		counted, c := compilersFor(t, engine)
+		compared := 0
 		for _, text := range expressions {
-			parsed, issues := c.env.Parse(text)
+			parsed, issues := counted.SyntaxEnv().Parse(text)
 			if issues.Err() != nil {
 				t.Fatalf("%s: %v", text, issues.Err())
 			}
-			u := c.untracked.compile(text, parsed)
-			if u.program == nil {
+			u := c.Compile(text, parsed)
+			if u.Program == nil {
 				continue // evaluated alone
 			}
 			compared++
-			a := &activation{object: jsonAdapter{types.DefaultTypeAdapter}.object(object), programs: []*untracked{u, u}, values: make([]ref.Val, 2), plan: &plan{}}
-			a.variables.activation = a
-			a.frame = interpreter.AsFrame(a)
-			tracked := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: text}, celplugin.OptionalVariableDeclarations{}, nil).result
+			b := &Batch{plans: []plan{{}}, shared: []*Expression{u, u}}
+			e := b.Evaluate(Inputs{Object: jsonAdapter{types.DefaultTypeAdapter}.object(object)}, Class(classes-1))
+			e.plan = &b.plans[0]
+			accessor := &validating.ValidationCondition{Expression: text}
+			tracked := counted.Expression(celengine.KnownVariables{}, accessor, celplugin.OptionalVariableDeclarations{}, nil).Result
 			if tracked.Error != nil {
 				t.Fatalf("%s: %v", text, tracked.Error)
 			}
 			want, _, err := tracked.Program.Eval(map[string]any{"object": object})
-			for slot := range a.values { // the second time, nested values are converted already
-				got := a.value(slot)
+			for slot := range e.values { // the second time, nested values are converted already
+				got := e.value(slot)
 				failed := types.IsError(got)
-				if failed && err == nil && engine >= strictOptionals || !failed && (err != nil || got.Equal(want) != types.True) {
+				if failed && err == nil && engine == celengine.LatestEngine || !failed && (err != nil || got.Equal(want) != types.True) {
 					t.Errorf("%s in %s: got %v, want %v, %v", text, engine, got, want, err)
 				}
 			}
@@ -106,15 +104,15 @@ func TestLoops(t *testing.T) {
 		"a list in no macro":     {`[1] + [2]`, ""},
 		"a condition in no loop": {`true ? 1 : 2`, ""},
 	}
-	c := NewCompilerFor(LatestEngine)
+	counted, c := compilersFor(t, celengine.LatestEngine)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			parsed, issues := c.env.Parse(tc.expression)
+			parsed, issues := counted.SyntaxEnv().Parse(tc.expression)
 			if issues.Err() != nil {
 				t.Fatal(issues.Err())
 			}
 			got := ""
-			if l, ok := c.untracked.compile(tc.expression, parsed).program.(*loop); ok {
+			if l, ok := c.Compile(tc.expression, parsed).Program.(*loop); ok {
 				got = l.function
 			}
 			if got != tc.want {
@@ -124,74 +122,13 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// TestEqualExpressionsAreEvaluatedOnce: in a call, if the variables that they read are
-// equal too.
-func TestEqualExpressionsAreEvaluatedOnce(t *testing.T) {
-	const rest = "matchConditions: [{name: n, expression: 'object != null'}]\nvalidations: [{expression: 'object.spec.containers.size() == 2'}, {expression: 'variables.x > 1', messageExpression: '\"x is \" + string(variables.x)'}]\n"
-	group := groupFrom(t, map[string]string{
-		"a": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
-		"b": "variables: [{name: x, expression: 'object.spec.containers.size()'}]\n" + rest,
-		"c": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
-		"d": "variables: [{name: x, expression: 'object.spec.containers.size() - 1'}]\n" + rest,
-	})
-	runs := map[*untracked]*int{}
-	counted := map[*untracked]*untracked{}
-	count := func(u *untracked) *untracked {
-		if counted[u] == nil {
-			runs[u] = new(int)
-			counted[u] = (&counting{runs: runs[u]}).of(u)
-		}
-		return counted[u]
+// compilersFor returns the compilers of an engine, with and without costs.
+func compilersFor(t *testing.T, engine celengine.Engine) (*celengine.Compiler, *Compiler) {
+	t.Helper()
+	counted := celengine.NewCompiler(engine)
+	c, err := NewCompiler(counted.Environment())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, p := range group.policies {
-		for _, all := range [][]*untracked{p.quick.conditions, p.quick.validations, p.quick.messages} {
-			for i, u := range all {
-				if u != nil {
-					all[i] = count(u)
-				}
-			}
-		}
-	}
-	decisions := map[string]Decision{}
-	resp := evaluate(t, regroup(group), podInput(t, admission.Create).review(t), Environment{Now: time.Now, Observe: observeInto(decisions)})
-	if diff := cmp.Diff(map[string]Decision{"a": DecisionAllow, "b": DecisionAllow, "c": DecisionDeny, "d": DecisionDeny}, decisions); diff != "" {
-		t.Errorf("decisions (-want +got):\n%s", diff)
-	}
-	if want := "WebhookPolicy 'c' denied request: x is 1\nWebhookPolicy 'd' denied request: x is 1"; resp.Allowed || resp.Result.Message != want {
-		t.Errorf("answer %+v, want %q", resp, want)
-	}
-	got := map[string]int{}
-	for _, n := range runs {
-		got[fmt.Sprint(*n, " times")]++
-	}
-	// The condition, the first validation and the message ran once, the second validation once for each x.
-	if diff := cmp.Diff(map[string]int{"1 times": 3, "2 times": 1}, got); diff != "" {
-		t.Errorf("expressions by how often they ran (-want +got):\n%s", diff)
-	}
-}
-
-// TestBatchDecidesSets: the batch decides on every policy of the benchmarks, in every
-// version of the engine.
-func TestBatchDecidesSets(t *testing.T) {
-	for _, engine := range []Engine{OldestEngine, LatestEngine} {
-		compiler := NewCompilerFor(engine)
-		for _, set := range []string{"B", "R", "V"} {
-			var policies []*Compiled
-			for _, p := range loadSet(t, set) {
-				policies = append(policies, mustCompile(t, compiler, p))
-			}
-			group := NewGroup(policies)
-			for _, pod := range []string{"ok", "bad"} {
-				r, matched, err := group.prepare(t.Context(), loadReview(t, pod), Environment{}, inputs{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, e := range inOrder(t.Context(), r, matched, Environment{Now: time.Now}) {
-					if e.outcome == undecided || pod == "ok" && e.outcome == violated {
-						t.Errorf("%s, set %s, pod %s: policy %s has the outcome %d", engine, set, pod, e.policy.name, e.outcome)
-					}
-				}
-			}
-		}
-	}
+	return counted, c
 }

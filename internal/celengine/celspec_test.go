@@ -1,4 +1,4 @@
-package policy
+package celengine
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ import (
 // that is what the specification wants, with the exceptions that it counts.
 func TestSpecification(t *testing.T) {
 	native := celplugin.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-	ours := NewCompiler()
+	ours := NewCompiler(LatestEngine)
 	var run, compiled, others int
 	for _, file := range specificationFiles(t) {
 		for _, section := range file.Section {
@@ -38,8 +38,8 @@ func TestSpecification(t *testing.T) {
 				want, value := specOutcome(compile(accessor, func() celplugin.CompilationResult {
 					return native.CompileCELExpression(accessor, decls, environment.StoredExpressions)
 				}))
-				parsed, _ := ours.env.Parse(accessor.GetExpression())
-				got, answer := specOutcome(ours.expression(knownVariables{}, accessor, decls, parsed).result)
+				parsed, _ := ours.SyntaxEnv().Parse(accessor.GetExpression())
+				got, answer := specOutcome(ours.Expression(KnownVariables{}, accessor, decls, parsed).Result)
 				run++
 				// The text of a map has its keys in any order.
 				if got != want && (answer == nil || value == nil || types.Equal(answer, value) != types.True) {

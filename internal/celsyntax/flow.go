@@ -1,4 +1,4 @@
-package policy
+package celsyntax
 
 import (
 	"regexp"
@@ -14,10 +14,10 @@ import (
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
-// flow follows the inputs of a policy through its expressions: through selections of
+// Flow follows the inputs of a policy through its expressions: through selections of
 // fields with constant names, the elements of lists in macros such as all(), and the
 // variables of the policy. What leads elsewhere is read whole.
-type flow struct {
+type Flow struct {
 	inputs    map[string][]occurrence // by name
 	variables map[string][]occurrence // by name, of the selections of variables
 	elements  map[macro][]occurrence
@@ -39,12 +39,18 @@ type macro struct {
 	id         int64
 }
 
-func newFlow() *flow {
-	return &flow{inputs: map[string][]occurrence{}, variables: map[string][]occurrence{}, elements: map[macro][]occurrence{}, memo: map[any]unstructuredjson.Selection{}}
+// NewFlow returns a flow without expressions.
+func NewFlow() *Flow {
+	return &Flow{
+		inputs:    map[string][]occurrence{},
+		variables: map[string][]occurrence{},
+		elements:  map[macro][]occurrence{},
+		memo:      map[any]unstructuredjson.Selection{},
+	}
 }
 
-// add adds an expression, which is nil if it does not compile.
-func (f *flow) add(parsed *cel.Ast, variable string) {
+// Add adds an expression of the policy, or of a variable if that has a name. The tree is nil if it does not compile.
+func (f *Flow) Add(parsed *cel.Ast, variable string) {
 	if parsed == nil {
 		f.unknown = true
 		return
@@ -55,7 +61,7 @@ func (f *flow) add(parsed *cel.Ast, variable string) {
 	}
 }
 
-func (f *flow) addName(o occurrence) {
+func (f *Flow) addName(o occurrence) {
 	if c, id, ok := macroOf(o.at); ok {
 		if o.at.AsIdent() == c.IterVar() { // not the result so far
 			key := macro{o.expression, id}
@@ -73,34 +79,41 @@ func (f *flow) addName(o occurrence) {
 		f.unknown = true
 		return
 	}
-	_, field, ok := selection(parent)
+	_, field, ok := selectedField(parent)
 	f.unknown = f.unknown || !ok || !plainName.MatchString(field)
 	o.at = parent
 	f.variables[field] = append(f.variables[field], o)
 }
 
-// ofInput returns what the policy reads of an input.
-func (f *flow) ofInput(name string) (read unstructuredjson.Selection) {
+// Unknown reports that the policy can read anything, because an expression does not compile or uses variables as a
+// value.
+func (f *Flow) Unknown() bool { return f.unknown }
+
+// Reads reports whether the policy reads an input.
+func (f *Flow) Reads(name string) bool { return len(f.inputs[name]) > 0 }
+
+// ReadOfInput returns what the policy reads of an input.
+func (f *Flow) ReadOfInput(name string) (read unstructuredjson.Selection) {
 	for _, o := range f.inputs[name] {
 		if comparedWithNull(o.at) {
 			read = read.Union(unstructuredjson.Path("kind")) // whether there is an object
 		} else {
-			read = read.Union(f.of(o))
+			read = read.Union(f.readOf(o))
 		}
 	}
 	return read
 }
 
-// of returns what the policy reads of a value.
-func (f *flow) of(o occurrence) unstructuredjson.Selection {
+// readOf returns what the policy reads of a value.
+func (f *Flow) readOf(o occurrence) unstructuredjson.Selection {
 	var path []string
 	list := false // a part of the concatenation of lists
 	for e := o.at; ; {
 		parent, ok := e.Parent()
 		if !ok {
-			return f.ofResult(o, e).At(path...)
+			return f.readOfResult(o, e).At(path...)
 		}
-		operand, name, selects := selection(parent)
+		operand, name, selects := selectedField(parent)
 		switch {
 		case selects && !list && operand.ID() == e.ID() && plainName.MatchString(name):
 			path = append(path, name)
@@ -108,7 +121,7 @@ func (f *flow) of(o occurrence) unstructuredjson.Selection {
 			list = list || parent.AsCall().FunctionName() == operators.Add
 		case isRange(parent, e):
 			key := macro{o.expression, parent.ID()}
-			return unstructuredjson.Elements(f.ofAll(key, f.elements[key])).At(path...)
+			return unstructuredjson.Elements(f.readOfAll(key, f.elements[key])).At(path...)
 		case countsOnly(parent, e):
 			return unstructuredjson.Elements(unstructuredjson.Selection{}).At(path...)
 		default:
@@ -118,31 +131,35 @@ func (f *flow) of(o occurrence) unstructuredjson.Selection {
 	}
 }
 
-// ofResult returns what the policy reads of the value of an expression.
-func (f *flow) ofResult(o occurrence, result ast.NavigableExpr) unstructuredjson.Selection {
+// readOfResult returns what the policy reads of the value of an expression.
+func (f *Flow) readOfResult(o occurrence, result ast.NavigableExpr) unstructuredjson.Selection {
 	switch {
 	case countsOnly(nil, result):
 		return unstructuredjson.Elements(unstructuredjson.Selection{})
 	case o.variable == "":
 		return unstructuredjson.Everything()
 	}
-	return f.ofAll(o.variable, f.variables[o.variable])
+	return f.readOfAll(o.variable, f.variables[o.variable])
 }
 
 // isRange reports whether a macro with one variable takes its elements from a value.
 func isRange(macro, value ast.NavigableExpr) bool {
-	return macro.Kind() == ast.ComprehensionKind && macro.AsComprehension().IterRange().ID() == value.ID() && macro.AsComprehension().IterVar2() == ""
+	if macro.Kind() != ast.ComprehensionKind {
+		return false
+	}
+	c := macro.AsComprehension()
+	return c.IterRange().ID() == value.ID() && c.IterVar2() == ""
 }
 
-// ofAll returns what the policy reads of a value that has several occurrences.
-func (f *flow) ofAll(key any, all []occurrence) unstructuredjson.Selection {
+// readOfAll returns what the policy reads of a value that has several occurrences.
+func (f *Flow) readOfAll(key any, all []occurrence) unstructuredjson.Selection {
 	if read, ok := f.memo[key]; ok {
 		return read
 	}
 	f.memo[key] = unstructuredjson.Everything() // if a variable reads itself, which does not compile
 	var read unstructuredjson.Selection
 	for _, o := range all {
-		read = read.Union(f.of(o))
+		read = read.Union(f.readOf(o))
 	}
 	f.memo[key] = read
 	return read
@@ -157,7 +174,9 @@ func macroOf(name ast.NavigableExpr) (c ast.ComprehensionExpr, id int64, ok bool
 		}
 		if parent.Kind() == ast.ComprehensionKind {
 			c := parent.AsComprehension()
-			if outside := e.ID() == c.IterRange().ID() || e.ID() == c.AccuInit().ID(); !outside && slices.Contains([]string{c.IterVar(), c.IterVar2(), c.AccuVar()}, name.AsIdent()) {
+			outside := e.ID() == c.IterRange().ID() || e.ID() == c.AccuInit().ID()
+			declared := []string{c.IterVar(), c.IterVar2(), c.AccuVar()}
+			if !outside && slices.Contains(declared, name.AsIdent()) {
 				return c, parent.ID(), true
 			}
 		}
@@ -172,7 +191,7 @@ func passes(call, operand ast.NavigableExpr) bool {
 		return false
 	}
 	c := call.AsCall()
-	switch strings.TrimPrefix(c.FunctionName(), tolerant) {
+	switch c.FunctionName() {
 	case "orValue", "or", operators.Add:
 		return true
 	case operators.Conditional:
@@ -187,7 +206,10 @@ func countsOnly(call, value ast.NavigableExpr) bool {
 	if value.Kind() == ast.SelectKind && value.AsSelect().IsTestOnly() {
 		return true
 	}
-	return call != nil && call.Kind() == ast.CallKind && slices.Contains([]string{"size", "hasValue"}, call.AsCall().FunctionName())
+	if call == nil || call.Kind() != ast.CallKind {
+		return false
+	}
+	return slices.Contains([]string{"size", "hasValue"}, call.AsCall().FunctionName())
 }
 
 // comparedWithNull recognizes `object == null`, `null != oldObject` and similar.
@@ -197,27 +219,13 @@ func comparedWithNull(e ast.NavigableExpr) bool {
 		return false
 	}
 	call := parent.AsCall()
-	return (call.FunctionName() == operators.Equals || call.FunctionName() == operators.NotEquals) &&
-		slices.ContainsFunc(call.Args(), func(arg ast.Expr) bool { return arg.Kind() == ast.LiteralKind && arg.AsLiteral() == types.NullValue })
+	if call.FunctionName() != operators.Equals && call.FunctionName() != operators.NotEquals {
+		return false
+	}
+	return slices.ContainsFunc(call.Args(), func(arg ast.Expr) bool {
+		return arg.Kind() == ast.LiteralKind && arg.AsLiteral() == types.NullValue
+	})
 }
 
 // plainName matches names of fields that CEL does not escape.
 var plainName = regexp.MustCompile(`^_?[A-Za-z0-9]+(_[A-Za-z0-9]+)*_?$`)
-
-// selection returns the operand and the name of a selection of a field: x.name, x["name"],
-// x.?name, x[?"name"] or has(x.name).
-func selection(e ast.Expr) (operand ast.Expr, name string, ok bool) {
-	switch e.Kind() {
-	case ast.SelectKind:
-		return e.AsSelect().Operand(), e.AsSelect().FieldName(), true
-	case ast.CallKind:
-		switch call := e.AsCall(); call.FunctionName() {
-		case operators.Index, operators.OptIndex, operators.OptSelect:
-			if key := call.Args()[1]; key.Kind() == ast.LiteralKind {
-				name, ok := key.AsLiteral().(types.String)
-				return call.Args()[0], string(name), ok
-			}
-		}
-	}
-	return nil, "", false
-}

@@ -1,4 +1,4 @@
-package policy
+package uncounted
 
 import (
 	"math"
@@ -51,7 +51,7 @@ type bounder struct {
 // extent; infinite if the expression calls a function with an unknown cost.
 func costBound(e ast.Expr, input extent) float64 {
 	b := bounder{input: input, local: map[string][]extent{}}
-	cost, _ := b.of(e)
+	cost, _ := b.bound(e)
 	return cost
 }
 
@@ -59,7 +59,8 @@ func unbounded() (float64, extent) {
 	return math.Inf(1), extent{elements: math.Inf(1), nested: math.Inf(1), text: math.Inf(1)}
 }
 
-func (b *bounder) of(e ast.Expr) (cost float64, size extent) {
+// bound returns an upper bound of the cost of an expression, and one of the extent of its value.
+func (b *bounder) bound(e ast.Expr) (cost float64, size extent) {
 	switch e.Kind() {
 	case ast.LiteralKind:
 		if text, ok := e.AsLiteral().(types.String); ok {
@@ -72,7 +73,7 @@ func (b *bounder) of(e ast.Expr) (cost float64, size extent) {
 		}
 		return 1, b.input
 	case ast.SelectKind:
-		cost, size = b.of(e.AsSelect().Operand())
+		cost, size = b.bound(e.AsSelect().Operand())
 		return cost + 1, size.part()
 	case ast.CallKind:
 		return b.call(e.AsCall())
@@ -96,7 +97,7 @@ func (b *bounder) of(e ast.Expr) (cost float64, size extent) {
 func (b *bounder) container(cost float64, parts []ast.Expr) (float64, extent) {
 	size := extent{elements: float64(len(parts))}
 	for _, part := range parts {
-		c, s := b.of(part)
+		c, s := b.bound(part)
 		cost += c
 		size.nested, size.text = max(size.nested, s.elements, s.nested), max(size.text, s.text)
 	}
@@ -106,24 +107,24 @@ func (b *bounder) container(cost float64, parts []ast.Expr) (float64, extent) {
 // comprehension bounds a macro. A list as its accumulator grows with each step by what the
 // step adds to an empty one, and everything else is replaced: no macro adds texts.
 func (b *bounder) comprehension(c ast.ComprehensionExpr) (float64, extent) {
-	rangeCost, elements := b.of(c.IterRange())
-	initCost, initial := b.of(c.AccuInit())
+	rangeCost, elements := b.bound(c.IterRange())
+	initCost, initial := b.bound(c.AccuInit())
 	cost := rangeCost + initCost
 	b.push(c.IterVar(), elements.part())
 	b.push(c.IterVar2(), elements.part())
 	b.push(c.AccuVar(), initial)
-	_, step := b.of(c.LoopStep())
+	_, step := b.bound(c.LoopStep())
 	b.pop(c.AccuVar())
 	grown := step.union(initial)
 	if step.list {
 		grown.elements = max(initial.elements, step.elements*elements.elements)
 	}
 	b.push(c.AccuVar(), grown)
-	condition, _ := b.of(c.LoopCondition())
-	stepCost, _ := b.of(c.LoopStep())
+	condition, _ := b.bound(c.LoopCondition())
+	stepCost, _ := b.bound(c.LoopStep())
 	b.pop(c.IterVar())
 	b.pop(c.IterVar2())
-	resultCost, size := b.of(c.Result())
+	resultCost, size := b.bound(c.Result())
 	b.pop(c.AccuVar())
 	return cost + elements.elements*(condition+stepCost) + resultCost, size
 }
@@ -139,7 +140,7 @@ func (b *bounder) call(call ast.CallExpr) (float64, extent) {
 	}
 	cost, sizes := 1.0, make([]extent, max(3, len(args)))
 	for i, arg := range args {
-		c, s := b.of(arg)
+		c, s := b.bound(arg)
 		cost += c
 		sizes[i] = s
 	}
@@ -156,7 +157,8 @@ func callBound(function string, args []extent) (float64, extent) {
 	}
 	a, b, c := args[0], args[1], args[2]
 	switch function {
-	case "size", "int", "uint", "double", "bool", "hasValue", "isGreaterThan", "isLessThan", "compareTo", "isInteger", "asInteger":
+	case "size", "int", "uint", "double", "bool", "hasValue",
+		"isGreaterThan", "isLessThan", "compareTo", "isInteger", "asInteger":
 		return 1, scalar()
 	case "value", "optional.of", "optional.none", "optional.ofNonZeroValue":
 		return 2, a
@@ -193,7 +195,8 @@ func operatorBound(operator string, args []extent) (cost float64, size extent, o
 		return 1, scalar(), true
 	case operators.Conditional:
 		return 1, b.union(c), true
-	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+	case operators.Equals, operators.NotEquals,
+		operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
 		return 1 + min(max(a.elements, a.text), max(b.elements, b.text)), scalar(), true
 	case operators.In:
 		return 1 + b.elements, scalar(), true

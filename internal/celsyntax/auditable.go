@@ -1,11 +1,10 @@
-package policy
+package celsyntax
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 
-	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -14,11 +13,9 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Unauditable returns why the policy cannot be evaluated on stored objects as an update
-// that changes nothing by an anonymous user; "" if it can.
-func (c *Compiled) Unauditable() string { return c.unauditable }
-
-func unauditable(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) string {
+// Unauditable returns why a policy cannot be evaluated on stored objects as an update that changes nothing by an
+// anonymous user. It returns "" if the policy can.
+func Unauditable(spec *v1alpha1.WebhookPolicySpec, parsed Trees) string {
 	switch {
 	case spec.Backend != nil:
 		return "an external webhook decides"
@@ -30,11 +27,11 @@ func unauditable(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) s
 		return "its rules match no UPDATE of whole objects, and stored objects are evaluated as updates"
 	}
 	a := newAuditability(spec, parsed)
-	for path, text := range expressions(spec) {
+	for path, text := range Expressions(spec) {
 		if strings.HasPrefix(path.String(), "spec.mutations[") {
 			continue
 		}
-		if f := a.of(text); f.why != "" {
+		if f := a.factsOf(text); f.why != "" {
 			return path.String() + " " + f.why
 		}
 	}
@@ -47,25 +44,29 @@ func matchesUpdates(spec *v1alpha1.WebhookPolicySpec) bool {
 	if spec.TemplateSpec() != nil {
 		return true
 	}
-	return spec.MatchConstraints != nil && slices.ContainsFunc(spec.MatchConstraints.ResourceRules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
-		updates := slices.ContainsFunc(r.Operations, func(o admissionregistrationv1.OperationType) bool {
-			return o == admissionregistrationv1.Update || o == admissionregistrationv1.OperationAll
-		})
-		return updates && slices.ContainsFunc(r.Resources, func(entry string) bool { return !strings.Contains(entry, "/") || strings.HasSuffix(entry, "/*") })
+	return spec.MatchConstraints != nil && slices.ContainsFunc(spec.MatchConstraints.ResourceRules, matchesUpdate)
+}
+
+func matchesUpdate(rule admissionregistrationv1.NamedRuleWithOperations) bool {
+	updates := slices.ContainsFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool {
+		return o == admissionregistrationv1.Update || o == admissionregistrationv1.OperationAll
+	})
+	return updates && slices.ContainsFunc(rule.Resources, func(entry string) bool {
+		return !strings.Contains(entry, "/") || strings.HasSuffix(entry, "/*")
 	})
 }
 
 // auditability examines the expressions of one policy. It also examines dead parts of
 // expressions: it rather excludes a policy than reports wrong results.
 type auditability struct {
-	parsed    map[string]*cel.Ast
+	parsed    Trees
 	variables map[string]facts // of those above the current expression
 }
 
-func newAuditability(spec *v1alpha1.WebhookPolicySpec, parsed map[string]*cel.Ast) auditability {
+func newAuditability(spec *v1alpha1.WebhookPolicySpec, parsed Trees) auditability {
 	a := auditability{parsed: parsed, variables: map[string]facts{}}
 	for _, v := range spec.Variables {
-		a.variables[v.Name] = a.of(v.Expression)
+		a.variables[v.Name] = a.factsOf(v.Expression)
 	}
 	return a
 }
@@ -78,10 +79,15 @@ type facts struct {
 }
 
 func (f facts) with(o facts) facts {
-	return facts{object: f.object || o.object, oldObject: f.oldObject || o.oldObject, why: cmp.Or(f.why, o.why), ofRequest: cmp.Or(f.ofRequest, o.ofRequest)}
+	return facts{
+		object:    f.object || o.object,
+		oldObject: f.oldObject || o.oldObject,
+		why:       cmp.Or(f.why, o.why),
+		ofRequest: cmp.Or(f.ofRequest, o.ofRequest),
+	}
 }
 
-func (a auditability) of(expression string) facts {
+func (a auditability) factsOf(expression string) facts {
 	parsed := a.parsed[expression]
 	if parsed == nil {
 		return facts{} // it does not compile
@@ -90,7 +96,7 @@ func (a auditability) of(expression string) facts {
 }
 
 func (a auditability) visit(e ast.Expr) facts {
-	if operand, name, ok := selection(e); ok && operand.Kind() == ast.IdentKind {
+	if operand, name, ok := selectedField(e); ok && operand.Kind() == ast.IdentKind {
 		switch strings.TrimPrefix(operand.AsIdent(), ".") {
 		case celplugin.RequestVarName:
 			switch name {
@@ -134,7 +140,8 @@ func identFacts(name string) facts {
 	case celplugin.AuthorizerVarName, celplugin.RequestResourceAuthorizerVarName:
 		return facts{why: "reads authorizer", ofRequest: "authorizer"}
 	case celplugin.RequestVarName:
-		return facts{why: "reads the whole request, which includes request.userInfo", ofRequest: "the whole request, which includes request.userInfo"}
+		const whole = "the whole request, which includes request.userInfo"
+		return facts{why: "reads " + whole, ofRequest: whole}
 	}
 	return facts{}
 }

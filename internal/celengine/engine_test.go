@@ -1,4 +1,4 @@
-package policy
+package celengine
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func TestEngines(t *testing.T) {
 	for name, tt := range tests {
 		for engine, want := range map[Engine]string{OldestEngine: tt.want36, 36: tt.want36, LatestEngine: tt.want37} {
 			t.Run(name+" in "+engine.String(), func(t *testing.T) {
-				got := evaluated(t, NewCompilerFor(engine), tt.expression)
+				got := evaluated(t, NewCompiler(engine), tt.expression)
 				if want == "" && got != "true" || !strings.Contains(got, want) || strings.Contains(got, tolerant) {
 					t.Errorf("got %s, want %s", got, want)
 				}
@@ -66,7 +66,7 @@ func TestEngineCosts(t *testing.T) {
 	for name, tt := range tests {
 		for engine, want := range map[Engine]uint64{OldestEngine: tt.want36, 36: tt.want36, LatestEngine: tt.want37} {
 			t.Run(name+" in "+engine.String(), func(t *testing.T) {
-				if got, cost := evaluatedAtCost(t, NewCompilerFor(engine), tt.expression); got != "true" || cost != want {
+				if got, cost := evaluatedAtCost(t, NewCompiler(engine), tt.expression); got != "true" || cost != want {
 					t.Errorf("got %s for %d, want true for %d", got, cost, want)
 				}
 			})
@@ -83,11 +83,11 @@ func evaluated(t *testing.T, c *Compiler, expression string) string {
 
 func evaluatedAtCost(t *testing.T, c *Compiler, expression string) (value string, cost uint64) {
 	t.Helper()
-	program := c.expression(knownVariables{}, &validating.ValidationCondition{Expression: expression}, celplugin.OptionalVariableDeclarations{}, nil)
-	if program.result.Error != nil {
-		return program.result.Error.Error(), 0
+	program := c.Expression(KnownVariables{}, &validating.ValidationCondition{Expression: expression}, celplugin.OptionalVariableDeclarations{}, nil)
+	if program.Result.Error != nil {
+		return program.Result.Error.Error(), 0
 	}
-	out, details, err := program.result.Program.Eval(map[string]any{"object": map[string]any{"name": "a", "none": nil, "list": []any{int64(1), int64(2)}}})
+	out, details, err := program.Result.Program.Eval(map[string]any{"object": map[string]any{"name": "a", "none": nil, "list": []any{int64(1), int64(2)}}})
 	if err != nil {
 		return err.Error(), 0
 	}

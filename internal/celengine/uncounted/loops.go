@@ -1,4 +1,4 @@
-package policy
+package uncounted
 
 import (
 	"github.com/google/cel-go/common/ast"

@@ -1,4 +1,4 @@
-package policy
+package uncounted
 
 import (
 	"math"
@@ -10,6 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celengine"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/test/bench"
 )
 
@@ -46,14 +48,15 @@ func boundedExpressions() []string {
 
 // TestBounds compares the bound of the cost of an expression with the cost that CEL counts.
 func TestBounds(t *testing.T) {
-	set, err := withBoundedFunctions(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	set, err := celengine.NewCompiler(celengine.LatestEngine).Environment().Extend(environment.StrictCostOpt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if set, err = set.Extend(environment.StrictCostOpt); err != nil {
-		t.Fatal(err)
+	var inputs []cel.EnvOption
+	for _, name := range []string{"object", "oldObject", "request", "variables"} {
+		inputs = append(inputs, cel.Variable(name, cel.DynType))
 	}
-	env, err := set.StoredExpressionsEnv().Extend(cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType), cel.Variable("request", cel.DynType), cel.Variable("variables", cel.DynType))
+	env, err := set.StoredExpressionsEnv().Extend(inputs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,7 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range policies {
-			for _, text := range expressions(&p.Spec) {
+			for _, text := range celsyntax.Expressions(&p.Spec) {
 				all = append(all, inlined(text, &p.Spec))
 			}
 		}

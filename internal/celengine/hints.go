@@ -1,4 +1,4 @@
-package policy
+package celengine
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/mutation"
@@ -16,22 +15,16 @@ import (
 	"github.com/ostiary/ostiary/internal/nearest"
 )
 
-// hinted returns the errors with hints before the messages of the compiler. Responses to
-// requests have no hints, like those of the API server.
-func (b *builder) hinted() field.ErrorList {
-	out := slices.Clone(b.errs)
-	for i, hint := range b.hints {
-		found := *out[i]
-		found.Detail = hint + ": " + found.Detail
-		out[i] = &found
-	}
-	return out
-}
-
-// hint explains how to correct the first unknown name in an expression; empty if there is
-// none.
-func (b *builder) hint(expression string, decls celplugin.OptionalVariableDeclarations) (hint string) {
-	parsed, issues := b.compiler.env.Parse(expression)
+// Hint explains how to correct the first unknown name in an expression; empty if there is none. The names are those
+// of all variables of the policy, also of those that are not known yet.
+func (c *Compiler) Hint(
+	expression string,
+	decls celplugin.OptionalVariableDeclarations,
+	known KnownVariables,
+	names []string,
+) (hint string) {
+	env := c.SyntaxEnv()
+	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
 		return ""
 	}
@@ -43,9 +36,9 @@ func (b *builder) hint(expression string, decls celplugin.OptionalVariableDeclar
 		case ast.IdentKind:
 			hint = identHint(e.AsIdent(), decls)
 		case ast.SelectKind:
-			hint = b.selectHint(e.AsSelect())
+			hint = selectHint(e.AsSelect(), known, names)
 		case ast.CallKind:
-			hint = callHint(e.AsCall(), b.compiler.env, decls)
+			hint = callHint(e.AsCall(), env, decls)
 		case ast.StructKind:
 			hint = structHint(e.AsStruct())
 		}
@@ -65,23 +58,24 @@ func identHint(name string, decls celplugin.OptionalVariableDeclarations) string
 
 // selectHint returns a hint about variables and the fields of request and
 // namespaceObject. The fields of other objects are not known here.
-func (b *builder) selectHint(s ast.SelectExpr) string {
+func selectHint(s ast.SelectExpr, known KnownVariables, names []string) string {
 	name, operand := s.FieldName(), s.Operand()
 	if operand.Kind() == ast.IdentKind && operand.AsIdent() == celplugin.VariableVarName {
-		return b.variableHint(name)
+		return variableHint(name, known, names)
 	}
-	of := declared(operand)
-	if of == nil || !of.IsObject() || of.Fields[name] != nil {
+	object := declaredType(operand)
+	if object == nil || !object.IsObject() || object.Fields[name] != nil {
 		return ""
 	}
-	if similar := nearest.Name(name, maps.Keys(of.Fields)); similar != "" {
+	if similar := nearest.Name(name, maps.Keys(object.Fields)); similar != "" {
 		return fmt.Sprintf("there is no field %s, did you mean %s?", name, similar)
 	}
-	return fmt.Sprintf("there is no field %s: the fields are %s", name, strings.Join(slices.Sorted(maps.Keys(of.Fields)), ", "))
+	fields := strings.Join(slices.Sorted(maps.Keys(object.Fields)), ", ")
+	return fmt.Sprintf("there is no field %s: the fields are %s", name, fields)
 }
 
-// declared returns the type of request or namespaceObject, or of a field in them.
-func declared(e ast.Expr) *apiservercel.DeclType {
+// declaredType returns the type of request or namespaceObject, or of a field in them.
+func declaredType(e ast.Expr) *apiservercel.DeclType {
 	switch e.Kind() {
 	case ast.IdentKind:
 		switch e.AsIdent() {
@@ -91,23 +85,23 @@ func declared(e ast.Expr) *apiservercel.DeclType {
 			return celplugin.BuildNamespaceType()
 		}
 	case ast.SelectKind:
-		if of := declared(e.AsSelect().Operand()); of != nil && of.Fields[e.AsSelect().FieldName()] != nil {
-			return of.Fields[e.AsSelect().FieldName()].Type
+		object, name := declaredType(e.AsSelect().Operand()), e.AsSelect().FieldName()
+		if object != nil && object.Fields[name] != nil {
+			return object.Fields[name].Type
 		}
 	}
 	return nil
 }
 
-func (b *builder) variableHint(name string) string {
-	if b.known.fields[name] != nil {
+func variableHint(name string, known KnownVariables, names []string) string {
+	if known.fields[name] != nil {
 		return ""
 	}
-	for i, v := range b.policy.Spec.Variables {
-		if v.Name == name {
-			return fmt.Sprintf("variables can use only variables defined before them, and %s is spec.variables[%d]: define it before this one", name, i)
-		}
+	if i := slices.Index(names, name); i >= 0 {
+		return fmt.Sprintf("variables can use only variables defined before them, and %s is spec.variables[%d]: "+
+			"define it before this one", name, i)
 	}
-	if similar := nearest.Name(name, maps.Keys(b.known.fields)); similar != "" {
+	if similar := nearest.Name(name, maps.Keys(known.fields)); similar != "" {
 		return fmt.Sprintf("there is no variable %s, did you mean %s?", name, similar)
 	}
 	return fmt.Sprintf("there is no variable %s: define it in spec.variables", name)
@@ -116,7 +110,8 @@ func (b *builder) variableHint(name string) string {
 // callHint returns a hint about functions. Only mutations have those of JSON patches.
 func callHint(call ast.CallExpr, env *cel.Env, decls celplugin.OptionalVariableDeclarations) string {
 	name := call.FunctionName()
-	if env.HasFunction(name) || (call.IsMemberFunction() && call.Target().Kind() == ast.IdentKind) && decls.HasPatchTypes {
+	ofPatch := decls.HasPatchTypes && call.IsMemberFunction() && call.Target().Kind() == ast.IdentKind
+	if env.HasFunction(name) || ofPatch {
 		return ""
 	}
 	names := maps.Keys(env.Functions())

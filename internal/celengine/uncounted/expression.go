@@ -1,0 +1,151 @@
+package uncounted
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
+	"k8s.io/apimachinery/pkg/util/version"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/ostiary/ostiary/internal/panics"
+	"github.com/ostiary/ostiary/internal/weakcache"
+)
+
+// Expression is an expression that is evaluated without counting its cost. That takes a third of the time. It may be
+// evaluated only if the bounds of its cost permit it.
+type Expression struct {
+	Program interpreter.InterpretableV2 // nil for an expression that cannot be evaluated so
+
+	bounds [classes]float64 // upper bounds of the cost, by class
+	reads  []string         // variables, sorted
+}
+
+// Compiler compiles expressions that have compiled before. All of their inputs have no static type. It is safe for
+// concurrent use.
+type Compiler struct {
+	check    *cel.Env
+	planner  interpreter.Interpreter
+	programs *weakcache.Cache[string, Expression]
+}
+
+// NewCompiler returns a compiler for the functions of an environment.
+func NewCompiler(base *environment.EnvSet) (*Compiler, error) {
+	var inputs []cel.EnvOption
+	names := []string{
+		celplugin.ObjectVarName, celplugin.OldObjectVarName, celplugin.RequestVarName, celplugin.VariableVarName,
+	}
+	for _, name := range names {
+		inputs = append(inputs, cel.Variable(name, cel.DynType))
+	}
+	set, err := base.Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: inputs})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
+	}
+	check := set.StoredExpressionsEnv()
+	planner, err := newPlanner(check)
+	return &Compiler{check: check, planner: planner, programs: weakcache.New[string, Expression]()}, err
+}
+
+// newPlanner returns a planner for the types and the functions of an environment. A
+// cel.Program would count costs, since Kubernetes' environment says so, and would make a
+// table of all functions for each expression: half of the time of a compilation.
+func newPlanner(env *cel.Env) (interpreter.Interpreter, error) {
+	functions := interpreter.NewDispatcher()
+	for _, f := range env.Functions() {
+		bindings, err := f.Bindings()
+		if err != nil {
+			return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
+		}
+		if err := functions.Add(bindings...); err != nil {
+			return nil, fmt.Errorf("preparing the evaluation without costs: %w", err)
+		}
+	}
+	adapter, provider := jsonAdapter{env.CELTypeAdapter()}, env.CELTypeProvider()
+	attributes := interpreter.NewAttributeFactory(env.Container, adapter, provider)
+	return interpreter.NewInterpreter(functions, env.Container, provider, adapter, attributes), nil
+}
+
+// Compile compiles an expression from its syntax tree, or returns the shared program of an equal one. An expression
+// that cannot be evaluated without counting its cost has infinite bounds.
+func (c *Compiler) Compile(expression string, parsed *cel.Ast) *Expression {
+	return c.programs.Get(expression, func() *Expression {
+		u, err := c.compileNew(parsed)
+		if err != nil {
+			u = &Expression{}
+			for i := range u.bounds {
+				u.bounds[i] = math.Inf(1)
+			}
+		}
+		return u
+	})
+}
+
+func (c *Compiler) compileNew(parsed *cel.Ast) (u *Expression, err error) {
+	defer func() {
+		if value := recover(); value != nil { // of the compiler, which [?x] causes if x is not optional
+			err = panics.Error(value)
+		}
+	}()
+	checked, issues := c.check.Check(parsed)
+	if issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	u = &Expression{}
+	root := checked.NativeRep().Expr()
+	for i := range u.bounds {
+		u.bounds[i] = costBound(root, Class(i).extent())
+	}
+	if u.reads, err = variablesIn(root); err != nil {
+		return nil, err
+	}
+	u.Program, err = c.planner.NewInterpretable(
+		withLoops(checked.NativeRep()),
+		interpreter.CustomDecoratorV2(decorateSelections),
+		interpreter.Optimize(),
+		interpreter.CompileRegexConstants(interpreter.MatchesRegexOptimization),
+	)
+	return u, err
+}
+
+// eval returns the value of the expression, which can be an error. A panic is one too.
+func (u *Expression) eval(frame *interpreter.ExecutionFrame) (out ref.Val) {
+	defer func() {
+		if value := recover(); value != nil {
+			out = types.WrapErr(panics.Error(value))
+		}
+	}()
+	return u.Program.Exec(frame)
+}
+
+// variablesIn returns the names of the variables that an expression reads. An error
+// means that it computes a name, or that a name is escaped or, such as .object, absolute.
+func variablesIn(root ast.Expr) ([]string, error) {
+	var names []string
+	uses, selected := 0, 0
+	ast.PreOrderVisit(root, ast.NewExprVisitor(func(e ast.Expr) {
+		switch {
+		case isVariables(e) || e.Kind() == ast.IdentKind && strings.HasPrefix(e.AsIdent(), "."):
+			uses++
+		case e.Kind() == ast.SelectKind && isVariables(e.AsSelect().Operand()):
+			selected++
+			names = append(names, e.AsSelect().FieldName())
+		}
+	}))
+	if uses != selected || slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "__") }) {
+		return nil, fmt.Errorf("the variables that the expression reads are not known")
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func isVariables(e ast.Expr) bool {
+	return e.Kind() == ast.IdentKind && e.AsIdent() == celplugin.VariableVarName
+}

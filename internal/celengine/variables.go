@@ -1,0 +1,256 @@
+package celengine
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/lazy"
+)
+
+// typeOfVariables is the type of the CEL variable "variables".
+const typeOfVariables = "kubernetes.variables"
+
+// Variable is a compiled variable of a policy.
+type Variable struct {
+	Name    string
+	Program *Program
+}
+
+// variablesCompiler compiles expressions that can read variables. The API server creates
+// eight environments for each policy, which differ in the fields of one type. Here all
+// policies share the environments, and one policy at a time sets the fields during a
+// compilation.
+type variablesCompiler struct {
+	mu       sync.Mutex
+	compiler *celplugin.CompositedCompiler
+	fields   *apiservercel.DeclType
+}
+
+func newVariablesCompiler(env *environment.EnvSet) (*variablesCompiler, error) {
+	compiler, err := celplugin.NewCompositedCompiler(env)
+	if err != nil {
+		return nil, fmt.Errorf("preparing variables: %w", err)
+	}
+	stored, err := compiler.Env(environment.StoredExpressions)
+	if err != nil {
+		return nil, fmt.Errorf("preparing variables: %w", err)
+	}
+	provider, ok := stored.CELTypeProvider().(*apiservercel.DeclTypeProvider)
+	if !ok {
+		return nil, errors.New("preparing variables: unknown provider of types")
+	}
+	fields, ok := provider.FindDeclType(typeOfVariables)
+	if !ok {
+		return nil, errors.New("preparing variables: their type is not there")
+	}
+	compiler.Compiler = newSharingCompiler(compiler.Compiler)
+	return &variablesCompiler{compiler: compiler, fields: fields}, nil
+}
+
+// expression compiles an expression that reads variables of the given types.
+func (c *variablesCompiler) expression(
+	known map[string]*apiservercel.DeclField,
+	accessor celplugin.ExpressionAccessor,
+	decls celplugin.OptionalVariableDeclarations,
+) *Program {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.withCompiler(known)
+	return &Program{Result: compile(accessor, func() celplugin.CompilationResult {
+		return c.compiler.CompileCELExpression(accessor, decls, environment.StoredExpressions)
+	})}
+}
+
+// anyVariable is the name of every variable that the compiler of Kubernetes compiles. It
+// keeps the last one of each name, and the name does not change the result.
+const anyVariable = "any"
+
+// variable compiles the expression of a variable and determines its type.
+func (c *variablesCompiler) variable(
+	known map[string]*apiservercel.DeclField,
+	accessor celplugin.ExpressionAccessor,
+	decls celplugin.OptionalVariableDeclarations,
+) *Program {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.withCompiler(known)
+	named, _ := accessor.(celplugin.NamedExpressionAccessor)
+	result := compile(accessor, func() celplugin.CompilationResult {
+		return c.compiler.CompileAndStoreVariable(named, decls, environment.StoredExpressions)
+	})
+	out := &Program{Result: result, Type: apiservercel.AnyType}
+	if stored := c.fields.Fields[anyVariable]; stored != nil { // else the compiler panicked
+		out.Type = stored.Type
+	}
+	return out
+}
+
+func (c *variablesCompiler) withCompiler(known map[string]*apiservercel.DeclField) {
+	clear(c.fields.Fields)
+	for name, field := range known {
+		c.fields.Fields[name] = field
+	}
+}
+
+// KnownVariables holds the names and types of the variables that a policy has declared so
+// far.
+type KnownVariables struct {
+	fields map[string]*apiservercel.DeclField
+	// signature is a hash of the names and types, in order. Its length does not depend on
+	// their number.
+	signature string
+}
+
+func (k KnownVariables) none() bool { return len(k.fields) == 0 }
+
+// With adds a variable. It changes the fields instead of copying them, because the copies
+// would grow with the square of the number of variables.
+func (k KnownVariables) With(name string, p *Program) KnownVariables {
+	if k.fields == nil {
+		k.fields = map[string]*apiservercel.DeclField{}
+	}
+	k.fields[name] = apiservercel.NewDeclField(name, p.Type, true, nil, nil)
+	sum := sha256.Sum256([]byte(k.signature + name + " " + p.Type.CelType().String()))
+	return KnownVariables{fields: k.fields, signature: string(sum[:])}
+}
+
+// maxVariableType is the number of types in the type of a variable.
+const maxVariableType = 32
+
+// CheckType returns an error for a variable whose type consists of so many types that expressions which read it
+// would take long to compile.
+func CheckType(p *Program) error {
+	if typesIn(p.Type, maxVariableType) <= maxVariableType {
+		return nil
+	}
+	return fmt.Errorf("the type of the variable consists of more than %d types; "+
+		"use fewer lists and maps within each other", maxVariableType)
+}
+
+// typesIn returns the number of types in a type, at most bound + 1.
+func typesIn(t *apiservercel.DeclType, bound int) int {
+	if t == nil || bound <= 0 {
+		return 1
+	}
+	n := 1
+	for _, part := range []*apiservercel.DeclType{t.KeyType, t.ElemType} {
+		if part != nil && n <= bound {
+			n += typesIn(part, bound-n)
+		}
+	}
+	return n
+}
+
+// variablesContext gives variables to the evaluators, as the context of the API server
+// does: a variable is evaluated at its first use, once for a list of expressions, and the
+// expression that reads it pays the cost.
+type variablesContext struct {
+	context.Context
+	variables []Variable
+	cost      int64 // since the last call of GetAndResetCost
+}
+
+// Variables implements celplugin.CompositionContext.
+func (c *variablesContext) Variables(activation any) ref.Val {
+	values := lazy.NewMapValue(cel.ObjectType(typeOfVariables))
+	for _, v := range c.variables {
+		values.Append(v.Name, func(*lazy.MapValue) ref.Val { return c.evaluate(v, activation) })
+	}
+	return values
+}
+
+// GetAndResetCost implements celplugin.CompositionContext.
+func (c *variablesContext) GetAndResetCost() int64 {
+	cost := c.cost
+	c.cost = 0
+	return cost
+}
+
+func (c *variablesContext) evaluate(v Variable, activation any) ref.Val {
+	result := &v.Program.Result
+	if result.Error != nil {
+		return types.NewErr("composited variable %q fails to compile: %v", v.Name, result.Error)
+	}
+	value, details, err := result.Program.ContextEval(c, activation)
+	if details == nil {
+		return types.NewErr("unable to get evaluation details of variable %q", v.Name)
+	}
+	cost := details.ActualCost()
+	if cost == nil {
+		return types.NewErr("unable to calculate cost of variable %q", v.Name)
+	}
+	c.cost += int64(min(*cost, math.MaxInt64))
+	if err != nil {
+		return types.NewErr("composited variable %q fails to evaluate: %v", v.Name, err)
+	}
+	return value
+}
+
+// NewConditions returns an evaluator of conditions, which can read variables. It may have none.
+func NewConditions(results []celplugin.CompilationResult, variables []Variable) celplugin.ConditionEvaluator {
+	evaluator := celplugin.NewCondition(results)
+	if len(variables) == 0 || len(results) == 0 {
+		return evaluator
+	}
+	return readingConditions{ConditionEvaluator: evaluator, variables: variables}
+}
+
+// readingConditions evaluates conditions that can read variables.
+type readingConditions struct {
+	celplugin.ConditionEvaluator
+	variables []Variable
+}
+
+// ForInput implements celplugin.ConditionEvaluator.
+func (e readingConditions) ForInput(
+	ctx context.Context,
+	attr *admission.VersionedAttributes,
+	request *admissionv1.AdmissionRequest,
+	vars celplugin.OptionalVariableBindings,
+	namespace *corev1.Namespace,
+	budget int64,
+) ([]celplugin.EvaluationResult, int64, error) {
+	withVariables := &variablesContext{Context: ctx, variables: e.variables}
+	return e.ConditionEvaluator.ForInput(withVariables, attr, request, vars, namespace, budget)
+}
+
+// NewMutation returns an evaluator of a mutation, which can read variables.
+func NewMutation(result celplugin.CompilationResult, variables []Variable) celplugin.MutatingEvaluator {
+	evaluator := celplugin.NewMutatingEvaluator(result)
+	if len(variables) == 0 {
+		return evaluator
+	}
+	return readingMutation{MutatingEvaluator: evaluator, variables: variables}
+}
+
+// readingMutation is a mutation that can read variables.
+type readingMutation struct {
+	celplugin.MutatingEvaluator
+	variables []Variable
+}
+
+// ForInput implements celplugin.MutatingEvaluator.
+func (e readingMutation) ForInput(
+	ctx context.Context,
+	attr *admission.VersionedAttributes,
+	request *admissionv1.AdmissionRequest,
+	vars celplugin.OptionalVariableBindings,
+	namespace *corev1.Namespace,
+	budget int64,
+) (celplugin.EvaluationResult, int64, error) {
+	withVariables := &variablesContext{Context: ctx, variables: e.variables}
+	return e.MutatingEvaluator.ForInput(withVariables, attr, request, vars, namespace, budget)
+}
