@@ -250,7 +250,7 @@ func (a *answer) response(r *request) *admissionv1.AdmissionResponse {
 	a.annotateOmissions(a.failed - failures)
 	a.addDetails(out)
 	if a.denied > 0 {
-		out.Result = a.status(r.versioned)
+		out.Result = a.status(r.whole.versioned)
 	}
 	return out
 }

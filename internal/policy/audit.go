@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -30,27 +29,33 @@ type Audited struct {
 
 // Auditor evaluates the validations of one policy on stored objects. It is immutable.
 type Auditor struct {
-	policy    *Compiled
-	objects   Group
-	templates *Group // nil for a policy that is not evaluated on pod templates
+	policy *Compiled
+	groups []auditedGroup
+}
+
+// auditedGroup is the policy with one kind of subjects: objects, or the Pods of templates.
+type auditedGroup struct {
+	*Group
 	// The selectors of the policy, which the API server applies at admission; nil without
 	// any. That of objects is about Pods, so the Group applies it to the Pods of templates.
-	selectors, namespaces matching.MatchCriteria
+	selectors matching.MatchCriteria
 }
 
 // NewAuditor returns an auditor for the policy that c was compiled from. It keeps parts of
 // the policy, which must not change.
 func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
 	alone := []*Compiled{c}
-	a := &Auditor{policy: c, objects: Group{policies: alone, index: index{any: newBatches(alone)}}}
+	objects := auditedGroup{Group: &Group{policies: alone, index: index{any: objectTargets(newBatches(alone))}}}
 	if c.selectors != nil {
-		a.selectors = c.selectors.match
+		objects.selectors = c.selectors.match
 	}
+	a := &Auditor{policy: c, groups: []auditedGroup{objects}}
 	if c.templates != nil {
-		a.templates = NewTemplateGroup(alone)
+		templates := auditedGroup{Group: NewTemplateGroup(alone)}
 		if m := p.Spec.MatchConstraints; m.NamespaceSelector != nil {
-			a.namespaces = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector})
+			templates.selectors = newCriteria(&admissionregistrationv1.MatchResources{NamespaceSelector: m.NamespaceSelector})
 		}
+		a.groups = append(a.groups, templates)
 	}
 	return a
 }
@@ -117,54 +122,44 @@ func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionReques
 	defer a.policy.recovered(host, func() { out = a.undecided(errPanicked) })
 	out.Decision = DecisionUnmatched
 	host.unchangedTemplates = true
-	labels := unstructuredjson.Path("metadata", "labels")
-	r, matched, err := a.objects.prepare(ctx, raw, host, inputs{object: labels})
-	if err == nil && len(matched) > 0 {
-		err = a.add(ctx, &out, r, matched[0], a.selectors, host)
-	}
-	if err != nil {
-		return a.undecided(err)
-	}
-	if a.templates == nil {
-		return out
-	}
-	workload, templates, err := a.templates.prepareTemplates(ctx, raw, host, false)
-	for i := range templates {
-		if err == nil {
-			err = a.add(ctx, &out, cmp.Or(templates[i].pod, workload), templates[i].batch, a.namespaces, host)
+	labels := inputs{object: unstructuredjson.Path("metadata", "labels")}
+	for i := range a.groups {
+		_, all, err := a.groups[i].prepare(ctx, raw, host, labels)
+		if err != nil {
+			return a.undecided(err)
 		}
-	}
-	if err != nil {
-		return a.undecided(err)
+		for _, m := range all {
+			if err := a.add(ctx, &out, m, a.groups[i].selectors, host); err != nil {
+				return a.undecided(err)
+			}
+		}
 	}
 	return out
 }
 
-// add adds the result of the policy for an object or the Pod of a template that the
-// selectors match.
-func (a *Auditor) add(ctx context.Context, out *Audited, r *request, b *batch, selectors matching.MatchCriteria, host Environment) error {
-	selecting := binding{match: selectors}
+// add adds the result of the policy for a subject that the selectors match.
+func (a *Auditor) add(ctx context.Context, out *Audited, m matchedTarget, selectors matching.MatchCriteria, host Environment) error {
+	on, selecting := m.on, binding{match: selectors}
 	match := selecting.matches
-	if r.unreadable != nil {
+	if on.unreadable != nil {
 		match = selecting.mayMatch
 	}
-	if matches, err := match(r, host); err != nil || !matches {
+	if matches, err := match(on, host); err != nil || !matches {
 		return err
 	}
-	e := b.evaluations(ctx, r, host)[0]
 	decision := DecisionAllow
-	switch e.outcome {
+	switch m.evaluations(ctx, on, host)[0].outcome {
 	case uncounted.NotMatched:
 		decision = DecisionSkip
 	case uncounted.Undecided, uncounted.Violated:
-		results := a.policy.validate(ctx, r, host)
-		if r.template != "" {
-			a.policy.markTemplate(results, r.template)
+		results := a.policy.validate(ctx, on, host)
+		if on.template != "" {
+			a.policy.markTemplate(results, on.template)
 		}
 		var combined answer
 		decision = combined.add(a.policy, results)
 		out.Denied = out.Denied || combined.denied > 0
-		out.Violations = append(out.Violations, a.policy.violations(r, results, host)...)
+		out.Violations = append(out.Violations, a.policy.violations(on, results, host)...)
 	}
 	out.Decision = first(out.Decision, decision)
 	return nil

@@ -68,38 +68,35 @@ func quickOf(policies []*Compiled) *uncounted.Batch {
 	return uncounted.NewBatch(quick)
 }
 
-// matches reports whether the policies are for a request.
-func (b *batch) matches(r *request, host Environment) bool { return b.policies[0].matches(r, host) }
-
-// evaluation is the evaluation of one policy for a request.
+// evaluation is the evaluation of one policy on one subject.
 type evaluation struct {
 	policy  *Compiled
+	on      *subject
 	outcome uncounted.Outcome
 	elapsed time.Duration
-	on      *request // about a pod template; nil for the request itself
 }
 
 // evaluations lists the policies, by name, with the outcome of those that the batch can
 // evaluate.
-func (b *batch) evaluations(ctx context.Context, r *request, host Environment) []evaluation {
+func (b *batch) evaluations(ctx context.Context, on *subject, host Environment) []evaluation {
 	out := make([]evaluation, len(b.policies))
 	for i, p := range b.policies {
-		out[i].policy = p
+		out[i].policy, out[i].on = p, on
 	}
-	if b.quick == nil || r.unreadable != nil {
+	if b.quick == nil || on.unreadable != nil {
 		return out
 	}
-	class, ok := uncounted.ClassOf(r.raw, r.versioned)
+	class, ok := uncounted.ClassOf(on.raw, on.versioned)
 	if !ok {
 		return out
 	}
 	quick := b.quick.Evaluate(uncounted.Inputs{
-		Object:    r.stored.valueOf(&r.versioned.VersionedObject),
-		OldObject: r.stored.valueOf(&r.versioned.VersionedOldObject),
-		Request:   r,
+		Object:    on.stored.valueOf(&on.versioned.VersionedObject),
+		OldObject: on.stored.valueOf(&on.versioned.VersionedOldObject),
+		Request:   on,
 	}, class)
 	// Match conditions read the resource that the client named in request.resource.
-	converted := metav1.GroupVersionResource(r.versioned.GetResource()) != r.raw.Resource
+	converted := metav1.GroupVersionResource(on.versioned.GetResource()) != on.raw.Resource
 	start := host.Now()
 	paused := start
 	for i, p := range b.policies {
@@ -107,8 +104,8 @@ func (b *batch) evaluations(ctx context.Context, r *request, host Environment) [
 			continue
 		}
 		out[i].outcome = quick.Policy(i)
-		if out[i].outcome == uncounted.Violated && !p.mayRatchet(r) {
-			p.decide(ctx, quick, r)
+		if out[i].outcome == uncounted.Violated && !p.mayRatchet(on) {
+			p.decide(ctx, quick, on)
 		}
 		end := host.Now()
 		out[i].elapsed, start = end.Sub(start), end
@@ -122,15 +119,15 @@ func (b *batch) evaluations(ctx context.Context, r *request, host Environment) [
 }
 
 // RequestValue implements uncounted.Request.
-func (r *request) RequestValue() ref.Val {
-	v := r.versioned
-	value := celplugin.CreateAdmissionRequest(v.Attributes, r.raw.Resource, metav1.GroupVersionKind(v.VersionedKind))
+func (on *subject) RequestValue() ref.Val {
+	v := on.versioned
+	value := celplugin.CreateAdmissionRequest(v.Attributes, on.raw.Resource, metav1.GroupVersionKind(v.VersionedKind))
 	return celcommon.SchemalessTypedToVal(value)
 }
 
 // decide has the validator of Kubernetes make the decisions about a violated policy, from
 // values of the batch. The request holds them unless a message is an error.
-func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, r *request) {
+func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *subject) {
 	validations := make(conditionResults, len(c.texts.validations))
 	messages := make(conditionResults, len(c.texts.validations))
 	for i, accessor := range c.texts.validations {
@@ -147,11 +144,11 @@ func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, r *r
 		}
 	}
 	validator := validating.NewValidator(validations, nil, conditionResults{}, messages, &c.failurePolicy, nil)
-	if r.decided == nil {
-		r.decided = map[*Compiled]validating.ValidateResult{}
+	if on.decided == nil {
+		on.decided = map[*Compiled]validating.ValidateResult{}
 	}
-	resource := schema.GroupVersionResource(r.raw.Resource)
-	r.decided[c] = validator.Validate(ctx, resource, r.versioned, nil, nil, celconfig.RuntimeCELCostBudget, nil)
+	resource := schema.GroupVersionResource(on.raw.Resource)
+	on.decided[c] = validator.Validate(ctx, resource, on.versioned, nil, nil, celconfig.RuntimeCELCostBudget, nil)
 }
 
 // conditionResults are the results of conditions that have been evaluated.

@@ -156,7 +156,8 @@ func TestBatchStaysWithinLimits(t *testing.T) {
 			if err := r.prepare(t.Context(), inputs{object: unstructuredjson.Everything()}, Environment{}); err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range inOrder(t.Context(), r, group.index.candidates("pods"), Environment{Now: time.Now}) {
+			all := group.index.candidates("pods")
+			for _, e := range all[0].evaluations(t.Context(), &r.whole, Environment{Now: time.Now}) {
 				if e.outcome != tc.want {
 					t.Errorf("outcome %d, want %d", e.outcome, tc.want)
 				}
@@ -241,11 +242,11 @@ func TestBatchDecidesSets(t *testing.T) {
 			}
 			group := NewGroup(policies)
 			for _, pod := range []string{"ok", "bad"} {
-				r, matched, err := group.prepare(t.Context(), loadReview(t, pod), Environment{}, inputs{})
+				_, matched, err := group.prepare(t.Context(), loadReview(t, pod), Environment{}, inputs{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, e := range inOrder(t.Context(), r, matched, Environment{Now: time.Now}) {
+				for _, e := range evaluationsOf(t.Context(), matched, Environment{Now: time.Now}) {
 					if e.outcome == uncounted.Undecided || pod == "ok" && e.outcome == uncounted.Violated {
 						t.Errorf("%s, set %s, pod %s: policy %s has the outcome %d", engine, set, pod, e.policy.name, e.outcome)
 					}

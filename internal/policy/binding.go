@@ -122,7 +122,7 @@ type invocation struct {
 
 // invocations returns the evaluations of a policy for a request, in the order of the
 // bindings and of the names of params.
-func (c *Compiled) invocations(ctx context.Context, r *request, host Environment) []invocation {
+func (c *Compiled) invocations(ctx context.Context, on *subject, host Environment) []invocation {
 	if c.paramKind != nil && host.ParamKinds != nil {
 		if err := host.ParamKinds.CheckKind(ctx, c.paramKind); err != nil {
 			return []invocation{{binding: &c.whole, err: err}}
@@ -133,7 +133,7 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Environment
 	for i := range c.bindings {
 		host.pause(ctx)
 		b := &c.bindings[i]
-		matches, err := b.matches(r, host)
+		matches, err := b.matches(on, host)
 		if err != nil {
 			out = append(out, invocation{binding: b, err: err})
 			continue
@@ -141,7 +141,7 @@ func (c *Compiled) invocations(ctx context.Context, r *request, host Environment
 		if !matches {
 			continue
 		}
-		params, err := c.params(ctx, b, r, host)
+		params, err := c.params(ctx, b, on, host)
 		if err == nil && len(params) > left {
 			err = tooManyParams(len(params), left, i)
 		}
@@ -162,21 +162,21 @@ func (b *binding) denies() bool {
 }
 
 // denies reports whether a refusal denies the request.
-func (s *step) denies(r *request) bool {
-	if r.template != "" && len(s.policy.templates.actions) > 0 {
+func (s *step) denies() bool {
+	if s.on.template != "" && len(s.policy.templates.actions) > 0 {
 		return slices.Contains(s.policy.templates.actions, admissionregistrationv1.Deny)
 	}
 	return s.binding.denies()
 }
 
-func (b *binding) matches(r *request, host Environment) (bool, error) {
+func (b *binding) matches(on *subject, host Environment) (bool, error) {
 	if b.match == nil {
 		return true, nil
 	}
 	if host.Matcher == nil || host.Objects == nil {
 		return false, errNoMatcher
 	}
-	matches, _, _, err := host.Matcher.Matches(labelled{r.selection()}, host.Objects, b.match)
+	matches, _, _, err := host.Matcher.Matches(labelled{on.selection()}, host.Objects, b.match)
 	return matches, err
 }
 
@@ -215,14 +215,14 @@ func tooManyParams(selected, left, binding int) error {
 
 // params returns the objects to evaluate a binding with, in the order of the native
 // dispatcher.
-func (c *Compiled) params(ctx context.Context, b *binding, r *request, host Environment) ([]runtime.Object, error) {
+func (c *Compiled) params(ctx context.Context, b *binding, on *subject, host Environment) ([]runtime.Object, error) {
 	if c.paramKind == nil || b.paramRef == nil || ctx.Err() != nil { // not evaluated
 		return noParams, nil //nolint:nilerr // the evaluation reports that the time is over
 	}
 	if host.Params == nil {
 		return nil, errNoParams
 	}
-	return ReadParams(ctx, host.Params, ParamNeed{Kind: *c.paramKind, Ref: b.paramRef, Reads: c.reads.params}, r.raw.Namespace)
+	return ReadParams(ctx, host.Params, ParamNeed{Kind: *c.paramKind, Ref: b.paramRef, Reads: c.reads.params}, on.raw.Namespace)
 }
 
 // result is the result of one invocation in the validating phase.

@@ -26,46 +26,47 @@ const (
 // applyBreakGlass evaluates one policy in the validating phase and adds its results. If
 // the user may skip the policy, its denials have no effect; its warnings and audit
 // annotations stay. It checks the permission only for a denial.
-func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, r *request, host Environment) Decision {
+func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, on *subject, host Environment) Decision {
 	denials, denied := len(a.denials), a.denied
-	results := p.validate(ctx, r, host)
-	if r.template != "" {
-		p.markTemplate(results, r.template)
+	results := p.validate(ctx, on, host)
+	if on.template != "" {
+		p.markTemplate(results, on.template)
 	}
 	p.traceResults(ctx, results)
 	p.reportFailures(results, host)
 	decision := a.add(p, results)
-	if a.denied != denied && a.maySkip(p, r, host) {
+	if a.denied != denied && a.maySkip(p, on, host) {
 		a.denials, a.denied = a.denials[:denials], denied
 		return DecisionBreakGlass
 	}
 	if host.reports(decision) {
-		p.reportResults(r, decision, results, host)
+		p.reportResults(on, decision, results, host)
 	}
 	return decision
 }
 
 // skip reverts one step of the mutating phase if the user may skip its policy. It checks
 // the permission only if the step has an effect.
-func (a *answer) skip(s *step, outcome Decision, before runtime.Object, r *request, host Environment) bool {
+func (a *answer) skip(s *step, outcome Decision, before runtime.Object, host Environment) bool {
+	on := s.on
 	refuses := outcome == DecisionDeny || outcome == DecisionError && s.policy.failurePolicy != admissionregistrationv1.Ignore
-	changed := r.versioned.VersionedObject.Object() != before
-	if (!refuses && !changed) || !a.maySkip(s.policy, r, host) {
+	changed := on.versioned.VersionedObject.Object() != before
+	if (!refuses && !changed) || !a.maySkip(s.policy, on, host) {
 		return false
 	}
-	r.versioned.UpdateObject(before)
+	on.versioned.UpdateObject(before)
 	return true
 }
 
 // maySkip reports whether the user of a request may skip a policy, and adds it to the
 // audit log. Without a decision of the authorizer the user may not.
-func (a *answer) maySkip(p *Compiled, r *request, host Environment) (may bool) {
+func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) {
 	if !p.breakGlass && !host.BreakGlass {
 		return false
 	}
 	defer p.recovered(host, func() { may = false })
-	decision, _, err := r.authorizer.Authorize(r.authorizer.ctx, authorizer.AttributesRecord{
-		User:            r.versioned.GetUserInfo(),
+	decision, _, err := on.authorizer.Authorize(on.authorizer.ctx, authorizer.AttributesRecord{
+		User:            on.versioned.GetUserInfo(),
 		Verb:            breakGlassVerb,
 		APIGroup:        v1alpha1.GroupName,
 		APIVersion:      v1alpha1.GroupVersion.Version,
@@ -73,7 +74,7 @@ func (a *answer) maySkip(p *Compiled, r *request, host Environment) (may bool) {
 		Name:            p.name,
 		ResourceRequest: true,
 	})
-	_ = r.authorizer.failed() // it is no error of an expression
+	_ = on.authorizer.failed() // it is no error of an expression
 	if err != nil {
 		a.warn(fmt.Sprintf("WebhookPolicy '%s' was not skipped: whether you may skip it is not known: %s", p.name, truncate.String(err.Error(), maxOneMessage)))
 		return false

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,87 +30,79 @@ var (
 // Everything else, panics included, is an error of one policy, and its failurePolicy
 // decides.
 func (g *Group) Validate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
-	if g.templates != nil {
-		return g.validateTemplates(ctx, raw, host)
-	}
-	r, matched, err := g.prepare(ctx, raw, host, inputs{})
-	if err != nil {
+	r, all, err := g.prepare(ctx, raw, host, inputs{})
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(matched) == 0 {
+	case len(all) == 0:
 		return allowed(raw), nil
 	}
-	return validated(ctx, r, inOrder(ctx, r, matched, host), host), nil
+	var a answer
+	for _, e := range evaluationsOf(ctx, all, host) {
+		a.validate(ctx, e, host)
+	}
+	return a.response(r), nil
 }
 
-// validated returns the response to evaluations, which are in the order of names.
-func validated(ctx context.Context, r *request, evaluations []evaluation, host Environment) *admissionv1.AdmissionResponse {
-	var a answer
-	for _, t := range evaluations {
-		decision := DecisionAllow
-		switch t.outcome {
-		case uncounted.NotMatched:
-			decision = DecisionSkip
-		case uncounted.Undecided, uncounted.Violated:
-			host.pause(ctx)
-			start := host.Now()
-			decision = a.applyBreakGlass(ctx, t.policy, cmp.Or(t.on, r), host)
-			t.elapsed += host.Now().Sub(start)
-		}
-		if host.Observe != nil {
-			host.Observe(t.policy.name, r.raw.Operation, decision, t.elapsed)
-		}
+// validate completes the evaluation of one policy and adds its results.
+func (a *answer) validate(ctx context.Context, e evaluation, host Environment) {
+	decision, elapsed := DecisionAllow, e.elapsed
+	switch e.outcome {
+	case uncounted.NotMatched:
+		decision = DecisionSkip
+	case uncounted.Undecided, uncounted.Violated:
+		host.pause(ctx)
+		start := host.Now()
+		decision = a.applyBreakGlass(ctx, e.policy, e.on, host)
+		elapsed += host.Now().Sub(start)
 	}
-	return a.response(r)
+	if host.Observe != nil {
+		host.Observe(e.policy.name, e.on.raw.Operation, decision, elapsed)
+	}
 }
 
 func allowed(raw *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{UID: raw.UID, Allowed: true}
 }
 
-// prepare returns the batches that match a request, and decodes the inputs of their
-// policies and of the caller.
-func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment, also inputs) (*request, []*batch, error) {
+// prepare returns the targets that match a request, with their subjects. It decodes the inputs
+// of their policies and of the caller.
+func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment, also inputs) (*request, []matchedTarget, error) {
 	r := host.Stored.newRequest(raw)
-	matched, reads := g.match(r, host)
-	if len(matched) == 0 {
+	all, reads := g.match(r, host)
+	if len(all) == 0 {
 		return r, nil, nil
 	}
 	r.authorizer = newRequestAuthorizer(ctx, raw, host)
-	err := r.prepare(ctx, reads.with(also), host)
-	return r, matched, err
+	if err := r.prepare(ctx, reads.with(also), host); err != nil {
+		return r, nil, err
+	}
+	return r, r.subjects(all, host), nil
 }
 
-func (g *Group) match(r *request, host Environment) ([]*batch, inputs) {
-	var matched []*batch
+// match returns the targets that match a request, without subjects, and what is read for them.
+func (g *Group) match(r *request, host Environment) ([]matchedTarget, inputs) {
+	var matched []matchedTarget
 	var reads inputs
-	for _, b := range g.index.candidates(r.raw.Resource.Resource) {
-		if b.matches(r, host) {
-			matched = append(matched, b)
-			reads = reads.with(b.reads)
+	candidates := g.index.candidates(r.raw.Resource.Resource)
+	for i := range candidates {
+		if t := &candidates[i]; t.matches(r, host) {
+			matched = append(matched, matchedTarget{target: t})
+			reads = reads.with(t.readsFor(r.raw.Operation))
 		}
 	}
 	return matched, reads
 }
 
-// policiesOf returns the policies of batches, by name.
-func policiesOf(matched []*batch) []*Compiled {
-	var all []*Compiled
-	for _, b := range matched {
-		all = append(all, b.policies...)
-	}
-	slices.SortStableFunc(all, byName)
-	return all
-}
-
-// inOrder returns the evaluations of all policies of batches, by name.
-func inOrder(ctx context.Context, r *request, matched []*batch, host Environment) []evaluation {
+// evaluationsOf returns the evaluations of all policies of targets, by name.
+func evaluationsOf(ctx context.Context, matched []matchedTarget, host Environment) []evaluation {
 	if len(matched) == 1 {
-		return matched[0].evaluations(ctx, r, host)
+		return matched[0].evaluations(ctx, matched[0].on, host)
 	}
 	var all []evaluation
-	for _, b := range matched {
-		all = append(all, b.evaluations(ctx, r, host)...)
+	for _, m := range matched {
+		host.pause(ctx)
+		all = append(all, m.evaluations(ctx, m.on, host)...)
 	}
 	slices.SortStableFunc(all, func(a, b evaluation) int { return byName(a.policy, b.policy) })
 	return all
@@ -119,13 +110,13 @@ func inOrder(ctx context.Context, r *request, matched []*batch, host Environment
 
 // validate evaluates a policy for each binding and param. The native validator makes the
 // decisions.
-func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (results []result) {
-	_ = r.authorizer.failed() // discards the error of an earlier policy that panicked
+func (c *Compiled) validate(ctx context.Context, on *subject, host Environment) (results []result) {
+	_ = on.authorizer.failed() // discards the error of an earlier policy that panicked
 	defer c.recovered(host, func() { results = c.failed() })
-	if r.unreadable != nil {
-		return c.denyUnreadable(r, host)
+	if on.unreadable != nil {
+		return c.denyUnreadable(on, host)
 	}
-	invocations := c.invocations(ctx, r, host)
+	invocations := c.invocations(ctx, on, host)
 	var made map[runtime.Object]pluginResult // several bindings can have the same param, or none
 	if len(invocations) > 1 {
 		made = make(map[runtime.Object]pluginResult, len(invocations))
@@ -138,39 +129,50 @@ func (c *Compiled) validate(ctx context.Context, r *request, host Environment) (
 		v, ok := made[i.param]
 		if !ok {
 			host.pause(ctx)
-			v = c.evaluate(ctx, r, i.param, host)
+			v = c.evaluate(ctx, on, i.param, host)
 			if made != nil {
 				made[i.param] = v
 			}
 		}
-		decisions, validations := v.ratchet(i.binding, r, host)
-		results = append(results, result{binding: i.binding, param: i.param, decisions: decisions, codes: v.codes, validations: validations, annotations: v.AuditAnnotations, warnings: v.warnings})
+		decisions, validations := v.ratchet(i.binding, on, host)
+		results = append(results, result{
+			binding:     i.binding,
+			param:       i.param,
+			decisions:   decisions,
+			codes:       v.codes,
+			validations: validations,
+			annotations: v.AuditAnnotations,
+			warnings:    v.warnings,
+		})
 	}
 	return results
 }
 
 // evaluate evaluates a policy with one param. Everything that prevents this counts as an
 // error of an expression.
-func (c *Compiled) evaluate(ctx context.Context, r *request, param runtime.Object, host Environment) pluginResult {
+func (c *Compiled) evaluate(ctx context.Context, on *subject, param runtime.Object, host Environment) pluginResult {
 	if err := expired(ctx); err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
-	if result, ok := r.decided[c]; ok {
+	if result, ok := on.decided[c]; ok {
 		return c.validations.ofBatch(result)
 	}
 	if c.plugin != nil {
-		return c.evaluatePlugin(ctx, r, host)
+		return c.evaluatePlugin(ctx, on, host)
 	}
-	namespace, err := c.namespace(ctx, r, host)
+	namespace, err := c.namespace(ctx, on, host)
 	if err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
 	following, run := c.validations.follow(ctx)
-	result := pluginResult{ValidateResult: c.validator.Validate(following, schema.GroupVersionResource(r.raw.Resource), r.versioned, param, namespace, celconfig.RuntimeCELCostBudget, r.authorizer)}
-	if err := r.authorizer.failed(); err != nil {
+	resource, budget := schema.GroupVersionResource(on.raw.Resource), int64(celconfig.RuntimeCELCostBudget)
+	result := pluginResult{
+		ValidateResult: c.validator.Validate(following, resource, on.versioned, param, namespace, budget, on.authorizer),
+	}
+	if err := on.authorizer.failed(); err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
-	if run.ratchets() && !c.appliesToStored(ctx, r, param, host) {
+	if run.ratchets() && !c.appliesToStored(ctx, on, param, host) {
 		clear(run.ratcheted)
 	}
 	c.validations.apply(run, &result)
@@ -187,11 +189,11 @@ func expired(ctx context.Context) error {
 }
 
 // namespace returns the namespaceObject, if the policy reads it.
-func (c *Compiled) namespace(ctx context.Context, r *request, host Environment) (*corev1.Namespace, error) {
+func (c *Compiled) namespace(ctx context.Context, on *subject, host Environment) (*corev1.Namespace, error) {
 	if !c.reads.namespace {
 		return nil, nil
 	}
-	return r.namespaceObject(ctx, host.Namespaces)
+	return on.namespaceObject(ctx, host.Namespaces)
 }
 
 // failed returns the result of a policy whose evaluation panicked: for each binding the

@@ -1,23 +1,29 @@
 package policy
 
 import (
+	"maps"
 	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"strings"
 )
 
 // Group holds the policies of one webhook. It is immutable.
 type Group struct {
-	policies []*Compiled
-	index    index
-	// templates are for a group that evaluates pod templates; nil for another one.
-	templates map[metav1.GroupVersionResource][]templateBatch
+	policies  []*Compiled
+	index     index
+	templates bool // it evaluates pod templates instead of the objects of requests
 }
 
 // NewGroup returns a group of policies in any order. It does not keep the argument.
 func NewGroup(policies []*Compiled) *Group {
 	sorted := slices.SortedStableFunc(slices.Values(policies), byName)
 	return &Group{policies: sorted, index: newIndex(sorted)}
+}
+
+// NewTemplateGroup returns a group of policies, in any order, that evaluates the pod
+// templates of workloads. It does not keep the argument.
+func NewTemplateGroup(policies []*Compiled) *Group {
+	sorted := slices.SortedStableFunc(slices.Values(policies), byName)
+	return &Group{policies: sorted, index: newTemplateIndex(sorted), templates: true}
 }
 
 // MadeOf reports whether the group was made of these policies, in any order. A nil group
@@ -34,3 +40,85 @@ func (g *Group) Names() []string {
 	}
 	return names
 }
+
+// index finds the targets of a resource, so that a call does not examine the others.
+type index struct {
+	byResource map[string][]target // by resource name
+	any        []target            // with wildcards, for resources that no policy names
+}
+
+func newIndex(policies []*Compiled) index {
+	byResource := map[string][]*Compiled{}
+	var wildcards []*Compiled
+	for _, p := range policies {
+		names, wildcard := resourcesOf(p)
+		if wildcard {
+			wildcards = append(wildcards, p)
+			continue
+		}
+		for _, name := range names {
+			byResource[name] = append(byResource[name], p)
+		}
+	}
+	x := index{byResource: make(map[string][]target, len(byResource)), any: objectTargets(newBatches(wildcards))}
+	for name, exact := range byResource {
+		x.byResource[name] = objectTargets(newBatches(merge(exact, wildcards)))
+	}
+	return x
+}
+
+// newTemplateIndex returns the targets of the pod templates of policies, sorted by name.
+func newTemplateIndex(policies []*Compiled) index {
+	byKey := map[string][]*Compiled{}
+	for _, p := range policies {
+		if p.templates != nil {
+			byKey[p.templates.key] = append(byKey[p.templates.key], p)
+		}
+	}
+	x := index{byResource: map[string][]target{}}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		for _, b := range newBatches(byKey[key]) { // equal keys contain equal rules: there is one
+			common := b.policies[0].templates
+			for _, k := range common.kinds {
+				at := &templateTarget{
+					resource:  k.GroupVersionResource(),
+					path:      strings.Split(k.TemplatePath, "."),
+					templates: common,
+				}
+				x.byResource[k.Resource] = append(x.byResource[k.Resource], target{batch: b, template: at})
+			}
+		}
+	}
+	return x
+}
+
+// candidates returns the targets that can match a resource.
+func (x index) candidates(resource string) []target {
+	if found, ok := x.byResource[resource]; ok {
+		return found
+	}
+	return x.any
+}
+
+func resourcesOf(p *Compiled) (names []string, wildcard bool) {
+	for _, r := range p.include {
+		for _, resource := range r.Resources {
+			name, _, _ := strings.Cut(resource, "/")
+			if name == "*" {
+				return nil, true
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, false
+}
+
+func merge(a, b []*Compiled) []*Compiled {
+	out := slices.Concat(a, b)
+	slices.SortStableFunc(out, byName)
+	return out
+}
+
+func byName(a, b *Compiled) int { return strings.Compare(a.name, b.name) }

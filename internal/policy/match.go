@@ -2,7 +2,6 @@ package policy
 
 import (
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,60 +78,3 @@ type resourceOverride struct {
 
 // GetResource implements admission.Attributes.
 func (o resourceOverride) GetResource() schema.GroupVersionResource { return o.resource }
-
-// index finds the policies of a resource, so that a call does not examine the others.
-type index struct {
-	byResource map[string][]*batch // by resource name
-	any        []*batch            // with wildcards, for resources that no policy names
-}
-
-func newIndex(policies []*Compiled) index {
-	byResource := map[string][]*Compiled{}
-	var wildcards []*Compiled
-	for _, p := range policies {
-		names, wildcard := resourcesOf(p)
-		if wildcard {
-			wildcards = append(wildcards, p)
-			continue
-		}
-		for _, name := range names {
-			byResource[name] = append(byResource[name], p)
-		}
-	}
-	x := index{byResource: make(map[string][]*batch, len(byResource)), any: newBatches(wildcards)}
-	for name, exact := range byResource {
-		x.byResource[name] = newBatches(merge(exact, wildcards))
-	}
-	return x
-}
-
-// candidates returns the batches that can match a resource.
-func (x index) candidates(resource string) []*batch {
-	if found, ok := x.byResource[resource]; ok {
-		return found
-	}
-	return x.any
-}
-
-func resourcesOf(p *Compiled) (names []string, wildcard bool) {
-	for _, r := range p.include {
-		for _, resource := range r.Resources {
-			name, _, _ := strings.Cut(resource, "/")
-			if name == "*" {
-				return nil, true
-			}
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names, false
-}
-
-func merge(a, b []*Compiled) []*Compiled {
-	out := slices.Concat(a, b)
-	slices.SortStableFunc(out, byName)
-	return out
-}
-
-func byName(a, b *Compiled) int { return strings.Compare(a.name, b.name) }

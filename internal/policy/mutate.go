@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,7 @@ type mutator struct {
 // step is one invocation of one policy in the mutating phase.
 type step struct {
 	policy *Compiled
+	on     *subject
 	invocation
 	misconfigured bool            // err is an error of the binding, not of an evaluation
 	result        runtime.Object  // the resulting object, if it is to be checked
@@ -46,61 +48,80 @@ type step struct {
 // match conditions on the current object, and a failed mutation does not stop the others:
 // failurePolicy decides.
 func (g *Group) Mutate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
-	if g.templates != nil {
-		return g.mutateTemplates(ctx, raw, host)
-	}
-	// The patch needs the whole object. If its kind has a Go type, results have to fit
-	// it.
-	values := host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(schema.GroupVersionKind(raw.Kind))
-	r, matched, err := g.prepare(ctx, raw, host, inputs{object: unstructuredjson.Everything(), copies: true, values: values})
-	if err != nil {
-		return nil, err
-	}
+	r, all, err := g.prepare(ctx, raw, host, g.readsToMutate(raw, host))
 	switch {
-	case len(matched) > 0 && r.unreadable != nil:
-		return g.mutateUnreadable(ctx, r, matched, host), nil
-	case len(matched) == 0 || r.versioned.VersionedObject.Object() == nil:
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
 		return allowed(raw), nil
 	}
-	before := r.versioned.VersionedObject.Object()
-	var steps []step
-	for _, p := range policiesOf(matched) {
-		own := p.steps(ctx, r, host)
-		if len(own) == 0 && host.Observe != nil {
-			host.Observe(p.name, raw.Operation, DecisionUnmatched, 0)
-		}
-		steps = append(steps, own...)
-	}
 	var a answer
-	a.mutateAll(ctx, steps, r, host)
-	defer recheck(r, steps, host)
+	steps := a.steps(ctx, all, host)
+	// As in the API server, misconfigured bindings come first.
+	for _, misconfigured := range []bool{true, false} {
+		for i := range steps {
+			if s := &steps[i]; s.misconfigured == misconfigured {
+				a.mutate(ctx, s, host)
+			}
+		}
+	}
+	defer recheck(steps, host)
 	out := a.mutation(r)
-	if after := r.versioned.VersionedObject.Object(); a.denied == 0 && after != before {
+	before, after := r.whole.versioned.Attributes.GetObject(), changedObject(r, all)
+	if a.denied == 0 && after != before {
 		err = addPatch(out, before, after)
 	}
 	a.addDetails(out)
 	return out, err
 }
 
-// mutateAll runs steps in the order of the API server: misconfigured bindings come first.
-func (a *answer) mutateAll(ctx context.Context, steps []step, r *request, host Environment) {
-	for _, misconfigured := range []bool{true, false} {
-		for i := range steps {
-			if s := &steps[i]; s.misconfigured == misconfigured {
-				a.mutate(ctx, s, r, host)
-			}
+// readsToMutate returns what mutations read: the patch needs the whole object. If its kind has
+// a Go type, as Pods of templates have, results have to fit it.
+func (g *Group) readsToMutate(raw *admissionv1.AdmissionRequest, host Environment) inputs {
+	kind := schema.GroupVersionKind(raw.Kind)
+	values := g.templates || host.Objects != nil && host.Objects.GetObjectTyper().Recognizes(kind)
+	return inputs{object: unstructuredjson.Everything(), copies: true, values: values}
+}
+
+// steps returns the steps of all policies, by name. It denies requests with subjects that
+// cannot be read, and makes no step for a subject without an object, such as a deletion.
+func (a *answer) steps(ctx context.Context, matched []matchedTarget, host Environment) []step {
+	var all []evaluation
+	for _, m := range matched {
+		for _, p := range m.policies {
+			all = append(all, evaluation{policy: p, on: m.on})
 		}
 	}
+	slices.SortStableFunc(all, func(a, b evaluation) int { return byName(a.policy, b.policy) })
+	var out []step
+	for _, e := range all {
+		switch {
+		case e.on.unreadable != nil:
+			start := host.Now()
+			decision := a.applyBreakGlass(ctx, e.policy.denyingBindings(), e.on, host)
+			if host.Observe != nil {
+				host.Observe(e.policy.name, e.on.raw.Operation, decision, host.Now().Sub(start))
+			}
+		case e.on.versioned.VersionedObject.Object() != nil:
+			own := e.policy.steps(ctx, e.on, host)
+			if len(own) == 0 && host.Observe != nil {
+				host.Observe(e.policy.name, e.on.raw.Operation, DecisionUnmatched, 0)
+			}
+			out = append(out, own...)
+		}
+	}
+	return out
 }
 
 // mutate runs one step and adds its result.
-func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environment) {
+func (a *answer) mutate(ctx context.Context, s *step, host Environment) {
+	on := s.on
 	host.pause(ctx)
 	start := host.Now()
-	before := r.versioned.VersionedObject.Object()
-	outcome := s.run(ctx, r, host)
-	s.traceStep(ctx, r, outcome)
-	if a.skip(s, outcome, before, r, host) {
+	before := on.versioned.VersionedObject.Object()
+	outcome := s.run(ctx, host)
+	s.traceStep(ctx, outcome)
+	if a.skip(s, outcome, before, host) {
 		outcome = DecisionBreakGlass
 	}
 	switch outcome {
@@ -113,40 +134,40 @@ func (a *answer) mutate(ctx context.Context, s *step, r *request, host Environme
 		a.refuseObject(s)
 	}
 	if host.reports(outcome) {
-		s.report(r, outcome, host)
+		s.report(outcome, host)
 	}
 	if host.Observe != nil {
-		host.Observe(s.policy.name, r.raw.Operation, outcome, host.Now().Sub(start))
+		host.Observe(s.policy.name, on.raw.Operation, outcome, host.Now().Sub(start))
 	}
-	if outcome == DecisionMutate && !r.large && host.Recheck.due(s.policy) {
-		s.result = r.versioned.VersionedObject.Object()
+	if outcome == DecisionMutate && !on.large && host.Recheck.due(s.policy) {
+		s.result = on.versioned.VersionedObject.Object()
 	}
 }
 
 // steps returns the invocations of a policy; a panic meanwhile is an error of each
 // binding.
-func (c *Compiled) steps(ctx context.Context, r *request, host Environment) (out []step) {
+func (c *Compiled) steps(ctx context.Context, on *subject, host Environment) (out []step) {
 	defer c.recovered(host, func() {
 		out = nil
 		for i := range c.bindings {
-			out = append(out, step{policy: c, invocation: invocation{binding: &c.bindings[i], err: errPanicked}})
+			out = append(out, step{policy: c, on: on, invocation: invocation{binding: &c.bindings[i], err: errPanicked}})
 		}
 	})
-	for _, i := range c.invocations(ctx, r, host) {
+	for _, i := range c.invocations(ctx, on, host) {
 		if i.err != nil {
 			i.err = i.binding.misconfigured(i.err)
 		}
-		out = append(out, step{policy: c, invocation: i, misconfigured: i.err != nil})
+		out = append(out, step{policy: c, on: on, invocation: i, misconfigured: i.err != nil})
 	}
 	return out
 }
 
 // run applies the mutations of one invocation. It stores an error in the step.
-func (s *step) run(ctx context.Context, r *request, host Environment) (outcome Decision) {
-	before := r.versioned.VersionedObject.Object()
-	_ = r.authorizer.failed() // discards the error of an earlier step that panicked
+func (s *step) run(ctx context.Context, host Environment) (outcome Decision) {
+	before := s.on.versioned.VersionedObject.Object()
+	_ = s.on.authorizer.failed() // discards the error of an earlier step that panicked
 	defer s.policy.recovered(host, func() {
-		r.versioned.UpdateObject(before)
+		s.on.versioned.UpdateObject(before)
 		s.err, outcome = errPanicked, DecisionError
 	})
 	if s.err == nil {
@@ -158,14 +179,14 @@ func (s *step) run(ctx context.Context, r *request, host Environment) (outcome D
 	if s.err = expired(ctx); s.err != nil {
 		return DecisionError
 	}
-	namespace, err := s.policy.namespace(ctx, r, host)
+	namespace, err := s.policy.namespace(ctx, s.on, host)
 	if err != nil {
 		s.err = err
 		return DecisionError
 	}
 	if m := s.policy.mutator.matcher; m != nil {
-		result := m.Match(ctx, r.versioned, s.param, r.authorizer)
-		if s.err = errors.Join(result.Error, r.authorizer.failed()); s.err != nil {
+		result := m.Match(ctx, s.on.versioned, s.param, s.on.authorizer)
+		if s.err = errors.Join(result.Error, s.on.authorizer.failed()); s.err != nil {
 			return DecisionError
 		}
 		if !result.Matches {
@@ -173,13 +194,13 @@ func (s *step) run(ctx context.Context, r *request, host Environment) (outcome D
 		}
 	}
 	if s.policy.plugin != nil {
-		outcome, s.err = s.admit(ctx, r, host)
+		outcome, s.err = s.admit(ctx, host)
 		return outcome
 	}
-	if s.err = s.apply(ctx, r, host, namespace); s.err != nil {
+	if s.err = s.apply(ctx, host, namespace); s.err != nil {
 		return DecisionError
 	}
-	after := r.versioned.VersionedObject.Object()
+	after := s.on.versioned.VersionedObject.Object()
 	if after == before || len(s.policy.mutator.patchers) > 1 && objectpatch.Equal(before, after) {
 		return DecisionAllow
 	}
@@ -189,28 +210,28 @@ func (s *step) run(ctx context.Context, r *request, host Environment) (outcome D
 // apply runs each mutation on the result of the previous one. A failed mutation does not
 // stop later ones, as in the API server; with failurePolicy Ignore, the results of the
 // others stay.
-func (s *step) apply(ctx context.Context, r *request, host Environment, namespace *corev1.Namespace) error {
+func (s *step) apply(ctx context.Context, host Environment, namespace *corev1.Namespace) error {
 	var errs []error
 	for i, p := range s.policy.mutator.patchers {
-		object, err := s.patch(ctx, p, r, host, namespace)
-		if unanswered := r.authorizer.failed(); unanswered != nil {
+		object, err := s.patch(ctx, p, host, namespace)
+		if unanswered := s.on.authorizer.failed(); unanswered != nil {
 			err = unanswered
 		}
-		before := r.versioned.VersionedObject.Object()
+		before := s.on.versioned.VersionedObject.Object()
 		if err == nil {
 			object, err = objectpatch.CheckResult(before, object, host.Objects)
 		}
 		if err == nil {
-			err = errors.Join(checkIdentity(r.raw.Operation, before, object), r.checkTemplate(before, object))
+			err = errors.Join(checkIdentity(s.on.raw.Operation, before, object), s.on.checkTemplate(before, object))
 		}
 		if err != nil {
-			errs = append(errs, r.atTemplate(&mutationError{i, err}))
+			errs = append(errs, s.on.atTemplate(&mutationError{i, err}))
 			continue
 		}
 		if object == before {
 			continue
 		}
-		r.versioned.UpdateObject(object)
+		s.on.versioned.UpdateObject(object)
 		if s.result != nil {
 			s.again = append(s.again, i)
 		}
@@ -248,20 +269,20 @@ func checkIdentity(operation admissionv1.Operation, before, after runtime.Object
 
 // patch runs one mutation. A panic is an error of this mutation: the library for JSON
 // patches panics if a test compares lists with null.
-func (s *step) patch(ctx context.Context, p patch.Patcher, r *request, host Environment, namespace *corev1.Namespace) (object runtime.Object, err error) {
+func (s *step) patch(ctx context.Context, p patch.Patcher, host Environment, namespace *corev1.Namespace) (object runtime.Object, err error) {
 	defer s.policy.recovered(host, func() { err = errPanicked })
 	if host.TypeConverters == nil || host.Objects == nil {
 		return nil, errors.New("schemas are not available here")
 	}
-	converter := r.converter(host.TypeConverters)
+	converter := s.on.converter(host.TypeConverters)
 	if converter == nil {
-		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", r.kindOfObject())
+		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", s.on.kindOfObject())
 	}
 	return p.Patch(ctx, patch.Request{
-		MatchedResource:     schema.GroupVersionResource(r.raw.Resource),
-		VersionedAttributes: r.versioned,
+		MatchedResource:     schema.GroupVersionResource(s.on.raw.Resource),
+		VersionedAttributes: s.on.versioned,
 		ObjectInterfaces:    host.Objects,
-		OptionalVariables:   celplugin.OptionalVariableBindings{VersionedParams: s.param, Authorizer: r.authorizer},
+		OptionalVariables:   celplugin.OptionalVariableBindings{VersionedParams: s.param, Authorizer: s.on.authorizer},
 		Namespace:           namespace,
 		TypeConverter:       converter,
 	}, celconfig.RuntimeCELCostBudget)
@@ -290,7 +311,7 @@ func (a *answer) mutation(r *request) *admissionv1.AdmissionResponse {
 	if a.denied == 0 {
 		return allowed(r.raw)
 	}
-	status := a.status(r.versioned)
+	status := a.status(r.whole.versioned)
 	status.Code = cmp.Or(a.denials[0].code, codeOf(metav1.StatusReasonForbidden))
 	return &admissionv1.AdmissionResponse{UID: r.raw.UID, Result: status}
 }

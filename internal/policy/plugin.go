@@ -195,20 +195,20 @@ func Typed[T any](c *Call, object *unstructured.Unstructured) (*T, error) {
 }
 
 // call returns the Call of a request.
-func (c *Compiled) call(r *request, host Environment) *Call {
-	if r.typed == nil {
-		r.typed = map[typedKey]any{}
+func (c *Compiled) call(on *subject, host Environment) *Call {
+	if on.typed == nil {
+		on.typed = map[typedKey]any{}
 	}
-	attributes, resource := current{r.versioned}, schema.GroupVersionResource(r.raw.Resource)
-	if r.selected != nil {
-		pod := *r.versioned
-		pod.Attributes = r.selected
-		attributes, resource = current{&pod}, r.selected.GetResource()
+	attributes, resource := current{on.versioned}, schema.GroupVersionResource(on.raw.Resource)
+	if on.selected != nil {
+		pod := *on.versioned
+		pod.Attributes = on.selected
+		attributes, resource = current{&pod}, on.selected.GetResource()
 	}
 	return &Call{
 		Attributes: attributes, Resource: resource,
-		Namespaces: host.Namespaces, Listed: host.Listed, Authorizer: r.authorizer, Kinds: host.Kinds, Images: host.Images, Pods: host.Pods, Now: host.Now,
-		typed: r.typed,
+		Namespaces: host.Namespaces, Listed: host.Listed, Authorizer: on.authorizer, Kinds: host.Kinds, Images: host.Images, Pods: host.Pods, Now: host.Now,
+		typed: on.typed,
 	}
 }
 
@@ -231,13 +231,13 @@ type pluginResult struct {
 
 // evaluatePlugin validates a request with the plugin, if it satisfies the
 // matchConditions.
-func (c *Compiled) evaluatePlugin(ctx context.Context, r *request, host Environment) pluginResult {
+func (c *Compiled) evaluatePlugin(ctx context.Context, on *subject, host Environment) pluginResult {
 	if err := c.mutator.err; err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
 	if m := c.mutator.matcher; m != nil {
-		matched := m.Match(ctx, r.versioned, nil, r.authorizer)
-		if err := errors.Join(matched.Error, r.authorizer.failed()); err != nil {
+		matched := m.Match(ctx, on.versioned, nil, on.authorizer)
+		if err := errors.Join(matched.Error, on.authorizer.failed()); err != nil {
 			return pluginResult{ValidateResult: c.failure(err)}
 		}
 		if !matched.Matches {
@@ -248,9 +248,9 @@ func (c *Compiled) evaluatePlugin(ctx context.Context, r *request, host Environm
 	if !ok {
 		return pluginResult{}
 	}
-	call := c.call(r, host)
+	call := c.call(on, host)
 	err := v.Validate(ctx, call)
-	if unanswered := r.authorizer.failed(); unanswered != nil {
+	if unanswered := on.authorizer.failed(); unanswered != nil {
 		err = unanswered
 	}
 	refusals, other := refusalsOf(err)
@@ -295,30 +295,30 @@ func refusalsOf(err error) (refusals []metav1.Status, other error) {
 
 // admit changes the object with the plugin. A denial takes effect only if the binding
 // denies. Otherwise the validating phase reports it.
-func (s *step) admit(ctx context.Context, r *request, host Environment) (Decision, error) {
+func (s *step) admit(ctx context.Context, host Environment) (Decision, error) {
 	m, ok := s.policy.plugin.(Mutator)
 	if !ok {
 		return DecisionAllow, nil
 	}
-	before := r.versioned.VersionedObject.Object()
-	after, err := m.Admit(ctx, s.policy.call(r, host))
-	if unanswered := r.authorizer.failed(); unanswered != nil {
+	before := s.on.versioned.VersionedObject.Object()
+	after, err := m.Admit(ctx, s.policy.call(s.on, host))
+	if unanswered := s.on.authorizer.failed(); unanswered != nil {
 		err = unanswered
 	}
 	refusals, err := refusalsOf(err)
 	switch {
 	case err != nil:
 		return DecisionError, err
-	case len(refusals) > 0 && s.denies(r):
+	case len(refusals) > 0 && s.denies():
 		s.refusals = refusals
 		return DecisionDeny, nil
 	case len(refusals) > 0 || objectpatch.Equal(before, after):
 		return DecisionAllow, nil
 	}
-	if err := r.checkTemplate(before, after); err != nil {
-		return DecisionError, r.atTemplate(err)
+	if err := s.on.checkTemplate(before, after); err != nil {
+		return DecisionError, s.on.atTemplate(err)
 	}
-	r.versioned.UpdateObject(after)
+	s.on.versioned.UpdateObject(after)
 	if s.result != nil {
 		s.again = append(s.again, 0)
 	}

@@ -39,23 +39,38 @@ func (r *Recheck) due(c *Compiled) bool {
 	return n <= r.First || n%r.Every == 0
 }
 
-// recheck checks the steps with a result. The request must have been answered: the check
-// changes it.
-func recheck(r *request, steps []step, host Environment) {
+// recheck checks the steps with a result, those of each subject together. The request must
+// have been answered: the check changes its subjects.
+func recheck(steps []step, host Environment) {
 	steps = slices.DeleteFunc(steps, func(s step) bool { return s.result == nil })
-	if len(steps) == 0 {
-		return
-	}
 	host.Panicked = nil
-	host.Recheck.Later(func(ctx context.Context) {
-		r.authorizer = newRequestAuthorizer(ctx, r.raw, host)
-		for i := range steps {
-			s := &steps[i]
-			r.versioned.UpdateObject(s.result)
-			if s.run(ctx, r, host) == DecisionMutate {
-				c := s.policy
-				host.Recheck.Found(Repeat{Policy: c.name, UID: c.uid, Generation: c.generation, Mutations: s.again})
+	for len(steps) > 0 {
+		on := steps[0].on
+		var own, others []step
+		for _, s := range steps {
+			if s.on == on {
+				own = append(own, s)
+			} else {
+				others = append(others, s)
 			}
 		}
-	})
+		host.Recheck.Later(func(ctx context.Context) { on.recheck(ctx, own, host) })
+		steps = others
+	}
+}
+
+// recheck runs steps on their own results. Checks of other subjects of the request can run at
+// the same time, so the subject gets a request of its own, with an authorizer for ctx.
+func (on *subject) recheck(ctx context.Context, steps []step, host Environment) {
+	own := *on.request
+	own.authorizer = newRequestAuthorizer(ctx, own.raw, host)
+	on.request = &own
+	for i := range steps {
+		s := &steps[i]
+		on.versioned.UpdateObject(s.result)
+		if s.run(ctx, host) == DecisionMutate {
+			c := s.policy
+			host.Recheck.Found(Repeat{Policy: c.name, UID: c.uid, Generation: c.generation, Mutations: s.again})
+		}
+	}
 }

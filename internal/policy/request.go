@@ -12,9 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
@@ -27,32 +25,15 @@ type request struct {
 	match    admission.Attributes // in the version of the request, without objects
 	original admission.Attributes // in the version of the client, without objects
 
-	versioned  *admission.VersionedAttributes
+	whole      subject // its object
 	authorizer *requestAuthorizer
 
 	namespace      *corev1.Namespace
 	namespaceErr   error
 	namespaceKnown bool
 
-	typed map[typedKey]any // decoded for plugins
-
-	typeConverter  managedfields.TypeConverter
-	converterKnown bool
-
-	decided map[*Compiled]validating.ValidateResult // by a batch
-
-	// For the Pod of a template: its path, the workload, the stored workload, and the
-	// attributes of the Pod.
-	template string
-	workload runtime.Object
-	before   runtime.Object
-	selected admission.Attributes
-	// unchangedTemplates is that of the Environment.
-	unchangedTemplates bool
-	stored             *StoredObject // nil for a request to an API server
-
-	unreadable *UnreadableError // nil if every part could be decoded
-	large      bool             // too large to be kept after the response
+	stored *StoredObject // nil for a request to an API server
+	large  bool          // too large to be kept after the response
 }
 
 // maxRechecked is the maximum of memory of a request whose changes are checked after the
@@ -109,17 +90,18 @@ func userInfo(u authenticationv1.UserInfo) user.Info {
 	return info
 }
 
-// prepare decodes the parts that the policies read. If a part cannot be decoded, the
-// request has no objects and is unreadable.
+// prepare decodes the parts that the policies read into the subject of the object. If a part
+// cannot be decoded, the subject has no objects and is unreadable.
 func (r *request) prepare(ctx context.Context, reads inputs, host Environment) error {
+	r.whole = subject{request: r}
 	account := unstructuredjson.AccountOf(ctx)
 	decode := func(what string, raw runtime.RawExtension, parts unstructuredjson.Selection) (runtime.Object, error) {
-		if parts.IsZero() || r.unreadable != nil {
+		if parts.IsZero() || r.whole.unreadable != nil {
 			return nil, nil //nolint:nilerr // unreadable leads to a decision
 		}
 		object, err := r.decode(account, what, raw, parts)
 		host.pause(ctx)
-		if errors.As(err, &r.unreadable) {
+		if errors.As(err, &r.whole.unreadable) {
 			return nil, nil
 		}
 		return object, err
@@ -144,12 +126,12 @@ func (r *request) prepare(ctx context.Context, reads inputs, host Environment) e
 	if err := r.reserve(account, copied, reads); err != nil {
 		return err
 	}
-	if r.unreadable != nil {
+	if r.whole.unreadable != nil {
 		object, oldObject, options = nil, nil, nil
 	}
 	r.large = account.Spent() > maxRechecked
 	kind, resource, sub := requested(r.raw)
-	r.versioned = &admission.VersionedAttributes{
+	r.whole.versioned = &admission.VersionedAttributes{
 		Attributes:         newAttributes(r.raw, object, oldObject, options, kind, resource, sub),
 		VersionedObject:    admission.NewLazyObject(object),
 		VersionedOldObject: admission.NewLazyObject(oldObject),
@@ -172,8 +154,8 @@ func (r *request) reserve(account *unstructuredjson.Account, copied int64, reads
 	switch {
 	case errors.As(err, &busy):
 		return err
-	case err != nil && r.unreadable == nil:
-		r.unreadable = &UnreadableError{What: "request.object", Err: err}
+	case err != nil && r.whole.unreadable == nil:
+		r.whole.unreadable = &UnreadableError{What: "request.object", Err: err}
 	}
 	return nil
 }

@@ -18,16 +18,16 @@ import (
 // The rules match the stored object whenever they match the update, because both have the
 // same resource, namespace and name.
 
-// asStored returns the request as an update of the stored object that changes nothing.
-func (r *request) asStored() *request {
-	stored := *r
-	old := r.versioned.VersionedOldObject.Object()
-	versioned := *r.versioned
-	versioned.Attributes = withObjects(r.versioned.Attributes, old, old)
+// asStored returns the subject as it is in an update of the stored object that changes nothing.
+func (on *subject) asStored() *subject {
+	stored := *on
+	old := on.versioned.VersionedOldObject.Object()
+	versioned := *on.versioned
+	versioned.Attributes = withObjects(on.versioned.Attributes, old, old)
 	versioned.VersionedObject = admission.NewLazyObject(old)
 	stored.versioned = &versioned
-	if r.selected != nil {
-		stored.selected, stored.workload = withObjects(r.selected, old, old), r.before
+	if on.selected != nil {
+		stored.selected, stored.workload = withObjects(on.selected, old, old), on.before
 	}
 	stored.typed, stored.decided = nil, nil
 	return &stored
@@ -35,9 +35,9 @@ func (r *request) asStored() *request {
 
 // appliesToStored reports whether the policy applies to the stored object: its selectors
 // match, and every match condition is true. An error means that it does not.
-func (c *Compiled) appliesToStored(ctx context.Context, r *request, param runtime.Object, host Environment) bool {
-	stored := r.asStored()
-	if c.templates != nil && r.template != "" && c.templates.owned(stored.workload) {
+func (c *Compiled) appliesToStored(ctx context.Context, on *subject, param runtime.Object, host Environment) bool {
+	stored := on.asStored()
+	if c.templates != nil && on.template != "" && c.templates.owned(stored.workload) {
 		return false
 	}
 	if c.selectors != nil {
@@ -48,25 +48,25 @@ func (c *Compiled) appliesToStored(ctx context.Context, r *request, param runtim
 	if c.mutator.matcher == nil {
 		return true
 	}
-	result := c.mutator.matcher.Match(tracedAsStored(ctx), stored.versioned, param, r.authorizer)
-	return errors.Join(result.Error, r.authorizer.failed()) == nil && result.Matches
+	result := c.mutator.matcher.Match(tracedAsStored(ctx), stored.versioned, param, on.authorizer)
+	return errors.Join(result.Error, on.authorizer.failed()) == nil && result.Matches
 }
 
 // appliesToStored reports whether the binding applies to the stored object.
-func (b *binding) appliesToStored(r *request, host Environment) bool {
-	matches, err := b.matches(r.asStored(), host)
+func (b *binding) appliesToStored(on *subject, host Environment) bool {
+	matches, err := b.matches(on.asStored(), host)
 	return err == nil && matches
 }
 
 // ratchet returns the decisions for a binding. Those about validations that the stored
 // object fails too let the request pass if the binding applies to the stored object.
-func (v *pluginResult) ratchet(b *binding, r *request, host Environment) ([]validating.PolicyDecision, []validationResult) {
+func (v *pluginResult) ratchet(b *binding, on *subject, host Environment) ([]validating.PolicyDecision, []validationResult) {
 	if !slices.ContainsFunc(v.validations, validationResult.ratchets) {
 		return v.Decisions, v.validations
 	}
 	// Other bindings share the originals.
 	decisions, validations := slices.Clone(v.Decisions), slices.Clone(v.validations)
-	applies := b.appliesToStored(r, host)
+	applies := b.appliesToStored(on, host)
 	for i := range validations {
 		switch {
 		case !validations[i].ratchets():

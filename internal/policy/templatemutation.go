@@ -1,118 +1,42 @@
 package policy
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// podStep is a step on the Pod of a template.
-type podStep struct {
-	step
-	pod *request
-}
-
-// mutateTemplates is Mutate for a group of templates. Policies change the Pods of the
-// templates, and what they changed is written to the templates.
-func (g *Group) mutateTemplates(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepareTemplates(ctx, raw, host, true)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(matched) == 0:
-		return allowed(raw), nil
-	}
-	var a answer
-	steps := a.templateSteps(ctx, matched, host)
-	for _, misconfigured := range []bool{true, false} { // as in Mutate
-		for i := range steps {
-			if s := &steps[i]; s.misconfigured == misconfigured {
-				a.mutate(ctx, &s.step, s.pod, host)
-			}
-		}
-	}
-	defer recheckPods(steps, host)
-	out := a.mutation(r)
-	if before := r.versioned.VersionedObject.Object(); a.denied == 0 && before != nil {
-		err = addPatch(out, before, written(before, matched))
-	}
-	a.addDetails(out)
-	return out, err
-}
-
-// templateSteps returns the steps of all policies, by name. It denies requests with
-// templates that cannot be read.
-func (a *answer) templateSteps(ctx context.Context, matched []templateMatch, host Environment) []podStep {
-	var steps []podStep
-	for _, m := range matched {
-		for _, p := range m.policies {
-			if m.pod.unreadable != nil {
-				denying := p.denyingBindings()
-				denying.templates = &templates{}
-				start := host.Now()
-				decision := a.applyBreakGlass(ctx, denying, m.pod, host)
-				if host.Observe != nil {
-					host.Observe(p.name, m.pod.raw.Operation, decision, host.Now().Sub(start))
-				}
-				continue
-			}
-			own := p.steps(ctx, m.pod, host)
-			if len(own) == 0 && host.Observe != nil {
-				host.Observe(p.name, m.pod.raw.Operation, DecisionUnmatched, 0)
-			}
-			for _, s := range own {
-				steps = append(steps, podStep{s, m.pod})
-			}
-		}
-	}
-	slices.SortStableFunc(steps, func(a, b podStep) int { return byName(a.policy, b.policy) })
-	return steps
-}
-
-// recheckPods is recheck for steps on Pods.
-func recheckPods(all []podStep, host Environment) {
-	byPod := map[*request][]step{}
-	for _, s := range all {
-		byPod[s.pod] = append(byPod[s.pod], s.step)
-	}
-	for pod, steps := range byPod {
-		recheck(pod, steps, host)
-	}
-}
-
 // kindOfObject is the kind of the object that policies see.
-func (r *request) kindOfObject() schema.GroupVersionKind {
-	if r.template != "" {
+func (on *subject) kindOfObject() schema.GroupVersionKind {
+	if on.template != "" {
 		return corev1.SchemeGroupVersion.WithKind("Pod")
 	}
-	return r.versioned.VersionedKind
+	return on.versioned.VersionedKind
 }
 
 // atTemplate adds the path of the template to an error.
-func (r *request) atTemplate(err error) error {
-	if r.template == "" {
+func (on *subject) atTemplate(err error) error {
+	if on.template == "" {
 		return err
 	}
-	return fmt.Errorf("%s: %w", r.template, err)
+	return fmt.Errorf("%s: %w", on.template, err)
 }
 
 // templateMetadata are the metadata of a template that controllers copy to Pods.
 var templateMetadata = []string{"labels", "annotations", "finalizers"} //nolint:gochecknoglobals // a constant
 
 // checkTemplate rejects a mutation of a template that has no effect on its Pods.
-func (r *request) checkTemplate(before, after runtime.Object) error {
+func (on *subject) checkTemplate(before, after runtime.Object) error {
 	was, okBefore := before.(*unstructured.Unstructured)
 	is, okAfter := after.(*unstructured.Unstructured)
-	if r.template == "" || !okBefore || !okAfter {
+	if on.template == "" || !okBefore || !okAfter {
 		return nil
 	}
 	if field := differentExcept(was.Object, is.Object, "metadata", "spec"); field != "" {
@@ -145,20 +69,23 @@ func differentExcept(a, b map[string]any, except ...string) string {
 	return ""
 }
 
-// written returns a workload with the changes of its Pods in its templates. The argument
-// is not changed.
-func written(workload runtime.Object, matched []templateMatch) runtime.Object {
-	out := workload
-	done := map[*request]bool{}
+// changedObject returns the object of a request with the changes of its subjects: the Pods of
+// templates are written to the templates.
+func changedObject(r *request, matched []matchedTarget) runtime.Object {
+	out := r.whole.versioned.VersionedObject.Object()
+	done := map[*subject]bool{}
 	for _, m := range matched {
-		before := m.pod.versioned.Attributes.GetObject()
-		after, ok := m.pod.versioned.VersionedObject.Object().(*unstructured.Unstructured)
-		if done[m.pod] || !ok || after == before {
+		if m.template == nil || done[m.on] {
 			continue
 		}
-		done[m.pod] = true
-		u, _ := out.(*unstructured.Unstructured) // it has a template
-		out = &unstructured.Unstructured{Object: replaced(u.Object, strings.Split(m.pod.template, "."), after.Object)}
+		before := m.on.versioned.Attributes.GetObject()
+		after, ok := m.on.versioned.VersionedObject.Object().(*unstructured.Unstructured)
+		if !ok || after == before {
+			continue
+		}
+		done[m.on] = true
+		workload, _ := out.(*unstructured.Unstructured) // it has a template
+		out = &unstructured.Unstructured{Object: replaced(workload.Object, m.template.path, after.Object)}
 	}
 	return out
 }

@@ -1,17 +1,13 @@
 package policy
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
 // templates says on which pod templates a policy is evaluated. The policy then sees the
@@ -50,162 +45,6 @@ func newTemplates(p *v1alpha1.WebhookPolicy) *templates {
 	}
 	t.key = string(key)
 	return t
-}
-
-// templateBatch is a batch of policies with equal templates, for one resource.
-type templateBatch struct {
-	*batch
-	path []string
-}
-
-// NewTemplateGroup returns a group of policies, in any order, that evaluates the pod
-// templates of workloads. It does not keep the argument.
-func NewTemplateGroup(policies []*Compiled) *Group {
-	sorted := slices.SortedStableFunc(slices.Values(policies), byName)
-	g := &Group{policies: sorted, templates: map[metav1.GroupVersionResource][]templateBatch{}}
-	byKey := map[string][]*Compiled{}
-	for _, p := range sorted {
-		if p.templates != nil {
-			byKey[p.templates.key] = append(byKey[p.templates.key], p)
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		for _, b := range newBatches(byKey[key]) { // equal keys contain equal rules: there is one
-			for _, k := range b.policies[0].templates.kinds {
-				gvr := k.GroupVersionResource()
-				g.templates[gvr] = append(g.templates[gvr], templateBatch{batch: b, path: strings.Split(k.TemplatePath, ".")})
-			}
-		}
-	}
-	return g
-}
-
-// templateMatch is a batch of policies with the Pod that they are evaluated on.
-type templateMatch struct {
-	*batch
-	pod *request
-}
-
-// validateTemplates is Validate for a group of templates.
-func (g *Group) validateTemplates(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (*admissionv1.AdmissionResponse, error) {
-	r, matched, err := g.prepareTemplates(ctx, raw, host, false)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(matched) == 0:
-		return allowed(raw), nil
-	}
-	var all []evaluation
-	for _, m := range matched {
-		host.pause(ctx)
-		for _, e := range m.evaluations(ctx, m.pod, host) {
-			e.on = m.pod
-			all = append(all, e)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b evaluation) int { return byName(a.policy, b.policy) })
-	return validated(ctx, r, all, host), nil
-}
-
-// prepareTemplates is prepare for a group of templates. A mutation needs the whole
-// workload.
-func (g *Group) prepareTemplates(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment, mutates bool) (*request, []templateMatch, error) {
-	r := host.Stored.newRequest(raw)
-	batches := g.templates[raw.Resource]
-	if len(batches) == 0 || raw.SubResource != "" || raw.Operation != admissionv1.Create && raw.Operation != admissionv1.Update {
-		return r, nil, nil
-	}
-	r.authorizer = newRequestAuthorizer(ctx, raw, host)
-	reads := templateReads(batches, raw.Operation)
-	if mutates {
-		reads = reads.with(inputs{object: unstructuredjson.Everything(), copies: true, values: true})
-	}
-	if err := r.prepare(ctx, reads, host); err != nil {
-		return r, nil, err
-	}
-	var matched []templateMatch
-	r.unchangedTemplates = host.unchangedTemplates
-	pods := map[string]*request{}
-	for _, b := range batches {
-		pod := r.podOnce(pods, b)
-		if pod != nil && b.policies[0].templates.matches(pod, host) {
-			matched = append(matched, templateMatch{b.batch, pod})
-		}
-	}
-	return r, matched, nil
-}
-
-// templateReads returns what is read of a workload: what the policies read of the Pod, and
-// for an UPDATE the whole template, to find whether it changes.
-func templateReads(batches []templateBatch, operation admissionv1.Operation) inputs {
-	common := identity().Union(unstructuredjson.Path("metadata", "ownerReferences"))
-	out := inputs{object: common}
-	for _, b := range batches {
-		of := b.reads
-		of.object, of.oldObject = of.object.Union(unstructuredjson.Path("metadata", "labels")).At(b.path...), unstructuredjson.Selection{}
-		if operation == admissionv1.Update {
-			of.object, of.oldObject = unstructuredjson.Path(b.path...), unstructuredjson.Path(b.path...).Union(common)
-		}
-		out = out.with(of)
-	}
-	return out
-}
-
-// podOnce returns the Pod at the path of a batch, and keeps it for other batches.
-func (r *request) podOnce(pods map[string]*request, b templateBatch) *request {
-	operation := b.policies[0].templates.operation
-	key := string(operation) + " " + strings.Join(b.path, ".")
-	pod, ok := pods[key]
-	if !ok {
-		pod = r.pod(b.path, operation)
-		pods[key] = pod
-	}
-	return pod
-}
-
-// pod returns the request as policies for Pods see it: its objects are the Pods that the
-// template at a path produces. It returns nil if there is no template, or if an UPDATE
-// does not change it. The Pods share their values with the workload.
-func (r *request) pod(path []string, operation admission.Operation) *request {
-	pod := *r
-	pod.template, pod.typed, pod.decided = strings.Join(path, "."), nil, nil
-	pod.workload, pod.before = r.versioned.VersionedObject.Object(), r.versioned.VersionedOldObject.Object()
-	var object, oldObject runtime.Object
-	if r.unreadable == nil {
-		current, err := templateAt(r.versioned.VersionedObject.Object(), path)
-		if err != nil {
-			pod.unreadable = &UnreadableError{What: "request.object", Err: err}
-		}
-		before, _ := templateAt(r.versioned.VersionedOldObject.Object(), path) // the stored object is as it is
-		if err == nil && (current == nil || before != nil && !r.unchangedTemplates && reflect.DeepEqual(current, before)) {
-			return nil
-		}
-		object, oldObject = podOf(current, r.raw.Namespace), podOf(before, r.raw.Namespace)
-	}
-	pod.versioned = &admission.VersionedAttributes{
-		Attributes:         withObjects(r.versioned.Attributes, object, oldObject),
-		VersionedObject:    admission.NewLazyObject(object),
-		VersionedOldObject: admission.NewLazyObject(oldObject),
-		VersionedKind:      r.versioned.VersionedKind,
-	}
-	pod.selected = admission.NewAttributesRecord(object, oldObject, corev1.SchemeGroupVersion.WithKind("Pod"), r.raw.Namespace, "",
-		corev1.SchemeGroupVersion.WithResource("pods"), "", operation, r.versioned.GetOperationOptions(), r.versioned.IsDryRun(), r.versioned.GetUserInfo())
-	return &pod
-}
-
-// selection returns the attributes that selectors and plugins see: those of the Pod, if the
-// request is about a template.
-func (r *request) selection() admission.Attributes {
-	if r.selected != nil {
-		return r.selected
-	}
-	return r.versioned.Attributes
-}
-
-// withObjects returns attributes with other objects.
-func withObjects(a admission.Attributes, object, oldObject runtime.Object) admission.Attributes {
-	return admission.NewAttributesRecord(object, oldObject, a.GetKind(), a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
-		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
 // templateAt returns the template at a path, nil if there is none.
@@ -259,14 +98,14 @@ func (c *Compiled) markTemplate(results []result, path string) {
 
 // matches reports whether the policies are for the Pod of a template: their selector
 // selects it, and no evaluated controller owns the workload.
-func (t *templates) matches(pod *request, host Environment) bool {
-	if t.owned(pod.workload) {
+func (t *templates) matches(on *subject, host Environment) bool {
+	if t.owned(on.workload) {
 		return false
 	}
-	if t.selector == nil || pod.unreadable != nil {
+	if t.selector == nil || on.unreadable != nil {
 		return true
 	}
-	matches, err := t.selector.matches(pod, host)
+	matches, err := t.selector.matches(on, host)
 	return matches || err != nil // an error is one of each binding too
 }
 

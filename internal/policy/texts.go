@@ -36,20 +36,20 @@ func newTexts(spec *v1alpha1.WebhookPolicySpec, validations []celplugin.Compilat
 }
 
 // reportsValues reports whether violations of a request may hold values of the objects that the policy reads.
-func (c *Compiled) reportsValues(r *request, host Environment) bool {
+func (c *Compiled) reportsValues(on *subject, host Environment) bool {
 	permitted := func(resource metav1.GroupVersionResource, subresource string) bool {
 		return host.ReportsValues(schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, subresource)
 	}
-	if host.ReportsValues == nil || !permitted(r.raw.Resource, r.raw.SubResource) {
+	if host.ReportsValues == nil || !permitted(on.raw.Resource, on.raw.SubResource) {
 		return false
 	}
-	if _, resource, subresource := requested(r.raw); !permitted(resource, subresource) {
+	if _, resource, subresource := requested(on.raw); !permitted(resource, subresource) {
 		return false
 	}
 	core := func(resource corev1.ResourceName) bool {
 		return host.ReportsValues(schema.GroupResource{Resource: string(resource)}, "")
 	}
-	return (r.template == "" || core(corev1.ResourcePods)) && (!c.reads.namespace || core("namespaces")) && c.reportsParams(host)
+	return (on.template == "" || core(corev1.ResourcePods)) && (!c.reads.namespace || core("namespaces")) && c.reportsParams(host)
 }
 
 // reportsParams reports whether violations may hold values of params. It returns false if their resource is not known.
@@ -74,12 +74,12 @@ func (c *Compiled) reportsParams(host Environment) bool {
 
 // denialText describes a false validation, with the message of its decision if values are permitted. Otherwise it is the
 // text that Kubernetes uses without a message expression.
-func (c *Compiled) denialText(r *request, index int, message string, values bool) string {
+func (c *Compiled) denialText(on *subject, index int, message string, values bool) string {
 	switch {
 	case values:
 		return message
-	case r.unreadable != nil:
-		return "the object cannot be read at " + r.unreadable.What
+	case on.unreadable != nil:
+		return "the object cannot be read at " + on.unreadable.What
 	case c.texts.plugin != "":
 		return c.pluginText(message, values)
 	case index >= len(c.texts.validations) || c.texts.validations[index] == nil:

@@ -164,12 +164,12 @@ func (c *Compiled) traceResults(ctx context.Context, results []result) {
 }
 
 // traceStep reports the result of a step of the mutating phase.
-func (s *step) traceStep(ctx context.Context, r *request, outcome Decision) {
+func (s *step) traceStep(ctx context.Context, outcome Decision) {
 	report := traceOf(ctx).Invocation
 	if report == nil {
 		return
 	}
-	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Template: r.template, Err: s.err,
+	out := Invoked{Policy: s.policy.name, Binding: s.binding.name, Param: s.param, Mutating: true, Template: s.on.template, Err: s.err,
 		Changed: outcome == DecisionMutate, Skipped: outcome == DecisionSkip}
 	for _, r := range s.refusals {
 		out.Decisions = append(out.Decisions, TracedDecision{Denied: true, Message: r.Message, Reason: r.Reason, Code: r.Code})

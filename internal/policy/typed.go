@@ -45,12 +45,12 @@ func (c *typeCache) TypedToObject(value *smd.TypedValue) (runtime.Object, error)
 
 // converter finds the schema of the object's kind, once for a request, because the search
 // for an unknown one takes time.
-func (r *request) converter(converters TypeConverters) managedfields.TypeConverter {
-	if !r.converterKnown {
-		r.converterKnown = true
-		if found := converters.GetTypeConverter(r.kindOfObject()); found != nil {
-			r.typeConverter = &typeCache{TypeConverter: found}
+func (on *subject) converter(converters TypeConverters) managedfields.TypeConverter {
+	if !on.converterKnown {
+		on.converterKnown = true
+		if found := converters.GetTypeConverter(on.kindOfObject()); found != nil {
+			on.typeConverter = &typeCache{TypeConverter: found}
 		}
 	}
-	return r.typeConverter
+	return on.typeConverter
 }

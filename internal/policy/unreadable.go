@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -37,25 +36,25 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 // denyUnreadable returns the result of a policy for an unreadable request: each binding
 // that can match denies. A DELETE is allowed, with a warning and an annotation, so that
 // every stored object can be deleted.
-func (c *Compiled) denyUnreadable(r *request, host Environment) (results []result) {
+func (c *Compiled) denyUnreadable(on *subject, host Environment) (results []result) {
 	for i := range c.bindings {
 		b := &c.bindings[i]
-		matches, err := b.mayMatch(r, host)
+		matches, err := b.mayMatch(on, host)
 		switch {
-		case err != nil && r.raw.Operation != admissionv1.Delete:
+		case err != nil && on.raw.Operation != admissionv1.Delete:
 			results = append(results, result{binding: b, err: err})
 			continue
 		case err == nil && !matches:
 			continue
 		}
-		results = append(results, b.denyUnreadable(c, r))
+		results = append(results, b.denyUnreadable(c, on))
 	}
 	return results
 }
 
-func (b *binding) denyUnreadable(c *Compiled, r *request) result {
-	message := r.unreadable.Error()
-	if r.raw.Operation != admissionv1.Delete {
+func (b *binding) denyUnreadable(c *Compiled, on *subject) result {
+	message := on.unreadable.Error()
+	if on.raw.Operation != admissionv1.Delete {
 		return result{binding: b, decisions: []validating.PolicyDecision{{
 			Action: validating.ActionDeny, Evaluation: validating.EvalDeny, Message: message,
 		}}}
@@ -70,36 +69,26 @@ func (b *binding) denyUnreadable(c *Compiled, r *request) result {
 
 // mayMatch reports whether a binding can match an unreadable object, whose labels are not
 // known.
-func (b *binding) mayMatch(r *request, host Environment) (bool, error) {
+func (b *binding) mayMatch(on *subject, host Environment) (bool, error) {
 	known, ok := b.match.(*criteria)
 	if !ok {
-		return b.matches(r, host)
+		return b.matches(on, host)
 	}
 	anyObject := *known
 	anyObject.objects = labels.Everything()
-	return (&binding{match: &anyObject}).matches(r, host)
+	return (&binding{match: &anyObject}).matches(on, host)
 }
 
-// mutateUnreadable decides about unreadable objects in the mutating phase: every matching
-// binding denies, with any actions, as for a failed mutation.
-func (g *Group) mutateUnreadable(ctx context.Context, r *request, matched []*batch, host Environment) *admissionv1.AdmissionResponse {
-	var a answer
-	for _, p := range policiesOf(matched) {
-		start := host.Now()
-		decision := a.applyBreakGlass(ctx, p.denyingBindings(), r, host)
-		if host.Observe != nil {
-			host.Observe(p.name, r.raw.Operation, decision, host.Now().Sub(start))
-		}
-	}
-	out := a.mutation(r)
-	a.addDetails(out)
-	return out
-}
-
-// denyingBindings returns the policy with bindings that deny, for requests that are not
-// evaluated.
+// denyingBindings returns the policy with bindings that deny, whatever their actions are, for
+// subjects that cannot be read: a failed mutation denies too.
 func (c *Compiled) denyingBindings() *Compiled {
-	out := &Compiled{name: c.name, failurePolicy: c.failurePolicy, breakGlass: c.breakGlass, bindings: make([]binding, len(c.bindings))}
+	out := &Compiled{
+		name:          c.name,
+		failurePolicy: c.failurePolicy,
+		breakGlass:    c.breakGlass,
+		bindings:      make([]binding, len(c.bindings)),
+		templates:     &templates{}, // without actions of their own
+	}
 	for i, b := range c.bindings {
 		b.actions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 		out.bindings[i] = b

@@ -39,8 +39,8 @@ func newValidations(b *builder) *validations {
 }
 
 // mayRatchet reports whether a false validation can let a request pass.
-func (c *Compiled) mayRatchet(r *request) bool {
-	return c.validations != nil && c.validations.any && r.raw.Operation == admissionv1.Update
+func (c *Compiled) mayRatchet(on *subject) bool {
+	return c.validations != nil && c.validations.any && on.raw.Operation == admissionv1.Update
 }
 
 // label names a validation by its name, or by its field.

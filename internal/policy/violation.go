@@ -45,18 +45,18 @@ func (h Environment) reports(d Decision) bool {
 }
 
 // reportResults reports the results of the validating phase.
-func (c *Compiled) reportResults(r *request, decision Decision, results []result, host Environment) {
-	host.Violated(ViolationReport{Policy: c.name, Decision: decision, Request: r.raw, Violations: func() (out []Violation) {
-		return c.violations(r, results, host)
+func (c *Compiled) reportResults(on *subject, decision Decision, results []result, host Environment) {
+	host.Violated(ViolationReport{Policy: c.name, Decision: decision, Request: on.raw, Violations: func() (out []Violation) {
+		return c.violations(on, results, host)
 	}})
 }
 
 // report reports a step of the mutating phase.
-func (s *step) report(r *request, decision Decision, host Environment) {
-	host.Violated(ViolationReport{Policy: s.policy.name, Decision: decision, Request: r.raw, Violations: func() (out []Violation) {
-		values := s.policy.reportsValues(r, host)
+func (s *step) report(decision Decision, host Environment) {
+	host.Violated(ViolationReport{Policy: s.policy.name, Decision: decision, Request: s.on.raw, Violations: func() (out []Violation) {
+		values := s.policy.reportsValues(s.on, host)
 		violation := func(message string) Violation {
-			return Violation{Decision: decision, Message: truncate.String(message, maxOneMessage), Binding: s.binding.name, Template: r.template}
+			return Violation{Decision: decision, Message: truncate.String(message, maxOneMessage), Binding: s.binding.name, Template: s.on.template}
 		}
 		if s.err != nil {
 			return []Violation{violation(s.policy.errorText(s.err, values))}
@@ -69,8 +69,8 @@ func (s *step) report(r *request, decision Decision, host Environment) {
 }
 
 // violations returns the false validations and the errors of evaluations.
-func (c *Compiled) violations(r *request, results []result, host Environment) (out []Violation) {
-	values := c.reportsValues(r, host)
+func (c *Compiled) violations(on *subject, results []result, host Environment) (out []Violation) {
+	values := c.reportsValues(on, host)
 	for i := range results {
 		of := &results[i]
 		add := func(d Decision, message, validation string) {
@@ -85,9 +85,9 @@ func (c *Compiled) violations(r *request, results []result, host Environment) (o
 			case isError(d):
 				add(DecisionError, c.decisionErrorText(j, d.Message, values), v.name)
 			case d.Action == validating.ActionDeny:
-				add(of.denied(), c.denialText(r, j, d.Message, values), v.name)
+				add(of.denied(), c.denialText(on, j, d.Message, values), v.name)
 			case v.ratcheted != "":
-				add(DecisionRatchet, c.denialText(r, j, d.Message, values), v.name)
+				add(DecisionRatchet, c.denialText(on, j, d.Message, values), v.name)
 			}
 		}
 		for j, x := range of.annotations {
