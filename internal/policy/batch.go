@@ -128,9 +128,9 @@ func (on *subject) RequestValue() ref.Val {
 // decide has the validator of Kubernetes make the decisions about a violated policy, from
 // values of the batch. The request holds them unless a message is an error.
 func (c *Compiled) decide(ctx context.Context, quick *uncounted.Evaluation, on *subject) {
-	validations := make(conditionResults, len(c.texts.validations))
-	messages := make(conditionResults, len(c.texts.validations))
-	for i, accessor := range c.texts.validations {
+	validations := make(conditionResults, len(c.texts.Validations))
+	messages := make(conditionResults, len(c.texts.Validations))
+	for i, accessor := range c.texts.Validations {
 		value := quick.Validation(i)
 		validations[i] = celplugin.EvaluationResult{ExpressionAccessor: accessor, EvalResult: value}
 		if value != types.False {

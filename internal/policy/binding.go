@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
 // binding is a compiled binding of a policy.
@@ -60,17 +61,12 @@ func newSelectors(m *admissionregistrationv1.MatchResources) *binding {
 	return &binding{match: newCriteria(&selectors)}
 }
 
-const (
-	policyErrorPrefix  = "failed to configure policy: "
-	bindingErrorPrefix = "failed to configure binding: "
-)
-
 // misconfigured returns an error of the configuration in the words of the API server.
 func (b *binding) misconfigured(err error) error {
 	if b.whole {
-		return fmt.Errorf(policyErrorPrefix+"%w", err)
+		return fmt.Errorf(violationtext.PolicyErrorPrefix+"%w", err)
 	}
-	return fmt.Errorf(bindingErrorPrefix+"%w", err)
+	return fmt.Errorf(violationtext.BindingErrorPrefix+"%w", err)
 }
 
 // criteria holds matchResources with parsed selectors.

@@ -16,8 +16,10 @@ import (
 	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
+	"github.com/ostiary/ostiary/internal/podtemplate"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
+	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
 // builder holds the parts and the errors of a policy during its compilation.
@@ -44,7 +46,7 @@ func (b *builder) build() *Compiled {
 	}
 	matcher := b.matcher()
 	results := b.validations()
-	c.texts = newTexts(&b.policy.Spec, results)
+	c.texts = violationtext.New(&b.policy.Spec, results)
 	validations, messages, annotations := b.evaluator(results), b.evaluator(b.messageExpressions()), b.evaluator(b.auditAnnotations())
 	if c.validations = newValidations(b); c.validations != nil {
 		validations = followedValidations{ConditionEvaluator: validations, ratchets: c.validations.ratchets, compiled: results, variables: b.variables}
@@ -297,4 +299,31 @@ func (b *builder) batchable(reads inputs) bool {
 		}
 	}
 	return !slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.MatchResources != nil })
+}
+
+// checkTemplateMutations rejects mutations of a policy with podTemplates that name a field
+// that a template does not have. What an expression computes is checked when it is
+// evaluated.
+func (b *builder) checkTemplateMutations() {
+	if b.policy.Spec.PodTemplates == nil {
+		return
+	}
+	at := field.NewPath("spec", "mutations")
+	for i, m := range b.policy.Spec.Mutations {
+		path, text := at.Index(i).Child("jsonPatch", "expression"), ""
+		switch {
+		case m.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			path, text = at.Index(i).Child("applyConfiguration", "expression"), m.ApplyConfiguration.Expression
+		case m.JSONPatch != nil:
+			text = m.JSONPatch.Expression
+		}
+		parsed := b.parsed[text]
+		if parsed == nil { // it does not compile, which is another error
+			continue
+		}
+		if name := podtemplate.OutsideField(parsed.NativeRep().Expr()); name != "" {
+			detail := podtemplate.OutsideError(name).Error() + "; change it in a policy without podTemplates"
+			b.errs = append(b.errs, field.Invalid(path, truncate.String(text, maxErrorDetail), detail))
+		}
+	}
 }

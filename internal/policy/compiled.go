@@ -14,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/internal/celengine"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
 	"github.com/ostiary/ostiary/internal/celsyntax"
+	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
 // Decision is the result of one evaluation of a policy. The set is closed, so that it can
@@ -76,7 +77,7 @@ type Compiled struct {
 	templates     *templates   // nil for a policy that is not evaluated on pod templates
 	mutator       mutator
 	plugin        Plugin // nil for a policy with expressions
-	texts         texts
+	texts         violationtext.Texts
 	unauditable   string // see Unauditable
 	ratchetRisks  []celsyntax.RatchetRisk
 	breakGlass    bool // users with the permission can skip the policy

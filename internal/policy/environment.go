@@ -8,6 +8,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -120,4 +121,20 @@ func (h Environment) authorizerOf() authorizer.UnconditionalAuthorizer {
 	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", &AuthorizerUnavailableError{errors.New("no authorizer is available")}
 	})
+}
+
+// SecretKey is a field of a Secret in Ostiary's namespace.
+type SecretKey struct{ Name, Key string }
+
+// Images finds the backends that decide about images.
+type Images interface {
+	// Backend returns the backend whose kubeconfig is in a field of a Secret. An error
+	// means that it is not known.
+	Backend(at SecretKey) (ImageBackend, error)
+}
+
+// ImageBackend decides about images.
+type ImageBackend interface {
+	// Review sends one review. An error means that the backend did not answer.
+	Review(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (imagepolicyv1alpha1.ImageReviewStatus, error)
 }

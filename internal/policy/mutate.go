@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -22,6 +23,7 @@ import (
 	"github.com/ostiary/ostiary/internal/objectpatch"
 	"github.com/ostiary/ostiary/internal/truncate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
+	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
 // mutator is the part of a policy for the mutating phase.
@@ -225,7 +227,7 @@ func (s *step) apply(ctx context.Context, host Environment, namespace *corev1.Na
 			err = errors.Join(checkIdentity(s.on.raw.Operation, before, object), s.on.checkTemplate(before, object))
 		}
 		if err != nil {
-			errs = append(errs, s.on.atTemplate(&mutationError{i, err}))
+			errs = append(errs, s.on.atTemplate(&violationtext.MutationError{Index: i, Err: err}))
 			continue
 		}
 		if object == before {
@@ -238,18 +240,6 @@ func (s *step) apply(ctx context.Context, host Environment, namespace *corev1.Na
 	}
 	return errors.Join(errs...)
 }
-
-// mutationError is the error of one mutation.
-type mutationError struct {
-	index int
-	err   error
-}
-
-// Error implements error.
-func (e *mutationError) Error() string { return fmt.Sprintf("spec.mutations[%d]: %s", e.index, e.err) }
-
-// Unwrap implements errors.Unwrap.
-func (e *mutationError) Unwrap() error { return e.err }
 
 // checkIdentity rejects a mutation that the API server would reject without the name
 // of the policy. On CREATE, the API server accepts another name.
@@ -334,4 +324,72 @@ func addPatch(out *admissionv1.AdmissionResponse, before, after runtime.Object) 
 	kind := admissionv1.PatchTypeJSONPatch
 	out.Patch, out.PatchType = patch, &kind
 	return nil
+}
+
+// Recheck configures how policies that change objects are run again on their own result.
+// If a policy then changes it again, it is not idempotent: the next update applies its
+// mutations a second time.
+type Recheck struct {
+	// First is the number of first changes of a policy that are checked. After these, one
+	// in Every is.
+	First, Every uint64
+	// Later runs a check with a deadline of its own, or omits it. No request waits for a
+	// check.
+	Later func(check func(ctx context.Context))
+	// Found gets each policy that changed its own result again.
+	Found func(Repeat)
+}
+
+// Repeat is a policy that changed its own result again.
+type Repeat struct {
+	Policy     string
+	UID        types.UID
+	Generation int64
+	// Mutations holds the indices of the mutations that did.
+	Mutations []int
+}
+
+// due reports whether to check the latest change of a policy.
+func (r *Recheck) due(c *Compiled) bool {
+	if r == nil {
+		return false
+	}
+	n := c.changes.Add(1)
+	return n <= r.First || n%r.Every == 0
+}
+
+// recheck checks the steps with a result, those of each subject together. The request must
+// have been answered: the check changes its subjects.
+func recheck(steps []step, host Environment) {
+	steps = slices.DeleteFunc(steps, func(s step) bool { return s.result == nil })
+	host.Panicked = nil
+	for len(steps) > 0 {
+		on := steps[0].on
+		var own, others []step
+		for _, s := range steps {
+			if s.on == on {
+				own = append(own, s)
+			} else {
+				others = append(others, s)
+			}
+		}
+		host.Recheck.Later(func(ctx context.Context) { on.recheck(ctx, own, host) })
+		steps = others
+	}
+}
+
+// recheck runs steps on their own results. Checks of other subjects of the request can run at
+// the same time, so the subject gets a request of its own, with an authorizer for ctx.
+func (on *subject) recheck(ctx context.Context, steps []step, host Environment) {
+	own := *on.request
+	own.authorizer = newRequestAuthorizer(ctx, own.raw, host)
+	on.request = &own
+	for i := range steps {
+		s := &steps[i]
+		on.versioned.UpdateObject(s.result)
+		if s.run(ctx, host) == DecisionMutate {
+			c := s.policy
+			host.Recheck.Found(Repeat{Policy: c.name, UID: c.uid, Generation: c.generation, Mutations: s.again})
+		}
+	}
 }

@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/internal/panics"
+	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
 // stackEvery is the minimum time between two stacks of the panics of one policy. Senders
 // of requests can cause panics, and stacks are long.
 const stackEvery = 10 * time.Second
 
-var errPanicked = errors.New("internal error: the evaluation panicked")
+var errPanicked = errors.New(violationtext.Panicked)
 
 // PanicReport is a panic in the evaluation of a policy. Only that evaluation is affected.
 type PanicReport struct {

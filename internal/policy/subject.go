@@ -1,17 +1,22 @@
 package policy
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
+	"github.com/ostiary/ostiary/internal/objectpatch"
+	"github.com/ostiary/ostiary/internal/podtemplate"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -140,16 +145,16 @@ func (r *request) pod(path []string, operation admission.Operation, host Environ
 	}
 	var object, oldObject runtime.Object
 	if pod.unreadable == nil {
-		current, err := templateAt(pod.workload, path)
+		current, err := podtemplate.At(pod.workload, path)
 		if err != nil {
 			pod.unreadable = &UnreadableError{What: "request.object", Err: err}
 		}
-		before, _ := templateAt(pod.before, path) // the stored object is as it is
+		before, _ := podtemplate.At(pod.before, path) // the stored object is as it is
 		unchanged := before != nil && !host.unchangedTemplates && reflect.DeepEqual(current, before)
 		if err == nil && (current == nil || unchanged) {
 			return nil
 		}
-		object, oldObject = podOf(current, r.raw.Namespace), podOf(before, r.raw.Namespace)
+		object, oldObject = podtemplate.Pod(current, r.raw.Namespace), podtemplate.Pod(before, r.raw.Namespace)
 	}
 	pod.versioned = &admission.VersionedAttributes{
 		Attributes:         withObjects(whole.Attributes, object, oldObject),
@@ -176,4 +181,61 @@ func (on *subject) selection() admission.Attributes {
 func withObjects(a admission.Attributes, object, oldObject runtime.Object) admission.Attributes {
 	return admission.NewAttributesRecord(object, oldObject, a.GetKind(), a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
 		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
+}
+
+// kindOfObject is the kind of the object that policies see.
+func (on *subject) kindOfObject() schema.GroupVersionKind {
+	if on.template != "" {
+		return corev1.SchemeGroupVersion.WithKind("Pod")
+	}
+	return on.versioned.VersionedKind
+}
+
+// atTemplate adds the path of the template to an error.
+func (on *subject) atTemplate(err error) error {
+	if on.template == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", on.template, err)
+}
+
+// checkTemplate rejects a mutation of a template that has no effect on its Pods.
+func (on *subject) checkTemplate(before, after runtime.Object) error {
+	if on.template == "" {
+		return nil
+	}
+	return podtemplate.CheckChange(before, after)
+}
+
+// converter finds the schema of the object's kind, once for a request, because the search
+// for an unknown one takes time.
+func (on *subject) converter(converters TypeConverters) managedfields.TypeConverter {
+	if !on.converterKnown {
+		on.converterKnown = true
+		if found := converters.GetTypeConverter(on.kindOfObject()); found != nil {
+			on.typeConverter = objectpatch.NewCachingConverter(found)
+		}
+	}
+	return on.typeConverter
+}
+
+// changedObject returns the object of a request with the changes of its subjects: the Pods of
+// templates are written to the templates.
+func changedObject(r *request, matched []matchedTarget) runtime.Object {
+	out := r.whole.versioned.VersionedObject.Object()
+	done := map[*subject]bool{}
+	for _, m := range matched {
+		if m.template == nil || done[m.on] {
+			continue
+		}
+		before := m.on.versioned.Attributes.GetObject()
+		after, ok := m.on.versioned.VersionedObject.Object().(*unstructured.Unstructured)
+		if !ok || after == before {
+			continue
+		}
+		done[m.on] = true
+		workload, _ := out.(*unstructured.Unstructured) // it has a template
+		out = &unstructured.Unstructured{Object: podtemplate.Replace(workload.Object, m.template.path, after.Object)}
+	}
+	return out
 }

@@ -3,9 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,48 +43,6 @@ func newTemplates(p *v1alpha1.WebhookPolicy) *templates {
 	}
 	t.key = string(key)
 	return t
-}
-
-// templateAt returns the template at a path, nil if there is none.
-func templateAt(object runtime.Object, path []string) (map[string]any, error) {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return nil, nil //nolint:nilnil // no object has no template
-	}
-	tree := u.Object
-	for i, name := range path {
-		value := tree[name]
-		if value == nil {
-			return nil, nil //nolint:nilnil // no template
-		}
-		if tree, ok = value.(map[string]any); !ok {
-			return nil, fmt.Errorf("%s is a %T and no object, so it is no pod template", strings.Join(path[:i+1], "."), value)
-		}
-	}
-	for _, name := range []string{"metadata", "spec"} {
-		if value := tree[name]; value != nil {
-			if _, ok := value.(map[string]any); !ok {
-				return nil, fmt.Errorf("%s.%s is a %T and no object, so it is no part of a pod template", strings.Join(path, "."), name, value)
-			}
-		}
-	}
-	return tree, nil
-}
-
-// podOf returns the Pod of a template in a namespace; no template has no Pod.
-func podOf(template map[string]any, namespace string) runtime.Object {
-	if template == nil {
-		return nil
-	}
-	written, _ := template["metadata"].(map[string]any) // checked before
-	metadata := make(map[string]any, len(written)+1)
-	maps.Copy(metadata, written)
-	metadata["namespace"] = namespace
-	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-	if spec, ok := template["spec"]; ok {
-		pod["spec"] = spec
-	}
-	return &unstructured.Unstructured{Object: pod}
 }
 
 // markTemplate adds the path of the template and the actions for it to results.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/violationtext"
 )
 
 // Values that must not leave an object: a text, a number, and the same number as a double prints it.
@@ -211,7 +212,7 @@ func TestViolationsHoldNoValues(t *testing.T) {
 		}
 		for _, expression := range expressions {
 			client, reported := quotedBy(t, spec(expression))
-			if holdsCanary(reported) || strings.Contains(reported, otherError) {
+			if holdsCanary(reported) || strings.Contains(reported, violationtext.OtherError) {
 				t.Errorf("%s %s is reported as %s, to the client as %s", form, expression, reported, client)
 			}
 			if strings.Contains(client, "resulted in error") {

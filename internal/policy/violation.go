@@ -5,6 +5,9 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/internal/truncate"
@@ -62,7 +65,11 @@ func (s *step) report(decision Decision, host Environment) {
 			return []Violation{violation(s.policy.errorText(s.err, values))}
 		}
 		for i := range s.refusals {
-			out = append(out, violation(s.policy.pluginText(s.refusals[i].Message, values)))
+			text := s.refusals[i].Message
+			if !values {
+				text = s.policy.texts.PluginDenial()
+			}
+			out = append(out, violation(text))
 		}
 		return out
 	}})
@@ -72,27 +79,41 @@ func (s *step) report(decision Decision, host Environment) {
 func (c *Compiled) violations(on *subject, results []result, host Environment) (out []Violation) {
 	values := c.reportsValues(on, host)
 	for i := range results {
-		of := &results[i]
-		add := func(d Decision, message, validation string) {
-			out = append(out, Violation{Decision: d, Message: truncate.String(message, maxOneMessage), Binding: of.binding.name, Validation: validation, Template: of.template})
+		r := &results[i]
+		report := func(d Decision, message, validation string) {
+			out = append(out, Violation{
+				Decision:   d,
+				Message:    truncate.String(message, maxOneMessage),
+				Binding:    r.binding.name,
+				Validation: validation,
+				Template:   r.template,
+			})
 		}
-		if of.err != nil {
-			add(DecisionError, c.errorText(of.binding.misconfigured(of.err), values), "")
+		if r.err != nil {
+			report(DecisionError, c.errorText(r.binding.misconfigured(r.err), values), "")
 			continue
 		}
-		for j, d := range of.decisions {
-			switch v := of.validation(j); {
+		for j, d := range r.decisions {
+			switch v := r.validation(j); {
 			case isError(d):
-				add(DecisionError, c.decisionErrorText(j, d.Message, values), v.name)
+				text := d.Message
+				if !values {
+					text = c.texts.DecisionError(j, text)
+				}
+				report(DecisionError, text, v.name)
 			case d.Action == validating.ActionDeny:
-				add(of.denied(), c.denialText(on, j, d.Message, values), v.name)
+				report(r.denied(), c.denialText(on, j, d.Message, values), v.name)
 			case v.ratcheted != "":
-				add(DecisionRatchet, c.denialText(on, j, d.Message, values), v.name)
+				report(DecisionRatchet, c.denialText(on, j, d.Message, values), v.name)
 			}
 		}
-		for j, x := range of.annotations {
+		for j, x := range r.annotations {
 			if x.Action == validating.AuditAnnotationActionError {
-				add(DecisionError, c.annotationErrorText(j, x.Error, values), "")
+				text := x.Error
+				if !values {
+					text = c.texts.AnnotationError(j, text)
+				}
+				report(DecisionError, text, "")
 			}
 		}
 	}
@@ -108,4 +129,60 @@ func (r *result) denied() Decision {
 		return DecisionWarn
 	}
 	return DecisionAudit
+}
+
+// reportsValues reports whether violations of a request may hold values of the objects that the policy reads.
+func (c *Compiled) reportsValues(on *subject, host Environment) bool {
+	permitted := func(resource metav1.GroupVersionResource, subresource string) bool {
+		return host.ReportsValues(schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, subresource)
+	}
+	if host.ReportsValues == nil || !permitted(on.raw.Resource, on.raw.SubResource) {
+		return false
+	}
+	if _, resource, subresource := requested(on.raw); !permitted(resource, subresource) {
+		return false
+	}
+	core := func(resource corev1.ResourceName) bool {
+		return host.ReportsValues(schema.GroupResource{Resource: string(resource)}, "")
+	}
+	return (on.template == "" || core(corev1.ResourcePods)) && (!c.reads.namespace || core("namespaces")) && c.reportsParams(host)
+}
+
+// reportsParams reports whether violations may hold values of params. It returns false if their resource is not known.
+func (c *Compiled) reportsParams(host Environment) bool {
+	if c.paramKind == nil {
+		return true
+	}
+	if host.Kinds == nil {
+		return false
+	}
+	resources, err := host.Kinds.ResourcesOf(schema.FromAPIVersionAndKind(c.paramKind.APIVersion, c.paramKind.Kind))
+	if err != nil || len(resources) == 0 {
+		return false
+	}
+	for _, resource := range resources {
+		if !host.ReportsValues(resource.GroupResource(), "") {
+			return false
+		}
+	}
+	return true
+}
+
+// denialText describes a false validation, with the message of its decision if values are permitted.
+func (c *Compiled) denialText(on *subject, index int, message string, values bool) string {
+	switch {
+	case values:
+		return message
+	case on.unreadable != nil:
+		return "the object cannot be read at " + on.unreadable.What
+	}
+	return c.texts.Denial(index)
+}
+
+// errorText describes an error of an evaluation, with its text if values are permitted.
+func (c *Compiled) errorText(err error, values bool) string {
+	if values {
+		return err.Error()
+	}
+	return c.texts.Error(err)
 }

@@ -1,4 +1,4 @@
-package policy
+package objectpatch
 
 import (
 	"k8s.io/apimachinery/pkg/runtime"
@@ -6,9 +6,15 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// typeCache is the type converter of one request. Mutations run one after the other on
+// NewCachingConverter returns a converter for the mutations of one object, which run one after the other: the
+// result of a conversion is used again. It is not safe for concurrent use.
+func NewCachingConverter(converter managedfields.TypeConverter) managedfields.TypeConverter {
+	return &cachingConverter{TypeConverter: converter}
+}
+
+// cachingConverter is the type converter of one request. Mutations run one after the other on
 // one object, so the result of a conversion is used again.
-type typeCache struct {
+type cachingConverter struct {
 	managedfields.TypeConverter
 	current, made typedObject
 }
@@ -20,7 +26,7 @@ type typedObject struct {
 
 // ObjectToTyped implements managedfields.TypeConverter. Only the object to mutate is
 // converted with options.
-func (c *typeCache) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
+func (c *cachingConverter) ObjectToTyped(object runtime.Object, options ...smd.ValidationOptions) (*smd.TypedValue, error) {
 	if c.made.object == object {
 		c.current = c.made
 	}
@@ -35,22 +41,10 @@ func (c *typeCache) ObjectToTyped(object runtime.Object, options ...smd.Validati
 }
 
 // TypedToObject implements managedfields.TypeConverter.
-func (c *typeCache) TypedToObject(value *smd.TypedValue) (runtime.Object, error) {
+func (c *cachingConverter) TypedToObject(value *smd.TypedValue) (runtime.Object, error) {
 	object, err := c.TypeConverter.TypedToObject(value)
 	if err == nil {
 		c.made = typedObject{object, value}
 	}
 	return object, err
-}
-
-// converter finds the schema of the object's kind, once for a request, because the search
-// for an unknown one takes time.
-func (on *subject) converter(converters TypeConverters) managedfields.TypeConverter {
-	if !on.converterKnown {
-		on.converterKnown = true
-		if found := converters.GetTypeConverter(on.kindOfObject()); found != nil {
-			on.typeConverter = &typeCache{TypeConverter: found}
-		}
-	}
-	return on.typeConverter
 }

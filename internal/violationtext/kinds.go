@@ -1,4 +1,4 @@
-package policy
+package violationtext
 
 import "strings"
 
@@ -8,19 +8,29 @@ const (
 	errorSeparator = "' resulted in error: "
 )
 
+// Texts with which errors of Ostiary begin.
+const (
+	// Panicked is the text of the error of an evaluation that panicked.
+	Panicked = "internal error: the evaluation panicked"
+	// PolicyErrorPrefix and BindingErrorPrefix begin errors of the configuration, in the words of the API server.
+	PolicyErrorPrefix  = "failed to configure policy: "
+	BindingErrorPrefix = "failed to configure binding: "
+)
+
 // isErrorOf reports whether a text is the error of an expression, or begins with it.
 func isErrorOf(expression, text string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(text, "["), errorPrefix+expression+errorSeparator)
 }
 
-// otherError is the name of the kind of errors that are of no other kind, and bindingError that of errors of the
+// OtherError is the name of the kind of errors that are of no other kind, and bindingError that of errors of the
 // configuration.
 const (
-	otherError   = "the evaluation failed"
+	OtherError   = "the evaluation failed"
 	bindingError = "the params or the selectors of a binding cannot be used: see the conditions of the policy"
 )
 
-// errorKind is a kind of errors, and how the texts of such errors begin. The rest of a text can be a value of an object.
+// errorKind is a kind of errors, and how the texts of such errors begin. The rest of a text can be a value of an
+// object.
 type errorKind struct {
 	name       string
 	beginnings []string
@@ -46,7 +56,7 @@ func errorKinds() []errorKind {
 		{"cost limit exceeded", []string{"operation cancelled", "validation failed due to running out of cost budget", "runtime cost"}},
 		{"time limit exceeded", []string{"context deadline exceeded", "context canceled", "operation interrupted", "not evaluated: "}},
 		{"permissions are not known", []string{"asking for authorization"}},
-		{errPanicked.Error(), []string{errPanicked.Error()}},
+		{Panicked, []string{Panicked}},
 		{"internal error", []string{"internal error"}},
 		{"the policy does not compile", []string{"compilation error", "spec."}},
 		{"no params found", []string{"no params found"}},
@@ -59,7 +69,8 @@ func errorKinds() []errorKind {
 	}
 }
 
-// errorKindOf returns the kind of an error: that of the beginning that occurs first after the expression of the error.
+// errorKindOf returns the kind of an error: that of the beginning that occurs first after the expression of the
+// error.
 func errorKindOf(text string) string {
 	text, _ = strings.CutPrefix(text, "[")
 	if strings.HasPrefix(text, errorPrefix) {
@@ -67,8 +78,8 @@ func errorKindOf(text string) string {
 			text = after
 		}
 	}
-	found, first := otherError, len(text)
-	for _, prefix := range []string{bindingErrorPrefix, policyErrorPrefix} {
+	found, first := OtherError, len(text)
+	for _, prefix := range []string{BindingErrorPrefix, PolicyErrorPrefix} {
 		if after, ok := strings.CutPrefix(text, prefix); ok {
 			text, found, first = after, bindingError, len(after)
 		}
