@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,10 +36,11 @@ func TestUnmatchedRules(t *testing.T) {
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 		},
 	}}}
-	var rules unmatchedRules
+	loaded := true
+	rules := unmatchedRules{resources: s, isLoaded: func(types.UID) bool { return loaded }}
 	check := func(wantAll bool, wantReads int) {
 		t.Helper()
-		got := rules.of(p, s)
+		got := rules.find(p)
 		if got.all != wantAll || (len(got.warnings) > 0) != wantAll {
 			t.Errorf("got %+v, want all: %t", got, wantAll)
 		}
@@ -52,12 +54,35 @@ func TestUnmatchedRules(t *testing.T) {
 	check(true, 2)
 	s.lists, s.version = map[schema.GroupVersion][]metav1.APIResource{core: {{Name: "pods", Kind: "Pod"}}}, 2
 	check(false, 3)
-	rules.forget(func(types.UID) bool { return true })
+	rules.pruneAt = 0
+	rules.prune()
 	check(false, 3)
-	rules.forget(func(types.UID) bool { return false })
+	loaded, rules.pruneAt = false, 0
+	rules.prune()
 	check(false, 4)
-	if got := rules.of(p, nil); got.all || got.warnings != nil {
-		t.Errorf("without resources: %+v", got)
+}
+
+// TestResultsForDeletedPoliciesAreRemoved checks that the results that are kept do not grow with the number of policies
+// that have existed.
+func TestResultsForDeletedPoliciesAreRemoved(t *testing.T) {
+	const loaded, created = 100, 10_000
+	isLoaded := func(uid types.UID) bool {
+		n, err := strconv.Atoi(string(uid))
+		return err == nil && n < loaded
+	}
+	rules := unmatchedRules{resources: &served{}, isLoaded: isLoaded}
+	for i := range created {
+		p := newPolicy()
+		p.UID = types.UID(strconv.Itoa(i))
+		rules.find(p)
+		if got, most := len(rules.known), 2*loaded+minPrune; got > most {
+			t.Fatalf("%d results are kept for %d policies, want at most %d", got, loaded, most)
+		}
+	}
+	for i := range loaded {
+		if _, ok := rules.known[types.UID(strconv.Itoa(i))]; !ok {
+			t.Errorf("the result of policy %d is gone, although the policy is loaded", i)
+		}
 	}
 }
 

@@ -102,6 +102,5 @@ func (r *Reconciler) enqueueChanged() func(events.Queue) {
 		for i, name := range audited {
 			q.AddAfter(request(name), auditDelay(i, len(audited)))
 		}
-		r.unmatched.forget(func(uid types.UID) bool { return state.Entries[uid] != nil })
 	}
 }

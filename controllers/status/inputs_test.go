@@ -89,14 +89,37 @@ func TestMissingDependency(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{Params: tc.sources, Schemas: tc.sources, Types: tc.sources, Images: tc.sources}
-			if diff := cmp.Diff(tc.want, r.missingDependency(tc.policy), cmp.AllowUnexported(missingDependency{})); diff != "" {
+			r := &Reconciler{Sources: []Source{Params(tc.sources), Schemas(tc.sources), Types(tc.sources), Images(tc.sources)}}
+			if diff := cmp.Diff(tc.want, r.inputs(t.Context(), tc.policy).missing, cmp.AllowUnexported(missingDependency{})); diff != "" {
 				t.Errorf("missing dependency (-want +got):\n%s", diff)
 			}
 			if got := (&Reconciler{}).inputs(t.Context(), tc.policy); !reflect.DeepEqual(got, inputs{}) {
 				t.Errorf("inputs without sources: %+v", got)
 			}
 		})
+	}
+}
+
+// TestObjectsOfPoliciesAndPlugins checks that policies and plugins have separate sources, and that the first missing
+// dependency is reported.
+func TestObjectsOfPoliciesAndPlugins(t *testing.T) {
+	plugin := withImages(newPolicy())
+	plugin.Spec.Plugin = &v1alpha1.Plugin{Name: v1alpha1.PluginDefaultIngressClass}
+	r := &Reconciler{Sources: []Source{
+		Params(&fakeSources{problem: "no params"}), PluginObjects(&fakeSources{problem: "no objects"}), Schemas(&fakeSources{missing: "no schema"}),
+	}}
+	for name, tc := range map[string]struct {
+		policy *v1alpha1.WebhookPolicy
+		want   string
+	}{
+		"a policy with params":     {withParams(newPolicy()), "no params"},
+		"a policy without params":  {newPolicy(), "no schema"},
+		"a plugin that lists":      {plugin, "no objects"},
+		"a plugin that lists none": {withImages(newPolicy()), "no schema"},
+	} {
+		if got := r.inputs(t.Context(), tc.policy).missing.message; got != tc.want {
+			t.Errorf("%s: %q is missing, want %q", name, got, tc.want)
+		}
 	}
 }
 
@@ -127,7 +150,7 @@ func TestShouldReport(t *testing.T) {
 func TestTypeCheckingIsReported(t *testing.T) {
 	found := &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{{FieldRef: "f", Warning: "w"}}}
 	p := newPolicy()
-	r := &Reconciler{Types: &fakeSources{found: found}}
+	r := &Reconciler{Sources: []Source{Types(&fakeSources{found: found})}}
 	if got := observe(p, nil, r.inputs(t.Context(), p), now).TypeChecking; got != found {
 		t.Errorf("typeChecking = %v", got)
 	}
@@ -135,7 +158,7 @@ func TestTypeCheckingIsReported(t *testing.T) {
 
 func TestChangesOfSources(t *testing.T) {
 	params, schemas, found := &fakeSources{}, &fakeSources{}, &fakeSources{}
-	r := &Reconciler{Store: &policies.Store{}, Params: params, Schemas: schemas, Types: found}
+	r := &Reconciler{Store: &policies.Store{}, Sources: []Source{Params(params), Schemas(schemas), Types(found)}}
 	changed := r.changes(t.Context())
 	for _, w := range []*fakeSources{params, schemas, found} {
 		w.listeners.Notify()

@@ -52,23 +52,12 @@ type Reconciler struct {
 	Store  *policies.Store
 	Events clientevents.EventRecorder
 	Clock  clock.PassiveClock
-	// The sources of the inputs may be nil; the status then does not depend on them.
-	Params        Params
-	PluginObjects Params
-	Images        Images
-	Schemas       Schemas
-	Types         Types
-	Resources     Resources
-	Backends      Backends
-	Conflicts     Conflicts
-	Certificate   Certificate
-	Canary        Canary
-	Gate          Gate
-	Audit         Audit
-	// Warnings returns the risks of a policy. It may be nil.
+	// Sources observe everything else that statuses depend on. If a policy lacks several
+	// things, its status reports what the first of these sources finds missing.
+	Sources []Source
+	// Warnings returns the risks of a policy.
 	Warnings func(*v1alpha1.WebhookPolicy) []string
 
-	unmatched    unmatchedRules
 	written      sync.Map // by UID: the last written status, which the cache may not show yet
 	unregistered sync.Map // by name: since when a registered policy is found not registered
 }
@@ -292,7 +281,7 @@ func isNewlyRejected(before, after v1alpha1.WebhookPolicyStatus, kind, reason st
 func (r *Reconciler) recordWarnings(p *v1alpha1.WebhookPolicy, after v1alpha1.WebhookPolicyStatus) {
 	was, is := find(p.Status, v1alpha1.ConditionAccepted), find(after, v1alpha1.ConditionAccepted)
 	recorded := was.Status == metav1.ConditionTrue && was.ObservedGeneration == is.ObservedGeneration
-	if r.Warnings == nil || recorded || is.Status != metav1.ConditionTrue {
+	if recorded || is.Status != metav1.ConditionTrue {
 		return
 	}
 	if warnings := r.Warnings(p); len(warnings) > 0 {

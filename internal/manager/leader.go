@@ -61,14 +61,20 @@ func (r *replica) addLeader() error {
 		Events: recorder,
 		Clock:  clock.RealClock{},
 
-		Params: r.sources.Params, PluginObjects: r.sources.PluginObjects, Images: r.sources.Images, Schemas: r.sources.Schemas, Types: r.sources.Types,
-		Resources: r.sources.Resources,
-		Conflicts: register.Conflicts, Backends: r.backends,
 		Warnings: r.warnings,
-		Gate:     gate,
-		Canary:   prober,
-
-		Certificate: r.rotator,
+		Sources: []status.Source{
+			status.Backends(r.backends),
+			status.Params(r.sources.Params),
+			status.PluginObjects(r.sources.PluginObjects),
+			status.Images(r.sources.Images),
+			status.Schemas(r.sources.Schemas),
+			status.Types(r.sources.Types),
+			status.Resources(r.sources.Resources, r.store),
+			status.Conflicts(register.Conflicts),
+			status.Replicas(gate),
+			status.Canary(prober),
+			status.Certificate(r.rotator),
+		},
 	}
 	tasks := []func(context.Context) error{r.rotator.Run, r.sources.Types.Run, r.backends.Run, r.replicas.Sweep, prober.Run}
 	if r.options.Audit.Interval > 0 {
@@ -76,7 +82,7 @@ func (r *replica) addLeader() error {
 		if err != nil {
 			return err
 		}
-		report.Audit = scanner
+		report.Sources = append(report.Sources, status.Audit(scanner))
 		tasks = append(tasks, scanner.Run)
 	}
 	r.elector = &leadership.Elector{
