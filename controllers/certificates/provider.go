@@ -41,7 +41,8 @@ type Provider struct {
 	firstTimeout time.Duration
 	// confirmed means that the Secret has been read since this replica's Lease
 	// exists: from then on, rotations wait for this replica.
-	confirmed atomic.Bool
+	confirmed  atomic.Bool
+	distrusted atomic.Uint64
 
 	mu    sync.Mutex
 	state pki.ServingState
@@ -217,10 +218,14 @@ func (w *Provider) currentState() pki.ServingState {
 	return w.state
 }
 
+// Distrusted returns the number of calls of ReportDistrust.
+func (w *Provider) Distrusted() uint64 { return w.distrusted.Load() }
+
 // ReportDistrust handles a client that rejects the served certificate. If the
 // certificate is of a new CA and on trial, the Provider serves the previous one
 // for a while.
 func (w *Provider) ReportDistrust() {
+	w.distrusted.Add(1)
 	if !w.currentState().OnTrial() {
 		return
 	}

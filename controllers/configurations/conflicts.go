@@ -201,11 +201,11 @@ func (c *ConflictTracker) expire(now time.Time) time.Duration {
 
 // isBackingOff reports whether the repair of a configuration has to wait
 // because another client keeps reverting it.
-func (r *Reconciler) isBackingOff(p *pass, want registration.Configuration) bool {
-	if !r.isRepair(want) {
+func (t *term) isBackingOff(p *pass, want registration.Configuration) bool {
+	if !t.isRepair(want) {
 		return false
 	}
-	wait := r.Conflicts.repairDelay(registration.KeyOf(want), r.Clock.Now())
+	wait := t.Conflicts.repairDelay(registration.KeyOf(want), t.Clock.Now())
 	if wait > 0 {
 		p.requeueWithin(wait)
 	}
@@ -215,25 +215,25 @@ func (r *Reconciler) isBackingOff(p *pass, want registration.Configuration) bool
 // isRepair reports whether the last write of this replica had the same content,
 // so that another client must have changed the configuration since. New plans
 // are applied at once.
-func (r *Reconciler) isRepair(want registration.Configuration) bool {
-	before := r.applied[registration.KeyOf(want)]
+func (t *term) isRepair(want registration.Configuration) bool {
+	before := t.applied[registration.KeyOf(want)]
 	return before != nil && equality.Semantic.DeepEqual(before, want)
 }
 
 // identifyManager records the client that keeps changing a configuration. Call
 // it before the repair, which removes the client's name from managedFields.
-func (r *Reconciler) identifyManager(ctx context.Context, k registration.Key, now time.Time) {
-	if !r.Conflicts.shouldIdentify(k, now) {
+func (t *term) identifyManager(ctx context.Context, k registration.Key, now time.Time) {
+	if !t.Conflicts.shouldIdentify(k, now) {
 		return
 	}
-	if manager := r.otherManager(ctx, k); r.Conflicts.recordManager(k, manager) {
+	if manager := t.otherManager(ctx, k); t.Conflicts.recordManager(k, manager) {
 		logr.FromContextOrDiscard(ctx).Info("configuration is contested", "configuration", k.Name, "by", manager)
 	}
 }
 
 // otherManager describes the client that changed a configuration last, by its managedFields.
-func (r *Reconciler) otherManager(ctx context.Context, k registration.Key) string {
-	live, err := r.getLive(ctx, k)
+func (t *term) otherManager(ctx context.Context, k registration.Key) string {
+	live, err := t.getLive(ctx, k)
 	if err != nil || live == nil {
 		return unknownManager
 	}

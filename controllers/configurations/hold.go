@@ -14,9 +14,6 @@ type Proof interface {
 
 // holdUnproven returns the plan with webhooks held at failurePolicy Ignore in the
 // phases in which it is not proven that API servers reach Ostiary.
-func (r *Reconciler) holdUnproven(plan registration.Plan, observed []registration.Configuration) registration.Plan {
-	if r.Proof == nil {
-		return plan
-	}
-	return plan.HoldAtIgnore(observed, r.Proof.Proven)
+func (t *term) holdUnproven(plan registration.Plan, observed []registration.Configuration) registration.Plan {
+	return plan.HoldAtIgnore(observed, t.Proof.Proven)
 }

@@ -16,26 +16,23 @@ import (
 // isNamespaceDeleting reports whether Ostiary's own namespace is being deleted, or was
 // deleted and has not been created again. Policies survive it, and their configurations would deny
 // requests that no replica answers any more.
-func (r *Reconciler) isNamespaceDeleting(ctx context.Context) (bool, error) {
-	if r.Namespace == "" {
-		return false, nil
-	}
+func (t *term) isNamespaceDeleting(ctx context.Context) (bool, error) {
 	namespace := &corev1.Namespace{}
-	err := r.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, namespace)
+	err := t.Client.Get(ctx, client.ObjectKey{Name: t.Namespace}, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.namespaceDeleted, nil // or it is created later, or Ostiary runs outside of the cluster
+		return t.namespaceDeleted, nil // or it is created later, or Ostiary runs outside of the cluster
 	case err != nil:
-		return false, fmt.Errorf("getting namespace %s: %w", r.Namespace, err)
+		return false, fmt.Errorf("getting namespace %s: %w", t.Namespace, err)
 	}
-	r.namespaceDeleted = namespace.DeletionTimestamp != nil
-	return r.namespaceDeleted, nil
+	t.namespaceDeleted = namespace.DeletionTimestamp != nil
+	return t.namespaceDeleted, nil
 }
 
 // deleteAll deletes the generated configurations. It has seconds: the deletion
 // of the namespace also removes the permission to do so.
-func (r *Reconciler) deleteAll(ctx context.Context) error {
-	observed, err := r.observe(ctx)
+func (t *term) deleteAll(ctx context.Context) error {
+	observed, err := t.observe(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,17 +40,18 @@ func (r *Reconciler) deleteAll(ctx context.Context) error {
 		if config.GetDeletionTimestamp() != nil {
 			continue
 		}
-		if err := r.remove(ctx, registration.RefOf(config)); err != nil {
+		if err := t.remove(ctx, registration.RefOf(config)); err != nil {
 			return err
 		}
 	}
-	logr.FromContextOrDiscard(ctx).Info("deleted all configurations, because the namespace is being deleted", "namespace", r.Namespace)
+	log := logr.FromContextOrDiscard(ctx)
+	log.Info("deleted all configurations, because the namespace is being deleted", "namespace", t.Namespace)
 	return nil
 }
 
 // enqueueNamespaceDeletion enqueues the request when Ostiary's namespace is being deleted.
-func (r *Reconciler) enqueueNamespaceDeletion(q events.Queue, object client.Object) {
-	if object.GetName() == r.Namespace && object.GetDeletionTimestamp() != nil {
+func (d Dependencies) enqueueNamespaceDeletion(q events.Queue, object client.Object) {
+	if object.GetName() == d.Namespace && object.GetDeletionTimestamp() != nil {
 		events.EnqueueSingleton(q)
 	}
 }

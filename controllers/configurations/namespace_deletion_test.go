@@ -29,7 +29,7 @@ func TestNamespaceIsDeleting(t *testing.T) {
 	now := metav1.Now()
 	active, deleting := &corev1.Namespace{}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}
 	c := &namespaceClient{}
-	r := &Reconciler{Client: c, Namespace: "ns"}
+	leading := &term{Dependencies: Dependencies{Client: c, Namespace: "ns"}}
 	for _, step := range []struct {
 		name      string
 		namespace *corev1.Namespace
@@ -43,7 +43,7 @@ func TestNamespaceIsDeleting(t *testing.T) {
 		{"deleted while no replica led", nil, false},
 	} {
 		c.namespace = step.namespace
-		if got, err := r.isNamespaceDeleting(t.Context()); err != nil || got != step.want {
+		if got, err := leading.isNamespaceDeleting(t.Context()); err != nil || got != step.want {
 			t.Errorf("%s: got %t, %v, want %t", step.name, got, err, step.want)
 		}
 	}

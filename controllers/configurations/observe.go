@@ -14,8 +14,8 @@ import (
 
 // observe lists the configurations: from the cache, or as this replica wrote
 // them if that is newer.
-func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration, error) {
-	observed, err := policies.Configurations(ctx, r.Client)
+func (t *term) observe(ctx context.Context) ([]registration.Configuration, error) {
+	observed, err := policies.Configurations(ctx, t.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -23,35 +23,35 @@ func (r *Reconciler) observe(ctx context.Context) ([]registration.Configuration,
 	for i, item := range observed {
 		k := registration.KeyOf(item)
 		seen[k] = true
-		if w := r.written[k]; w != nil && isNewer(w.GetResourceVersion(), item.GetResourceVersion()) {
+		if w := t.written[k]; w != nil && isNewer(w.GetResourceVersion(), item.GetResourceVersion()) {
 			observed[i] = w
 		} else {
-			delete(r.written, k)
+			delete(t.written, k)
 		}
 	}
-	for k := range r.written {
+	for k := range t.written {
 		if seen[k] {
 			continue
 		}
 		// Created and not cached yet, or deleted since: ask the API server.
-		live, err := r.getLive(ctx, k)
+		live, err := t.getLive(ctx, k)
 		if err != nil {
 			return nil, err
 		}
 		if live == nil {
-			delete(r.written, k)
+			delete(t.written, k)
 			continue
 		}
 		observed = append(observed, live)
 		seen[k] = true
 	}
-	r.recordDeletions(seen)
+	t.recordDeletions(seen)
 	return observed, nil
 }
 
-func (r *Reconciler) getLive(ctx context.Context, k registration.Key) (registration.Configuration, error) {
+func (t *term) getLive(ctx context.Context, k registration.Key) (registration.Configuration, error) {
 	config := registration.NewConfiguration(k.Phase)
-	err := r.Live.Get(ctx, client.ObjectKey{Name: k.Name}, config)
+	err := t.Live.Get(ctx, client.ObjectKey{Name: k.Name}, config)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

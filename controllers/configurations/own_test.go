@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,14 +63,11 @@ func TestReconcileOwn(t *testing.T) {
 				applied = append(applied, name)
 				return tt.errs[name]
 			}}}
-			r := &Reconciler{
-				Client: api, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock.RealClock{},
-				Own: func(context.Context) ([]registration.Configuration, error) { return tt.wants, nil },
-			}
-			r.reset()
+			leading := newTestTerm(api, clock.RealClock{})
+			leading.Own = func(context.Context) ([]registration.Configuration, error) { return tt.wants, nil }
 			p := newPass(tt.observed)
 			p.gate = &ReplicaSnapshot{}
-			if err := r.reconcileOwn(t.Context(), p); (err != nil) != tt.wantErr {
+			if err := leading.reconcileOwn(t.Context(), p); (err != nil) != tt.wantErr {
 				t.Errorf("error %v, want one: %t", err, tt.wantErr)
 			}
 			if diff := cmp.Diff(tt.wantApplied, applied); diff != "" {

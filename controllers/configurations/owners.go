@@ -22,15 +22,15 @@ const maxOwners = 10
 // plan still has these policies until this replica sees that they are deleted.
 // Restoring their owner references would look like a conflict with the garbage
 // collector, which would remove them again.
-func (r *Reconciler) withoutDeletedOwners(ctx context.Context, p *pass, plan registration.Plan) (registration.Plan, error) {
+func (t *term) withoutDeletedOwners(ctx context.Context, p *pass, plan registration.Plan) (registration.Plan, error) {
 	copied := false
 	for i := range plan.Groups {
 		want := plan.Groups[i].Configuration
 		have := p.observed[registration.KeyOf(want)]
-		if have == nil || !r.isRepair(want) {
+		if have == nil || !t.isRepair(want) {
 			continue
 		}
-		deleted, err := r.deletedOwners(ctx, want, have)
+		deleted, err := t.deletedOwners(ctx, want, have)
 		if err != nil {
 			return registration.Plan{}, err
 		}
@@ -48,7 +48,9 @@ func (r *Reconciler) withoutDeletedOwners(ctx context.Context, p *pass, plan reg
 // deletedOwners returns the owners that a configuration lacks and that are deleted.
 // Beyond maxOwners, it does not look them up and counts them as deleted. The next
 // reconcile restores those that exist.
-func (r *Reconciler) deletedOwners(ctx context.Context, want, have registration.Configuration) ([]metav1.OwnerReference, error) {
+func (t *term) deletedOwners(
+	ctx context.Context, want, have registration.Configuration,
+) ([]metav1.OwnerReference, error) {
 	present := map[types.UID]bool{}
 	for _, owner := range have.GetOwnerReferences() {
 		present[owner.UID] = true
@@ -60,7 +62,7 @@ func (r *Reconciler) deletedOwners(ctx context.Context, want, have registration.
 			continue
 		}
 		if lookedUp++; lookedUp <= maxOwners {
-			policy, err := r.owner(ctx, want, owner)
+			policy, err := t.owner(ctx, want, owner)
 			if err != nil {
 				return nil, err
 			}
@@ -79,10 +81,10 @@ func (r *Reconciler) deletedOwners(ctx context.Context, want, have registration.
 // former deletion first. A configuration that is created again would call
 // Ostiary for policies that no longer exist. Beyond maxOwners a configuration counts
 // as an orphan until the next reconcile.
-func (r *Reconciler) isOrphan(ctx context.Context, want registration.Configuration) (bool, error) {
+func (t *term) isOrphan(ctx context.Context, want registration.Configuration) (bool, error) {
 	owners := want.GetOwnerReferences()
 	for _, owner := range owners[:min(len(owners), maxOwners)] {
-		if policy, err := r.owner(ctx, want, owner); policy != nil || err != nil {
+		if policy, err := t.owner(ctx, want, owner); policy != nil || err != nil {
 			return false, err
 		}
 	}
@@ -91,10 +93,12 @@ func (r *Reconciler) isOrphan(ctx context.Context, want registration.Configurati
 
 // owner reads the policy of an owner reference from the API server. It is nil if the
 // policy is deleted.
-func (r *Reconciler) owner(ctx context.Context, of registration.Configuration, owner metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (t *term) owner(
+	ctx context.Context, of registration.Configuration, owner metav1.OwnerReference,
+) (*metav1.PartialObjectMetadata, error) {
 	policy := &metav1.PartialObjectMetadata{}
 	policy.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
-	switch err := r.Live.Get(ctx, client.ObjectKey{Name: owner.Name}, policy); {
+	switch err := t.Live.Get(ctx, client.ObjectKey{Name: owner.Name}, policy); {
 	case client.IgnoreNotFound(err) != nil:
 		return nil, fmt.Errorf("getting policy %s, an owner of configuration %s: %w", owner.Name, of.GetName(), err)
 	case policy.UID != owner.UID: // empty if the policy does not exist

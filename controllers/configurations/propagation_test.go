@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ostiary/ostiary/internal/registration"
@@ -26,8 +25,7 @@ func TestPropagation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := time.Unix(1_800_000_000, 0)
 			clock := clocktesting.NewFakePassiveClock(start)
-			r := &Reconciler{Client: &touchClient{}, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock, Gate: &ReplicaGate{}}
-			r.reset()
+			leading := newTestTerm(&touchClient{}, clock)
 			start = start.Add(time.Minute)
 			clock.SetTime(start)
 			want := withBundle(newConfiguration("a", "x,z"), "")
@@ -35,25 +33,25 @@ func TestPropagation(t *testing.T) {
 			if tt.had != nil {
 				before = newPass([]registration.Configuration{tt.had})
 			}
-			r.startPropagation(before, []registration.Configuration{want})
-			if got := r.Gate.IsPropagating("z"); got != (tt.want > 0) {
+			leading.startPropagation(before, []registration.Configuration{want})
+			if got := leading.Gate.IsPropagating("z"); got != (tt.want > 0) {
 				t.Fatalf("propagating %t before the write", got)
 			}
 			got := withBundle(newConfiguration("a", "x,z"), "")
 			got.SetResourceVersion("7")
-			r.recordWrite(tt.had, want, got)
+			leading.recordWrite(tt.had, want, got)
 			took := time.Duration(0)
-			for ; r.Gate.IsPropagating("z") && took < time.Minute; took += time.Second {
+			for ; leading.Gate.IsPropagating("z") && took < time.Minute; took += time.Second {
 				clock.SetTime(start.Add(took))
 				p := newPass([]registration.Configuration{got})
-				if err := r.touch(t.Context(), p); err != nil {
+				if err := leading.touch(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
-				r.finishPropagation(p)
-				if r.Gate.IsPropagating("z") != (p.requeueAfter > 0) {
+				leading.finishPropagation(p)
+				if leading.Gate.IsPropagating("z") != (p.requeueAfter > 0) {
 					t.Errorf("after %s: propagating %t, and the next pass is in %s", took, p.requeueAfter <= 0, p.requeueAfter)
 				}
-				if !r.Gate.IsPropagating("z") {
+				if !leading.Gate.IsPropagating("z") {
 					break
 				}
 			}

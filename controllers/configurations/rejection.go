@@ -21,15 +21,15 @@ func isRejection(err error) bool {
 
 // resolveRejections finds the policies that the API server rejects, for each
 // rejected configuration, so that the others are registered without them.
-func (r *Reconciler) resolveRejections(ctx context.Context, state *policies.State, all []rejection) error {
+func (t *term) resolveRejections(ctx context.Context, state *policies.State, all []rejection) error {
 	for _, rejected := range all {
-		if r.excludeCondition(ctx, rejected) {
+		if t.excludeCondition(ctx, rejected) {
 			continue // the next plan shows whether the condition was the cause
 		}
-		if r.rejectedRegardless(ctx, rejected) {
+		if t.rejectedRegardless(ctx, rejected) {
 			return rejected.err
 		}
-		causes, err := r.bisectRejected(ctx, state, registration.PhaseOf(rejected.want), registration.Members(rejected.want))
+		causes, err := t.bisectRejected(ctx, state, registration.PhaseOf(rejected.want), registration.Members(rejected.want))
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (r *Reconciler) resolveRejections(ctx context.Context, state *policies.Stat
 		for name, refusal := range causes {
 			for _, e := range state.Named([]string{name}) {
 				logr.FromContextOrDiscard(ctx).Info("the API server rejects policy", "policy", name, "generation", e.Policy.Generation, "error", refusal.Error())
-				r.Refusals.Add(e, apiMessage(refusal))
+				t.Refusals.Add(e, apiMessage(refusal))
 			}
 		}
 	}
@@ -48,51 +48,53 @@ func (r *Reconciler) resolveRejections(ctx context.Context, state *policies.Stat
 
 // probeCondition sends a dry-run request with a configuration whose match
 // condition the API server has not accepted before.
-func (r *Reconciler) probeCondition(ctx context.Context, want registration.Configuration) error {
+func (t *term) probeCondition(ctx context.Context, want registration.Configuration) error {
 	condition := registration.ConditionOf(want)
-	if _, known := r.probedConditions[condition]; known || condition == "" {
+	if _, known := t.probedConditions[condition]; known || condition == "" {
 		return nil
 	}
-	if _, err := r.send(ctx, want, client.DryRunAll); err != nil {
+	if _, err := t.send(ctx, want, client.DryRunAll); err != nil {
 		return err
 	}
-	r.probedConditions[condition] = struct{}{}
+	t.probedConditions[condition] = struct{}{}
 	return nil
 }
 
 // excludeCondition excludes the match condition of a rejected configuration from
 // later plans, so that only Ostiary evaluates it. Older API servers lack some CEL
 // functions.
-func (r *Reconciler) excludeCondition(ctx context.Context, rejected rejection) bool {
+func (t *term) excludeCondition(ctx context.Context, rejected rejection) bool {
 	condition := registration.ConditionOf(rejected.want)
 	if condition == "" {
 		return false
 	}
-	n, added := r.Refusals.AddCondition(condition, apiMessage(rejected.err))
+	n, added := t.Refusals.AddCondition(condition, apiMessage(rejected.err))
 	if added {
 		logr.FromContextOrDiscard(ctx).Info("the API server rejects a match condition", "condition", condition, "error", rejected.err.Error())
-		r.RefusedConditions.Set(float64(n))
+		t.Metrics.refusedConditions.Set(float64(n))
 	}
 	return true // if not added, a plan without it is on its way
 }
 
 // rejectedRegardless reports whether the API server rejects the configuration
 // whatever its content: it then also rejects one without webhooks.
-func (r *Reconciler) rejectedRegardless(ctx context.Context, rejected rejection) bool {
+func (t *term) rejectedRegardless(ctx context.Context, rejected rejection) bool {
 	if !apierrors.IsForbidden(rejected.err) {
 		return false
 	}
 	empty := registration.NewConfiguration(registration.PhaseOf(rejected.want))
 	empty.GetObjectKind().SetGroupVersionKind(rejected.want.GetObjectKind().GroupVersionKind())
 	empty.SetName(rejected.want.GetName())
-	_, err := r.send(ctx, empty, client.DryRunAll)
+	_, err := t.send(ctx, empty, client.DryRunAll)
 	return err != nil
 }
 
 // bisectRejected returns the policies that the API server rejects even alone,
 // with its errors. It sends dry-run requests for ever smaller parts.
-func (r *Reconciler) bisectRejected(ctx context.Context, state *policies.State, phase registration.Phase, names []string) (map[string]error, error) {
-	refusal, err := r.dryRun(ctx, state, phase, names)
+func (t *term) bisectRejected(
+	ctx context.Context, state *policies.State, phase registration.Phase, names []string,
+) (map[string]error, error) {
+	refusal, err := t.dryRun(ctx, state, phase, names)
 	if err != nil || refusal == nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (r *Reconciler) bisectRejected(ctx context.Context, state *policies.State, 
 	}
 	found := map[string]error{}
 	for _, part := range [][]string{names[:len(names)/2], names[len(names)/2:]} {
-		some, err := r.bisectRejected(ctx, state, phase, part)
+		some, err := t.bisectRejected(ctx, state, phase, part)
 		if err != nil {
 			return nil, err
 		}
@@ -113,13 +115,15 @@ func (r *Reconciler) bisectRejected(ctx context.Context, state *policies.State, 
 }
 
 // dryRun asks the API server whether it accepts the configurations of some policies.
-func (r *Reconciler) dryRun(ctx context.Context, state *policies.State, phase registration.Phase, names []string) (refusal, err error) {
+func (t *term) dryRun(
+	ctx context.Context, state *policies.State, phase registration.Phase, names []string,
+) (refusal, err error) {
 	plan := state.Only(names)
 	for i := range plan.Groups {
 		if plan.Groups[i].Phase != phase {
 			continue
 		}
-		_, err := r.send(ctx, plan.Groups[i].Configuration, client.DryRunAll)
+		_, err := t.send(ctx, plan.Groups[i].Configuration, client.DryRunAll)
 		switch {
 		case isRejection(err):
 			return err, nil

@@ -44,9 +44,6 @@ func (g *ReplicaGate) IsPropagating(policy string) bool {
 }
 
 func (g *ReplicaGate) setPropagating(policies map[string]bool) {
-	if g == nil {
-		return
-	}
 	g.mu.Lock()
 	changed := !maps.Equal(g.propagating, policies)
 	g.propagating = policies
@@ -77,12 +74,9 @@ type ReplicaSnapshot struct {
 	waiting   map[string]string
 }
 
-// Snapshot reads which replicas have loaded which policies. A nil gate blocks nothing.
+// Snapshot reads which replicas have loaded which policies.
 func (g *ReplicaGate) Snapshot(ctx context.Context, state *policies.State) *ReplicaSnapshot {
 	s := &ReplicaSnapshot{waiting: map[string]string{}}
-	if g == nil {
-		return s
-	}
 	others, err := g.otherReplicas(ctx)
 	if err != nil {
 		s.listError = err.Error()
@@ -155,9 +149,6 @@ func (g *ReplicaGate) otherReplicas(ctx context.Context) ([]replicas.Replica, er
 
 // Publish publishes the wait reasons. It returns the time until the next check, 0 if none is due.
 func (g *ReplicaGate) Publish(s *ReplicaSnapshot) time.Duration {
-	if g == nil {
-		return 0
-	}
 	g.mu.Lock()
 	changed := !maps.Equal(g.waiting, s.waiting)
 	g.waiting = s.waiting

@@ -78,14 +78,6 @@ func TestReplicaGate(t *testing.T) {
 	}
 }
 
-func TestNilReplicaGate(t *testing.T) {
-	var g *ReplicaGate
-	s := g.Snapshot(t.Context(), stateOf(map[string]string{"a": "9"}))
-	if s.Blocks(withMembers("a")) || g.Publish(s) != 0 {
-		t.Error("blocked by a nil gate")
-	}
-}
-
 func TestNotReady(t *testing.T) {
 	g := &ReplicaGate{Self: "self", Live: func(context.Context) ([]replicas.Replica, error) {
 		return []replicas.Replica{{Name: "self"}, {Name: "x", Report: replicas.Report{Policies: "11"}}, {Name: "y", Report: replicas.Report{Policies: "10"}}}, nil

@@ -30,14 +30,14 @@ const debounce = 2 * time.Second
 
 // touchDue returns the time of the touch that a write needs; zero if it needs none. A
 // new configuration is touched at once, unless one with its name was just deleted.
-func (r *Reconciler) touchDue(had, want registration.Configuration) time.Time {
-	now := r.Clock.Now()
+func (t *term) touchDue(had, want registration.Configuration) time.Time {
+	now := t.Clock.Now()
 	switch {
-	case r.isRepair(want), registration.NeedsTouch(had, want):
+	case t.isRepair(want), registration.NeedsTouch(had, want):
 		return now.Add(debounce)
 	case had != nil:
 		return time.Time{}
-	case r.wasDeletedSince(registration.KeyOf(want), now.Add(-debounce)):
+	case t.wasDeletedSince(registration.KeyOf(want), now.Add(-debounce)):
 		return now.Add(debounce)
 	default:
 		return now
@@ -46,69 +46,69 @@ func (r *Reconciler) touchDue(had, want registration.Configuration) time.Time {
 
 // wasDeletedSince reports whether a configuration was deleted at a time or later, as
 // far as is known: nothing is known of the time before this term of leadership.
-func (r *Reconciler) wasDeletedSince(k registration.Key, since time.Time) bool {
-	return !r.termStart.Before(since) || !r.deleted[k].Before(since)
+func (t *term) wasDeletedSince(k registration.Key, since time.Time) bool {
+	return !t.start.Before(since) || !t.deleted[k].Before(since)
 }
 
 // recordDeletions records the configurations that are gone since the last pass.
-func (r *Reconciler) recordDeletions(existing map[registration.Key]bool) {
-	now := r.Clock.Now()
-	for k := range r.existing {
+func (t *term) recordDeletions(existing map[registration.Key]bool) {
+	now := t.Clock.Now()
+	for k := range t.existing {
 		if !existing[k] {
-			r.deleted[k] = now
+			t.deleted[k] = now
 		}
 	}
-	for k, at := range r.deleted {
+	for k, at := range t.deleted {
 		if now.Sub(at) > debounce {
-			delete(r.deleted, k)
+			delete(t.deleted, k)
 		}
 	}
-	r.existing = existing
+	t.existing = existing
 }
 
 // touch writes configurations that API servers may have compiled from an older
 // version again, with a new annotation that API servers ignore. It is limited per
 // reconcile, so that repairs are not delayed.
-func (r *Reconciler) touch(ctx context.Context, p *pass) error {
-	due := r.dueTouches(p)
+func (t *term) touch(ctx context.Context, p *pass) error {
+	due := t.dueTouches(p)
 	got, errs := make([]registration.Configuration, len(due)), make([]error, len(due))
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writers, len(due), func(i int) {
-		got[i], errs[i] = r.sendTouch(ctx, due[i])
+		got[i], errs[i] = t.sendTouch(ctx, due[i])
 	})
-	now := r.Clock.Now()
+	now := t.Clock.Now()
 	for i, c := range due {
 		if errs[i] != nil {
 			continue
 		}
 		k := registration.KeyOf(c)
-		delete(r.touchAt, k)
+		delete(t.touchAt, k)
 		if got[i] != nil {
-			r.written[k] = got[i]
+			t.written[k] = got[i]
 		}
-		if u, ok := r.propagating[k]; ok {
+		if u, ok := t.propagating[k]; ok {
 			u.since = now
-			r.propagating[k] = u
+			t.propagating[k] = u
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // dueTouches returns the configurations to touch in this pass.
-func (r *Reconciler) dueTouches(p *pass) []registration.Configuration {
+func (t *term) dueTouches(p *pass) []registration.Configuration {
 	var due []registration.Configuration
-	now := r.Clock.Now()
-	for k, at := range r.touchAt {
+	now := t.Clock.Now()
+	for k, at := range t.touchAt {
 		if wait := at.Sub(now); wait > 0 {
 			p.requeueWithin(wait)
 			continue
 		}
-		have, want := p.observed[k], r.applied[k]
+		have, want := p.observed[k], t.applied[k]
 		if have == nil {
-			have = r.written[k] // created in this pass
+			have = t.written[k] // created in this pass
 		}
 		switch {
 		case have == nil || want == nil || !registration.Matches(have, want):
-			delete(r.touchAt, k) // the repair records it again
+			delete(t.touchAt, k) // the repair records it again
 		case len(due) == writers:
 			p.requeueWithin(time.Millisecond)
 		default:
@@ -120,8 +120,8 @@ func (r *Reconciler) dueTouches(p *pass) []registration.Configuration {
 
 // sendTouch writes a configuration, and returns the result. It returns nil if another
 // write has come first, which has the same effect.
-func (r *Reconciler) sendTouch(ctx context.Context, touched registration.Configuration) (registration.Configuration, error) {
-	u, err := r.send(ctx, touched)
+func (t *term) sendTouch(ctx context.Context, touched registration.Configuration) (registration.Configuration, error) {
+	u, err := t.send(ctx, touched)
 	if apierrors.IsConflict(err) {
 		return nil, nil
 	}
@@ -140,39 +140,39 @@ type propagation struct {
 
 // startPropagation records configurations that are about to be written and change
 // the calls of API servers. A new member that leaves the webhooks as they are does not.
-func (r *Reconciler) startPropagation(p *pass, wants []registration.Configuration) {
+func (t *term) startPropagation(p *pass, wants []registration.Configuration) {
 	for _, want := range wants {
 		k := registration.KeyOf(want)
 		had := p.observed[k]
-		if had == nil || r.isRepair(want) || registration.NeedsTouch(had, want) {
-			r.propagating[k] = propagation{members: registration.Members(want), since: r.Clock.Now()}
+		if had == nil || t.isRepair(want) || registration.NeedsTouch(had, want) {
+			t.propagating[k] = propagation{members: registration.Members(want), since: t.Clock.Now()}
 		}
 	}
-	r.publishPropagating()
+	t.publishPropagating()
 }
 
 // finishPropagation removes configurations that API servers have had time to compile.
-func (r *Reconciler) finishPropagation(p *pass) {
-	now := r.Clock.Now()
-	for k, u := range r.propagating {
-		if _, due := r.touchAt[k]; due {
+func (t *term) finishPropagation(p *pass) {
+	now := t.Clock.Now()
+	for k, u := range t.propagating {
+		if _, due := t.touchAt[k]; due {
 			continue // the touch follows
 		}
 		if wait := u.since.Add(debounce).Sub(now); wait > 0 {
 			p.requeueWithin(wait)
 			continue
 		}
-		delete(r.propagating, k)
+		delete(t.propagating, k)
 	}
-	r.publishPropagating()
+	t.publishPropagating()
 }
 
-func (r *Reconciler) publishPropagating() {
+func (t *term) publishPropagating() {
 	policies := map[string]bool{}
-	for _, u := range r.propagating {
+	for _, u := range t.propagating {
 		for _, name := range u.members {
 			policies[name] = true
 		}
 	}
-	r.Gate.setPropagating(policies)
+	t.Gate.setPropagating(policies)
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -103,16 +102,15 @@ func TestTouch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
 			api := &touchClient{}
-			r := &Reconciler{Client: api, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock}
-			r.reset()
+			leading := newTestTerm(api, clock)
 			clock.SetTime(clock.Now().Add(time.Minute))
 			var now registration.Configuration
 			for i, e := range tt.events {
 				clock.SetTime(clock.Now().Add(e.after))
 				switch {
 				case e.delete:
-					r.forget(registration.KeyOf(now))
-					r.recordDeletions(nil)
+					leading.forget(registration.KeyOf(now))
+					leading.recordDeletions(nil)
 					continue
 				case e.write != "":
 					now = withBundle(newConfiguration("a", e.write), "")
@@ -121,9 +119,9 @@ func TestTouch(t *testing.T) {
 					if !e.create {
 						had = withBundle(newConfiguration("a", e.write), e.bundle)
 					}
-					r.recordWrite(had, withBundle(newConfiguration("a", e.write), ""), now)
+					leading.recordWrite(had, withBundle(newConfiguration("a", e.write), ""), now)
 				}
-				r.recordDeletions(map[registration.Key]bool{registration.KeyOf(now): true})
+				leading.recordDeletions(map[registration.Key]bool{registration.KeyOf(now): true})
 				observed := []registration.Configuration{now}
 				switch {
 				case e.edited:
@@ -133,10 +131,10 @@ func TestTouch(t *testing.T) {
 				}
 				p := newPass(observed)
 				api.err = e.err
-				if err := r.touch(t.Context(), p); errors.Is(err, gone) != errors.Is(e.err, gone) {
+				if err := leading.touch(t.Context(), p); errors.Is(err, gone) != errors.Is(e.err, gone) {
 					t.Fatalf("event %d: error %v", i, err)
 				}
-				if due := len(r.touchAt) > 0 && e.err == nil; due != (p.requeueAfter > 0) {
+				if due := len(leading.touchAt) > 0 && e.err == nil; due != (p.requeueAfter > 0) {
 					t.Errorf("event %d: the next pass is in %s, although it is due: %t", i, p.requeueAfter, due)
 				}
 			}
@@ -150,28 +148,26 @@ func TestTouch(t *testing.T) {
 // The leader does not know what was deleted before its term.
 func TestCreationsAtTheStartOfATerm(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	r := &Reconciler{Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock}
-	r.reset()
+	leading := newTestTerm(nil, clock)
 	c := newConfiguration("a", "x")
-	if at := r.touchDue(nil, c); !at.Equal(clock.Now().Add(debounce)) {
+	if at := leading.touchDue(nil, c); !at.Equal(clock.Now().Add(debounce)) {
 		t.Errorf("touched after %s, want %s", at.Sub(clock.Now()), debounce)
 	}
 	clock.SetTime(clock.Now().Add(debounce + time.Millisecond))
-	if at := r.touchDue(nil, c); !at.Equal(clock.Now()) {
+	if at := leading.touchDue(nil, c); !at.Equal(clock.Now()) {
 		t.Errorf("touched after %s, want at once", at.Sub(clock.Now()))
 	}
 }
 
 // A deleted configuration is not touched.
 func TestDeletedIsNotTouched(t *testing.T) {
-	r := &Reconciler{Client: &touchClient{}, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clocktesting.NewFakePassiveClock(time.Now())}
-	r.reset()
+	leading := newTestTerm(&touchClient{}, clocktesting.NewFakePassiveClock(time.Now()))
 	c := newConfiguration("a", "x")
-	r.recordWrite(nil, c, c)
-	r.recordWrite(nil, c, c)
-	r.forget(registration.KeyOf(c))
-	if err := r.touch(t.Context(), newPass(nil)); err != nil || len(r.touchAt) > 0 {
-		t.Errorf("error %v, %d to touch", err, len(r.touchAt))
+	leading.recordWrite(nil, c, c)
+	leading.recordWrite(nil, c, c)
+	leading.forget(registration.KeyOf(c))
+	if err := leading.touch(t.Context(), newPass(nil)); err != nil || len(leading.touchAt) > 0 {
+		t.Errorf("error %v, %d to touch", err, len(leading.touchAt))
 	}
 }
 
@@ -179,23 +175,22 @@ func TestDeletedIsNotTouched(t *testing.T) {
 func TestTouchesAreLimitedPerPass(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	api := &touchClient{}
-	r := &Reconciler{Client: api, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock}
-	r.reset()
+	leading := newTestTerm(api, clock)
 	var all []registration.Configuration
 	for i := range 2*writers + 1 {
 		c := newConfiguration(fmt.Sprintf("c-%d", i), "x")
 		c.SetResourceVersion("7")
-		r.recordWrite(nil, c, c)
-		r.recordWrite(nil, c, c)
+		leading.recordWrite(nil, c, c)
+		leading.recordWrite(nil, c, c)
 		all = append(all, c)
 	}
 	clock.SetTime(clock.Now().Add(debounce))
 	for pass, want := range []int{writers, 2 * writers, 2*writers + 1} {
 		p := newPass(all)
-		if err := r.touch(t.Context(), p); err != nil {
+		if err := leading.touch(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		if len(api.sent) != want || len(r.touchAt) > 0 != (p.requeueAfter > 0) {
+		if len(api.sent) != want || len(leading.touchAt) > 0 != (p.requeueAfter > 0) {
 			t.Errorf("pass %d: %d are touched, want %d; the next is in %s", pass, len(api.sent), want, p.requeueAfter)
 		}
 	}

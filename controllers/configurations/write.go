@@ -21,11 +21,11 @@ const writers = 8
 
 // applyAll writes independent configurations in parallel. A failed write does not
 // prevent the others.
-func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration.Configuration) error {
+func (t *term) applyAll(ctx context.Context, p *pass, wants []registration.Configuration) error {
 	var failures []error
 	var ready []registration.Configuration
 	for _, want := range wants {
-		now, err := r.prepare(ctx, p, want)
+		now, err := t.prepare(ctx, p, want)
 		switch {
 		case err != nil:
 			failures = append(failures, err)
@@ -34,15 +34,15 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 		}
 	}
 	// Before the first write is visible.
-	r.startPropagation(p, ready)
+	t.startPropagation(p, ready)
 	got, errs := make([]registration.Configuration, len(ready)), make([]error, len(ready))
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writers, len(ready), func(i int) {
-		got[i], errs[i] = r.apply(ctx, ready[i])
+		got[i], errs[i] = t.apply(ctx, ready[i])
 	})
 	for i, want := range ready {
 		switch {
 		case errs[i] == nil:
-			r.recordWrite(p.observed[registration.KeyOf(want)], want, got[i])
+			t.recordWrite(p.observed[registration.KeyOf(want)], want, got[i])
 		case isRejection(errs[i]):
 			p.reject(want, errs[i])
 		default:
@@ -56,26 +56,26 @@ func (r *Reconciler) applyAll(ctx context.Context, p *pass, wants []registration
 }
 
 // recordWrite records a successful write: the previous object, the applied and the resulting one.
-func (r *Reconciler) recordWrite(had, want, got registration.Configuration) {
+func (t *term) recordWrite(had, want, got registration.Configuration) {
 	k := registration.KeyOf(want)
-	if at := r.touchDue(had, want); !at.IsZero() {
-		r.touchAt[k] = at
+	if at := t.touchDue(had, want); !at.IsZero() {
+		t.touchAt[k] = at
 	}
-	if u, ok := r.propagating[k]; ok {
-		u.since = r.Clock.Now()
-		r.propagating[k] = u
+	if u, ok := t.propagating[k]; ok {
+		u.since = t.Clock.Now()
+		t.propagating[k] = u
 	}
-	r.applied[k], r.written[k] = want, got
+	t.applied[k], t.written[k] = want, got
 }
 
 // apply writes one configuration by server-side apply and owns every field in it.
-// It does not change r, because several run in parallel.
-func (r *Reconciler) apply(ctx context.Context, want registration.Configuration) (registration.Configuration, error) {
-	repair, now := r.isRepair(want), r.Clock.Now()
+// It does not change t, because several run in parallel.
+func (t *term) apply(ctx context.Context, want registration.Configuration) (registration.Configuration, error) {
+	repair, now := t.isRepair(want), t.Clock.Now()
 	if repair {
-		r.identifyManager(ctx, registration.KeyOf(want), now)
+		t.identifyManager(ctx, registration.KeyOf(want), now)
 	}
-	u, err := r.send(ctx, want)
+	u, err := t.send(ctx, want)
 	if err != nil {
 		return nil, err
 	}
@@ -85,12 +85,12 @@ func (r *Reconciler) apply(ctx context.Context, want registration.Configuration)
 	}
 	logr.FromContextOrDiscard(ctx).Info("applied configuration", "configuration", want.GetName(), "members", len(registration.Members(want)))
 	if !registration.Matches(got, want) {
-		if got, err = r.overwrite(ctx, got, want); err != nil {
+		if got, err = t.overwrite(ctx, got, want); err != nil {
 			return nil, err
 		}
 	}
 	if repair {
-		r.Conflicts.recordRepair(registration.KeyOf(want), now)
+		t.Conflicts.recordRepair(registration.KeyOf(want), now)
 	}
 	return got, nil
 }
@@ -104,14 +104,16 @@ func toTyped(u *unstructured.Unstructured, phase registration.Phase) (registrati
 }
 
 // send applies a configuration and returns the result.
-func (r *Reconciler) send(ctx context.Context, want registration.Configuration, options ...client.ApplyOption) (*unstructured.Unstructured, error) {
+func (t *term) send(
+	ctx context.Context, want registration.Configuration, options ...client.ApplyOption,
+) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 	if err != nil {
 		return nil, fmt.Errorf("converting configuration %s: %w", want.GetName(), err)
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	options = append(options, client.FieldOwner(registration.FieldManager), client.ForceOwnership)
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...); err != nil {
+	if err := t.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...); err != nil {
 		return nil, fmt.Errorf("applying configuration %s: %w", want.GetName(), registration.ConcealError(err))
 	}
 	return u, nil
@@ -120,7 +122,9 @@ func (r *Reconciler) send(ctx context.Context, want registration.Configuration, 
 // overwrite removes webhooks and match conditions that another field manager
 // added, which server-side apply keeps. A merge patch replaces the whole list,
 // unless the configuration has changed since it was read.
-func (r *Reconciler) overwrite(ctx context.Context, have, want registration.Configuration) (registration.Configuration, error) {
+func (t *term) overwrite(
+	ctx context.Context, have, want registration.Configuration,
+) (registration.Configuration, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": have.GetResourceVersion()},
 		"webhooks": registration.Webhooks(want),
@@ -130,7 +134,8 @@ func (r *Reconciler) overwrite(ctx context.Context, have, want registration.Conf
 	}
 	changed := registration.NewConfiguration(registration.PhaseOf(want))
 	changed.SetName(want.GetName())
-	if err := r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(registration.FieldManager)); err != nil {
+	raw := client.RawPatch(types.MergePatchType, patch)
+	if err := t.Client.Patch(ctx, changed, raw, client.FieldOwner(registration.FieldManager)); err != nil {
 		return nil, fmt.Errorf("overwriting configuration %s: %w", want.GetName(), registration.ConcealError(err))
 	}
 	logr.FromContextOrDiscard(ctx).Info("removed other managers' fields from configuration", "configuration", want.GetName())
@@ -139,22 +144,22 @@ func (r *Reconciler) overwrite(ctx context.Context, have, want registration.Conf
 
 // remove deletes a configuration without members, if its version is still the
 // observed one.
-func (r *Reconciler) remove(ctx context.Context, ref registration.Ref) error {
+func (t *term) remove(ctx context.Context, ref registration.Ref) error {
 	config := registration.NewConfiguration(ref.Phase)
 	config.SetName(ref.Name)
-	err := r.Client.Delete(ctx, config, client.Preconditions{UID: &ref.UID, ResourceVersion: &ref.ResourceVersion})
+	err := t.Client.Delete(ctx, config, client.Preconditions{UID: &ref.UID, ResourceVersion: &ref.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting configuration %s: %w", ref.Name, err)
 	}
-	r.forget(ref.Key)
+	t.forget(ref.Key)
 	logr.FromContextOrDiscard(ctx).Info("deleted configuration", "configuration", ref.Name)
 	return nil
 }
 
 // forget drops the state of a deleted configuration.
-func (r *Reconciler) forget(k registration.Key) {
-	delete(r.written, k)
-	delete(r.applied, k)
-	delete(r.touchAt, k)
-	delete(r.propagating, k)
+func (t *term) forget(k registration.Key) {
+	delete(t.written, k)
+	delete(t.applied, k)
+	delete(t.touchAt, k)
+	delete(t.propagating, k)
 }

@@ -26,22 +26,25 @@ func (w applyClient) Apply(_ context.Context, config runtime.ApplyConfiguration,
 	return w.apply(config.(interface{ GetName() string }).GetName())
 }
 
+// newTestTerm returns a term of the only replica that begins now.
+func newTestTerm(api client.Client, now clock.PassiveClock) *term {
+	conflicts := NewConflictTracker(prometheus.NewRegistry())
+	return newTerm(Dependencies{Client: api, Conflicts: conflicts, Clock: now, Gate: &ReplicaGate{}})
+}
+
 // newWriteFixture returns a function that writes n existing configurations with one policy each.
-func newWriteFixture(t *testing.T, n int, apply func(name string) error) (*Reconciler, func() error) {
+func newWriteFixture(t *testing.T, n int, apply func(name string) error) (*term, func() error) {
 	t.Helper()
-	r := &Reconciler{
-		Client: applyClient{apply: apply}, Conflicts: NewConflictTracker(prometheus.NewRegistry()), Clock: clock.RealClock{},
-	}
-	r.reset()
+	leading := newTestTerm(applyClient{apply: apply}, clock.RealClock{})
 	var changes registration.Changes
 	for i := range n {
 		name := fmt.Sprintf("c-%d", i)
 		changes.Apply = append(changes.Apply, newConfiguration(name, name))
 	}
-	return r, func() error {
+	return leading, func() error {
 		p := newPass(changes.Apply)
 		p.gate = &ReplicaSnapshot{}
-		return r.write(t.Context(), p, changes)
+		return leading.write(t.Context(), p, changes)
 	}
 }
 
@@ -49,7 +52,7 @@ func newWriteFixture(t *testing.T, n int, apply func(name string) error) (*Recon
 func TestParallelWrites(t *testing.T) {
 	var under atomic.Int32
 	all := make(chan struct{})
-	r, write := newWriteFixture(t, 3*writers, func(name string) error {
+	leading, write := newWriteFixture(t, 3*writers, func(name string) error {
 		if under.Add(1) == writers {
 			close(all)
 		}
@@ -63,8 +66,8 @@ func TestParallelWrites(t *testing.T) {
 	if err := write(); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.written) != 3*writers || len(r.applied) != 3*writers {
-		t.Errorf("%d written and %d applied, want %d", len(r.written), len(r.applied), 3*writers)
+	if len(leading.written) != 3*writers || len(leading.applied) != 3*writers {
+		t.Errorf("%d written and %d applied, want %d", len(leading.written), len(leading.applied), 3*writers)
 	}
 }
 
@@ -72,7 +75,7 @@ func TestParallelWrites(t *testing.T) {
 func TestFailedWrites(t *testing.T) {
 	failing := errors.New("storage is full")
 	broken := false
-	r, write := newWriteFixture(t, 3, func(name string) error {
+	leading, write := newWriteFixture(t, 3, func(name string) error {
 		if broken && name == "c-0" {
 			return failing
 		}
@@ -83,26 +86,26 @@ func TestFailedWrites(t *testing.T) {
 	}
 	broken = true
 	for range 2 * conflictThreshold {
-		clear(r.written)
+		clear(leading.written)
 		if err := write(); !errors.Is(err, failing) {
 			t.Fatalf("error %v, want that of the write", err)
 		}
-		if len(r.written) != 2 {
-			t.Fatalf("%d of the other two are written", len(r.written))
+		if len(leading.written) != 2 {
+			t.Fatalf("%d of the other two are written", len(leading.written))
 		}
 		// No other client changes these two.
-		delete(r.applied, registration.Key{Phase: registration.PhaseValidate, Name: "c-1"})
-		delete(r.applied, registration.Key{Phase: registration.PhaseValidate, Name: "c-2"})
+		delete(leading.applied, registration.Key{Phase: registration.PhaseValidate, Name: "c-1"})
+		delete(leading.applied, registration.Key{Phase: registration.PhaseValidate, Name: "c-2"})
 	}
-	if got := r.Conflicts.OtherManagers(); len(got) > 0 {
+	if got := leading.Conflicts.OtherManagers(); len(got) > 0 {
 		t.Errorf("contested: %v", got)
 	}
 	broken = false
-	clear(r.written)
+	clear(leading.written)
 	if err := write(); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.written) != 3 {
-		t.Errorf("%d are written when all can be, want 3", len(r.written))
+	if len(leading.written) != 3 {
+		t.Errorf("%d are written when all can be, want 3", len(leading.written))
 	}
 }

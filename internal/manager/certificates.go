@@ -13,65 +13,65 @@ import (
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
-func (r *replica) addCertificates() error {
-	dns, ips, err := r.options.ServerNames()
+// newCertificates returns what serves and what rotates the certificate, and adds the former.
+func newCertificates(p process) (*certificates.Provider, *certificates.Rotator, error) {
+	dns, ips, err := p.options.ServerNames()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	o := certificates.Options{
-		Namespace:   r.options.Namespace,
+		Namespace:   p.options.Namespace,
 		ServerNames: certificates.ServerNames{DNS: dns, IPs: ips},
-		Lifetimes:   r.options.Certificates.WithDefaults(),
+		Lifetimes:   p.options.Certificates.WithDefaults(),
 		Clock:       clock.RealClock{},
-		ServerTime:  r.clock.Now,
-		Published:   r.published,
-		Replicas:    r.serving,
-		LeaseReady:  r.lease.Ready,
-		Changes:     []func(context.Context) <-chan struct{}{r.replicas.Subscribe},
-		Events:      r.manager.GetEventRecorder("ostiary"),
-		Log:         r.log.WithName("certificates"),
+		ServerTime:  p.clock.Now,
+		Published:   p.published,
+		Replicas:    p.serving,
+		LeaseReady:  p.lease.Ready,
+		Changes:     []func(context.Context) <-chan struct{}{p.replicas.Subscribe},
+		Events:      p.manager.GetEventRecorder("ostiary"),
+		Log:         p.log.WithName("certificates"),
 		Registerer:  ctrlmetrics.Registry,
 	}
-	if o.Source, err = r.certificateSource(o); err != nil {
-		return err
+	if o.Source, err = p.certificateSource(o); err != nil {
+		return nil, nil, err
 	}
-	r.provider = certificates.NewProvider(r.client, o)
-	r.rotator = certificates.NewRotator(r.client, r.provider, o)
-	return r.add(r.provider)
+	provider := certificates.NewProvider(p.client, o)
+	return provider, certificates.NewRotator(p.client, provider, o), p.add(provider)
 }
 
 // certificateSource returns the issuer of the serving certificate; nil means that
 // Ostiary issues it.
-func (r *replica) certificateSource(o certificates.Options) (*certificates.Source, error) {
-	issuer, ok, err := r.options.Issuer()
+func (p process) certificateSource(o certificates.Options) (*certificates.Source, error) {
+	issuer, ok, err := p.options.Issuer()
 	switch {
 	case err != nil:
 		return nil, err
 	case ok:
 		return &certificates.Source{Secret: options.CertificateName, Request: &certificates.Request{
-			Client: r.manager.GetClient(), Live: r.manager.GetAPIReader(),
+			Client: p.manager.GetClient(), Live: p.manager.GetAPIReader(),
 			Namespace: o.Namespace, Name: options.CertificateName,
 			Issuer: certificates.Issuer(issuer), ServerNames: o.ServerNames, Lifetimes: o.Lifetimes,
 		}}, nil
-	case r.options.CertificateSecret != "":
-		return &certificates.Source{Secret: r.options.CertificateSecret}, nil
+	case p.options.CertificateSecret != "":
+		return &certificates.Source{Secret: p.options.CertificateSecret}, nil
 	}
 	return nil, nil
 }
 
 // published returns what the webhook configurations tell API servers.
-func (r *replica) published(ctx context.Context) (certificates.Published, error) {
-	configs, err := policies.Configurations(ctx, r.manager.GetClient())
+func (p process) published(ctx context.Context) (certificates.Published, error) {
+	configs, err := policies.Configurations(ctx, p.manager.GetClient())
 	if err != nil {
 		return certificates.Published{}, err
 	}
-	trust := registration.TrustIn(configs, r.endpoint)
+	trust := registration.TrustIn(configs, p.endpoint)
 	return certificates.Published{Bundles: trust.Bundles, Paths: trust.Capabilities, Epoch: trust.Epoch}, nil
 }
 
 // serving returns the replicas that API servers may call.
-func (r *replica) serving(ctx context.Context) ([]pki.Replica, error) {
-	alive, err := r.replicas.Live(ctx)
+func (p process) serving(ctx context.Context) ([]pki.Replica, error) {
+	alive, err := p.replicas.Live(ctx)
 	if err != nil {
 		return nil, err
 	}

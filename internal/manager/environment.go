@@ -27,35 +27,40 @@ const (
 	recheckEvery = 1000
 )
 
-// environment returns the dependencies of evaluations.
-func (r *replica) environment(counts *metrics.Policies) (policy.Environment, error) {
-	bounded := rest.CopyConfig(r.config)
+// newEnvironment returns the dependencies of evaluations. violated gets each violation.
+func newEnvironment(
+	p process, objects *sources.Sources, counts *metrics.Policies, violated func(policy.ViolationReport),
+) (policy.Environment, error) {
+	bounded := rest.CopyConfig(p.config)
 	bounded.Timeout = sources.LiveReadTimeout
 	client, err := kubernetes.NewForConfig(bounded)
 	if err != nil {
 		return policy.Environment{}, fmt.Errorf("making a client for matching: %w", err)
 	}
-	namespaces := sources.Namespaces{Cached: r.manager.GetCache(), Live: r.manager.GetAPIReader()}
-	log := r.log.WithName("policies")
-	reporter := &status.RuntimeReporter{Events: r.manager.GetEventRecorder("ostiary"), Clock: clock.RealClock{}, Replica: r.host}
+	namespaces := sources.Namespaces{Cached: p.manager.GetCache(), Live: p.manager.GetAPIReader()}
+	log := p.log.WithName("policies")
+	recorder := p.manager.GetEventRecorder("ostiary")
+	reporter := &status.RuntimeReporter{Events: recorder, Clock: clock.RealClock{}, Replica: p.host}
+	matcher := matching.NewMatcher(sources.NamespaceLister{Namespaces: namespaces}, client)
 	return policy.Environment{
 		Namespaces:     namespaces,
-		Kinds:          r.sources.Resources,
-		Pods:           sources.NewPods(r.client.CoreV1()),
-		Params:         r.sources.Params,
-		ParamKinds:     r.sources.Params,
-		Listed:         r.sources.PluginObjects,
-		Images:         r.sources.Images,
-		Matcher:        resources.Matcher{Matcher: matching.NewMatcher(sources.NamespaceLister{Namespaces: namespaces}, client), Resources: r.sources.Resources},
-		Authorizer:     authorization.New(r.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),
-		BreakGlass:     r.options.BreakGlass,
-		TypeConverters: r.sources.Schemas,
-		Objects:        r.sources.Resources.Interfaces(scheme.Scheme),
+		Kinds:          objects.Resources,
+		Pods:           sources.NewPods(p.client.CoreV1()),
+		Params:         objects.Params,
+		ParamKinds:     objects.Params,
+		Listed:         objects.PluginObjects,
+		Images:         objects.Images,
+		Matcher:        resources.Matcher{Matcher: matcher, Resources: objects.Resources},
+		Authorizer:     authorization.New(p.client.AuthorizationV1().SubjectAccessReviews(), ctrlmetrics.Registry),
+		BreakGlass:     p.options.BreakGlass,
+		TypeConverters: objects.Schemas,
+		Objects:        objects.Resources.Interfaces(scheme.Scheme),
 		Now:            clock.RealClock{}.Now,
 		Pause:          queue.Pause,
 		Observe:        counts.Observe,
 		Failed:         counts.ValidationFailed,
-		ReportsValues:  r.options.ValuesReported(),
+		Violated:       violated,
+		ReportsValues:  p.options.ValuesReported(),
 		Recheck: &policy.Recheck{First: recheckFirst, Every: recheckEvery, Later: reporter.CheckInBackground, Found: func(found policy.Repeat) {
 			counts.NotIdempotent(found.Policy)
 			reporter.ReportNotIdempotent(found)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/ostiary/ostiary/controllers/certificates"
 	"github.com/ostiary/ostiary/controllers/metricsaccess"
 	"github.com/ostiary/ostiary/internal/connections"
 )
@@ -91,23 +92,23 @@ func logEvictions(log logr.Logger) func(reason string) {
 	}
 }
 
-// addMetrics serves metrics with the certificate that API servers verify, too, so
+// serveMetrics serves metrics with the certificate that API servers verify, too, so
 // that a scraper verifies it with the same bundle before it sends its token.
-func (r *replica) addMetrics() error {
-	if r.options.MetricsAddress == "0" {
+func serveMetrics(p process, provider *certificates.Provider) error {
+	if p.options.MetricsAddress == "0" {
 		return nil
 	}
-	log := r.log.WithName("metrics")
+	log := p.log.WithName("metrics")
 	handler := promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes})
-	p := port{name: "metrics", address: r.options.MetricsAddress, write: scrapeTimeout, keepAlive: true}
-	if r.options.MetricsAuth {
-		handler = metricsaccess.New(metricsaccess.Options{Client: r.client, Next: handler, Clock: clock.RealClock{}, Log: log})
-		p.tls = metricsTLS(r.provider.GetCertificate)
+	served := port{name: "metrics", address: p.options.MetricsAddress, write: scrapeTimeout, keepAlive: true}
+	if p.options.MetricsAuth {
+		handler = metricsaccess.New(metricsaccess.Options{Client: p.client, Next: handler, Clock: clock.RealClock{}, Log: log})
+		served.tls = metricsTLS(provider.GetCertificate)
 	}
 	mux := http.NewServeMux()
 	mux.Handle(metricsaccess.Path, handler)
-	p.handler = mux
-	return r.addPort(p)
+	served.handler = mux
+	return p.addPort(served)
 }
 
 func metricsTLS(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
@@ -119,17 +120,16 @@ func metricsTLS(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.C
 	}
 }
 
-// addProbes serves /healthz and /readyz. Each probe has its own connection, so that no client holds one that it does not
+// serveProbes serves /healthz and /readyz. Each probe has its own connection, so that no client holds one that it does not
 // use.
-func (r *replica) addProbes() error {
-	if r.options.HealthAddress == "0" {
+func serveProbes(p process, checks map[string]func() error) error {
+	if p.options.HealthAddress == "0" {
 		return nil
 	}
-	checks := r.readiness()
 	for name, check := range checks {
-		checks[name] = onChange(r.log, name, check)
+		checks[name] = onChange(p.log, name, check)
 	}
-	return r.addPort(port{name: "probes", address: r.options.HealthAddress, handler: probeHandler(checks), write: portTimeout})
+	return p.addPort(port{name: "probes", address: p.options.HealthAddress, handler: probeHandler(checks), write: portTimeout})
 }
 
 // probeHandler answers /healthz, and /readyz from checks.
@@ -147,10 +147,10 @@ func probeHandler(readiness map[string]func() error) http.Handler {
 	return mux
 }
 
-func (r *replica) addPort(p port) error {
-	server, err := p.server(context.Background(), r.log)
+func (p process) addPort(served port) error {
+	server, err := served.server(context.Background(), p.log)
 	if err != nil {
 		return err
 	}
-	return r.add(server)
+	return p.add(server)
 }

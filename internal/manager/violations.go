@@ -11,30 +11,29 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
-// addViolations adds what reports violations. It returns the function that gets each of them, on the path of requests.
-func (r *replica) addViolations() (func(policy.ViolationReport), error) {
-	r.counts = violations.NewCounts()
-	if len(r.options.ReportViolations) == 0 {
-		return r.counts.Add, nil
+// newViolationReports returns the function that gets each violation, on the path of requests, and adds what reports them.
+func newViolationReports(p process, counts *violations.Counts) (func(policy.ViolationReport), error) {
+	if len(p.options.ReportViolations) == 0 {
+		return counts.Add, nil
 	}
 	var out io.Writer
 	var events clientevents.EventRecorder
-	if r.options.LogsViolations() {
+	if p.options.LogsViolations() {
 		out = os.Stdout
 	}
-	if r.options.RecordsViolations() {
-		events = r.manager.GetEventRecorder("ostiary")
+	if p.options.RecordsViolations() {
+		events = p.manager.GetEventRecorder("ostiary")
 	}
 	reporter := violations.NewReporter(out, events)
 	return func(v policy.ViolationReport) {
-		r.counts.Add(v)
+		counts.Add(v)
 		reporter.Report(v)
-	}, r.add(reporter)
+	}, p.add(reporter)
 }
 
 // findings returns the violations by requests to all replicas.
-func (r *replica) findings(ctx context.Context) ([]violations.Finding, error) {
-	live, err := r.replicas.Live(ctx)
+func (p process) findings(ctx context.Context) ([]violations.Finding, error) {
+	live, err := p.replicas.Live(ctx)
 	if err != nil {
 		return nil, err
 	}
