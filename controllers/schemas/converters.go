@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/client-go/openapi"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
@@ -92,12 +94,16 @@ func holds(c converter, kind schema.GroupVersionKind) bool {
 // Converters finds schemas by kind. It implements policy.TypeConverters and
 // manager.Runnable.
 type Converters struct {
+	published *published
 	manager   patch.TypeConverterManager
 	resources Resources
 	log       logr.Logger
 	listeners events.Broadcaster
 	wake      events.Signal
-	permanent int // number of policies with a permanent problem at the last read
+	// permanent and unpublished are of the last read: the number of policies with a permanent
+	// problem, and the cached group versions that the API server publishes no longer.
+	permanent   int
+	unpublished sets.Set[schema.GroupVersion]
 
 	known atomic.Pointer[documents] // replaced as a whole; requests read it
 
@@ -117,9 +123,17 @@ type want struct {
 	since      time.Time
 }
 
-// New returns Converters without schemas. Start runs the manager.
-func New(m patch.TypeConverterManager, r Resources, log logr.Logger) *Converters {
-	c := &Converters{manager: m, resources: r, log: log, wake: events.NewSignal(), fetching: map[schema.GroupVersion]chan struct{}{}}
+// New returns Converters without schemas. Start reads them from the API.
+func New(api openapi.Client, r Resources, log logr.Logger) *Converters {
+	list := &published{Client: api}
+	c := &Converters{
+		published: list,
+		manager:   patch.NewTypeConverterManager(nil, list),
+		resources: r,
+		log:       log,
+		wake:      events.NewSignal(),
+		fetching:  map[schema.GroupVersion]chan struct{}{},
+	}
 	c.known.Store(&documents{})
 	return c
 }
@@ -208,7 +222,7 @@ func (c *Converters) Ready() error {
 // cached, and waits at most fetchTimeout.
 func (c *Converters) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
 	found, _ := c.known.Load().find(kind)
-	if found != nil {
+	if found != nil || !c.published.has(kind.GroupVersion()) {
 		return found
 	}
 	select {
@@ -261,20 +275,30 @@ func (c *Converters) read() (complete bool) {
 	c.mu.Lock()
 	policies, wanted := c.policies, c.wanted
 	c.mu.Unlock()
-	groupVersions := maps.Clone(*c.known.Load())
+	cached := *c.known.Load()
+	groupVersions := maps.Clone(cached)
 	for _, p := range policies {
 		for _, kind := range c.kinds(p) {
 			groupVersions[kind.GroupVersion()] = nil
 			groupVersions[kind.Served] = nil
 		}
 	}
+	unpublished := sets.New[schema.GroupVersion]()
 	changed := false
 	for gv := range groupVersions {
-		// A document that cannot be read stays cached.
+		// A document that cannot be read stays cached: the list of an API server that has just
+		// started may be incomplete.
+		if !c.published.has(gv) {
+			if cached[gv] != nil {
+				unpublished.Insert(gv)
+			}
+			continue
+		}
 		if found := c.manager.GetTypeConverter(gv.WithKind("")); found != nil {
 			changed = c.update(func(known documents) { known[gv] = found }) || changed
 		}
 	}
+	c.logUnpublished(unpublished)
 	missing, permanent := c.count(policies)
 	complete = c.resources.Ready() == nil && missing == 0
 	if wanted {
@@ -285,6 +309,17 @@ func (c *Converters) read() (complete bool) {
 		c.listeners.Notify()
 	}
 	return complete
+}
+
+// logUnpublished logs which group versions are published no longer, or again.
+func (c *Converters) logUnpublished(unpublished sets.Set[schema.GroupVersion]) {
+	for gv := range unpublished.Difference(c.unpublished) {
+		c.log.Info("the API server publishes the schemas of a group version no longer", "groupVersion", gv.String())
+	}
+	for gv := range c.unpublished.Difference(unpublished) {
+		c.log.Info("the API server publishes the schemas of a group version again", "groupVersion", gv.String())
+	}
+	c.unpublished = unpublished
 }
 
 // count returns the number of policies with a missing schema, and of those for which

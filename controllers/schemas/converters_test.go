@@ -61,12 +61,18 @@ func (c *counting) GetTypeConverter(kind schema.GroupVersionKind) managedfields.
 // start runs Converters with the API server until the test ends.
 func start(t *testing.T) (*Converters, *counting) {
 	t.Helper()
+	return startWith(t, logr.Discard())
+}
+
+func startWith(t *testing.T, log logr.Logger) (*Converters, *counting) {
+	t.Helper()
 	d := discovery.NewDiscoveryClientForConfigOrDie(apiServer)
 	d.UseLegacyDiscovery = true
 	known := resources.New(d, logr.Discard())
 	known.Need(true)
-	m := &counting{TypeConverterManager: patch.NewTypeConverterManager(nil, d.OpenAPIV3())}
-	c := New(m, known, logr.Discard())
+	c := New(d.OpenAPIV3(), known, log)
+	m := &counting{TypeConverterManager: c.manager}
+	c.manager = m
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context) error{known.Start, c.Start} {
@@ -305,20 +311,7 @@ func TestKindInstalledLater(t *testing.T) {
 	}
 	g.Eventually(missing(c, p)).WithTimeout(eventually).WithPolling(pause).Should(BeEmpty())
 	g.Eventually(notified).WithTimeout(eventually).Should(Receive())
-	fits := func(field string) func() bool {
-		return func() bool {
-			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "later.schemas.test/v1", "kind": "Thing", field: "x"}}
-			found := c.GetTypeConverter(object.GroupVersionKind())
-			if found == nil {
-				return false
-			}
-			_, err := found.ObjectToTyped(object)
-			if err != nil && !strings.Contains(err.Error(), field) {
-				t.Errorf("unexpected error: %v", err)
-			}
-			return err == nil
-		}
-	}
+	fits := func(field string) func() bool { return fits(t, c, p, field) }
 	g.Eventually(fits("before")).WithTimeout(eventually).WithPolling(pause).Should(BeTrue())
 	if fits("after")() {
 		t.Error("a field that is not in the schema is accepted")
@@ -335,4 +328,22 @@ func TestKindInstalledLater(t *testing.T) {
 		return err
 	}).WithTimeout(eventually).Should(Succeed())
 	g.Eventually(fits("after")).WithTimeout(eventually).WithPolling(pause).Should(BeTrue())
+}
+
+// fits reports whether the schema of things has a field.
+func fits(t *testing.T, c *Converters, things *v1alpha1.WebhookPolicy, field string) func() bool {
+	return func() bool {
+		rule := things.Spec.MatchConstraints.ResourceRules[0]
+		object := &unstructured.Unstructured{Object: map[string]any{"kind": "Thing", field: "x"}}
+		object.SetAPIVersion(rule.APIGroups[0] + "/" + rule.APIVersions[0])
+		found := c.GetTypeConverter(object.GroupVersionKind())
+		if found == nil {
+			return false
+		}
+		_, err := found.ObjectToTyped(object)
+		if err != nil && !strings.Contains(err.Error(), field) {
+			t.Errorf("unexpected error: %v", err)
+		}
+		return err == nil
+	}
 }

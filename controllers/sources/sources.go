@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -81,7 +80,7 @@ func New(o Options) (*Sources, error) {
 	}
 	s.Versions.Check(context.Background()) // so that the first load is rarely repeated
 	s.Types = typechecking.New(known.OpenAPIV3WithContext(context.Background()), s.Resources, s.Versions, o.Log.WithName("typechecking"))
-	s.Schemas = schemas.New(patch.NewTypeConverterManager(nil, known.OpenAPIV3()), s.Resources, o.Log.WithName("schemas"))
+	s.Schemas = schemas.New(known.OpenAPIV3(), s.Resources, o.Log.WithName("schemas"))
 	if err := s.addStores(o, known); err != nil {
 		return nil, err
 	}
