@@ -235,6 +235,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
 	@go run ./hack/crdlimits config/crd/bases/*.yaml
 	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
+	@go run ./hack/docs schema config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.schema.json
 	@go run ./hack/docs flags docs/reference/flags.md
 	@go run ./hack/docs metrics docs/operations/metrics.md
 	@go run ./hack/docs packages docs/reference/packages.md

@@ -52,7 +52,7 @@ func tasks() map[string]task {
 			return os.WriteFile(args[0], []byte(commandReference()), 0o644)
 		}},
 		"policytest": {2, func(args []string) error { return rewrite(args[0], args[1], policyTestReference) }},
-		"schema":     {2, func(args []string) error { return rewrite(args[0], args[1], policyTestSchema) }},
+		"schema":     {2, func(args []string) error { return rewrite(args[0], args[1], editorSchema) }},
 		"plugins":    {1, func(args []string) error { return pages(args[0]) }},
 		"library":    {0, func([]string) error { return library() }},
 	}

@@ -8,11 +8,25 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// policyTestSchema returns the schema of PolicyTests for editors, from the definition that
-// controller-gen writes. A field that it does not have is an error, as in kubectl-ostiary.
-func policyTestSchema(definition []byte) (string, error) {
+// editorSchema returns the schema of a kind for editors, from the definition that controller-gen
+// writes. A field that it does not have is an error, as in kubectl-ostiary.
+func editorSchema(definition []byte) (string, error) {
 	root, err := policyTestRoot(definition)
 	if err != nil {
+		return "", err
+	}
+	var crd struct {
+		Spec struct {
+			Group    string `json:"group"`
+			Versions []struct {
+				Name string `json:"name"`
+			} `json:"versions"`
+			Names struct {
+				Kind string `json:"kind"`
+			} `json:"names"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(definition, &crd); err != nil {
 		return "", err
 	}
 	raw, err := json.Marshal(root)
@@ -25,10 +39,10 @@ func policyTestSchema(definition []byte) (string, error) {
 	}
 	strict(tree)
 	tree["$schema"] = "http://json-schema.org/draft-07/schema#"
-	tree["title"] = "PolicyTest"
+	tree["title"] = crd.Spec.Names.Kind
 	if properties, ok := tree["properties"].(map[string]any); ok {
-		properties["apiVersion"] = map[string]any{"const": "test.ostiary.dev/v1alpha1"}
-		properties["kind"] = map[string]any{"const": "PolicyTest"}
+		properties["apiVersion"] = map[string]any{"const": crd.Spec.Group + "/" + crd.Spec.Versions[0].Name}
+		properties["kind"] = map[string]any{"const": crd.Spec.Names.Kind}
 		properties["metadata"] = map[string]any{"type": "object", "required": []any{"name"}, "properties": map[string]any{"name": map[string]any{"type": "string", "minLength": 1}}}
 	}
 	out, err := json.MarshalIndent(tree, "", "  ")

@@ -3,11 +3,13 @@ package celengine
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
 	celplugin "k8s.io/apiserver/pkg/admission/plugin/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/mutation"
@@ -26,7 +28,7 @@ func (c *Compiler) Hint(
 	env := c.SyntaxEnv()
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
-		return ""
+		return syntaxHint(expression)
 	}
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if hint != "" {
@@ -44,6 +46,87 @@ func (c *Compiler) Hint(
 		}
 	}))
 	return hint
+}
+
+// Parts of expressions that are no CEL, but have the syntax of other languages.
+var (
+	hasOfKey    = regexp.MustCompile(`\bhas\(\s*([\w.]+)\[\s*("[^"]*"|'[^']*')\s*\]\s*\)`)
+	allElements = regexp.MustCompile(`([\w.]+)\[\*\]`)
+	literal     = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+	assignment  = regexp.MustCompile(`[^=!<>]=[^=]`)
+)
+
+// syntaxHint returns a hint about an expression that is no CEL.
+func syntaxHint(expression string) string {
+	if found := hasOfKey.FindStringSubmatch(expression); found != nil {
+		return fmt.Sprintf("has() is for fields: write %s in %s", found[2], found[1])
+	}
+	if found := allElements.FindStringSubmatch(expression); found != nil {
+		return fmt.Sprintf("a list has no [*]: write %s.all(x, ...) or %s.exists(x, ...)", found[1], found[1])
+	}
+	if assignment.MatchString(literal.ReplaceAllString(expression, "")) {
+		return "a comparison is written =="
+	}
+	return ""
+}
+
+// operatorHint returns a hint about operators: a key with a slash that is written as fields,
+// and an order of quantities.
+func operatorHint(call ast.CallExpr) string {
+	args := call.Args()
+	if len(args) != 2 {
+		return ""
+	}
+	switch call.FunctionName() {
+	case operators.Divide:
+		if path, key := keyPath(args[0]); key != "" {
+			return fmt.Sprintf("a key with a dot or a slash needs brackets: write %s[%q]", path, key+"/"+lastName(args[1]))
+		}
+	case operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		if slices.ContainsFunc(args, isQuantity) {
+			return "quantities have no order of operators: write quantity(a).isLessThan(quantity(b)), isGreaterThan or compareTo"
+		}
+	}
+	return ""
+}
+
+// keyPath returns the path of a map of labels or annotations, and the key of which a path
+// consists after it.
+func keyPath(e ast.Expr) (path, key string) {
+	if e.Kind() != ast.SelectKind {
+		return "", ""
+	}
+	s := e.AsSelect()
+	if at := s.Operand(); at.Kind() == ast.SelectKind && slices.Contains([]string{"labels", "annotations", "matchLabels", "nodeSelector"}, at.AsSelect().FieldName()) {
+		return exprPath(at), s.FieldName()
+	}
+	if path, key = keyPath(s.Operand()); key != "" {
+		return path, key + "." + s.FieldName()
+	}
+	return "", ""
+}
+
+// exprPath writes an expression of fields.
+func exprPath(e ast.Expr) string {
+	switch e.Kind() {
+	case ast.IdentKind:
+		return e.AsIdent()
+	case ast.SelectKind:
+		return exprPath(e.AsSelect().Operand()) + "." + e.AsSelect().FieldName()
+	}
+	return "..."
+}
+
+func lastName(e ast.Expr) string {
+	switch e.Kind() {
+	case ast.IdentKind, ast.SelectKind:
+		return exprPath(e)
+	}
+	return "..."
+}
+
+func isQuantity(e ast.Expr) bool {
+	return e.Kind() == ast.CallKind && e.AsCall().FunctionName() == "quantity"
 }
 
 func identHint(name string, decls celplugin.OptionalVariableDeclarations) string {
@@ -109,6 +192,9 @@ func variableHint(name string, known KnownVariables, names []string) string {
 
 // callHint returns a hint about functions. Only mutations have those of JSON patches.
 func callHint(call ast.CallExpr, env *cel.Env, decls celplugin.OptionalVariableDeclarations) string {
+	if hint := operatorHint(call); hint != "" {
+		return hint
+	}
 	name := call.FunctionName()
 	ofPatch := decls.HasPatchTypes && call.IsMemberFunction() && call.Target().Kind() == ast.IdentKind
 	if env.HasFunction(name) || ofPatch {

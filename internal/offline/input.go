@@ -7,8 +7,10 @@
 package offline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -81,8 +83,16 @@ func (in *Input) addPolicy(o load.Object, seen map[string]load.Object) error {
 		return o.Errorf("kind", "%s has no kind %s in version %s: write kind: WebhookPolicy and apiVersion: %s", v1alpha1.GroupName, gvk.Kind, gvk.Version, v1alpha1.GroupVersion)
 	}
 	p := &v1alpha1.WebhookPolicy{}
-	if err := o.Decode(p); err != nil {
+	unknown, err := o.DecodeKnown(p)
+	if err != nil {
 		return err
+	}
+	var errs []error
+	for _, name := range unknown {
+		errs = append(errs, o.Errorf(name, "WebhookPolicy has no such field: %s", cmp.Or(elsewhere(name), "correct or remove it")))
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	if p.Name == "" {
 		return o.Errorf("metadata.name", "the policy has no name: add it")
@@ -96,6 +106,19 @@ func (in *Input) addPolicy(o load.Object, seen map[string]load.Object) error {
 	}
 	in.Policies = append(in.Policies, Policy{WebhookPolicy: p, Source: o})
 	return nil
+}
+
+// elsewhere says where a field of native policies or bindings is in a WebhookPolicy; "" if it
+// is none.
+func elsewhere(name string) string {
+	switch name {
+	case "spec.validationActions", "spec.paramRef", "spec.matchResources":
+		field := strings.TrimPrefix(name, "spec.")
+		return fmt.Sprintf("it belongs to a binding, move it to spec.bindings[0].%s", field)
+	case "spec.policyName":
+		return "bindings are a part of the policy, move the others to spec.bindings"
+	}
+	return ""
 }
 
 func (in *Input) addObject(o load.Object, gvk schema.GroupVersionKind) error {

@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -21,8 +22,30 @@ func (o *Outcome) Messages() (out []string) {
 	}
 	out = append(out, o.Response.Warnings...)
 	for key, value := range o.Response.AuditAnnotations {
+		if found := auditedMessages(key, value); found != nil {
+			out = append(out, found...)
+			continue
+		}
 		out = append(out, key+": "+value)
 	}
 	slices.Sort(out)
+	return out
+}
+
+// auditedMessages returns the messages of validations that failed in an audit annotation; nil
+// for another one.
+func auditedMessages(key, value string) (out []string) {
+	if key != "validation_failure" {
+		return nil
+	}
+	var failures []struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal([]byte(value), &failures) != nil {
+		return nil
+	}
+	for _, f := range failures {
+		out = append(out, "audited: "+f.Message)
+	}
 	return out
 }

@@ -15,6 +15,11 @@ func TestHints(t *testing.T) {
 	}{
 		"a syntax error":              {spec: "validations: [{expression: 'object.'}]", want: "compilation failed: "},
 		"nothing similar":             {spec: "validations: [{expression: 'nope == 1'}]", want: "compilation failed: "},
+		"has of a key":                {spec: "validations: [{expression: 'has(object.metadata.labels[\"team\"])'}]", want: `has() is for fields: write "team" in object.metadata.labels: compilation failed: `},
+		"all elements":                {spec: "validations: [{expression: 'object.spec.containers[*].image == \"a\"'}]", want: "a list has no [*]: write object.spec.containers.all(x, ...) or object.spec.containers.exists(x, ...): compilation failed: "},
+		"an assignment":               {spec: "validations: [{expression: 'size(object.spec.containers) = 1'}]", want: "a comparison is written ==: compilation failed: "},
+		"a key as fields":             {spec: "validations: [{expression: 'object.metadata.labels.example.com/team == \"x\"'}]", want: `a key with a dot or a slash needs brackets: write object.metadata.labels["example.com/team"]: compilation failed: `},
+		"an order of quantities":      {spec: "validations: [{expression: 'object.spec.a <= quantity(\"1Gi\")'}]", want: "quantities have no order of operators: write quantity(a).isLessThan(quantity(b)), isGreaterThan or compareTo: compilation failed: "},
 		"params":                      {spec: "validations: [{expression: 'params.data.a == 1'}]", want: "params needs spec.paramKind, and a binding with paramRef: add both: compilation failed: "},
 		"a misspelt variable":         {spec: "variables: [{name: team, expression: '1'}]\nvalidations: [{expression: variables.taem == 1}]", want: "there is no variable taem, did you mean team?: compilation failed: "},
 		"a later variable":            {spec: "variables: [{name: a, expression: variables.b}, {name: b, expression: '1'}]", want: "variables can use only variables defined before them, and b is spec.variables[1]: define it before this one: compilation failed: "},

@@ -178,8 +178,8 @@ func testExplainStored(t *testing.T) {
 	}{
 		"a table":          {args: []string{"pod/web-0", "-n", "shop"}, want: []string{"Pod shop/web-0 as it is stored, by ", "require-team-label CREATE deny Deny: add the label team", "keep-pods DELETE deny"}},
 		"one policy":       {args: []string{"po/web-0", "require-team-label", "-n", "shop"}, want: []string{"require-team-label on CREATE: deny", `because spec.validations[0].expression: has(object.metadata.labels.team) is false`}},
-		"deletion":         {args: []string{"pods/web-0", "-n", "shop", "--delete"}, want: []string{"require-team-label - unmatched spec.matchConstraints.resourceRules match CREATE and UPDATE of pods, not DELETE"}},
-		"an exempt object": {args: []string{"pod/web-0", "-n", "exempted"}, want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"}},
+		"deletion":         {args: []string{"pods/web-0", "-n", "shop", "--delete", "--all"}, want: []string{"require-team-label - unmatched spec.matchConstraints.resourceRules match CREATE and UPDATE of pods, not DELETE"}},
+		"an exempt object": {args: []string{"pod/web-0", "-n", "exempted", "--all"}, want: []string{"require-team-label - unmatched the namespace exempted is exempt from every policy"}},
 		"a group":          {args: []string{"widgets.v1.example.com/w", "-n", "shop"}, want: []string{"Widget shop/w as it is stored", "default-part CREATE mutate"}},
 		"a policy of -f":   {args: []string{"pod/web-0", "require-team-label", "-n", "shop", "-f", "../../config/samples/02-warn-latest-image.yaml"}, want: []string{"require-team-label on CREATE: deny"}},
 		"no name":          {args: []string{"pod/"}, want: []string{`error: "pod/" is not an object: write TYPE/NAME, such as pod/web-0`}, wantStatus: output.StatusError},

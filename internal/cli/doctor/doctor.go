@@ -71,6 +71,7 @@ func Check(d *Dump, now time.Time) []Finding {
 			check(w)
 		}
 	}
+	c.loopbacks()
 	c.bundles()
 	c.order()
 	c.timeouts()
@@ -83,7 +84,7 @@ func Check(d *Dump, now time.Time) []Finding {
 
 func (c *checker) perWebhook() []func(*webhook) {
 	return []func(*webhook){
-		c.bundle, c.address, c.service, c.handshake, c.replicas, c.blocks,
+		c.bundle, c.service, c.handshake, c.replicas, c.blocks,
 		c.timeout, c.sideEffects, c.versions, c.virtual, c.excluded, c.unserved,
 	}
 }

@@ -23,11 +23,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -174,6 +181,69 @@ func golden(t *testing.T, file, got string) {
 	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// TestOwnInstallation has no findings about what Ostiary itself does: its canary, and a replica
+// without leader election.
+func TestOwnInstallation(t *testing.T) {
+	replicas := int32(1)
+	labels := map[string]string{"app.kubernetes.io/name": "ostiary"}
+	deployment := appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "ostiary", Namespace: "ostiary-system", Labels: labels},
+		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Args: []string{"--leader-elect=false"}}}},
+		}},
+	}
+	canary := registration.PhaseValidate.CanaryConfiguration()
+	d := &Dump{
+		Leases: []coordinationv1.Lease{}, Deployments: []appsv1.Deployment{deployment}, Policies: []v1alpha1.WebhookPolicy{{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Status:     v1alpha1.WebhookPolicyStatus{Conditions: []metav1.Condition{{Type: conditionReady, Status: metav1.ConditionTrue}}},
+		}},
+		Services: []corev1.Service{{
+			ObjectMeta: metav1.ObjectMeta{Name: "ostiary", Namespace: "ostiary-system"},
+			Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: 443}}},
+		}},
+		Validating: []admissionregistrationv1.ValidatingWebhookConfiguration{{
+			ObjectMeta: metav1.ObjectMeta{Name: canary, Labels: map[string]string{registration.LabelManagedBy: registration.ManagedBy}},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "canary.ostiary.dev", SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{
+					CABundle: issue(t, nil, now.Add(-day), now.Add(3000*day)).pem(),
+					Service:  &admissionregistrationv1.ServiceReference{Namespace: "ostiary-system", Name: "ostiary"},
+				},
+			}},
+		}},
+	}
+	if got := Check(d, now); len(got) > 0 {
+		t.Errorf("got %s", text(got))
+	}
+	d.Validating[0].Name = "ostiary-validate-p"
+	if got := Check(d, now); len(got) != 1 || got[0].Check != "fail-with-one-replica" {
+		t.Errorf("another configuration: got %s, want fail-with-one-replica", text(got))
+	}
+}
+
+// TestLoopback has one finding for all webhooks on the machines of API servers.
+func TestLoopback(t *testing.T) {
+	var d Dump
+	for _, name := range []string{"a", "b", "c"} {
+		address := "https://127.0.0.1:9443/" + name
+		d.Validating = append(d.Validating, admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: name + ".example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &address},
+				SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			}},
+		})
+	}
+	got := Check(&d, now)
+	const want = `host "127.0.0.1" is each API server's own machine, also for "b.example.com" of ValidatingWebhookConfiguration/b, ` +
+		`"c.example.com" of ValidatingWebhookConfiguration/c`
+	if len(got) != 1 || got[0].Message != want {
+		t.Errorf("got %s, want one finding: %s", text(got), want)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -81,6 +83,7 @@ func (c *checker) ostiary() {
 	}
 	o := c.Ostiary(c.now)
 	switch {
+	case c.withoutElection():
 	case o.Namespace == "" && c.Leases != nil && len(c.Policies) > 0:
 		c.report(Error, "ostiary-no-leader", Object{Kind: "Lease", Name: LeaderLease}, "", "no replica of Ostiary has ever led: policies are not registered", "install Ostiary, or check the logs of its Pods")
 	case o.Namespace != "" && o.Leader == "":
@@ -91,6 +94,16 @@ func (c *checker) ostiary() {
 		c.report(Warning, "ostiary-replicas", Object{Kind: "Deployment", Namespace: o.Namespace, Name: o.Deployment}, "spec.replicas",
 			fmt.Sprintf("%d of %d replicas of Ostiary renew their Lease", len(o.Pods), o.Replicas), "check the Pods that are not ready, and their logs")
 	}
+}
+
+// withoutElection reports whether Ostiary's Deployment runs without leader election, so that
+// its only replica writes without a Lease.
+func (c *checker) withoutElection() bool {
+	return slices.ContainsFunc(c.Deployments, func(d appsv1.Deployment) bool {
+		return d.Labels["app.kubernetes.io/name"] == "ostiary" && slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(container corev1.Container) bool {
+			return slices.Contains(container.Args, "--leader-elect=false")
+		})
+	})
 }
 
 // policy reports a policy that API servers do not enforce.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -14,18 +15,31 @@ import (
 	"github.com/ostiary/ostiary/internal/cli/output"
 )
 
-// address checks the URL of a webhook.
-func (c *checker) address(w *webhook) {
-	if w.ClientConfig.URL == nil {
-		return
+// loopbacks finds webhooks on the machines of API servers, once for each host.
+func (c *checker) loopbacks() {
+	found := map[string][]*webhook{}
+	for _, w := range c.webhooks {
+		if w.ClientConfig.URL == nil {
+			continue
+		}
+		u, err := url.Parse(*w.ClientConfig.URL)
+		if err != nil {
+			continue // API servers refuse it
+		}
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+			found[u.Hostname()] = append(found[u.Hostname()], w)
+		}
 	}
-	u, err := url.Parse(*w.ClientConfig.URL)
-	if err != nil {
-		return // API servers refuse it
-	}
-	if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
-		c.about(w, Warning, "url-loopback", "clientConfig.url", fmt.Sprintf("host %q is each API server's own machine", u.Hostname()),
-			"run the webhook beside every API server, or use clientConfig.service")
+	for _, host := range slices.Sorted(maps.Keys(found)) {
+		message := fmt.Sprintf("host %q is each API server's own machine", host)
+		var others []string
+		for _, w := range found[host][1:] {
+			others = append(others, w.String())
+		}
+		if len(others) > 0 {
+			message += ", also for " + output.Some(others)
+		}
+		c.about(found[host][0], Warning, "url-loopback", "clientConfig.url", message, "run the webhook beside every API server, or use clientConfig.service")
 	}
 }
 
@@ -136,7 +150,7 @@ func (c *checker) workloads(t Target) []workload {
 // replicas finds webhooks that fail closed and have a single replica.
 func (c *checker) replicas(w *webhook) {
 	t, ok := w.target()
-	if !ok || !w.failsClosed() {
+	if !ok || !w.failsClosed() || w.isCanary() {
 		return
 	}
 	all := c.workloads(t)

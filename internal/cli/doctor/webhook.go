@@ -102,6 +102,13 @@ func (w *webhook) ofOstiary() bool {
 	return w.labels[registration.LabelManagedBy] == registration.ManagedBy
 }
 
+// isCanary reports whether the webhook is one with which Ostiary tests API servers. They call
+// it for a ConfigMap that exists only in Ostiary's own dry-run requests.
+func (w *webhook) isCanary() bool {
+	name := w.configuration.Name
+	return w.ofOstiary() && (name == registration.PhaseValidate.CanaryConfiguration() || name == registration.PhaseMutate.CanaryConfiguration())
+}
+
 // target returns the Service that is called; false if it is a URL.
 func (w *webhook) target() (Target, bool) {
 	s := w.ClientConfig.Service

@@ -51,6 +51,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 	run.AddVersion(c)
 	run.AddUser(c)
 	run.AddSources(c)
+	run.AddAction(c)
 	c.Flags().StringSliceVar(&run.old, "old", nil, "files with the stored objects: the objects of -f with the same apiVersion, kind, namespace and name are updates")
 	c.Flags().BoolVar(&run.deleted, "delete", false, "evaluate the deletion of the objects")
 	c.Flags().BoolVar(&run.all, "all", false, "also show policies that allow, skip or do not match an object")

@@ -149,6 +149,23 @@ items:
 	}
 }
 
+// TestActions has an audit finding with its message and in the totals, and as a denial.
+func TestActions(t *testing.T) {
+	const text = "{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {name: p}, spec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}, " +
+		"validations: [{expression: 'false', message: noted}], bindings: [{name: b, validationActions: [Audit]}]}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}}\n"
+	out, errOut, err := run(t, text, "-f", "-")
+	if err != nil || !strings.Contains(out, "Pod a    p        audit      audited: noted") || errOut != "1 object, 1 policy: 0 objects denied, 0 errors, 1 audit finding\n" {
+		t.Errorf("got %v\n%s%s", err, out, errOut)
+	}
+	out, _, err = run(t, text, "-f", "-", "--as-action", "Deny")
+	if output.Status(err) != output.StatusFindings || !strings.Contains(out, "denied request: noted") {
+		t.Errorf("as Deny: got %v\n%s", err, out)
+	}
+	if _, _, err := run(t, text, "-f", "-", "--as-action", "deny"); output.Status(err) != output.StatusError {
+		t.Errorf("an unknown action: got %v, want an error", err)
+	}
+}
+
 // many returns policies and objects.
 func many(policies, objects int) string {
 	var out bytes.Buffer

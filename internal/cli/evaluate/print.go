@@ -40,15 +40,14 @@ type Decision struct {
 // print writes the evaluations. The error tells whether an object is denied.
 func (c *command) print(evaluations []Evaluation, policies int) error {
 	all := []Evaluation{}
-	denied, failed := 0, 0
+	denied := 0
+	counts := map[policy.Decision]int{}
 	for _, e := range evaluations {
 		if !e.Allowed {
 			denied++
 		}
 		for _, d := range e.Decisions {
-			if d.Decision == policy.DecisionError {
-				failed++
-			}
+			counts[d.Decision]++
 		}
 		if len(e.Decisions) > 0 {
 			all = append(all, e)
@@ -57,8 +56,9 @@ func (c *command) print(evaluations []Evaluation, policies int) error {
 	if err := c.write(all); err != nil {
 		return err
 	}
+	failed := counts[policy.DecisionError]
 	summary := fmt.Sprintf("%s, %s: %s denied, %s", output.Count(len(evaluations), "object", "objects"), output.Count(policies, "policy", "policies"),
-		output.Count(denied, "object", "objects"), output.Count(failed, "error", "errors"))
+		output.Count(denied, "object", "objects"), output.Count(failed, "error", "errors")) + output.Passed(counts[policy.DecisionWarn], counts[policy.DecisionAudit])
 	if denied+failed > 0 {
 		return &output.FindingsError{Text: summary}
 	}

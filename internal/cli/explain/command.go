@@ -27,6 +27,8 @@ type command struct {
 	deleted     bool
 	subresource string
 	resource    string
+	denial      string
+	all         bool
 }
 
 // NewCommand returns the command.
@@ -41,13 +43,24 @@ func NewCommand(o *output.Options) *cobra.Command {
 			"Policies and what they read come from files, and with --from-cluster from the cluster of the current context too.\n\n" +
 			"TYPE/NAME is an object of the cluster, such as pod/web-0. The command shows which policies match it, which do not and why, and what " +
 			"each decides now. The object is evaluated as it is stored, as if it were created. For policies that do not match its creation, the " +
-			"request is an update without a change; for policies that match neither, it is a deletion. With a POLICY, the command explains its " +
-			"expressions. Nothing is written to the cluster.",
+			"request is an update without a change; for policies that match neither, it is a deletion. Of a workload, such as deploy/web, it " +
+			"also evaluates the Pod of its template, as its controller creates it. Denials come first, and policies that match nothing only with " +
+			"--all. With a POLICY, the command explains its expressions. Nothing is written to the cluster.\n\n" +
+			"--denial finds the policy, the binding and the validation of an error message. The message alone names the first two, and the " +
+			"validation is shown if the user may get the policy, or if -f has it.",
 		Example: "  kubectl ostiary explain require-team-label -f policy.yaml --object pod.yaml\n" +
 			"  kubectl ostiary explain -f policy.yaml --object review.yaml -o json\n" +
 			"  kubectl ostiary explain pod/web-0 -n shop\n" +
 			"  kubectl ostiary explain pod/web-0 require-team-label -n shop",
-		RunE: func(c *cobra.Command, names []string) error { return run.run(c.Context(), names) },
+		RunE: func(c *cobra.Command, names []string) error {
+			if run.denial == "" {
+				return run.run(c.Context(), names)
+			}
+			if len(names) > 0 || run.object != "" {
+				return errors.New("--denial explains a message: remove the other arguments and --object")
+			}
+			return run.explainDenial(c.Context())
+		},
 	}
 	run.AddVersion(c)
 	run.AddUser(c)
@@ -55,6 +68,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c.Flags().StringVar(&run.object, "object", "", "file with the object of the request, or with an AdmissionReview")
 	c.Flags().StringVar(&run.old, "old", "", "file with the stored object of an update")
 	c.Flags().BoolVar(&run.deleted, "delete", false, "explain the deletion of the object")
+	c.Flags().StringVar(&run.denial, "denial", "", "error message of a denied request, to find its policy, binding and validation")
+	c.Flags().BoolVar(&run.all, "all", false, "of an object of the cluster, also show the policies that do not match it")
 	c.Flags().StringVar(&run.subresource, "subresource", "", "subresource of the request")
 	c.Flags().StringVar(&run.resource, "resource", "", "resource that has the subresource, such as deployments.apps")
 	o.AddFormat(c)
@@ -231,7 +246,11 @@ func (c *command) write(e *Explanation) error {
 	if _, err := fmt.Fprint(c.Out, out.String()); err != nil {
 		return fmt.Errorf("writing the explanation: %w", err)
 	}
-	return nil
+	if e.Pods == nil {
+		return nil
+	}
+	_, _ = fmt.Fprintln(c.Out) // the next line returns the error
+	return c.write(e.Pods)
 }
 
 func paintDecision(style output.Style, d policy.Decision) string {

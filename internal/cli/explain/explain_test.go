@@ -12,6 +12,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/ostiary/ostiary/internal/cli/output"
+	"github.com/ostiary/ostiary/internal/load"
+	"github.com/ostiary/ostiary/internal/offline"
+	"github.com/ostiary/ostiary/internal/policy"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -32,6 +35,69 @@ const (
 	samples  = "../../../config/samples/"
 	examples = "../testdata/examples/"
 )
+
+// TestDenial finds the validation of a message in files, and without them what the text says.
+func TestDenial(t *testing.T) {
+	const message = "admission webhook \"validate.ostiary.dev\" denied the request: WebhookPolicy 'require-team-label' with binding 'prod' denied request: " +
+		"add the label team, with the name of the team that looks after this workload (see https://wiki.example.com/team)"
+	const head = "require-team-label, binding prod\n  message: add the label team, with the name of the team that looks after this workload\n" +
+		"  help: https://wiki.example.com/team\n"
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for name, tt := range map[string]struct {
+		args          []string
+		want, wantErr string
+	}{
+		"the text alone":     {args: []string{"--denial", message}, want: head},
+		"with the policy":    {args: []string{"--denial", message, "-f", samples + "01-require-team-label.yaml"}, want: head + "  spec.validations[0]: "},
+		"no denial":          {args: []string{"--denial", "connection refused"}, wantErr: "the text has no denial of a WebhookPolicy"},
+		"with another input": {args: []string{"--denial", message, "--object", "a.yaml"}, wantErr: "--denial explains a message"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := run(t, "", tt.args...)
+			if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if (err == nil) != (tt.wantErr == "") || err != nil && !strings.HasPrefix(err.Error(), tt.wantErr) {
+				t.Errorf("error %v, want %q", err, tt.wantErr)
+			}
+		})
+	}
+}
+
+// TestPodRequest makes the Pod of a workload's template.
+func TestPodRequest(t *testing.T) {
+	apis, err := offline.NewAPIs(policy.LatestEngine, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const template = `{"metadata": {"labels": {"app": "web"}, "name": "ignored"}, "spec": {"containers": [{"name": "c"}]}}`
+	for name, tt := range map[string]struct{ object, wantUser string }{
+		"Deployment": {`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": ` + template + "}}", "replicaset-controller"},
+		"CronJob":    {`{"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"jobTemplate": {"spec": {"template": ` + template + "}}}}", "job-controller"},
+		"ConfigMap":  {object: `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "shop"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object, err := load.FromJSON("object", []byte(tt.object))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request, err := podRequest(object, apis)
+			if err != nil || (request == nil) != (tt.wantUser == "") {
+				t.Fatalf("got %v and %v", request, err)
+			}
+			if request == nil {
+				return
+			}
+			const want = `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"web-","labels":{"app":"web"},"namespace":"shop"},"spec":{"containers":[{"name":"c"}]}}`
+			if got := string(request.Object.Raw); got != want || request.Namespace != "shop" {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if got := request.UserInfo.Username; got != "system:serviceaccount:kube-system:"+tt.wantUser {
+				t.Errorf("user %s, want %s", got, tt.wantUser)
+			}
+		})
+	}
+}
 
 func TestGolden(t *testing.T) {
 	tests := map[string][]string{

@@ -21,6 +21,8 @@ import (
 type Explanation struct {
 	Request  string              `json:"request"`
 	Policies []PolicyExplanation `json:"policies"`
+	// Pods explains the Pods that the controller of a workload creates.
+	Pods *Explanation `json:"pods,omitempty"`
 }
 
 // PolicyExplanation explains one policy.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,6 +47,24 @@ func (c *command) stored(ctx context.Context, s *inputs.Setting, target string, 
 		}
 		out.complete(e, request.Operation)
 	}
+	if !c.deleted {
+		out.Pods, err = explainPods(ctx, object, s, names)
+	}
+	return out, err
+}
+
+// explainPods explains the Pods of a workload; nil for other objects.
+func explainPods(ctx context.Context, object *load.Object, s *inputs.Setting, names []string) (*Explanation, error) {
+	request, err := podRequest(object, s.Engine.APIs)
+	if request == nil || err != nil {
+		return nil, err
+	}
+	e, err := Explain(ctx, s.Engine, s.World, request, names)
+	if err != nil {
+		return nil, err
+	}
+	out := &Explanation{Request: fmt.Sprintf("its Pods, created by %s", request.UserInfo.Username)}
+	out.complete(e, request.Operation)
 	return out, nil
 }
 
@@ -91,21 +110,55 @@ func (e *Explanation) complete(more *Explanation, operation admissionv1.Operatio
 	}
 }
 
-// writeSummary writes a line for each policy.
+// writeSummary writes a line for each policy, denials first.
 func (c *command) writeSummary(e *Explanation) error {
-	if _, err := fmt.Fprintf(c.Out, "%s\n\n", output.Printable(e.Request)); err != nil {
+	head := e.Request
+	if denied := e.denying(); len(denied) > 0 {
+		head += ": denied by " + output.Some(denied)
+	}
+	if _, err := fmt.Fprintf(c.Out, "%s\n\n", output.Printable(head)); err != nil {
 		return fmt.Errorf("writing the explanation: %w", err)
 	}
+	order := policy.Decisions()
+	sorted := slices.Clone(e.Policies)
+	slices.SortStableFunc(sorted, func(a, b PolicyExplanation) int {
+		return cmp.Compare(slices.Index(order, a.Decision), slices.Index(order, b.Decision))
+	})
 	var rows [][]string
-	for i := range e.Policies {
-		p := &e.Policies[i]
+	hidden := 0
+	for i := range sorted {
+		p := &sorted[i]
+		if p.Operation == "" && !c.all {
+			hidden++
+			continue
+		}
 		operation := p.Operation
 		if operation == "" {
 			operation = "-"
 		}
 		rows = append(rows, []string{p.Policy, operation, string(p.Decision), p.reason()})
 	}
-	return output.WriteTable(c.Out, []string{"POLICY", "OPERATION", "DECISION", "WHY"}, rows)
+	if err := output.WriteTable(c.Out, []string{"POLICY", "OPERATION", "DECISION", "WHY"}, rows); err != nil {
+		return err
+	}
+	if hidden > 0 {
+		_, _ = fmt.Fprintf(c.Out, "%s not match: --all shows why\n", output.Count(hidden, "policy does", "policies do"))
+	}
+	if e.Pods == nil {
+		return nil
+	}
+	_, _ = fmt.Fprintln(c.Out)
+	return c.writeSummary(e.Pods)
+}
+
+// denying returns the names of the policies that deny the request.
+func (e *Explanation) denying() (out []string) {
+	for _, p := range e.Policies {
+		if p.Decision == policy.DecisionDeny {
+			out = append(out, p.Policy)
+		}
+	}
+	return out
 }
 
 // reason is the most important line of an explanation.

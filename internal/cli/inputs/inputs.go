@@ -10,8 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/client-go/rest"
 
+	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/cli/connect"
 	"github.com/ostiary/ostiary/internal/cli/output"
 	"github.com/ostiary/ostiary/internal/load"
@@ -25,6 +28,8 @@ type Flags struct {
 	Kubernetes Version
 	User       string
 	Groups     []string
+	// Action replaces the validationActions of all bindings; "" does not.
+	Action string
 	// FromCluster reads policies, and what they read, from a cluster too.
 	FromCluster bool
 	// AllowRemote permits kustomizations to fetch files and repositories.
@@ -77,6 +82,32 @@ func (f *Flags) AddSources(c *cobra.Command) {
 	c.Flags().Lookup("namespace").Usage = "namespace of objects that state none; default is that of the context with --from-cluster, otherwise \"default\""
 }
 
+// AddAction adds the flag for the action of bindings.
+func (f *Flags) AddAction(c *cobra.Command) {
+	c.Flags().StringVar(&f.Action, "as-action", "", "evaluate all bindings as if they had this action: Deny, Warn or Audit")
+}
+
+// ReplaceActions sets the action of the flag in all bindings of policies.
+func (f *Flags) ReplaceActions(policies []offline.Policy) error {
+	action := admissionregistrationv1.ValidationAction(f.Action)
+	switch action {
+	case "":
+		return nil
+	case admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit:
+	default:
+		return fmt.Errorf("invalid argument %q for --as-action: want Deny, Warn or Audit", f.Action)
+	}
+	for _, p := range policies {
+		if len(p.Spec.Bindings) == 0 && len(p.Spec.Validations) > 0 {
+			p.Spec.Bindings = []v1alpha1.Binding{{Name: "as-action"}}
+		}
+		for i := range p.Spec.Bindings {
+			p.Spec.Bindings[i].ValidationActions = []admissionregistrationv1.ValidationAction{action}
+		}
+	}
+	return nil
+}
+
 // AddVersion adds the flag for the version.
 func (f *Flags) AddVersion(c *cobra.Command) {
 	f.Kubernetes.Engine = policy.LatestEngine
@@ -88,6 +119,9 @@ func (f *Flags) AddUser(c *cobra.Command) {
 	c.Flags().StringVar(&f.User, "user", "", "user who sends the requests; default is "+offline.DefaultUser+", and with a cluster the user of the context")
 	c.Flags().StringSliceVar(&f.Groups, "group", nil, "groups of the user, besides system:authenticated")
 }
+
+// Config returns the configuration of clients of the cluster that the flags choose.
+func (f *Flags) Config() (*rest.Config, error) { return f.connection.Config() }
 
 // UserInfo returns the user.
 func (f *Flags) UserInfo() authenticationv1.UserInfo {

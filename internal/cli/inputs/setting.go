@@ -73,6 +73,9 @@ func (f *Flags) unconnected(s *Setting, compiler func(policy.Engine) *policy.Com
 	if err != nil {
 		return err
 	}
+	if err := f.ReplaceActions(s.Policies); err != nil {
+		return err
+	}
 	apis.DefaultNamespace = f.connection.GivenNamespace()
 	s.World = offline.NewWorld(apis, s.Namespaces, s.Objects, offline.Answers(nil))
 	s.Engine, err = NewEngine(s.Policies, compiler(f.Kubernetes.Engine), apis, s.Skipped)
@@ -95,7 +98,7 @@ func (f *Flags) connected(ctx context.Context, s *Setting, notes io.Writer, comp
 	if err != nil {
 		return err
 	}
-	if err := s.addPolicies(ctx); err != nil {
+	if err := errors.Join(s.addPolicies(ctx), f.ReplaceActions(s.Policies)); err != nil {
 		return err
 	}
 	apis, err := offline.NewAPIsOf(s.Cluster.Resources, func(kind schema.GroupVersionKind) managedfields.TypeConverter { return s.Cluster.Schema(ctx, kind) }, s.Definitions)

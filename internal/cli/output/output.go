@@ -200,3 +200,15 @@ func Some(names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// Passed counts the failed validations with which requests pass, as the end of a summary; "" if
+// there are none.
+func Passed(warned, audited int) (out string) {
+	if warned > 0 {
+		out = ", " + Count(warned, "warning", "warnings")
+	}
+	if audited > 0 {
+		out += ", " + Count(audited, "audit finding", "audit findings")
+	}
+	return out
+}

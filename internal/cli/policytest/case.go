@@ -96,8 +96,8 @@ func (c *Case) checkExpectation() error {
 	at := func(field, format string, args ...any) error {
 		return c.suite.Source.Errorf(c.field+".expect"+field, format, args...)
 	}
-	if !slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate}, e.Decision) {
-		return at(".decision", "want Allow, Deny, Warn, Audit or Mutate, got %q", e.Decision)
+	if !slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate, v1alpha1.Error}, e.Decision) {
+		return at(".decision", "want Allow, Deny, Warn, Audit, Mutate or Error, got %q", e.Decision)
 	}
 	hasObject := e.Object != nil || e.ObjectFile != ""
 	for _, f := range []struct {
@@ -109,10 +109,11 @@ func (c *Case) checkExpectation() error {
 		{".code", e.Decision != v1alpha1.Deny && e.Code != 0, "only a Deny has a code"},
 		{".causes", e.Decision != v1alpha1.Deny && e.Causes != nil, "only a Deny has causes"},
 		{".object", e.Decision == v1alpha1.Deny && hasObject, "a Deny has no resulting object"},
+		{".decision", e.Decision == v1alpha1.Error && (hasObject || e.Warnings != nil || e.Validations != nil || e.AuditAnnotations != nil), "an Error has only a message"},
 		{".objectFile", e.Object != nil && e.ObjectFile != "", "set either object or objectFile"},
 		{".objectFile", e.ObjectFile != "" && !load.IsManifest(e.ObjectFile), "the name needs the extension .yaml, .yml or .json"},
 		{".objectFile", e.ObjectFile != "" && c.suite.bounds.golden == "", "this test cannot name files: use object"},
-		{".message", e.Message != "" && slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Mutate}, e.Decision), "only Deny, Warn and Audit have a message"},
+		{".message", e.Message != "" && slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Mutate}, e.Decision), "only Deny, Warn, Audit and Error have a message"},
 	} {
 		if f.invalid {
 			return at(f.field, "%s", f.text)
@@ -299,8 +300,29 @@ func (c *Case) check(ctx context.Context, engine *offline.Engine, trace policy.T
 		if used, err = c.suite.engine(c.Version); err == nil {
 			problems[0].Why = recorder.Why(used)
 		}
+		if err == nil && len(problems[0].Why) == 0 {
+			problems[0].Why, err = c.mismatches(ctx, used, result)
+		}
 	}
 	return problems, result, err
+}
+
+// mismatches returns why policies are not evaluated for the request: the rule, the selector or
+// the binding that excludes it.
+func (c *Case) mismatches(ctx context.Context, engine *offline.Engine, result *offline.Result) (out []string, err error) {
+	for _, p := range c.suite.policies {
+		if slices.ContainsFunc(result.Outcomes, func(o offline.Outcome) bool { return o.Policy == p.Name && o.Decision != policy.DecisionUnmatched }) {
+			continue
+		}
+		why, err := engine.Mismatch(ctx, p.Name, c.Request, c.World)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			out = append(out, p.Name+" is not evaluated: "+why)
+		}
+	}
+	return out, nil
 }
 
 func (c *Case) writeGolden(object []byte) error {

@@ -56,7 +56,11 @@ func sortedSet(names []string) []string { return slices.Compact(slices.Sorted(sl
 
 // compare compares a result with the expectation of the case.
 func (c *Case) compare(ctx context.Context, r *offline.Result, failures []failure, failed []string) ([]Problem, error) {
-	if errs := evaluationErrors(r, failures); len(errs) > 0 {
+	errs := evaluationErrors(r, failures)
+	if c.Expect.Decision == v1alpha1.Error {
+		return compareError(r, &c.Expect, errs), nil
+	}
+	if len(errs) > 0 {
 		return errs, nil
 	}
 	var out []Problem
@@ -78,6 +82,17 @@ func (c *Case) compare(ctx context.Context, r *offline.Result, failures []failur
 		out = append(out, *different)
 	}
 	return out, err
+}
+
+// compareError compares the errors of an evaluation with an expected one.
+func compareError(r *offline.Result, e *v1alpha1.Expectation, errs []Problem) []Problem {
+	switch {
+	case len(errs) == 0:
+		return []Problem{{Field: "expect.decision", Text: fmt.Sprintf("got %s, want Error%s", decisionOf(r, e), detailsOf(r))}}
+	case !slices.ContainsFunc(errs, func(p Problem) bool { return strings.Contains(p.Text, e.Message) }):
+		return []Problem{{Field: "expect.message", Text: fmt.Sprintf("the error does not contain %q: %s", e.Message, errs[0].Text)}}
+	}
+	return nil
 }
 
 // compareTexts compares messages, warnings and audit annotations.
@@ -115,7 +130,7 @@ func compareStatus(r *offline.Result, e *v1alpha1.Expectation, problem func(fiel
 // evaluationErrors returns a problem for each policy that could not decide.
 func evaluationErrors(r *offline.Result, failures []failure) (out []Problem) {
 	for _, f := range failures {
-		out = append(out, Problem{Field: "expect", Text: fmt.Sprintf("the policy %s failed with an error, which no expectation allows: %s", f.policy, f.text)})
+		out = append(out, Problem{Field: "expect", Text: fmt.Sprintf("the policy %s failed with an error, which only the decision Error allows: %s", f.policy, f.text)})
 	}
 	if len(out) > 0 {
 		return out
@@ -126,7 +141,7 @@ func evaluationErrors(r *offline.Result, failures []failure) (out []Problem) {
 			if o.Err != nil {
 				text = o.Err.Error()
 			}
-			out = append(out, Problem{Field: "expect", Text: fmt.Sprintf("the policy %s failed with an error, which no expectation allows: %s", o.Policy, text)})
+			out = append(out, Problem{Field: "expect", Text: fmt.Sprintf("the policy %s failed with an error, which only the decision Error allows: %s", o.Policy, text)})
 		}
 	}
 	return out

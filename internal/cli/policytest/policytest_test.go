@@ -51,6 +51,7 @@ func policies() string {
 		p("broken-mutation", "  failurePolicy: Ignore\n  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/x\"}]'}}]") +
 		p("broken-annotation", "  failurePolicy: Fail\n  auditAnnotations: [{key: x, valueExpression: string(object.spec.x)}]") +
 		p("asks", "  failurePolicy: Ignore\n  validations: [{expression: '!authorizer.group(\"g\").resource(\"r\").check(\"v\").allowed()'}]") +
+		strings.Replace(p("selector", "  validations: [{expression: 'false'}]"), "matchConstraints:\n", "matchConstraints:\n    objectSelector: {matchLabels: {a: b}}\n", 1) +
 		p("backend", "  backend: {type: Validating, url: 'https://hooks.example.com/', admissionReviewVersions: [v1], sideEffects: None}")
 }
 
@@ -93,14 +94,18 @@ func TestExpectations(t *testing.T) {
 		"object, another":              {policies: "mutate", expect: "decision: Mutate, object: " + fmt.Sprintf(want, "c"), want: "expect.object: the object differs (-want +got):\n--- want\n+++ want (mutated)\n@@ -3,5 +3,5 @@\n metadata:\n   labels:\n-    a: c\n+    a: b\n   name: a\n   namespace: default\n"},
 		"objectFile, absent":           {policies: "mutate", expect: "decision: Mutate, objectFile: none.yaml", want: "expect.objectFile: none.yaml does not exist: run with --update to write it"},
 		"a backend that denies":        {policies: "backend", more: "backends: [{policy: backend, allowed: false, message: not you}]", expect: "decision: Deny, message: not you"},
-		"a backend without answer":     {policies: "backend", expect: "decision: Deny", want: "expect: the policy backend failed with an error, which no expectation allows: the backend is called, and no answer is given for it"},
+		"a backend without answer":     {policies: "backend", expect: "decision: Deny", want: "expect: the policy backend failed with an error, which only the decision Error allows: the backend is called, and no answer is given for it"},
 		"an authorizer":                {policies: "asks", more: "authorizer: [{verb: v, decision: Allow}]", expect: "decision: Deny"},
-		"an authorizer without answer": {policies: "asks", expect: "decision: Allow", want: `expect: the policy asks failed with an error, which no expectation allows: asking for authorization: no answer is given for the check {user: "developer", verb: "v", group: "g", resource: "r"}`},
-		"an error as a denial":         {policies: "broken", expect: "decision: Deny", want: "expect: the policy broken failed with an error, which no expectation allows: expression 'object.spec.x == 1' resulted in error: no such key: spec"},
-		"an error that is ignored":     {policies: "broken-ignored", expect: "decision: Allow", want: "expect: the policy broken-ignored failed with an error, which no expectation allows: expression 'object.spec.x == 1' resulted in error: no such key: spec"},
-		"an error of a condition":      {policies: "broken-condition", expect: "decision: Allow", want: "expect: the policy broken-condition failed with an error, which no expectation allows: expression 'object.spec.x == 1' resulted in error: no such key: spec"},
-		"an error of a mutation":       {policies: "broken-mutation", expect: "decision: Allow", want: "expect: the policy broken-mutation failed with an error, which no expectation allows: spec.mutations[0]: "},
-		"an error of an annotation":    {policies: "broken-annotation", expect: "decision: Deny", want: "expect: the policy broken-annotation failed with an error, which no expectation allows: expression 'string(object.spec.x)' resulted in error: no such key: spec"},
+		"an authorizer without answer": {policies: "asks", expect: "decision: Allow", want: `expect: the policy asks failed with an error, which only the decision Error allows: asking for authorization: no answer is given for the check {user: "developer", verb: "v", group: "g", resource: "r"}`},
+		"an error":                     {policies: "broken-ignored", expect: "decision: Error, message: no such key"},
+		"an error with another text":   {policies: "broken", expect: "decision: Error, message: nothing", want: `expect.message: the error does not contain "nothing": the policy broken failed with an error`},
+		"no error":                     {policies: "deny", expect: "decision: Error", want: "expect.decision: got Deny, want Error: WebhookPolicy 'deny' denied request: the first"},
+		"excluded by a selector":       {policies: "selector", expect: "decision: Deny", want: "expect.decision: got Allow, want Deny\nbecause selector is not evaluated: spec.matchConstraints.objectSelector \"a=b\" does not select the labels of the object"},
+		"an error as a denial":         {policies: "broken", expect: "decision: Deny", want: "expect: the policy broken failed with an error, which only the decision Error allows: expression 'object.spec.x == 1' resulted in error: no such key: spec"},
+		"an error that is ignored":     {policies: "broken-ignored", expect: "decision: Allow", want: "expect: the policy broken-ignored failed with an error, which only the decision Error allows: expression 'object.spec.x == 1' resulted in error: no such key: spec"},
+		"an error of a condition":      {policies: "broken-condition", expect: "decision: Allow", want: "expect: the policy broken-condition failed with an error, which only the decision Error allows: expression 'object.spec.x == 1' resulted in error: no such key: spec"},
+		"an error of a mutation":       {policies: "broken-mutation", expect: "decision: Allow", want: "expect: the policy broken-mutation failed with an error, which only the decision Error allows: spec.mutations[0]: "},
+		"an error of an annotation":    {policies: "broken-annotation", expect: "decision: Deny", want: "expect: the policy broken-annotation failed with an error, which only the decision Error allows: expression 'string(object.spec.x)' resulted in error: no such key: spec"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -160,10 +165,10 @@ func TestInvalidTests(t *testing.T) {
 		"the same name":          {test(valid + valid), `7:4: cases[1].name: another case has the name "c": rename one of them`},
 		"no object":              {test("- {name: c, expect: {decision: Allow}}"), "6:3: cases[0]: the case has neither object nor oldObject: add one"},
 		"an object without kind": {test("- {name: c, object: {apiVersion: v1}, expect: {decision: Allow}}"), "6:13: the document has no kind: add apiVersion and kind"},
-		"an unknown decision":    {test("- {name: c, object: " + pod + ", expect: {decision: Denied}}"), `6:80: cases[0].expect.decision: want Allow, Deny, Warn, Audit or Mutate, got "Denied"`},
-		"no expectation":         {test("- {name: c, object: " + pod + "}"), `6:3: cases[0].expect.decision: want Allow, Deny, Warn, Audit or Mutate, got ""`},
+		"an unknown decision":    {test("- {name: c, object: " + pod + ", expect: {decision: Denied}}"), `6:80: cases[0].expect.decision: want Allow, Deny, Warn, Audit, Mutate or Error, got "Denied"`},
+		"no expectation":         {test("- {name: c, object: " + pod + "}"), `6:3: cases[0].expect.decision: want Allow, Deny, Warn, Audit, Mutate or Error, got ""`},
 		"a reason of an allow":   {test("- {name: c, object: " + pod + ", expect: {decision: Allow, reason: x}}"), "6:97: cases[0].expect.reason: only a Deny has a reason"},
-		"a message of an allow":  {test("- {name: c, object: " + pod + ", expect: {decision: Allow, message: x}}"), "6:97: cases[0].expect.message: only Deny, Warn and Audit have a message"},
+		"a message of an allow":  {test("- {name: c, object: " + pod + ", expect: {decision: Allow, message: x}}"), "6:97: cases[0].expect.message: only Deny, Warn, Audit and Error have a message"},
 		"an object of a denial":  {test("- {name: c, object: " + pod + ", expect: {decision: Deny, object: {}}}"), "6:96: cases[0].expect.object: a Deny has no resulting object"},
 		"an unknown version":     {test("- {name: c, kubernetesVersion: '1.2', object: " + pod + ", expect: {decision: Allow}}"), "6:13: cases[0].kubernetesVersion: must be a version from 1.34 to 1.37"},
 		"an unknown answer":      {test("- {name: c, authorizer: [{decision: Yes}], object: " + pod + ", expect: {decision: Allow}}"), "6:27: cases[0].authorizer[0].decision: got a bool, want a string"},

@@ -38,9 +38,11 @@ type batch struct {
 
 // LogError is a problem of an audit log.
 type LogError struct {
-	File string
-	Line int // 0 is the whole file
-	Text string
+	File string `json:"file"`
+	Line int    `json:"line"` // 0 is the whole file
+	Text string `json:"text"`
+
+	order int // of the batch
 }
 
 // Error implements error.

@@ -70,6 +70,9 @@ func Replay(ctx context.Context, logs []string, stdin io.Reader, policies, other
 	for _, s := range summaries {
 		total.add(s)
 	}
+	if total.Events == 0 && total.FirstMalformed != nil {
+		return nil, total.FirstMalformed
+	}
 	total.finish()
 	return total, nil
 }
@@ -149,7 +152,8 @@ func (r *replayer) line(ctx context.Context, here at, text []byte, s *Summary) e
 			s.Truncated = true
 			return nil
 		}
-		return &LogError{File: here.file, Line: here.line, Text: "not an audit event: " + err.Error()}
+		s.malformed(here, "not an audit event: "+truncate.String(err.Error(), maxText))
+		return nil
 	}
 	if e.Kind != "EventList" {
 		return r.event(ctx, here, e, s)
@@ -157,7 +161,8 @@ func (r *replayer) line(ctx context.Context, here at, text []byte, s *Summary) e
 	for _, item := range e.Items {
 		event, err := decodeEvent(item)
 		if err != nil {
-			return &LogError{File: here.file, Line: here.line, Text: "not a list of audit events: " + err.Error()}
+			s.malformed(here, "not a list of audit events: "+truncate.String(err.Error(), maxText))
+			return nil
 		}
 		if err := r.event(ctx, here, event, s); err != nil {
 			return err
@@ -166,13 +171,19 @@ func (r *replayer) line(ctx context.Context, here at, text []byte, s *Summary) e
 	return nil
 }
 
+// namesGroup reports whether a policy can match a resource of an API group.
+func (r *replayer) namesGroup(group string) bool {
+	return r.policies.Engine.NamesGroup(group) || r.compares && r.others.Engine.NamesGroup(group)
+}
+
 func (r *replayer) mayMatch(o *reference) bool {
 	return r.policies.mayMatch(o) || r.compares && r.others.mayMatch(o)
 }
 
 func (r *replayer) event(ctx context.Context, here at, e *event, s *Summary) error {
 	if e.Kind != "Event" {
-		return &LogError{File: here.file, Line: here.line, Text: fmt.Sprintf("the line has the kind %q: name audit logs of API servers", truncate.String(e.Kind, maxText))}
+		s.malformed(here, fmt.Sprintf("the line has the kind %q: name audit logs of API servers", truncate.String(e.Kind, maxText)))
+		return nil
 	}
 	s.Events++
 	if e.ObjectRef == nil || !r.mayMatch(e.ObjectRef) {
@@ -180,7 +191,7 @@ func (r *replayer) event(ctx context.Context, here at, e *event, s *Summary) err
 	}
 	request, skipped := requestOf(e, r.policies.Engine.APIs)
 	if request == nil {
-		if skipped != skippedRead {
+		if skipped != skippedRead && (skipped != skippedKind || r.namesGroup(e.ObjectRef.APIGroup)) {
 			s.Skipped[skipped]++
 		}
 		return nil

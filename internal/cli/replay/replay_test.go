@@ -244,9 +244,9 @@ func decisions(policy, decision string) map[string]map[string]int {
 func TestInvalidLogs(t *testing.T) {
 	event := logged("get", "ann", "shop", "a", "")
 	for name, tc := range map[string]struct{ log, want string }{
-		"not JSON":         {log: event + "a\n" + event, want: "audit.log:2:1: not an audit event: "},
+		"not JSON":         {log: "a\nb\n", want: "audit.log:1:1: not an audit event: "},
 		"another kind":     {log: `{"kind":"Pod"}` + "\n", want: `audit.log:1:1: the line has the kind "Pod": name audit logs of API servers`},
-		"binary data":      {log: "\x00\x01\x02\n" + event, want: "audit.log:1:1: not an audit event: "},
+		"binary data":      {log: "\x00\x01\x02\n", want: "audit.log:1:1: not an audit event: "},
 		"an invalid gzip":  {log: "\x1f\x8b\x00\x00", want: "audit.log: not a gzip file: "},
 		"a very long line": {log: event + strings.Repeat(" ", maxLine+2<<20) + "\n", want: "audit.log:2:1: the line is longer than 32 MiB"},
 		"a list of others": {log: `{"kind":"EventList","items":[1]}` + "\n", want: "audit.log:1:1: not a list of audit events: "},

@@ -61,6 +61,9 @@ type Summary struct {
 	Skipped map[string]int `json:"skipped,omitempty"`
 	// Truncated is true if the last line of a file is incomplete.
 	Truncated bool `json:"truncated,omitempty"`
+	// Malformed counts the lines that are no audit events. FirstMalformed is the first.
+	Malformed      int       `json:"malformed,omitempty"`
+	FirstMalformed *LogError `json:"firstMalformed,omitempty"`
 	// Decisions counts the decisions of each policy.
 	Decisions map[string]map[string]int `json:"decisions"`
 	Rows      []Row                     `json:"rows"`
@@ -79,6 +82,13 @@ func (s *Summary) decide(policy, decision string) {
 		s.Decisions[policy] = byDecision
 	}
 	byDecision[decision]++
+}
+
+// malformed counts a line that is no audit event.
+func (s *Summary) malformed(here at, text string) {
+	if s.Malformed++; s.FirstMalformed == nil {
+		s.FirstMalformed = &LogError{File: here.file, Line: here.line, Text: text, order: here.order}
+	}
 }
 
 // count counts a request. It calls example for the first one of a row.
@@ -111,6 +121,10 @@ func (s *Summary) add(other *Summary) {
 	s.Events += other.Events
 	s.Requests += other.Requests
 	s.Truncated = s.Truncated || other.Truncated
+	s.Malformed += other.Malformed
+	if other.FirstMalformed != nil && (s.FirstMalformed == nil || other.FirstMalformed.order < s.FirstMalformed.order) {
+		s.FirstMalformed = other.FirstMalformed
+	}
 	for reason, n := range other.Skipped {
 		s.Skipped[reason] += n
 	}

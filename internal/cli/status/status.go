@@ -110,6 +110,12 @@ func (s *Status) write(w io.Writer, style output.Style, now time.Time) error {
 	if _, err := fmt.Fprintf(w, "%s\n\n", output.Printable(s.summary(now))); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
+	if s.Leader == "" && len(s.Policies) > 0 {
+		text := "No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor"
+		if _, err := fmt.Fprintf(w, "%s\n\n", output.Paint(style, output.Red, text)); err != nil {
+			return fmt.Errorf("writing the status: %w", err)
+		}
+	}
 	if len(s.Policies) == 0 {
 		_, err := fmt.Fprintln(w, "There are no policies")
 		return err

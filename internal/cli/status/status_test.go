@@ -47,7 +47,8 @@ allowed-teams: the API server has no kind Teams in example.com/v1
 			want: table("Ostiary in ostiary-system: 1 replica, leader ostiary-5d9f-abcde, certificate expires in 2d", "NO      ", "0       ", "REQUIRED", "12      ", "RATE", "-   "),
 		},
 		"after its Leases have expired": {
-			at: now.Add(time.Hour), want: table("Ostiary in ostiary-system: 0 replicas, no leader", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
+			at: now.Add(time.Hour), want: table("Ostiary in ostiary-system: 0 replicas, no leader\n\n"+
+				"No replica leads: the columns READY and REASON are what the last leader wrote, and can be wrong. See kubectl ostiary doctor", "NO      ", "-       ", "REQUIRED", "-       ", "RATE", "-   ", "24h", "25h"),
 		},
 		"without Ostiary": {at: now, change: func(d *doctor.Dump) { d.Leases, d.Policies = nil, nil }, want: "No replica of Ostiary has ever led in this cluster\n\nThere are no policies\n"},
 		"a new generation": {

@@ -126,7 +126,7 @@ type Case struct {
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 
-	// expect is the expected result. An error of an evaluation never fulfills it.
+	// expect is the expected result. An error of an evaluation fulfills only the decision Error.
 	// +required
 	Expect Expectation `json:"expect"`
 }
@@ -173,6 +173,9 @@ const (
 	Audit Decision = "Audit"
 	// Mutate is a request that passes with a changed object.
 	Mutate Decision = "Mutate"
+	// Error is a request for which the evaluation of a policy fails with an error, whatever
+	// failurePolicy decides.
+	Error Decision = "Error"
 )
 
 // Expectation is an expected result. What it does not state is not checked, except by the
@@ -182,12 +185,14 @@ type Expectation struct {
 	// validation in the audit log, and without warnings or changes other than those that
 	// warnings, object or objectFile state. Deny: it is denied. Warn: it passes with a
 	// warning. Audit: it passes with a failed validation in the audit log. Mutate: it
-	// passes with a changed object.
+	// passes with a changed object. Error: the evaluation of a policy fails with an error,
+	// whatever failurePolicy decides.
 	// +required
-	// +kubebuilder:validation:Enum=Allow;Deny;Warn;Audit;Mutate
+	// +kubebuilder:validation:Enum=Allow;Deny;Warn;Audit;Mutate;Error
 	Decision Decision `json:"decision"`
 
-	// message of one of the failed validations: all of it, without the name of the policy.
+	// message of one of the failed validations: all of it, without the name of the policy. Of
+	// an Error it is a part of the error.
 	// +optional
 	Message string `json:"message,omitempty"`
 

@@ -55,6 +55,7 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	}
 	o.AddFiles(c)
 	o.AddVersion(c)
+	o.AddAction(c)
 	c.Flags().StringSliceVar(&o.logs, "audit-log", nil, "audit logs, or directories with them; - is stdin")
 	c.Flags().StringSliceVar(&o.others, "compare", nil, "files with other policies, such as an earlier version")
 	_ = c.MarkFlagRequired("audit-log") // the flag exists
@@ -116,6 +117,9 @@ func (o *options) policies(ctx context.Context, skipped *output.Skipped) (polici
 			return nil, nil, err
 		}
 	}
+	if err := errors.Join(o.ReplaceActions(in.Policies), o.ReplaceActions(more.Policies)); err != nil {
+		return nil, nil, err
+	}
 	apis, err := offline.NewAPIs(o.Kubernetes.Engine, slices.Concat(in.Definitions, more.Definitions))
 	if err != nil {
 		return nil, nil, err
@@ -143,6 +147,9 @@ func (o *options) explain(s *replay.Summary) {
 	_, _ = fmt.Fprintf(o.ErrOut, "%s, %s replayed\n", output.Count(s.Events, "event", "events"), output.Count(s.Requests, "request", "requests"))
 	for _, reason := range slices.Sorted(maps.Keys(s.Skipped)) {
 		_, _ = fmt.Fprintf(o.ErrOut, "%d not replayed: %s\n", s.Skipped[reason], reason)
+	}
+	if s.Malformed > 0 {
+		_, _ = fmt.Fprintf(o.ErrOut, "%s left out, the first is %s\n", output.Count(s.Malformed, "line is no audit event and was", "lines are no audit events and were"), s.FirstMalformed)
 	}
 	if s.Truncated {
 		_, _ = fmt.Fprintln(o.ErrOut, "the last line of a log is incomplete, and was left out")
@@ -183,13 +190,16 @@ func failure(s *replay.Summary, compares bool) error {
 		}
 		return nil
 	}
-	denied, failed := 0, 0
+	counts := map[policy.Decision]int{}
 	for _, decisions := range s.Decisions {
-		denied += decisions[string(policy.DecisionDeny)]
-		failed += decisions[string(policy.DecisionError)]
+		for decision, n := range decisions {
+			counts[policy.Decision(decision)] += n
+		}
 	}
+	denied, failed := counts[policy.DecisionDeny], counts[policy.DecisionError]
 	if denied+failed == 0 {
 		return nil
 	}
-	return &output.FindingsError{Text: output.Count(denied, "denial", "denials") + ", " + output.Count(failed, "error", "errors")}
+	passed := output.Passed(counts[policy.DecisionWarn], counts[policy.DecisionAudit])
+	return &output.FindingsError{Text: output.Count(denied, "denial", "denials") + ", " + output.Count(failed, "error", "errors") + passed}
 }
