@@ -32,7 +32,8 @@ func At(object runtime.Object, path []string) (map[string]any, error) {
 	for _, name := range []string{"metadata", "spec"} {
 		if value := tree[name]; value != nil {
 			if _, ok := value.(map[string]any); !ok {
-				return nil, fmt.Errorf("%s.%s is a %T and no object, so it is no part of a pod template", strings.Join(path, "."), name, value)
+				return nil, fmt.Errorf("%s.%s is a %T and no object, so it is no part of a pod template",
+					strings.Join(path, "."), name, value)
 			}
 		}
 	}

@@ -163,8 +163,8 @@ func (r *request) pod(path []string, operation admission.Operation, host Environ
 		VersionedKind:      whole.VersionedKind,
 	}
 	core := corev1.SchemeGroupVersion
-	pod.selected = admission.NewAttributesRecord(object, oldObject, core.WithKind("Pod"), r.raw.Namespace, "", core.WithResource("pods"), "",
-		operation, whole.GetOperationOptions(), whole.IsDryRun(), whole.GetUserInfo())
+	pod.selected = admission.NewAttributesRecord(object, oldObject, core.WithKind("Pod"), r.raw.Namespace, "",
+		core.WithResource("pods"), "", operation, whole.GetOperationOptions(), whole.IsDryRun(), whole.GetUserInfo())
 	return pod
 }
 
@@ -179,8 +179,8 @@ func (on *subject) selection() admission.Attributes {
 
 // withObjects returns attributes with other objects.
 func withObjects(a admission.Attributes, object, oldObject runtime.Object) admission.Attributes {
-	return admission.NewAttributesRecord(object, oldObject, a.GetKind(), a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
-		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
+	return admission.NewAttributesRecord(object, oldObject, a.GetKind(), a.GetNamespace(), a.GetName(),
+		a.GetResource(), a.GetSubresource(), a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
 // kindOfObject is the kind of the object that policies see.

@@ -48,13 +48,25 @@ func errorKinds() []errorKind {
 			"unable to convert", "fail to convert", "failed to convert", "invalid duration", "Invalid duration", "range error", "disallowed conversion", "invalid UTF-8", "quantities must match",
 			"illegal base64", "Invalid character", "Version string empty", "No Major", "unrecognized formatting", "no formatting function", "join:",
 			"IPv4-mapped", "IP address", "IP Address", "network address", "URL parse", "cannot unmarshal"}},
-		{"invalid regular expression", []string{"error parsing regexp", "Illegal regex", "invalid replacement string", "replacement string references"}},
+		{"invalid regular expression", []string{
+			"error parsing regexp", "Illegal regex", "invalid replacement string", "replacement string references",
+		}},
 		{"division by zero", []string{"division by zero", "divide by zero", "modulus by zero"}},
-		{"overflow", []string{"integer overflow", "unsigned integer overflow", "duration overflow", "timestamp overflow", "does not fit into", "math.bitShift"}},
+		{"overflow", []string{
+			"integer overflow", "unsigned integer overflow", "duration overflow", "timestamp overflow", "does not fit into",
+			"math.bitShift",
+		}},
 		{"duplicate key", []string{"insert failed"}},
-		{"a value is too large", []string{"the result would have", "a quantity has", "the exponent of", "a range has", "lists of ", "texts of ", "a text of ", "lists.range"}},
-		{"cost limit exceeded", []string{"operation cancelled", "validation failed due to running out of cost budget", "runtime cost"}},
-		{"time limit exceeded", []string{"context deadline exceeded", "context canceled", "operation interrupted", "not evaluated: "}},
+		{"a value is too large", []string{
+			"the result would have", "a quantity has", "the exponent of", "a range has", "lists of ", "texts of ",
+			"a text of ", "lists.range",
+		}},
+		{"cost limit exceeded", []string{
+			"operation cancelled", "validation failed due to running out of cost budget", "runtime cost",
+		}},
+		{"time limit exceeded", []string{
+			"context deadline exceeded", "context canceled", "operation interrupted", "not evaluated: ",
+		}},
 		{"permissions are not known", []string{"asking for authorization"}},
 		{Panicked, []string{Panicked}},
 		{"internal error", []string{"internal error"}},
@@ -64,8 +76,13 @@ func errorKinds() []errorKind {
 		{"the kind is not known yet", []string{"the schema of", "schemas are not available", "the resource "}},
 		{"the object contradicts the request", []string{"decoding request."}},
 		{"the object cannot be read", []string{"unreadable object"}},
-		{"the patch does not apply", []string{"JSON Patch", "failed to create JSON patch", "error applying patch", "JSONPath"}},
-		{"the result is invalid", []string{"the result is no valid", "metadata.name: the mutation", "metadata.namespace: the mutation", "cannot be changed in a pod template"}},
+		{"the patch does not apply", []string{
+			"JSON Patch", "failed to create JSON patch", "error applying patch", "JSONPath",
+		}},
+		{"the result is invalid", []string{
+			"the result is no valid", "metadata.name: the mutation", "metadata.namespace: the mutation",
+			"cannot be changed in a pod template",
+		}},
 	}
 }
 

@@ -107,7 +107,8 @@ func (t *Texts) placeOf(message string, index int) string {
 			return fmt.Sprintf(" at spec.matchConditions[%d].expression", i)
 		}
 	}
-	if index >= 0 && index < len(t.Validations) && t.Validations[index] != nil && isErrorOf(t.Validations[index].Expression, message) {
+	if index >= 0 && index < len(t.Validations) && t.Validations[index] != nil &&
+		isErrorOf(t.Validations[index].Expression, message) {
 		return fmt.Sprintf(" at spec.validations[%d].expression", index)
 	}
 	if strings.HasPrefix(message, "failed messageExpression: ") {
