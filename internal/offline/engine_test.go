@@ -199,6 +199,7 @@ func TestInvalidRequests(t *testing.T) {
 		"a delete with both":       {object: pod, old: pod, options: RequestOptions{Operation: admissionv1.Delete}, want: "stdin:1:1: a DELETE has only an oldObject"},
 		"a namespace of a node":    {object: "{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b}}", want: "stdin:1:50: metadata.namespace: nodes are cluster-scoped: remove the namespace"},
 		"an unknown subresource":   {object: pod, options: RequestOptions{Subresource: "foo"}, want: `stdin:1:18: kind: no resource has the subresource "foo" with the kind Pod in v1`},
+		"a resource without group": {object: "{apiVersion: autoscaling/v1, kind: Scale}", options: RequestOptions{Subresource: "scale", Resource: "deployments"}, want: `stdin:1:30: kind: the resource "deployments" has no subresource "scale" with the kind Scale: set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`},
 		"an ambiguous subresource": {object: "{apiVersion: autoscaling/v1, kind: Scale}", options: RequestOptions{Subresource: "scale"}, want: `stdin:1:30: kind: several resources have the subresource "scale": set resource to one of deployments.apps, replicasets.apps, replicationcontrollers, statefulsets.apps`},
 	}
 	for name, tt := range tests {
@@ -213,11 +214,12 @@ func TestInvalidRequests(t *testing.T) {
 
 func TestInvalidPolicies(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
-		"an unknown field":    {whp("p", allPods, "  validation: []"), "stdin:8:3: spec.validation: WebhookPolicy has no such field: correct or remove it"},
-		"an expression":       {whp("p", allPods, "  validations:\n  - expression: objekt.x"), "stdin:9:5: spec.validations[0].expression: p: "},
-		"the same name twice": {whp("p", allPods, denyAll) + whp("p", allPods, denyAll), `stdin:12:12: metadata.name: the policy "p" is also at stdin:4:12: remove one of them`},
-		"another kind":        {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: Policy}", "stdin:1:46: kind: admission.ostiary.dev has no kind Policy in version v1alpha1: write kind: WebhookPolicy and apiVersion: admission.ostiary.dev/v1alpha1"},
-		"no name":             {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {}}", "stdin:1:67: metadata.name: the policy has no name: add it"},
+		"an unknown field":     {whp("p", allPods, "  validation: []"), "stdin:8:3: spec.validation: WebhookPolicy has no such field: correct or remove it"},
+		"a field of a binding": {whp("p", allPods, "  validationActions: [Deny]"), "stdin:8:3: spec.validationActions: WebhookPolicy has no such field: it belongs to a binding, move it to spec.bindings[0].validationActions"},
+		"an expression":        {whp("p", allPods, "  validations:\n  - expression: objekt.x"), "stdin:9:5: spec.validations[0].expression: p: "},
+		"the same name twice":  {whp("p", allPods, denyAll) + whp("p", allPods, denyAll), `stdin:12:12: metadata.name: the policy "p" is also at stdin:4:12: remove one of them`},
+		"another kind":         {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: Policy}", "stdin:1:46: kind: admission.ostiary.dev has no kind Policy in version v1alpha1: write kind: WebhookPolicy and apiVersion: admission.ostiary.dev/v1alpha1"},
+		"no name":              {"{apiVersion: admission.ostiary.dev/v1alpha1, kind: WebhookPolicy, metadata: {}}", "stdin:1:67: metadata.name: the policy has no name: add it"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -124,7 +124,7 @@ func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (policy.Ki
 		return a.resource(kind)
 	}
 	var found []policy.KindResource
-	var names []string
+	var names, others []string
 	for gv, list := range a.Lists() {
 		for _, r := range list {
 			name, sub, _ := strings.Cut(r.Name, "/")
@@ -135,11 +135,17 @@ func (a *APIs) target(kind schema.GroupVersionKind, o RequestOptions) (policy.Ki
 			if o.Resource == "" || o.Resource == resource.GroupResource().String() {
 				found = append(found, policy.KindResource{GroupVersionResource: resource, Namespaced: r.Namespaced})
 				names = append(names, resource.GroupResource().String())
+			} else {
+				others = append(others, resource.GroupResource().String())
 			}
 		}
 	}
 	slices.Sort(names)
+	slices.Sort(others)
 	switch {
+	case len(found) == 0 && len(others) > 0:
+		return policy.KindResource{}, fmt.Errorf("the resource %q has no subresource %q with the kind %s: set resource to one of %s",
+			o.Resource, o.Subresource, kind.Kind, strings.Join(slices.Compact(others), ", "))
 	case len(found) == 0:
 		return policy.KindResource{}, fmt.Errorf("no resource has the subresource %q with the kind %s in %s", o.Subresource, kind.Kind, kind.GroupVersion())
 	case len(slices.Compact(names)) > 1:

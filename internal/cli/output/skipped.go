@@ -28,13 +28,13 @@ func (s *Skipped) Add(err error) {
 	}
 }
 
-// Instead returns the problems as the error of a command for which nothing is left, or
-// another error if there are none.
+// Instead returns the problems that are not written yet as the error of a command for which
+// nothing is left, or another error if there are none.
 func (s *Skipped) Instead(of error) error {
-	if len(s.problems) == 0 {
+	if len(s.problems) == s.written {
 		return of
 	}
-	return errors.Join(s.problems...)
+	return errors.Join(s.problems[s.written:]...)
 }
 
 // Write writes a line for each problem that is not written yet.
