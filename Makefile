@@ -237,7 +237,7 @@ manifests: $(CONTROLLER_GEN) ## Generate the CustomResourceDefinition and its re
 	@go run ./hack/docs definition config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.md
 	@go run ./hack/docs schema config/crd/bases/admission.ostiary.dev_webhookpolicies.yaml docs/reference/webhookpolicy.schema.json
 	@go run ./hack/docs flags docs/reference/flags.md
-	@go run ./hack/docs metrics docs/operations/metrics.md
+	@go run ./hack/docs metrics docs/reference/metrics.md
 	@go run ./hack/docs packages docs/reference/packages.md
 	@go run ./hack/docs plugins docs/plugins
 	@go run ./hack/docs commands docs/reference/commands.md

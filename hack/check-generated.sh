@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-generated="$(ls api/*/zz_generated.*.go) config/crd/bases docs/reference docs/operations/metrics.md docs/plugins charts library"
+generated="$(ls api/*/zz_generated.*.go) config/crd/bases docs/reference docs/plugins charts library"
 before=$(mktemp -d)
 trap 'rm -rf "$before"' EXIT
 for path in $generated; do

@@ -272,10 +272,10 @@ func hasData(ctx context.Context, address, query string) error {
 	return fmt.Errorf("%s: no data in %d series", query, len(got.Data.Result))
 }
 
-// testDocumented holds what is scraped against docs/operations/metrics.md, which is written
+// testDocumented holds what is scraped against docs/reference/metrics.md, which is written
 // from the code without running it.
 func testDocumented(t *testing.T, address string) {
-	document, err := os.ReadFile(root + "/docs/operations/metrics.md")
+	document, err := os.ReadFile(root + "/docs/reference/metrics.md")
 	must(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+`/api/v1/targets/metadata?match_target={job="ostiary"}`, nil)
 	must(t, err)
@@ -293,7 +293,7 @@ func testDocumented(t *testing.T, address string) {
 		}
 		seen[m.Metric] = true
 		if !strings.Contains(string(document), "| `"+m.Metric+"` | "+m.Type+" |") {
-			t.Errorf("docs/operations/metrics.md has no %s of type %s", m.Metric, m.Type)
+			t.Errorf("docs/reference/metrics.md has no %s of type %s", m.Metric, m.Type)
 		}
 	}
 	if len(seen) < 25 {
