@@ -13,6 +13,8 @@ import (
 	"github.com/ostiary/ostiary/internal/load"
 	"github.com/ostiary/ostiary/internal/offline"
 	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/rehearsal"
+	"github.com/ostiary/ostiary/internal/typecheck"
 	"github.com/ostiary/ostiary/internal/validation"
 )
 
@@ -33,6 +35,8 @@ const (
 	ruleReview = "review" // Ostiary rejects it
 	ruleRisk   = "risk"   // Ostiary warns about it
 	ruleTypes  = "types"  // an expression does not fit the schema of a kind
+
+	ruleRehearsal = "rehearsal" // a request fails with an error, or goes around the policy
 )
 
 // Finding is one problem of a policy.
@@ -58,8 +62,11 @@ type linter struct {
 	compiler *policy.Compiler
 	schema   *schema
 	types    *types
+	apis     *offline.APIs
 	served   apiresources.Lists
 	findings []Finding
+
+	rehearser *rehearsal.Rehearser
 }
 
 // Errors returns the errors of Check, without warnings and without a check of types.
@@ -90,7 +97,10 @@ func Check(ctx context.Context, objects []load.Object, problems []error, e polic
 	if err != nil {
 		return nil, 0, err
 	}
-	l.served = apis.Lists()
+	l.apis, l.served = apis, apis.Lists()
+	if l.rehearser, err = rehearsal.New(e); err != nil {
+		return nil, 0, err
+	}
 	if l.schema, err = newSchema(); err != nil {
 		return nil, 0, err
 	}
@@ -146,7 +156,21 @@ func (l *linter) policy(ctx context.Context, p *offline.Policy) error {
 	for _, w := range found {
 		l.add(p, Warning, ruleTypes, w.Field, w.Text)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	for _, w := range rehearsal.Beside(found, l.rehearser.Rehearse(ctx, p.WebhookPolicy, l.cluster())) {
+		l.add(p, Warning, ruleRehearsal, w.Field, w.Text)
+	}
+	return nil
+}
+
+// cluster is what a rehearsal needs of the API server for which the policies are meant.
+func (l *linter) cluster() rehearsal.Cluster {
+	return rehearsal.Cluster{
+		Served: l.served, TypeConverters: l.apis, Objects: l.apis.ObjectInterfaces(),
+		Documents: func(k apiresources.Kind) *typecheck.Document { return l.types.custom[k.GroupVersionKind] },
+	}
 }
 
 // rejected adds the errors for which a policy cannot be applied. Without errors, it

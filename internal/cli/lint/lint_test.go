@@ -116,7 +116,11 @@ func TestLint(t *testing.T) {
 			content: policyOf("a", "apps", "deployments", "object.spec.replicaz > 1", ""), status: output.StatusFindings,
 			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: Deployment has no field spec.replicaz, did you mean replicas?\n",
 		},
-		"a custom resource": {content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", widgets), want: "1 policy without findings\n"},
+		"a custom resource": {content: policyOf("a", "example.com", "widgets", "object.?spec.?size.orValue(0) > 1", widgets), want: "1 policy without findings\n"},
+		"an optional field of a custom resource": {
+			content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", widgets), status: output.StatusFindings,
+			want: "policies.yaml:13:5: warning: a: spec.validations[0].expression: CREATE of widgets can fail with \"no such key: spec\": write object.?spec.?size.orValue(0)\n",
+		},
 		"a custom resource without its definition": {
 			content: policyOf("a", "example.com", "widgets", "object.spec.size > 1", ""), status: output.StatusFindings,
 			want: "policies.yaml:8:19: warning: a: spec.matchConstraints.resourceRules[0].apiGroups[0]: the API server has no group \"example.com\": correct it, unless it is still to be installed\n",

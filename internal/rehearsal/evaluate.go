@@ -1,0 +1,357 @@
+package rehearsal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/typecheck"
+)
+
+// maxCost limits the sum of the costs of a rehearsal, in units of CEL. The last evaluation can
+// exceed it by the limit of one request, which is as high.
+const maxCost = 10_000_000
+
+// authorizerCost is the cost that API servers count for a check of the authorizer.
+const authorizerCost = 350_000
+
+// maxEvaluations limits the number of requests, whose costs have other parts too.
+const maxEvaluations = 2_000
+
+// stage is the rehearsal of one policy.
+type stage struct {
+	rehearser *Rehearser
+	policy    *v1alpha1.WebhookPolicy
+	group     *policy.Group
+	read      *readings
+	cluster   Cluster
+	findings  *findings
+
+	cost        uint64
+	evaluations int
+	omitted     bool
+}
+
+func newStage(r *Rehearser, p *v1alpha1.WebhookPolicy, compiled *policy.Compiled, read *readings, c Cluster) *stage {
+	return &stage{rehearser: r, policy: p, group: policy.NewGroup([]*policy.Compiled{compiled}), read: read,
+		cluster: c, findings: &findings{}}
+}
+
+// run sends the requests about all targets, and returns what is wrong with them.
+func (s *stage) run(ctx context.Context, targets []target) []typecheck.Warning {
+	answers := []authorizer.Decision{authorizer.DecisionNoOpinion}
+	texts := make([]string, 0, len(s.read.expressions))
+	for i := range s.read.expressions {
+		texts = append(texts, s.read.expressions[i].text)
+	}
+	if strings.Contains(strings.Join(texts, " "), "authorizer") {
+		answers = append(answers, authorizer.DecisionAllow)
+	}
+	keys := keysIn(texts)
+	for i := range targets {
+		s.target(ctx, &targets[i], keys, answers)
+	}
+	out := s.findings.warnings(&s.policy.Spec)
+	if s.omitted && ctx.Err() == nil {
+		out = append(out, typecheck.Warning{Field: "spec.matchConstraints.resourceRules",
+			Text: "not every kind of request was rehearsed, " +
+				"because the costs of the expressions reached the limit"})
+	}
+	return out
+}
+
+// target sends the requests about one target.
+func (s *stage) target(ctx context.Context, t *target, keys map[string]string, answers []authorizer.Decision) {
+	probes := s.rehearser.objects.of(t, s.cluster)
+	if lacks, _ := lacksLabels(t); !lacks {
+		probes = variants(probes, keys)
+	}
+	for _, o := range t.operations {
+		requests := requestsFor(t, o, probes, &s.policy.Spec)
+		for i := range requests {
+			for _, answer := range answers {
+				s.request(ctx, t, &requests[i], answer)
+			}
+		}
+	}
+	s.controllers(ctx, t, probes)
+}
+
+// outcome is what a request gets.
+type outcome struct {
+	evaluated []policy.Evaluated
+	invoked   []policy.Invoked
+}
+
+// exhausted reports whether a limit is reached.
+func (s *stage) exhausted(ctx context.Context) bool {
+	if ctx.Err() != nil || s.cost > maxCost || s.evaluations >= maxEvaluations {
+		s.omitted = true
+	}
+	return s.omitted
+}
+
+// request evaluates the mutations, and then the validations on what they return.
+func (s *stage) request(ctx context.Context, t *target, r *request, answer authorizer.Decision) {
+	if s.exhausted(ctx) {
+		return
+	}
+	w := &world{namespace: namespaceFor(&s.policy.Spec), answer: answer}
+	raw := r.AdmissionRequest
+	if s.policy.Spec.Mutates() && raw.Object.Raw != nil && s.cluster.TypeConverters != nil {
+		mutated, ok := s.mutate(ctx, t, r, w)
+		if !ok {
+			return
+		}
+		raw.Object.Raw = mutated
+	}
+	if !s.policy.Spec.Validates() {
+		return
+	}
+	var o outcome
+	_, err := s.group.Validate(s.trace(ctx, &o), &raw, w.environment(s.cluster))
+	s.count(&o, w)
+	if err != nil {
+		return
+	}
+	if o.fails() {
+		s.report(t, r, &o)
+	}
+	s.messages(t, r, &o)
+}
+
+// messages adds the errors of message expressions, which leave the author's message out.
+func (s *stage) messages(t *target, r *request, o *outcome) {
+	for i := range o.evaluated {
+		e := &o.evaluated[i]
+		if e.Err == nil || !strings.HasSuffix(e.Field, ".messageExpression") {
+			continue
+		}
+		if s.counts(s.read.at(e.Field), r, e.Err.Error()) {
+			s.findings.add(t, r, e.Field, e.Err.Error(), s.explain(r, e))
+		}
+	}
+}
+
+// mutate returns the object after mutations; ok is false if they fail.
+func (s *stage) mutate(ctx context.Context, t *target, r *request, w *world) (object []byte, ok bool) {
+	raw := r.AdmissionRequest
+	if r.mutatingObject != nil {
+		raw.Object.Raw = r.mutatingObject
+	}
+	var o outcome
+	response, err := s.group.Mutate(s.trace(ctx, &o), &raw, w.environment(s.cluster))
+	s.count(&o, w)
+	if err != nil || o.fails() {
+		if err == nil {
+			s.report(t, r, &o)
+		}
+		return nil, false
+	}
+	if len(response.Patch) == 0 {
+		return r.Object.Raw, true
+	}
+	patch, err := jsonpatch.DecodePatch(response.Patch)
+	if err != nil {
+		return nil, false
+	}
+	object, err = patch.Apply(r.Object.Raw) // of which the metadata is complete
+	return object, err == nil
+}
+
+func (s *stage) trace(ctx context.Context, o *outcome) context.Context {
+	return policy.WithTrace(ctx, policy.Trace{
+		Expression: func(e policy.Evaluated) { o.evaluated = append(o.evaluated, e) },
+		Invocation: func(i policy.Invoked) { o.invoked = append(o.invoked, i) },
+	})
+}
+
+// count adds the cost of a request. A check of the authorizer takes no time here.
+func (s *stage) count(o *outcome, w *world) {
+	s.evaluations++
+	cost := uint64(0)
+	for _, e := range o.evaluated {
+		cost += e.Cost
+	}
+	s.cost += cost - min(cost, uint64(w.asked)*authorizerCost)
+	w.asked = 0
+}
+
+// fails reports whether an error decides the request. A request that a validation denies too would
+// not pass without the error.
+func (o *outcome) fails() bool {
+	failed := false
+	for _, i := range o.invoked {
+		failed = failed || i.Err != nil
+		for _, d := range i.Decisions {
+			if d.Denied && !d.Failed {
+				return false
+			}
+			failed = failed || d.Failed
+		}
+	}
+	return failed
+}
+
+// denies reports whether a validation is false.
+func (o *outcome) denies() bool {
+	for _, i := range o.invoked {
+		for _, d := range i.Decisions {
+			if d.Denied && !d.Failed && slices.Contains(i.Actions, admissionregistrationv1.Deny) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// report adds the first error of an expression, or that of a patch.
+func (s *stage) report(t *target, r *request, o *outcome) {
+	for i := range o.evaluated {
+		e := &o.evaluated[i]
+		if e.Err == nil || strings.HasSuffix(e.Field, ".messageExpression") {
+			continue
+		}
+		if s.counts(s.read.at(e.Field), r, e.Err.Error()) {
+			s.findings.add(t, r, e.Field, e.Err.Error(), s.explain(r, e))
+		}
+		return
+	}
+	for _, i := range o.invoked {
+		if i.Err == nil || !i.Mutating {
+			continue
+		}
+		field, text, ok := strings.Cut(i.Err.Error(), ": ")
+		text, _, _ = strings.Cut(text, "\n")
+		index := s.mutation(field)
+		if !ok || index < 0 {
+			return
+		}
+		at, read := s.expressionOf(index)
+		if s.counts(read, r, text) && !r.invented {
+			s.findings.add(t, r, at, text, explainPatch(s.policy.Spec.Mutations[index], text))
+		}
+		return
+	}
+}
+
+// counts reports whether an error says something about requests in a cluster.
+func (s *stage) counts(e *reading, r *request, text string) bool {
+	if e == nil || s.policy.Spec.ParamKind != nil && e.reads("params") && hasParamRef(&s.policy.Spec) {
+		return false
+	}
+	return !r.invented || strings.Contains(text, "no such key") || strings.Contains(text, "no such field")
+}
+
+func hasParamRef(spec *v1alpha1.WebhookPolicySpec) bool {
+	return slices.ContainsFunc(spec.Bindings, func(b v1alpha1.Binding) bool { return b.ParamRef != nil })
+}
+
+// mutation returns the index in "spec.mutations[0]", -1 for another field.
+func (s *stage) mutation(field string) int {
+	for i := range s.policy.Spec.Mutations {
+		if field == fmt.Sprintf("spec.mutations[%d]", i) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *stage) expressionOf(mutation int) (field string, read *reading) {
+	for _, name := range []string{"applyConfiguration", "jsonPatch"} {
+		field = fmt.Sprintf("spec.mutations[%d].%s.expression", mutation, name)
+		if read = s.read.at(field); read != nil {
+			break
+		}
+	}
+	return field, read
+}
+
+// controllers sends the requests of the control plane without which namespaces are not deleted.
+func (s *stage) controllers(ctx context.Context, t *target, probes []probe) {
+	if !s.policy.Spec.Denies() || len(probes) == 0 || t.excluded ||
+		selects(s.policy.Spec.MatchConstraints.ObjectSelector) {
+		return // with an objectSelector, the owner of an object has chosen the policy for it
+	}
+	spec := &s.policy.Spec
+	switch {
+	case t.resource == "namespaces" && t.subresource != "" && t.has(admissionv1.Update):
+		update := requestsFor(t, admissionv1.Update, []probe{terminating(probes[0], t.subresource == "finalize")}, spec)
+		if s.allDenied(ctx, update) {
+			s.findings.addText("spec.validations", "the namespace controller updates "+t.name()+" to delete a Namespace, "+
+				"which is denied, so deletion hangs: remove the subresource from resources, "+
+				"or pass objects with has(object.metadata.deletionTimestamp)")
+		}
+	case t.namespaced && t.subresource == "" && t.has(admissionv1.Delete):
+		if s.allDenied(ctx, requestsFor(t, admissionv1.Delete, probes, spec)) {
+			s.findings.addText("spec.validations", "the namespace controller may not delete "+t.name()+
+				", so the deletion of their namespace hangs: pass requests of system:serviceaccount:kube-system:"+
+				"namespace-controller, or those with namespaceObject.status.phase == \"Terminating\"")
+		}
+	}
+	if t.has(admissionv1.Update) && t.subresource == "" {
+		s.finalizers(ctx, t, probes[0])
+	}
+}
+
+// terminating returns an object that is being deleted.
+func terminating(p probe, finalized bool) probe {
+	out := probe{object: stored(p.object), invented: p.invented}
+	m := metadataOf(out.object)
+	m["deletionTimestamp"] = created
+	if !finalized {
+		m["finalizers"] = []any{"probe.example.com/probe"}
+	}
+	return out
+}
+
+// finalizers compares an update that removes the last finalizer of an object that is being deleted
+// with one that changes nothing.
+func (s *stage) finalizers(ctx context.Context, t *target, p probe) {
+	unchanged := newRequest(t, admissionv1.Update, terminating(p, false).object, terminating(p, false).object,
+		p.invented, &s.policy.Spec)
+	removed := newRequest(t, admissionv1.Update, terminating(p, true).object, terminating(p, false).object,
+		p.invented, &s.policy.Spec)
+	if s.allDenied(ctx, []request{removed}) && !s.allDenied(ctx, []request{unchanged}) {
+		s.findings.addText("spec.validations", "an update that removes the last finalizer of "+t.name()+
+			" which are being deleted is denied, so their deletion hangs: "+
+			"pass objects with has(object.metadata.deletionTimestamp)")
+	}
+}
+
+// allDenied reports whether a validation is false for each of some requests of the namespace
+// controller, whatever the authorizer answers.
+func (s *stage) allDenied(ctx context.Context, requests []request) bool {
+	for i := range requests {
+		for _, answer := range []authorizer.Decision{authorizer.DecisionNoOpinion, authorizer.DecisionAllow} {
+			if s.exhausted(ctx) || !s.denied(ctx, &requests[i], answer) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// denied reports whether a validation is false for a request of the namespace controller.
+func (s *stage) denied(ctx context.Context, r *request, answer authorizer.Decision) bool {
+	raw := r.AdmissionRequest
+	raw.UserInfo.Username = "system:serviceaccount:kube-system:namespace-controller"
+	raw.UserInfo.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:kube-system",
+		"system:authenticated"}
+	w := &world{namespace: namespaceFor(&s.policy.Spec), answer: answer}
+	w.namespace.Status.Phase = corev1.NamespaceTerminating
+	w.namespace.DeletionTimestamp = terminated()
+	var o outcome
+	_, err := s.group.Validate(s.trace(ctx, &o), &raw, w.environment(s.cluster))
+	s.count(&o, w)
+	return err == nil && o.denies()
+}

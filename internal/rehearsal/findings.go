@@ -1,0 +1,110 @@
+package rehearsal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/typecheck"
+)
+
+// maxResources is the number of resources that a warning names.
+const maxResources = 3
+
+// finding is an error of one expression, and the requests that have it.
+type finding struct {
+	field, text, hint string
+	operations        []string
+	resources         []string
+}
+
+// findings merge equal errors of several requests.
+type findings struct {
+	errors []finding
+	others []typecheck.Warning
+}
+
+func (f *findings) add(t *target, r *request, field, text, hint string) {
+	i := slices.IndexFunc(f.errors, func(e finding) bool { return e.field == field && e.text == text })
+	if i < 0 {
+		i = len(f.errors)
+		f.errors = append(f.errors, finding{field: field, text: text, hint: hint})
+	}
+	e := &f.errors[i]
+	if o := string(r.Operation); !slices.Contains(e.operations, o) {
+		e.operations = append(e.operations, o)
+	}
+	if name := t.name(); !slices.Contains(e.resources, name) {
+		e.resources = append(e.resources, name)
+	}
+}
+
+func (f *findings) addText(field, text string) {
+	w := typecheck.Warning{Field: field, Text: text}
+	if !slices.Contains(f.others, w) {
+		f.others = append(f.others, w)
+	}
+}
+
+// warnings returns one warning for each expression, about its first error: a correction often
+// corrects the others.
+func (f *findings) warnings(spec *v1alpha1.WebhookPolicySpec) (out []typecheck.Warning) {
+	seen := map[string]bool{}
+	for _, e := range f.errors {
+		if seen[e.field] {
+			continue
+		}
+		seen[e.field] = true
+		effect := ""
+		switch {
+		case strings.HasSuffix(e.field, ".messageExpression"):
+			effect = ", and the denial then has another message"
+		case spec.EffectiveFailurePolicy() == admissionregistrationv1.Ignore:
+			effect = ", and with failurePolicy Ignore the request then passes"
+		}
+		names := strings.Join(e.resources[:min(len(e.resources), maxResources)], ", ")
+		if more := len(e.resources) - maxResources; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		text := fmt.Sprintf("%s of %s can fail with %q%s", strings.Join(e.operations, " and "), names, e.text, effect)
+		if e.hint != "" {
+			text += ": " + e.hint
+		}
+		out = append(out, typecheck.Warning{Field: e.field, Text: text})
+	}
+	return append(out, f.others...)
+}
+
+// isNull reports whether an input is null for an operation.
+func isNull(input string, o admissionv1.Operation) bool {
+	switch input {
+	case "object":
+		return o == admissionv1.Delete
+	case "oldObject":
+		return o == admissionv1.Create || o == admissionv1.Connect
+	}
+	return false
+}
+
+func terminated() *metav1.Time { return &metav1.Time{Time: time.Unix(1_000_000_000, 0)} }
+
+// escapedSlash is a / in a key of a path of a JSON patch.
+const escapedSlash = "~1"
+
+// Beside returns the warnings of a rehearsal without those about errors of expressions of which the
+// check of types has found the cause.
+func Beside(types, rehearsed []typecheck.Warning) (out []typecheck.Warning) {
+	for _, w := range rehearsed {
+		known := slices.ContainsFunc(types, func(t typecheck.Warning) bool { return t.Field == w.Field })
+		if !known || !strings.Contains(w.Text, " can fail with ") || strings.Contains(w.Text, escapedSlash) {
+			out = append(out, w)
+		}
+	}
+	return out
+}

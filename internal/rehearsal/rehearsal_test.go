@@ -1,0 +1,129 @@
+package rehearsal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/kubernetes"
+	"github.com/ostiary/ostiary/internal/policy"
+)
+
+func cluster(t *testing.T) Cluster {
+	t.Helper()
+	served, err := kubernetes.Resources(policy.LatestEngine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Cluster{Served: served}
+}
+
+func newPolicy(expressions ...string) *v1alpha1.WebhookPolicy {
+	all := []string{"*"}
+	p := &v1alpha1.WebhookPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.WebhookPolicySpec{
+		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+				Rule:       admissionregistrationv1.Rule{APIGroups: all, APIVersions: all, Resources: []string{"*/*"}},
+			},
+		}}},
+	}}
+	for _, e := range expressions {
+		p.Spec.Validations = append(p.Spec.Validations, v1alpha1.Validation{Expression: e})
+	}
+	return p
+}
+
+// TestCostsAreBounded rehearses expressions that are as costly as they may be, for every kind.
+func TestCostsAreBounded(t *testing.T) {
+	numbers := strings.TrimSuffix(strings.Repeat("1, ", 40), ", ")
+	loops := fmt.Sprintf("[%[1]s].all(a, [%[1]s].all(b, [%[1]s].all(c, a + b + c > 0)))", numbers)
+	var expressions []string
+	for i := range 20 {
+		expressions = append(expressions, fmt.Sprintf("%s || %d > 0", loops, i))
+	}
+	r, err := New(policy.LatestEngine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPolicy(expressions...)
+	compiled, errs := r.compiler.Compile(p)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	c := cluster(t)
+	targets := targetsOf(&p.Spec, c.Served)
+	if len(targets) != maxTargets {
+		t.Errorf("%d targets, want %d", len(targets), maxTargets)
+	}
+	s := newStage(r, p, compiled, newReadings(r.compiler, &p.Spec), c)
+	out := s.run(t.Context(), targets)
+	if s.cost < maxCost || s.cost > 3*maxCost {
+		t.Errorf("the costs are %d, want them between %d and %d", s.cost, maxCost, 3*maxCost)
+	}
+	if n := len(out); n == 0 || !strings.Contains(out[n-1].Text, "not every kind of request was rehearsed") {
+		t.Errorf("got %v, want a warning about the limit", out)
+	}
+}
+
+func TestRehearsalEndsWithItsContext(t *testing.T) {
+	r, err := New(policy.LatestEngine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := r.Rehearse(ctx, newPolicy("object.metadata.labels.a == 'b'"), cluster(t)); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestSatisfy(t *testing.T) {
+	expression := func(key string, o metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: o,
+			Values: values}}}
+	}
+	labels := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	const in, notIn, exists, absent = metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn,
+		metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist
+	for name, tc := range map[string]struct {
+		selectors []*metav1.LabelSelector
+		want      map[string]string // nil: none
+	}{
+		"none": {want: map[string]string{}},
+		"nil":  {selectors: []*metav1.LabelSelector{nil}, want: map[string]string{}},
+		"a label": {selectors: []*metav1.LabelSelector{labels("a", "b")},
+			want: map[string]string{"a": "b"}},
+		"in": {selectors: []*metav1.LabelSelector{expression("a", in, "x", "y")},
+			want: map[string]string{"a": "x"}},
+		"in both": {selectors: []*metav1.LabelSelector{expression("a", in, "x", "y"),
+			expression("a", in, "y", "z")}, want: map[string]string{"a": "y"}},
+		"in, and not in": {selectors: []*metav1.LabelSelector{expression("a", in, "x", "y"),
+			expression("a", notIn, "x")}, want: map[string]string{"a": "y"}},
+		"exists, and not in": {selectors: []*metav1.LabelSelector{expression("a", exists), expression("a",
+			notIn, "probe")}, want: map[string]string{"a": "probe-2"}},
+		"not in": {selectors: []*metav1.LabelSelector{expression("a", notIn, "x")},
+			want: map[string]string{}},
+		"in nothing that both have": {selectors: []*metav1.LabelSelector{expression("a", in, "x"), expression("a",
+			in, "y")}},
+		"a label, and another value":  {selectors: []*metav1.LabelSelector{labels("a", "b"), labels("a", "c")}},
+		"a label, and not this value": {selectors: []*metav1.LabelSelector{labels("a", "b"), expression("a", notIn, "b")}},
+		"exists, and does not": {selectors: []*metav1.LabelSelector{expression("a", exists), expression("a",
+			absent)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := satisfy(tc.selectors...)
+			if diff := cmp.Diff(tc.want, got); diff != "" || ok != (tc.want != nil) {
+				t.Errorf("ok is %t; labels (-want +got):\n%s", ok, diff)
+			}
+		})
+	}
+}
