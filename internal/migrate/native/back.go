@@ -2,10 +2,12 @@ package native
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -38,7 +40,9 @@ func convertBack(in *conversion.Input) ([]conversion.Conversion, error) {
 				return nil, c.Source.Errorf("metadata.annotations", "%v", err)
 			}
 			b := backConversion{conversion: &c, policy: p, notes: notes, taken: taken}
-			b.convert()
+			if err := b.convert(); err != nil {
+				return nil, err
+			}
 		}
 		out = append(out, c)
 	}
@@ -75,9 +79,12 @@ type backConversion struct {
 	taken      map[string]bool // kinds and names of bindings
 }
 
-func (b *backConversion) convert() {
+func (b *backConversion) convert() error {
 	s := &b.policy.Spec
 	b.changes(s)
+	if err := b.withoutCounterpart(s); err != nil {
+		return err
+	}
 	metadata := conversion.Metadata(b.policy.ObjectMeta)
 	if delete(metadata.Annotations, conversion.AnnotationNative); len(metadata.Annotations) == 0 {
 		metadata.Annotations = nil
@@ -122,6 +129,7 @@ func (b *backConversion) convert() {
 	if !slices.ContainsFunc(b.conversion.Rows, func(r conversion.Row) bool { return r.Outcome == conversion.Changed }) {
 		b.conversion.Add(conversion.Row{Outcome: conversion.Converted})
 	}
+	return nil
 }
 
 // changes reports fields without a native counterpart.
@@ -157,6 +165,34 @@ func (b *backConversion) changes(s *v1alpha1.WebhookPolicySpec) {
 			b.change(at+".name", fmt.Sprintf("native validations have no names: messages do not contain %q", v.Name))
 		}
 	}
+}
+
+// withoutCounterpart reports the fields that nothing above knows, so that none is lost
+// without a word.
+func (b *backConversion) withoutCounterpart(s *v1alpha1.WebhookPolicySpec) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+	if err != nil {
+		return fmt.Errorf("reading the fields of %s: %w", b.policy.Name, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !isKnown(name) {
+			b.change("spec."+name, "native policies have no "+name)
+		}
+	}
+	return nil
+}
+
+// isKnown reports whether native policies have a field, do without it, or changes says what
+// becomes of it.
+func isKnown(field string) bool {
+	switch field {
+	case "paramKind", "matchConstraints", "matchConditions", "variables", "mutations", "validations", "auditAnnotations",
+		"bindings", "failurePolicy", "reinvocationPolicy",
+		"allowCriticalResources", // native policies apply to them
+		"timeoutSeconds", "order", "breakGlass", "podTemplates", "ratchet":
+		return true
+	}
+	return false
 }
 
 // deniesExisting is the difference without ratchet.

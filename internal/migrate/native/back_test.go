@@ -18,6 +18,7 @@ spec:
   matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}
   ratchet: true
   podTemplates: {}
+  audit: {enabled: false}
   validations:
   - {name: first, expression: "true"}
   - {expression: "true", ratchet: true}
@@ -35,7 +36,7 @@ spec:
 	for _, r := range converted[0].Rows {
 		got = append(got, string(r.Outcome)+" "+r.Rule)
 	}
-	want := []string{"changed spec.podTemplates", "changed spec.ratchet", "changed spec.validations[0].name", "changed spec.validations[1].ratchet"}
+	want := []string{"changed spec.podTemplates", "changed spec.ratchet", "changed spec.validations[0].name", "changed spec.validations[1].ratchet", "changed spec.audit"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
