@@ -21,18 +21,11 @@ const (
 // Backend is an external webhook. The API server calls it directly. Ostiary
 // registers it and updates the CA bundle of its registration.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.service) != has(self.url)",reason=FieldValueInvalid,message="set either service or url"
 // +kubebuilder:validation:XValidation:rule="(has(self.caBundle) ? 1 : 0) + (has(self.caFrom) ? 1 : 0) + (has(self.certificate) ? 1 : 0) <= 1",reason=FieldValueInvalid,message="set only one of caBundle, caFrom and certificate"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || has(self.url) || has(self.caBundle) || has(self.caFrom) || has(self.certificate)",reason=FieldValueRequired,message="add caBundle, caFrom or certificate: the API server needs the CA of the service's certificate"
 // +kubebuilder:validation:XValidation:rule="!has(self.certificate) || has(self.service) || !has(self.url)",fieldPath=".certificate",reason=FieldValueForbidden,message="remove certificate, or set service instead of url: Ostiary issues certificates for Services only"
 // +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || !string(self.caBundle).contains('PRIVATE KEY')",fieldPath=".caBundle",reason=FieldValueForbidden,message="remove the private key: a CA bundle holds only certificates"
 // +kubebuilder:validation:XValidation:rule="!has(self.caBundle) || string(self.caBundle).contains('-----BEGIN CERTIFICATE-----')",fieldPath=".caBundle",reason=FieldValueForbidden,message="add a certificate in PEM: caBundle has none"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || isURL(self.url) && url(self.url).getScheme() == 'https'",fieldPath=".url",reason=FieldValueForbidden,message="write url as https://host[:port]/path: the API server calls nothing else"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !isURL(self.url) || size(url(self.url).getHostname()) > 0",fieldPath=".url",reason=FieldValueForbidden,message="add a host to url"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('@')",fieldPath=".url",reason=FieldValueForbidden,message="remove user and password from url: the API server sends none, and readers of the policy would see them"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('?')",fieldPath=".url",reason=FieldValueForbidden,message="remove the query from url: the API server rejects it"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.contains('#')",fieldPath=".url",reason=FieldValueForbidden,message="remove the fragment from url: the API server rejects it"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || !self.url.matches('^https?://[^/]*:0*([1-9][0-9]{5,}|[7-9][0-9]{4}|6[6-9][0-9]{3}|65[6-9][0-9]{2}|655[4-9][0-9]|6553[6-9])?(/|$)')",fieldPath=".url",reason=FieldValueForbidden,message="choose a port between 1 and 65535 for url"
 type Backend struct {
 	// type is the phase in which the backend is called: Mutating, in which it may
 	// change the object, or Validating, after all changes.

@@ -34,9 +34,6 @@ type PodTemplates struct {
 }
 
 // PodTemplateKind is a resource with a pod template. The default kinds need only resource.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.templatePath) || self.resource in ['deployments', 'statefulsets', 'daemonsets', 'replicasets', 'jobs', 'cronjobs', 'replicationcontrollers']",fieldPath=".templatePath",reason=FieldValueRequired,message="set templatePath, such as spec.template: only the default kinds have one without it"
-// +kubebuilder:validation:XValidation:rule="has(self.version) || !has(self.templatePath)",fieldPath=".version",reason=FieldValueRequired,message="set version: templatePath is the path in that version"
 type PodTemplateKind struct {
 	// group is the API group, such as argoproj.io; empty for the core group.
 	// +optional

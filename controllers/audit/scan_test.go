@@ -30,8 +30,8 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/audit/results"
+	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // apiServer lists ConfigMaps, and answers the first requests with errors.
@@ -98,7 +98,7 @@ func targetFrom(t *testing.T, name, expression string) target {
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	return target{name: name, policy: p, version: results.Version{Compiled: compiled}, exempt: registration.ExemptNamespaces(nil), host: testHost()}
+	return target{name: name, policy: p, version: results.Version{Compiled: compiled}, exempt: guard.ExemptNamespaces(nil), host: testHost()}
 }
 
 // planned returns the plan for targets on ConfigMaps.

@@ -29,8 +29,8 @@ import (
 	"github.com/ostiary/ostiary/controllers/violations"
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/audit/results"
+	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/registration"
 )
 
 const (
@@ -146,7 +146,7 @@ func New(o Options) (*Scanner, error) {
 	}
 	s := &Scanner{options: o, metadata: watches, client: native, reports: reports, reportMetadata: reportMetadata, budget: newBudget(), metrics: newMetrics(o.Registerer), watches: map[schema.GroupVersionResource]deletionWatch{}}
 	s.reader = objects.Reader{Client: client, Wait: s.budget.request}
-	s.exempt = registration.ExemptNamespaces(o.ExemptNamespaces)
+	s.exempt = guard.ExemptNamespaces(o.ExemptNamespaces)
 	s.host = o.Store.Host
 	s.host.Observe, s.host.Failed, s.host.Recheck, s.host.BreakGlass = nil, nil, nil, false
 	return s, nil

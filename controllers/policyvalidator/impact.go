@@ -23,8 +23,8 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/objects"
 	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/registration"
 )
 
 const (
@@ -61,7 +61,7 @@ func NewImpact(config *rest.Config, namespace string, exempt []string, host poli
 	}
 	host.Observe, host.Failed, host.Violated, host.Panicked, host.Recheck = nil, nil, nil, nil, nil // these are about requests
 	reader := objects.Reader{Client: client.CoreV1().RESTClient(), Wait: context.Context.Err}
-	return &Impact{reader: reader, host: host, exempt: registration.ExemptNamespaces(exempt), within: impactWithin}, nil
+	return &Impact{reader: reader, host: host, exempt: guard.ExemptNamespaces(exempt), within: impactWithin}, nil
 }
 
 // changesDenials reports whether a policy denies, and decides about stored objects in another way than before; nil is no

@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // manyOf is the JSON of a policy with a list of so many entries.
@@ -37,7 +38,7 @@ func TestBeyondTheLimits(t *testing.T) {
 			"spec.validations[0].expression: Too long: "},
 		"labels of a selector": {[]byte(`{"spec":{"matchConstraints":{"objectSelector":{"matchLabels":{` +
 			strings.TrimSuffix(strings.Repeat(`"a":"b",`, 101), ",") + `}}}}}`), "spec.matchConstraints.objectSelector.matchLabels: Too many: "},
-		"size": {manyOf("unknown", `"`+strings.Repeat("x", maxStored)+`%d"`, 1), "spec: Too long: "},
+		"size": {manyOf("unknown", `"`+strings.Repeat("x", validation.MaxStored)+`%d"`, 1), "spec: Too long: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReviewer(resources{ago: unknown}, 0)

@@ -46,7 +46,7 @@ type Reviewer struct {
 	replicas  func() int
 	backends  egress.Rule
 	log       logr.Logger
-	limits    *limits
+	limits    *validation.Limits
 	checks    []Check
 	impact    *Impact // nil for none
 
@@ -58,7 +58,7 @@ type Reviewer struct {
 // live replicas, 0 if unknown. The impact and the checks add warnings about valid policies;
 // the impact may be nil.
 func New(compiler func() *policy.Compiler, resources Resources, replicas func() int, backends egress.Rule, log logr.Logger, impact *Impact, checks ...Check) *Reviewer {
-	limits, err := readLimits()
+	limits, err := validation.ReadLimits()
 	if err != nil {
 		panic(err) // it depends on this program alone
 	}
@@ -77,7 +77,7 @@ func (r *Reviewer) Facts() validation.ClusterInfo {
 
 // Review answers one call. An error means that there is no answer.
 func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-	beyond, before := r.limits.check(request.Object.Raw), r.limits.check(request.OldObject.Raw)
+	beyond, before := r.limits.Check(request.Object.Raw), r.limits.Check(request.OldObject.Raw)
 	switch {
 	case beyond != nil && before != nil:
 		// A policy that was stored with other limits can still be labelled and deleted.

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // matchResources is for both fields of the type MatchResources, at a path. Who
@@ -24,7 +26,7 @@ group and excludes others. At least 1, at most 100.`},
 			description: `apiVersions are the API versions of the resources. "*" is every version and excludes
 others. At least 1, at most 100.`},
 		{at: lists + "[].apiVersions[]", maxLength: maxName, rules: []apiextensionsv1.ValidationRule{
-			rule("", required, `self != ''`, "write an API version such as v1, or '*' for all")}},
+			rule("", required, `self != ''`, validation.MessageVersion)}},
 		{at: lists + "[].operations", minItems: 1, maxItems: 5, rules: aloneIfWildcard("operations"),
 			description: `operations are the operations on the resources. "*" is every operation and excludes
 others. At least 1.`},
@@ -35,7 +37,7 @@ pods/* all subresources of pods, */scale the scale subresource of every resource
 "*" is every resource without its subresources, "*/*" is everything. At least 1, at
 most 100.`},
 		{at: lists + "[].resources[]", maxLength: maxResource, rules: []apiextensionsv1.ValidationRule{
-			rule("", required, `self != ''`, "write a resource such as pods, or '*' for all")}},
+			rule("", required, `self != ''`, validation.MessageResource)}},
 		{at: lists + "[].resourceNames", maxItems: maxEntries,
 			description: `resourceNames are the names of the objects that the rule matches. Default: all
 objects. At most 100.`},
@@ -71,10 +73,10 @@ func constraintRules() []amendment {
 of the rules. At least 1, at most 100.`},
 		{at: lists + "[].resources", rules: []apiextensionsv1.ValidationRule{
 			rule("", invalid, `!('*' in self) || self.all(r, r == '*' || r.contains('/'))`,
-				"keep '*' in resources beside subresources only, or remove it: it already stands for all resources")}},
+				validation.MessageAllResources)}},
 		{at: lists + "[].resourceNames[]", rules: []apiextensionsv1.ValidationRule{
 			rule("", invalid, `self != '' && self != '.' && self != '..' && !self.contains('/') && !self.contains('%')`,
-				"write the name of one object: not empty, '.' or '..', and without '/' and '%'")}},
+				validation.MessageObjectName)}},
 		{at: at + ".(namespaceSelector|objectSelector).matchExpressions[]", rules: []apiextensionsv1.ValidationRule{
 			rule(".key", invalid, `self.key.matches('`+qualifiedName+`')`,
 				"write a label key: letters, digits, '-', '_' and '.', with an optional DNS subdomain and '/' before it")}},
@@ -102,14 +104,14 @@ that the policy's matchConstraints match. At most 100.`},
 func aloneIfWildcard(field string) []apiextensionsv1.ValidationRule {
 	return []apiextensionsv1.ValidationRule{
 		rule("", invalid, `!('*' in self) || size(self) == 1`,
-			"keep '*' alone in "+field+", or remove it: it already stands for all"),
+			validation.MessageAlone(field)),
 	}
 }
 
 func aloneIfWildcardPath() []apiextensionsv1.ValidationRule {
 	return []apiextensionsv1.ValidationRule{
 		rule("", invalid, `!('*/*' in self) || size(self) == 1`,
-			"keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources"),
+			validation.MessageEverything),
 	}
 }
 

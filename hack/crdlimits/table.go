@@ -2,6 +2,8 @@ package main
 
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // Limits that several fields share. An expression's is as large as the longest
@@ -36,11 +38,11 @@ const (
 // webhookPolicyTable holds limits, rules and descriptions that markers cannot
 // express. The rules are those of the API server for the same fields of
 // ValidatingAdmissionPolicy and webhook configurations, so that accepted policies
-// can be registered.
+// can be registered. The rules that internal/validation repeats come from there.
 func webhookPolicyTable() []amendment {
 	var table []amendment
 	for _, part := range [][]amendment{
-		paramKind(),
+		repeatedRules(), paramKind(),
 		matchResources("spec.matchConstraints", "the policy"), constraintRules(),
 		matchConditions(), variables(), mutations(), auditAnnotations(),
 		matchResources("spec.bindings[].matchResources", "the binding"), bindingRules(), paramRefs(),
@@ -49,6 +51,16 @@ func webhookPolicyTable() []amendment {
 		table = append(table, part...)
 	}
 	return table
+}
+
+func repeatedRules() []amendment {
+	var out []amendment
+	for _, r := range validation.SchemaRules() {
+		out = append(out, amendment{at: r.At, rules: []apiextensionsv1.ValidationRule{
+			rule(r.Field, apiextensionsv1.FieldValueErrorReason(r.Type), r.Rule, r.Message),
+		}})
+	}
+	return out
 }
 
 func matchConditions() []amendment {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // maxTime limits the evaluation of one policy on one object, besides its cost budget. It
@@ -51,7 +51,7 @@ func NewEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled, exempt []string
 // Evaluate evaluates the policy. It is not safe for concurrent use with the same Object. The result is DecisionUnmatched for an object that the
 // policy does not match, such as one in an exempt namespace.
 func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environment) policy.Audited {
-	if registration.Excludes(e.spec, o.Resource.GroupResource(), o.Namespace, e.exempt) {
+	if guard.Excludes(e.spec, o.Resource.GroupResource(), o.Namespace, e.exempt) {
 		return policy.Audited{Decision: policy.DecisionUnmatched}
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/registration"
 )
 
 // namespaces are those of the tests, by name.
@@ -136,7 +136,7 @@ func TestEvaluate(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
-			got := NewEvaluator(p, compiled, registration.ExemptNamespaces([]string{"exempt"})).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
+			got := NewEvaluator(p, compiled, guard.ExemptNamespaces([]string{"exempt"})).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -175,7 +175,7 @@ func TestStoredObject(t *testing.T) {
 		if len(errs) > 0 {
 			t.Fatal(errs.ToAggregate())
 		}
-		evaluators = append(evaluators, NewEvaluator(p, compiled, registration.ExemptNamespaces(nil)))
+		evaluators = append(evaluators, NewEvaluator(p, compiled, guard.ExemptNamespaces(nil)))
 	}
 	alone, sharing := environment(), environment()
 	sharing.Stored = new(policy.StoredObject)
@@ -224,7 +224,7 @@ func TestErrors(t *testing.T) {
 			if tc.want == "contradicts" {
 				o.Kind = schema.GroupVersionKind{Version: "v1", Kind: "Other"}
 			}
-			e := NewEvaluator(p, compiled, registration.ExemptNamespaces(nil))
+			e := NewEvaluator(p, compiled, guard.ExemptNamespaces(nil))
 			got := e.Evaluate(t.Context(), o, tc.host)
 			if got.Decision != policy.DecisionError || got.Denied != tc.wantDenied || len(got.Violations) != 1 || !strings.Contains(got.Violations[0].Message, tc.want) {
 				t.Errorf("got %+v, want an error with %q, denied %v", got, tc.want, tc.wantDenied)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
-	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 // MaxResources limits the resources of one policy. Only wildcards reach it.
@@ -41,7 +41,7 @@ func Resources(spec *v1alpha1.WebhookPolicySpec, api Served) (out []Resource, mo
 	for gv, list := range api {
 		for i := range list {
 			r := Resource{gv.WithResource(list[i].Name), kindOf(gv, &list[i]), list[i].Namespaced}
-			if !canList(&list[i]) || registration.Excludes(spec, r.GroupResource(), "", nil) || !slices.ContainsFunc(rules, r.isUpdatedBy) {
+			if !canList(&list[i]) || guard.Excludes(spec, r.GroupResource(), "", nil) || !slices.ContainsFunc(rules, r.isUpdatedBy) {
 				continue
 			}
 			if other, ok := byName[r.GroupResource()]; !ok || version.CompareKubeAwareVersionStrings(gv.Version, other.Version) > 0 {

@@ -6,21 +6,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"unique"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 const (
-	// maxConditions is the API server's limit on matchConditions of a webhook.
-	maxConditions = 64
-
 	// maxBackendName is the maximum length of a policy's name in the names of its
 	// configuration and webhook. It leaves room for their prefixes and suffixes.
 	maxBackendName = 200
@@ -28,9 +24,6 @@ const (
 	// reservedSuffix ends names that API servers reserve since Kubernetes 1.37, for
 	// configurations in files (ManifestBasedAdmissionControlConfig).
 	reservedSuffix = ".static.k8s.io"
-
-	// breakGlassName is the name of the matchCondition for breakGlass.
-	breakGlassName = "may-not-break-glass"
 )
 
 // externalWebhook is the part of a webhook that is different for a backend.
@@ -95,7 +88,7 @@ func externalConditions(policy *v1alpha1.WebhookPolicy) []admissionregistrationv
 		return conditions
 	}
 	return append(conditions, admissionregistrationv1.MatchCondition{
-		Name: breakGlassName,
+		Name: guard.BreakGlassCondition,
 		Expression: fmt.Sprintf("!authorizer.group('%s').resource('webhookpolicies').name('%s').check('breakglass').allowed()",
 			v1alpha1.GroupName, policy.Name),
 	})
@@ -137,10 +130,10 @@ func backendClient(b *v1alpha1.Backend) admissionregistrationv1.WebhookClientCon
 func (e *externalWebhook) applyTo(w *webhook, g *guards) {
 	e.clientConfig.DeepCopyInto(&w.ClientConfig)
 	w.AdmissionReviewVersions = slices.Clone(e.versions)
-	guarded := slices.ContainsFunc(w.Rules, labelsUntrusted)
+	guarded := slices.ContainsFunc(w.Rules, guard.LabelsUntrusted)
 	for _, c := range e.conditions {
 		if guarded { // the line feed ends a comment of the expression
-			c.Expression = "!(" + g.exemptExpression() + ") || (" + c.Expression + "\n)"
+			c.Expression = "!(" + guard.ExemptExpression(g.exempt) + ") || (" + c.Expression + "\n)"
 		}
 		w.MatchConditions = append(w.MatchConditions, c)
 	}
@@ -166,107 +159,6 @@ func (b Bundles) Of(e Entry) []byte {
 		if m := &e.memberships[i]; m.external != nil {
 			return b[m.webhookName(m.groupName())]
 		}
-	}
-	return nil
-}
-
-// checkBackend rejects values that the API server would reject in a webhook
-// configuration, and fields that have no effect with a backend.
-func checkBackend(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	b := spec.Backend
-	if b == nil {
-		return nil
-	}
-	errs := append(checkBackendFields(spec, at), checkConditions(spec, at.Child("matchConditions"))...)
-	at = at.Child("backend")
-	switch {
-	case (b.Service == nil) == (b.URL == ""):
-		errs = append(errs, field.Invalid(at, "", "set either service or url"))
-	case b.URL != "":
-		errs = append(errs, checkBackendURL(b.URL, at.Child("url"))...)
-	}
-	return errs
-}
-
-func checkBackendFields(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	errs := forbidFields(at, "it has no effect in a policy with a backend", []fieldUse{
-		{"mutations", len(spec.Mutations) > 0},
-		{"validations", len(spec.Validations) > 0},
-		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
-		{"bindings", len(spec.Bindings) > 0},
-		{"paramKind", spec.ParamKind != nil},
-		{"variables", len(spec.Variables) > 0},
-	})
-	at = at.Child("matchConstraints")
-	match := matchOf(spec)
-	if len(match.ExcludeResourceRules) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("excludeResourceRules"), "exclude requests with a matchCondition instead: webhooks have no excludeResourceRules"))
-	}
-	for i := range match.ResourceRules {
-		if len(match.ResourceRules[i].ResourceNames) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("resourceRules").Index(i).Child("resourceNames"), "compare request.name in a matchCondition instead: webhooks have no resourceNames"))
-		}
-	}
-	return errs
-}
-
-// fieldUse is a field of a policy, and whether the policy sets it.
-type fieldUse struct {
-	name string
-	used bool
-}
-
-func forbidFields(at *field.Path, why string, fields []fieldUse) field.ErrorList {
-	var errs field.ErrorList
-	for _, f := range fields {
-		if f.used {
-			errs = append(errs, field.Forbidden(at.Child(f.name), "remove "+f.name+": "+why))
-		}
-	}
-	return errs
-}
-
-// checkPlugin rejects fields that have no effect with a plugin.
-func checkPlugin(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	if spec.Plugin == nil {
-		return nil
-	}
-	return forbidFields(at, "it has no effect in a policy with a plugin", []fieldUse{
-		{"mutations", len(spec.Mutations) > 0},
-		{"validations", len(spec.Validations) > 0},
-		{"auditAnnotations", len(spec.AuditAnnotations) > 0},
-		{"paramKind", spec.ParamKind != nil},
-		{"backend", spec.Backend != nil},
-	})
-}
-
-// checkConditions checks the names and the number of matchConditions. Ostiary adds
-// conditions to them.
-func checkConditions(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, c := range spec.MatchConditions {
-		if c.Name == guardName || c.Name == exemptName || c.Name == conditionName || c.Name == breakGlassName {
-			errs = append(errs, field.Invalid(at.Index(i).Child("name"), c.Name, "choose another name: Ostiary has a condition of this name"))
-		}
-	}
-	added := len((&guards{critical: allowedCritical(spec)}).conditions(plainRules(matchOf(spec).ResourceRules, PhaseValidate)))
-	if spec.BreakGlass {
-		added++
-	}
-	if n := len(spec.MatchConditions); n+added > maxConditions {
-		errs = append(errs, field.TooMany(at, n, maxConditions-added))
-	}
-	return errs
-}
-
-func checkBackendURL(raw string, at *field.Path) field.ErrorList {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" {
-		// The value and the parser's error can contain a password.
-		return field.ErrorList{field.Forbidden(at, "write url as https://host[:port]/path: the API server calls nothing else")}
-	}
-	if u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return field.ErrorList{field.Forbidden(at, "remove user, query and fragment from url: the API server rejects them")}
 	}
 	return nil
 }

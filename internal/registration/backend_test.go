@@ -2,12 +2,10 @@ package registration
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -179,98 +177,5 @@ func TestBackendNamesDiffer(t *testing.T) {
 		if n := len(PhaseValidate.ConfigurationPrefix() + "1000-" + group); n > 253 {
 			t.Errorf("policy of %d letters: the configuration's name has %d", len(name), n)
 		}
-	}
-}
-
-func TestCheckBackend(t *testing.T) {
-	rules := []admissionregistrationv1.NamedRuleWithOperations{testRule()}
-	conditions := func(n int) []admissionregistrationv1.MatchCondition {
-		out := make([]admissionregistrationv1.MatchCondition, n)
-		for i := range out {
-			out[i] = admissionregistrationv1.MatchCondition{Name: fmt.Sprint("c", i), Expression: "true"}
-		}
-		return out
-	}
-	const noURL = "spec.backend.url: Forbidden: write url as https://host[:port]/path: the API server calls nothing else"
-	tests := map[string]struct {
-		edit func(*v1alpha1.WebhookPolicySpec)
-		want []string
-	}{
-		"63 conditions and the guard": {edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(63) }},
-		"64 conditions and the guard": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions = conditions(64) },
-			want: []string{"spec.matchConditions: Too many: 64: must have at most 63 items"},
-		},
-		"63 conditions, the guard and breakGlass": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConditions, s.BreakGlass = conditions(63), true },
-			want: []string{"spec.matchConditions: Too many: 63: must have at most 62 items"},
-		},
-		"the name of the condition for breakGlass": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "may-not-break-glass", Expression: "true"}}
-			},
-			want: []string{`spec.matchConditions[0].name: Invalid value: "may-not-break-glass": choose another name: Ostiary has a condition of this name`},
-		},
-		"64 conditions without a guard": {edit: func(s *v1alpha1.WebhookPolicySpec) {
-			s.MatchConditions = conditions(64)
-			s.MatchConstraints.ResourceRules[0].APIGroups = []string{"apps"}
-		}},
-		"names of Ostiary's own conditions": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: guardName, Expression: "true"}, {Name: conditionName, Expression: "true"}, {Name: exemptName, Expression: "true"}}
-			},
-			want: []string{
-				`spec.matchConditions[0].name: Invalid value: "not-critical-resources": choose another name: Ostiary has a condition of this name`,
-				`spec.matchConditions[1].name: Invalid value: "matches-policy": choose another name: Ostiary has a condition of this name`,
-				`spec.matchConditions[2].name: Invalid value: "not-exempt-namespaces": choose another name: Ostiary has a condition of this name`,
-			},
-		},
-		"a guarded resource": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConstraints.ResourceRules[0].APIGroups = []string{v1alpha1.GroupName}
-			},
-			want: []string{`spec.matchConstraints.resourceRules[0].apiGroups[0]: Forbidden: remove "admission.ostiary.dev": policies never apply to it, so that a broken policy cannot lock the cluster`},
-		},
-		"validations": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.Validations = []v1alpha1.Validation{{Expression: "true"}}
-			},
-			want: []string{"spec.validations: Forbidden: remove validations: it has no effect in a policy with a backend"},
-		},
-		"resource names": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) {
-				s.MatchConstraints.ResourceRules[0].ResourceNames = []string{"a"}
-			},
-			want: []string{"spec.matchConstraints.resourceRules[0].resourceNames: Forbidden: compare request.name in a matchCondition instead: webhooks have no resourceNames"},
-		},
-		"service and url": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.URL = "https://a" },
-			want: []string{`spec.backend: Invalid value: "": set either service or url`},
-		},
-		"url with http": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "http://a" },
-			want: []string{noURL},
-		},
-		"invalid url with a password": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "https://me:p%zz@a" },
-			want: []string{noURL},
-		},
-		"url with a user": {
-			edit: func(s *v1alpha1.WebhookPolicySpec) { s.Backend.Service, s.Backend.URL = nil, "https://me:secret@a" },
-			want: []string{"spec.backend.url: Forbidden: remove user, query and fragment from url: the API server rejects them"},
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := asBackend(&v1alpha1.WebhookPolicy{Spec: v1alpha1.WebhookPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: rules}}})
-			tt.edit(&p.Spec)
-			var got []string
-			for _, err := range Check(p) {
-				got = append(got, err.Error())
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("Check (-want +got):\n%s", diff)
-			}
-		})
 	}
 }

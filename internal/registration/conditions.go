@@ -7,16 +7,14 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
-const (
-	conditionName = "matches-policy"
-
-	// maxDelegated is the maximum number of groups with a delegated condition. API
-	// servers make a client for each group and cache 200 clients. The conditions of
-	// other policies are not delegated.
-	maxDelegated = 64
-)
+// maxDelegated is the maximum number of groups with a delegated condition. API
+// servers make a client for each group and cache 200 clients. The conditions of
+// other policies are not delegated.
+const maxDelegated = 64
 
 // delegate delegates a condition to the API server, unless it is empty. It is not
 // for matchConditions of mutations: API servers do not reinvoke a webhook that they
@@ -141,7 +139,7 @@ func (m *membership) withoutCondition() *membership {
 func matchConditions(rules []admissionregistrationv1.RuleWithOperations, g *guards, s *settings) []admissionregistrationv1.MatchCondition {
 	out := g.conditions(rules)
 	if s.Condition != "" {
-		out = append(out, admissionregistrationv1.MatchCondition{Name: conditionName, Expression: s.Condition})
+		out = append(out, admissionregistrationv1.MatchCondition{Name: guard.DelegatedCondition, Expression: s.Condition})
 	}
 	return out
 }
@@ -159,7 +157,7 @@ func ConditionOf(config Configuration) string {
 
 func conditionOf(w *webhook) string {
 	for _, c := range w.MatchConditions {
-		if c.Name == conditionName {
+		if c.Name == guard.DelegatedCondition {
 			return c.Expression
 		}
 	}

@@ -69,12 +69,12 @@
 // generateName has no name in the mutating phase, and custom resources keep the
 // label that the client wrote. Webhooks whose rules can match such objects exclude
 // the exempt namespaces by a match condition on the request instead; see
-// labelsUntrusted. Other webhooks do not, because API servers evaluate a match
+// guard.LabelsUntrusted. Other webhooks do not, because API servers evaluate a match
 // condition for every request that the rules match.
 //
-// No webhook is called for guarded resources; see guarded. Rules with wildcards
+// No webhook is called for guarded resources; see package guard. Rules with wildcards
 // that can match one of them get a match condition. If a policy sets
 // allowCriticalResources, the match condition has an exception for the critical
-// resources that the policy's rules name; see critical. These resources are part
-// of the settings. API groups of neverCalled have no exception.
+// resources that the policy's rules name. These resources are part
+// of the settings. Some API groups have no exception (guard.NeverCalled).
 package registration

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 	"github.com/ostiary/ostiary/internal/registration/matchconditions"
 )
 
@@ -83,7 +84,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 	}
 	if policy.Spec.Validates() {
 		m := newMembership(policy, PhaseValidate, plainRules(match.ResourceRules, PhaseValidate))
-		if !slices.Contains(allowedCritical(&policy.Spec), coreEvents) { // API servers evaluate conditions before they convert events
+		if !slices.Contains(guard.AllowedCritical(&policy.Spec), guard.CoreEvents) { // API servers evaluate conditions before they convert events
 			m.delegate(matchconditions.Condition(&policy.Spec))
 		}
 		e.memberships = append(e.memberships, m)
@@ -95,7 +96,7 @@ func Prepare(policy *v1alpha1.WebhookPolicy) Entry {
 func newMembership(policy *v1alpha1.WebhookPolicy, phase Phase, rules []admissionregistrationv1.RuleWithOperations) membership {
 	spec := &policy.Spec
 	match := matchOf(spec)
-	allowed := allowedCritical(spec)
+	allowed := guard.AllowedCritical(spec)
 	versions, ordered := versionSignature(rules, allowed)
 	set := settings{
 		Phase:          phase,

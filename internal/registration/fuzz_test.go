@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // FuzzBuild plans any input that decodes as policies. Nothing may panic, the order
@@ -36,7 +37,7 @@ func FuzzBuild(f *testing.F) {
 		for i, policy := range decoded {
 			policy.Name = fmt.Sprintf("policy-%d", i)
 			policy.UID = types.UID(policy.Name)
-			if len(Check(policy)) == 0 {
+			if len(validation.Check(policy)) == 0 {
 				accepted = append(accepted, policy)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -47,7 +48,7 @@ func TestGolden(t *testing.T) {
 			in.Policies = readPolicies(t, filepath.Join("testdata/policies", name+".yaml"))
 			in.CABundle = []byte("-----BEGIN CERTIFICATE-----\n")
 			for _, policy := range in.Policies {
-				if errs := Check(policy); len(errs) > 0 {
+				if errs := validation.Check(policy); len(errs) > 0 {
 					t.Errorf("Check(%s) = %v", policy.Name, errs.ToAggregate())
 				}
 			}

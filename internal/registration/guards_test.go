@@ -14,14 +14,16 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // TestGuardCompilesOnOldClusters uses the CEL environment of Kubernetes 1.30.
 func TestGuardCompilesOnOldClusters(t *testing.T) {
 	compiler := cel.NewCompiler(environment.MustBaseEnvSet(version.MajorMinor(1, 30)))
 	rules := []admissionregistrationv1.RuleWithOperations{everything().RuleWithOperations}
-	for _, allowed := range [][]string{nil, {"coordination.k8s.io/leases"}, {coreEvents, namedEvents}} {
-		condition := matchconditions.MatchCondition(guardConditions(rules, allowed)[0])
+	for _, allowed := range [][]string{nil, {"coordination.k8s.io/leases"}, {guard.CoreEvents, guard.NamedEvents}} {
+		condition := matchconditions.MatchCondition(guard.Conditions(rules, allowed, nil)[0])
 		result := compiler.CompileCELExpression(&condition, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.NewExpressions)
 		if result.Error != nil {
 			t.Errorf("%q are allowed: %v", allowed, result.Error)
@@ -43,13 +45,13 @@ func TestAllowedCriticalResources(t *testing.T) {
 		policy := policyFor("a", "pods")
 		policy.Spec.AllowCriticalResources = true
 		policy.Spec.MatchConstraints.ResourceRules = []rule{everything(), ruleOf(named.group, named.resource)}
-		if errs := Check(policy); len(errs) > 0 {
+		if errs := validation.Check(policy); len(errs) > 0 {
 			continue
 		}
 		allowed++
 		config := planOf(policy).Groups[0].Configuration
 		for _, r := range resources {
-			want := !guarded(r.group, r.resource) || r.group == named.group && r.resource == named.resource ||
+			want := !guard.Resource(r.group, r.resource) || r.group == named.group && r.resource == named.resource ||
 				named.resource == "events" && r.resource == "events"
 			if _, called := o.called(t, config, r.attributes("v1", "", "prod", "thing", admission.Create, nil, nil)); called != want {
 				t.Errorf("a policy that names %s/%s is called for %s/%s: %t, want %t", named.group, named.resource, r.group, r.resource, called, want)
@@ -65,7 +67,7 @@ func TestAllowedCriticalResources(t *testing.T) {
 }
 
 // TestGuardExpression sends every resource to a webhook with rules for everything,
-// and compares the result with the function guarded.
+// and compares the result with guard.Resource.
 func TestGuardExpression(t *testing.T) {
 	var resources []testResource
 	for _, group := range []string{"", "apps", "example.com", "coordination.k8s.io", "events.k8s.io", "authentication.k8s.io",
@@ -82,45 +84,13 @@ func TestGuardExpression(t *testing.T) {
 		for _, sub := range r.subresources {
 			attr := r.attributes("v1", sub, "prod", "thing", admission.Update, nil, nil)
 			_, called := o.called(t, plan.Groups[0].Configuration, attr)
-			if called == guarded(r.group, r.resource) {
+			if called == guard.Resource(r.group, r.resource) {
 				t.Errorf("%s: called %t, guarded %t", describe(attr), called, !called)
 			}
 		}
-		if r.group != "apps" && r.group != "example.com" && guarded(r.group, r.resource) && !guardedGroup(r.group) && !guardedName(r.resource) {
-			t.Errorf("%s is guarded, but guardedName is false", r.resource)
+		if r.group != "apps" && r.group != "example.com" && guard.Resource(r.group, r.resource) && !guard.Group(r.group) && !guard.Name(r.resource) {
+			t.Errorf("%s is guarded, but guard.Name is false", r.resource)
 		}
-	}
-}
-
-func TestGuardConditions(t *testing.T) {
-	tests := map[string]bool{
-		"apps/deployments":            false,
-		"apps/*":                      false,
-		"apps/*/*":                    false,
-		"/pods":                       false,
-		"/pods/*":                     false,
-		"example.com/events":          false,
-		"/*":                          true,
-		"/namespaces":                 false,
-		"/*/*":                        true,
-		"/*/status":                   true,
-		"/events":                     true,
-		"coordination.k8s.io/*":       true,
-		"coordination.k8s.io/leases":  true,
-		"coordination.k8s.io/leasecs": false,
-		"events.k8s.io/*":             true,
-		"authorization.k8s.io/new":    true,
-		"*/pods":                      true,
-		"*/*/*":                       true,
-	}
-	for name, want := range tests {
-		t.Run(name, func(t *testing.T) {
-			group, resource, _ := strings.Cut(name, "/")
-			rules := []admissionregistrationv1.RuleWithOperations{ruleOf("apps", "deployments").RuleWithOperations, ruleOf(group, resource).RuleWithOperations}
-			if got := len(guardConditions(rules, nil)); got != map[bool]int{true: 1, false: 0}[want] {
-				t.Errorf("%d conditions, want a guard: %t", got, want)
-			}
-		})
 	}
 }
 

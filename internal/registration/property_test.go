@@ -15,10 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 var (
@@ -410,9 +411,9 @@ func checkConfigurations(t testing.TB, plan Plan) {
 		if key, ok := GroupOf(config); !ok || key != group.Key() || PhaseOf(config) != group.Phase {
 			t.Errorf("group %v has configuration %s of group %v", group.Key(), config.GetName(), key)
 		}
-		valid := validation.IsDNS1123Label
+		valid := utilvalidation.IsDNS1123Label
 		if group.Path == "" { // the name contains the name of a policy
-			valid = validation.IsDNS1123Subdomain
+			valid = utilvalidation.IsDNS1123Subdomain
 		}
 		if msgs := valid(group.Name); len(msgs) > 0 {
 			t.Errorf("group %s: %v", group.Name, msgs)
@@ -436,7 +437,7 @@ func checkConfigurations(t testing.TB, plan Plan) {
 
 func checkWebhook(t testing.TB, group Group, webhook *webhook) {
 	t.Helper()
-	if msgs := validation.IsFullyQualifiedDomainName(nil, webhook.Name); len(msgs) > 0 {
+	if msgs := utilvalidation.IsFullyQualifiedDomainName(nil, webhook.Name); len(msgs) > 0 {
 		t.Errorf("webhook %s: %v", webhook.Name, msgs)
 	}
 	for i := range webhook.Rules {
@@ -444,7 +445,7 @@ func checkWebhook(t testing.TB, group Group, webhook *webhook) {
 		if rule.Scope == nil {
 			t.Errorf("group %s: a rule has no scope", group.Name)
 		}
-		errs := append(checkOperations(rule.Operations, nil), checkRule(&rule.Rule, nil)...)
+		errs := validation.CheckRule(rule, nil)
 		if len(errs) > 0 {
 			t.Errorf("group %s: invalid rules: %v", group.Name, errs.ToAggregate())
 		}
@@ -478,7 +479,7 @@ func randomPolicies(r *rand.Rand, n int) []*v1alpha1.WebhookPolicy {
 		}
 		randomPhases(r, &policies[i].Spec)
 		randomConditions(r, &policies[i].Spec)
-		if errs := Check(policies[i]); len(errs) > 0 {
+		if errs := validation.Check(policies[i]); len(errs) > 0 {
 			panic(fmt.Sprintf("invalid random policy: %v", errs.ToAggregate()))
 		}
 	}
@@ -496,7 +497,7 @@ func randomPhases(r *rand.Rand, spec *v1alpha1.WebhookPolicySpec) {
 		}
 		spec.Order = pick(r, nil, nil, nil, new(int32(0)), new(int32(1000)))
 		spec.ReinvocationPolicy = pick(r, nil, nil, nil, new(admissionregistrationv1.NeverReinvocationPolicy), new(admissionregistrationv1.IfNeededReinvocationPolicy))
-		for !slices.ContainsFunc(spec.MatchConstraints.ResourceRules, mayMutate) {
+		for !slices.ContainsFunc(spec.MatchConstraints.ResourceRules, isForMutations) {
 			spec.MatchConstraints.ResourceRules = append(spec.MatchConstraints.ResourceRules, randomRule(r))
 		}
 	}
@@ -586,9 +587,14 @@ func randomRule(r *rand.Rand) admissionregistrationv1.NamedRuleWithOperations {
 			[]admissionregistrationv1.OperationType{"CONNECT", "DELETE", "CREATE", "UPDATE"},
 			[]admissionregistrationv1.OperationType{"*"})
 		rule.Scope = pick(r, nil, nil, new(admissionregistrationv1.AllScopes), new(admissionregistrationv1.NamespacedScope), new(admissionregistrationv1.ClusterScope))
-		rules := []admissionregistrationv1.NamedRuleWithOperations{rule}
-		if len(checkRules(rules, nil)) == 0 && len(checkGuards(&rule.Rule, false, nil)) == 0 {
+		policy := policyFor("p", "pods")
+		policy.Spec.MatchConstraints.ResourceRules = []admissionregistrationv1.NamedRuleWithOperations{rule}
+		if len(validation.Check(policy)) == 0 {
 			return rule
 		}
 	}
+}
+
+func isForMutations(rule admissionregistrationv1.NamedRuleWithOperations) bool {
+	return operationsOf(rule.Operations)&opMutable != 0
 }

@@ -8,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 func TestRegistered(t *testing.T) {
@@ -102,7 +103,7 @@ func TestRegistered(t *testing.T) {
 }
 
 // testGuards are the guards of every group of planOf without selectors.
-var testGuards = guards{exempt: ExemptNamespaces(nil)}
+var testGuards = guards{exempt: guard.ExemptNamespaces(nil)}
 
 // wide returns a configuration with an additional policy for everything.
 func wide(c *config) *config {

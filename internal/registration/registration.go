@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 const (
@@ -134,7 +135,7 @@ type groupBuilder struct {
 }
 
 func newGroupBuilder(in Input) groupBuilder {
-	return groupBuilder{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), capability: in.Capability, epoch: in.Epoch, exempt: ExemptNamespaces(in.ExemptNamespaces)}
+	return groupBuilder{endpoint: in.Endpoint, caBundle: bytes.Clone(in.CABundle), capability: in.Capability, epoch: in.Epoch, exempt: guard.ExemptNamespaces(in.ExemptNamespaces)}
 }
 
 func (f groupBuilder) group(b memberSet) Group {

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 // selectors returns the selectors of a policy's webhook: those of the policy and, if
@@ -37,23 +37,13 @@ func selectors(spec *v1alpha1.WebhookPolicySpec, match *admissionregistrationv1.
 		return namespaces, objects
 	}
 	binding := spec.Bindings[0].MatchResources
-	if phase == PhaseValidate || !slices.ContainsFunc(rules, reachesNamespaces) {
+	if phase == PhaseValidate || !slices.ContainsFunc(rules, guard.ReachesNamespaces) {
 		namespaces = intersectSelectors(namespaces, canonicalSelector(binding.NamespaceSelector))
 	}
 	if phase == PhaseValidate && len(objects.MatchLabels) == 0 && len(objects.MatchExpressions) == 0 {
 		objects = canonicalSelector(binding.ObjectSelector)
 	}
 	return namespaces, objects
-}
-
-// reachesNamespaces reports whether a rule matches a resource called namespaces. As
-// in the API server, which evaluates namespaceSelectors on the labels of such objects,
-// the API group is irrelevant.
-func reachesNamespaces(rule admissionregistrationv1.RuleWithOperations) bool {
-	return slices.ContainsFunc(rule.Resources, func(entry string) bool {
-		resource, _, _ := strings.Cut(entry, "/")
-		return resource == wildcard || resource == "namespaces"
-	})
 }
 
 // intersectSelectors returns a selector with the requirements of two canonical

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
@@ -75,72 +72,4 @@ func templateCondition(kinds []v1alpha1.PodTemplateKind) string {
 		parts = append(parts, "!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && ("+strings.Join(owned, " || ")+")))")
 	}
 	return strings.Join(parts, " && ")
-}
-
-// checkTemplates returns the errors in podTemplates.
-func checkTemplates(spec *v1alpha1.WebhookPolicySpec, at *field.Path) field.ErrorList {
-	t := spec.PodTemplates
-	if t == nil {
-		return nil
-	}
-	if spec.Backend != nil {
-		return field.ErrorList{field.Forbidden(at, "remove it: a backend gets whole objects; name the workloads in matchConstraints")}
-	}
-	var errs field.ErrorList
-	for i, k := range t.Kinds {
-		errs = append(errs, checkTemplateKind(k, at.Child("kinds").Index(i))...)
-		errs = append(errs, checkOtherTemplates(t.Kinds, i, at.Child("kinds").Index(i))...)
-	}
-	if spec.Plugin == nil && spec.TemplateOperation() == "" {
-		errs = append(errs, noPodRule(at))
-	}
-	return errs
-}
-
-func noPodRule(at *field.Path) *field.Error {
-	return field.Forbidden(at, "remove it, or add a rule to matchConstraints.resourceRules that matches CREATE or UPDATE of pods, without resourceNames: it is for policies about Pods")
-}
-
-// checkOtherTemplates compares a template with the earlier ones of its resource. A request
-// has one version, and a mutation writes each template.
-func checkOtherTemplates(kinds []v1alpha1.PodTemplateKind, i int, at *field.Path) field.ErrorList {
-	k, _ := kinds[i].Resolve()
-	for j := range i {
-		other, _ := kinds[j].Resolve()
-		switch {
-		case other.Group != k.Group || other.Resource != k.Resource:
-		case other == k:
-			return field.ErrorList{field.Duplicate(at, k.Resource)}
-		case other.Version != k.Version:
-			return field.ErrorList{field.Invalid(at.Child("version"), k.Version, fmt.Sprintf("write %q, the version of the other templates of %s: a request has one version", other.Version, k.Resource))}
-		case strings.HasPrefix(k.TemplatePath+".", other.TemplatePath+".") || strings.HasPrefix(other.TemplatePath+".", k.TemplatePath+"."):
-			return field.ErrorList{field.Invalid(at.Child("templatePath"), k.TemplatePath, fmt.Sprintf("name one of it and %s: one is a part of the other", other.TemplatePath))}
-		}
-	}
-	return nil
-}
-
-func checkTemplateKind(k v1alpha1.PodTemplateKind, at *field.Path) field.ErrorList {
-	resolved, isDefault := k.Resolve()
-	if isDefault {
-		if slices.Contains(v1alpha1.DefaultPodTemplateKinds(), resolved) {
-			return nil
-		}
-		return field.ErrorList{field.Invalid(at, k.Resource, "remove version and templatePath: Ostiary knows them for this resource")}
-	}
-	for _, f := range []struct{ name, value string }{{"version", k.Version}, {"resource", k.Resource}, {"templatePath", k.TemplatePath}} {
-		if f.value == "" || f.value == wildcard {
-			return field.ErrorList{field.Required(at.Child(f.name), "name it: only the default kinds have one without it")}
-		}
-	}
-	rule := admissionregistrationv1.Rule{APIGroups: []string{k.Group}, APIVersions: []string{k.Version}, Resources: []string{k.Resource}}
-	switch {
-	case k.Group == wildcard:
-		return field.ErrorList{field.Invalid(at.Child("group"), k.Group, "name the API group")}
-	case k.Group == "" && k.Resource == "pods":
-		return field.ErrorList{field.Invalid(at.Child("resource"), k.Resource, "remove it: the policy is evaluated on Pods themselves")}
-	case len(checkGuards(&rule, false, at)) > 0:
-		return field.ErrorList{field.Forbidden(at, "remove it: policies do not apply to this resource, "+guardReason)}
-	}
-	return nil
 }

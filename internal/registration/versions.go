@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 // versionSignature returns a text that is equal for policies whose rules can share a
@@ -27,7 +29,7 @@ func versionSignature(rules []admissionregistrationv1.RuleWithOperations, allowe
 	if len(rules) == 0 {
 		return "", false
 	}
-	mixed, overlapping := false, slices.Contains(allowed, coreEvents)
+	mixed, overlapping := false, slices.Contains(allowed, guard.CoreEvents)
 	for i := range rules {
 		for j := range rules[:i] {
 			if slices.Equal(rules[i].APIVersions, rules[j].APIVersions) {

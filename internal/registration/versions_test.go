@@ -7,6 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 // TestVersionSignature compares the signatures of two policies. A rule is written as
@@ -42,7 +43,7 @@ func TestVersionSignature(t *testing.T) {
 			next.APIGroups, next.Resources, next.APIVersions = []string{group}, []string{resource}, strings.Split(versions, "+")
 			list = append(list, next)
 		}
-		s, _ := versionSignature(plainRules(list, PhaseValidate), allowedCritical(&v1alpha1.WebhookPolicySpec{
+		s, _ := versionSignature(plainRules(list, PhaseValidate), guard.AllowedCritical(&v1alpha1.WebhookPolicySpec{
 			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: list}, AllowCriticalResources: true,
 		}))
 		return s

@@ -21,15 +21,12 @@ var unstable = regexp.MustCompile(`^v[0-9]+(alpha|beta)[0-9]+$`)
 // served warns about rules with names that the API server does not serve, or may soon not
 // serve.
 func (w *warner) served(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at *field.Path) {
-	if spec.MatchConstraints == nil {
-		return
-	}
-	for i := range spec.MatchConstraints.ResourceRules {
-		rule := &spec.MatchConstraints.ResourceRules[i].Rule
+	for i := range rulesOf(spec) {
+		rule := &rulesOf(spec)[i].Rule
 		here := at.Child("matchConstraints", "resourceRules").Index(i)
 		if facts.Resources != nil {
 			w.unknown(rule, facts, here)
-			w.unmatched(&spec.MatchConstraints.ResourceRules[i].RuleWithOperations, facts, here)
+			w.unmatched(&rulesOf(spec)[i].RuleWithOperations, facts, here)
 			w.virtual(rule, here)
 		}
 		w.unstable(rule, facts, here.Child("apiVersions"))
@@ -40,12 +37,12 @@ func (w *warner) served(spec *v1alpha1.WebhookPolicySpec, facts ClusterInfo, at 
 // far as is known. The facts can be older than a CustomResourceDefinition that was
 // applied with the policy.
 func Unserved(p *v1alpha1.WebhookPolicy, facts ClusterInfo) bool {
-	if p.Spec.MatchConstraints == nil || facts.Resources == nil {
+	if facts.Resources == nil {
 		return false
 	}
 	var w warner
-	for i := range p.Spec.MatchConstraints.ResourceRules {
-		w.unknown(&p.Spec.MatchConstraints.ResourceRules[i].Rule, facts, nil)
+	for i := range rulesOf(&p.Spec) {
+		w.unknown(&rulesOf(&p.Spec)[i].Rule, facts, nil)
 	}
 	return len(w.warnings) > 0
 }
@@ -57,7 +54,9 @@ func (w *warner) virtual(rule *admissionregistrationv1.Rule, at *field.Path) {
 	for i, group := range rule.APIGroups {
 		for _, review := range reviewsOf(group) {
 			if slices.ContainsFunc(rule.Resources, func(entry string) bool { return reaches(entry, review) }) {
-				w.warn(at.Child("apiGroups").Index(i), "API servers since Kubernetes 1.37 do not call webhooks for the reviews of %s: there the policy has no effect on them", group)
+				w.warn(at.Child("apiGroups").Index(i),
+					"API servers since Kubernetes 1.37 do not call webhooks for the reviews of %s: there the "+
+						"policy has no effect on them", group)
 				break
 			}
 		}

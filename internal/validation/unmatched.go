@@ -22,13 +22,13 @@ import (
 // requests that it never sends. all is true if no rule matches any request. Without known
 // resources there are no warnings.
 func Unmatched(p *v1alpha1.WebhookPolicy, facts ClusterInfo) (warnings []string, all bool) {
-	rules := rulesOf(plugins.Resolve(p).Policy)
+	rules := rulesOf(&plugins.Resolve(p).Policy.Spec)
 	if facts.Resources == nil || len(rules) == 0 {
 		return nil, false
 	}
 	var w warner
-	for i := range rulesOf(p) {
-		rule := &rulesOf(p)[i].RuleWithOperations
+	for i := range rulesOf(&p.Spec) {
+		rule := &rulesOf(&p.Spec)[i].RuleWithOperations
 		here := rulePath(i)
 		w.unknown(&rule.Rule, facts, here)
 		w.unmatched(rule, facts, here)
@@ -38,13 +38,6 @@ func Unmatched(p *v1alpha1.WebhookPolicy, facts ClusterInfo) (warnings []string,
 		return facts.reachable(&r.RuleWithOperations)
 	})
 	return Bounded(w.warnings), all
-}
-
-func rulesOf(p *v1alpha1.WebhookPolicy) []admissionregistrationv1.NamedRuleWithOperations {
-	if p.Spec.MatchConstraints == nil {
-		return nil
-	}
-	return p.Spec.MatchConstraints.ResourceRules
 }
 
 func rulePath(i int) *field.Path {
@@ -57,7 +50,9 @@ func rulePath(i int) *field.Path {
 func (w *warner) unknown(rule *admissionregistrationv1.Rule, facts ClusterInfo, at *field.Path) {
 	for i, group := range rule.APIGroups {
 		if group != wildcard && len(facts.matching([]string{group}, []string{wildcard})) == 0 {
-			w.warn(at.Child("apiGroups").Index(i), "the API server has no group %q%s", group, suggestion(group, facts.groups(), "correct it, unless it is still to be installed"))
+			w.warn(at.Child("apiGroups").Index(i),
+				"the API server has no group %q%s",
+				group, suggestion(group, facts.groups(), "correct it, unless it is still to be installed"))
 		}
 	}
 	served := facts.matching(rule.APIGroups, []string{wildcard})
@@ -66,7 +61,8 @@ func (w *warner) unknown(rule *admissionregistrationv1.Rule, facts ClusterInfo, 
 	}
 	for i, version := range rule.APIVersions {
 		if version != wildcard && len(facts.matching(rule.APIGroups, []string{version})) == 0 {
-			w.warn(at.Child("apiVersions").Index(i), "the API server does not serve the version %q of these groups: use %s", version, versionsOf(served))
+			w.warn(at.Child("apiVersions").Index(i),
+				"the API server does not serve the version %q of these groups: use %s", version, versionsOf(served))
 		}
 	}
 	found := facts.matching(rule.APIGroups, rule.APIVersions)
@@ -75,7 +71,8 @@ func (w *warner) unknown(rule *admissionregistrationv1.Rule, facts ClusterInfo, 
 	}
 	for i, entry := range rule.Resources {
 		if !slices.ContainsFunc(found, func(gv schema.GroupVersion) bool { return facts.has(gv, entry) }) {
-			w.warn(at.Child("resources").Index(i), "the API server does not serve %q in these groups and versions%s", entry, facts.similar(entry, found))
+			w.warn(at.Child("resources").Index(i),
+				"the API server does not serve %q in these groups and versions%s", entry, facts.similar(entry, found))
 		}
 	}
 }

@@ -1,11 +1,6 @@
 package validation
 
 import (
-	"fmt"
-	"net/url"
-	"slices"
-	"strings"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -14,16 +9,6 @@ import (
 	"github.com/ostiary/ostiary/internal/egress"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
-	"github.com/ostiary/ostiary/internal/registration"
-	"github.com/ostiary/ostiary/internal/truncate"
-)
-
-const (
-	// maxWarnings is the maximum of warnings about one policy.
-	maxWarnings = 10
-	// maxWarning is the maximum length of a warning, in bytes. API servers truncate
-	// longer ones if there are many.
-	maxWarning = 256
 )
 
 // ClusterInfo contains facts about the cluster. Unknown facts cause no warning.
@@ -56,8 +41,11 @@ type Result struct {
 func Validate(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, backends egress.Rule) Result {
 	resolved := plugins.Resolve(p)
 	compiled, errs := compiler.CompilePlugin(resolved.Policy, resolved.Plugin, resolved.Errors)
-	refused := append(registration.Check(p), registration.CheckPlugin(resolved.Policy)...)
-	refused = append(refused, CheckBackend(p.Spec.Backend, backends)...)
+	at := field.NewPath("spec")
+	refused := append(Check(p), checkResolved(&resolved.Policy.Spec, at)...)
+	if len(checkBackendForm(&p.Spec, at)) == 0 || backends.DisableBackends {
+		refused = append(refused, CheckBackend(p.Spec.Backend, backends)...)
+	}
 	return Result{
 		Policy:      resolved.Policy,
 		Compiled:    compiled,
@@ -77,66 +65,16 @@ func Review(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy, facts ClusterI
 	return v, w.warnings
 }
 
-// CheckBackend returns an error if the rule refuses the address of a backend; nil is no
-// backend. It does not check the form of the URL.
-func CheckBackend(b *v1alpha1.Backend, rule egress.Rule) field.ErrorList {
-	at := field.NewPath("spec", "backend")
-	switch {
-	case b == nil:
-		return nil
-	case rule.DisableBackends:
-		return field.ErrorList{field.Forbidden(at, "remove backend: Ostiary runs with --disable-backends")}
-	case b.URL == "":
-		return nil
+// Check returns the errors that prevent the registration of a policy. API servers accept
+// the webhook configuration of a policy without errors.
+func Check(p *v1alpha1.WebhookPolicy) field.ErrorList {
+	var errs field.ErrorList
+	for _, check := range []func(*v1alpha1.WebhookPolicySpec, *field.Path) field.ErrorList{
+		checkSpec, checkFailurePolicy, checkTimeoutSeconds, checkReinvocationPolicy, checkOrder,
+		checkExclusions, checkMatchConditions, checkBackendForm, checkPodTemplates, checkMatchConstraints,
+		checkAllowCriticalResources, checkMutations, checkBindings,
+	} {
+		errs = append(errs, check(&p.Spec, field.NewPath("spec"))...)
 	}
-	u, err := url.Parse(b.URL)
-	if err != nil {
-		return nil
-	}
-	if err := rule.CheckHost(u.Hostname()); err != nil {
-		return field.ErrorList{field.Forbidden(at.Child("url"), err.Error())}
-	}
-	return nil
-}
-
-// Warnings returns the risks of a policy, each with its field. Their number and length
-// are bounded.
-func Warnings(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
-	return Bounded(warningsAbout(p, facts))
-}
-
-func warningsAbout(p *v1alpha1.WebhookPolicy, facts ClusterInfo) []string {
-	var w warner
-	spec := field.NewPath("spec")
-	w.help(p)
-	w.timeout(&p.Spec, spec)
-	w.replicas(&p.Spec, facts, spec)
-	w.selectors(&p.Spec, spec)
-	// Only rules that the author has written: those of a plugin have no field to change.
-	w.rules(&p.Spec, spec)
-	w.reviews(&p.Spec, spec)
-	w.served(&p.Spec, facts, spec)
-	w.templates(&p.Spec, facts, spec)
-	w.ratchets(&p.Spec, spec)
-	return w.warnings
-}
-
-// warner collects warnings.
-type warner struct{ warnings []string }
-
-func (w *warner) warn(at *field.Path, format string, args ...any) {
-	w.warnings = append(w.warnings, at.String()+": "+fmt.Sprintf(format, args...))
-}
-
-// Bounded returns the first warnings, each on one line and truncated to the length that
-// API servers forward, and the number of omitted ones.
-func Bounded(warnings []string) []string {
-	out := slices.Clone(warnings)
-	if more := len(out) - maxWarnings; more > 0 {
-		out = append(out[:maxWarnings:maxWarnings], fmt.Sprintf("%d more warnings were left out", more))
-	}
-	for i, warning := range out {
-		out[i] = truncate.String(strings.Join(strings.Fields(warning), " "), maxWarning)
-	}
-	return out
+	return errs
 }

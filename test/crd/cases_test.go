@@ -151,10 +151,99 @@ const nothingToDo = "spec: Required value: add at least one entry to mutations, 
 
 func refusedCases() map[string]refusedCase {
 	out := map[string]refusedCase{}
-	for _, cases := range []map[string]refusedCase{refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(), refusedBackends()} {
+	for _, cases := range []map[string]refusedCase{refusedPolicies(), refusedParams(), refusedMutations(), refusedAuditAnnotations(), refusedMatchResources(), refusedBackends(), refusedPlugins()} {
 		maps.Copy(out, cases)
 	}
 	return out
+}
+
+// onlyDefined are the cases that internal/validation accepts, by the reason.
+func onlyDefined() map[string][]string {
+	return map[string][]string{
+		"the decoder of the manager skips unknown fields": {
+			"binding with an unknown field", "unknown field", "unknown field deep",
+		},
+		"the field has no effect there and does no harm": {
+			"a validating backend with a reinvocationPolicy", "a validating backend with an order",
+			"order without mutations", "paramRef without paramKind", "reinvocationPolicy without mutations",
+		},
+		"the policy applies to the other operations, as its author wrote": {
+			"mutations of DELETE",
+		},
+		"the rule is as old as the field, so no stored policy breaks it": {
+			"Deny and Warn", "a CA from a Secret without a key", "a CA from a key with a slash", "a CA from both",
+			"a CA from neither", "a backend for v2", "a backend of an unknown type", "a backend with side effects",
+			"a backend without a type", "a backend without versions", "a bundle that is not PEM",
+			"a bundle with a private key", "a bundle with a private key alone", "a certificate for a url",
+			"a certificate without a name", "a path with an empty step", "a path without a slash",
+			"a service in capitals", "a service with port 0", "a service with port 65536", "a service without a CA",
+			"a service without a namespace", "a version twice", "an empty bundle", "audit key empty",
+			"audit key twice", "audit key with a slash", "binding name in capitals", "binding name twice",
+			"condition name twice", "condition name with a space", "message of spaces", "message of two lines",
+			"no actions", "param kind empty", "param kind that is none", "param kind without a version",
+			"param name with a slash", "param namespace in capitals", "param selector that needs values",
+			"param selector with a bad key", "param version that is none", "paramRef with an empty name",
+			"paramRef with name and selector", "paramRef with neither", "paramRef without parameterNotFoundAction",
+			"the same action twice", "three sources of the CA", "two sources of the CA", "unknown action",
+			"unknown parameterNotFoundAction", "unknown reason", "variable name reserved",
+			"variable name with a dash",
+		},
+	}
+}
+
+// validatedCase is a policy that the definition accepts and internal/validation refuses, or
+// warns about.
+type validatedCase struct {
+	fields string
+	// reason says why the definition has no such rule.
+	reason string
+	want   []string
+}
+
+const (
+	needsPairs   = "CEL would compare each pair of an API group and a resource, which costs more than its budget"
+	needsDefault = "only Ostiary's code knows the default kinds, exempt namespaces and conditions"
+	needsPlugin  = "the rules of the plugin are not in the policy"
+)
+
+func onlyValidated() map[string]validatedCase {
+	const (
+		match  = "spec.matchConstraints."
+		first  = match + "resourceRules[0]."
+		kinds  = "spec.podTemplates.kinds"
+		unlock = ", so that a broken policy cannot lock the cluster"
+	)
+	return map[string]validatedCase{
+		"a guarded resource": {ruleWith("resources", "[events]"), needsPairs,
+			[]string{first + `resources[0]: Forbidden: remove "events", or set spec.allowCriticalResources to true: by default policies do not apply to it` + unlock}},
+		"a group that is never called": {ruleWith("apiGroups", "[admissionregistration.k8s.io]"), needsPairs,
+			[]string{first + `apiGroups[0]: Forbidden: remove "admissionregistration.k8s.io": policies never apply to it` + unlock}},
+		"no critical resource": {"allowCriticalResources: true", needsPairs,
+			[]string{"spec.allowCriticalResources: Forbidden: remove it, or name a critical resource with its API group in matchConstraints.resourceRules: wildcards do not apply to critical resources"}},
+		"a subresource that an entry before it matches": {ruleWith("resources", "[pods/*, pods/status]"), needsPairs,
+			[]string{first + `resources[1]: Invalid value: remove it: "pods/*", earlier in the list, matches it too`}},
+		"an object twice": {ruleWith("resourceNames", "[a, a]"), "the list of Kubernetes' type is not a set",
+			[]string{first + "resourceNames[1]: Duplicate value"}},
+		"only exempt namespaces": {selectorWith("{matchLabels: {kubernetes.io/metadata.name: kube-system}}"), needsDefault,
+			[]string{match + "namespaceSelector.matchLabels[kubernetes.io/metadata.name]: Forbidden: select other namespaces too: policies never apply in kube-node-lease and kube-system" + unlock}},
+		"mutations of DELETE beside validations": {mutationWith(applyMutation) + "\n" + ruleWith("operations", "[DELETE]"),
+			"the definition has a rule for policies without validations only",
+			[]string{match + "resourceRules: Required value: add CREATE, UPDATE or CONNECT to the operations of a rule: mutations are not called for DELETE"}},
+		"templates without a rule for Pods": {ruleWith("resources", "[configmaps]") + "\npodTemplates: {}", needsPairs,
+			[]string{"spec.podTemplates: Forbidden: remove it, or add a rule to matchConstraints.resourceRules that matches CREATE or UPDATE of pods, without resourceNames: it is for policies about Pods"}},
+		"another path of a default kind": {"podTemplates: {kinds: [{group: apps, version: v1, resource: deployments, templatePath: spec.other}]}", needsDefault,
+			[]string{kinds + "[0]: Invalid value: remove version and templatePath: Ostiary knows them for this resource"}},
+		"templates of two versions": {"podTemplates: {kinds: [{group: a.io, version: v1, resource: w, templatePath: spec.a}, {group: a.io, version: v2, resource: w, templatePath: spec.b}]}", needsPairs,
+			[]string{kinds + `[1].version: Invalid value: write "v1", the version of the other templates of w: a request has one version`}},
+		"a condition of Ostiary's": {backendWith("") + "\nmatchConditions: [{name: may-not-break-glass, expression: 'true'}]", needsDefault,
+			[]string{"spec.matchConditions[0].name: Invalid value: choose another name: Ostiary has a condition of this name"}},
+		"a plugin without templates": {"validations: null\nplugin: {name: DenyServiceExternalIPs}\npodTemplates: {}\nmatchConstraints: null", needsPlugin,
+			[]string{"spec.podTemplates: Forbidden: remove it: the plugin DenyServiceExternalIPs does not decide about pod templates"}},
+		"a long timeout": {"timeoutSeconds: 11", "the definition has no warnings",
+			[]string{"warning: spec.timeoutSeconds: requests wait up to 11 seconds while Ostiary does not answer, longer than many clients do; choose 10 or less"}},
+		"an expression that does not compile": {"validations: [{expression: object.}]", "the definition does not compile CEL",
+			[]string{"spec.validations[0].expression: Invalid value: compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'\n | object.\n | .......^"}},
+	}
 }
 
 func refusedParams() map[string]refusedCase {
@@ -248,6 +337,28 @@ func refusedAuditAnnotations() map[string]refusedCase {
 			[]string{"spec.auditAnnotations[0].valueExpression: Required value"}},
 		"audit value too long": {"auditAnnotations: [{key: k, valueExpression: " + long(5121) + "}]",
 			[]string{"spec.auditAnnotations[0].valueExpression: Too long: may not be more than 5120 bytes"}},
+	}
+}
+
+func refusedPlugins() map[string]refusedCase {
+	const aPlugin = "\nplugin: {name: AlwaysDeny}"
+	return map[string]refusedCase{
+		"a plugin beside validations": {"validations: [{expression: 'true'}]" + aPlugin,
+			[]string{"spec.validations: Forbidden: remove validations, or plugin: a policy has one or the other"}},
+		"a plugin beside mutations": {"validations: null\n" + mutationWith(applyMutation) + aPlugin,
+			[]string{"spec.mutations: Forbidden: remove mutations, or plugin: a policy has one or the other"}},
+		"a plugin beside audit annotations": {"validations: null\nauditAnnotations: [{key: k, valueExpression: 'null'}]" + aPlugin,
+			[]string{"spec.auditAnnotations: Forbidden: remove auditAnnotations, or plugin: a policy has one or the other"}},
+		"a plugin with a paramKind": {"validations: null\nparamKind: {apiVersion: v1, kind: ConfigMap}" + aPlugin,
+			[]string{"spec.paramKind: Forbidden: remove paramKind: a plugin gets no params"}},
+		"a plugin beside a backend": {backendWith("") + aPlugin,
+			[]string{"spec.plugin: Forbidden: remove plugin, or backend: a policy has one or the other"}},
+		"templates beside a backend": {backendWith("") + "\npodTemplates: {}",
+			[]string{"spec.podTemplates: Forbidden: remove podTemplates: a backend gets whole objects; name the workloads in matchConstraints"}},
+		"a kind without the path of its template": {"podTemplates: {kinds: [{group: argoproj.io, version: v1alpha1, resource: rollouts}]}",
+			[]string{"spec.podTemplates.kinds[0].templatePath: Required value: set templatePath, such as spec.template: only the default kinds have one without it"}},
+		"a kind without a version": {"podTemplates: {kinds: [{group: argoproj.io, resource: rollouts, templatePath: spec.template}]}",
+			[]string{"spec.podTemplates.kinds[0].version: Required value: set version: templatePath is the path in that version"}},
 	}
 }
 

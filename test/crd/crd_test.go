@@ -37,6 +37,7 @@ func TestCRD(t *testing.T) {
 	t.Run("grants to audit objects", func(t *testing.T) { testAuditPermissions(t, cp) })
 	t.Run("accepts", func(t *testing.T) { testAccepted(t, policies) })
 	t.Run("refuses", func(t *testing.T) { testRefused(t, policies) })
+	t.Run("accepts what only internal/validation refuses", func(t *testing.T) { testOnlyValidated(t, policies) })
 	t.Run("bounds what status holds", func(t *testing.T) { testStatus(t, policies) })
 	t.Run("adds nothing to what was written", func(t *testing.T) { testNoDefaults(t, policies) })
 	t.Run("refuses empty podTemplates instead of kinds in a server-side apply", func(t *testing.T) { testEmptyPodTemplates(t, policies) })

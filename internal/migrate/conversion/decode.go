@@ -9,7 +9,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/load"
-	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/validation"
 )
 
 // Decode decodes the source. It leaves a source with unknown fields out, and returns false:
@@ -64,13 +64,13 @@ func Owner(o *load.Object, in *Input) string {
 // NamesCriticalResources reports whether a policy is accepted only with
 // allowCriticalResources.
 func NamesCriticalResources(p *v1alpha1.WebhookPolicy) bool {
-	before := len(registration.Check(p))
+	before := len(validation.Check(p))
 	if before == 0 || p.Spec.AllowCriticalResources {
 		return false
 	}
 	allowed := p.DeepCopy()
 	allowed.Spec.AllowCriticalResources = true
-	return len(registration.Check(allowed)) < before
+	return len(validation.Check(allowed)) < before
 }
 
 // Rename renames an object. A policy notes its former name for the way back.

@@ -1,4 +1,4 @@
-package registration
+package validation
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/registration"
 )
 
 type rule = admissionregistrationv1.NamedRuleWithOperations
@@ -43,7 +44,7 @@ func TestCheck(t *testing.T) {
 		"pods and all of pods":               {change: on("", "pods", "pods/*")},
 		"events and leases of another group": {change: on("example.com", "events", "leases")},
 		"a guarded resource is excluded":     {change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ExcludeResourceRules = []rule{eventsRule()} }},
-		"one of two namespaces is exempt":    {change: namespaces(in("kubernetes.io/metadata.name", "kube-system", "prod"))},
+		"one of two namespaces is exempt":    {change: namespaces(inValues("kubernetes.io/metadata.name", "kube-system", "prod"))},
 
 		"mutations on DELETE and UPDATE": {change: func(s *v1alpha1.WebhookPolicySpec) {
 			mutatingSpec(s)
@@ -84,7 +85,7 @@ func TestCheck(t *testing.T) {
 				s.Order, s.ReinvocationPolicy = new(int32(1001)), new(admissionregistrationv1.ReinvocationPolicyType("Always"))
 			},
 			want: []string{
-				`spec.reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`,
+				`spec.reinvocationPolicy: Unsupported value: "Always": supported values: "Never", "IfNeeded"`,
 				`spec.order: Invalid value: 1001: choose between 0 and 1000`,
 			},
 		},
@@ -96,7 +97,7 @@ func TestCheck(t *testing.T) {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
 				s.Bindings = []v1alpha1.Binding{{Name: "fine", MatchResources: &admissionregistrationv1.MatchResources{}}, {Name: "b", MatchResources: &admissionregistrationv1.MatchResources{
 					MatchPolicy:          new(admissionregistrationv1.MatchPolicyType("Any")),
-					NamespaceSelector:    new(in("kubernetes.io/metadata.name", "kube-system")),
+					NamespaceSelector:    new(inValues("kubernetes.io/metadata.name", "kube-system")),
 					ObjectSelector:       &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}},
 					ResourceRules:        []rule{everything(), {}},
 					ExcludeResourceRules: []rule{eventsRule()},
@@ -112,7 +113,7 @@ func TestCheck(t *testing.T) {
 		},
 		"a binding for an exempt namespace": {
 			change: func(s *v1alpha1.WebhookPolicySpec) {
-				s.Bindings = []v1alpha1.Binding{{Name: "b", MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: new(in("kubernetes.io/metadata.name", "kube-system"))}}}
+				s.Bindings = []v1alpha1.Binding{{Name: "b", MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: new(inValues("kubernetes.io/metadata.name", "kube-system"))}}}
 			},
 			want: []string{`spec.bindings[0].matchResources.namespaceSelector.matchExpressions[0].values: Forbidden: ` +
 				`select other namespaces too: policies never apply in kube-node-lease and kube-system` + why},
@@ -120,7 +121,7 @@ func TestCheck(t *testing.T) {
 
 		"no constraints": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints = nil },
-			want:   []string{match + `resourceRules: Required value: add at least one rule that names the requests this policy is for`},
+			want:   []string{`spec.matchConstraints: Required value: add matchConstraints: they select the requests of this policy`},
 		},
 		"no rules": {
 			change: func(s *v1alpha1.WebhookPolicySpec) { s.MatchConstraints.ResourceRules = nil },
@@ -151,10 +152,10 @@ func TestCheck(t *testing.T) {
 				r.APIGroups, r.APIVersions, r.Resources = []string{"*", ""}, []string{"v1", "*"}, []string{"*", "pods"}
 			}),
 			want: []string{
-				first + `operations: Invalid value: ["CREATE","*"]: remove "*", or all other operations: it matches them too`,
-				first + `apiGroups: Invalid value: ["*",""]: remove "*", or all other API groups: it matches them too`,
-				first + `apiVersions: Invalid value: ["v1","*"]: remove "*", or all other API versions: it matches them too`,
-				first + `resources: Invalid value: ["*","pods"]: remove "*", or all other resources without a subresource: it matches them too`,
+				first + `operations: Invalid value: ["CREATE","*"]: keep '*' alone in operations, or remove it: it already stands for all`,
+				first + `apiGroups: Invalid value: ["*",""]: keep '*' alone in apiGroups, or remove it: it already stands for all`,
+				first + `apiVersions: Invalid value: ["v1","*"]: keep '*' alone in apiVersions, or remove it: it already stands for all`,
+				first + `resources: Invalid value: ["*","pods"]: keep '*' in resources beside subresources only, or remove it: it already stands for all resources`,
 			},
 		},
 		"resources that another entry matches": {
@@ -162,7 +163,7 @@ func TestCheck(t *testing.T) {
 			want: []string{
 				first + `resources[1]: Invalid value: "pods/status": remove it: "pods/*", earlier in the list, matches it too`,
 				first + `resources[3]: Invalid value: "nodes/scale": remove it: "*/scale", earlier in the list, matches it too`,
-				first + `resources: Invalid value: ["pods/*","pods/status","*/scale","nodes/scale","*/*"]: remove "*/*", or all other resources: it matches them too`,
+				first + `resources: Invalid value: ["pods/*","pods/status","*/scale","nodes/scale","*/*"]: keep '*/*' alone in resources, or remove it: it already stands for all resources and subresources`,
 			},
 		},
 		"empty and unknown entries": {
@@ -171,17 +172,17 @@ func TestCheck(t *testing.T) {
 				r.Scope = new(admissionregistrationv1.ScopeType("All"))
 			}),
 			want: []string{
-				first + `operations[0]: Unsupported value: "PATCH": supported values: "*", "CONNECT", "CREATE", "DELETE", "UPDATE"`,
-				first + `apiVersions[0]: Required value: name an API version, or remove the entry`,
-				first + `resources[0]: Required value: name a resource, or remove the entry`,
-				first + `resources[1]: Required value: name a resource, or remove the entry`,
-				first + `scope: Unsupported value: "All": supported values: "*", "Cluster", "Namespaced"`,
+				first + `operations[0]: Unsupported value: "PATCH": supported values: "CREATE", "UPDATE", "DELETE", "CONNECT", "*"`,
+				first + `apiVersions[0]: Required value: write an API version such as v1, or '*' for all`,
+				first + `resources[0]: Required value: write a resource such as pods, or '*' for all`,
+				first + `resources[1]: Required value: write a resource such as pods, or '*' for all`,
+				first + `scope: Unsupported value: "All": supported values: "Cluster", "Namespaced", "*"`,
 			},
 		},
 		"resource names": {
 			change: onRule(func(r *rule) { r.ResourceNames = []string{"a", "a/b", "a"} }),
 			want: []string{
-				first + `resourceNames[1]: Invalid value: "a/b": may not contain '/'`,
+				first + `resourceNames[1]: Invalid value: "a/b": ` + MessageObjectName,
 				first + `resourceNames[2]: Duplicate value: "a"`,
 			},
 		},
@@ -213,7 +214,7 @@ func TestCheck(t *testing.T) {
 			},
 		},
 		"only exempt namespaces": {
-			change: namespaces(in("kubernetes.io/metadata.name", "kube-system", "kube-node-lease")),
+			change: namespaces(inValues("kubernetes.io/metadata.name", "kube-system", "kube-node-lease")),
 			want: []string{match + `namespaceSelector.matchExpressions[0].values: Forbidden: ` +
 				`select other namespaces too: policies never apply in kube-node-lease and kube-system` + why},
 		},
@@ -279,7 +280,7 @@ func TestCheck(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			policy := policyFor("a", "pods")
+			policy := aboutPods()
 			tc.change(&policy.Spec)
 			before := policy.DeepCopy()
 			var got []string
@@ -293,15 +294,16 @@ func TestCheck(t *testing.T) {
 				t.Errorf("Check changed the policy:\n%s", diff)
 			}
 			// Build must not panic, whatever Check returns.
-			Build(Input{Policies: []*v1alpha1.WebhookPolicy{policy}})
+			registration.Build(registration.Input{Policies: []*v1alpha1.WebhookPolicy{policy}})
 		})
 	}
 }
 
 func mutatingSpec(s *v1alpha1.WebhookPolicySpec) {
-	policy := &v1alpha1.WebhookPolicy{Spec: *s}
-	mutating(policy)
-	*s = policy.Spec
+	s.Validations = nil
+	s.Mutations = []admissionregistrationv1.Mutation{{
+		PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: "[]"},
+	}}
 }
 
 func everything() rule {
@@ -323,47 +325,29 @@ func ruleOf(group string, resources ...string) rule {
 	return r
 }
 
-func in(key string, values ...string) metav1.LabelSelector {
+func inValues(key string, values ...string) metav1.LabelSelector {
 	return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}}}
 }
 
-func TestEndpointValidate(t *testing.T) {
-	service := func(namespace, name string, port int32) Endpoint {
-		return Endpoint{Service: &Service{Namespace: namespace, Name: name, Port: port}}
-	}
-	tests := map[string]struct {
-		endpoint Endpoint
-		want     string
-	}{
-		"service":         {endpoint: service("ns", "name", 443)},
-		"url":             {endpoint: Endpoint{URL: "https://example.com"}},
-		"url with port":   {endpoint: Endpoint{URL: "https://127.0.0.1:9443/"}},
-		"url, version 6":  {endpoint: Endpoint{URL: "https://[::1]:9443"}},
-		"nothing":         {want: "endpoint: set service or url"},
-		"service and url": {endpoint: Endpoint{Service: &Service{}, URL: "x"}, want: "endpoint: set either service or url, not both"},
-		"bad service": {
-			endpoint: service("", "A", 0),
-			want: "endpoint: service.namespace \"\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')\n" +
-				"endpoint: service.name \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')\n" +
-				"endpoint: service.port 0: must be between 1 and 65535, inclusive",
+// aboutPods returns a valid policy for new Pods.
+func aboutPods() *v1alpha1.WebhookPolicy {
+	r := ruleOf("", "pods")
+	r.APIVersions, r.Operations = []string{"v1"}, []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+	return &v1alpha1.WebhookPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: v1alpha1.WebhookPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []rule{r}},
+			Validations:      []v1alpha1.Validation{{Expression: "true"}},
 		},
-		"not https":    {endpoint: Endpoint{URL: "http://a"}, want: `endpoint: url has scheme "http": write it as https://host[:port]`},
-		"no host":      {endpoint: Endpoint{URL: "https://:9443"}, want: "endpoint: url has no host: write it as https://host[:port]"},
-		"a port":       {endpoint: Endpoint{URL: "https://a:70000"}, want: `endpoint: url has port "70000": choose one between 1 and 65535`},
-		"a path":       {endpoint: Endpoint{URL: "https://a/b"}, want: "endpoint: remove the path from url: each call group has its own"},
-		"a user":       {endpoint: Endpoint{URL: "https://u:secret@a"}, want: "endpoint: remove user and password from url: the API server rejects them"},
-		"a query":      {endpoint: Endpoint{URL: "https://a?b"}, want: "endpoint: remove query and fragment from url: the API server rejects them"},
-		"not parsable": {endpoint: Endpoint{URL: "https://u:secret@a:b"}, want: "endpoint: url cannot be parsed: write it as https://host[:port]"},
 	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := ""
-			if err := tc.endpoint.Validate(); err != nil {
-				got = err.Error()
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("Validate (-want +got):\n%s", diff)
-			}
-		})
+}
+
+func aBackend() *v1alpha1.Backend {
+	return &v1alpha1.Backend{
+		Type:                    v1alpha1.BackendValidating,
+		Service:                 &v1alpha1.BackendService{Namespace: "shop", Name: "checks"},
+		AdmissionReviewVersions: []string{"v1"},
+		SideEffects:             admissionregistrationv1.SideEffectClassNone,
+		CABundle:                []byte("bundle"),
 	}
 }

@@ -1,4 +1,4 @@
-package policyvalidator
+package validation
 
 import (
 	"bytes"
@@ -12,12 +12,15 @@ import (
 	"github.com/ostiary/ostiary/config/crd"
 )
 
-// maxStored is the largest request of etcd by default, in bytes. A larger object cannot
+// MaxStored is the largest request of etcd by default, in bytes. A larger object cannot
 // be stored.
-const maxStored = 3 << 19
+const MaxStored = 3 << 19
 
-// limits are the sizes that the CustomResourceDefinition permits, by the names of its
-// schema. The API server checks them before it calls the webhook; other callers do not.
+// Limits are the sizes that the CustomResourceDefinition permits. The API server checks them
+// before it calls the webhook; other callers do not.
+type Limits struct{ root *limits }
+
+// limits are those of a value, by the names of the schema.
 type limits struct {
 	MaxItems             *int               `json:"maxItems"`
 	MaxLength            *int               `json:"maxLength"`
@@ -27,8 +30,8 @@ type limits struct {
 	Properties           map[string]*limits `json:"properties"`
 }
 
-// readLimits reads the limits of policies from their definition.
-func readLimits() (*limits, error) {
+// ReadLimits reads the limits of policies from their definition.
+func ReadLimits() (*Limits, error) {
 	var definition struct {
 		Spec struct {
 			Versions []struct {
@@ -42,24 +45,25 @@ func readLimits() (*limits, error) {
 		return nil, fmt.Errorf("reading the limits of policies: %w", err)
 	}
 	if len(definition.Spec.Versions) != 1 || definition.Spec.Versions[0].Schema.OpenAPIV3Schema == nil {
-		return nil, fmt.Errorf("reading the limits of policies: want one version with a schema, found %d versions", len(definition.Spec.Versions))
+		return nil, fmt.Errorf("reading the limits of policies: want one version with a schema, found %d versions",
+			len(definition.Spec.Versions))
 	}
-	return definition.Spec.Versions[0].Schema.OpenAPIV3Schema, nil
+	return &Limits{root: definition.Spec.Versions[0].Schema.OpenAPIV3Schema}, nil
 }
 
-// check returns the first limit that a policy exceeds, nil if there is none. It reads the
+// Check returns the first limit that a policy exceeds, nil if there is none. It reads the
 // JSON token by token, and so needs no memory for a policy that is too large. The decoder
 // reports invalid JSON.
-func (l *limits) check(raw []byte) *field.Error {
-	if len(raw) > maxStored {
-		return field.TooLong(field.NewPath("spec"), "", maxStored)
+func (l *Limits) Check(raw []byte) *field.Error {
+	if len(raw) > MaxStored {
+		return field.TooLong(field.NewPath("spec"), "", MaxStored)
 	}
 	if !json.Valid(raw) {
 		return nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
-	return l.value(decoder, nil)
+	return l.root.value(decoder, nil)
 }
 
 func (l *limits) value(decoder *json.Decoder, at *field.Path) *field.Error {

@@ -1,0 +1,15 @@
+package validation
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/ostiary/ostiary/api/v1alpha1"
+)
+
+// annotations warns about a help URL that messages do not contain.
+func (w *warner) annotations(p *v1alpha1.WebhookPolicy) {
+	if p.Annotations[v1alpha1.AnnotationHelp] != "" && p.HelpURL() == "" {
+		w.warn(field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationHelp),
+			"messages do not contain it: use an http or https URL of at most %d bytes", v1alpha1.MaxHelpBytes)
+	}
+}
