@@ -12,7 +12,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/apiresources"
-	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/guard"
 )
 
 const wildcard = "*"
@@ -50,7 +50,7 @@ func targetsOf(spec *v1alpha1.WebhookPolicySpec, served apiresources.Lists) []ta
 	for gv, list := range served {
 		for i := range list {
 			t := newTarget(gv, &list[i])
-			if registration.Excludes(spec, schema.GroupResource{Group: gv.Group, Resource: t.resource}, "", nil) {
+			if guard.Excludes(spec, schema.GroupResource{Group: gv.Group, Resource: t.resource}, "", nil) {
 				continue
 			}
 			if t.match(spec.MatchConstraints, possible(gv.Group, &list[i])); len(t.operations) > 0 {
