@@ -118,17 +118,29 @@ func Decide(before *Entry, latest *Generation, f Facts) Standing {
 	}
 	blocked := s.Refusal != "" || latest.awaitsBundle()
 	switch {
-	case needsPlaceholder, blocked && s.previous != nil && s.previous.placeholder:
+	case needsPlaceholder:
 		s.Choice = ChoosePlaceholder
-	case blocked && s.previous != nil:
-		s.Choice = ChoosePrevious
-	case !blocked && latest.registrable && (latest.Accepted() || f.Named):
+	case blocked:
+		s.Choice = s.previous.choice()
+	case latest.registrable && (latest.Accepted() || f.Named):
 		s.Choice = ChooseLatest
 	}
 	if chosen := s.chosen(latest); chosen != nil {
 		s.DelegationError = f.RefusedConditions[chosen.prepared.Condition()]
 	}
 	return s
+}
+
+// choice is that of a generation which stays while the latest one cannot be registered.
+func (g *Generation) choice() Choice {
+	switch {
+	case g == nil:
+		return ChooseNone
+	case g.placeholder:
+		return ChoosePlaceholder
+	default:
+		return ChoosePrevious
+	}
 }
 
 // keptGeneration returns the generation that stays while the latest one cannot be registered,

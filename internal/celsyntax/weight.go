@@ -23,10 +23,11 @@ const (
 	// MaxNodes is the number of constants, names, selections and calls in all
 	// expressions. A long string constant is one of them, because it costs little.
 	MaxNodes = 32 << 10
-	// MaxCalls is the number of calls of functions and operators in all expressions,
-	// MaxCallsOfOne in one. Logical operators do not count. The time grows with the
-	// square of their number in one expression.
-	MaxCalls, MaxCallsOfOne = 4096, 512
+	// MaxCalls is the number of calls of functions and operators in all expressions.
+	// Logical operators do not count.
+	MaxCalls = 4096
+	// MaxCallsOfOne is their number in one expression. The time grows with its square.
+	MaxCallsOfOne = 512
 	// MaxOpenTypes is the number of comprehensions and of empty lists and maps in all
 	// expressions. CEL infers the types of their elements, in a time that grows at least
 	// with the square of their number in one expression.

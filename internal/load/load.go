@@ -68,8 +68,8 @@ func Objects(ctx context.Context, paths []string, o Options) ([]Object, error) {
 		}
 	}
 	for _, f := range l.files {
-		found, err := split(f.name, f.text)
-		if err = l.skip(ctx, err); err != nil {
+		found, problem := split(f.name, f.text)
+		if err := l.skip(ctx, problem); err != nil {
 			return nil, err
 		}
 		documents = append(documents, found...)

@@ -77,7 +77,8 @@ func (g *Group) prepare(ctx context.Context, raw *admissionv1.AdmissionRequest, 
 	if err := r.prepare(ctx, reads.with(also), host); err != nil {
 		return r, nil, err
 	}
-	return r, r.subjects(all, host), nil
+	subjects := r.subjects(all, host)
+	return r, subjects, nil
 }
 
 // match returns the targets that match a request, without subjects, and what is read for them.

@@ -3,17 +3,9 @@ package registration
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
 type rule = admissionregistrationv1.NamedRuleWithOperations
-
-func mutatingSpec(s *v1alpha1.WebhookPolicySpec) {
-	policy := &v1alpha1.WebhookPolicy{Spec: *s}
-	mutating(policy)
-	*s = policy.Spec
-}
 
 func everything() rule {
 	return rule{RuleWithOperations: admissionregistrationv1.RuleWithOperations{

@@ -55,17 +55,7 @@ func detours(spec *v1alpha1.WebhookPolicySpec, targets []target, served apiresou
 		return nil
 	}
 	for _, d := range detourTable() {
-		var names []string
-		for i := range targets {
-			t := &targets[i]
-			if !t.excluded && d.goesAround(t) && serves(served, t, d.subresource) && !slices.ContainsFunc(targets,
-				func(o target) bool {
-					return o.Served == t.Served && o.resource == t.resource && o.subresource == d.subresource &&
-						o.has(admissionv1.Update)
-				}) {
-				names = append(names, t.resource+"/"+d.subresource)
-			}
-		}
+		names := d.unmatched(targets, served)
 		if len(names) == 0 {
 			continue
 		}
@@ -80,6 +70,21 @@ func detours(spec *v1alpha1.WebhookPolicySpec, targets []target, served apiresou
 		}
 	}
 	return append(out, earlyStatus(spec, targets, served, read)...)
+}
+
+// unmatched returns the subresources by which clients go around a policy.
+func (d *detour) unmatched(targets []target, served apiresources.Lists) (names []string) {
+	for i := range targets {
+		t := &targets[i]
+		isMatched := func(o target) bool {
+			return o.Served == t.Served && o.resource == t.resource && o.subresource == d.subresource &&
+				o.has(admissionv1.Update)
+		}
+		if !t.excluded && d.goesAround(t) && serves(served, t, d.subresource) && !slices.ContainsFunc(targets, isMatched) {
+			names = append(names, t.resource+"/"+d.subresource)
+		}
+	}
+	return names
 }
 
 func (d *detour) goesAround(t *target) bool {

@@ -182,7 +182,7 @@ func (s *stage) count(o *outcome, w *world) {
 	for _, e := range o.evaluated {
 		cost += e.Cost
 	}
-	s.cost += cost - min(cost, uint64(w.asked)*authorizerCost)
+	s.cost += cost - min(cost, uint64(w.asked)*authorizerCost) //nolint:gosec // a count
 	w.asked = 0
 }
 
@@ -331,9 +331,9 @@ func (s *stage) finalizers(ctx context.Context, t *target, p probe) {
 // allDenied reports whether a validation is false for each of some requests of the namespace
 // controller, whatever the authorizer answers.
 func (s *stage) allDenied(ctx context.Context, requests []request) bool {
-	for i := range requests {
+	for _, r := range requests {
 		for _, answer := range []authorizer.Decision{authorizer.DecisionNoOpinion, authorizer.DecisionAllow} {
-			if s.exhausted(ctx) || !s.denied(ctx, &requests[i], answer) {
+			if s.exhausted(ctx) || !s.denied(ctx, &r, answer) {
 				return false
 			}
 		}

@@ -93,7 +93,7 @@ func (s *stage) guard(read *reading, state interpreter.EvalState) string {
 		if err != nil {
 			continue
 		}
-		suggestion := text + optional(name) + s.rest(native, e)
+		suggestion := text + optional(name) + rest(e)
 		if len(suggestion) <= maxShown && (found == "" || len(suggestion) > len(found)) {
 			found = suggestion
 		}
@@ -116,7 +116,7 @@ func optional(name string) string {
 }
 
 // rest continues a selection, which is optional then, and ends it with a default.
-func (s *stage) rest(native *ast.AST, e ast.NavigableExpr) string {
+func rest(e ast.NavigableExpr) string {
 	out := ""
 	for {
 		parent, ok := e.Parent()

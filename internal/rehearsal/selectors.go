@@ -102,8 +102,8 @@ func unmatchedTargets(spec *v1alpha1.WebhookPolicySpec, targets []target) (out [
 		return nil
 	}
 	at := field.NewPath("spec", "matchConstraints")
-	warn := func(at *field.Path, format string, args ...any) {
-		out = append(out, typecheck.Warning{Field: at.String(), Text: fmt.Sprintf(format, args...)})
+	warn := func(at *field.Path, text string) {
+		out = append(out, typecheck.Warning{Field: at.String(), Text: text})
 	}
 	if _, ok := satisfy(m.ObjectSelector); !ok {
 		warn(at.Child("objectSelector"),
@@ -143,7 +143,7 @@ func unlabelled(object, namespace *metav1.LabelSelector, targets []target) (out 
 		for i := range targets {
 			t := &targets[i]
 			lacks, metadata := lacksLabels(t)
-			if t.named && lacks && !(metadata && selector.Matches(labels.Set{})) {
+			if t.named && lacks && (!metadata || !selector.Matches(labels.Set{})) {
 				out = append(out, typecheck.Warning{Field: at.Child("objectSelector").String(), Text: fmt.Sprintf(
 					"requests for %q have a %s, which has no labels of the %s, so none matches: "+
 						"match it in a policy without objectSelector", t.name(), t.GroupVersionKind.Kind, t.resource)})

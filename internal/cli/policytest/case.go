@@ -91,15 +91,17 @@ func (c *Case) prepare() error {
 	return c.makeWorld(engine.APIs)
 }
 
-func (c *Case) checkExpectation() error {
+func (c *Case) checkExpectation() error { //nolint:cyclop // a table of rules
 	e := &c.Expect
 	at := func(field, format string, args ...any) error {
 		return c.suite.Source.Errorf(c.field+".expect"+field, format, args...)
 	}
-	if !slices.Contains([]v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate, v1alpha1.Error}, e.Decision) {
+	decisions := []v1alpha1.Decision{v1alpha1.Allow, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit, v1alpha1.Mutate, v1alpha1.Error}
+	if !slices.Contains(decisions, e.Decision) {
 		return at(".decision", "want Allow, Deny, Warn, Audit, Mutate or Error, got %q", e.Decision)
 	}
 	hasObject := e.Object != nil || e.ObjectFile != ""
+	saysMore := hasObject || e.Warnings != nil || e.Validations != nil || e.AuditAnnotations != nil
 	for _, f := range []struct {
 		field   string
 		invalid bool
@@ -109,7 +111,7 @@ func (c *Case) checkExpectation() error {
 		{".code", e.Decision != v1alpha1.Deny && e.Code != 0, "only a Deny has a code"},
 		{".causes", e.Decision != v1alpha1.Deny && e.Causes != nil, "only a Deny has causes"},
 		{".object", e.Decision == v1alpha1.Deny && hasObject, "a Deny has no resulting object"},
-		{".decision", e.Decision == v1alpha1.Error && (hasObject || e.Warnings != nil || e.Validations != nil || e.AuditAnnotations != nil), "an Error has only a message"},
+		{".decision", e.Decision == v1alpha1.Error && saysMore, "an Error has only a message"},
 		{".objectFile", e.Object != nil && e.ObjectFile != "", "set either object or objectFile"},
 		{".objectFile", e.ObjectFile != "" && !load.IsManifest(e.ObjectFile), "the name needs the extension .yaml, .yml or .json"},
 		{".objectFile", e.ObjectFile != "" && c.suite.bounds.golden == "", "this test cannot name files: use object"},
