@@ -35,6 +35,10 @@ type WebhookPolicy struct {
 	// status is the last observed state of the policy. Ostiary writes it.
 	// +optional
 	Status WebhookPolicyStatus `json:"status,omitempty"`
+
+	// UnknownFields are the paths of the fields of the stored spec that this version of the API
+	// does not have. Only the decoder of Ostiary's cache sets them.
+	UnknownFields []string `json:"-"`
 }
 
 // WebhookPolicySpec says which requests a policy matches, what they must satisfy,

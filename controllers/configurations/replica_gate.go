@@ -2,9 +2,7 @@ package configurations
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // recheckInterval is the time until the gate looks again for replicas that have
@@ -22,12 +21,14 @@ const recheckInterval = time.Second
 // its policies: API servers may send its requests to any replica. It is safe for
 // concurrent use.
 type ReplicaGate struct {
-	// Live returns the live replicas, in a slice that the gate may change.
+	// Live returns the live replicas.
 	Live func(context.Context) ([]replicas.Replica, error)
 	// Subscribe notifies about changes of Live.
 	Subscribe func(context.Context) <-chan struct{}
 	// Self is the identity of this replica, for which the gate never waits.
 	Self string
+	// Version is that of this replica.
+	Version versionskew.Version
 
 	broadcaster events.Broadcaster
 	mu          sync.Mutex
@@ -68,24 +69,24 @@ func (g *ReplicaGate) Changes(ctx context.Context) <-chan struct{} {
 
 // ReplicaSnapshot is the state of the replicas during one reconcile.
 type ReplicaSnapshot struct {
-	versions  map[string]string // resource version to be loaded, by policy
-	others    []replicas.Replica
-	listError string // empty if others is known
+	entries   map[string]*policies.Entry // by policy
+	peers     versionskew.Peers
+	listError string // empty if peers is known
 	waiting   map[string]string
 }
 
 // Snapshot reads which replicas have loaded which policies.
 func (g *ReplicaGate) Snapshot(ctx context.Context, state *policies.State) *ReplicaSnapshot {
 	s := &ReplicaSnapshot{waiting: map[string]string{}}
-	others, err := g.otherReplicas(ctx)
+	peers, err := g.peers(ctx)
 	if err != nil {
 		s.listError = err.Error()
 		return s
 	}
-	s.others = others
-	s.versions = make(map[string]string, len(state.Entries))
+	s.peers = peers
+	s.entries = make(map[string]*policies.Entry, len(state.Entries))
 	for _, e := range state.Entries {
-		s.versions[e.Policy.Name] = e.LoadedVersion()
+		s.entries[e.Policy.Name] = e
 	}
 	return s
 }
@@ -108,43 +109,37 @@ func (s *ReplicaSnapshot) waitReason(policy string) string {
 	if s.listError != "" {
 		return s.listError
 	}
-	version, ok := s.versions[policy]
-	if !ok {
+	e := s.entries[policy]
+	if e == nil {
 		return ""
 	}
-	return notReady(s.others, version)
-}
-
-func notReady(others []replicas.Replica, version string) string {
-	for _, r := range others {
-		if !policies.Reached(r.Policies, version) {
-			return fmt.Sprintf("waiting for replica %s, which has not loaded it yet", r.Name)
-		}
+	if e.Skew != "" && e.IsPlaceholder() {
+		return e.Skew // the configuration is that of a generation which this replica does not know
 	}
-	return ""
+	return s.peers.Missing(e.Requirement())
 }
 
-// NotReady names a live replica that has not loaded a policy's resource version,
-// empty if all have. It is for changes that leave the configurations as they are:
-// nothing blocks those, but they take effect only when all replicas have loaded them.
-func (g *ReplicaGate) NotReady(ctx context.Context, version string) string {
-	others, err := g.otherReplicas(ctx)
+// NotReady names a live replica that cannot answer for a policy yet, empty if all can.
+// It is for changes that leave the configurations as they are: nothing blocks those,
+// but they take effect only when all replicas have loaded them.
+func (g *ReplicaGate) NotReady(ctx context.Context, e *policies.Entry) string {
+	peers, err := g.peers(ctx)
 	if err != nil {
 		return err.Error()
 	}
-	return notReady(others, version)
+	return peers.Missing(e.Requirement())
 }
 
 // Reports returns a channel that receives when a replica starts, stops or reports,
 // until ctx ends.
 func (g *ReplicaGate) Reports(ctx context.Context) <-chan struct{} { return g.Subscribe(ctx) }
 
-func (g *ReplicaGate) otherReplicas(ctx context.Context) ([]replicas.Replica, error) {
+func (g *ReplicaGate) peers(ctx context.Context) (versionskew.Peers, error) {
 	live, err := g.Live(ctx)
 	if err != nil {
-		return nil, err
+		return versionskew.Peers{}, err
 	}
-	return slices.DeleteFunc(live, func(r replicas.Replica) bool { return r.Name == g.Self }), nil
+	return replicas.Peers(live, g.Self, g.Version), nil
 }
 
 // Publish publishes the wait reasons. It returns the time until the next check, 0 if none is due.

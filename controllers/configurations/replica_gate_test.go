@@ -13,6 +13,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 func stateOf(versions map[string]string) *policies.State {
@@ -24,6 +25,10 @@ func stateOf(versions map[string]string) *policies.State {
 	return s
 }
 
+func reportOf(version string) replicas.Report {
+	return replicas.Report{Report: versionskew.Report{Loaded: versionskew.Vector{versionskew.Policies: version}}}
+}
+
 func withMembers(members string) registration.Configuration {
 	c := registration.NewConfiguration(registration.PhaseValidate)
 	c.SetAnnotations(map[string]string{registration.AnnotationMembers: members})
@@ -32,7 +37,7 @@ func withMembers(members string) registration.Configuration {
 
 func TestReplicaGate(t *testing.T) {
 	loaded := func(name, version string) replicas.Replica {
-		return replicas.Replica{Name: name, Report: replicas.Report{Policies: version}}
+		return replicas.Replica{Name: name, Report: reportOf(version)}
 	}
 	versions := map[string]string{"a": "9", "b": "10"}
 	tests := map[string]struct {
@@ -80,15 +85,61 @@ func TestReplicaGate(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	g := &ReplicaGate{Self: "self", Live: func(context.Context) ([]replicas.Replica, error) {
-		return []replicas.Replica{{Name: "self"}, {Name: "x", Report: replicas.Report{Policies: "11"}}, {Name: "y", Report: replicas.Report{Policies: "10"}}}, nil
+		return []replicas.Replica{{Name: "self"}, {Name: "x", Report: reportOf("11")}, {Name: "y", Report: reportOf("10")}}, nil
 	}}
 	for version, want := range map[string]string{"9": "", "10": "", "11": "waiting for replica y, which has not loaded it yet"} {
-		if got := g.NotReady(t.Context(), version); got != want {
+		if got := g.NotReady(t.Context(), stateOf(map[string]string{"a": version}).Entries["a"]); got != want {
 			t.Errorf("version %s: %q, want %q", version, got, want)
 		}
 	}
 	g.Live = func(context.Context) ([]replicas.Replica, error) { return nil, errors.New("not read yet") }
-	if got := g.NotReady(t.Context(), "1"); got != "not read yet" {
+	if got := g.NotReady(t.Context(), stateOf(map[string]string{"a": "1"}).Entries["a"]); got != "not read yet" {
 		t.Errorf("replicas cannot be listed: %q", got)
+	}
+}
+
+// A configuration of a policy waits for replicas that do not know its fields, and for those that
+// still answer with the generation before.
+func TestReplicaGateWaitsForFields(t *testing.T) {
+	state := stateOf(map[string]string{"a": "9", "b": "9"})
+	state.Entries["a"].Policy.Spec.BreakGlass = true
+	version := versionskew.CurrentVersion()
+	older := versionskew.KnownFields()
+	delete(older, "breakGlass")
+	tests := map[string]struct {
+		report    versionskew.Report
+		wantWaits map[string]string
+	}{
+		"it knows the field":     {report: versionskew.Report{Known: version.Text}},
+		"it does not":            {report: versionskew.Report{Known: older.String()}, wantWaits: map[string]string{"a": "waiting for replica x, which does not know spec.breakGlass"}},
+		"it withholds the field": {report: versionskew.Report{Known: version.Text, Withheld: "spec.breakGlass"}, wantWaits: map[string]string{"a": "waiting for replica x, which has not loaded it yet"}},
+		"it withholds another":   {report: versionskew.Report{Known: version.Text, Withheld: "spec.audit"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tt.report.Loaded = versionskew.Vector{versionskew.Policies: "9"}
+			g := &ReplicaGate{Self: "self", Version: version, Live: func(context.Context) ([]replicas.Replica, error) {
+				return []replicas.Replica{{Name: "self"}, {Name: "x", Report: replicas.Report{Report: tt.report}}}, nil
+			}}
+			s := g.Snapshot(t.Context(), state)
+			s.Blocks(withMembers("a,b"))
+			if diff := cmp.Diff(tt.wantWaits, s.waiting); diff != "" && len(tt.wantWaits)+len(s.waiting) > 0 {
+				t.Errorf("waiting (-want +got):\n%s", diff)
+			}
+			if got := g.NotReady(t.Context(), state.Entries["a"]); got != tt.wantWaits["a"] {
+				t.Errorf("not ready: %q, want %q", got, tt.wantWaits["a"])
+			}
+		})
+	}
+}
+
+// The leader does not know the registered generation, so it leaves the configuration as it is.
+func TestReplicaGateBlocksPlaceholders(t *testing.T) {
+	state := stateOf(map[string]string{"a": "9"})
+	state.Entries["a"].Standing = policies.Standing{Choice: policies.ChoosePlaceholder, Skew: "waiting for an upgrade"}
+	g := &ReplicaGate{Live: func(context.Context) ([]replicas.Replica, error) { return nil, nil }}
+	s := g.Snapshot(t.Context(), state)
+	if !s.Blocks(withMembers("a")) || s.waiting["a"] != "waiting for an upgrade" {
+		t.Errorf("waiting: %v", s.waiting)
 	}
 }

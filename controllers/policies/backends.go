@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -70,8 +68,8 @@ func (l *Loader) withBundle(g *Generation, observed registration.Bundles) *Gener
 	return &changed
 }
 
-// placeholder returns a replacement for the previous generation of a policy whose backend has
-// no known CA bundle. A replica that has started since does not know that generation and
+// placeholder returns a replacement for the previous generation of a policy whose latest one this
+// replica cannot use. A replica that has started since does not know that generation and
 // must not disable the policy. failurePolicy decides its requests.
 func placeholder(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) *Generation {
 	own := p.DeepCopy()
@@ -79,9 +77,7 @@ func placeholder(compiler *policy.Compiler, p *v1alpha1.WebhookPolicy) *Generati
 	own.Spec.Backend = nil
 	own.Spec.BreakGlass = false
 	own.Spec.Validations = []v1alpha1.Validation{{Expression: "true"}}
-	compiled, _ := compiler.CompilePlugin(own, nil, field.ErrorList{
-		field.Required(field.NewPath("spec", "backend"), "the CA bundle of the backend is not known yet"),
-	})
+	compiled, _ := compiler.CompilePlugin(own, nil, whyPlaceholder(p))
 	return &Generation{
 		Policy:      own,
 		Compiled:    compiled,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"runtime"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -13,6 +14,7 @@ import (
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
 	"github.com/ostiary/ostiary/internal/validation"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // chunkSize is the number of policies that a processor takes at once.
@@ -49,19 +51,39 @@ func (g *Generation) Accepted() bool { return len(g.Errors) == 0 }
 // since.
 func (g *Generation) LoadedVersion() string { return cmp.Or(g.loadedVersion, g.Policy.ResourceVersion) }
 
+// Requirement returns what a replica needs in order to answer as this entry does.
+func (e *Entry) Requirement() versionskew.Requirement {
+	return versionskew.Requirement{
+		Loaded: versionskew.Vector{versionskew.Policies: e.LoadedVersion()},
+		Spec:   &e.effective().Policy.Spec,
+	}
+}
+
 // awaitsBundle reports whether the backend cannot be registered yet.
 func (g *Generation) awaitsBundle() bool { return g.Policy.Spec.Backend != nil && !g.hasBundle }
 
+// isUnderstood reports whether this version knows all fields of the policy. Compiled does not
+// contain the effect of the others.
+func (g *Generation) isUnderstood() bool { return len(g.Policy.UnknownFields) == 0 }
+
 // isCompiledFrom reports whether compiling a version of the policy would give the same result.
 func (g *Generation) isCompiledFrom(p *v1alpha1.WebhookPolicy, engine policy.Engine) bool {
-	return g.Policy.Generation == p.Generation && g.Policy.HelpURL() == p.HelpURL() && g.engine == engine
+	return g.isGenerationOf(p) && g.Policy.HelpURL() == p.HelpURL() && g.engine == engine
+}
+
+// isGenerationOf reports whether a version of the policy has this generation, as it was read. An
+// API server can send one generation without its new fields first, because a watch is older
+// than the definition, and with them later. A field that was there once does not disappear.
+func (g *Generation) isGenerationOf(p *v1alpha1.WebhookPolicy) bool {
+	sameFields := len(p.UnknownFields) == 0 || slices.Equal(p.UnknownFields, g.Policy.UnknownFields)
+	return g.Policy.Generation == p.Generation && sameFields
 }
 
 // withVersion returns the generation with another version of its policy, so that the cache
 // and the entry do not keep two. The policy of a plugin is not the one in the cache: the
 // loader completes its rules.
 func (g *Generation) withVersion(p *v1alpha1.WebhookPolicy) *Generation {
-	if g.Policy == p || p.Spec.Plugin != nil {
+	if g.Policy == p || p.Spec.Plugin != nil || !g.isUnderstood() {
 		return g
 	}
 	out := *g
@@ -106,7 +128,7 @@ func (l *Loader) compile(log logr.Logger, compiler *policy.Compiler, p *v1alpha1
 		log.Info("policy does not compile", "policy", p.Name, "generation", p.Generation, "errors", verdict.Errors.ToAggregate().Error())
 		prepared = prepared.WithoutCondition() // the error decides every request
 	}
-	return &Generation{
+	g := &Generation{
 		Policy:      verdict.Policy,
 		Compiled:    verdict.Compiled,
 		Errors:      verdict.Errors,
@@ -114,4 +136,10 @@ func (l *Loader) compile(log logr.Logger, compiler *policy.Compiler, p *v1alpha1
 		registrable: verdict.Registrable,
 		prepared:    prepared,
 	}
+	if !g.isUnderstood() {
+		// It is never used, and the errors can be about what the unknown fields replace.
+		g.Errors = nil
+		g.registrable = true
+	}
+	return g
 }

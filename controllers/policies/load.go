@@ -22,6 +22,7 @@ import (
 	"github.com/ostiary/ostiary/internal/metrics"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // debounce is the time that the loader waits for more changes, so that a thousand
@@ -46,6 +47,12 @@ type Loader struct {
 	Backends Backends
 	// BackendRule decides which backends are registered.
 	BackendRule egress.Rule
+	// Version is that of this replica.
+	Version versionskew.Version
+	// Peers returns the other live replicas, and an error until they are known. Nil means none.
+	Peers func(context.Context) (versionskew.Peers, error)
+	// ReportsChanged notifies about changes of Peers. It may be nil.
+	ReportsChanged func(context.Context) <-chan struct{}
 	// Refusals are omitted from the plan; nil means none.
 	Refusals *Refusals
 	// Existing returns the UIDs of all policies in the API server, by name. By default it
@@ -61,7 +68,8 @@ type Loader struct {
 	// BundleChanged receives after each change of the bundle or the capability.
 	BundleChanged <-chan struct{}
 
-	cached toolscache.Store // of the informer of policies
+	cached    toolscache.Store   // of the informer of policies
+	notLoaded events.Broadcaster // notifies if a report finds that a policy is not loaded
 }
 
 // SetupWithManager adds the loader to a manager. All events lead to one request, which
@@ -111,6 +119,8 @@ func (l *Loader) sources(objects cache.Cache) []source.Source {
 		events.ChannelSource(l.refused, events.EnqueueSingleton),
 		events.ChannelSource(l.compilerChanged, events.EnqueueSingleton),
 		events.ChannelSource(l.backendsChanged, events.EnqueueSingleton),
+		events.ChannelSource(l.peersChanged, events.EnqueueSingleton),
+		events.ChannelSource(l.notLoaded.Subscribe, events.EnqueueSingleton),
 	}
 }
 
@@ -144,15 +154,20 @@ func (l *Loader) decide(log logr.Logger, seen *observation) map[types.UID]*Entry
 	latest := l.generations(log, seen)
 	entries := make(map[types.UID]*Entry, len(latest))
 	for i, p := range seen.policies {
-		entries[p.UID] = l.entry(seen, l.withBundle(latest[i], seen.bundles), named.Has(p.Name))
+		entries[p.UID] = l.entry(seen, l.withBundle(latest[i], seen.bundles), named.Has(p.Name), seen.skew(p))
 	}
 	return entries
 }
 
 // entry returns the previous entry if nothing has changed.
-func (l *Loader) entry(seen *observation, latest *Generation, named bool) *Entry {
+func (l *Loader) entry(seen *observation, latest *Generation, named bool, skew string) *Entry {
 	before := seen.entryBefore(latest.Policy)
-	facts := Facts{Named: named, Refusals: seen.refusals.texts[latest.Policy.UID], RefusedConditions: seen.refusals.reasons}
+	facts := Facts{
+		Named:             named,
+		Skew:              skew,
+		Refusals:          seen.refusals.texts[latest.Policy.UID],
+		RefusedConditions: seen.refusals.reasons,
+	}
 	if before != nil && before.Compiled != latest.Compiled { // Decide needs it for no other, and there are thousands
 		_, facts.Registered, _ = seen.previous.Registered(before)
 	}
@@ -174,7 +189,7 @@ func (l *Loader) publish(ctx context.Context, state *State) (ctrl.Result, error)
 	l.prepare(state)
 	l.Store.publish(state)
 	if len(state.unknown) == 0 {
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: state.peerInterval()}, nil
 	}
 	resolved, err := l.resolveUnknown(ctx, state)
 	if err != nil {
@@ -184,5 +199,5 @@ func (l *Loader) publish(ctx context.Context, state *State) (ctrl.Result, error)
 	if len(resolved.pending) > 0 {
 		return ctrl.Result{RequeueAfter: retryInterval}, nil
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: state.peerInterval()}, nil
 }

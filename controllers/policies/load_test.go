@@ -84,7 +84,7 @@ func publish(l *Loader, policies []*v1alpha1.WebhookPolicy, configurations []reg
 }
 
 func stateFor(l *Loader, policies []*v1alpha1.WebhookPolicy, configurations []registration.Configuration) *State {
-	seen := l.observation(policies, configurations)
+	seen := l.observation(policies, configurations, l.peers(context.Background()))
 	return l.plan(seen, l.decide(logr.Discard(), seen))
 }
 

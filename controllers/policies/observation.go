@@ -11,6 +11,7 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // observation is what a load depends on. It is read once, so that all steps of the load see
@@ -23,6 +24,7 @@ type observation struct {
 	bundles  registration.Bundles // of backends, in the configurations
 	compiler *policy.Compiler
 	refusals refusedRegistrations
+	peers    versionskew.Peers
 	// epoch is that of bundle or of an earlier one.
 	epoch      int64
 	bundle     []byte
@@ -38,11 +40,13 @@ func (l *Loader) observe(ctx context.Context) (*observation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.observation(policies, configurations), nil
+	return l.observation(policies, configurations, l.peers(ctx)), nil
 }
 
 // observation adds the rest to objects of the API server.
-func (l *Loader) observation(policies []*v1alpha1.WebhookPolicy, configurations []registration.Configuration) *observation {
+func (l *Loader) observation(
+	policies []*v1alpha1.WebhookPolicy, configurations []registration.Configuration, peers versionskew.Peers,
+) *observation {
 	l.wantBackends(policies)
 	seen := &observation{
 		policies:       policies,
@@ -51,6 +55,7 @@ func (l *Loader) observation(policies []*v1alpha1.WebhookPolicy, configurations 
 		bundles:        registration.ObservedBundles(configurations),
 		compiler:       l.Compiler(),
 		refusals:       l.Refusals.snapshot(),
+		peers:          peers,
 		previous:       l.Store.State(),
 	}
 	if l.Epoch != nil {

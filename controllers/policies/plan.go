@@ -16,7 +16,7 @@ import (
 func (l *Loader) plan(seen *observation, entries map[types.UID]*Entry) *State {
 	state := &State{
 		Entries:     entries,
-		Version:     seen.version(),
+		Versions:    seen.versions(),
 		Registrable: len(seen.bundle) > 0,
 		input: registration.Input{
 			Entries:           plannedEntries(entries),
@@ -33,6 +33,7 @@ func (l *Loader) plan(seen *observation, entries map[types.UID]*Entry) *State {
 	state.confirmRegistered()
 	state.groups = groups(state, seen)
 	state.findUnknown(seen)
+	state.withheld = seen.withheldFields(entries)
 	return state
 }
 

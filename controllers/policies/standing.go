@@ -29,6 +29,9 @@ type Standing struct {
 	// Refusal is the API server's reason to reject the registration of the latest generation,
 	// or empty.
 	Refusal string
+	// Skew is the reason why the latest generation waits for an upgrade, or empty: a replica
+	// does not know a field of it, and would decide requests as if that were not set.
+	Skew string
 	// DelegationError is the API server's reason to reject the conditions of the chosen
 	// generation. Ostiary alone then evaluates them.
 	DelegationError string
@@ -95,6 +98,8 @@ type Facts struct {
 	Named bool
 	// Registered means that the configurations contain the generation that was chosen before.
 	Registered bool
+	// Skew says which replica does not know a field of the latest generation; "" if all do.
+	Skew string
 	// Refusals has the API server's reasons to reject registrations, by generation.
 	Refusals map[int64]string
 	// RefusedConditions has the API server's reasons to reject delegated conditions.
@@ -104,19 +109,27 @@ type Facts struct {
 // Decide returns the state of a policy. before is nil if the policy was not loaded before.
 //
 // An invalid generation of a registered policy is registered too, and failurePolicy decides
-// its requests: a mistake must not disable a policy. If the API server rejects a generation, or
-// the CA bundle of its backend is not known yet, the previous one stays. A policy that was
-// never registered is not registered before its latest generation can be.
+// its requests: a mistake must not disable a policy. If the API server rejects a generation, the
+// CA bundle of its backend is not known yet, or a replica does not know its fields, the previous
+// one stays. A policy that was never registered is not registered before its latest generation
+// can be.
+//
+// A process that has started since does not have the previous generation. If it understands the
+// latest one, it uses that for requests, and the leader writes no configuration for it yet.
+// Otherwise failurePolicy decides.
 func Decide(before *Entry, latest *Generation, f Facts) Standing {
 	s := Standing{previous: keptGeneration(before, latest, f)}
-	needsPlaceholder := s.previous == nil && latest.awaitsBundle() && latest.registrable && f.Named
+	unusable := latest.awaitsBundle() || !latest.isUnderstood()
+	needsPlaceholder := s.previous == nil && unusable && latest.registrable && f.Named
+	s.Skew = f.Skew
 	s.Refusal = f.Refusals[latest.Policy.Generation]
 	if s.Refusal == "" && (s.previous != nil || needsPlaceholder) {
 		// The leader has got the rejection. A process with no other generation to use sends
 		// the registration again, if it becomes the leader.
 		s.Refusal = refusedInStatus(latest.Policy)
 	}
-	blocked := s.Refusal != "" || latest.awaitsBundle()
+	mustWait := s.Skew != "" && (s.previous != nil || !f.Named)
+	blocked := s.Refusal != "" || unusable || mustWait
 	switch {
 	case needsPlaceholder:
 		s.Choice = ChoosePlaceholder
@@ -151,7 +164,9 @@ func keptGeneration(before *Entry, latest *Generation, f Facts) *Generation {
 	}
 	kept := before.previous
 	isNew := before.Compiled != latest.Compiled
-	if isNew && f.Registered && before.effective().Accepted() {
+	// It was read without the fields that this version does not know.
+	wasMisread := !latest.isUnderstood() && before.effective().Policy.Generation == latest.Policy.Generation
+	if isNew && f.Registered && before.effective().Accepted() && !wasMisread {
 		kept = before.effective()
 	}
 	if kept != nil && f.Refusals[kept.Policy.Generation] != "" {

@@ -37,6 +37,8 @@ func withKnownBundle(g *Generation) {
 
 func asPlaceholder(g *Generation) { g.placeholder = true }
 
+func withUnknownField(g *Generation) { g.Policy.UnknownFields = []string{"spec.future"} }
+
 func reportedAsRefused(g *Generation) {
 	g.Policy.Status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionRegistered, Reason: ReasonRefused, ObservedGeneration: g.Policy.Generation, Message: "reported",
@@ -96,6 +98,23 @@ func TestDecide(t *testing.T) {
 		"refused":                          {before: entryOf(latest, one, nil), latest: one, facts: Facts{Named: true, Refusals: refusal(1)}, wantChoice: none, wantRefusal: "no"},
 		"its configuration was deleted":    {before: entryOf(latest, one, nil), latest: one, wantChoice: latest},
 		"the bundle is lost":               {before: entryOf(latest, generationOf(2, withKnownBundle), nil), latest: notYet, facts: Facts{Named: true}, wantChoice: holder},
+
+		// A replica does not know a field of the latest generation.
+		"new, and another replica is older":    {latest: one, facts: Facts{Skew: "b"}, wantChoice: none},
+		"new, and this replica is older":       {latest: generationOf(1, withUnknownField), facts: Facts{Skew: "a"}, wantChoice: none},
+		"another is older, after a restart":    {latest: two, facts: Facts{Named: true, Skew: "b"}, wantChoice: latest},
+		"this one is older, after a restart":   {latest: generationOf(2, withUnknownField), facts: Facts{Named: true, Skew: "a"}, wantChoice: holder},
+		"changed, and another is older":        {before: entryOf(latest, one, nil), latest: two, facts: Facts{Named: true, Registered: true, Skew: "b"}, wantChoice: previous, wantPrevious: 1},
+		"changed, and this one is older":       {before: entryOf(latest, one, nil), latest: generationOf(2, withUnknownField), facts: Facts{Named: true, Registered: true, Skew: "a"}, wantChoice: previous, wantPrevious: 1},
+		"changed again, and another is older":  {before: entryOf(previous, two, one), latest: three, facts: Facts{Named: true, Registered: true, Skew: "b"}, wantChoice: previous, wantPrevious: 1},
+		"another is still older":               {before: entryOf(previous, two, one), latest: two, facts: Facts{Named: true, Registered: true, Skew: "b"}, wantChoice: previous, wantPrevious: 1},
+		"all are upgraded":                     {before: entryOf(previous, two, one), latest: two, facts: Facts{Named: true, Registered: true}, wantChoice: latest, wantPrevious: 1},
+		"the field is removed":                 {before: entryOf(previous, generationOf(2, withUnknownField), one), latest: three, facts: Facts{Named: true, Registered: true}, wantChoice: latest, wantPrevious: 1},
+		"the field is removed, at a restart":   {before: entryOf(holder, generationOf(2, withUnknownField), closed), latest: three, facts: Facts{Named: true}, wantChoice: latest, wantPrevious: 1},
+		"an older one starts":                  {before: entryOf(latest, two, nil), latest: two, facts: Facts{Named: true, Registered: true, Skew: "b"}, wantChoice: latest},
+		"an older one starts while it waits":   {before: entryOf(latest, two, one), latest: two, facts: Facts{Named: true, Skew: "b"}, wantChoice: previous, wantPrevious: 1},
+		"refused, and another is older":        {before: entryOf(latest, one, nil), latest: two, facts: Facts{Named: true, Registered: true, Skew: "b", Refusals: refusal(2)}, wantChoice: previous, wantPrevious: 1, wantRefusal: "no"},
+		"not registered yet, another is older": {before: entryOf(latest, one, nil), latest: two, facts: Facts{Skew: "b"}, wantChoice: none},
 
 		// An invalid generation is registered: it is nothing to go back to.
 		"corrected":             {before: entryOf(latest, wrong, one), latest: three, facts: Facts{Named: true, Registered: true}, wantChoice: latest, wantPrevious: 1},

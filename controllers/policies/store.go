@@ -15,14 +15,14 @@ import (
 	"github.com/ostiary/ostiary/controllers/internal/events"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // State is the state of this replica at one moment. It is immutable.
 type State struct {
 	Entries map[types.UID]*Entry
-	// Version is a resource version. The state contains every change of a policy up to
-	// it.
-	Version string
+	// Versions has the resource versions up to which the state contains every change.
+	Versions versionskew.Vector
 	// Plan holds the configurations of the loaded policies. It is empty while there is no
 	// trust bundle.
 	Plan registration.Plan
@@ -32,6 +32,9 @@ type State struct {
 	Registrable bool
 
 	input registration.Input // of Plan
+	// withheld are the fields for which this replica uses a previous generation of policies,
+	// because another replica does not know them; see versionskew.Report.
+	withheld string
 	// groups evaluate requests.
 	groups map[registration.GroupKey]*policy.Group
 	// unknown are the policies that configurations name and that may exist unloaded.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // naming is the configuration of policies that another replica has planned.
@@ -180,7 +181,7 @@ func TestLoadedVersionNeverGoesBack(t *testing.T) {
 		{[]v1alpha1.WebhookPolicy{at(a, "9")}, "10"},
 		{[]v1alpha1.WebhookPolicy{at(a, "100")}, "100"},
 	} {
-		if got := load(l, nil, step.policies...).Version; got != step.want {
+		if got := load(l, nil, step.policies...).Versions[versionskew.Policies]; got != step.want {
 			t.Errorf("version %q, want %q", got, step.want)
 		}
 	}

@@ -7,54 +7,51 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
-// version returns the resource version up to which a list contains every change: the
-// cache gets changes in their order. It does not decrease when the policy that changed
-// last is deleted.
-func (seen *observation) version() string {
-	version := ""
+// versions returns the changes that a list contains: the cache gets those of one resource in
+// their order. No version decreases when the object that changed last is deleted.
+func (seen *observation) versions() versionskew.Vector {
+	var versions versionskew.Vector
 	if seen.previous != nil {
-		version = seen.previous.Version
+		versions = seen.previous.Versions
 	}
-	return latestVersion(version, seen.policies)
+	return withPolicies(versions, seen.policies)
 }
 
-func latestVersion(version string, policies []*v1alpha1.WebhookPolicy) string {
+func withPolicies(versions versionskew.Vector, policies []*v1alpha1.WebhookPolicy) versionskew.Vector {
 	for _, p := range policies {
-		if v := p.ResourceVersion; !Reached(version, v) {
-			version = v
-		}
+		versions = versions.With(versionskew.Policies, p.ResourceVersion)
 	}
-	return version
+	return versions
 }
 
-// Reached reports whether a replica that has loaded all changes up to version have has
-// loaded version want. It is false for versions that cannot be compared.
-func Reached(have, want string) bool {
-	order, err := resourceversion.CompareResourceVersion(have, want)
-	return err == nil && order >= 0
-}
-
-// Version returns the resource version up to which this replica has loaded every change
-// of a policy, empty if it has loaded none. Changes of statuses increase it without a
-// load.
-func (l *Loader) Version() string {
+// Report returns what this replica has loaded and what it knows. Changes of statuses increase
+// the versions without a load. All parts are from one state: a replica that withholds a
+// generation never reports that it has loaded it without saying so. If the cache has a policy
+// that is not loaded, the loader loads it: informers send no event if only the unknown fields
+// of a policy have changed.
+func (l *Loader) Report() versionskew.Report {
+	report := versionskew.Report{Known: l.Version.Text}
 	state := l.Store.State()
 	if state == nil {
-		return ""
+		return report
 	}
+	report.Withheld = state.withheld
+	report.Loaded = state.Versions
 	policies := l.policies()
 	for _, p := range policies {
-		if e := state.Entries[p.UID]; e == nil || e.Policy.Generation != p.Generation {
-			return state.Version
+		if e := state.Entries[p.UID]; e == nil || !e.isGenerationOf(p) {
+			l.notLoaded.Notify()
+			return report
 		}
 	}
-	return latestVersion(state.Version, policies)
+	report.Loaded = withPolicies(state.Versions, policies)
+	return report
 }
 
 // Current returns an error while this replica has not loaded the policies that the API
@@ -107,7 +104,7 @@ func (s *State) holds(list *metav1.PartialObjectMetadataList) error {
 		}
 	}
 	for uid, e := range s.Entries {
-		if _, ok := listed[uid]; !ok && Reached(list.ResourceVersion, e.LoadedVersion()) {
+		if _, ok := listed[uid]; !ok && versionskew.Reached(list.ResourceVersion, e.LoadedVersion()) {
 			return fmt.Errorf("policy %s was deleted and is still loaded", e.Policy.Name)
 		}
 	}

@@ -13,13 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
+
+func loaded(version string) Report {
+	return Report{Report: versionskew.Report{Loaded: versionskew.Vector{versionskew.Policies: version}}}
+}
 
 func TestReportRoundTrip(t *testing.T) {
 	tests := map[string]Report{
-		"nothing":    {},
-		"policies":   {Policies: "18446744073709551616"},
-		"everything": {Policies: "42", Epoch: 7, Fingerprint: "ab12", BadCertificates: 3},
+		"nothing":  {},
+		"policies": loaded("18446744073709551616"),
+		"everything": {
+			Report: versionskew.Report{
+				Loaded: versionskew.Vector{versionskew.Policies: "42"}, Known: "a,b(c)", Withheld: "spec.b.c",
+			},
+			Epoch: 7, Fingerprint: "ab12", BadCertificates: 3,
+		},
 	}
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +49,7 @@ func TestInvalidReports(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := reportOf(map[string]string{annotationPolicies: "42", tt.annotation: "many"})
+			got, err := reportOf(map[string]string{annotationLoaded + "policies": "42", tt.annotation: "many"})
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) || got != (Report{}) {
 				t.Errorf("got %+v, %v, want %q", got, err, tt.want)
 			}
@@ -102,23 +113,23 @@ func (w *watched) wantLive(t *testing.T, want ...Replica) {
 
 func TestLive(t *testing.T) {
 	w := newWatched()
-	a, b := w.lease("a", Report{Policies: "5"}), w.lease("b", Report{})
+	a, b := w.lease("a", loaded("5")), w.lease("b", Report{})
 	w.observe(a)
 	w.observe(b)
-	replicaA, replicaB := Replica{Name: "a", Report: Report{Policies: "5"}}, Replica{Name: "b"}
+	replicaA, replicaB := Replica{Name: "a", Report: loaded("5")}, Replica{Name: "b"}
 	w.wantLive(t, replicaA, replicaB)
 
 	w.clock = w.clock.Add(30 * time.Second)
-	w.observe(w.lease("a", Report{Policies: "6"}))
+	w.observe(w.lease("a", loaded("6")))
 	w.observe(b) // a second list
 	w.clock = w.clock.Add(11 * time.Second)
-	w.wantLive(t, Replica{Name: "a", Report: Report{Policies: "6"}})
+	w.wantLive(t, Replica{Name: "a", Report: loaded("6")})
 	if left := w.abandoned(); len(left) > 0 {
 		t.Errorf("%v would be deleted one second after expiry", left)
 	}
 
 	w.observe(w.lease("b", Report{})) // it was only late
-	w.wantLive(t, Replica{Name: "a", Report: Report{Policies: "6"}}, replicaB)
+	w.wantLive(t, Replica{Name: "a", Report: loaded("6")}, replicaB)
 	w.forget(cache.DeletedFinalStateUnknown{Obj: w.lease("a", Report{})})
 	w.wantLive(t, replicaB)
 
@@ -155,8 +166,8 @@ func TestSubscribe(t *testing.T) {
 		{"a replica starts", func() { w.observe(w.lease("a", Report{})) }, true},
 		{"it renews", func() { w.observe(w.lease("a", Report{})) }, false},
 		{"it counts violations", func() { w.observe(counted(w.lease("a", Report{}))) }, false},
-		{"it reports", func() { w.observe(w.lease("a", Report{Policies: "7"})) }, true},
-		{"it had expired", func() { w.clock = w.clock.Add(time.Hour); w.observe(w.lease("a", Report{Policies: "7"})) }, true},
+		{"it reports", func() { w.observe(w.lease("a", loaded("7"))) }, true},
+		{"it had expired", func() { w.clock = w.clock.Add(time.Hour); w.observe(w.lease("a", loaded("7"))) }, true},
 		{"its Lease is deleted", func() { w.forget(w.lease("a", Report{})) }, true},
 	}
 	for _, step := range steps {
@@ -179,7 +190,7 @@ func TestLeaseCarriesCounts(t *testing.T) {
 		t.Errorf("annotations %v, want none without violations", lease.Annotations)
 	}
 	counts = "{}"
-	if got := r.lease(Report{Policies: "7"}, time.Now()).Annotations; got[annotationViolations] != "{}" || got[annotationPolicies] != "7" {
+	if got := r.lease(loaded("7"), time.Now()).Annotations; got[annotationViolations] != "{}" || got[annotationLoaded+"policies"] != "7" {
 		t.Errorf("annotations %v, want the counts and the report", got)
 	}
 	w := newWatched()

@@ -7,11 +7,15 @@ import (
 	"strconv"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // The annotations of a replica's Lease.
 const (
-	annotationPolicies        = v1alpha1.GroupName + "/loaded-policies"
+	// annotationLoaded is the prefix of an annotation for each resource.
+	annotationLoaded          = v1alpha1.GroupName + "/loaded-"
+	annotationKnown           = v1alpha1.GroupName + "/known-fields"
+	annotationWithheld        = v1alpha1.GroupName + "/withheld-fields"
 	annotationEpoch           = v1alpha1.GroupName + "/serving-epoch"
 	annotationFingerprint     = v1alpha1.GroupName + "/serving-fingerprint"
 	annotationBadCertificates = v1alpha1.GroupName + "/bad-certificate-alerts"
@@ -20,9 +24,8 @@ const (
 
 // Report is the state of a replica.
 type Report struct {
-	// Policies is the resource version up to which the replica has loaded all changes of
-	// policies; "" before the first load.
-	Policies string
+	// Report says what the replica has loaded and which fields of the API it knows.
+	versionskew.Report
 	// Epoch is the epoch of the served certificate.
 	Epoch int64
 	// Fingerprint is the fingerprint of the served leaf.
@@ -35,8 +38,16 @@ type Report struct {
 // annotations returns the annotations of the Lease. It omits unknown values.
 func (r Report) annotations() map[string]string {
 	out := map[string]string{}
-	if r.Policies != "" {
-		out[annotationPolicies] = r.Policies
+	for _, resource := range versionskew.Resources() {
+		if version := r.Loaded[resource]; version != "" {
+			out[annotationLoaded+resource.String()] = version
+		}
+	}
+	if r.Known != "" {
+		out[annotationKnown] = r.Known
+	}
+	if r.Withheld != "" {
+		out[annotationWithheld] = r.Withheld
 	}
 	if r.Epoch != 0 {
 		out[annotationEpoch] = strconv.FormatInt(r.Epoch, 10)
@@ -53,7 +64,12 @@ func (r Report) annotations() map[string]string {
 // reportOf reads the annotations of a Lease. With an error the report is empty, so that
 // no replica relies on it.
 func reportOf(annotations map[string]string) (Report, error) {
-	r := Report{Policies: annotations[annotationPolicies], Fingerprint: annotations[annotationFingerprint]}
+	r := Report{Fingerprint: annotations[annotationFingerprint]}
+	r.Known = annotations[annotationKnown]
+	r.Withheld = annotations[annotationWithheld]
+	for _, resource := range versionskew.Resources() {
+		r.Loaded[resource] = annotations[annotationLoaded+resource.String()]
+	}
 	var errEpoch, errCount error
 	if s := annotations[annotationEpoch]; s != "" {
 		r.Epoch, errEpoch = strconv.ParseInt(s, 10, 64)
@@ -68,4 +84,15 @@ func reportOf(annotations map[string]string) (Report, error) {
 		return Report{}, fmt.Errorf("reading annotation %s: %w", annotationBadCertificates, errCount)
 	}
 	return r, nil
+}
+
+// Peers returns what the other replicas know, in comparison with one replica.
+func Peers(live []Replica, self string, own versionskew.Version) versionskew.Peers {
+	peers := make([]versionskew.Peer, 0, len(live))
+	for _, r := range live {
+		if r.Name != self {
+			peers = append(peers, versionskew.Peer{Name: r.Name, Report: r.Report.Report})
+		}
+	}
+	return versionskew.NewPeers(own, peers)
 }

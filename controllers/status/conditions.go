@@ -64,6 +64,7 @@ type observation struct {
 	certificateProblem string // why there is no certificate
 	missing            missingDependency
 	rejection          string // of the API server
+	skew               string // which replica does not know its fields
 	enforced           int64  // the generation that is registered, or will be
 	conflict           string // which client keeps changing the configurations
 	waitReason         string // which replica has not loaded it
@@ -108,7 +109,7 @@ func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observ
 		o.conflict = in.conflict(p.Name, state.Plan)
 	}
 	if o.registered && in.notReady != nil {
-		o.notReady = in.notReady(state.Entries[p.UID].LoadedVersion())
+		o.notReady = in.notReady(state.Entries[p.UID])
 	}
 	return o, refs
 }
@@ -134,7 +135,7 @@ func observeLoaded(p *v1alpha1.WebhookPolicy, state *policies.State) (observatio
 	}
 	o := observation{
 		loaded: true, accepted: e.Accepted(), planned: e.Planned(), noCertificate: !state.Registrable,
-		rejection: e.Refusal, enforced: e.EffectiveGeneration(), undelegated: e.DelegationError, placeholder: e.IsPlaceholder(),
+		rejection: e.Refusal, skew: e.Skew, enforced: e.EffectiveGeneration(), undelegated: e.DelegationError, placeholder: e.IsPlaceholder(),
 	}
 	if !o.accepted {
 		o.problems = e.Errors.ToAggregate().Error()
@@ -190,6 +191,7 @@ func table(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.WebhookRef
 		{kind: v1alpha1.ConditionRegistered, rules: []rule{
 			{!o.loaded, no, ReasonPending, notCompiled},
 			{o.rejection != "", no, ReasonRefused, rejectedMessage(p, o)},
+			{o.skew != "", no, ReasonWaitingForReplicas, skewMessage(p, o)},
 			{!o.planned && o.accepted, no, ReasonPending, awaitingBundle},
 			{!o.planned, no, ReasonInvalid, "a policy that is not accepted is not registered"},
 			{o.registered && o.isReplaced(p), no, ReasonPending, awaitingBundle + "; " + untilThen(p, o)},
@@ -251,6 +253,15 @@ func rejectedMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
 	message := "the API server rejects the registration: " + truncate.String(o.rejection, maxMessage/2)
 	if o.isReplaced(p) {
 		message += fmt.Sprintf("; generation %d stays enforced", o.enforced)
+	}
+	return message
+}
+
+// skewMessage names the fields that a replica does not know, and the enforced generation.
+func skewMessage(p *v1alpha1.WebhookPolicy, o *observation) string {
+	message := o.skew + ": upgrade all replicas, or remove the field"
+	if o.isReplaced(p) {
+		message += "; " + untilThen(p, o)
 	}
 	return message
 }

@@ -67,6 +67,24 @@ func TestConditions(t *testing.T) {
 				"Reconciling=True WaitingForReplicas: waiting for replica b, which has not loaded it yet",
 			},
 		},
+		"a replica does not know its fields, and an earlier generation is enforced": {
+			observed: observation{loaded: true, accepted: true, planned: true, registered: true, enforced: 1, skew: "waiting for replica b, which does not know spec.x"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False WaitingForReplicas: waiting for replica b, which does not know spec.x: upgrade all replicas, or remove the field; until then generation 1 stays enforced",
+				"Ready=False WaitingForReplicas: waiting for replica b, which does not know spec.x: upgrade all replicas, or remove the field; until then generation 1 stays enforced",
+				"Reconciling=True WaitingForReplicas: waiting for replica b, which does not know spec.x: upgrade all replicas, or remove the field; until then generation 1 stays enforced",
+			},
+		},
+		"a replica does not know its fields, and it was never enforced": {
+			observed: observation{loaded: true, accepted: true, skew: "waiting for replica b, which does not know spec.x"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=False WaitingForReplicas: waiting for replica b, which does not know spec.x: upgrade all replicas, or remove the field",
+				"Ready=False WaitingForReplicas: waiting for replica b, which does not know spec.x: upgrade all replicas, or remove the field",
+				"Reconciling=True WaitingForReplicas: waiting for replica b, which does not know spec.x: upgrade all replicas, or remove the field",
+			},
+		},
 		"its expressions have warnings": {
 			observed: observation{loaded: true, accepted: true, planned: true, registered: true, advice: []string{"a: 1", "b: 2", "c: 3", "d: 4"}},
 			want: []string{

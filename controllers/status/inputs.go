@@ -11,6 +11,7 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/internal/registration"
 )
 
@@ -21,8 +22,8 @@ type inputs struct {
 	waitReason string
 	// propagating says that API servers may still use the previous configuration.
 	propagating bool
-	// notReady names a replica that has not loaded a resource version. It may be nil.
-	notReady func(version string) string
+	// notReady names a replica that cannot answer for a policy yet. It may be nil.
+	notReady func(*policies.Entry) string
 	// certificateProblem says why there is no serving certificate.
 	certificateProblem string
 	// reachable is the condition Reachable, nil if nothing tests it.

@@ -12,6 +12,7 @@ import (
 	"github.com/ostiary/ostiary/controllers/backends"
 	"github.com/ostiary/ostiary/controllers/canary"
 	"github.com/ostiary/ostiary/controllers/internal/events"
+	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/internal/plugins"
 	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/registration"
@@ -153,8 +154,8 @@ func Replicas(gate interface {
 	IsPropagating(policy string) bool
 	// Changes returns a channel that receives after changes of these two, until ctx ends.
 	Changes(ctx context.Context) <-chan struct{}
-	// NotReady names a replica that has not loaded a policy's resource version.
-	NotReady(ctx context.Context, version string) string
+	// NotReady names a replica that cannot answer for a policy yet.
+	NotReady(ctx context.Context, e *policies.Entry) string
 	// Reports returns a channel that receives after changes of NotReady, until ctx ends.
 	Reports(ctx context.Context) <-chan struct{}
 }) Source {
@@ -163,7 +164,7 @@ func Replicas(gate interface {
 		observe: func(ctx context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
 			in.waitReason = gate.WaitReason(p.Name)
 			in.propagating = gate.IsPropagating(p.Name)
-			in.notReady = func(version string) string { return gate.NotReady(ctx, version) }
+			in.notReady = func(e *policies.Entry) string { return gate.NotReady(ctx, e) }
 		},
 	}
 }

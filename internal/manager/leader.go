@@ -97,7 +97,7 @@ func newRegistrar(
 		Own:       ownConfigurations(p, provider),
 		Proof:     proof,
 		Namespace: p.options.Namespace,
-		Gate:      &configurations.ReplicaGate{Live: p.replicas.Live, Subscribe: p.replicas.Subscribe, Self: p.identity},
+		Gate:      &configurations.ReplicaGate{Live: p.replicas.Live, Subscribe: p.replicas.Subscribe, Self: p.identity, Version: p.version},
 		Metrics:   configurations.NewMetrics(ctrlmetrics.Registry),
 	}
 }

@@ -5,18 +5,15 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -28,11 +25,13 @@ import (
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/certificates"
+	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/replicas"
 	"github.com/ostiary/ostiary/controllers/sources"
 	"github.com/ostiary/ostiary/internal/applypatch"
 	"github.com/ostiary/ostiary/internal/options"
 	"github.com/ostiary/ostiary/internal/registration"
+	"github.com/ostiary/ostiary/internal/versionskew"
 )
 
 // process is what all parts of a replica use: its flags, its clients, its names, and what
@@ -42,6 +41,7 @@ type process struct {
 	log      logr.Logger
 	clock    *certificates.ServerClock
 	config   *rest.Config
+	version  versionskew.Version
 	client   kubernetes.Interface
 	manager  manager.Manager
 	endpoint registration.Endpoint
@@ -76,7 +76,8 @@ func newProcess(
 	if err != nil {
 		return process{}, fmt.Errorf("making a client: %w", err)
 	}
-	mgr, err := awaitManager(ctx, config, log, compact)
+	version := versionskew.CurrentVersion()
+	mgr, err := awaitManager(ctx, config, log, compact, version)
 	if err != nil {
 		return process{}, err
 	}
@@ -86,6 +87,7 @@ func newProcess(
 		log:      log,
 		clock:    clock,
 		config:   config,
+		version:  version,
 		client:   api,
 		manager:  mgr,
 		endpoint: endpoint,
@@ -108,6 +110,15 @@ func (p process) add(runnables ...manager.Runnable) error {
 	return nil
 }
 
+// peers are the other live replicas.
+func (p process) peers(ctx context.Context) (versionskew.Peers, error) {
+	live, err := p.replicas.Live(ctx)
+	if err != nil {
+		return versionskew.Peers{}, err
+	}
+	return replicas.Peers(live, p.identity, p.version), nil
+}
+
 // liveCount is the number of live replicas, 0 while it is unknown.
 func (p process) liveCount() int {
 	live, err := p.replicas.Live(context.Background())
@@ -117,41 +128,22 @@ func (p process) liveCount() int {
 	return len(live)
 }
 
-// The API server serves a new kind a moment after its definition was applied.
-const (
-	kindTimeout  = 20 * time.Second
-	kindInterval = 500 * time.Millisecond
-)
-
-// awaitManager returns a manager as soon as the API server has the kind WebhookPolicy.
-func awaitManager(ctx context.Context, config *rest.Config, log logr.Logger, transform toolscache.TransformFunc) (mgr manager.Manager, err error) {
-	waiting := false
-	_ = wait.PollUntilContextTimeout(ctx, kindInterval, kindTimeout, true, func(context.Context) (bool, error) {
-		mgr, err = newManager(config, log, transform)
-		if !meta.IsNoMatchError(err) {
-			return true, nil
-		}
-		if !waiting {
-			log.Info("Waiting for the kind WebhookPolicy", "timeout", kindTimeout.String())
-			waiting = true
-		}
-		return false, nil
-	})
-	if meta.IsNoMatchError(err) {
-		err = fmt.Errorf("the API server has no WebhookPolicy in %s: apply config/crd first", v1alpha1.GroupVersion)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
-	}
-	return mgr, nil
-}
-
-func newManager(config *rest.Config, log logr.Logger, transform toolscache.TransformFunc) (manager.Manager, error) {
+func newManager(
+	config *rest.Config, log logr.Logger, transform toolscache.TransformFunc, version versionskew.Version,
+) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, admissionregistrationv1.AddToScheme, corev1.AddToScheme, certmanager.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("adding to the scheme: %w", err)
 		}
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making an HTTP client: %w", err)
+	}
+	newInformer, err := policies.NewInformerFunc(config, httpClient, scheme, version.Fields)
+	if err != nil {
+		return nil, err
 	}
 	ours := labels.SelectorFromSet(labels.Set{registration.LabelManagedBy: registration.ManagedBy})
 	return ctrl.NewManager(config, ctrl.Options{
@@ -162,6 +154,7 @@ func newManager(config *rest.Config, log logr.Logger, transform toolscache.Trans
 		Cache: cache.Options{
 			// A read of an object that is not watched is a defect and must not start a watch.
 			ReaderFailOnMissingInformer: true,
+			NewInformer:                 newInformer,
 			DefaultTransform:            cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
 				&v1alpha1.WebhookPolicy{}: {Transform: transform},

@@ -78,7 +78,7 @@ func newReporter(p process, set policySet, provider *certificates.Provider) *rep
 		Pod:       p.pod,
 		Report: func(context.Context) replicas.Report {
 			return replicas.Report{
-				Policies:        set.loader.Version(),
+				Report:          set.loader.Report(),
 				Epoch:           provider.Committed(),
 				Fingerprint:     provider.Fingerprint(),
 				BadCertificates: provider.Distrusted(),

@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/ostiary/ostiary/controllers/policies"
 	"github.com/ostiary/ostiary/controllers/replicas"
+	"github.com/ostiary/ostiary/internal/versionskew"
 	"github.com/ostiary/ostiary/test/controlplane/cptest"
 )
 
@@ -36,7 +36,7 @@ func (c *cluster) awaitLoaded(t *testing.T, m *process, policy string) {
 		if err != nil {
 			return err
 		}
-		if got := lease.Annotations["admission.ostiary.dev/loaded-policies"]; !policies.Reached(got, p.ResourceVersion) {
+		if got := lease.Annotations["admission.ostiary.dev/loaded-policies"]; !versionskew.Reached(got, p.ResourceVersion) {
 			return fmt.Errorf("%s has loaded up to %q, want %s", m.replica, got, p.ResourceVersion)
 		}
 		return nil
