@@ -9,14 +9,38 @@ type Audit struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
+// Texts of the summary of an audit.
+const (
+	// AuditNotAudited means that the policy is not evaluated on stored objects.
+	AuditNotAudited = "n/a"
+	// AuditNoAccess means that Ostiary may not read the objects.
+	AuditNoAccess = "no access"
+	// AuditAtLeast begins the summary if some objects could not be read.
+	AuditAtLeast = "≥ "
+)
+
 // AuditStatus is the result of a policy for stored objects. Each is evaluated as an update
-// that changes nothing by an anonymous user, without mutations.
+// that changes nothing by an anonymous user, and, if that finds nothing, as the creation of an
+// object with the same content, without mutations.
 type AuditStatus struct {
-	// violations is the number of objects that fail a validation. It is absent if the
-	// policy is not evaluated on stored objects.
+	// summary has the numbers below in one text: "2 + 5 on create, 1 errors", "n/a" if the
+	// policy is not evaluated on stored objects, "no access" if Ostiary may not read them, and
+	// "≥ 2" if some of them could not be read.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Summary string `json:"summary,omitempty"`
+
+	// violations is the number of objects that fail a validation as they are. It is absent if
+	// something could not be read: see missing.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Violations *int64 `json:"violations,omitempty"`
+
+	// violationsOnCreate is the number of objects that pass as they are, and fail a validation
+	// if they are created again, for example by a rollout.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ViolationsOnCreate int64 `json:"violationsOnCreate,omitempty"`
 
 	// errors is the number of objects for which the evaluation fails with an error.
 	// +optional
@@ -42,7 +66,8 @@ type AuditStatus struct {
 	Missing []string `json:"missing,omitempty"`
 
 	// examples are the first violations, each with the resource, the namespace and the
-	// name of the object, and the name of the validation. At most 5.
+	// name of the object, and the name of the validation. "(CREATE)" marks those of
+	// violationsOnCreate, and "(error)" those of errors. At most 5.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=5

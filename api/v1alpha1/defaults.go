@@ -27,6 +27,9 @@ const (
 	// ConditionCAReady is true if the registered CA bundle of the backend is the
 	// current one of its source. Only policies with a backend have it.
 	ConditionCAReady = "CAReady"
+	// ConditionAudited is true if the policy is evaluated on all stored objects that it
+	// matches. It does not affect Ready.
+	ConditionAudited = "Audited"
 	// ConditionReady is true if the policy is enforced on every API server.
 	ConditionReady = "Ready"
 	// ConditionReconciling is present and true while Ostiary works on the policy.

@@ -16,7 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Actions",type=string,JSONPath=`.status.actions`,description="What the policy does: Mutate, Annotate, Backend, and the actions for requests that fail a validation."
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="True if the policy is enforced on every API server."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the policy is enforced or not."
-// +kubebuilder:printcolumn:name="Violations",type=integer,JSONPath=`.status.audit.violations`,description="Stored objects that fail a validation."
+// +kubebuilder:printcolumn:name="Violations",type=string,JSONPath=`.status.audit.summary`,description="Stored objects that fail a validation, as they are and if they were created again, or why their number is not known."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Failure-Policy",type=string,priority=1,JSONPath=`.status.failurePolicy`,description="What the API server does with a request if Ostiary does not answer."
 // +kubebuilder:printcolumn:name="Webhook",type=string,priority=1,JSONPath=`.status.webhooks[*].configuration`,description="The generated webhook configurations of this policy."

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/ostiary/ostiary/internal/audit/results"
 )
@@ -26,8 +27,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		violations: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "ostiary_audit_violations",
-			Help: "Stored objects that fail a validation. Only the leader reports them, in at most 2,000 series.",
-		}, []string{"policy", "namespace"}),
+			Help: "Stored objects that fail a validation as they are (operation UPDATE), or only if they are created again (CREATE). Only the leader reports them, in at most 2,000 series for each operation.",
+		}, []string{"policy", "namespace", "operation"}),
 		incomplete: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "ostiary_audit_incomplete_resources",
 			Help: "Resources that the audit could not list completely.",
@@ -48,22 +49,27 @@ func (m *metrics) reset() {
 
 // set publishes the numbers of violations.
 func (m *metrics) set(s results.Snapshot) {
+	m.violations.Reset()
+	m.setViolations(s, admissionv1.Update, results.Counts.Violations)
+	m.setViolations(s, admissionv1.Create, results.Counts.ViolationsAnew)
+	m.incomplete.Set(float64(s.Incomplete))
+}
+
+func (m *metrics) setViolations(s results.Snapshot, operation admissionv1.Operation, number func(results.Counts) int64) {
 	var pairs []results.Pair
 	for pair, c := range s.Counts {
-		if c.Violations() > 0 {
+		if number(c) > 0 {
 			pairs = append(pairs, pair)
 		}
 	}
 	slices.SortFunc(pairs, func(a, b results.Pair) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Namespace, b.Namespace))
 	})
-	m.violations.Reset()
 	for i, pair := range pairs {
-		n := float64(s.Counts[pair].Violations())
+		n := float64(number(s.Counts[pair]))
 		if i >= maxSeries {
 			pair = results.Pair{Policy: other, Namespace: other}
 		}
-		m.violations.WithLabelValues(pair.Policy, pair.Namespace).Add(n)
+		m.violations.WithLabelValues(pair.Policy, pair.Namespace, string(operation)).Add(n)
 	}
-	m.incomplete.Set(float64(s.Incomplete))
 }

@@ -22,9 +22,10 @@ type target struct {
 
 // wantedResource is a resource with the policies that are evaluated on its objects.
 type wantedResource struct {
-	kind       schema.GroupVersionKind
-	namespaced bool
-	targets    map[string]target // by policy
+	kind        schema.GroupVersionKind
+	namespaced  bool
+	keepsStatus bool              // of new objects
+	targets     map[string]target // by policy
 }
 
 // plan is what is evaluated on which resources.
@@ -59,7 +60,7 @@ func (p *planner) add(t target) {
 	for _, r := range resources {
 		w, ok := p.resources[r.GroupVersionResource]
 		if !ok {
-			w = wantedResource{kind: r.Kind, namespaced: r.Namespaced, targets: map[string]target{}}
+			w = wantedResource{kind: r.Kind, namespaced: r.Namespaced, keepsStatus: r.KeepsStatus, targets: map[string]target{}}
 			p.resources[r.GroupVersionResource] = w
 		}
 		w.targets[t.name] = t

@@ -15,7 +15,6 @@ import (
 	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/audit/results"
 	"github.com/ostiary/ostiary/internal/panics"
-	"github.com/ostiary/ostiary/internal/policy"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -34,7 +33,7 @@ type scan struct {
 	*results.Pass
 	wanted     wantedResource
 	unreadable int // objects that could not be decoded
-	stored     policy.StoredObject
+	decoded    audit.Decoded
 	// evaluators are made when an object needs them, by the index of the policy: those of
 	// ten thousand policies take memory.
 	evaluators []*audit.Evaluator
@@ -127,8 +126,9 @@ func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw
 	if !hasRoom {
 		return
 	}
-	got := make([]policy.Audited, len(todo))
-	of.stored.Next()
+	got := make([]audit.Result, len(todo))
+	of.decoded.Next()
+	o.Decoded, o.KeepsStatus = &of.decoded, of.wanted.keepsStatus
 	for i, index := range todo {
 		got[i] = of.evaluate(ctx, index, &o.Object)
 	}
@@ -139,14 +139,12 @@ func (s *Scanner) visit(ctx context.Context, table *results.Table, of *scan, raw
 }
 
 // evaluate evaluates the policy with an index on an object.
-func (c *scan) evaluate(ctx context.Context, index int, o *audit.Object) policy.Audited {
+func (c *scan) evaluate(ctx context.Context, index int, o *audit.Object) audit.Result {
 	t := c.wanted.targets[c.Policy(index)]
 	if c.evaluators[index] == nil {
 		c.evaluators[index] = audit.NewEvaluator(t.policy, t.version.Compiled, t.exempt)
 	}
-	host := *t.host
-	host.Stored = &c.stored
-	return c.evaluators[index].Evaluate(ctx, o, host)
+	return c.evaluators[index].Evaluate(ctx, o, *t.host)
 }
 
 // namespaceVersion returns the version of the namespace of an object, whose labels policies

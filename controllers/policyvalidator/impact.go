@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -39,6 +40,10 @@ const (
 	// impactExamples is the number of denied objects, and impactKinds that of kinds, that a warning names.
 	impactExamples = 3
 	impactKinds    = 5
+	// impactAsked is the number of kinds of a policy that denies nothing whose permissions are checked.
+	impactAsked = 20
+	// notListed follows the kinds that Ostiary may not list.
+	notListed = `Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`
 )
 
 // Impact evaluates new and changed policies on stored objects. It is safe for concurrent use, and evaluates one policy at
@@ -49,6 +54,8 @@ type Impact struct {
 	exempt []string
 	within time.Duration
 	busy   atomic.Bool
+
+	namespace string // of Ostiary
 }
 
 // NewImpact returns an Impact that lists objects as the account ostiary-audit in a namespace.
@@ -61,15 +68,18 @@ func NewImpact(config *rest.Config, namespace string, exempt []string, host poli
 	}
 	host.Observe, host.Failed, host.Violated, host.Panicked, host.Recheck = nil, nil, nil, nil, nil // these are about requests
 	reader := objects.Reader{Client: client.CoreV1().RESTClient(), Wait: context.Context.Err}
-	return &Impact{reader: reader, host: host, exempt: guard.ExemptNamespaces(exempt), within: impactWithin}, nil
+	return &Impact{reader: reader, host: host, exempt: guard.ExemptNamespaces(exempt), within: impactWithin, namespace: namespace}, nil
 }
 
-// changesDenials reports whether a policy denies, and decides about stored objects in another way than before; nil is no
-// policy.
-func changesDenials(before, after *v1alpha1.WebhookPolicy) bool {
-	spec := &after.Spec
-	denies := spec.Denies() || spec.PodTemplates != nil && slices.Contains(spec.PodTemplates.ValidationActions, admissionregistrationv1.Deny)
-	return denies && (before == nil || !equality.Semantic.DeepEqual(decisive(&before.Spec), decisive(spec)))
+// denies reports whether a policy denies objects or pod templates.
+func denies(p *v1alpha1.WebhookPolicy) bool {
+	t := p.Spec.PodTemplates
+	return p.Spec.Denies() || t != nil && slices.Contains(t.ValidationActions, admissionregistrationv1.Deny)
+}
+
+// changesDecisions reports whether a policy decides about stored objects in another way than before; nil is no policy.
+func changesDecisions(before, after *v1alpha1.WebhookPolicy) bool {
+	return before == nil || !equality.Semantic.DeepEqual(decisive(&before.Spec), decisive(&after.Spec))
 }
 
 // decisive returns a spec without the fields that do not affect which stored objects a policy denies.
@@ -87,7 +97,10 @@ func decisive(spec *v1alpha1.WebhookPolicySpec) *v1alpha1.WebhookPolicySpec {
 // The numbers answer questions that the author asks about the content of objects, so the author must be allowed to list
 // them. It returns none while it evaluates another policy.
 func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, c *policy.Compiled, served Served) []string {
-	if c.Unauditable() != "" || !i.busy.CompareAndSwap(false, true) {
+	if why := c.Unauditable(); why != "" {
+		return []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: " + why}
+	}
+	if !i.busy.CompareAndSwap(false, true) {
 		return nil
 	}
 	defer i.busy.Store(false)
@@ -114,6 +127,37 @@ func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author
 		i.scan(ctx, &s, r)
 	}
 	return s.warnings(i.within)
+}
+
+// uncounted returns warnings about a policy that denies nothing, if the audit cannot count the objects that violate it. It
+// asks about a bounded number of kinds.
+func (i *Impact) uncounted(ctx context.Context, p *v1alpha1.WebhookPolicy, c *policy.Compiled, served Served) []string {
+	if len(p.Spec.Validations) == 0 {
+		return nil
+	}
+	if why := c.Unauditable(); why != "" {
+		return []string{"existing objects that violate the policy are not counted: " + why}
+	}
+	var forbidden []string
+	resources, _ := audit.Resources(&p.Spec, served)
+	for _, of := range resources[:min(len(resources), impactAsked)] {
+		if r := resource(of); i.isForbidden(ctx, r) {
+			forbidden = append(forbidden, r.plural())
+		}
+	}
+	if len(forbidden) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("existing objects that violate the policy are not counted (%s): "+notListed, enumerate(forbidden))}
+}
+
+// isForbidden reports whether the account of the audit may not list a resource. Without an answer it may.
+func (i *Impact) isForbidden(ctx context.Context, r resource) bool {
+	account := serviceaccount.UserInfo(i.namespace, impactAccount, "")
+	decision, _, err := i.host.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: account, Verb: "list", APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource, ResourceRequest: true,
+	})
+	return err == nil && decision != authorizer.DecisionAllow
 }
 
 // mayList reports whether a user may list a resource in all namespaces. Without an answer the user may not.
@@ -154,8 +198,15 @@ type scan struct {
 
 // impact is the result for one kind.
 type impact struct {
-	denied, matched int
-	examples        []string
+	matched int
+	changed denials // as they are
+	created denials // only if they are created again
+}
+
+// denials are objects that the policy would deny.
+type denials struct {
+	number   int
+	examples []string
 }
 
 // scan evaluates the policy on the objects of a resource.
@@ -169,21 +220,29 @@ func (i *Impact) scan(ctx context.Context, s *scan, r resource) {
 	switch {
 	case errors.Is(err, errLimit) || ctx.Err() != nil:
 		s.omitted = append(s.omitted, r.plural())
-		if got.denied > 0 {
-			s.found = append(s.found, fmt.Sprintf("at least %d of the first %d existing %s", got.denied, got.matched, r.plural())+got.consequence())
-		}
+		s.found = append(s.found, got.warnings(r.plural(), "at least %d of the first %d existing %s")...)
 		return
 	case apierrors.IsForbidden(err):
 		s.forbidden = append(s.forbidden, r.plural())
 	case err != nil && !apierrors.IsNotFound(err): // the API server has stopped to serve it
 		s.failed = append(s.failed, r.plural()+": "+err.Error())
 	}
-	if got.denied > 0 {
-		s.found = append(s.found, fmt.Sprintf("%d of %d existing %s", got.denied, got.matched, r.plural())+got.consequence())
-	}
+	s.found = append(s.found, got.warnings(r.plural(), "%d of %d existing %s")...)
 }
 
-func (g *impact) add(o *audit.Object, result policy.Audited) {
+// warnings returns the warnings about objects of a kind, each beginning with the numbers of denied and matched ones.
+func (g *impact) warnings(kinds, format string) (out []string) {
+	if n := g.changed.number; n > 0 {
+		out = append(out, fmt.Sprintf(format, n, g.matched, kinds)+" would be denied on their next change: "+g.changed.names())
+	}
+	if n := g.created.number; n > 0 {
+		out = append(out, fmt.Sprintf(format, n, g.matched, kinds)+
+			" would be denied if they were created again, for example by a rollout: "+g.created.names())
+	}
+	return out
+}
+
+func (g *impact) add(o *audit.Object, result audit.Result) {
 	if result.Decision == policy.DecisionUnmatched {
 		return
 	}
@@ -191,19 +250,23 @@ func (g *impact) add(o *audit.Object, result policy.Audited) {
 	if !result.Denied {
 		return
 	}
-	g.denied++
-	if len(g.examples) < impactExamples {
+	d := &g.changed
+	if result.Operation == admissionv1.Create {
+		d = &g.created
+	}
+	d.number++
+	if len(d.examples) < impactExamples {
 		name := o.Name
 		if o.Namespace != "" && o.Resource.Resource != "namespaces" {
 			name = o.Namespace + "/" + o.Name
 		}
-		g.examples = append(g.examples, name)
+		d.examples = append(d.examples, name)
 	}
 }
 
-func (g *impact) consequence() string {
-	text := " would be denied on their next change: " + strings.Join(g.examples, ", ")
-	if g.denied > len(g.examples) {
+func (d *denials) names() string {
+	text := strings.Join(d.examples, ", ")
+	if d.number > len(d.examples) {
 		text += ", …"
 	}
 	return text
@@ -218,7 +281,7 @@ func (s *scan) warnings(within time.Duration) []string {
 		out = append(out, fmt.Sprintf("existing objects were not evaluated (%s): you may not list them in all namespaces", enumerate(s.unpermitted)))
 	}
 	if len(s.forbidden) > 0 {
-		out = append(out, fmt.Sprintf(`existing objects were not evaluated (%s): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`, enumerate(s.forbidden)))
+		out = append(out, fmt.Sprintf("existing objects were not evaluated (%s): "+notListed, enumerate(s.forbidden)))
 	}
 	if len(s.failed) > 0 {
 		out = append(out, "existing objects were not evaluated: listing them failed: "+enumerate(s.failed))

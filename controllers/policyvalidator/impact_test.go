@@ -79,14 +79,14 @@ func newImpact(t *testing.T, s *store) *Impact {
 	return impact
 }
 
-// listers lets the user admin list Pods.
+// listers lets the user admin and the account of the audit list Pods.
 type listers struct{}
 
 func (listers) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch name := a.GetUser().GetName(); {
 	case name == "unknown":
 		return authorizer.DecisionAllow, "", errors.New("no answer")
-	case name == "admin" && a.GetVerb() == "list" && a.GetResource() == "pods" && a.GetNamespace() == "":
+	case (name == "admin" || name == "system:serviceaccount:ostiary-system:ostiary-audit") && a.GetVerb() == "list" && a.GetResource() == "pods" && a.GetNamespace() == "":
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -103,6 +103,7 @@ func servedPods() lists {
 	return lists{schema.GroupVersion{Version: "v1"}: {
 		{Name: "pods", Namespaced: true, Kind: "Pod", Verbs: []string{"get", "list", "create", "update"}},
 		{Name: "pods/status", Namespaced: true, Kind: "Pod", Verbs: []string{"get", "update"}},
+		{Name: "secrets", Namespaced: true, Kind: "Secret", Verbs: []string{"get", "list", "create", "update"}},
 		{Name: "bindings", Namespaced: true, Kind: "Binding", Verbs: []string{"create"}},
 	}}
 }
@@ -113,6 +114,15 @@ func updating(edits ...func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
 		p.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
 		p.Spec.Validations[0].Expression = `object.metadata.labels.number != "7"`
 	}}, edits...)...)
+}
+
+// guarded is a policy that denies Pods that are new or change.
+func guarded() *v1alpha1.WebhookPolicy {
+	return updating(saying(`oldObject != null && object == oldObject`), func(p *v1alpha1.WebhookPolicy) {
+		p.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{
+			admissionregistrationv1.Create, admissionregistrationv1.Update,
+		}
+	})
 }
 
 func acting(action admissionregistrationv1.ValidationAction) func(*v1alpha1.WebhookPolicy) {
@@ -147,15 +157,20 @@ func TestImpact(t *testing.T) {
 		"too many": {store: &store{pods: 6000}, after: updating(), wantLists: true, want: []string{
 			"at least 500 of the first 5000 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27, …", limited,
 		}},
-		"large":              {store: &store{pods: 30, size: 1 << 20}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
-		"too large":          {store: &store{pods: 1, size: 9 << 20}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON"}, wantLists: true},
-		"too slow":           {store: &store{pods: 300, delay: time.Hour}, after: updating(), within: impactWithin, want: []string{strings.Replace(limited, "1h0m0s", "2s", 1)}, wantLists: true},
-		"forbidden":          {store: &store{code: 403}, after: updating(), wantLists: true, want: []string{`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
-		"gone":               {store: &store{code: 404}, after: updating(), wantLists: true},
-		"an error":           {store: &store{code: 400}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: no"}, wantLists: true},
-		"only new Pods":      {store: &store{pods: 8}, after: newPolicy(saying("false"))},
-		"the user decides":   {store: &store{pods: 8}, after: updating(saying(`request.userInfo.username != "system:anonymous"`))},
-		"warning":            {store: &store{pods: 8}, after: updating(acting(admissionregistrationv1.Warn))},
+		"large":                {store: &store{pods: 30, size: 1 << 20}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
+		"too large":            {store: &store{pods: 1, size: 9 << 20}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON"}, wantLists: true},
+		"too slow":             {store: &store{pods: 300, delay: time.Hour}, after: updating(), within: impactWithin, want: []string{strings.Replace(limited, "1h0m0s", "2s", 1)}, wantLists: true},
+		"forbidden":            {store: &store{code: 403}, after: updating(), wantLists: true, want: []string{`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
+		"gone":                 {store: &store{code: 404}, after: updating(), wantLists: true},
+		"an error":             {store: &store{code: 400}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: no"}, wantLists: true},
+		"only new Pods":        {store: &store{pods: 2}, after: newPolicy(saying("false")), want: []string{"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1"}, wantLists: true},
+		"changed Pods":         {store: &store{pods: 2}, after: guarded(), want: []string{"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1"}, wantLists: true},
+		"the user decides":     {store: &store{pods: 8}, after: updating(saying(`request.userInfo.username != "system:anonymous"`)), want: []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: spec.validations[0].expression reads request.userInfo"}},
+		"warning":              {store: &store{pods: 8}, after: updating(acting(admissionregistrationv1.Warn))},
+		"warning, by the user": {store: &store{pods: 8}, after: updating(acting(admissionregistrationv1.Warn), saying(`request.userInfo.username != ""`)), want: []string{"existing objects that violate the policy are not counted: spec.validations[0].expression reads request.userInfo"}},
+		"auditing Secrets": {after: updating(acting(admissionregistrationv1.Audit), func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{"pods", "secrets"}
+		}), want: []string{`existing objects that violate the policy are not counted (Secrets): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
 		"another message":    {store: &store{pods: 8}, before: updating(), after: updating(slow, func(p *v1alpha1.WebhookPolicy) { p.Spec.Validations[0].Message = "m" })},
 		"another expression": {store: &store{pods: 8}, before: updating(saying("true")), after: updating(), want: []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"}, wantLists: true},
 		"denying now":        {store: &store{pods: 8}, before: updating(acting(admissionregistrationv1.Warn)), after: updating(acting(admissionregistrationv1.Deny)), want: []string{"1 of 8 existing Pods would be denied on their next change: shop/web-7"}, wantLists: true},

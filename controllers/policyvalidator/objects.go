@@ -44,6 +44,7 @@ func (r resource) list(ctx context.Context, reader objects.Reader, left *int, vi
 		if err != nil {
 			return err
 		}
+		o.KeepsStatus = r.KeepsStatus
 		visit(&o.Object)
 		return nil
 	})

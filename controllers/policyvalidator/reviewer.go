@@ -133,10 +133,14 @@ func (r *Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionReq
 // impactOf returns the warnings about the impact of a valid policy. The policy no longer
 // holds a slot, so that others are reviewed in the meantime.
 func (r *Reviewer) impactOf(ctx context.Context, p, old *v1alpha1.WebhookPolicy, author authenticationv1.UserInfo, a answer) []string {
-	if r.impact == nil || !changesDenials(old, p) {
+	isChanged := changesDecisions(old, p)
+	if r.impact == nil || !isChanged || !denies(p) && !p.Spec.Audits() {
 		return nil
 	}
 	return r.run(ctx, func(ctx context.Context, p *v1alpha1.WebhookPolicy, served Served) []string {
+		if !denies(p) {
+			return r.impact.uncounted(ctx, p, a.compiled, served)
+		}
 		return r.impact.warnings(ctx, p, author, a.compiled, served)
 	}, p, a.served)
 }

@@ -1,9 +1,11 @@
 package status
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/controllers/policies"
@@ -28,4 +30,24 @@ func auditOf(written, now *v1alpha1.AuditStatus, state *policies.State) *v1alpha
 		return written
 	}
 	return now
+}
+
+// auditedCondition returns the condition about a result of the audit, without a status if there
+// is none.
+func auditedCondition(result *v1alpha1.AuditStatus) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionAudited}
+	if result == nil {
+		return c
+	}
+	c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonIncomplete, strings.Join(result.Missing, "; ")
+	switch {
+	case len(result.Missing) == 0:
+		c.Status, c.Reason = metav1.ConditionTrue, ReasonComplete
+		c.Message = "every stored object that the policy matches is evaluated"
+	case result.Summary == v1alpha1.AuditNotAudited:
+		c.Reason = ReasonNotAuditable
+	case result.Summary == v1alpha1.AuditNoAccess:
+		c.Reason = ReasonNoAccess
+	}
+	return c
 }

@@ -43,3 +43,29 @@ func TestAuditOf(t *testing.T) {
 		})
 	}
 }
+
+func TestAuditedCondition(t *testing.T) {
+	missing := []string{"a", "b"}
+	tests := map[string]struct {
+		result *v1alpha1.AuditStatus
+		want   string
+	}{
+		"not evaluated yet": {},
+		"everything":        {&v1alpha1.AuditStatus{Summary: "0"}, "True Complete: every stored object that the policy matches is evaluated"},
+		"not auditable":     {&v1alpha1.AuditStatus{Summary: "n/a", Missing: missing}, "False NotAuditable: a; b"},
+		"no access":         {&v1alpha1.AuditStatus{Summary: "no access", Missing: missing}, "False NoAccess: a; b"},
+		"incomplete":        {&v1alpha1.AuditStatus{Summary: "≥ 2", Missing: missing}, "False Incomplete: a; b"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := auditedCondition(tc.result)
+			got := ""
+			if c.Status != "" {
+				got = string(c.Status) + " " + c.Reason + ": " + c.Message
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -39,6 +39,14 @@ const (
 	ReasonConflict = "Conflict"
 	// ReasonEnforced means that API servers send requests to the policy.
 	ReasonEnforced = "Enforced"
+	// ReasonComplete means that every matching stored object is evaluated.
+	ReasonComplete = "Complete"
+	// ReasonNotAuditable means that the policy is not evaluated on stored objects.
+	ReasonNotAuditable = "NotAuditable"
+	// ReasonNoAccess means that Ostiary may not read the stored objects.
+	ReasonNoAccess = "NoAccess"
+	// ReasonIncomplete means that some stored objects are not evaluated.
+	ReasonIncomplete = "Incomplete"
 	// ReasonRisky is the reason of the event with warnings about an accepted policy.
 	ReasonRisky = "Risky"
 	// ReasonPanicked is the reason of the event about an evaluation that panicked.
@@ -95,6 +103,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 	for _, c := range conditions(p, &o, status.Webhooks) {
 		set(&status.Conditions, c, p.Generation, now)
 	}
+	set(&status.Conditions, auditedCondition(status.Audit), p.Generation, now)
 	return status
 }
 

@@ -30,48 +30,115 @@ type Object struct {
 	Namespace, Name string
 	// JSON is the object with apiVersion and kind.
 	JSON []byte
+	// IsDeleted means that the object is being deleted.
+	IsDeleted bool
+	// KeepsStatus means that a new object keeps its status, because its resource has no
+	// subresource for it. Built-in kinds do not need it.
+	KeepsStatus bool
+	// Decoded keeps what Evaluators have decoded; nil decodes the object for each of them.
+	Decoded *Decoded
 
-	admission *admissionv1.AdmissionRequest // as soon as a policy is evaluated
+	updated, created *admissionv1.AdmissionRequest // as soon as a policy is evaluated
 }
 
+// Decoded is an object that several Evaluators evaluate one after the other. It is decoded
+// once, with the parts that they have read of earlier objects. The zero value is ready for
+// use, by one goroutine.
+type Decoded struct{ updated, created policy.StoredObject }
+
+// Next forgets the object, but not which parts are read.
+func (d *Decoded) Next() {
+	d.updated.Next()
+	d.created.Next()
+}
+
+// Result is the result of a policy for a stored object.
+type Result struct {
+	policy.Audited
+	// Operation is CREATE for a result that is only about a new object with the same content,
+	// otherwise UPDATE.
+	Operation admissionv1.Operation
+}
+
+// IsFinding reports whether the object fails a validation, or its evaluation ends with an error.
+func (r Result) IsFinding() bool { return len(r.Violations) > 0 }
+
 // Evaluator evaluates one policy on stored objects, as admission evaluates an update that
-// changes nothing by an anonymous user. It is immutable.
+// changes nothing by an anonymous user, and then the creation of such an object. It is
+// immutable.
 type Evaluator struct {
-	auditor *policy.Auditor
-	spec    *v1alpha1.WebhookPolicySpec
-	exempt  []string
+	auditor     *policy.Auditor
+	spec        *v1alpha1.WebhookPolicySpec
+	exempt      []string
+	decidesAnew bool
 }
 
 // NewEvaluator returns an evaluator for the policy that c was compiled from. Policies do not
 // apply to the exempt namespaces; native policies have none.
 func NewEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled, exempt []string) *Evaluator {
-	return &Evaluator{auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: exempt}
+	return &Evaluator{auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: exempt, decidesAnew: c.DecidesAnew()}
 }
 
-// Evaluate evaluates the policy. It is not safe for concurrent use with the same Object. The result is DecisionUnmatched for an object that the
-// policy does not match, such as one in an exempt namespace.
-func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environment) policy.Audited {
-	if guard.Excludes(e.spec, o.Resource.GroupResource(), o.Namespace, e.exempt) {
-		return policy.Audited{Decision: policy.DecisionUnmatched}
+// Evaluate evaluates the policy. It is not safe for concurrent use with the same Object. The
+// result is DecisionUnmatched for an object that the policy does not match, such as one in an
+// exempt namespace, and for one that is being deleted.
+//
+// The object is evaluated as a new one only if the update finds nothing, and if the policy can
+// decide about it in another way.
+func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environment) Result {
+	if o.IsDeleted || guard.Excludes(e.spec, o.Resource.GroupResource(), o.Namespace, e.exempt) {
+		return Result{policy.Audited{Decision: policy.DecisionUnmatched}, admissionv1.Update}
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	return e.auditor.Evaluate(ctx, o.request(), host)
+	decoded := o.Decoded
+	if decoded == nil {
+		decoded = &Decoded{}
+	}
+	host.Stored = &decoded.updated
+	updated := Result{e.auditor.Evaluate(ctx, o.update(), host), admissionv1.Update}
+	isMatched := updated.Decision != policy.DecisionUnmatched && updated.Decision != policy.DecisionSkip
+	if updated.IsFinding() || isMatched && !e.decidesAnew {
+		return updated
+	}
+	host.Stored = &decoded.created
+	host.Stored.Renew = o.renew(host.Now())
+	created := Result{e.auditor.Evaluate(ctx, o.create(), host), admissionv1.Create}
+	if created.IsFinding() || !isMatched {
+		return created
+	}
+	return updated
 }
 
-// request returns the request for an update that changes nothing.
-func (o *Object) request() *admissionv1.AdmissionRequest {
-	if o.admission != nil {
-		return o.admission
+// update returns the request for an update that changes nothing.
+func (o *Object) update() *admissionv1.AdmissionRequest {
+	if o.updated == nil {
+		o.updated = o.request(admissionv1.Update)
+		o.updated.OldObject = runtime.RawExtension{Raw: o.JSON}
 	}
+	return o.updated
+}
+
+// create returns the request for the creation of the object.
+func (o *Object) create() *admissionv1.AdmissionRequest {
+	if o.created == nil {
+		o.created = o.request(admissionv1.Create)
+	}
+	return o.created
+}
+
+func (o *Object) request(operation admissionv1.Operation) *admissionv1.AdmissionRequest {
 	kind, resource := metav1.GroupVersionKind(o.Kind), metav1.GroupVersionResource(o.Resource)
-	o.admission = &admissionv1.AdmissionRequest{
-		Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
-		Name: o.Name, Namespace: o.Namespace, Operation: admissionv1.Update,
-		UserInfo: authenticationv1.UserInfo{Username: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
-		Object:   runtime.RawExtension{Raw: o.JSON}, OldObject: runtime.RawExtension{Raw: o.JSON},
-		DryRun:  ptr.To(true),
-		Options: runtime.RawExtension{Raw: []byte(`{"apiVersion":"meta.k8s.io/v1","kind":"UpdateOptions","dryRun":["All"]}`)},
+	options := "UpdateOptions"
+	if operation == admissionv1.Create {
+		options = "CreateOptions"
 	}
-	return o.admission
+	return &admissionv1.AdmissionRequest{
+		Kind: kind, Resource: resource, RequestKind: &kind, RequestResource: &resource,
+		Name: o.Name, Namespace: o.Namespace, Operation: operation,
+		UserInfo: authenticationv1.UserInfo{Username: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
+		Object:   runtime.RawExtension{Raw: o.JSON},
+		DryRun:   ptr.To(true),
+		Options:  runtime.RawExtension{Raw: []byte(`{"apiVersion":"meta.k8s.io/v1","kind":"` + options + `","dryRun":["All"]}`)},
+	}
 }

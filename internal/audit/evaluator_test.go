@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	gocmp "cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,7 +126,6 @@ func TestEvaluate(t *testing.T) {
 		"a match condition":           {on(onConfigMaps, "") + requiresTeam + "matchConditions: [{name: m, expression: 'object.data.a == \"c\"'}]", configMap, policy.Audited{Decision: policy.DecisionSkip}},
 		"the namespace":               {on(onConfigMaps, "") + "validations: [{expression: 'namespaceObject.metadata.labels.team == \"a\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
 		"params":                      {on(onConfigMaps, "") + "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}]\nvalidations: [{expression: 'params.data.limit == \"2\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
-		"only new Pods":               {on(onPods, "") + requiresTeam, "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}}", unmatched},
 		"a template":                  {on(onPods, "") + "podTemplates: {validationActions: [Warn]}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]", deployment, policy.Audited{Decision: policy.DecisionWarn, Violations: []policy.Violation{{Decision: policy.DecisionWarn, Message: "latest", Template: "spec.template"}}}},
 		"a template that matches not": {on(onPods, "objectSelector: {matchLabels: {app: db}},") + "podTemplates: {}\nvalidations: [{expression: 'false'}]", deployment, unmatched},
 	}
@@ -137,8 +137,81 @@ func TestEvaluate(t *testing.T) {
 				t.Fatal(errs.ToAggregate())
 			}
 			got := NewEvaluator(p, compiled, guard.ExemptNamespaces([]string{"exempt"})).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			if diff := cmp.Diff(tc.want, got.Audited); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// storedPod is a Pod that runs on a node.
+const storedPod = `{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, uid: u, resourceVersion: "7", generation: 3,
+  creationTimestamp: "2020-01-01T00:00:00Z", managedFields: [{manager: m}]},
+  spec: {nodeName: n, containers: [{name: c, image: 'i:latest'}], ephemeralContainers: [{name: e}]},
+  status: {phase: Running, qosClass: Burstable, podIP: 10.0.0.1}}`
+
+func TestEvaluateAnew(t *testing.T) {
+	const (
+		guard     = `(oldObject != null && object.spec == oldObject.spec) || `
+		latest    = `!object.spec.containers.exists(c, c.image.endsWith(":latest"))`
+		widget    = `{apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}, spec: {}, status: {ready: true}}`
+		onWidgets = `matchConstraints: {resourceRules: [{apiGroups: [example.com], apiVersions: [v1], operations: ['*'], resources: [widgets]}]}`
+	)
+	allOnPods := strings.Replace(on(onPods, ""), "[CREATE]", "[CREATE, UPDATE]", 1)
+	saying := func(rules, expression string) string {
+		return rules + "\nvalidations: [{expression: '" + strings.ReplaceAll(expression, "'", "''") + "'}]"
+	}
+	asNew := `!has(object.metadata.resourceVersion) && !has(object.metadata.managedFields) && object.metadata.generation == 1 &&
+	  object.metadata.uid == "u" && timestamp(object.metadata.creationTimestamp) > timestamp("2024-01-01T00:00:00Z") &&
+	  object.status == {"phase": "Pending", "qosClass": "Burstable"}`
+	tests := map[string]struct {
+		spec, object  string
+		keepsStatus   bool
+		want          policy.Decision
+		wantOperation string
+	}{
+		"only new Pods":                         {spec: saying(on(onPods, ""), latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"only new Pods that pass":               {spec: saying(on(onPods, ""), "true"), want: policy.DecisionAllow, wantOperation: "CREATE"},
+		"only changed Pods":                     {spec: saying(strings.Replace(on(onPods, ""), "CREATE", "UPDATE", 1), latest), want: policy.DecisionDeny, wantOperation: "UPDATE"},
+		"new and changed Pods":                  {spec: saying(allOnPods, guard+latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"new and changed Pods that pass":        {spec: saying(allOnPods, guard+"true"), want: policy.DecisionAllow, wantOperation: "UPDATE"},
+		"both operations":                       {spec: saying(allOnPods, latest), want: policy.DecisionDeny, wantOperation: "UPDATE"},
+		"an error of new ones":                  {spec: saying(allOnPods, `oldObject.spec == object.spec`), want: policy.DecisionError, wantOperation: "CREATE"},
+		"a guard by the operation":              {spec: saying(allOnPods, `request.operation == "UPDATE" || `+latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"the node":                              {spec: saying(allOnPods, `has(object.spec.nodeName)`), want: policy.DecisionAllow, wantOperation: "UPDATE"},
+		"the node, violated":                    {spec: saying(allOnPods, `!has(object.spec.nodeName)`), want: policy.DecisionDeny, wantOperation: "UPDATE"},
+		"the node of only new Pods":             {spec: saying(on(onPods, ""), `has(object.spec.nodeName)`), want: policy.DecisionAllow, wantOperation: "CREATE"},
+		"the node by a variable":                {spec: "variables: [{name: node, expression: 'object.spec.?nodeName'}]\n" + saying(allOnPods, `variables.node.hasValue()`), want: policy.DecisionAllow, wantOperation: "UPDATE"},
+		"the node in a match condition":         {spec: "matchConditions: [{name: m, expression: '!has(object.spec.nodeName)'}]\n" + saying(allOnPods, latest), want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"ephemeral containers":                  {spec: "matchConditions: [{name: m, expression: 'has(object.spec.ephemeralContainers)'}]\n" + saying(on(onPods, ""), latest), want: policy.DecisionSkip, wantOperation: "CREATE"},
+		"metadata and status":                   {spec: saying(on(onPods, ""), asNew), want: policy.DecisionAllow, wantOperation: "CREATE"},
+		"a ratchet":                             {spec: "ratchet: true\n" + saying(allOnPods, latest), want: policy.DecisionRatchet, wantOperation: "UPDATE"},
+		"a Pod that is being deleted":           {spec: saying(allOnPods, latest), object: strings.Replace(storedPod, "uid: u,", "uid: u, deletionTimestamp: '2020-01-01T00:00:00Z',", 1), want: policy.DecisionUnmatched, wantOperation: "UPDATE"},
+		"a template, only new Pods":             {spec: "podTemplates: {}\n" + saying(on(onPods, ""), latest), object: deployment, want: policy.DecisionDeny, wantOperation: "UPDATE"},
+		"a template, new and changed Pods":      {spec: "podTemplates: {}\n" + saying(allOnPods, guard+latest), object: deployment, want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"the status of a custom object":         {spec: saying(onWidgets, `!has(object.status)`), object: widget, want: policy.DecisionDeny, wantOperation: "UPDATE"},
+		"a custom object without its status":    {spec: saying(onWidgets, guard+`has(object.status)`), object: widget, want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"a custom object that keeps its status": {spec: saying(onWidgets, guard+`has(object.status)`), object: widget, keepsStatus: true, want: policy.DecisionAllow, wantOperation: "UPDATE"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := policyFrom(t, tc.spec)
+			compiled, errs := policy.NewCompiler().Compile(p)
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			if why := compiled.Unauditable(); why != "" {
+				t.Fatal(why)
+			}
+			o := objectFrom(t, gocmp.Or(tc.object, storedPod))
+			o.KeepsStatus, o.IsDeleted = tc.keepsStatus, strings.Contains(tc.object, "deletionTimestamp")
+			before := bytes.Clone(o.JSON)
+			got := NewEvaluator(p, compiled, nil).Evaluate(t.Context(), o, environment())
+			if got.Decision != tc.want || string(got.Operation) != tc.wantOperation {
+				t.Errorf("got %s of %s (%v), want %s of %s", got.Decision, got.Operation, got.Violations, tc.want, tc.wantOperation)
+			}
+			if !bytes.Equal(before, o.JSON) {
+				t.Errorf("the object has changed: %s", o.JSON)
 			}
 		})
 	}
@@ -169,6 +242,7 @@ func TestStoredObject(t *testing.T) {
 		on(onPods, "") + "podTemplates: {}\nvalidations: [{expression: 'object.metadata.labels.app == \"db\"'}]",
 		on(onConfigMaps, "") + "validations: [{expression: 'object.data.a == \"b\" && object.immutable'}]",
 		on(onConfigMaps, "") + "validations: [{expression: 'object.immutable == true'}]",
+		on(onConfigMaps, "") + "validations: [{expression: 'oldObject != null || object.data.a != \"b\"'}]",
 	} {
 		p := policyFrom(t, spec)
 		compiled, errs := policy.NewCompiler().Compile(p)
@@ -177,17 +251,17 @@ func TestStoredObject(t *testing.T) {
 		}
 		evaluators = append(evaluators, NewEvaluator(p, compiled, guard.ExemptNamespaces(nil)))
 	}
-	alone, sharing := environment(), environment()
-	sharing.Stored = new(policy.StoredObject)
+	host, decoded := environment(), new(Decoded)
 	for _, text := range []string{
 		partlyUnreadable,
 		configMap, strings.Replace(configMap, "a: b", "missing: ''", 1), deployment, strings.Replace(deployment, ":latest", ":v1", 1),
 		strings.Replace(configMap, "data: {a: b}", "data: [text]", 1), configMap,
 	} {
-		sharing.Stored.Next()
+		decoded.Next()
 		shared := storedFrom(t, text)
+		shared.Decoded = decoded
 		for i, e := range evaluators {
-			want, got := e.Evaluate(t.Context(), storedFrom(t, text), alone), e.Evaluate(t.Context(), shared, sharing)
+			want, got := e.Evaluate(t.Context(), storedFrom(t, text), host), e.Evaluate(t.Context(), shared, host)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("policy %d on %s (-alone +sharing):\n%s", i, text, diff)
 			}

@@ -46,7 +46,7 @@ func TestNativePolicies(t *testing.T) {
 				t.Fatal(errs.ToAggregate())
 			}
 			got := NewEvaluator(p, compiled, nil).Evaluate(t.Context(), objectFrom(t, tc.object), environment())
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			if diff := cmp.Diff(tc.want, got.Audited); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -24,9 +24,11 @@ type Resource struct {
 	schema.GroupVersionResource
 	Kind       schema.GroupVersionKind
 	Namespaced bool
+	// KeepsStatus means that there is no subresource for the status.
+	KeepsStatus bool
 }
 
-// Resources returns the resources whose objects a policy can match in an UPDATE, sorted, each
+// Resources returns the resources whose objects a policy can match in a CREATE or UPDATE, sorted, each
 // in one version: the highest that a rule matches. more reports that there are more than
 // MaxResources.
 func Resources(spec *v1alpha1.WebhookPolicySpec, api Served) (out []Resource, more bool) {
@@ -40,10 +42,12 @@ func Resources(spec *v1alpha1.WebhookPolicySpec, api Served) (out []Resource, mo
 	byName := map[schema.GroupResource]Resource{}
 	for gv, list := range api {
 		for i := range list {
-			r := Resource{gv.WithResource(list[i].Name), kindOf(gv, &list[i]), list[i].Namespaced}
-			if !canList(&list[i]) || guard.Excludes(spec, r.GroupResource(), "", nil) || !slices.ContainsFunc(rules, r.isUpdatedBy) {
+			r := Resource{GroupVersionResource: gv.WithResource(list[i].Name), Kind: kindOf(gv, &list[i]), Namespaced: list[i].Namespaced}
+			if !canList(&list[i]) || guard.Excludes(spec, r.GroupResource(), "", nil) || !slices.ContainsFunc(rules, r.isWrittenBy) {
 				continue
 			}
+			isStatus := func(o metav1.APIResource) bool { return o.Name == r.Resource+"/status" }
+			r.KeepsStatus = !slices.ContainsFunc(list, isStatus)
 			if other, ok := byName[r.GroupResource()]; !ok || version.CompareKubeAwareVersionStrings(gv.Version, other.Version) > 0 {
 				byName[r.GroupResource()] = r
 			}
@@ -72,14 +76,14 @@ func canList(r *metav1.APIResource) bool {
 	return !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list")
 }
 
-// isUpdatedBy reports whether a rule matches updates of the objects of the resource. As in
+// isWrittenBy reports whether a rule matches a CREATE or UPDATE of objects of the resource. As in
 // API servers, pods/* matches Pods too.
-func (r Resource) isUpdatedBy(rule admissionregistrationv1.NamedRuleWithOperations) bool {
+func (r Resource) isWrittenBy(rule admissionregistrationv1.NamedRuleWithOperations) bool {
 	scope := admissionregistrationv1.ClusterScope
 	if r.Namespaced {
 		scope = admissionregistrationv1.NamespacedScope
 	}
-	return hasOrAll(rule.Operations, admissionregistrationv1.Update) &&
+	return (hasOrAll(rule.Operations, admissionregistrationv1.Create) || hasOrAll(rule.Operations, admissionregistrationv1.Update)) &&
 		(rule.Scope == nil || *rule.Scope == admissionregistrationv1.AllScopes || *rule.Scope == scope) &&
 		hasOrAll(rule.APIGroups, r.Group) && hasOrAll(rule.APIVersions, r.Version) &&
 		slices.ContainsFunc(rule.Resources, func(entry string) bool {

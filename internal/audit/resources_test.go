@@ -42,13 +42,16 @@ func TestResources(t *testing.T) {
 		"all subresources, and Pods": {rule("", "pods/*"), []string{"v1 pods"}},
 		"only creations": {rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
 			r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+		}), []string{"v1 pods"}},
+		"only deletions": {rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
+			r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Delete}
 		}), nil},
 		"templates": {func(p *v1alpha1.WebhookPolicy) {
 			rule("", "pods", func(r *admissionregistrationv1.NamedRuleWithOperations) {
 				r.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
 			})(p)
 			p.Spec.PodTemplates = &v1alpha1.PodTemplates{}
-		}, []string{"apps/v1 deployments"}},
+		}, []string{"apps/v1 deployments", "v1 pods"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

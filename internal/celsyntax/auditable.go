@@ -13,9 +13,42 @@ import (
 	"github.com/ostiary/ostiary/api/v1alpha1"
 )
 
-// Unauditable returns why a policy cannot be evaluated on stored objects as an update that changes nothing by an
-// anonymous user. It returns "" if the policy can.
-func Unauditable(spec *v1alpha1.WebhookPolicySpec, parsed Trees) string {
+// Audit says how a policy is evaluated on stored objects.
+type Audit struct {
+	// Unauditable is why it cannot be evaluated as an update that changes nothing and as a
+	// creation, by an anonymous user; "" if it can.
+	Unauditable string
+	// ReadsOperation means that an expression reads request.operation.
+	ReadsOperation bool
+	// OnlyUpdates has the validations that are not evaluated as a creation, because they read a
+	// field that only controllers and subresources set; nil for none.
+	OnlyUpdates []bool
+}
+
+// assignedFields are those that only controllers and subresources set. A stored object has
+// them, and one that is created again has them later.
+func assignedFields() []string { return []string{"nodeName", "ephemeralContainers"} }
+
+// AuditOf returns how a policy is evaluated on stored objects.
+func AuditOf(spec *v1alpha1.WebhookPolicySpec, parsed Trees) Audit {
+	a := newAuditability(spec, parsed)
+	out := Audit{Unauditable: a.unauditable(spec)}
+	for _, text := range Expressions(spec) {
+		out.ReadsOperation = out.ReadsOperation || a.factsOf(text).operation
+	}
+	isAssigned := false
+	for _, v := range spec.Validations {
+		reads := a.factsOf(v.Expression).assigned
+		isAssigned = isAssigned || reads
+		out.OnlyUpdates = append(out.OnlyUpdates, reads)
+	}
+	if !isAssigned {
+		out.OnlyUpdates = nil
+	}
+	return out
+}
+
+func (a auditability) unauditable(spec *v1alpha1.WebhookPolicySpec) string {
 	switch {
 	case spec.Backend != nil:
 		return "an external webhook decides"
@@ -23,37 +56,64 @@ func Unauditable(spec *v1alpha1.WebhookPolicySpec, parsed Trees) string {
 		return "an admission plugin decides"
 	case len(spec.Validations) == 0:
 		return "it has no validations"
-	case !matchesUpdates(spec):
-		return "its rules match no UPDATE of whole objects, and stored objects are evaluated as updates"
 	}
-	a := newAuditability(spec, parsed)
+	creates := matchesStored(spec, admissionregistrationv1.Create)
+	if !creates && !matchesStored(spec, admissionregistrationv1.Update) {
+		return "its rules match only " + otherMatches(spec) + ", and stored objects are evaluated as a CREATE and an UPDATE of whole objects"
+	}
 	for path, text := range Expressions(spec) {
 		if strings.HasPrefix(path.String(), "spec.mutations[") {
 			continue
 		}
-		if f := a.factsOf(text); f.why != "" {
+		f := a.factsOf(text)
+		switch {
+		case f.why != "":
 			return path.String() + " " + f.why
+		case f.compares && !creates:
+			return path.String() + " compares oldObject with object, which an update that changes nothing does not change"
 		}
 	}
 	return ""
 }
 
-// matchesUpdates reports whether the policy is evaluated on updates of whole objects, or
-// of workloads with pod templates.
-func matchesUpdates(spec *v1alpha1.WebhookPolicySpec) bool {
-	if spec.TemplateSpec() != nil {
+// matchesStored reports whether the policy is evaluated on an operation on whole objects, or
+// on workloads with pod templates.
+func matchesStored(spec *v1alpha1.WebhookPolicySpec, operation admissionregistrationv1.OperationType) bool {
+	if t := spec.TemplateSpec(); t != nil && matchesStored(t, operation) {
 		return true
 	}
-	return spec.MatchConstraints != nil && slices.ContainsFunc(spec.MatchConstraints.ResourceRules, matchesUpdate)
+	return spec.MatchConstraints != nil && slices.ContainsFunc(spec.MatchConstraints.ResourceRules,
+		func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+			matches := func(o admissionregistrationv1.OperationType) bool {
+				return o == operation || o == admissionregistrationv1.OperationAll
+			}
+			return slices.ContainsFunc(r.Operations, matches) && slices.ContainsFunc(r.Resources, isOfObjects)
+		})
 }
 
-func matchesUpdate(rule admissionregistrationv1.NamedRuleWithOperations) bool {
-	updates := slices.ContainsFunc(rule.Operations, func(o admissionregistrationv1.OperationType) bool {
-		return o == admissionregistrationv1.Update || o == admissionregistrationv1.OperationAll
-	})
-	return updates && slices.ContainsFunc(rule.Resources, func(entry string) bool {
-		return !strings.Contains(entry, "/") || strings.HasSuffix(entry, "/*")
-	})
+// isOfObjects reports whether an entry of a rule matches whole objects. As in API servers,
+// pods/* matches Pods too.
+func isOfObjects(entry string) bool {
+	return !strings.Contains(entry, "/") || strings.HasSuffix(entry, "/*")
+}
+
+// otherMatches names what rules match that match neither a CREATE nor an UPDATE of whole
+// objects.
+func otherMatches(spec *v1alpha1.WebhookPolicySpec) string {
+	var operations []string
+	for _, r := range spec.MatchConstraints.ResourceRules {
+		if !slices.ContainsFunc(r.Resources, isOfObjects) {
+			continue
+		}
+		for _, o := range r.Operations {
+			operations = append(operations, string(o))
+		}
+	}
+	if len(operations) == 0 {
+		return "subresources"
+	}
+	slices.Sort(operations)
+	return strings.Join(slices.Compact(operations), " and ")
 }
 
 // auditability examines the expressions of one policy. It also examines dead parts of
@@ -74,16 +134,18 @@ func newAuditability(spec *v1alpha1.WebhookPolicySpec, parsed Trees) auditabilit
 // facts are what an expression reads.
 type facts struct {
 	object, oldObject bool
+	compares          bool   // both
+	assigned          bool   // a field that only controllers and subresources set, also by variables
+	operation         bool   // request.operation, also by variables
 	why               string // not auditable
 	ofRequest         string // the first fact about the client or the call, also by variables
 }
 
 func (f facts) with(o facts) facts {
 	return facts{
-		object:    f.object || o.object,
-		oldObject: f.oldObject || o.oldObject,
-		why:       cmp.Or(f.why, o.why),
-		ofRequest: cmp.Or(f.ofRequest, o.ofRequest),
+		object: f.object || o.object, oldObject: f.oldObject || o.oldObject, compares: f.compares || o.compares,
+		assigned: f.assigned || o.assigned, operation: f.operation || o.operation,
+		why: cmp.Or(f.why, o.why), ofRequest: cmp.Or(f.ofRequest, o.ofRequest),
 	}
 }
 
@@ -96,19 +158,19 @@ func (a auditability) factsOf(expression string) facts {
 }
 
 func (a auditability) visit(e ast.Expr) facts {
-	if operand, name, ok := selectedField(e); ok && operand.Kind() == ast.IdentKind {
+	operand, name, selects := selectedField(e)
+	if selects && slices.Contains(assignedFields(), name) {
+		out := a.visit(operand)
+		out.assigned = true
+		return out
+	}
+	if selects && operand.Kind() == ast.IdentKind {
 		switch strings.TrimPrefix(operand.AsIdent(), ".") {
 		case celplugin.RequestVarName:
-			switch name {
-			case "userInfo":
-				return facts{why: "reads request.userInfo", ofRequest: "request.userInfo"}
-			case "options", "dryRun", "uid":
-				return facts{ofRequest: "request." + name}
-			}
-			return facts{}
+			return requestFacts(name)
 		case celplugin.VariableVarName:
 			known := a.variables[name]
-			known.why = "" // its own expression has the reason
+			known.why, known.compares = "", false // its own expression has the reason
 			return known
 		}
 	}
@@ -131,6 +193,18 @@ func (a auditability) visit(e ast.Expr) facts {
 	return compared(parts...)
 }
 
+func requestFacts(field string) facts {
+	switch field {
+	case "userInfo":
+		return facts{why: "reads request.userInfo", ofRequest: "request.userInfo"}
+	case "options", "dryRun", "uid":
+		return facts{ofRequest: "request." + field}
+	case "operation":
+		return facts{operation: true}
+	}
+	return facts{}
+}
+
 func identFacts(name string) facts {
 	switch name {
 	case celplugin.ObjectVarName:
@@ -140,8 +214,7 @@ func identFacts(name string) facts {
 	case celplugin.AuthorizerVarName, celplugin.RequestResourceAuthorizerVarName:
 		return facts{why: "reads authorizer", ofRequest: "authorizer"}
 	case celplugin.RequestVarName:
-		const whole = "the whole request, which includes request.userInfo"
-		return facts{why: "reads " + whole, ofRequest: whole}
+		return facts{why: "reads the whole request, which includes request.userInfo", ofRequest: "the whole request, which includes request.userInfo"}
 	}
 	return facts{}
 }
@@ -171,9 +244,7 @@ func compared(parts ...facts) facts {
 	var out facts
 	for i, f := range parts {
 		for _, o := range parts[i+1:] {
-			if f.object && o.oldObject || f.oldObject && o.object {
-				out.why = "compares oldObject with object, which an update that changes nothing does not change"
-			}
+			out.compares = out.compares || f.object && o.oldObject || f.oldObject && o.object
 		}
 	}
 	for _, f := range parts {

@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
 	"github.com/ostiary/ostiary/internal/celengine/uncounted"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 	"github.com/ostiary/ostiary/internal/unstructuredjson"
 )
 
@@ -64,6 +66,9 @@ func NewAuditor(p *v1alpha1.WebhookPolicy, c *Compiled) *Auditor {
 // once, with the parts that they have read of earlier objects. The zero value is ready for use,
 // by one goroutine.
 type StoredObject struct {
+	// Renew changes the decoded object, of which parts can be missing; nil is allowed.
+	Renew func(tree map[string]any)
+
 	parts unstructuredjson.Selection
 
 	request *request                   // before it is prepared
@@ -72,7 +77,7 @@ type StoredObject struct {
 }
 
 // Next forgets the object, but not which parts are read.
-func (s *StoredObject) Next() { *s = StoredObject{parts: s.parts} }
+func (s *StoredObject) Next() { *s = StoredObject{Renew: s.Renew, parts: s.parts} }
 
 // newRequest returns the request about the object; s can be nil.
 func (s *StoredObject) newRequest(raw *admissionv1.AdmissionRequest) *request {
@@ -93,14 +98,22 @@ func (s *StoredObject) decode(account *unstructuredjson.Account, raw []byte, par
 		return s.object, nil
 	}
 	s.parts = s.parts.Union(parts)
-	tree, err := account.DecodeParts(raw, s.parts)
+	tree, err := s.decodeParts(account, raw, s.parts)
 	if err != nil { // parts that other policies read must not fail this one
 		s.object = nil // it lacks parts that are selected now
-		tree, err = account.DecodeParts(raw, parts)
+		tree, err = s.decodeParts(account, raw, parts)
 		return &unstructured.Unstructured{Object: tree}, err
 	}
 	s.object, s.value = &unstructured.Unstructured{Object: tree}, nil
 	return s.object, nil
+}
+
+func (s *StoredObject) decodeParts(account *unstructuredjson.Account, raw []byte, parts unstructuredjson.Selection) (map[string]any, error) {
+	tree, err := account.DecodeParts(raw, parts)
+	if err == nil && s.Renew != nil {
+		s.Renew(tree)
+	}
+	return tree, err
 }
 
 // valueOf returns an object as expressions of a batch read it; s can be nil.
@@ -115,7 +128,8 @@ func (s *StoredObject) valueOf(o *admission.LazyObject) any {
 }
 
 // Evaluate evaluates the validations, without mutations, on an UPDATE request that changes
-// nothing. Pod templates are evaluated as if the request changed them. A panic is an error
+// nothing, or on a CREATE request without the validations that read what only controllers and
+// subresources set. Pod templates are evaluated as if the request changed them. A panic is an error
 // of this policy for this object. Break-glass permissions, metrics of decisions and checks
 // of mutations of the environment are not used.
 func (a *Auditor) Evaluate(ctx context.Context, raw *admissionv1.AdmissionRequest, host Environment) (out Audited) {
@@ -156,6 +170,9 @@ func (a *Auditor) add(ctx context.Context, out *Audited, m matchedTarget, select
 		if on.template != "" {
 			a.policy.markTemplate(results, on.template)
 		}
+		if on.raw.Operation == admissionv1.Create {
+			a.policy.admitOnlyUpdates(results)
+		}
 		var combined answer
 		decision = combined.add(a.policy, results)
 		out.Denied = out.Denied || combined.denied > 0
@@ -163,6 +180,43 @@ func (a *Auditor) add(ctx context.Context, out *Audited, m matchedTarget, select
 	}
 	out.Decision = first(out.Decision, decision)
 	return nil
+}
+
+// decidesAnew reports whether a policy can decide in another way about new objects: see
+// Compiled.DecidesAnew.
+func decidesAnew(spec *v1alpha1.WebhookPolicySpec, of celsyntax.Audit, reads inputs) bool {
+	hasRules := func(b v1alpha1.Binding) bool { // which can have operations
+		return b.MatchResources != nil && len(b.MatchResources.ResourceRules) > 0
+	}
+	return of.ReadsOperation || !reads.oldObject.IsZero() || reads.options || readsRenewed(reads.object) ||
+		slices.ContainsFunc(spec.Bindings, hasRules)
+}
+
+// readsRenewed reports whether a selection of an object has parts of which a new object has
+// other values than a stored one.
+func readsRenewed(of unstructuredjson.Selection) bool {
+	renewed := [][]string{
+		{"status"}, {"spec", "nodeName"}, {"spec", "ephemeralContainers"}, {"metadata", "creationTimestamp"},
+		{"metadata", "generation"}, {"metadata", "managedFields"}, {"metadata", "resourceVersion"}, {"metadata", "selfLink"},
+	}
+	return slices.ContainsFunc(renewed, func(path []string) bool { return of.Touches(path...) })
+}
+
+// admitOnlyUpdates replaces the decisions about validations that are not evaluated on new
+// objects. An error of the whole policy stays.
+func (c *Compiled) admitOnlyUpdates(results []result) {
+	for i := range results {
+		r := &results[i]
+		if len(r.decisions) != len(c.audit.OnlyUpdates) {
+			continue
+		}
+		r.decisions = slices.Clone(r.decisions) // a batch shares them
+		for j, only := range c.audit.OnlyUpdates {
+			if only {
+				r.decisions[j] = validating.PolicyDecision{Action: validating.ActionAdmit, Evaluation: validating.EvalAdmit}
+			}
+		}
+	}
 }
 
 // undecided returns the result of an evaluation without a decision.

@@ -6,6 +6,7 @@ import (
 )
 
 func TestUnauditable(t *testing.T) {
+	const onPods = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE, UPDATE]}]}\n"
 	const compares = "compares oldObject with object, which an update that changes nothing does not change"
 	tests := map[string]struct{ spec, want string }{
 		"an object":                      {"validations: [{expression: 'object.spec.replicas < 5'}]", ""},
@@ -27,8 +28,11 @@ func TestUnauditable(t *testing.T) {
 		"the user in a message":          {"validations: [{expression: 'true', messageExpression: 'request.userInfo.username'}]", "spec.validations[0].messageExpression reads request.userInfo"},
 		"the user in a mutation":         {"mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"add\", path: \"/a\", value: request.userInfo.username}]'}}]\nvalidations: [{expression: 'true'}]", ""},
 		"no validations":                 {"auditAnnotations: [{key: k, valueExpression: '\"v\"'}]", "it has no validations"},
-		"only new objects":               {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\nvalidations: [{expression: 'true'}]", "its rules match no UPDATE of whole objects, and stored objects are evaluated as updates"},
-		"only subresources":              {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods/status], operations: [UPDATE]}]}\nvalidations: [{expression: 'true'}]", "its rules match no UPDATE of whole objects, and stored objects are evaluated as updates"},
+		"only new objects":               {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\nvalidations: [{expression: 'true'}]", ""},
+		"only deletions":                 {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [DELETE]}]}\nvalidations: [{expression: 'true'}]", "its rules match only DELETE, and stored objects are evaluated as a CREATE and an UPDATE of whole objects"},
+		"a change, and new objects":      {onPods + "validations: [{expression: 'oldObject == null || object.spec.replicas == oldObject.spec.replicas'}]", ""},
+		"the user, and new objects":      {onPods + "validations: [{expression: 'request.userInfo.username != \"\"'}]", "spec.validations[0].expression reads request.userInfo"},
+		"only subresources":              {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods/status], operations: [UPDATE]}]}\nvalidations: [{expression: 'true'}]", "its rules match only subresources, and stored objects are evaluated as a CREATE and an UPDATE of whole objects"},
 		"all resources and subresources": {"matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: ['*/*'], operations: ['*']}]}\nvalidations: [{expression: 'true'}]", ""},
 		"new Pods and their templates":   {"podTemplates: {}\nmatchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}\nvalidations: [{expression: 'true'}]", ""},
 	}
@@ -36,10 +40,39 @@ func TestUnauditable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := tc.spec
 			if !strings.Contains(spec, "matchConstraints") {
-				spec = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE, UPDATE]}]}\n" + spec
+				spec = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [UPDATE]}]}\n" + spec
 			}
 			if got := mustCompile(t, sharedCompiler, policyFrom(t, "p", spec)).Unauditable(); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDecidesAnew(t *testing.T) {
+	tests := map[string]struct {
+		spec string
+		want bool
+	}{
+		"labels":            {"validations: [{expression: '\"team\" in object.metadata.labels'}]", false},
+		"the old object":    {"validations: [{expression: 'oldObject != null'}]", true},
+		"the operation":     {"variables: [{name: o, expression: 'request.operation'}]\nvalidations: [{expression: 'variables.o == \"CREATE\"'}]", true},
+		"the namespace":     {"validations: [{expression: 'request.namespace != \"\"'}]", false},
+		"the options":       {"validations: [{expression: 'has(request.options.dryRun)'}]", true},
+		"the status":        {"validations: [{expression: 'has(object.status.phase)'}]", true},
+		"the node":          {"validations: [{expression: 'has(object.spec.nodeName)'}]", true},
+		"the whole spec":    {"validations: [{expression: 'object.spec == null'}]", true},
+		"some field":        {"validations: [{expression: 'object.spec.all(k, k != \"nodeName\")'}]", true},
+		"metadata":          {"variables: [{name: m, expression: 'object.metadata'}]\nvalidations: [{expression: 'variables.m.generation < 5'}]", true},
+		"containers":        {"validations: [{expression: 'object.spec.containers.all(c, c.image != \"\")'}]", false},
+		"ratchet":           {"ratchet: true\nvalidations: [{expression: 'object.spec.hostNetwork == true'}]", true},
+		"rules of bindings": {"validations: [{expression: 'object.spec.hostNetwork == true'}]\nbindings: [{name: b, validationActions: [Deny], matchResources: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}}]", true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			spec := "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE, UPDATE]}]}\n" + tc.spec
+			if got := mustCompile(t, sharedCompiler, policyFrom(t, "p", spec)).DecidesAnew(); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
 	}

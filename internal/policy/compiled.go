@@ -78,7 +78,8 @@ type Compiled struct {
 	mutator       mutator
 	plugin        Plugin // nil for a policy with expressions
 	texts         violationtext.Texts
-	unauditable   string // see Unauditable
+	audit         celsyntax.Audit
+	decidesAnew   bool // see DecidesAnew
 	ratchetRisks  []celsyntax.RatchetRisk
 	breakGlass    bool // users with the permission can skip the policy
 	reads         inputs
@@ -102,9 +103,10 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 		reads:         readsOf(spec, parsed),
 		whole:         newWhole(p),
 		templates:     newTemplates(p),
-		unauditable:   celsyntax.Unauditable(spec, parsed),
+		audit:         celsyntax.AuditOf(spec, parsed),
 		ratchetRisks:  celsyntax.RatchetRisks(spec, parsed),
 	}
+	c.decidesAnew = decidesAnew(spec, c.audit, c.reads)
 	if spec.MatchConstraints != nil {
 		c.equivalent = spec.MatchConstraints.MatchPolicy == nil || *spec.MatchConstraints.MatchPolicy == admissionregistrationv1.Equivalent
 		c.include = newRules(spec.MatchConstraints.ResourceRules)
@@ -121,9 +123,13 @@ func newCompiled(p *v1alpha1.WebhookPolicy, parsed celsyntax.Trees) *Compiled {
 // Name returns the name of the policy.
 func (c *Compiled) Name() string { return c.name }
 
-// Unauditable returns why the policy cannot be evaluated on stored objects as an update
-// that changes nothing by an anonymous user; "" if it can.
-func (c *Compiled) Unauditable() string { return c.unauditable }
+// Unauditable returns why the policy cannot be evaluated on stored objects, as an update that
+// changes nothing and as a creation, by an anonymous user; "" if it can.
+func (c *Compiled) Unauditable() string { return c.audit.Unauditable }
+
+// DecidesAnew reports whether the policy can decide about a new object in another way than
+// about an update of the same object that changes nothing, if its rules match both.
+func (c *Compiled) DecidesAnew() bool { return c.decidesAnew }
 
 // RatchetRisks returns the risks of the ratcheting validations. Who wrote the stored object,
 // with which permissions and options, is not known: the second evaluation has the values of

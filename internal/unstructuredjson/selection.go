@@ -103,6 +103,17 @@ func (s Selection) Covers(other Selection) bool {
 	return true
 }
 
+// Touches reports whether s selects a value or a part of it, given by the names of the members that lead to it.
+func (s Selection) Touches(names ...string) bool {
+	for _, name := range names {
+		if s.elements != nil {
+			return true // an object is decoded whole
+		}
+		s = s.Member(name)
+	}
+	return !s.IsZero()
+}
+
 // Member returns the selection of a member.
 func (s Selection) Member(name string) Selection {
 	if i, ok := s.find(name); ok {

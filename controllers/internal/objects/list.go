@@ -173,7 +173,11 @@ func expect(d *json.Decoder, want json.Delim) error {
 // strings do not: a caller that keeps one does not keep the whole object.
 func New(raw []byte, gvr schema.GroupVersionResource, kind schema.GroupVersionKind) (*Object, error) {
 	path := unstructuredjson.Path
-	tree, err := unstructuredjson.DecodeParts(raw, path("kind").Union(path("metadata", "name")).Union(path("metadata", "namespace")).Union(path("metadata", "uid")).Union(path("metadata", "resourceVersion")))
+	parts := path("kind")
+	for _, name := range []string{"name", "namespace", "uid", "resourceVersion", "deletionTimestamp"} {
+		parts = parts.Union(path("metadata", name))
+	}
+	tree, err := unstructuredjson.DecodeParts(raw, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +188,7 @@ func New(raw []byte, gvr schema.GroupVersionResource, kind schema.GroupVersionKi
 	}
 	o := &Object{UID: text("uid"), ResourceVersion: text("resourceVersion")}
 	o.Resource, o.Kind, o.Name, o.Namespace, o.JSON = gvr, kind, text("name"), text("namespace"), raw
+	o.IsDeleted = metadata["deletionTimestamp"] != nil
 	if o.UID == "" || o.Name == "" {
 		return nil, errors.New("an object has no name or uid")
 	}

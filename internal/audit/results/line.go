@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/truncate"
 )
 
@@ -42,9 +42,9 @@ func (l *Line) compare(o *Line) int {
 }
 
 // line returns the line for an audited object.
-func (p *Pass) line(o *Object, got policy.Audited) Line {
+func (p *Pass) line(o *Object, got audit.Result) Line {
 	l := Line{ID: o.ID, Kind: p.resource.kind, Resource: p.resource.Resource, Name: o.Name, UID: o.UID}
-	l.Verdict = VerdictOf(got.Decision)
+	l.Verdict = VerdictOf(got)
 	for i, v := range got.Violations {
 		if i == 0 {
 			l.Rule = v.Validation

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/ostiary/ostiary/internal/policy"
+	"github.com/ostiary/ostiary/internal/audit"
 )
 
 // Object is an object that a pass finds.
@@ -99,7 +99,7 @@ func (t *Table) Todo(p *Pass, o *Object) (policies []int, hasRoom bool) {
 }
 
 // Store keeps the results of some policies for an object.
-func (t *Table) Store(p *Pass, o *Object, policies []int, got []policy.Audited) {
+func (t *Table) Store(p *Pass, o *Object, policies []int, got []audit.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := p.resource
@@ -127,9 +127,9 @@ func (t *Table) Store(p *Pass, o *Object, policies []int, got []policy.Audited) 
 }
 
 // storeVerdict keeps the result of one policy for an object, and returns its verdict.
-func (t *Table) storeVerdict(p *Pass, o *Object, index int, before Verdict, got policy.Audited) Verdict {
+func (t *Table) storeVerdict(p *Pass, o *Object, index int, before Verdict, got audit.Result) Verdict {
 	pair := Pair{p.slots[index].policy, o.Namespace}
-	now := VerdictOf(got.Decision)
+	now := VerdictOf(got)
 	t.count(pair, before, -1)
 	t.count(pair, now, 1)
 	if now.isFinding() {

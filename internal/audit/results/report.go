@@ -31,6 +31,9 @@ const (
 	annotationOmitted = v1alpha1.GroupName + "/omitted-results"
 	// propertyOmitted is the number of those of the policy, in its first line.
 	propertyOmitted = "omittedResults"
+	// propertyOperation is UPDATE for an object that fails as it is, and CREATE for one that
+	// fails only if it is created again.
+	propertyOperation = "operation"
 	// NativeKind is the source of results of native policies.
 	NativeKind = "ValidatingAdmissionPolicy"
 	// NativePrefix begins the names of native policies here. No policy has such a name.
@@ -90,9 +93,9 @@ func (r *Report) addPolicy(policy string, c Counts, lines []Line) {
 	namespace := r.Namespace
 	for i := range lines {
 		l := &lines[i]
-		var properties map[string]any
+		properties := map[string]any{propertyOperation: l.Verdict.operation()}
 		if i == 0 && omitted > 0 {
-			properties = map[string]any{propertyOmitted: strconv.FormatInt(omitted, 10)}
+			properties[propertyOmitted] = strconv.FormatInt(omitted, 10)
 		}
 		r.results = append(r.results, func() map[string]any { return l.result(policy, namespace, properties) })
 	}
@@ -129,13 +132,10 @@ func (l *Line) result(policy, namespace string, properties map[string]any) map[s
 	source, name := sourceOf(policy)
 	out := map[string]any{
 		"source": source, "policy": name, "result": l.Verdict.result(),
-		"scored": l.Verdict == Violated, "resources": []any{subject}, "message": l.Message,
+		"scored": l.Verdict == Violated, "resources": []any{subject}, "message": l.Message, "properties": properties,
 	}
 	if l.Rule != "" {
 		out["rule"] = l.Rule
-	}
-	if len(properties) > 0 {
-		out["properties"] = properties
 	}
 	return out
 }
@@ -188,7 +188,8 @@ func (r Report) part(index int, results []any) *unstructured.Unstructured {
 		}
 	}
 	u.Object["summary"] = map[string]any{
-		"pass": summary[Passed], "fail": summary[Violated], "warn": summary[Warned], "error": summary[Errored], "skip": skipped,
+		"pass": summary[Passed], "fail": summary[Violated], "warn": summary[Warned] + summary[ViolatedAnew],
+		"error": summary.errors(), "skip": skipped,
 	}
 	return u
 }

@@ -4,18 +4,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/audit"
 	"github.com/ostiary/ostiary/internal/policy"
 )
 
@@ -28,11 +30,13 @@ type audited struct {
 	objects []Object
 	decide  map[string]policy.Decision // by policy, for all objects
 	now     time.Time
+
+	operation admissionv1.Operation // of the next results
 }
 
 func newAudited(t *testing.T, lines int, decide map[string]policy.Decision) *audited {
 	t.Helper()
-	a := &audited{Table: NewTable(lines), t: t, decide: decide, now: time.Unix(1_000_000, 0)}
+	a := &audited{Table: NewTable(lines), t: t, decide: decide, now: time.Unix(1_000_000, 0), operation: admissionv1.Update}
 	a.setPlan()
 	return a
 }
@@ -68,10 +72,11 @@ func (a *audited) visit(p *Pass, objects []Object) (n int) {
 		if !hasRoom {
 			continue
 		}
-		var got []policy.Audited
+		var got []audit.Result
 		for _, index := range todo {
 			d := a.decide[p.Policy(index)]
-			got = append(got, policy.Audited{Decision: d, Violations: []policy.Violation{{Decision: d, Message: "m", Validation: "v"}}})
+			violations := []policy.Violation{{Decision: d, Message: "m", Validation: "v"}}
+			got = append(got, audit.Result{Audited: policy.Audited{Decision: d, Violations: violations}, Operation: a.operation})
 		}
 		a.Store(p, &objects[i], todo, got)
 		n += len(todo)
@@ -219,28 +224,124 @@ func TestSummaries(t *testing.T) {
 	a.SetProblems(map[string]string{"q": "it reads request.userInfo"})
 	first := a.Snapshot().Summaries(nil)
 	scanned := metav1.NewTime(time.Unix(1_000_000, 0)) // as it is stored
-	var examples []string
+	var examples, errored []string
 	for i := range 5 {
 		examples = append(examples, fmt.Sprintf("configmaps a/object-%04d: v", i))
+		errored = append(errored, fmt.Sprintf("configmaps a/object-%04d: v (error)", i))
 	}
 	want := map[string]*v1alpha1.AuditStatus{
-		"p":    {Violations: ptr.To[int64](7), Objects: 7, Time: &scanned, Examples: examples},
-		"errs": {Violations: ptr.To[int64](0), Errors: 7, Objects: 7, Time: &scanned, Examples: examples},
-		"q":    {Missing: []string{"it reads request.userInfo"}},
+		"p":    {Summary: "7", Violations: ptr.To[int64](7), Objects: 7, Time: &scanned, Examples: examples},
+		"errs": {Summary: "0, 7 errors", Violations: ptr.To[int64](0), Errors: 7, Objects: 7, Time: &scanned, Examples: errored},
+		"q":    {Summary: "n/a", Missing: []string{"it reads request.userInfo"}},
 	}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	// A policy that is being scanned again keeps its result, and a new one has none.
+	// A policy that is being scanned again keeps its result as a whole, and a new one has none.
 	decide["new"] = policy.DecisionDeny
 	a.setPlan()
-	a.delete(0)
-	fewer := slices.Concat(examples[1:], []string{"configmaps a/object-0005: v"})
-	want["p"] = &v1alpha1.AuditStatus{Violations: ptr.To[int64](6), Objects: 6, Time: &scanned, Examples: fewer}
-	want["errs"] = &v1alpha1.AuditStatus{Violations: ptr.To[int64](0), Errors: 6, Objects: 6, Time: &scanned, Examples: fewer}
-	if diff := cmp.Diff(want, a.Snapshot().Summaries(first)); diff != "" {
+	s := a.Snapshot()
+	s.Scans["p"] = Scan{Running: true}
+	s.Counts[Pair{"p", "a"}] = Counts{Violated: 3}
+	if diff := cmp.Diff(want, s.Summaries(first)); diff != "" {
 		t.Errorf("before the pass (-want +got):\n%s", diff)
+	}
+}
+
+// A finding about a new object counts apart from those about objects as they are.
+func TestFindingsAnew(t *testing.T) {
+	a := newAudited(t, 10, map[string]policy.Decision{"p": policy.DecisionDeny})
+	a.add("a", 0, 4)
+	p := a.Next(a.now, time.Hour)
+	a.visit(p, a.objects[:1])
+	a.operation = admissionv1.Create
+	a.visit(p, a.objects[1:3])
+	a.decide["p"] = policy.DecisionError
+	a.visit(p, a.objects[3:])
+	a.Finish(p, 0, a.now)
+	got := a.Snapshot().Summaries(nil)["p"]
+	scanned := metav1.NewTime(a.now)
+	want := &v1alpha1.AuditStatus{
+		Summary: "1 + 2 on create, 1 errors", Violations: ptr.To[int64](1), ViolationsOnCreate: 2, Errors: 1, Objects: 4, Time: &scanned,
+		Examples: []string{
+			"configmaps a/object-0000: v", "configmaps a/object-0001: v (CREATE)", "configmaps a/object-0002: v (CREATE)",
+			"configmaps a/object-0003: v (CREATE, error)",
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	parts, err := a.Snapshot().Reports()[1].Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	results, _, _ := unstructured.NestedSlice(parts[0].Object, "results")
+	for _, r := range results {
+		line := r.(map[string]any)
+		lines = append(lines, fmt.Sprint(line["result"], " ", line["properties"]))
+	}
+	wantLines := []string{
+		"fail map[operation:UPDATE]", "warn map[operation:CREATE]", "warn map[operation:CREATE]", "error map[operation:CREATE]",
+	}
+	if diff := cmp.Diff(wantLines, lines); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	wantSummary := map[string]any{"pass": int64(0), "fail": int64(1), "warn": int64(2), "error": int64(1), "skip": int64(0)}
+	if diff := cmp.Diff(wantSummary, parts[0].Object["summary"]); diff != "" {
+		t.Errorf("summary of the report (-want +got):\n%s", diff)
+	}
+}
+
+// What could not be read never counts as 0.
+func TestNoFalseZero(t *testing.T) {
+	two := ptr.To[int64](2)
+	denied := Failure{Message: "m", Denied: true}
+	tests := map[string]struct {
+		objects int
+		failure Failure
+		problem string
+		want    v1alpha1.AuditStatus
+	}{
+		"everything": {objects: 2, want: v1alpha1.AuditStatus{Summary: "2", Violations: two, Objects: 2}},
+		"no object":  {want: v1alpha1.AuditStatus{Summary: "0", Violations: ptr.To[int64](0)}},
+		"no permission": {
+			failure: denied, want: v1alpha1.AuditStatus{Summary: "no access", Missing: []string{"m"}},
+		},
+		"no permission any more": {
+			objects: 2, failure: denied, want: v1alpha1.AuditStatus{Summary: "≥ 2", Objects: 2, Missing: []string{"m"}},
+		},
+		"a list that fails": {
+			objects: 2, failure: Failure{Message: "m"}, want: v1alpha1.AuditStatus{Summary: "≥ 2", Objects: 2, Missing: []string{"m"}},
+		},
+		"a list that fails at once": {
+			failure: Failure{Message: "m"}, want: v1alpha1.AuditStatus{Summary: "≥ 0", Missing: []string{"m"}},
+		},
+		"kinds that are not evaluated": {
+			objects: 2, problem: "more", want: v1alpha1.AuditStatus{Summary: "≥ 2", Objects: 2, Missing: []string{"more"}},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := newAudited(t, 0, map[string]policy.Decision{"p": policy.DecisionDeny})
+			a.add("a", 0, tc.objects)
+			if tc.problem != "" {
+				a.SetProblems(map[string]string{"p": tc.problem})
+			}
+			p := a.Next(a.now, time.Hour)
+			a.visit(p, a.objects)
+			if tc.failure.Message != "" {
+				a.Fail(p, tc.failure)
+			} else {
+				a.Finish(p, 0, a.now)
+			}
+			got := *a.Snapshot().Summaries(nil)["p"]
+			got.Time = nil
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -262,11 +363,11 @@ func TestReports(t *testing.T) {
 		subject := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": name, "uid": "uid-a" + name}
 		return map[string]any{
 			"source": "ostiary", "policy": "p", "rule": "v", "result": "fail", "scored": true, "message": "m",
-			"resources": []any{subject},
+			"resources": []any{subject}, "properties": map[string]any{"operation": "UPDATE"},
 		}
 	}
 	first, second := result("object-0000"), result("object-0001")
-	first["properties"] = map[string]any{"omittedResults": "1"}
+	first["properties"] = map[string]any{"omittedResults": "1", "operation": "UPDATE"}
 	native := func(of map[string]any) map[string]any {
 		of = maps.Clone(of)
 		of["source"] = "ValidatingAdmissionPolicy"

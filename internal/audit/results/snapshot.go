@@ -23,8 +23,10 @@ type Scan struct {
 	Time time.Time
 	// Running means that the results are not all of the current version of the policy.
 	Running bool
-	// Failures are those of the resources that could not be read completely.
+	// Failures are those of the resources that could not be read completely. IsDenied means
+	// that Ostiary lacks the permission for one of them.
 	Failures []string
+	IsDenied bool
 }
 
 // Snapshot returns the current state.
@@ -59,6 +61,7 @@ func (k *resource) addTo(s Scan, of *slot) Scan {
 	switch {
 	case k.failure != "":
 		s.Failures = append(s.Failures, k.failure)
+		s.IsDenied = s.IsDenied || k.denied
 	case of.done != of.version:
 		s.Running = true
 	}

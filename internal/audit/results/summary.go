@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,12 +33,12 @@ func (s Snapshot) Summaries(previous map[string]*v1alpha1.AuditStatus) map[strin
 		}
 		after[name].Missing = append(after[name].Missing, why)
 	}
+	sums := map[string]*Counts{}
 	for pair, c := range s.Counts {
-		if summary := after[pair.Policy]; summary != nil && summary.Violations != nil {
-			*summary.Violations += c.Violations()
-			summary.Errors += c[Errored]
-			summary.Objects += c.evaluated()
+		if sums[pair.Policy] == nil {
+			sums[pair.Policy] = &Counts{}
 		}
+		sums[pair.Policy].add(c)
 	}
 	for name, examples := range s.examples() {
 		if after[name] != nil {
@@ -46,7 +47,9 @@ func (s Snapshot) Summaries(previous map[string]*v1alpha1.AuditStatus) map[strin
 	}
 	for name, summary := range after {
 		summary.Missing = boundedMissing(summary.Missing)
-		if !s.Scans[name].Running {
+		scan, isScanned := s.Scans[name]
+		setNumbers(summary, isScanned, scan.IsDenied, sums[name])
+		if !scan.Running {
 			continue
 		}
 		if after[name] = previous[name]; after[name] == nil {
@@ -57,12 +60,41 @@ func (s Snapshot) Summaries(previous map[string]*v1alpha1.AuditStatus) map[strin
 }
 
 func (s Scan) summary() *v1alpha1.AuditStatus {
-	out := &v1alpha1.AuditStatus{Violations: ptr.To[int64](0), Missing: slices.Clone(s.Failures)}
+	out := &v1alpha1.AuditStatus{Missing: slices.Clone(s.Failures)}
 	if !s.Time.IsZero() {
 		t := metav1.NewTime(s.Time.Truncate(time.Second)) // API servers store seconds: more would look like a change
 		out.Time = &t
 	}
 	return out
+}
+
+// setNumbers sets the numbers of a status. The number of violations is absent if something could
+// not be read, because it could be too low.
+func setNumbers(status *v1alpha1.AuditStatus, isScanned, isDenied bool, sums *Counts) {
+	if !isScanned {
+		status.Summary = v1alpha1.AuditNotAudited
+		return
+	}
+	var c Counts
+	if sums != nil {
+		c = *sums
+	}
+	status.ViolationsOnCreate, status.Errors, status.Objects = c.ViolationsAnew(), c.errors(), c.evaluated()
+	status.Summary = strconv.FormatInt(c.Violations(), 10)
+	switch {
+	case len(status.Missing) == 0:
+		status.Violations = ptr.To(c.Violations())
+	case isDenied && c.findings() == 0:
+		status.Summary = v1alpha1.AuditNoAccess
+	default:
+		status.Summary = v1alpha1.AuditAtLeast + status.Summary
+	}
+	if n := status.ViolationsOnCreate; n > 0 {
+		status.Summary += fmt.Sprintf(" + %d on create", n)
+	}
+	if n := status.Errors; n > 0 {
+		status.Summary += fmt.Sprintf(", %d errors", n)
+	}
 }
 
 func boundedMissing(all []string) []string {
@@ -113,5 +145,6 @@ func (e *example) text() string {
 	if e.Rule != "" {
 		text += ": " + e.Rule
 	}
-	return truncate.String(text, maxExampleText)
+	mark := e.Verdict.mark()
+	return truncate.String(text, maxExampleText-len(mark)) + mark
 }

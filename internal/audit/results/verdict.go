@@ -1,22 +1,44 @@
 package results
 
-import "github.com/ostiary/ostiary/internal/policy"
+import (
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/ostiary/ostiary/internal/audit"
+	"github.com/ostiary/ostiary/internal/policy"
+)
 
 // Verdict is the result of a policy for an object, in one byte.
 type Verdict byte
 
-// The verdicts. An object without one is not evaluated, or a match condition skips it.
+// The verdicts. An object without one is not evaluated, or a match condition skips it. The
+// last two are about an object that passes as it is.
 const (
 	Unmatched Verdict = iota
 	Passed
 	Violated
 	Warned
-	Errored // an error of the evaluation
+	Errored      // an error of the evaluation
+	ViolatedAnew // it fails a validation if it is created again
+	ErroredAnew  // an error if it is created again
 	verdicts
 )
 
-// VerdictOf returns the verdict for a decision.
-func VerdictOf(d policy.Decision) Verdict {
+// VerdictOf returns the verdict for a result.
+func VerdictOf(got audit.Result) Verdict {
+	verdict := verdictOfDecision(got.Decision)
+	if got.Operation != admissionv1.Create {
+		return verdict
+	}
+	switch verdict {
+	case Violated, Warned:
+		return ViolatedAnew
+	case Errored:
+		return ErroredAnew
+	}
+	return verdict
+}
+
+func verdictOfDecision(d policy.Decision) Verdict {
 	switch d {
 	case policy.DecisionUnmatched, policy.DecisionSkip:
 		return Unmatched
@@ -31,14 +53,31 @@ func VerdictOf(d policy.Decision) Verdict {
 }
 
 // isFinding reports whether an object with the verdict is described by a line.
-func (v Verdict) isFinding() bool { return v == Violated || v == Warned || v == Errored }
+func (v Verdict) isFinding() bool { return v >= Violated }
 
-// rank orders findings by severity: failures, errors, then warnings.
-func (v Verdict) rank() int { return [verdicts]int{Violated: 0, Errored: 1, Warned: 2}[v] }
+// rank orders findings by severity: failures, errors, warnings, then those about new objects.
+func (v Verdict) rank() int {
+	return [verdicts]int{Violated: 0, Errored: 1, Warned: 2, ViolatedAnew: 3, ErroredAnew: 4}[v]
+}
 
 // result returns the verdict as in reports.
 func (v Verdict) result() string {
-	return [verdicts]string{Passed: "pass", Violated: "fail", Warned: "warn", Errored: "error"}[v]
+	return [verdicts]string{
+		Passed: "pass", Violated: "fail", Warned: "warn", Errored: "error", ViolatedAnew: "warn", ErroredAnew: "error",
+	}[v]
+}
+
+// operation is the operation that the finding is about.
+func (v Verdict) operation() string {
+	if v == ViolatedAnew || v == ErroredAnew {
+		return string(admissionv1.Create)
+	}
+	return string(admissionv1.Update)
+}
+
+// mark is what examples say about a finding besides its object and validation.
+func (v Verdict) mark() string {
+	return [verdicts]string{Errored: " (error)", ViolatedAnew: " (CREATE)", ErroredAnew: " (CREATE, error)"}[v]
 }
 
 // Counts are numbers of objects by verdict.
@@ -50,10 +89,15 @@ func (c *Counts) add(o Counts) {
 	}
 }
 
-// Violations is the number of objects that fail a validation.
+// Violations is the number of objects that fail a validation as they are.
 func (c Counts) Violations() int64 { return c[Violated] + c[Warned] }
+
+// ViolationsAnew is the number of objects that fail a validation only if they are created again.
+func (c Counts) ViolationsAnew() int64 { return c[ViolatedAnew] }
+
+func (c Counts) errors() int64 { return c[Errored] + c[ErroredAnew] }
 
 func (c Counts) evaluated() int64 { return c[Passed] + c.findings() }
 
 // findings is the number of objects that are described.
-func (c Counts) findings() int64 { return c.Violations() + c[Errored] }
+func (c Counts) findings() int64 { return c.Violations() + c.ViolationsAnew() + c.errors() }
