@@ -238,6 +238,111 @@ func testAudit(t *testing.T, each int) {
 	c.testReadersOfReports(t, namespace, neighbour)
 }
 
+// createFindings sends a dry-run creation of a copy of each object, under another name, and
+// returns, as "policy kind name", what the policies deny.
+func createFindings(t *testing.T, c client.Client, objects []*unstructured.Unstructured, policies []string) (out []string) {
+	t.Helper()
+	for _, o := range objects {
+		copied := o.DeepCopy()
+		must(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), copied)) // controllers can have changed its status
+		copied.SetName("copy-of-" + o.GetName())
+		copied.SetResourceVersion("")
+		for _, address := range []string{"clusterIP", "clusterIPs"} {
+			unstructured.RemoveNestedField(copied.Object, "spec", address)
+		}
+		err := c.Create(t.Context(), copied, client.DryRunAll)
+		for _, name := range policies {
+			if err != nil && strings.Contains(err.Error(), "Policy '"+name+"'") {
+				out = append(out, strings.Join([]string{name, o.GetKind(), o.GetName()}, " "))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// createReports returns the same from the reports of a namespace.
+func createReports(ctx context.Context, c client.Client, namespace string) (out []string, err error) {
+	var list openreportsv1alpha1.ReportList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	for _, r := range list.Items {
+		for _, result := range r.Results {
+			if result.Properties["operation"] != "CREATE" || !strings.HasPrefix(result.Subjects[0].Name, "audited-") {
+				continue
+			}
+			out = append(out, strings.Join([]string{result.Policy, result.Subjects[0].Kind, result.Subjects[0].Name}, " "))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// The audit finds, object by object, what the dry-run creation of a copy finds.
+func TestAuditFindsWhatCreationsFind(t *testing.T) {
+	c := install(t)
+	m := c.audited(t)
+	reports, _ := c.reportClient(t)
+	namespace := c.namespace(t, nil)
+	objects := c.storeKinds(t, namespace, 4)
+	on := func(name, expression string, operations ...admissionregistrationv1.OperationType) *v1alpha1.WebhookPolicy {
+		p := onStored(name, namespace, expression)
+		p.Spec.MatchConstraints.ResourceRules[0].Operations = operations
+		return p
+	}
+	const (
+		create, update = admissionregistrationv1.Create, admissionregistrationv1.Update
+		guard          = `(oldObject != null && object.metadata.labels == oldObject.metadata.labels) || `
+		good           = `object.metadata.?labels.verdict.orValue("") != "bad"`
+		isNew          = `!has(object.metadata.resourceVersion) && object.metadata.?generation.orValue(1) == 1 && has(object.metadata.uid)`
+	)
+	policies := []*v1alpha1.WebhookPolicy{
+		on("new-only", good, create),
+		on("new-or-changed", guard+good, create, update),
+		on("by-operation", `request.operation == "UPDATE" || `+good, create, update),
+		on("has-status", `!has(object.status)`, create),
+		on("fills-status", `!has(object.status) || object.status.size() == 0`, create),
+		on("not-new", isNew, create),
+	}
+	c.enforce(t, policies...)
+	var names []string
+	for _, p := range policies {
+		names = append(names, p.Name)
+	}
+	var want []string
+	await(t).Eventually(func() error { // API servers use new configurations a moment later
+		want = createFindings(t, reports, objects, names)
+		for _, name := range names[:5] {
+			if !slices.ContainsFunc(want, func(s string) bool { return strings.HasPrefix(s, name+" ") }) {
+				return fmt.Errorf("%s is not enforced", name)
+			}
+		}
+		return nil
+	}).Should(Succeed())
+	await(t).Eventually(func() error {
+		got, err := createReports(t.Context(), reports, namespace)
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("findings of creations and reports (-want +got):\n%s", diff[:min(len(diff), 2000)])
+		}
+		return nil
+	}).Should(Succeed())
+	bad := len(objects) / 2 // the first and the last of four
+	c.awaitAudit(t, "new-or-changed", func(s *v1alpha1.AuditStatus) error {
+		if text := fmt.Sprintf("≥ 0 + %d on create", bad); s.Summary != text {
+			return fmt.Errorf("want the summary %q", text)
+		}
+		return nil
+	})
+	series := fmt.Sprintf(`ostiary_audit_violations{namespace=%q,operation="CREATE",policy="new-only"}`, namespace)
+	if got := m.series(t, series); got != float64(bad) {
+		t.Errorf("%s is %v, want %d", series, got, bad)
+	}
+}
+
 // requestSource is the source of reports about requests.
 const requestSource = "ostiary-admission"
 
