@@ -128,20 +128,29 @@ func Decide(before *Entry, latest *Generation, f Facts) Standing {
 		// the registration again, if it becomes the leader.
 		s.Refusal = refusedInStatus(latest.Policy)
 	}
-	mustWait := s.Skew != "" && (s.previous != nil || !f.Named)
-	blocked := s.Refusal != "" || unusable || mustWait
 	switch {
 	case needsPlaceholder:
 		s.Choice = ChoosePlaceholder
-	case blocked:
+	case s.Refusal != "" || unusable || s.mustWait(f.Named):
 		s.Choice = s.previous.choice()
-	case latest.registrable && (latest.Accepted() || f.Named):
+	case latest.canRegister(f.Named):
 		s.Choice = ChooseLatest
 	}
 	if chosen := s.chosen(latest); chosen != nil {
 		s.DelegationError = f.RefusedConditions[chosen.prepared.Condition()]
 	}
 	return s
+}
+
+// mustWait reports whether a policy waits for replicas that do not know all of its fields.
+func (s *Standing) mustWait(isNamed bool) bool {
+	return s.Skew != "" && (s.previous != nil || !isNamed)
+}
+
+// canRegister reports whether a generation may be registered: it is valid, or the
+// configurations name its policy, so that failurePolicy decides its requests.
+func (g *Generation) canRegister(isNamed bool) bool {
+	return g.registrable && (g.Accepted() || isNamed)
 }
 
 // choice is that of a generation which stays while the latest one cannot be registered.

@@ -27,6 +27,6 @@ func TestError(t *testing.T) {
 func runtimeError() (value any) {
 	defer func() { value = recover() }()
 	var none map[string]int
-	none["a"] = 1 //nolint:govet // the panic is what is wanted
+	none["a"] = 1 //nolint:govet,staticcheck // the panic is what is wanted
 	return nil
 }
