@@ -92,8 +92,11 @@ func (c *cluster) testCategory(t *testing.T, suites []*policytest.Suite) (sent i
 		must(t, err)
 		manifests = append(manifests, string(text))
 	}
-	if warnings := c.applied(t, manifests...); warnings != "" {
-		t.Errorf("the policies are applied with warnings: %s", warnings)
+	for line := range strings.Lines(c.applied(t, manifests...)) {
+		// Stored objects do not tell what such policies read, and Secrets are not read.
+		if !strings.HasPrefix(line, "Warning: existing objects that violate the policy are not counted") {
+			t.Errorf("the policies are applied with a warning: %s", line)
+		}
 	}
 	for _, s := range suites {
 		c.awaitReady(t, s.Name)
