@@ -37,6 +37,9 @@ func elsewhere() map[string]string {
 		"curl 'http://localhost:8081/readyz?verbose'":       "nothing: it needs the port of a Pod",
 		"cmctl renew -n ostiary-system ostiary-certificate": "nothing: TestCertManager requests a renewal as cmctl does",
 		"kind create cluster":                               "the workflow nightly",
+		"kubectl ostiary status":                            "TestStatusShowsDenials of kubectl-ostiary",
+		"kubectl ostiary doctor":                            "TestDoctor of kubectl-ostiary",
+		"kubectl ostiary explain --denial":                  "nothing: it needs the message of a request",
 	}
 }
 
