@@ -100,6 +100,9 @@ func isOfObjects(entry string) bool {
 // otherMatches names what rules match that match neither a CREATE nor an UPDATE of whole
 // objects.
 func otherMatches(spec *v1alpha1.WebhookPolicySpec) string {
+	if spec.MatchConstraints == nil {
+		return "nothing"
+	}
 	var operations []string
 	for _, r := range spec.MatchConstraints.ResourceRules {
 		if !slices.ContainsFunc(r.Resources, isOfObjects) {
