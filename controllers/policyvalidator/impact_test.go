@@ -157,7 +157,7 @@ func TestImpact(t *testing.T) {
 		"too many": {store: &store{pods: 6000}, after: updating(), wantLists: true, want: []string{
 			"at least 500 of the first 5000 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27, …", limited,
 		}},
-		"large":                {store: &store{pods: 30, size: 1 << 20}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
+		"large":                {store: &store{pods: 30, size: 1 << 19}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
 		"too large":            {store: &store{pods: 1, size: 9 << 20}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON"}, wantLists: true},
 		"too slow":             {store: &store{pods: 300, delay: time.Hour}, after: updating(), within: impactWithin, want: []string{strings.Replace(limited, "1h0m0s", "2s", 1)}, wantLists: true},
 		"forbidden":            {store: &store{code: 403}, after: updating(), wantLists: true, want: []string{`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
