@@ -1,4 +1,4 @@
-// Package weakcache shares values that are costly to create for as long as somebody uses them.
+// Package weakcache shares values that are costly to create while at least one caller holds them.
 package weakcache
 
 import (
@@ -19,7 +19,7 @@ func New[K comparable, V any]() *Cache[K, V] {
 	return &Cache[K, V]{entries: map[K]weak.Pointer[V]{}}
 }
 
-// Get returns the value of a key, and creates it if nobody holds one.
+// Get returns the value of a key, and creates it if no caller holds one.
 func (c *Cache[K, V]) Get(key K, create func() *V) *V {
 	if v := c.lookup(key); v != nil {
 		return v

@@ -24,7 +24,7 @@ func TestCache(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for cache.Len() > 0 {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d values are kept that nobody uses", cache.Len())
+			t.Fatalf("%d unused values are kept", cache.Len())
 		}
 		runtime.GC()
 		time.Sleep(time.Millisecond) // clean-ups run after a collection

@@ -135,7 +135,7 @@ func TestRiskyPolicyIsWarnedOf(t *testing.T) {
 }
 
 // A kind that was installed a moment before the policy for it is known.
-func TestPolicyForANewKindIsNotWarnedOf(t *testing.T) {
+func TestPolicyForANewKind(t *testing.T) {
 	c := install(t)
 	c.reviewing(t, true)
 	const definition = `apiVersion: apiextensions.k8s.io/v1
