@@ -9,8 +9,8 @@ import (
 	"maps"
 	"os"
 	"path"
-	"slices"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
