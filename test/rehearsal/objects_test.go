@@ -30,6 +30,7 @@ import (
 const (
 	seedsFile   = "../../internal/rehearsal/objects/seeds.yaml"
 	objectsFile = "../../internal/rehearsal/objects/objects.json"
+	zeroUID     = "00000000-0000-0000-0000-000000000000"
 )
 
 var update = flag.Bool("update", false, "rewrite the objects")
@@ -102,7 +103,7 @@ func readSeeds(t *testing.T) (out []*unstructured.Unstructured) {
 // withoutChoices replaces what API servers choose.
 func withoutChoices(object map[string]any) map[string]any {
 	u := &unstructured.Unstructured{Object: object}
-	u.SetUID("00000000-0000-0000-0000-000000000000")
+	u.SetUID(zeroUID)
 	u.SetCreationTimestamp(metav1.Unix(1_000_000_000, 0))
 	unstructured.RemoveNestedField(object, "metadata", "managedFields")
 	unstructured.RemoveNestedField(object, "metadata", "resourceVersion")
@@ -119,11 +120,14 @@ func withoutChoices(object map[string]any) map[string]any {
 			_ = unstructured.SetNestedStringSlice(object, []string{"192.0.2.1"}, "spec", "clusterIPs")
 		}
 	}
-	volumes, found, _ := unstructured.NestedSlice(object, "spec", "volumes")
-	if !found || u.GetKind() != "Pod" {
-		return object
+	if _, found, _ := unstructured.NestedString(object, "status", "lastPhaseTransitionTime"); found {
+		_ = unstructured.SetNestedField(object, "2001-09-09T01:46:40Z", "status", "lastPhaseTransitionTime")
 	}
 	text, _ := json.Marshal(object)
+	if uid := u.GetLabels()["batch.kubernetes.io/controller-uid"]; uid != "" {
+		text = bytes.ReplaceAll(text, []byte(uid), []byte(zeroUID))
+	}
+	volumes, _, _ := unstructured.NestedSlice(object, "spec", "volumes")
 	for _, v := range volumes {
 		name, _, _ := unstructured.NestedString(v.(map[string]any), "name")
 		text = bytes.ReplaceAll(text, []byte(`"`+name+`"`), []byte(`"`+withoutSuffix(name)+`"`))
