@@ -102,9 +102,13 @@ func (c *cluster) testCategory(t *testing.T, suites []*policytest.Suite) (sent i
 		}
 	}
 	for _, s := range suites {
-		c.awaitReady(t, s.Name)
 		t.Cleanup(func() { c.awaitPolicyGone(t, s.Name) })
+	}
+	for _, s := range suites { // all of them are deleted before the first wait
 		t.Cleanup(func() { c.discard(s.Name) })
+	}
+	for _, s := range suites {
+		c.awaitReady(t, s.Name)
 	}
 	for _, s := range suites {
 		sent += len(s.Cases)
