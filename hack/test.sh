@@ -58,7 +58,7 @@ raced() {
 	# shellcheck disable=SC2046 # several packages
 	"${building[@]}" go build -race $(concurrent)
 	# shellcheck disable=SC2046 # several packages
-	tests -- -race $(concurrent) && tests -- -race -run 'Concurrently$' ./internal/policy ./internal/unstructuredjson
+	tests -- $short -race $(concurrent) && tests -- $short -race -run 'Concurrently$' ./internal/policy ./internal/unstructuredjson
 }
 
 # A process takes the next part when it has ended one.

@@ -27,7 +27,7 @@ import (
 )
 
 // waitTimeout is how long tests wait for an event that must happen.
-const waitTimeout = 30 * time.Second
+const waitTimeout = 2 * time.Minute
 
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
@@ -363,7 +363,7 @@ func TestReady(t *testing.T) {
 	if err := idle.Ready(nil); err == nil || idle.NeedLeaderElection() {
 		t.Errorf("not started: ready %v, needs leader election %t; want an error, false", err, idle.NeedLeaderElection())
 	}
-	s := start(t, Options{Drain: Drain{Min: waitTimeout / 3, Quiet: time.Millisecond, Max: waitTimeout}})
+	s := start(t, Options{Drain: Drain{Min: 10 * time.Second, Quiet: time.Millisecond, Max: 30 * time.Second}})
 	expectAllowed(t, s.client(t), s.url("/validate/group"))
 	if err := s.Ready(nil); err != nil {
 		t.Errorf("serving: %v", err)
