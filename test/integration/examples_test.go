@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -185,9 +187,26 @@ func (c *cluster) applied(t *testing.T, manifests ...string) (warnings string) {
 	t.Helper()
 	all := strings.Join(manifests, "\n---\n")
 	t.Cleanup(func() {
-		_, _, _ = c.kubectl(context.Background(), all, "delete", "--ignore-not-found", "--wait=false", "-f", "-")
+		decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(all), 4096)
+		for {
+			u := &unstructured.Unstructured{}
+			if decoder.Decode(&u.Object) != nil {
+				return
+			}
+			if u.Object != nil {
+				c.deleteObject(u)
+			}
+		}
 	})
 	return c.kubectlApply(t, all)
+}
+
+// deleteObject deletes an object as kubectl does, without waiting for it to be gone.
+func (c *cluster) deleteObject(u *unstructured.Unstructured) {
+	if namespaced, err := c.IsObjectNamespaced(u); err == nil && namespaced && u.GetNamespace() == "" {
+		u.SetNamespace(metav1.NamespaceDefault)
+	}
+	_ = c.Delete(context.Background(), u, client.PropagationPolicy(metav1.DeletePropagationBackground))
 }
 
 func (c *cluster) testExample(t *testing.T, e example) {
@@ -268,13 +287,20 @@ func (c *cluster) applyExample(t *testing.T, e example) {
 // change the results of the next example.
 func (c *cluster) awaitPolicyGone(t *testing.T, policy string) {
 	await(t).Eventually(func() error {
-		out, errOut, err := c.kubectl(context.Background(), "", "get", "validatingwebhookconfigurations,mutatingwebhookconfigurations",
-			"-o", `jsonpath={range .items[*]}{.metadata.ownerReferences[*].name}{"\n"}{end}`)
-		if err == nil && slices.Contains(strings.Fields(out), policy) {
-			err = errors.New("a configuration still has the owner " + policy)
+		var validating admissionregistrationv1.ValidatingWebhookConfigurationList
+		var mutating admissionregistrationv1.MutatingWebhookConfigurationList
+		if err := errors.Join(c.List(context.Background(), &validating), c.List(context.Background(), &mutating)); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("%w%s", err, errOut)
+		var owners []metav1.OwnerReference
+		for _, config := range validating.Items {
+			owners = append(owners, config.OwnerReferences...)
+		}
+		for _, config := range mutating.Items {
+			owners = append(owners, config.OwnerReferences...)
+		}
+		if slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.Name == policy }) {
+			return errors.New("a configuration still has the owner " + policy)
 		}
 		return nil
 	}).Should(Succeed())
