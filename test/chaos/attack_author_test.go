@@ -57,7 +57,7 @@ func attackAuthor(r *run) {
 	}
 	r.note("%d requests, %d KiB of Events, logs, metrics, statuses and reports searched, p99 %s meanwhile",
 		requests, size>>10, r.load.p99Since(mark).Round(time.Millisecond))
-	r.weighReplicas()
+	r.weighReplicas(memoryLimit)
 }
 
 // applyAuthorPolicies applies them as their author, and waits until each is Ready and one

@@ -28,7 +28,7 @@ func attackBombs(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
 	over := time.Duration(r.size.of(12, 60)) * time.Minute
-	stop := r.sendBombs(r.size.of(13, 130))
+	stop := r.sendBombs(r.size.of(6, 130))
 	r.under(attack{Kind: "objects", Count: r.bombs(), Over: over}, attack{Kind: "compilations", Count: r.bombs(), Over: over})
 	stop()
 }
@@ -41,7 +41,7 @@ func attackConnections(r *run) {
 	over := time.Duration(r.size.of(20, 120)) * time.Second
 	flood := r.startFlood(over / 2)
 	defer func() { r.note("%s", flood()) }()
-	stop := r.sendBombs(r.size.of(13, 130))
+	stop := r.sendBombs(r.size.of(6, 130))
 	r.under(attack{Kind: "announced", Count: announcedConnections / len(announcements()), Over: over})
 	stop()
 }

@@ -23,7 +23,7 @@ import (
 func attackReviews(r *run) {
 	r.prepareAttack()
 	defer r.endAttack()
-	r.under(attack{Kind: "reviews", Count: r.size.of(20_000, 1_000_000), Over: time.Duration(r.size.of(4, 90)) * time.Minute})
+	r.under(attack{Kind: "reviews", Count: r.size.of(5_000, 1_000_000), Over: time.Duration(r.size.of(4, 90)) * time.Minute})
 }
 
 // report counts what attackers see. Its methods may be used concurrently.

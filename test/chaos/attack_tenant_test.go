@@ -24,9 +24,10 @@ const (
 	// are shared with attackers and API servers, so that only the ratio says something.
 	slowdown = 2
 	// objectsOfPhase are the large ConfigMaps of one phase, of 1 MB each. Those of the
-	// two phases of the short form are more than the memory of a replica. etcd takes
-	// 2 GB at most.
-	objectsOfPhase = 320
+	// four phases are more than twice the memory of a replica. etcd takes 2 GB at most.
+	// The two phases of the short form have half as many, and replicas less memory.
+	objectsOfPhase       = 320
+	memoryWithHalfOfThem = 320 << 20
 )
 
 // attackTenant has a tenant who may edit objects in one namespace attack the replicas
@@ -47,20 +48,21 @@ func attackTenant(r *run) {
 	}()
 	over := time.Duration(r.size.of(20, 390)) * time.Second
 	var with, without []time.Duration
+	objects := r.size.of(objectsOfPhase/2, objectsOfPhase)
 	for phase := range r.size.of(1, 2) {
-		first := 2 * phase * objectsOfPhase
+		first := 2 * phase * objects
 		r.removeTenantPolicies()
 		must(r.T, stand.register())
-		noop := r.tenantPhase(tenancy{From: first, To: first + objectsOfPhase}, over)
+		noop := r.tenantPhase(tenancy{From: first, To: first + objects}, over)
 		must(r.T, stand.unregister())
 		r.applyTenantPolicies()
-		ours := r.tenantPhase(tenancy{From: first + objectsOfPhase, To: first + 2*objectsOfPhase, Enforced: true}, over)
+		ours := r.tenantPhase(tenancy{From: first + objects, To: first + 2*objects, Enforced: true}, over)
 		with, without = append(with, ours.took...), append(without, noop.took...)
 	}
 	during, alone := percentile(with, 99), percentile(without, 99)
 	r.note("p99 of the other tenant %s, and %s with a webhook that allows everything", during.Round(time.Millisecond), alone.Round(time.Millisecond))
 	r.within("the p99 of the other tenant", during, slowdown*alone)
-	r.weighReplicas()
+	r.weighReplicas(r.size.of(memoryWithHalfOfThem, memoryLimit))
 }
 
 // tenantPhase has the hostile tenant attack for some time, and returns what its
@@ -69,7 +71,7 @@ func (r *run) tenantPhase(t tenancy, over time.Duration) *neighbour {
 	for i := range apiServers {
 		t.Kubeconfigs = append(t.Kubeconfigs, r.plane.Kubeconfig(i))
 	}
-	t.Small = r.size.of(3_000, 9_000)
+	t.Small = r.size.of(1_500, 9_000)
 	a := attack{Kind: "tenant", Count: r.size.of(3, 10), Lasts: over, Over: over + timeout, Tenancy: t}
 	other, err := newNeighbour(t.Kubeconfigs, t.Enforced)
 	must(r.T, err)

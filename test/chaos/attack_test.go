@@ -206,7 +206,7 @@ func (r *run) under(attacks ...attack) {
 	during := r.load.p99Since(mark)
 	r.note("p99 %s before and %s meanwhile, %s of CPU for the attackers and %s for the replicas in %s", before.Round(time.Millisecond), during.Round(time.Millisecond),
 		theirs.Round(time.Second), (r.cpu() - replicas).Round(time.Second), time.Since(mark).Round(time.Second))
-	r.weighReplicas()
+	r.weighReplicas(memoryLimit)
 }
 
 func (r *run) weighTally(a attack, t tally) {
@@ -264,8 +264,9 @@ func TestTooFewAttempts(t *testing.T) {
 	}
 }
 
-// weighReplicas looks at what attacks must not do to replicas.
-func (r *run) weighReplicas() {
+// weighReplicas looks at what attacks must not do to replicas, which may take less
+// than a limit of memory, in bytes.
+func (r *run) weighReplicas(limit int) {
 	most := 0
 	for _, m := range r.all() {
 		if m.ended() {
@@ -286,8 +287,8 @@ func (r *run) weighReplicas() {
 			r.problem("the memory limit ended %s", m.name)
 		}
 	}
-	r.note("%d MiB of memory at most, of %d", most>>10, memoryLimit>>20)
-	if most<<10 >= memoryLimit {
+	r.note("%d MiB of memory at most, of %d", most>>10, limit>>20)
+	if most<<10 >= limit {
 		r.problem("a replica took %d MiB", most>>10)
 	}
 }
