@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,7 +15,7 @@ import (
 // maxTrials is the maximum of conversions to find the field that does not fit.
 const maxTrials = 500
 
-// withPath adds the path of the first value that does not fit its field. Errors about
+// withPath adds the path of the first value that does not fit its field, and what the field takes. Errors about
 // unknown fields contain theirs.
 func withPath(kind schema.GroupVersionKind, content map[string]any, objects admission.ObjectInterfaces, unfit error) error {
 	if _, ok := runtime.AsStrictDecodingError(unfit); ok {
@@ -25,14 +26,19 @@ func withPath(kind schema.GroupVersionKind, content map[string]any, objects admi
 		_, unknownFields := runtime.AsStrictDecodingError(err)
 		return err == nil || unknownFields
 	}}
-	path, value := s.find("", content, func(v any) map[string]any {
+	found := s.find(misfit{value: content, within: func(v any) map[string]any {
 		m, _ := v.(map[string]any)
 		return m
-	})
-	if path == "" {
+	}})
+	if found.path == "" {
 		return unfit
 	}
-	return fmt.Errorf("the value of %s, %s, does not fit its field: %w", path, describeValue(value), unfit)
+	what := describeValue(found.value)
+	if takes := s.takes(found.within); len(takes) > 0 && !slices.Contains(takes, what) {
+		return fmt.Errorf("the value of %s, %s, does not fit its field, which takes %s",
+			found.path, what, strings.Join(takes, " or "))
+	}
+	return fmt.Errorf("the value of %s, %s, does not fit its field: %w", found.path, what, unfit)
 }
 
 // unfitSearch finds a value by converting objects that contain only one of the values.
@@ -41,19 +47,36 @@ type unfitSearch struct {
 	fits   func(content map[string]any) bool
 }
 
-// find returns the first part of a value that does not fit. within returns an object with
-// the value in its place.
-func (s *unfitSearch) find(path string, value any, within func(any) map[string]any) (string, any) {
-	for at, part := range parts(value) {
+// misfit is a value with its path. within returns an object with another value in its place.
+type misfit struct {
+	path   string
+	value  any
+	within func(any) map[string]any
+}
+
+// find returns the first part of a value that does not fit.
+func (s *unfitSearch) find(m misfit) misfit {
+	for at, part := range parts(m.value) {
 		if s.trials--; s.trials < 0 {
-			return path, value
+			return m
 		}
-		alone := func(v any) map[string]any { return within(at.around(v)) }
+		alone := func(v any) map[string]any { return m.within(at.around(v)) }
 		if !s.fits(alone(part)) {
-			return s.find(at.after(path), part, alone)
+			return s.find(misfit{path: at.after(m.path), value: part, within: alone})
 		}
 	}
-	return path, value
+	return m
+}
+
+// takes returns the types of JSON of which a value fits a field. The samples of texts are an empty one, a quantity
+// and a time.
+func (s *unfitSearch) takes(within func(any) map[string]any) (out []string) {
+	for _, sample := range []any{true, int64(0), "", "0", "2006-01-02T15:04:05Z", []any{}, map[string]any{}} {
+		if what := describeValue(sample); !slices.Contains(out, what) && s.fits(within(sample)) {
+			out = append(out, what)
+		}
+	}
+	return out
 }
 
 // pathStep is a field of an object, or an index of a list.

@@ -10,6 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -268,7 +269,7 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, host Environment, nam
 	if converter == nil {
 		return nil, fmt.Errorf("the schema of %s is not known: a new kind takes a moment to appear", s.on.kindOfObject())
 	}
-	return p.Patch(ctx, patch.Request{
+	object, err = p.Patch(ctx, patch.Request{
 		MatchedResource:     schema.GroupVersionResource(s.on.raw.Resource),
 		VersionedAttributes: s.on.versioned,
 		ObjectInterfaces:    host.Objects,
@@ -276,6 +277,10 @@ func (s *step) patch(ctx context.Context, p patch.Patcher, host Environment, nam
 		Namespace:           namespace,
 		TypeConverter:       converter,
 	}, celconfig.RuntimeCELCostBudget)
+	if apierrors.IsInternalError(err) { // of the decoder, which quotes the whole result
+		err = errors.New("the result has no kind: the operations of jsonPatch.expression must keep apiVersion and kind")
+	}
+	return object, err
 }
 
 // refuseMutation denies the request because of a step's error, unless failurePolicy is

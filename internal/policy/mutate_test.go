@@ -224,7 +224,22 @@ func TestServerErrorsOfMutationsDiffer(t *testing.T) {
 		"wrong type": {
 			patching(op("add", "/metadata/labels/a", "1")), "create pod",
 			"500 InternalError: Internal error occurred: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
-			denied + "the result is no valid Pod: the value of metadata.labels.a, a number, does not fit its field: cannot convert int64 to string", "unchanged",
+			denied + "the result is no valid Pod: the value of metadata.labels.a, a number, does not fit its field, which takes a string", "unchanged",
+		},
+		"wrong type of a bool": {
+			patching(op("add", "/spec/hostNetwork", `dyn("true")`)), "create pod",
+			"500 InternalError: Internal error occurred: json: cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool",
+			denied + "the result is no valid Pod: the value of spec.hostNetwork, a string, does not fit its field, which takes a boolean", "unchanged",
+		},
+		"wrong type of a quantity": {
+			patching(op("add", "/spec/containers/0/resources", `{"limits": {"cpu": true}}`)), "create pod",
+			"500 InternalError: Internal error occurred: ",
+			denied + "the result is no valid Pod: the value of spec.containers[0].resources.limits.cpu, a boolean, does not fit its field, which takes a number or a string", "unchanged",
+		},
+		"nothing in place of the object": {
+			patching(op("replace", "", "{}")), "create pod",
+			`allowed {"apiVersion":"v1","kind":"Pod","metadata":{}`, // the kind comes from the Go type
+			denied + "the result has no kind: the operations of jsonPatch.expression must keep apiVersion and kind", "unchanged",
 		},
 		"quantity that is none": {
 			applying(`Object{spec: Object.spec{containers: [` + firstContainer + `resources: Object.spec.containers.resources{limits: {"cpu": "lots"}}}]}}`), "create pod",
@@ -286,7 +301,7 @@ func TestFieldsThatWereUnknownBefore(t *testing.T) {
 		"label by a patch":      {patching(op("add", "/metadata/labels/a", `"b"`)), ""},
 		"container before it":   {patching(op("add", "/spec/containers/0", `Object.spec.containers{name: "first"}`)), ""},
 		"another unknown field": {patching(op("add", "/spec/containers/0/newFeild", `"b"`)), `unknown field "spec.containers[0].newFeild"`},
-		"wrong type":            {patching(op("add", "/spec/hostname", `1`)), `cannot convert int64 to string`},
+		"wrong type":            {patching(op("add", "/spec/hostname", `1`)), `a number, does not fit its field, which takes a string`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -202,9 +203,12 @@ var absentPath = regexp.MustCompile("missing path|missing value|non-existent|Una
 
 // explainPatch suggests how to correct a mutation that cannot be applied.
 func explainPatch(m admissionregistrationv1.Mutation, text string) string {
+	path := ""
+	if m.JSONPatch != nil {
+		path = cmp.Or(unescaped.FindString(m.JSONPatch.Expression), unescaped.FindString(text))
+	}
 	switch {
-	case m.JSONPatch != nil && unescaped.MatchString(m.JSONPatch.Expression):
-		path := unescaped.FindString(m.JSONPatch.Expression)
+	case path != "":
 		i := strings.LastIndex(path, "/")
 		return fmt.Sprintf("a / in a key is written as ~1: %s~1%s, or with jsonpatch.escapeKey()", path[:i], path[i+1:])
 	case m.JSONPatch != nil && absentPath.MatchString(text):

@@ -126,14 +126,14 @@ func (c *Checker) checkExpression(e *expression, kind, params Kind, found *findi
 	if issues.Err() != nil {
 		parsed, _ := c.env.Parse(e.text) // it has no types
 		c.addIssues(e, parsed, issues, kind, params, found)
-		c.checkPatches(e, parsed, kind, params, found)
+		c.checkMutation(e, parsed, kind, params, found)
 		return cel.DynType
 	}
 	out := checked.OutputType()
 	if !e.returns(out) {
 		found.add(e, kind, "%s returns %s, and this returns %s", e.what, resultsOf(e), cel.FormatCELType(out))
 	}
-	c.checkPatches(e, checked, kind, params, found)
+	c.checkMutation(e, checked, kind, params, found)
 	return out
 }
 

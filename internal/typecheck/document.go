@@ -60,6 +60,8 @@ type definition struct {
 	Properties           map[string]*definition `json:"properties"`
 	AdditionalProperties *additional            `json:"additionalProperties"`
 	Items                *definition            `json:"items"`
+	Required             []string               `json:"required"`
+	MapKeys              []string               `json:"x-kubernetes-list-map-keys"`
 	IntOrString          bool                   `json:"x-kubernetes-int-or-string"`
 	Open                 bool                   `json:"x-kubernetes-preserve-unknown-fields"`
 }

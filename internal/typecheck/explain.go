@@ -92,16 +92,16 @@ func (r *resolver) initialised(expr ast.Expr, id int64) (found node, ok bool) {
 		}
 		for _, f := range e.AsStruct().Fields() {
 			if f.ID() == id {
-				found, ok = r.at(e.AsStruct().TypeName(), f.AsStructField().Name())
+				found, ok = r.at(e.AsStruct().TypeName() + "." + f.AsStructField().Name())
 			}
 		}
 	}))
 	return found, ok
 }
 
-// at returns the node of a field of a type of an object.
-func (r *resolver) at(typeName, name string) (node, bool) {
-	names := strings.Split(typeName+"."+name, ".")
+// at returns the node of a type of an object, such as Object.spec.containers, which is the list.
+func (r *resolver) at(typeName string) (node, bool) {
+	names := strings.Split(typeName, ".")
 	if names[0] != objectType {
 		return node{}, false
 	}

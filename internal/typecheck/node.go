@@ -3,6 +3,7 @@ package typecheck
 import (
 	"iter"
 	"maps"
+	"slices"
 
 	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,6 +18,7 @@ type node struct {
 	definition *definition // resolved
 	name       string      // the name of its type, if it is an object: Object.spec.containers
 	path       string      // spec.containers[*]
+	keys       []string    // by which the list, whose element it is, is merged
 	depth      int
 }
 
@@ -83,7 +85,19 @@ func (n node) element() node {
 	if n.form() == formMap {
 		def = &n.definition.AdditionalProperties.definition
 	}
-	return node{document: n.document, definition: n.document.resolve(def), name: n.name, path: n.path + "[*]", depth: n.depth + 1}
+	return node{document: n.document, definition: n.document.resolve(def), name: n.name, path: n.path + "[*]",
+		keys: n.definition.MapKeys, depth: n.depth + 1}
+}
+
+// lacks returns the keys that an element of a list must have, and that are not among some fields. A key that is
+// not required has a default.
+func (n node) lacks(fields []string) (out []string) {
+	for _, key := range n.keys {
+		if slices.Contains(n.definition.Required, key) && !slices.Contains(fields, key) {
+			out = append(out, key)
+		}
+	}
+	return out
 }
 
 // field returns the node of a field. Expressions may escape the name of one.

@@ -1,11 +1,13 @@
 package typecheck
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"k8s.io/apiserver/pkg/cel/mutation"
 
@@ -22,12 +24,16 @@ type patchOperation struct {
 	fields         []string
 }
 
-// checkPatches checks the operations of JSON patches that an expression makes.
-func (c *Checker) checkPatches(e *expression, text *cel.Ast, kind, params Kind, found *findings) {
-	if !e.patches || text == nil {
+// checkMutation checks the operations of JSON patches and the elements of lists that an expression makes.
+func (c *Checker) checkMutation(e *expression, text *cel.Ast, kind, params Kind, found *findings) {
+	if text == nil {
 		return
 	}
 	native := text.NativeRep()
+	c.checkKeys(e, native.Expr(), kind, found)
+	if !e.patches {
+		return
+	}
 	ast.PostOrderVisit(native.Expr(), ast.NewExprVisitor(func(expr ast.Expr) {
 		if expr.Kind() == ast.StructKind && expr.AsStruct().TypeName() == mutation.JSONPatchTypeName {
 			c.checkOperation(e, native, operationOf(expr.AsStruct()), kind, params, found)
@@ -54,16 +60,24 @@ func operationOf(s ast.StructExpr) patchOperation {
 	return out
 }
 
-// constant is a string that is written in the expression, nil for any other value.
+// constant is a string that is written in the expression, as one text or as a sum, nil for any other value.
 func constant(e ast.Expr) *string {
-	if e.Kind() != ast.LiteralKind {
-		return nil
+	switch e.Kind() {
+	case ast.LiteralKind:
+		if s, ok := e.AsLiteral().(types.String); ok {
+			return new(string(s))
+		}
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.FunctionName() != operators.Add {
+			return nil
+		}
+		left, right := constant(call.Args()[0]), constant(call.Args()[1])
+		if left != nil && right != nil {
+			return new(*left + *right)
+		}
 	}
-	s, ok := e.AsLiteral().(types.String)
-	if !ok {
-		return nil
-	}
-	return new(string(s))
+	return nil
 }
 
 func (c *Checker) checkOperation(e *expression, text *ast.AST, o patchOperation, kind, params Kind, found *findings) {
@@ -84,6 +98,7 @@ func (c *Checker) checkOperation(e *expression, text *ast.AST, o patchOperation,
 	}
 	if at, ok := c.checkPointer(e, *o.path, kind, params, found); ok && o.value != nil {
 		c.checkValue(e, text, o, at, kind, found)
+		checkLiteral(e, o.value, at, kind, found)
 	}
 }
 
@@ -132,7 +147,9 @@ func (c *Checker) checkPointer(e *expression, pointer string, kind, params Kind,
 		return node{}, false
 	}
 	at = c.types.object
-	for _, name := range strings.Split(pointer[1:], "/") {
+	names := strings.Split(pointer[1:], "/")
+	key := -1 // the index of the last name that is the key of a map
+	for i, name := range names {
 		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
 		switch at.form() {
 		case formObject:
@@ -142,16 +159,28 @@ func (c *Checker) checkPointer(e *expression, pointer string, kind, params Kind,
 				return node{}, false
 			}
 			at = next
-		case formList, formMap:
+		case formList:
 			at = at.element()
+		case formMap:
+			key, at = i, at.element()
 		case formScalar:
-			found.add(e, kind, "the path %q of JSONPatch goes below %s, which is %s", pointer, at.path, cel.FormatCELType(at.celType()))
+			found.add(e, kind, "the path %q of JSONPatch goes below %s, which is %s%s",
+				pointer, at.path, cel.FormatCELType(at.celType()), escapeHint(names, key))
 			return node{}, false
 		case formAny:
 			return node{}, false
 		}
 	}
 	return at, true
+}
+
+// escapeHint suggests how to write the key of a map that has a slash, from an index of the names of a path.
+func escapeHint(names []string, key int) string {
+	if key < 0 {
+		return ""
+	}
+	escaped := "/" + strings.Join(names[:key], "/") + "/" + strings.Join(names[key:], "~1")
+	return fmt.Sprintf(": a / in a key is written as ~1, as in %q, or with jsonpatch.escapeKey", escaped)
 }
 
 // checkValue warns of a value whose type the field at the path does not take.

@@ -110,6 +110,9 @@ func (f ClusterInfo) similar(entry string, found []schema.GroupVersion) string {
 	if groups := f.groupsWith(entry); len(groups) > 0 {
 		return ": it is in " + groups
 	}
+	if name := f.alias(withoutList(entry), slices.Collect(maps.Keys(f.Resources))); name != "" && isList(entry) {
+		return fmt.Sprintf(": name %q, since requests contain the objects of a list, and never the list", name)
+	}
 	if name := f.alias(entry, found); name != "" {
 		return fmt.Sprintf(", did you mean %q?", name)
 	}
@@ -159,6 +162,19 @@ func (f ClusterInfo) alias(entry string, among []schema.GroupVersion) string {
 		return ""
 	}
 	return slices.Min(names)
+}
+
+// isList reports whether an entry of a rule has the name of a list: DeploymentList or deploymentlists.
+func isList(entry string) bool { return withoutList(entry) != entry }
+
+// withoutList returns the name of the kind of which a list has the name; otherwise the entry itself.
+func withoutList(entry string) string {
+	for _, suffix := range []string{"list", "lists"} {
+		if kind, ok := strings.CutSuffix(strings.ToLower(entry), suffix); ok && kind != "" {
+			return kind
+		}
+	}
+	return entry
 }
 
 func (f ClusterInfo) names(among []schema.GroupVersion) iter.Seq[string] {

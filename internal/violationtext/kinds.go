@@ -80,7 +80,7 @@ func errorKinds() []errorKind {
 			"JSON Patch", "failed to create JSON patch", "error applying patch", "JSONPath",
 		}},
 		{"the result is invalid", []string{
-			"the result is no valid", "metadata.name: the mutation", "metadata.namespace: the mutation",
+			"the result is no valid", "the result has no kind", "metadata.name: the mutation", "metadata.namespace: the mutation",
 			"cannot be changed in a pod template",
 		}},
 	}
