@@ -91,6 +91,24 @@ func (a Answer) decide() (authorizer.Decision, string, error) {
 	}
 }
 
+// askedAuthorizer keeps the error of the first check without an answer.
+type askedAuthorizer struct {
+	authorizer.UnconditionalAuthorizer
+	unanswered error
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (a *askedAuthorizer) Authorize(
+	ctx context.Context, asked authorizer.Attributes,
+) (authorizer.Decision, string, error) {
+	decision, reason, err := a.UnconditionalAuthorizer.Authorize(ctx, asked)
+	var unavailable *policy.AuthorizerUnavailableError
+	if a.unanswered == nil && errors.As(err, &unavailable) {
+		a.unanswered = unavailable.Err
+	}
+	return decision, reason, err
+}
+
 // describe writes a check like an Answer.
 func describe(asked authorizer.Attributes) string {
 	if !asked.IsResourceRequest() {

@@ -61,6 +61,9 @@ type Outcome struct {
 // call.
 const DecisionBackend policy.Decision = "backend"
 
+// DecisionNotEvaluated is the decision of a policy that is left out, because it asks the authorizer of a cluster.
+const DecisionNotEvaluated policy.Decision = "not evaluated"
+
 // evaluation is the evaluation of one request.
 type evaluation struct {
 	engine  *Engine
@@ -78,6 +81,9 @@ type Options struct {
 	Backend func(policy string) *admissionv1.AdmissionResponse
 	// Details adds the response of each policy to its outcome.
 	Details bool
+	// LeaveOut leaves out the policies that fail because a check of the authorizer has no answer: what they decide
+	// in a cluster is not known. Otherwise they are errors.
+	LeaveOut bool
 }
 
 // Evaluate sends a request through all webhooks. Mutations come first, in the order of the
@@ -243,22 +249,72 @@ func (v *evaluation) callBackend(h *hook) error {
 
 // evaluate evaluates the policies of a webhook.
 func (v *evaluation) evaluate(ctx context.Context, h *hook, o Options) error {
-	host := v.host
 	first := len(v.result.Outcomes)
-	host.Observe = func(name string, _ admissionv1.Operation, decision policy.Decision, _ time.Duration) {
-		v.observe(first, Outcome{Policy: name, Phase: h.phase, Decision: decision})
-	}
 	request := v.request // policies do not change it
-	response, err := run(ctx, h.policies, h.phase, &request, host)
+	response, err := v.run(ctx, h, h.policies, &request)
 	if err != nil {
 		return err
+	}
+	var left []Outcome
+	if o.LeaveOut {
+		if left, err = v.unanswered(ctx, h, first, &request); err != nil {
+			return err
+		}
+	}
+	if len(left) > 0 {
+		v.result.Outcomes = v.result.Outcomes[:first]
+		if response, err = v.run(ctx, h, without(h.policies, left), &request); err != nil {
+			return err
+		}
 	}
 	if o.Details {
 		if err := v.addDetails(ctx, h, first, &request); err != nil {
 			return err
 		}
 	}
+	v.result.Outcomes = append(v.result.Outcomes, left...)
 	return v.apply(response)
+}
+
+// run evaluates the policies of a group, and adds their outcomes.
+func (v *evaluation) run(
+	ctx context.Context, h *hook, g *policy.Group, request *admissionv1.AdmissionRequest,
+) (*admissionv1.AdmissionResponse, error) {
+	host := v.host
+	first := len(v.result.Outcomes)
+	host.Observe = func(name string, _ admissionv1.Operation, decision policy.Decision, _ time.Duration) {
+		v.observe(first, Outcome{Policy: name, Phase: h.phase, Decision: decision})
+	}
+	return run(ctx, g, h.phase, request, host)
+}
+
+// unanswered returns the policies of a webhook that fail because a check of the authorizer has no answer.
+func (v *evaluation) unanswered(
+	ctx context.Context, h *hook, first int, request *admissionv1.AdmissionRequest,
+) (out []Outcome, err error) {
+	for _, o := range v.result.Outcomes[first:] {
+		if o.Decision != policy.DecisionError {
+			continue
+		}
+		asked := &askedAuthorizer{UnconditionalAuthorizer: v.authorizer()}
+		host := v.host
+		host.Authorizer = asked
+		if _, err := run(ctx, h.alone[o.Policy], h.phase, request, host); err != nil {
+			return nil, err
+		}
+		if asked.unanswered != nil {
+			o.Decision, o.Err = DecisionNotEvaluated, asked.unanswered
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+// without returns a group without the policies of some outcomes.
+func without(g *policy.Group, left []Outcome) *policy.Group {
+	return g.Without(func(name string) bool {
+		return slices.ContainsFunc(left, func(o Outcome) bool { return o.Policy == name })
+	})
 }
 
 // observe adds an outcome. In the mutating phase a policy has one for each of its bindings

@@ -31,6 +31,15 @@ func NewTemplateGroup(policies []*Compiled) *Group {
 	return &Group{policies: sorted, index: newTemplateIndex(sorted), templates: true}
 }
 
+// Without returns a group without some of the policies.
+func (g *Group) Without(left func(name string) bool) *Group {
+	rest := slices.DeleteFunc(slices.Clone(g.policies), func(p *Compiled) bool { return left(p.name) })
+	if g.templates {
+		return NewTemplateGroup(rest)
+	}
+	return NewGroup(rest)
+}
+
 // MadeOf reports whether the group was made of these policies, in any order. A nil group
 // was made of none.
 func (g *Group) MadeOf(policies []*Compiled) bool {

@@ -28,6 +28,7 @@ type command struct {
 	deleted bool
 	all     bool
 	diff    bool
+	summary bool
 }
 
 // NewCommand returns the command.
@@ -41,6 +42,7 @@ func NewCommand(o *output.Options) *cobra.Command {
 			"CustomResourceDefinitions. Mutations come first, and validations get their result. The API server's defaults are not added.\n\n" +
 			"With --from-cluster, policies and what they read come from the cluster of the current context too. Objects and policies of files " +
 			"replace those of the cluster. Nothing is written to the cluster.\n\n" +
+			"Without a cluster, policies that ask the authorizer are not evaluated.\n\n" +
 			"Exit status 1 means that a policy denies an object or fails with an error.",
 		Example: "  kubectl ostiary eval -f policy.yaml -f pods.yaml\n" +
 			"  kubectl ostiary eval -f policy.yaml -f pods.yaml --old old-pods.yaml --user alice -o json\n" +
@@ -56,6 +58,8 @@ func NewCommand(o *output.Options) *cobra.Command {
 	c.Flags().BoolVar(&run.deleted, "delete", false, "evaluate the deletion of the objects")
 	c.Flags().BoolVar(&run.all, "all", false, "also show policies that allow, skip or do not match an object")
 	c.Flags().BoolVar(&run.diff, "diff", true, "show what mutations change")
+	c.Flags().BoolVar(&run.summary, "summary", false,
+		"show the number of objects by policy, namespace and decision instead of each object")
 	o.AddFormat(c)
 	return c
 }
@@ -141,6 +145,7 @@ func (c *command) subjects(s *inputs.Setting, old map[string]*load.Object, notes
 // evaluate evaluates all objects concurrently, in their order. It keeps only what is
 // printed.
 func (c *command) evaluate(ctx context.Context, s *inputs.Setting, subjects []subject, progress *output.Progress) ([]Evaluation, error) {
+	options := offline.Options{Details: true, LeaveOut: s.Cluster == nil}
 	out := make([]Evaluation, len(subjects))
 	failed := make([]error, len(subjects))
 	var next atomic.Int64
@@ -148,7 +153,7 @@ func (c *command) evaluate(ctx context.Context, s *inputs.Setting, subjects []su
 	for range runtime.GOMAXPROCS(0) {
 		running.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(subjects) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				result, err := s.Engine.Evaluate(ctx, subjects[i].request, s.World, offline.Options{Details: true})
+				result, err := s.Engine.Evaluate(ctx, subjects[i].request, s.World, options)
 				if failed[i] = err; err == nil {
 					out[i] = c.evaluation(subjects[i].Object, subjects[i].request, result)
 				}

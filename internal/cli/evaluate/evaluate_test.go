@@ -38,12 +38,13 @@ func TestGolden(t *testing.T) {
 		args       []string
 		wantStatus int
 	}{
-		"create": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml"}, wantStatus: output.StatusFindings},
-		"all":    {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--all"}, wantStatus: output.StatusFindings},
-		"update": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--old", "testdata/old.yaml"}, wantStatus: output.StatusFindings},
-		"delete": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--delete"}, wantStatus: output.StatusOK},
-		"json":   {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "json"}, wantStatus: output.StatusFindings},
-		"yaml":   {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "yaml"}, wantStatus: output.StatusFindings},
+		"create":  {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml"}, wantStatus: output.StatusFindings},
+		"all":     {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--all"}, wantStatus: output.StatusFindings},
+		"update":  {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--old", "testdata/old.yaml"}, wantStatus: output.StatusFindings},
+		"delete":  {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--delete"}, wantStatus: output.StatusOK},
+		"json":    {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "json"}, wantStatus: output.StatusFindings},
+		"summary": {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "--summary"}, wantStatus: output.StatusFindings},
+		"yaml":    {args: []string{"-f", "testdata/policies.yaml", "-f", "testdata/objects.yaml", "-o", "yaml"}, wantStatus: output.StatusFindings},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +164,39 @@ func TestActions(t *testing.T) {
 	}
 	if _, _, err := run(t, text, "-f", "-", "--as-action", "deny"); output.Status(err) != output.StatusError {
 		t.Errorf("an unknown action: got %v, want an error", err)
+	}
+}
+
+// TestChecksOfTheAuthorizer has no finding of a policy that asks the authorizer, and the findings of others.
+func TestChecksOfTheAuthorizer(t *testing.T) {
+	library, err := os.ReadFile("../../../library/tenancy/quota-changes/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const quota = "---\n{apiVersion: v1, kind: ResourceQuota, metadata: {name: q, namespace: shop}, spec: {hard: {pods: '9'}}}\n"
+	const other = `---
+apiVersion: admission.ostiary.dev/v1alpha1
+kind: WebhookPolicy
+metadata: {name: no-quotas}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [resourcequotas], operations: [CREATE]}]}
+  validations: [{expression: 'false', message: no quotas}]
+`
+	out, errOut, err := run(t, string(library)+quota, "-f", "-", "--as-action", "Deny")
+	const want = `ResourceQuota shop/q   quota-changes   not evaluated   no answer is given for the check {user: "developer", ` +
+		`verb: "manage", group: "library.ostiary.dev", resource: "quotas", namespace: "shop"}; ask a cluster with --from-cluster`
+	if err != nil || !strings.Contains(out, want) {
+		t.Errorf("got %v\n%s, want %s", err, out, want)
+	}
+	if want := "1 object, 1 policy: 0 objects denied, 0 errors, 1 not evaluated\n"; errOut != want {
+		t.Errorf("stderr %q, want %q", errOut, want)
+	}
+	out, _, err = run(t, string(library)+quota+other, "-f", "-", "--as-action", "Deny")
+	if want := "1 object, 2 policies: 1 object denied, 0 errors, 1 not evaluated"; err == nil || err.Error() != want {
+		t.Errorf("with another policy: got %v, want %s", err, want)
+	}
+	if strings.Count(out, "quota-changes   not evaluated") != 1 || strings.Count(out, "no-quotas       deny") != 1 {
+		t.Errorf("with another policy:\n%s", out)
 	}
 }
 

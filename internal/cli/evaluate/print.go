@@ -16,6 +16,7 @@ import (
 // Evaluation is the result for one object.
 type Evaluation struct {
 	Object    string        `json:"object"`
+	Namespace string        `json:"namespace,omitempty"`
 	Position  load.Position `json:"position"`
 	Operation string        `json:"operation"`
 	Allowed   bool          `json:"allowed"`
@@ -59,6 +60,9 @@ func (c *command) print(evaluations []Evaluation, policies int) error {
 	failed := counts[policy.DecisionError]
 	summary := fmt.Sprintf("%s, %s: %s denied, %s", output.Count(len(evaluations), "object", "objects"), output.Count(policies, "policy", "policies"),
 		output.Count(denied, "object", "objects"), output.Count(failed, "error", "errors")) + output.Passed(counts[policy.DecisionWarn], counts[policy.DecisionAudit])
+	if n := counts[offline.DecisionNotEvaluated]; n > 0 {
+		summary += fmt.Sprintf(", %d not evaluated", n)
+	}
 	if denied+failed > 0 {
 		return &output.FindingsError{Text: summary}
 	}
@@ -68,11 +72,16 @@ func (c *command) print(evaluations []Evaluation, policies int) error {
 
 // evaluation returns the result for one object with the decisions to be printed.
 func (c *command) evaluation(o *load.Object, request *admissionv1.AdmissionRequest, r *offline.Result) Evaluation {
-	e := Evaluation{Object: o.String(), Operation: string(request.Operation), Allowed: r.Allowed, Warnings: r.Warnings, AuditAnnotations: r.AuditAnnotations}
+	e := Evaluation{
+		Object: o.String(), Namespace: request.Namespace, Operation: string(request.Operation),
+		Allowed: r.Allowed, Warnings: r.Warnings, AuditAnnotations: r.AuditAnnotations,
+	}
 	for i := range r.Outcomes {
 		outcome := &r.Outcomes[i]
 		if d := outcome.Decision; c.all || d != policy.DecisionAllow && d != policy.DecisionSkip && d != policy.DecisionUnmatched {
-			e.Decisions = append(e.Decisions, Decision{Policy: outcome.Policy, Phase: string(outcome.Phase), Decision: d, Messages: outcome.Messages()})
+			e.Decisions = append(e.Decisions, Decision{
+				Policy: outcome.Policy, Phase: string(outcome.Phase), Decision: d, Messages: messagesOf(outcome),
+			})
 		}
 	}
 	if len(e.Decisions) == 0 {
@@ -88,8 +97,20 @@ func (c *command) evaluation(o *load.Object, request *admissionv1.AdmissionReque
 	return e
 }
 
+// messagesOf returns what a policy says, and how a policy is evaluated that is left out.
+func messagesOf(o *offline.Outcome) []string {
+	out := o.Messages()
+	if o.Decision == offline.DecisionNotEvaluated {
+		out = append(out, "ask a cluster with --from-cluster, or give the answer in a PolicyTest")
+	}
+	return out
+}
+
 func (c *command) write(all []Evaluation) error {
-	if c.Format != output.Table {
+	switch {
+	case c.summary:
+		return c.writeSummary(summaryOf(all))
+	case c.Format != output.Table:
 		return c.Print(all)
 	}
 	var rows [][]string

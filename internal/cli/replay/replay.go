@@ -218,7 +218,7 @@ func (r *replayer) event(ctx context.Context, here at, e *event, s *Summary) err
 
 // decide returns the decision of each policy that matches the request.
 func (s *side) decide(ctx context.Context, request *admissionv1.AdmissionRequest) (map[string]string, error) {
-	result, err := s.Engine.Evaluate(ctx, request, s.World, offline.Options{})
+	result, err := s.Engine.Evaluate(ctx, request, s.World, offline.Options{LeaveOut: true})
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +295,8 @@ func keyOf(policy, before, decision string, request *admissionv1.AdmissionReques
 // example returns the example of a row, with the message of the policy.
 func (r *replayer) example(ctx context.Context, here at, e *event, request *admissionv1.AdmissionRequest, name string) Example {
 	out := Example{File: here.file, Line: here.line, AuditID: truncate.String(e.AuditID, maxText), Time: truncate.String(e.Received, maxText), Object: truncate.String(request.Name, maxText), order: here.order}
-	result, err := r.policies.Engine.Evaluate(ctx, request, r.policies.World, offline.Options{Details: true})
+	options := offline.Options{Details: true, LeaveOut: true}
+	result, err := r.policies.Engine.Evaluate(ctx, request, r.policies.World, options)
 	if err != nil {
 		return out
 	}

@@ -23,9 +23,9 @@ type Key struct {
 	// Before is the decision of the other policies of a comparison.
 	Before    string `json:"before,omitempty"`
 	Decision  string `json:"decision"`
-	User      string `json:"user"`
+	User      string `json:"user,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
-	Resource  string `json:"resource"`
+	Resource  string `json:"resource,omitempty"`
 }
 
 // Example is one request of a row: the first one in the log.
@@ -137,12 +137,28 @@ func (s *Summary) add(other *Summary) {
 		}
 	}
 	for k, theirs := range other.rows {
-		ours := s.row(k)
-		if ours.Count == 0 || compareExamples(&theirs.Example, &ours.Example) < 0 {
-			ours.Example = theirs.Example
-		}
-		ours.Count += theirs.Count
+		s.row(k).merge(theirs)
 	}
+}
+
+// merge adds the requests of another row.
+func (r *Row) merge(other *Row) {
+	if r.Count == 0 || compareExamples(&other.Example, &r.Example) < 0 {
+		r.Example = other.Example
+	}
+	r.Count += other.Count
+}
+
+// Shorten counts the rows by policy, namespace and decision alone.
+func (s *Summary) Shorten() {
+	short := newSummary()
+	for _, row := range s.rows {
+		k := row.Key
+		k.User, k.Resource = "", ""
+		short.row(k).merge(row)
+	}
+	s.rows = short.rows
+	s.finish()
 }
 
 // finish sorts the rows: by policy, and the most frequent first.

@@ -39,6 +39,7 @@ type options struct {
 	*output.Options
 	inputs.Flags
 	logs, others []string
+	summary      bool
 }
 
 // NewCommand returns the command.
@@ -58,6 +59,8 @@ func NewCommand(shared *output.Options) *cobra.Command {
 	o.AddAction(c)
 	c.Flags().StringSliceVar(&o.logs, "audit-log", nil, "audit logs, or directories with them; - is stdin")
 	c.Flags().StringSliceVar(&o.others, "compare", nil, "files with other policies, such as an earlier version")
+	c.Flags().BoolVar(&o.summary, "summary", false,
+		"count by policy, namespace and decision, and not by user and resource")
 	_ = c.MarkFlagRequired("audit-log") // the flag exists
 	o.AddFormat(c)
 	return c
@@ -85,6 +88,9 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	progress.Stop()
+	if o.summary {
+		summary.Shorten()
+	}
 	o.explain(summary)
 	if err := o.print(summary, others != nil); err != nil {
 		return err
@@ -168,18 +174,41 @@ func (o *options) print(s *replay.Summary, compares bool) error {
 		_, err := fmt.Fprintln(o.Out, text)
 		return err
 	}
-	header := []string{"POLICY", "DECISION", "COUNT", "USER", "NAMESPACE", "RESOURCE", "EXAMPLE", "MESSAGE"}
-	if compares {
-		header = slices.Insert(header, 1, "BEFORE")
-	}
+	columns := o.columns(compares)
+	header := make([]string, len(columns))
 	rows := make([][]string, len(s.Rows))
-	for i, r := range s.Rows {
-		rows[i] = []string{r.Policy, r.Decision, strconv.Itoa(r.Count), r.User, r.Namespace, r.Resource, fmt.Sprintf("%s:%d %s", r.Example.File, r.Example.Line, r.Example.Object), r.Example.Message}
-		if compares {
-			rows[i] = slices.Insert(rows[i], 1, r.Before)
+	for i, c := range columns {
+		header[i] = c.name
+		for j := range s.Rows {
+			rows[j] = append(rows[j], c.of(&s.Rows[j]))
 		}
 	}
 	return output.WriteTable(o.Out, header, rows)
+}
+
+// column is a column of the table.
+type column struct {
+	name string
+	of   func(r *replay.Row) string
+}
+
+func (o *options) columns(compares bool) []column {
+	all := []column{
+		{"POLICY", func(r *replay.Row) string { return r.Policy }},
+		{"BEFORE", func(r *replay.Row) string { return r.Before }},
+		{"DECISION", func(r *replay.Row) string { return r.Decision }},
+		{"COUNT", func(r *replay.Row) string { return strconv.Itoa(r.Count) }},
+		{"USER", func(r *replay.Row) string { return r.User }},
+		{"NAMESPACE", func(r *replay.Row) string { return r.Namespace }},
+		{"RESOURCE", func(r *replay.Row) string { return r.Resource }},
+		{"EXAMPLE", func(r *replay.Row) string {
+			return fmt.Sprintf("%s:%d %s", r.Example.File, r.Example.Line, r.Example.Object)
+		}},
+		{"MESSAGE", func(r *replay.Row) string { return r.Example.Message }},
+	}
+	return slices.DeleteFunc(all, func(c column) bool {
+		return c.name == "BEFORE" && !compares || (c.name == "USER" || c.name == "RESOURCE") && o.summary
+	})
 }
 
 // failure returns an error for the exit status if there are findings.

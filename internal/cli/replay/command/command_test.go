@@ -32,6 +32,12 @@ func TestReplay(t *testing.T) {
 		"a difference":    {args: "--audit-log audit.log -f policy.yaml --compare old-policy.yaml", wantOut: strings.NewReplacer("DECISION", "BEFORE   DECISION", "deny  ", "allow    deny  ").Replace(denied), wantErrOut: replayed, wantErr: "the policies decide differently", wantStatus: output.StatusFindings},
 		"no difference":   {args: "--audit-log audit.log -f policy.yaml --compare policy.yaml", wantOut: "The policies decide equally\n", wantErrOut: replayed},
 		"patches, partly": {args: "--audit-log - -f policy.yaml", stdin: strings.NewReplacer(`"verb":"create"`, `"verb":"patch"`, `"code":201`, `"code":200`).Replace(string(log))[:1100], wantOut: "No request would have been denied, changed or warned about\n", wantErrOut: "1 event, 0 requests replayed\n1 not replayed: patches without their result: record them with the audit level RequestResponse\nthe last line of a log is incomplete, and was left out\n"},
+		"a summary": {
+			args: "--audit-log - -f policy.yaml --summary", stdin: string(log) + strings.ReplaceAll(string(log), `"ann"`, `"bob"`),
+			wantOut: strings.NewReplacer("COUNT   USER   NAMESPACE   RESOURCE", "COUNT   NAMESPACE", "1       ann    shop        pods", "2       shop",
+				"audit.log:1", "-:1").Replace(denied),
+			wantErrOut: "4 events, 4 requests replayed\n", wantErr: "2 denials, 0 errors", wantStatus: output.StatusFindings,
+		},
 		"a broken line":   {args: "--audit-log - -f policy.yaml", stdin: "{\n" + string(log) + "text\n", wantOut: strings.Replace(denied, "audit.log:1 web-0   WebhookPolicy", "-:2 web-0   WebhookPolicy", 1), wantErrOut: replayed + "2 lines are no audit events and were left out, the first is -:1:1: not an audit event: ", wantErr: "1 denial, 0 errors", wantStatus: output.StatusFindings},
 		"no policy":       {args: "--audit-log audit.log -f pods.yaml", wantErr: "pods.yaml: there is no WebhookPolicy: name its file with -f", wantStatus: output.StatusError},
 		"no log":          {args: "--audit-log gone.log -f policy.yaml", wantErr: "reading an audit log: stat gone.log: no such file or directory", wantStatus: output.StatusError},
