@@ -8,6 +8,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
@@ -35,14 +37,49 @@ func (a *answer) applyBreakGlass(ctx context.Context, p *Compiled, on *subject, 
 	p.traceResults(ctx, results)
 	p.reportFailures(results, host)
 	decision := a.add(p, results)
-	if a.denied != denied && a.maySkip(p, on, host) {
+	isSkipped := a.denied != denied && a.maySkip(p, on, host)
+	if isSkipped {
 		a.denials, a.denied = a.denials[:denials], denied
+	}
+	if a.denied == denied && p.deniesPods(on, results) {
+		a.warnPods(p, on)
+	}
+	if isSkipped {
 		return DecisionBreakGlass
 	}
 	if host.reports(decision) {
 		p.reportResults(on, decision, results, host)
 	}
 	return decision
+}
+
+// deniesPods reports whether the policy denies the Pods that controllers create from a template
+// with these results. Controllers have no permission to skip policies, new Pods do not ratchet,
+// and the actions about Pods are those of the bindings.
+func (c *Compiled) deniesPods(on *subject, results []result) bool {
+	if on.template == "" || c.templates.operation != admission.Create {
+		return false
+	}
+	return slices.ContainsFunc(results, func(r result) bool {
+		if r.err != nil {
+			return c.failurePolicy != admissionregistrationv1.Ignore
+		}
+		for i, d := range r.decisions {
+			isFalse := d.Action != validating.ActionAdmit || r.validation(i).ratchets()
+			if isFalse && r.binding.denies() {
+				return true
+			}
+		}
+		return slices.ContainsFunc(r.annotations, func(x validating.PolicyAuditAnnotation) bool {
+			return x.Action == validating.AuditAnnotationActionError
+		})
+	})
+}
+
+// warnPods warns about a workload that passes although a policy denies its Pods.
+func (a *answer) warnPods(p *Compiled, on *subject) {
+	a.warnOnce(fmt.Sprintf("WebhookPolicy '%s' will deny the Pods that controllers create from %s: "+
+		"correct the template, or exclude the workload from the policy", p.name, on.template))
 }
 
 // skip reverts one step of the mutating phase if the user may skip its policy. It checks
@@ -54,12 +91,15 @@ func (a *answer) skip(s *step, outcome Decision, before runtime.Object, host Env
 	if (!refuses && !changed) || !a.maySkip(s.policy, on, host) {
 		return false
 	}
+	if refuses && on.template != "" && s.policy.templates.operation == admission.Create {
+		a.warnPods(s.policy, on)
+	}
 	on.versioned.UpdateObject(before)
 	return true
 }
 
 // maySkip reports whether the user of a request may skip a policy, and adds it to the
-// audit log. Without a decision of the authorizer the user may not.
+// audit log and to the warnings. Without a decision of the authorizer the user may not.
 func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) {
 	if !p.breakGlass && !host.BreakGlass {
 		return false
@@ -84,6 +124,7 @@ func (a *answer) maySkip(p *Compiled, on *subject, host Environment) (may bool) 
 	}
 	if !slices.Contains(a.skipped, p.name) {
 		a.skipped = append(a.skipped, p.name)
+		a.warn(fmt.Sprintf("WebhookPolicy '%s' skipped: you have the verb %s", p.name, breakGlassVerb))
 	}
 	return true
 }

@@ -41,6 +41,17 @@ func asks(names ...string) []string {
 	return out
 }
 
+// skips returns the warnings about skipped policies, of which a list has the names.
+func skips(names string) []string {
+	var out []string
+	for name := range strings.SplitSeq(names, ", ") {
+		if name != "" {
+			out = append(out, "WebhookPolicy '"+name+"' skipped: you have the verb breakglass")
+		}
+	}
+	return out
+}
+
 func TestBreakGlassOfValidations(t *testing.T) {
 	const (
 		on      = "breakGlass: true\n"
@@ -113,7 +124,8 @@ func TestBreakGlassOfValidations(t *testing.T) {
 				denied = deniers(resp.Result.Message)
 			}
 			got := []any{resp.Allowed, denied, tt.glass.asked, resp.AuditAnnotations["breakglass"], decisions, resp.Warnings}
-			want := []any{tt.wantDenied == "", tt.wantDenied, tt.wantAsked, tt.wantSkipped, tt.wantDecision, tt.wantWarnings}
+			warnings := append(tt.wantWarnings, skips(tt.wantSkipped)...)
+			want := []any{tt.wantDenied == "", tt.wantDenied, tt.wantAsked, tt.wantSkipped, tt.wantDecision, warnings}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("allowed, deniers, questions, annotation, decisions, warnings (-want +got):\n%s", diff)
 			}
@@ -178,7 +190,8 @@ func TestBreakGlassOfMutations(t *testing.T) {
 				patch = string(resp.Patch)
 			}
 			got := []any{resp.Allowed, patch, tt.glass.asked, resp.AuditAnnotations["breakglass"], decisions, resp.Warnings}
-			want := []any{!tt.wantDenied, tt.wantPatch, tt.wantAsked, tt.wantSkipped, tt.wantDecision, tt.wantWarnings}
+			warnings := append(tt.wantWarnings, skips(tt.wantSkipped)...)
+			want := []any{!tt.wantDenied, tt.wantPatch, tt.wantAsked, tt.wantSkipped, tt.wantDecision, warnings}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("allowed, patch, questions, annotation, decisions, warnings (-want +got):\n%s", diff)
 			}
@@ -195,5 +208,53 @@ func TestSkippedNamesAreBounded(t *testing.T) {
 	resp := evaluate(t, groupFrom(t, specs), podInput(t, admission.Create).review(t), Environment{Now: time.Now, Namespaces: testNamespaces, Authorizer: &glass{skippable: skippable}})
 	if got := resp.AuditAnnotations["breakglass"]; !resp.Allowed || !strings.HasPrefix(got, "p00, p01, ") || !strings.HasSuffix(got, "p63 and 3 more") {
 		t.Errorf("allowed: %t, annotation %q", resp.Allowed, got)
+	}
+}
+
+// TestPodsOfAllowedWorkloads: a workload that passes although its Pods will be denied gets a warning about them.
+func TestPodsOfAllowedWorkloads(t *testing.T) {
+	const (
+		pods    = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [%s]}]}\n"
+		refuses = "podTemplates: {}\nvalidations: [{expression: 'false', message: m}]\n"
+		fails   = "podTemplates: {}\nvalidations: [{expression: 'object.spec.missing == 1'}]\n"
+		on      = "breakGlass: true\n"
+		skipped = "WebhookPolicy 'p' skipped: you have the verb breakglass"
+		warned  = "Validation failed for WebhookPolicy 'p': spec.template: m"
+		refused = "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: " +
+			"correct the template, or exclude the workload from the policy"
+		ratcheted = "WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m"
+		warns     = "podTemplates: {validationActions: [Warn]}\nvalidations: [{expression: 'false', message: m}]\n"
+		denies    = "podTemplates: {validationActions: [Deny]}\nvalidations: [{expression: 'false', message: m}]\n"
+	)
+	tests := map[string]struct {
+		spec         string
+		wantDenied   bool
+		wantWarnings []string
+	}{
+		"skipped":                      {spec: on + refuses, wantWarnings: []string{skipped, refused}},
+		"skipped, for UPDATE of Pods":  {spec: on + fmt.Sprintf(pods, "UPDATE") + refuses, wantWarnings: []string{skipped}},
+		"skipped, an error":            {spec: on + fails, wantWarnings: []string{skipped, refused}},
+		"skipped, Pods get a warning":  {spec: on + denies + "bindings: [{name: b, validationActions: [Audit]}]", wantWarnings: []string{skipped}},
+		"denied":                       {spec: refuses, wantDenied: true},
+		"ratcheting":                   {spec: "ratchet: true\n" + refuses, wantWarnings: []string{ratcheted, refused}},
+		"ratcheting, in the audit log": {spec: "ratchet: true\n" + refuses + "bindings: [{name: b, validationActions: [Audit]}]"},
+		"a warning about the workload": {spec: warns, wantWarnings: []string{warned, refused}},
+		"an error with Ignore":         {spec: "failurePolicy: Ignore\n" + fails},
+		"a template that passes":       {spec: on + "podTemplates: {}\nvalidations: [{expression: 'true'}]\n"},
+		"a warning about the Pods as well": {spec: refuses + "bindings: [{name: b, validationActions: [Warn]}]", wantWarnings: []string{
+			"Validation failed for WebhookPolicy 'p' with binding 'b': spec.template: m",
+		}},
+	}
+	deployment := func(template string) string { return workloadYAML("Deployment", "", "{template: "+template+"}") }
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			host := testWorld.host()
+			host.Authorizer = &glass{skippable: map[string]bool{"p": true}}
+			request := workloadRequest(t, deploymentsResource, deployment(otherYAML), deployment(templateYAML))
+			resp := evaluate(t, templateGroupFrom(t, map[string]string{"p": tt.spec}), request, host)
+			if diff := cmp.Diff([]any{!tt.wantDenied, tt.wantWarnings}, []any{resp.Allowed, resp.Warnings}); diff != "" {
+				t.Errorf("allowed, warnings (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

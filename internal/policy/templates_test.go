@@ -118,7 +118,7 @@ func TestPodTemplates(t *testing.T) {
 			request: workloadRequest(t, rolloutsResource, workloadYAML("Rollout", "", "{template: [1]}"), ""),
 			want:    "WebhookPolicy 'p' denied request: spec.template: unreadable object at request.object: spec.template is a []interface {} and no object, so it is no pod template: remove the value, make the object smaller, or delete it and create it again", wantDecision: DecisionDeny,
 		},
-		"other actions":                    {spec: strings.Replace(latest, "{}", "{validationActions: [Warn]}", 1), request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p': spec.template: m"}, wantDecision: DecisionWarn},
+		"other actions":                    {spec: strings.Replace(latest, "{}", "{validationActions: [Warn]}", 1), request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p': spec.template: m", "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"}, wantDecision: DecisionWarn},
 		"actions of the binding":           {spec: latest + "\nbindings: [{name: b, validationActions: [Warn]}]", request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p' with binding 'b': spec.template: m"}, wantDecision: DecisionWarn},
 		"a named validation":               {spec: "validations: [{name: v, expression: 'false', message: m}]\npodTemplates: {}", request: create, want: "WebhookPolicy 'p' denied request: v at spec.template: m", wantDecision: DecisionDeny},
 		"rules for CREATE":                 {spec: fmt.Sprintf(rule, "CREATE") + latest, request: change, want: denied, wantDecision: DecisionDeny},
@@ -140,7 +140,7 @@ func TestPodTemplates(t *testing.T) {
 		},
 		"ratchet": {
 			spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"latest\")', message: m, ratchet: true}]\npodTemplates: {}", request: change,
-			wantWarnings: []string{"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m"}, wantDecision: DecisionRatchet,
+			wantWarnings: []string{"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m", "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"}, wantDecision: DecisionRatchet,
 		},
 	}
 	for name, tc := range tests {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,8 +113,14 @@ func TestBreakGlass(t *testing.T) {
 		before = append(before, m.series(t, counter))
 	}
 	since := c.audit.mark(t)
+	caller.warnings = nil
 	label, err := caller.deploy(t.Context(), namespace, "glass")
 	must(t, err)
+	for _, policy := range []string{freeze, "marks-unless-skipped"} {
+		if want := "WebhookPolicy '" + policy + "' skipped: you have the verb breakglass"; !slices.Contains(caller.warnings, want) {
+			t.Errorf("warnings %q, want %q", caller.warnings, want)
+		}
+	}
 	if label != "" {
 		t.Errorf("the mutation was applied: %q", label)
 	}
