@@ -120,8 +120,9 @@ type WebhookPolicySpec struct {
 	Bindings []Binding `json:"bindings,omitempty"`
 
 	// podTemplates evaluates the policy also on the pod templates of workloads, so that
-	// their authors get the message. object and oldObject are then the Pods of the
-	// template; request describes the workload. The rules must match Pods.
+	// their authors get the message. object is then the Pod of the template, and
+	// a changed template is a new Pod: request.operation is CREATE, and oldObject is null.
+	// The rest of request describes the workload. The rules must match Pods.
 	// +optional
 	PodTemplates *PodTemplates `json:"podTemplates,omitempty"`
 

@@ -188,7 +188,7 @@ func TestEvaluateAnew(t *testing.T) {
 		"a ratchet":                             {spec: "ratchet: true\n" + saying(allOnPods, latest), want: policy.DecisionRatchet, wantOperation: "UPDATE"},
 		"a Pod that is being deleted":           {spec: saying(allOnPods, latest), object: strings.Replace(storedPod, "uid: u,", "uid: u, deletionTimestamp: '2020-01-01T00:00:00Z',", 1), want: policy.DecisionUnmatched, wantOperation: "UPDATE"},
 		"a template, only new Pods":             {spec: "podTemplates: {}\n" + saying(on(onPods, ""), latest), object: deployment, want: policy.DecisionDeny, wantOperation: "UPDATE"},
-		"a template, new and changed Pods":      {spec: "podTemplates: {}\n" + saying(allOnPods, guard+latest), object: deployment, want: policy.DecisionDeny, wantOperation: "CREATE"},
+		"a template, new and changed Pods":      {spec: "podTemplates: {}\n" + saying(allOnPods, guard+latest), object: deployment, want: policy.DecisionDeny, wantOperation: "UPDATE"},
 		"the status of a custom object":         {spec: saying(onWidgets, `!has(object.status)`), object: widget, want: policy.DecisionDeny, wantOperation: "UPDATE"},
 		"a custom object without its status":    {spec: saying(onWidgets, guard+`has(object.status)`), object: widget, want: policy.DecisionDeny, wantOperation: "CREATE"},
 		"a custom object that keeps its status": {spec: saying(onWidgets, guard+`has(object.status)`), object: widget, keepsStatus: true, want: policy.DecisionAllow, wantOperation: "UPDATE"},

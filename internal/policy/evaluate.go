@@ -165,7 +165,7 @@ func (c *Compiled) evaluate(ctx context.Context, on *subject, param runtime.Obje
 	if err != nil {
 		return pluginResult{ValidateResult: c.failure(err)}
 	}
-	following, run := c.validations.follow(ctx)
+	following, run := c.validations.follow(ctx, on)
 	resource, budget := schema.GroupVersionResource(on.raw.Resource), int64(celconfig.RuntimeCELCostBudget)
 	result := pluginResult{
 		ValidateResult: c.validator.Validate(following, resource, on.versioned, param, namespace, budget, on.authorizer),

@@ -28,12 +28,13 @@ type subject struct {
 	versioned  *admission.VersionedAttributes
 	unreadable *UnreadableError // nil if every part could be decoded
 
-	// For the Pod of a template: its path, the workload, the stored workload, and the
-	// attributes of the Pod.
-	template string
-	workload runtime.Object
-	before   runtime.Object
-	selected admission.Attributes
+	// For the Pod of a template: its path, the workload, the stored workload, the Pod of its
+	// template, and the attributes of the Pod.
+	template  string
+	workload  runtime.Object
+	before    runtime.Object
+	storedPod admission.LazyObject
+	selected  admission.Attributes
 
 	typed map[typedKey]any // decoded for plugins
 
@@ -134,6 +135,9 @@ func (r *request) podOnce(pods map[string]*subject, t *templateTarget, host Envi
 // pod returns the subject that policies for Pods see: its objects are the Pods that the
 // template at a path produces. It returns nil if there is no template, or if an UPDATE
 // does not change it. The Pods share their values with the workload.
+//
+// A changed template produces new Pods and updates none. Policies for new Pods therefore see
+// a CREATE without an old object, also if the request is an UPDATE of the workload.
 func (r *request) pod(path []string, operation admission.Operation, host Environment) *subject {
 	whole := r.whole.versioned
 	pod := &subject{
@@ -143,7 +147,7 @@ func (r *request) pod(path []string, operation admission.Operation, host Environ
 		workload:   whole.VersionedObject.Object(),
 		before:     whole.VersionedOldObject.Object(),
 	}
-	var object, oldObject runtime.Object
+	var object, stored runtime.Object
 	if pod.unreadable == nil {
 		current, err := podtemplate.At(pod.workload, path)
 		if err != nil {
@@ -154,10 +158,15 @@ func (r *request) pod(path []string, operation admission.Operation, host Environ
 		if err == nil && (current == nil || unchanged) {
 			return nil
 		}
-		object, oldObject = podtemplate.Pod(current, r.raw.Namespace), podtemplate.Pod(before, r.raw.Namespace)
+		object, stored = podtemplate.Pod(current, r.raw.Namespace), podtemplate.Pod(before, r.raw.Namespace)
+	}
+	pod.storedPod = admission.NewLazyObject(stored)
+	requested, oldObject := operation, runtime.Object(nil)
+	if operation != admission.Create {
+		requested, oldObject = whole.GetOperation(), stored
 	}
 	pod.versioned = &admission.VersionedAttributes{
-		Attributes:         withObjects(whole.Attributes, object, oldObject),
+		Attributes:         withObjects(whole.Attributes, requested, object, oldObject),
 		VersionedObject:    admission.NewLazyObject(object),
 		VersionedOldObject: admission.NewLazyObject(oldObject),
 		VersionedKind:      whole.VersionedKind,
@@ -177,10 +186,23 @@ func (on *subject) selection() admission.Attributes {
 	return on.versioned.Attributes
 }
 
-// withObjects returns attributes with other objects.
-func withObjects(a admission.Attributes, object, oldObject runtime.Object) admission.Attributes {
-	return admission.NewAttributesRecord(object, oldObject, a.GetKind(), a.GetNamespace(), a.GetName(),
-		a.GetResource(), a.GetSubresource(), a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
+// storedObject returns the object that ratcheting validations are evaluated on again: the
+// stored object of an UPDATE, or the Pod of its template; nil if there is none.
+func (on *subject) storedObject() *admission.LazyObject {
+	stored := &on.storedPod
+	if on.template == "" {
+		stored = &on.versioned.VersionedOldObject
+	}
+	if on.raw.Operation != admissionv1.Update || stored.Object() == nil {
+		return nil
+	}
+	return stored
+}
+
+// withObjects returns attributes with another operation and other objects.
+func withObjects(a admission.Attributes, operation admission.Operation, object, oldObject runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(object, oldObject, a.GetKind(), a.GetNamespace(), a.GetName(), a.GetResource(),
+		a.GetSubresource(), operation, a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
 // kindOfObject is the kind of the object that policies see.

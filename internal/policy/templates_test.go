@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ostiary/ostiary/api/v1alpha1"
+	"github.com/ostiary/ostiary/internal/celsyntax"
 )
 
 func templateGroupFrom(tb testing.TB, specs map[string]string) *Group {
@@ -78,6 +79,10 @@ func TestPodTemplates(t *testing.T) {
 		rule   = "matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [%s]}]}\n"
 		owner  = ", ownerReferences: [{apiVersion: %s, kind: %s, name: o, uid: u, controller: true}]"
 		podIs  = "validations: [{expression: '%s', message: m}]\npodTemplates: {}"
+		// guarded begins a policy of which updates that leave the spec alone pass, as in the library.
+		guarded    = "matchConditions: [{name: g, expression: 'request.operation == \"CREATE\" || object.spec != oldObject.spec'}]\n"
+		ratchets   = "ratchet: true\n"
+		podsDenied = "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"
 	)
 	deployment := func(metadata, template string) string {
 		return workloadYAML("Deployment", metadata, "{replicas: 1, template: "+template+"}")
@@ -118,7 +123,7 @@ func TestPodTemplates(t *testing.T) {
 			request: workloadRequest(t, rolloutsResource, workloadYAML("Rollout", "", "{template: [1]}"), ""),
 			want:    "WebhookPolicy 'p' denied request: spec.template: unreadable object at request.object: spec.template is a []interface {} and no object, so it is no pod template: remove the value, make the object smaller, or delete it and create it again", wantDecision: DecisionDeny,
 		},
-		"other actions":                    {spec: strings.Replace(latest, "{}", "{validationActions: [Warn]}", 1), request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p': spec.template: m", "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"}, wantDecision: DecisionWarn},
+		"other actions":                    {spec: strings.Replace(latest, "{}", "{validationActions: [Warn]}", 1), request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p': spec.template: m", podsDenied}, wantDecision: DecisionWarn},
 		"actions of the binding":           {spec: latest + "\nbindings: [{name: b, validationActions: [Warn]}]", request: create, wantWarnings: []string{"Validation failed for WebhookPolicy 'p' with binding 'b': spec.template: m"}, wantDecision: DecisionWarn},
 		"a named validation":               {spec: "validations: [{name: v, expression: 'false', message: m}]\npodTemplates: {}", request: create, want: "WebhookPolicy 'p' denied request: v at spec.template: m", wantDecision: DecisionDeny},
 		"rules for CREATE":                 {spec: fmt.Sprintf(rule, "CREATE") + latest, request: change, want: denied, wantDecision: DecisionDeny},
@@ -130,17 +135,43 @@ func TestPodTemplates(t *testing.T) {
 		"a binding for other templates":    {spec: latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: db}}}}]", request: create, wantDecision: DecisionUnmatched},
 		"a match condition, about the Pod": {spec: "matchConditions: [{name: c, expression: 'object.kind != \"Pod\"'}]\n" + latest, request: create, wantDecision: DecisionSkip},
 		"the Pod":                          {spec: fmt.Sprintf(podIs, `object.apiVersion == "v1" && object.kind == "Pod" && object.metadata.labels == {"app": "web"} && object.metadata.namespace == "shop" && object.metadata.size() == 2 && object.spec.containers.size() == 1 && !has(object.status)`), request: create, wantDecision: DecisionAllow},
-		"the old Pod":                      {spec: fmt.Sprintf(podIs, `oldObject.kind == "Pod" && oldObject.metadata.labels == {"app": "web"} && oldObject.metadata.namespace == "shop" && object.metadata.annotations.restartedAt == "now"`), request: change, wantDecision: DecisionAllow},
-		"the old Pod of a new workload":    {spec: fmt.Sprintf(podIs, `oldObject == null`), request: create, wantDecision: DecisionAllow},
-		"the request":                      {spec: fmt.Sprintf(podIs, `request.kind.kind == "Deployment" && request.resource.resource == "deployments" && request.name == "web" && request.operation == "CREATE" && request.userInfo.username == "alice"`), request: create, wantDecision: DecisionAllow},
+		"a changed template as a new Pod": {
+			spec: fmt.Sprintf(rule, "CREATE, UPDATE") + fmt.Sprintf(podIs, `oldObject == null && request.operation == "CREATE" && `+
+				`request.kind.kind == "Deployment" && object.metadata.annotations.restartedAt == "now"`),
+			request: change, wantDecision: DecisionAllow,
+		},
+		"a restart despite a guard": {spec: guarded + latest, request: change, want: denied, wantDecision: DecisionDeny},
+		"scaling with a guard":      {spec: guarded + latest, request: scale},
+		"a label that leaves the selector": {
+			spec:    strings.Replace(fmt.Sprintf(rule, "CREATE"), "{resource", "{objectSelector: {matchLabels: {app: web}}, resource", 1) + latest,
+			request: workloadRequest(t, deploymentsResource, deployment("", strings.Replace(templateYAML, "web", "db", 1)), deployment("", templateYAML)),
+		},
+		"the old Pod":                   {spec: fmt.Sprintf(rule, "UPDATE") + fmt.Sprintf(podIs, `request.operation == "UPDATE" && oldObject.kind == "Pod" && oldObject.metadata.labels == {"app": "web"} && oldObject.metadata.namespace == "shop" && object.metadata.annotations.restartedAt == "now"`), request: change, wantDecision: DecisionAllow},
+		"the old Pod of a new workload": {spec: fmt.Sprintf(podIs, `oldObject == null`), request: create, wantDecision: DecisionAllow},
+		"the request":                   {spec: fmt.Sprintf(podIs, `request.kind.kind == "Deployment" && request.resource.resource == "deployments" && request.name == "web" && request.operation == "CREATE" && request.userInfo.username == "alice"`), request: create, wantDecision: DecisionAllow},
 		"the namespace, params and the authorizer": {
 			spec: "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, paramRef: {name: first, parameterNotFoundAction: Deny}}]\n" +
 				fmt.Sprintf(podIs, `namespaceObject.metadata.name == "shop" && params.data.max == "1" && authorizer.requestResource.check("allow").reason().contains("deployments")`),
 			request: create, wantDecision: DecisionAllow,
 		},
+		"ratchet of a guarded policy": {
+			spec: ratchets + guarded + latest, request: change,
+			wantWarnings: []string{"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m", podsDenied}, wantDecision: DecisionRatchet,
+		},
+		"ratchet of a good template": {
+			spec:    ratchets + guarded + latest,
+			request: workloadRequest(t, deploymentsResource, deployment("", templateYAML), deployment("", strings.Replace(templateYAML, "latest", "v1", 1))),
+			want:    denied, wantDecision: DecisionDeny,
+		},
+		"ratchet of a template that a binding does not select": {
+			spec:    ratchets + latest + "\nbindings: [{name: b, matchResources: {objectSelector: {matchLabels: {app: web}}}}]",
+			request: workloadRequest(t, deploymentsResource, deployment("", templateYAML), deployment("", strings.Replace(templateYAML, "web", "db", 1))),
+			want:    strings.Replace(denied, "'p'", "'p' with binding 'b'", 1), wantDecision: DecisionDeny,
+		},
+		"ratchet of a new workload": {spec: ratchets + latest, request: create, want: denied, wantDecision: DecisionDeny},
 		"ratchet": {
 			spec: "validations: [{expression: 'object.spec.containers.all(c, c.image != \"latest\")', message: m, ratchet: true}]\npodTemplates: {}", request: change,
-			wantWarnings: []string{"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m", "WebhookPolicy 'p' will deny the Pods that controllers create from spec.template: correct the template, or exclude the workload from the policy"}, wantDecision: DecisionRatchet,
+			wantWarnings: []string{"WebhookPolicy 'p' allowed request, because the stored object fails it too: spec.validations[0] at spec.template: m", podsDenied}, wantDecision: DecisionRatchet,
 		},
 	}
 	for name, tc := range tests {
@@ -228,8 +259,8 @@ func TestSeveralPodTemplates(t *testing.T) {
 }
 
 // TestTemplatesDecideAsPods compares the decisions of generated policies about a Pod
-// without a name with those about workloads that produce it. Expressions about the request
-// differ, so the policies have none.
+// without a name with those about workloads that produce it, when they are created and when
+// their template changes. Expressions about the request differ, so the policies have none.
 func TestTemplatesDecideAsPods(t *testing.T) {
 	t.Logf("repeat with -seed=%d", *seed)
 	a := author{Rand: rand.New(rand.NewPCG(*seed, 1))}
@@ -242,7 +273,7 @@ func TestTemplatesDecideAsPods(t *testing.T) {
 	delete(tree["metadata"].(map[string]any), "name")
 	delete(tree, "status")
 	pod.Name, pod.Object.Raw = "", mustJSON(t, tree)
-	requests := map[string]*admissionv1.AdmissionRequest{}
+	requests, changes := map[string]*admissionv1.AdmissionRequest{}, map[string]*admissionv1.AdmissionRequest{}
 	for path, resource := range map[string]metav1.GroupVersionResource{"spec.template": deploymentsResource, "spec.jobTemplate.spec.template": cronJobsResource} {
 		object := map[string]any{"kind": "Workload", "metadata": map[string]any{"name": "web", "namespace": "shop"}}
 		at := object
@@ -257,6 +288,10 @@ func TestTemplatesDecideAsPods(t *testing.T) {
 		request.Kind, request.RequestKind = metav1.GroupVersionKind{Group: resource.Group, Version: resource.Version, Kind: "Workload"}, nil
 		request.Object.Raw = mustJSON(t, object)
 		requests[path] = &request
+		changed := request
+		at[fields[len(fields)-1]] = map[string]any{"metadata": map[string]any{"labels": map[string]any{"before": "change"}}, "spec": tree["spec"]}
+		changed.Operation, changed.OldObject.Raw = admissionv1.Update, mustJSON(t, object)
+		changes[path] = &changed
 	}
 	counts := map[Decision]int{}
 	for i := range *randomPolicies * 4 {
@@ -286,6 +321,12 @@ func TestTemplatesDecideAsPods(t *testing.T) {
 		for path, request := range requests {
 			if got := decide(NewTemplateGroup([]*Compiled{compiled}), request, path); got != want {
 				t.Errorf("policy %d of seed %d: %s of the workload, %s of the Pod\n%+v", i, *seed, got, want, p.Spec)
+			}
+			if celsyntax.Ratchets(&p.Spec) || p.Spec.TemplateOperation() != admissionregistrationv1.Create {
+				continue
+			}
+			if got := decide(NewTemplateGroup([]*Compiled{compiled}), changes[path], path); got != want {
+				t.Errorf("policy %d of seed %d: %s of the change, %s of the Pod\n%+v", i, *seed, got, want, p.Spec)
 			}
 		}
 	}
@@ -336,7 +377,7 @@ func TestPodTemplatesOfPlugins(t *testing.T) {
 			if call.Resource.Resource != "pods" || call.GetKind().Kind != "Pod" || call.GetOperation() != admission.Create || call.GetName() != "" || call.GetNamespace() != "shop" {
 				t.Errorf("the plugin is called for %s %s of %s %q in %q", call.GetOperation(), call.Resource, call.GetKind(), call.GetName(), call.GetNamespace())
 			}
-			if object := call.Object(); object.GetKind() != "Pod" || object.GetLabels()["app"] != "web" || (call.OldObject() != nil) != (old != "") {
+			if object := call.Object(); object.GetKind() != "Pod" || object.GetLabels()["app"] != "web" || call.OldObject() != nil {
 				t.Errorf("objects = %v, %v", object, call.OldObject())
 			}
 		})

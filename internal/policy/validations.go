@@ -42,7 +42,7 @@ func newValidations(b *builder) *validations {
 
 // mayRatchet reports whether a false validation can let a request pass.
 func (c *Compiled) mayRatchet(on *subject) bool {
-	return c.validations != nil && c.validations.any && on.raw.Operation == admissionv1.Update
+	return c.validations != nil && c.validations.any && on.storedObject() != nil
 }
 
 // label names a validation by its name, or by its field.
@@ -56,6 +56,7 @@ func (v *validations) label(index int) string {
 // validationRun is the evaluation of the validations of a policy for one request and
 // param.
 type validationRun struct {
+	stored    *admission.LazyObject // nil if there is none
 	results   []celplugin.EvaluationResult
 	ratcheted []bool // the stored object fails the validation too
 }
@@ -64,11 +65,11 @@ type validationRunKey struct{}
 
 // follow returns a context in which evaluations of followedValidations fill the run. It
 // returns no run for a policy without names and ratchets.
-func (v *validations) follow(ctx context.Context) (context.Context, *validationRun) {
+func (v *validations) follow(ctx context.Context, on *subject) (context.Context, *validationRun) {
 	if v == nil {
 		return ctx, nil
 	}
-	run := &validationRun{ratcheted: make([]bool, len(v.names))}
+	run := &validationRun{stored: on.storedObject(), ratcheted: make([]bool, len(v.names))}
 	return context.WithValue(ctx, validationRunKey{}, run), run
 }
 
@@ -167,32 +168,32 @@ func (e followedValidations) ForInput(ctx context.Context, attr *admission.Versi
 			failed = append(failed, i)
 		}
 	}
-	if len(failed) == 0 || attr.GetOperation() != admission.Update || attr.VersionedOldObject.Object() == nil {
+	if len(failed) == 0 || run.stored == nil {
 		return results, left, nil
 	}
 	again := make([]celplugin.CompilationResult, len(failed))
 	for i, index := range failed {
 		again[i] = e.compiled[index]
 	}
-	stored, left := e.onStored(ctx, again, attr, request, vars, namespace, left)
+	old := *attr
+	old.VersionedObject = *run.stored
+	stored, left := e.onStored(ctx, again, &old, request, vars, namespace, left)
 	for i := range stored {
 		run.ratcheted[failed[i]] = stored[i].Error == nil && stored[i].EvalResult == types.False
 	}
 	return results, left, nil
 }
 
-// onStored evaluates validations with the stored object as object and oldObject, as for an
-// update without a change, and returns the budget that is left. It returns no results
-// after an error: the validations then fail as they do without ratchet, and messages have
-// the budget from before.
-func (e followedValidations) onStored(ctx context.Context, again []celplugin.CompilationResult, attr *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64) {
+// onStored evaluates validations on the stored object, as for an update that changes nothing
+// or for a new Pod of the stored template, and returns the budget that is left. It returns no
+// results after an error: the validations then fail as they do without ratchet, and messages
+// have the budget from before.
+func (e followedValidations) onStored(ctx context.Context, again []celplugin.CompilationResult, old *admission.VersionedAttributes, request *admissionv1.AdmissionRequest, vars celplugin.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) ([]celplugin.EvaluationResult, int64) {
 	asker, _ := vars.Authorizer.(*requestAuthorizer)
 	if asker != nil && asker.unanswered != nil {
 		return nil, budget // the policy fails with this error
 	}
-	old := *attr
-	old.VersionedObject = attr.VersionedOldObject
-	results, left, err := celengine.NewConditions(again, e.variables).ForInput(tracedAsStored(ctx), &old, request, vars, namespace, budget)
+	results, left, err := celengine.NewConditions(again, e.variables).ForInput(tracedAsStored(ctx), old, request, vars, namespace, budget)
 	if asker != nil && asker.failed() != nil || err != nil {
 		return nil, budget
 	}
@@ -221,16 +222,18 @@ func tracedAsStored(ctx context.Context) context.Context {
 // The rules match the stored object whenever they match the update, because both have the
 // same resource, namespace and name.
 
-// asStored returns the subject as it is in an update of the stored object that changes nothing.
+// asStored returns the subject as it is in an update of the stored object that changes nothing,
+// or for a new Pod of the stored template. There is a stored object.
 func (on *subject) asStored() *subject {
 	stored := *on
-	old := on.versioned.VersionedOldObject.Object()
+	object, oldObject := on.storedObject().Object(), on.versioned.VersionedOldObject.Object()
 	versioned := *on.versioned
-	versioned.Attributes = withObjects(on.versioned.Attributes, old, old)
-	versioned.VersionedObject = admission.NewLazyObject(old)
+	versioned.Attributes = withObjects(versioned.Attributes, versioned.GetOperation(), object, oldObject)
+	versioned.VersionedObject = admission.NewLazyObject(object)
 	stored.versioned = &versioned
 	if on.selected != nil {
-		stored.selected, stored.workload = withObjects(on.selected, old, old), on.before
+		stored.selected = withObjects(on.selected, on.selected.GetOperation(), object, oldObject)
+		stored.workload = on.before
 	}
 	stored.typed, stored.decided = nil, nil
 	return &stored
