@@ -9,7 +9,9 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/dynamic"
@@ -62,17 +64,54 @@ func effect(spec *v1alpha1.WebhookPolicySpec) string {
 	return "every request is denied"
 }
 
+// NotFound says that no object exists that a paramRef selects for any request, as far as the
+// cache tells; "" otherwise.
+func (s *Store) NotFound(kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef) string {
+	watches, err := s.watchesOf(kind, []*admissionregistrationv1.ParamRef{ref})
+	if err != nil || len(watches) == 0 { // State returns the error
+		return ""
+	}
+	k := watches[0].known.Load()
+	if k == nil {
+		return ""
+	}
+	of, selector := scopeOf(ref), labels.Everything()
+	if of.selector != nil {
+		if selector, err = metav1.LabelSelectorAsSelector(of.selector); err != nil {
+			return ""
+		}
+	}
+	isNamespaced := k.scope == meta.RESTScopeNamespace
+	if of.namespace != "" && !isNamespaced || k.objects.mayContain(of, selector) {
+		return "" // a namespace for a kind without them is another error
+	}
+	if of.name != "" && of.namespace == "" && isNamespaced {
+		return fmt.Sprintf("no namespace has a %s %s", kind.Kind, of.name)
+	}
+	return describeNotFound(kind.Kind, ref)
+}
+
+// describeNotFound says that no object exists that a paramRef selects.
+func describeNotFound(kind string, ref *admissionregistrationv1.ParamRef) string {
+	switch {
+	case ref.Name != "" && ref.Namespace != "":
+		return fmt.Sprintf("%s %s/%s does not exist", kind, ref.Namespace, ref.Name)
+	case ref.Name != "":
+		return fmt.Sprintf("%s %s does not exist", kind, ref.Name)
+	}
+	return fmt.Sprintf("no %s %smatches the selector %q", kind, in(ref.Namespace), metav1.FormatLabelSelector(ref.Selector))
+}
+
 // describeAbsent begins a sentence. It is empty if the object exists, or if that is not
 // known.
 func describeAbsent(ctx context.Context, client dynamic.NamespaceableResourceInterface, kind string, ref *admissionregistrationv1.ParamRef) string {
 	var from dynamic.ResourceInterface = client
-	where := ""
 	if ref.Namespace != "" {
-		from, where = client.Namespace(ref.Namespace), ref.Namespace+"/"
+		from = client.Namespace(ref.Namespace)
 	}
 	if ref.Name != "" {
 		if _, err := from.Get(ctx, ref.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-			return fmt.Sprintf("%s %s%s does not exist: until it", kind, where, ref.Name)
+			return describeNotFound(kind, ref) + ": until it"
 		}
 		return ""
 	}
@@ -84,7 +123,7 @@ func describeAbsent(ctx context.Context, client dynamic.NamespaceableResourceInt
 	if err != nil || len(list.Items) > 0 {
 		return ""
 	}
-	return fmt.Sprintf("no %s %smatches the selector %q: until one", kind, in(ref.Namespace), selector.String())
+	return describeNotFound(kind, ref) + ": until one"
 }
 
 func in(namespace string) string {

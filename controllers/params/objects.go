@@ -86,7 +86,11 @@ func (s *objectStore) put(o *item) {
 		return
 	}
 	before := g.objects[name].size
+	isNew := s.isSynced && before == 0
 	s.mu.Unlock()
+	if isNew {
+		defer s.changed()
+	}
 	if o.tooLarge {
 		s.cache.Exclude(namespace, o.size)
 		return
@@ -149,7 +153,7 @@ func (s *objectStore) endList() {
 			delete(s.groups, namespace)
 		}
 	}
-	changed := s.excluded != before
+	changed := s.excluded != before || len(freed) > 0
 	s.mu.Unlock()
 	for namespace, bytes := range freed {
 		s.cache.Add(namespace, bytes)
@@ -196,7 +200,34 @@ func (s *objectStore) remove(namespace, name string) {
 	s.mu.Unlock()
 	if size > 0 {
 		s.cache.Add(namespace, -size)
+		s.changed()
 	}
+}
+
+// mayContain reports whether there is an object in a scope, or a namespace of the scope is over
+// its limit, so that its objects are not known.
+func (s *objectStore) mayContain(of scope, selector labels.Selector) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for namespace, g := range s.groups {
+		switch {
+		case of.namespace != "" && of.namespace != namespace:
+			continue
+		case g.excess != nil:
+			return true
+		case of.name != "":
+			if _, ok := g.objects[of.name]; ok {
+				return true
+			}
+			continue
+		}
+		for _, e := range g.objects {
+			if selector.Matches(labels.Set(e.object.GetLabels())) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Replace implements cache.ReflectorStore. It ends a list. The objects of the list are in the

@@ -322,6 +322,45 @@ func TestParamsChange(t *testing.T) {
 	}).WithTimeout(eventually).WithPolling(pause).Should(Equal("changed"))
 }
 
+func TestNotFound(t *testing.T) {
+	s := newStore(t, "")
+	namespace := newNamespace(t)
+	s.Want(whole(configMaps))
+	synced(t, s, configMaps)
+	changes := s.Subscribe(t.Context())
+	notFound := func(ref *admissionregistrationv1.ParamRef) func() string {
+		return func() string { return s.NotFound(&configMaps, ref) }
+	}
+	await := func(ref *admissionregistrationv1.ParamRef, want string) {
+		t.Helper()
+		NewWithT(t).Eventually(notFound(ref)).WithTimeout(eventually).WithPolling(pause).Should(Equal(want))
+		NewWithT(t).Eventually(changes).WithTimeout(eventually).Should(Receive(), "the change is reported")
+	}
+	addConfigMap(t, namespace, "there", map[string]string{"a": "b"})
+	await(ref(namespace, "there"), "")
+	for want, ref := range map[string]*admissionregistrationv1.ParamRef{
+		"ConfigMap " + namespace + "/x does not exist":                           ref(namespace, "x"),
+		"no namespace has a ConfigMap nowhere":                                   ref("", "nowhere"),
+		"no ConfigMap in namespace " + namespace + ` matches the selector "a=c"`: ref(namespace, "", selecting(map[string]string{"a": "c"})),
+	} {
+		if got := notFound(ref)(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for name, ref := range map[string]*admissionregistrationv1.ParamRef{
+		"in any namespace": ref("", "there"),
+		"selected":         ref(namespace, "", selecting(map[string]string{"a": "b"})),
+	} {
+		if got := notFound(ref)(); got != "" {
+			t.Errorf("%s: got %q for a ConfigMap that exists", name, got)
+		}
+	}
+	if err := admin(t).CoreV1().ConfigMaps(namespace).Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(ref(namespace, "there"), "ConfigMap "+namespace+"/there does not exist")
+}
+
 func TestKindInstalledLater(t *testing.T) {
 	s := newStore(t, "")
 	const group = "later.params.test"

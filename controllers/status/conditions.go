@@ -31,6 +31,8 @@ const (
 	ReasonNoCertificate = "NoCertificate"
 	// ReasonParamsNotReady means that objects that bindings or a plugin read are not available.
 	ReasonParamsNotReady = "ParamsNotReady"
+	// ReasonParamsNotFound means that the policy is enforced without the params that a binding names.
+	ReasonParamsNotFound = "ParamsNotFound"
 	// ReasonSchemaNotReady means that the schema of a mutated kind is not available.
 	ReasonSchemaNotReady = "SchemaNotReady"
 	// ReasonRefused means that the API server rejects the registration.
@@ -71,6 +73,7 @@ type observation struct {
 	noCertificate      bool
 	certificateProblem string // why there is no certificate
 	missing            missingDependency
+	absentParams       string // what happens because params do not exist
 	rejection          string // of the API server
 	skew               string // which replica does not know its fields
 	enforced           int64  // the generation that is registered, or will be
@@ -111,7 +114,7 @@ func observe(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs, now me
 func gather(p *v1alpha1.WebhookPolicy, state *policies.State, in inputs) (observation, []v1alpha1.WebhookReference) {
 	o, refs := observeLoaded(p, state)
 	o.missing, o.waitReason, o.reachable, o.caReady = in.missing, in.waitReason, in.reachable, in.caReady
-	o.certificateProblem = in.certificateProblem
+	o.certificateProblem, o.absentParams = in.certificateProblem, in.absentParams
 	o.rules, o.advice = in.rules, advice(in.rules, in.types)
 	o.propagating = o.registered && in.propagating
 	if state != nil {
@@ -247,6 +250,9 @@ func conditions(p *v1alpha1.WebhookPolicy, o *observation, refs []v1alpha1.Webho
 		} else {
 			reconciling.Status, reconciling.Reason, reconciling.Message = metav1.ConditionTrue, c.Reason, c.Message
 		}
+	}
+	if o.absentParams != "" && ready.Status == metav1.ConditionTrue {
+		ready.Reason, ready.Message = ReasonParamsNotFound, o.absentParams
 	}
 	if o.conflict != "" {
 		ready.Message += "; " + o.conflict

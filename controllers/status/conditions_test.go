@@ -202,6 +202,14 @@ func TestConditions(t *testing.T) {
 				"Reconciling=True ParamsNotReady: none are there",
 			},
 		},
+		"params do not exist": {
+			observed: observation{loaded: true, accepted: true, planned: true, registered: true, absentParams: "every matching request is denied"},
+			want: []string{
+				"Accepted=True Accepted: every expression compiles",
+				"Registered=True Registered: registered in ValidatingWebhookConfiguration ostiary-validate-g",
+				"Ready=True ParamsNotFound: every matching request is denied",
+			},
+		},
 		"a dependency is missing, not registered": {
 			observed: observation{loaded: true, accepted: true, planned: true, notRegistered: "x does not exist yet", missing: missingDependency{reason: ReasonSchemaNotReady, message: "no schema"}},
 			want: []string{

@@ -18,6 +18,8 @@ import (
 // inputs holds the inputs of a status that do not come from the store of policies.
 type inputs struct {
 	missing missingDependency
+	// absentParams says what happens to requests because params do not exist.
+	absentParams string
 	// waitReason names the replica that the registration waits for.
 	waitReason string
 	// propagating says that API servers may still use the previous configuration.

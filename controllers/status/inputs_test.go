@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +28,7 @@ type fakeSources struct {
 	synced    bool
 	problem   string
 	excess    string
+	notFound  string
 	missing   string
 	reading   bool
 	backend   string // problem of the Secret of image policies
@@ -34,6 +37,10 @@ type fakeSources struct {
 
 func (w *fakeSources) Excess(*admissionregistrationv1.ParamKind, ...*admissionregistrationv1.ParamRef) string {
 	return w.excess
+}
+
+func (w *fakeSources) NotFound(*admissionregistrationv1.ParamKind, *admissionregistrationv1.ParamRef) string {
+	return w.notFound
 }
 
 func (w *fakeSources) State(*admissionregistrationv1.ParamKind, ...*admissionregistrationv1.ParamRef) (bool, string) {
@@ -95,6 +102,48 @@ func TestMissingDependency(t *testing.T) {
 			}
 			if got := (&Reconciler{}).inputs(t.Context(), tc.policy); !reflect.DeepEqual(got, inputs{}) {
 				t.Errorf("inputs without sources: %+v", got)
+			}
+		})
+	}
+}
+
+func TestAbsentParams(t *testing.T) {
+	const absent = ", because ConfigMap shop/limits does not exist at spec.bindings[0].paramRef: create it, or set parameterNotFoundAction: Allow"
+	with := func(change func(*v1alpha1.WebhookPolicy)) *v1alpha1.WebhookPolicy {
+		p := withParams(newPolicy())
+		change(p)
+		return p
+	}
+	ignore := admissionregistrationv1.Ignore
+	tests := map[string]struct {
+		policy   *v1alpha1.WebhookPolicy
+		notFound string
+		want     string
+	}{
+		"found":     {policy: withParams(newPolicy())},
+		"not found": {policy: withParams(newPolicy()), notFound: "ConfigMap shop/limits does not exist", want: "every matching request is denied" + absent},
+		"allowed": {notFound: "x", policy: with(func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.Bindings[0].ParamRef.ParameterNotFoundAction = new(admissionregistrationv1.AllowAction)
+		})},
+		"a part of the requests": {notFound: "ConfigMap shop/limits does not exist", policy: with(func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.Bindings[0].MatchResources = &admissionregistrationv1.MatchResources{}
+		}), want: `every request that the binding "b" matches is denied` + absent},
+		"failurePolicy Ignore": {notFound: "ConfigMap shop/limits does not exist", policy: with(func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.FailurePolicy = &ignore
+		}), want: `the binding "b" has no effect with failurePolicy Ignore` + absent},
+		"many bindings": {notFound: "x", policy: with(func(p *v1alpha1.WebhookPolicy) {
+			p.Spec.Bindings = slices.Repeat(p.Spec.Bindings, 5)
+		}), want: "2 more bindings have no params"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := &Reconciler{Sources: []Source{Params(&fakeSources{synced: true, notFound: tt.notFound})}}
+			got := r.inputs(t.Context(), tt.policy).absentParams
+			if name == "many bindings" {
+				got = got[strings.LastIndex(got, "; ")+len("; "):]
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -206,8 +206,8 @@ func (r *Reconciler) latest(p *v1alpha1.WebhookPolicy) v1alpha1.WebhookPolicySta
 }
 
 // recordEvents records an event when a policy becomes Ready or stops being Ready,
-// when a dependency is missing, when a generation is rejected, and when a conflict
-// begins.
+// when a dependency is missing or params do not exist, when a generation is rejected, and
+// when a conflict begins.
 func (r *Reconciler) recordEvents(p *v1alpha1.WebhookPolicy, before, after v1alpha1.WebhookPolicyStatus, missing missingDependency) {
 	if kind, action := eventOf(before, after, missing); action != "" {
 		is := ready(after)
@@ -223,6 +223,8 @@ func eventOf(before, after v1alpha1.WebhookPolicyStatus, missing missingDependen
 	switch {
 	case is.Reason == ReasonConflict && was.Reason != ReasonConflict:
 		return corev1.EventTypeWarning, "Repair"
+	case is.Reason == ReasonParamsNotFound && was.Reason != ReasonParamsNotFound:
+		return corev1.EventTypeWarning, "Prepare"
 	case isNewlyRejected(before, after, v1alpha1.ConditionAccepted, ReasonInvalid):
 		return corev1.EventTypeWarning, "Refuse"
 	case isNewlyRejected(before, after, v1alpha1.ConditionRegistered, ReasonRefused):

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -43,6 +44,8 @@ type objects interface {
 	// Excess names the namespaces whose objects exceed the memory, and what to do about them;
 	// "" if there are none.
 	Excess(kind *admissionregistrationv1.ParamKind, refs ...*admissionregistrationv1.ParamRef) string
+	// NotFound says that no object exists that a paramRef selects for any request; "" otherwise.
+	NotFound(kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef) string
 	subscriber
 }
 
@@ -51,6 +54,7 @@ func Params(known objects) Source {
 	return Source{subscribe: known.Subscribe, observe: func(_ context.Context, p *v1alpha1.WebhookPolicy, in *inputs) {
 		if p.Spec.Plugin == nil {
 			in.addMissing(missingObjects(known, p))
+			in.absentParams = absentParams(known, p)
 		}
 	}}
 }
@@ -79,6 +83,50 @@ func missingObjects(known objects, p *v1alpha1.WebhookPolicy) missingDependency 
 		}
 	}
 	return missingDependency{}
+}
+
+// maxAbsent is the number of bindings without params that a message describes.
+const maxAbsent = 3
+
+// absentParams says what happens to requests because params that bindings name do not exist. It is
+// empty if they exist, or if parameterNotFoundAction allows that they do not.
+func absentParams(known objects, p *v1alpha1.WebhookPolicy) string {
+	if p.Spec.ParamKind == nil {
+		return ""
+	}
+	var out []string
+	more := 0
+	for i, b := range p.Spec.Bindings {
+		ref := b.ParamRef
+		if ref == nil || ref.ParameterNotFoundAction != nil && *ref.ParameterNotFoundAction == admissionregistrationv1.AllowAction {
+			continue
+		}
+		absent := known.NotFound(p.Spec.ParamKind, ref)
+		switch {
+		case absent == "":
+		case len(out) == maxAbsent:
+			more++
+		default:
+			out = append(out, fmt.Sprintf("%s, because %s at spec.bindings[%d].paramRef: create it, or set parameterNotFoundAction: Allow",
+				effectOfAbsence(p, i), absent, i))
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("%d more bindings have no params", more))
+	}
+	return strings.Join(out, "; ")
+}
+
+// effectOfAbsence says what happens to the requests of a binding without params.
+func effectOfAbsence(p *v1alpha1.WebhookPolicy, binding int) string {
+	isWhole := p.Spec.Bindings[binding].MatchResources == nil
+	switch {
+	case p.Spec.EffectiveFailurePolicy() == admissionregistrationv1.Ignore:
+		return fmt.Sprintf("the binding %q has no effect with failurePolicy Ignore", p.Spec.Bindings[binding].Name)
+	case isWhole:
+		return "every matching request is denied"
+	}
+	return fmt.Sprintf("every request that the binding %q matches is denied", p.Spec.Bindings[binding].Name)
 }
 
 // kindsOf returns the kinds of the objects that a policy or its plugin reads, and a

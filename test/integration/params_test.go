@@ -48,11 +48,13 @@ func TestEachChangeOfParamsHasAnEffect(t *testing.T) {
 		name              string
 		do                func()
 		wantGood, wantBad bool // are allowed
+		wantReady         string
 	}{
 		{name: "a new policy", do: func() { c.apply(t, policy) }, wantGood: true},
 		{name: "another paramRef", do: edit(func(s *v1alpha1.WebhookPolicySpec) { s.Bindings[0].ParamRef.Name = "second" }), wantBad: true},
-		{name: "params are deleted", do: remove(second)},
-		{name: "params are created again", do: create(again), wantGood: true},
+		{name: "params are deleted", do: remove(second), wantReady: "ParamsNotFound: every matching request is denied, because ResourceQuota " +
+			namespace + "/second does not exist at spec.bindings[0].paramRef: create it, or set parameterNotFoundAction: Allow"},
+		{name: "params are created again", do: create(again), wantGood: true, wantReady: "Enforced: enforced: requests that fail a validation are denied"},
 		{name: "params change", do: func() {
 			again.Labels["verdict"] = bad
 			must(t, c.Update(t.Context(), again))
@@ -71,5 +73,16 @@ func TestEachChangeOfParamsHasAnEffect(t *testing.T) {
 				return want && err == nil || !want && deniedBy(err, "changes")
 			}).Should(BeTrue(), "%s: a request that is %s; want it to be allowed: %t", step.name, verdict, want)
 		}
+		if step.wantReady == "" {
+			continue
+		}
+		await(t).Eventually(func() (string, error) {
+			p, err := c.policy(t.Context(), "changes")
+			if err != nil {
+				return "", err
+			}
+			ready := condition(p, v1alpha1.ConditionReady)
+			return ready.Reason + ": " + ready.Message, nil
+		}).Should(Equal(step.wantReady), step.name)
 	}
 }
