@@ -73,6 +73,16 @@ type AuditStatus struct {
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:MaxLength=512
 	Examples []string `json:"examples,omitempty"`
+
+	// workloads are the first workloads whose new Pods the policy would deny, for example
+	// at the next restart, scaling or drain, as "Deployment shop/web": those whose pod
+	// templates are evaluated, and the controllers of Pods. The last one of 6 says how many
+	// more there are.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=6
+	// +kubebuilder:validation:items:MaxLength=512
+	Workloads []string `json:"workloads,omitempty"`
 }
 
 // Audits reports whether the policy is to be evaluated on stored objects.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -113,7 +115,7 @@ func (i *Impact) warnings(ctx context.Context, p *v1alpha1.WebhookPolicy, author
 	if err := i.readsParams(ctx, c); err != nil {
 		return []string{"existing objects were not evaluated: the params of the policy cannot be read yet: " + err.Error()}
 	}
-	s := scan{evaluator: audit.NewEvaluator(p, c, i.exempt), left: impactObjects}
+	s := scan{evaluator: audit.NewEvaluator(p, c, i.exempt), left: impactObjects, workloads: map[string]struct{}{}}
 	resources, more := audit.Resources(&p.Spec, served)
 	if more {
 		s.omitted = append(s.omitted, fmt.Sprintf("kinds beyond the first %d", audit.MaxResources))
@@ -190,6 +192,7 @@ type scan struct {
 	evaluator *audit.Evaluator
 	left      int // objects
 	found     []string
+	workloads map[string]struct{} // whose new Pods would be denied
 
 	// Kinds of which objects were not evaluated: because of a limit, because the author or Ostiary may not list them, or
 	// because of another error.
@@ -215,6 +218,9 @@ func (i *Impact) scan(ctx context.Context, s *scan, r resource) {
 	err := r.list(ctx, i.reader, &s.left, func(o *audit.Object) {
 		if result := s.evaluator.Evaluate(ctx, o, i.host); ctx.Err() == nil {
 			got.add(o, result)
+			if result.Workload != "" {
+				s.workloads[result.Workload] = struct{}{}
+			}
 		}
 	})
 	switch {
@@ -247,7 +253,7 @@ func (g *impact) add(o *audit.Object, result audit.Result) {
 		return
 	}
 	g.matched++
-	if !result.Denied {
+	if !result.Denied || result.Workload != "" && isOnlyTemplate(result) { // the workload is named apart
 		return
 	}
 	d := &g.changed
@@ -264,6 +270,12 @@ func (g *impact) add(o *audit.Object, result audit.Result) {
 	}
 }
 
+// isOnlyTemplate reports whether only the pod template of an object is denied. An update that does
+// not change the template passes.
+func isOnlyTemplate(result audit.Result) bool {
+	return !slices.ContainsFunc(result.Violations, func(v policy.Violation) bool { return v.Template == "" })
+}
+
 func (d *denials) names() string {
 	text := strings.Join(d.examples, ", ")
 	if d.number > len(d.examples) {
@@ -274,6 +286,14 @@ func (d *denials) names() string {
 
 func (s *scan) warnings(within time.Duration) []string {
 	out := s.found
+	if n := len(s.workloads); n > 0 {
+		number, first := strconv.Itoa(n), slices.Sorted(maps.Keys(s.workloads))[:min(n, impactExamples)]
+		if len(s.omitted) > 0 {
+			number = "at least " + number
+		}
+		out = append(out, fmt.Sprintf("new Pods of %s existing workloads would be denied, for example at their next restart, scaling or drain: %s",
+			number, (&denials{number: n, examples: first}).names()))
+	}
 	if len(s.omitted) > 0 {
 		out = append(out, fmt.Sprintf("not all existing objects were evaluated (%s): the limit is %s and %d objects", enumerate(s.omitted), within, impactObjects))
 	}

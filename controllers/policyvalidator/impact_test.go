@@ -31,11 +31,20 @@ import (
 
 // store is an API server that serves lists of Pods.
 type store struct {
-	pods  int
-	size  int           // bytes of a Pod, besides its metadata
-	delay time.Duration // before each page
-	code  int           // instead of lists
-	lists atomic.Int64
+	pods   int
+	perSet int           // Pods of a StatefulSet; 0: they have no controller
+	size   int           // bytes of a Pod, besides its metadata
+	delay  time.Duration // before each page
+	code   int           // instead of lists
+	lists  atomic.Int64
+}
+
+// owner is the owner reference of a Pod, with its number.
+func (s *store) owner(pod int) string {
+	if s.perSet == 0 {
+		return ""
+	}
+	return fmt.Sprintf(`,"ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"set-%d","uid":"u","controller":true}]`, pod/s.perSet)
 }
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +71,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if i > from {
 			fmt.Fprint(w, ",")
 		}
-		fmt.Fprintf(w, `{"metadata":{"name":"web-%d","namespace":"shop","uid":"%d","labels":{"number":"%d"}},"spec":{"a":%q}}`, i, i, i%10, strings.Repeat("x", s.size))
+		fmt.Fprintf(w, `{"metadata":{"name":"web-%d","namespace":"shop","uid":"%d","labels":{"number":"%d"}%s},"spec":{"a":%q}}`, i, i, i%10, s.owner(i), strings.Repeat("x", s.size))
 	}
 	fmt.Fprint(w, "]}")
 }
@@ -157,13 +166,17 @@ func TestImpact(t *testing.T) {
 		"too many": {store: &store{pods: 6000}, after: updating(), wantLists: true, want: []string{
 			"at least 500 of the first 5000 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27, …", limited,
 		}},
-		"large":                {store: &store{pods: 30, size: 1 << 19}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
-		"too large":            {store: &store{pods: 1, size: 9 << 20}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON"}, wantLists: true},
-		"too slow":             {store: &store{pods: 300, delay: time.Hour}, after: updating(), within: impactWithin, want: []string{strings.Replace(limited, "1h0m0s", "2s", 1)}, wantLists: true},
-		"forbidden":            {store: &store{code: 403}, after: updating(), wantLists: true, want: []string{`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
-		"gone":                 {store: &store{code: 404}, after: updating(), wantLists: true},
-		"an error":             {store: &store{code: 400}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: no"}, wantLists: true},
-		"only new Pods":        {store: &store{pods: 2}, after: newPolicy(saying("false")), want: []string{"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1"}, wantLists: true},
+		"large":         {store: &store{pods: 30, size: 1 << 19}, after: updating(), want: []string{"3 of 30 existing Pods would be denied on their next change: shop/web-7, shop/web-17, shop/web-27"}, wantLists: true},
+		"too large":     {store: &store{pods: 1, size: 9 << 20}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: reading a list: an object has more than 8 MiB of JSON"}, wantLists: true},
+		"too slow":      {store: &store{pods: 300, delay: time.Hour}, after: updating(), within: impactWithin, want: []string{strings.Replace(limited, "1h0m0s", "2s", 1)}, wantLists: true},
+		"forbidden":     {store: &store{code: 403}, after: updating(), wantLists: true, want: []string{`existing objects were not evaluated (Pods): Ostiary may not list them: allow the verb list in a ClusterRole with the label admission.ostiary.dev/aggregate-to-audit: "true"`}},
+		"gone":          {store: &store{code: 404}, after: updating(), wantLists: true},
+		"an error":      {store: &store{code: 400}, after: updating(), want: []string{"existing objects were not evaluated: listing them failed: Pods: no"}, wantLists: true},
+		"only new Pods": {store: &store{pods: 2}, after: newPolicy(saying("false")), want: []string{"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1"}, wantLists: true},
+		"Pods of workloads": {store: &store{pods: 12, perSet: 3}, after: guarded(), wantLists: true, want: []string{
+			"12 of 12 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1, shop/web-2, …",
+			"new Pods of 4 existing workloads would be denied, for example at their next restart, scaling or drain: StatefulSet shop/set-0, StatefulSet shop/set-1, StatefulSet shop/set-2, …",
+		}},
 		"changed Pods":         {store: &store{pods: 2}, after: guarded(), want: []string{"2 of 2 existing Pods would be denied if they were created again, for example by a rollout: shop/web-0, shop/web-1"}, wantLists: true},
 		"the user decides":     {store: &store{pods: 8}, after: updating(saying(`request.userInfo.username != "system:anonymous"`)), want: []string{"existing objects were not evaluated: the policy cannot be evaluated on stored objects: spec.validations[0].expression reads request.userInfo"}},
 		"warning":              {store: &store{pods: 8}, after: updating(acting(admissionregistrationv1.Warn))},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,6 +59,9 @@ type Result struct {
 	// Operation is CREATE for a result that is only about a new object with the same content,
 	// otherwise UPDATE.
 	Operation admissionv1.Operation
+	// Workload describes the workload, as "Deployment shop/web", whose new Pods the policy denies:
+	// the object, or the controller of a Pod; empty if there is none.
+	Workload string
 }
 
 // IsFinding reports whether the object fails a validation, or its evaluation ends with an error.
@@ -71,12 +75,17 @@ type Evaluator struct {
 	spec        *v1alpha1.WebhookPolicySpec
 	exempt      []string
 	decidesAnew bool
+	deniesPods  bool // it denies, and its rules match CREATE of Pods
 }
 
 // NewEvaluator returns an evaluator for the policy that c was compiled from. Policies do not
 // apply to the exempt namespaces; native policies have none.
 func NewEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled, exempt []string) *Evaluator {
-	return &Evaluator{auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: exempt, decidesAnew: c.DecidesAnew()}
+	return &Evaluator{
+		auditor: policy.NewAuditor(p, c), spec: &p.Spec, exempt: exempt,
+		decidesAnew: c.DecidesAnew(),
+		deniesPods:  p.Spec.Denies() && p.Spec.TemplateOperation() == admissionregistrationv1.Create,
+	}
 }
 
 // Evaluate evaluates the policy. It is not safe for concurrent use with the same Object. The
@@ -87,7 +96,7 @@ func NewEvaluator(p *v1alpha1.WebhookPolicy, c *policy.Compiled, exempt []string
 // decide about it in another way.
 func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environment) Result {
 	if o.IsDeleted || guard.Excludes(e.spec, o.Resource.GroupResource(), o.Namespace, e.exempt) {
-		return Result{policy.Audited{Decision: policy.DecisionUnmatched}, admissionv1.Update}
+		return Result{Audited: policy.Audited{Decision: policy.DecisionUnmatched}, Operation: admissionv1.Update}
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
@@ -96,18 +105,32 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *Object, host policy.Environ
 		decoded = &Decoded{}
 	}
 	host.Stored = &decoded.updated
-	updated := Result{e.auditor.Evaluate(ctx, o.update(), host), admissionv1.Update}
+	updated := Result{Audited: e.auditor.Evaluate(ctx, o.update(), host), Operation: admissionv1.Update}
 	isMatched := updated.Decision != policy.DecisionUnmatched && updated.Decision != policy.DecisionSkip
-	if updated.IsFinding() || isMatched && !e.decidesAnew {
-		return updated
+	// The Pod of a workload is created again, also if its update is a finding.
+	isPod := e.deniesPods && o.Kind == podKind()
+	if (updated.IsFinding() || isMatched) && !e.decidesAnew {
+		return o.withWorkload(updated, updated.DeniesPods || isPod && updated.Denied)
+	}
+	if updated.IsFinding() && !isPod {
+		return o.withWorkload(updated, updated.DeniesPods)
 	}
 	host.Stored = &decoded.created
 	host.Stored.Renew = o.renew(host.Now())
-	created := Result{e.auditor.Evaluate(ctx, o.create(), host), admissionv1.Create}
-	if created.IsFinding() || !isMatched {
-		return created
+	created := Result{Audited: e.auditor.Evaluate(ctx, o.create(), host), Operation: admissionv1.Create}
+	deniesPods := created.DeniesPods || isPod && created.Denied
+	if !updated.IsFinding() && (created.IsFinding() || !isMatched) {
+		return o.withWorkload(created, deniesPods)
 	}
-	return updated
+	return o.withWorkload(updated, deniesPods)
+}
+
+// withWorkload adds the workload of the object if its new Pods are denied.
+func (o *Object) withWorkload(r Result, deniesPods bool) Result {
+	if deniesPods {
+		r.Workload = o.workload()
+	}
+	return r
 }
 
 // update returns the request for an update that changes nothing.

@@ -126,7 +126,7 @@ func TestEvaluate(t *testing.T) {
 		"a match condition":           {on(onConfigMaps, "") + requiresTeam + "matchConditions: [{name: m, expression: 'object.data.a == \"c\"'}]", configMap, policy.Audited{Decision: policy.DecisionSkip}},
 		"the namespace":               {on(onConfigMaps, "") + "validations: [{expression: 'namespaceObject.metadata.labels.team == \"a\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
 		"params":                      {on(onConfigMaps, "") + "paramKind: {apiVersion: v1, kind: ConfigMap}\nbindings: [{name: b, validationActions: [Deny], paramRef: {name: l, parameterNotFoundAction: Deny}}]\nvalidations: [{expression: 'params.data.limit == \"2\"'}]", configMap, policy.Audited{Decision: policy.DecisionAllow}},
-		"a template":                  {on(onPods, "") + "podTemplates: {validationActions: [Warn]}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]", deployment, policy.Audited{Decision: policy.DecisionWarn, Violations: []policy.Violation{{Decision: policy.DecisionWarn, Message: "latest", Template: "spec.template"}}}},
+		"a template":                  {on(onPods, "") + "podTemplates: {validationActions: [Warn]}\nvalidations: [{expression: '!object.spec.containers.exists(c, c.image.endsWith(\":latest\"))', message: latest}]", deployment, policy.Audited{Decision: policy.DecisionWarn, Violations: []policy.Violation{{Decision: policy.DecisionWarn, Message: "latest", Template: "spec.template"}}, DeniesPods: true}},
 		"a template that matches not": {on(onPods, "objectSelector: {matchLabels: {app: db}},") + "podTemplates: {}\nvalidations: [{expression: 'false'}]", deployment, unmatched},
 	}
 	for name, tc := range tests {

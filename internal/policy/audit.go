@@ -27,6 +27,9 @@ type Audited struct {
 	// failurePolicy Fail.
 	Denied     bool
 	Violations []Violation
+	// DeniesPods reports whether admission would deny the Pods that controllers create from a
+	// template of the object.
+	DeniesPods bool
 }
 
 // Auditor evaluates the validations of one policy on stored objects. It is immutable.
@@ -173,6 +176,7 @@ func (a *Auditor) add(ctx context.Context, out *Audited, m matchedTarget, select
 		if on.raw.Operation == admissionv1.Create {
 			a.policy.admitOnlyUpdates(results)
 		}
+		out.DeniesPods = out.DeniesPods || a.policy.deniesPods(on, results)
 		var combined answer
 		decision = combined.add(a.policy, results)
 		out.Denied = out.Denied || combined.denied > 0

@@ -25,6 +25,7 @@ func TestOstiary(t *testing.T) {
 		t.Run("self-test", w.selfTest)
 		t.Run("pod security is enforced", w.wantRestricted)
 		t.Run("samples", w.testSamples)
+		t.Run("existing workloads", w.testExistingWorkloads)
 		t.Run("metrics", w.testMetrics)
 		t.Run("under load", w.testOperations)
 		// Here, where the definition is minutes old: see below.

@@ -28,6 +28,8 @@ type Line struct {
 	Verdict  Verdict
 	Rule     string // name of the first validation
 	Message  string
+	// Workload is the one whose new Pods are denied; empty without one.
+	Workload string
 }
 
 // compare puts failures first, then errors and warnings. Lines of a lower order are kept if
@@ -44,7 +46,7 @@ func (l *Line) compare(o *Line) int {
 // line returns the line for an audited object.
 func (p *Pass) line(o *Object, got audit.Result) Line {
 	l := Line{ID: o.ID, Kind: p.resource.kind, Resource: p.resource.Resource, Name: o.Name, UID: o.UID}
-	l.Verdict = VerdictOf(got)
+	l.Verdict, l.Workload = VerdictOf(got), got.Workload
 	for i, v := range got.Violations {
 		if i == 0 {
 			l.Rule = v.Validation

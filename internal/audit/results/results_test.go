@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -246,6 +247,42 @@ func TestSummaries(t *testing.T) {
 	s.Counts[Pair{"p", "a"}] = Counts{Violated: 3}
 	if diff := cmp.Diff(want, s.Summaries(first)); diff != "" {
 		t.Errorf("before the pass (-want +got):\n%s", diff)
+	}
+}
+
+// TestWorkloads: the first workloads whose Pods are denied are named once, and the others counted.
+func TestWorkloads(t *testing.T) {
+	pair := Pair{"p", "a"}
+	var lines []Line
+	for i := range 8 {
+		lines = append(lines, Line{Workload: fmt.Sprintf("Deployment a/w%d", i/2), Verdict: Violated})
+	}
+	many := slices.Clone(lines)
+	for i := range 4 {
+		many = append(many, Line{Workload: fmt.Sprintf("Job a/j%d", i), Verdict: Violated})
+	}
+	four := []string{"Deployment a/w0", "Deployment a/w1", "Deployment a/w2", "Deployment a/w3"}
+	tests := map[string]struct {
+		lines []Line
+		count int64
+		want  []string
+	}{
+		"none":           {lines: []Line{{Verdict: Violated}}, count: 1},
+		"some":           {lines: lines, count: 8, want: four},
+		"many":           {lines: many, count: 12, want: append(slices.Clone(four), "Job a/j0", "3 more")},
+		"without a line": {lines: lines, count: 9, want: append(slices.Clone(four), "possibly more")},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := Snapshot{
+				Lines:  map[Pair][]Line{pair: tt.lines},
+				Counts: map[Pair]Counts{pair: {Violated: tt.count}},
+				Scans:  map[string]Scan{"p": {}},
+			}
+			if diff := cmp.Diff(tt.want, s.Summaries(nil)["p"].Workloads); diff != "" {
+				t.Errorf("workloads (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package results
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -18,6 +19,7 @@ import (
 const (
 	maxMissing, maxMissingText  = 10, 1024
 	maxExamples, maxExampleText = 5, 512
+	maxWorkloads                = 5
 )
 
 // Summaries returns the statuses of all policies by name. One that is being scanned keeps its
@@ -43,6 +45,11 @@ func (s Snapshot) Summaries(previous map[string]*v1alpha1.AuditStatus) map[strin
 	for name, examples := range s.examples() {
 		if after[name] != nil {
 			after[name].Examples = examples
+		}
+	}
+	for name, workloads := range s.workloads() {
+		if after[name] != nil {
+			after[name].Workloads = workloads
 		}
 	}
 	for name, summary := range after {
@@ -132,6 +139,46 @@ func (s Snapshot) examples() map[string][]string {
 		for _, e := range list[:min(len(list), maxExamples)] {
 			out[name] = append(out[name], e.text())
 		}
+	}
+	return out
+}
+
+// atLeast says that more workloads can be found than were counted.
+func atLeast(more int) string {
+	if more == 0 {
+		return "possibly more"
+	}
+	return fmt.Sprintf("at least %d more", more)
+}
+
+// workloads returns the first workloads of each policy whose new Pods are denied, and how many more
+// there are. Findings without a line do not count.
+func (s Snapshot) workloads() map[string][]string {
+	all, isBounded := map[string]map[string]struct{}{}, map[string]bool{}
+	for pair, list := range s.Lines {
+		for i := range list {
+			if list[i].Workload == "" {
+				continue
+			}
+			if all[pair.Policy] == nil {
+				all[pair.Policy] = map[string]struct{}{}
+			}
+			all[pair.Policy][list[i].Workload] = struct{}{}
+			counts := s.Counts[pair]
+			isBounded[pair.Policy] = isBounded[pair.Policy] || counts.findings() > int64(len(list))
+		}
+	}
+	out := map[string][]string{}
+	for name, set := range all {
+		list := slices.Sorted(maps.Keys(set))
+		shown := list[:min(len(list), maxWorkloads)]
+		switch more := len(list) - len(shown); {
+		case isBounded[name]:
+			shown = append(slices.Clone(shown), atLeast(more))
+		case more > 0:
+			shown = append(slices.Clone(shown), fmt.Sprintf("%d more", more))
+		}
+		out[name] = shown
 	}
 	return out
 }
