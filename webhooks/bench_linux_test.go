@@ -122,7 +122,7 @@ func BenchmarkDuringFlood(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				s := start(b, Options{Listener: l})
+				s := start(b, Options{Listener: l}, func(s *Server) { s.timeouts.Handshake = 5 * time.Second })
 				if flooded {
 					f := newFlood(b, s.address, "127.0.0.2", 10_000)
 					f.open(b, f.size, "")

@@ -56,9 +56,13 @@ func waitUntilIdle(s *running) {
 const header = "POST /validate/group?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 // TestLargeBodyBesideHostileConnections checks that a large review is answered while connections from any network
-// announce large bodies and send little.
+// announce large bodies and send little. In the short form, all sizes but those of small bodies are a quarter.
 func TestLargeBodyBesideHostileConnections(t *testing.T) {
-	const limit = 7 << 20
+	mib := 1 << 20
+	if testing.Short() {
+		mib /= 4
+	}
+	limit, memory := 7*mib, 16*mib
 	announced := fmt.Sprintf("%sContent-Length: %d\r\n\r\n", header, limit)
 	cases := map[string]struct {
 		n         int
@@ -68,27 +72,27 @@ func TestLargeBodyBesideHostileConnections(t *testing.T) {
 	}{
 		"12 send nothing":                             {n: 12, from: "127.0.0.1", beginning: announced},
 		"12 send nothing, from another network":       {n: 12, from: "127.0.9.1", beginning: announced},
-		"12 trickle after 1 MiB":                      {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 1<<20), trickle: 10 * time.Millisecond},
-		"12 stop after 4 MiB":                         {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 4<<20)},
-		"12 stop after 4 MiB, from another network":   {n: 12, from: "127.0.9.1", beginning: announced + strings.Repeat(" ", 4<<20)},
-		"100 stop after 600 KiB":                      {n: 100, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 600<<10)},
+		"12 trickle after 1 MiB":                      {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", mib), trickle: 10 * time.Millisecond},
+		"12 stop after 4 MiB":                         {n: 12, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", 4*mib)},
+		"12 stop after 4 MiB, from another network":   {n: 12, from: "127.0.9.1", beginning: announced + strings.Repeat(" ", 4*mib)},
+		"100 stop after 600 KiB":                      {n: 100, from: "127.0.0.1", beginning: announced + strings.Repeat(" ", mib*6/10)},
 		"12 chunked ones send nothing":                {n: 12, from: "127.0.0.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n"},
-		"12 chunked ones stop after 1 MiB":            {n: 12, from: "127.0.9.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n200000\r\n" + strings.Repeat(" ", 1<<20)},
+		"12 chunked ones stop after 1 MiB":            {n: 12, from: "127.0.9.1", beginning: header + "Transfer-Encoding: chunked\r\n\r\n200000\r\n" + strings.Repeat(" ", mib)},
 		"100 small ones, and nothing of their bodies": {n: 100, from: "127.0.0.1", beginning: header + "Content-Length: 32768\r\n\r\n"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			s := start(t, Options{Registerer: registry, MaxBodyBytes: limit, MaxInFlightBytes: 16 << 20}, func(s *Server) { s.handler.bodies.timeout = time.Minute })
+			s := start(t, Options{Registerer: registry, MaxBodyBytes: int64(limit), MaxInFlightBytes: int64(memory)})
 			hold(t, s, tc.n, tc.from, tc.beginning, tc.trickle)
-			for _, size := range []int{100 << 10, 6 << 20} {
+			for _, size := range []int{100 << 10, 6 * mib} {
 				body := validReview() + strings.Repeat(" ", size)
 				if got := post(t, s.client(t), s.url("/validate/group?timeout=30s"), body); got.code != http.StatusOK {
 					t.Errorf("a review of %d bytes was answered with %d %s, want 200", len(body), got.code, got.body)
 				}
 			}
-			if got := gather(t, registry)["ostiary_webhook_large_body_bytes"]; got > 16<<20 {
-				t.Errorf("%v bytes are held, want at most %d", got, 16<<20)
+			if got := gather(t, registry)["ostiary_webhook_large_body_bytes"]; got > float64(memory) {
+				t.Errorf("%v bytes are held, want at most %d", got, memory)
 			}
 		})
 	}
@@ -105,7 +109,7 @@ func TestAnnouncedBodies(t *testing.T) {
 	for name, beginning := range map[string]string{"nothing": announced, "one byte": announced + "{"} {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			s := start(t, Options{Registerer: registry}, func(s *Server) { s.handler.bodies.timeout = time.Hour })
+			s := start(t, Options{Registerer: registry})
 			before := liveHeap()
 			hold(t, s, n, "127.0.9.1", beginning, 0)
 			eventually(t, "all announcements have arrived", func() bool {
@@ -137,11 +141,14 @@ func liveHeap() int64 {
 // TestUnreadAnswers asks for answers that fill every buffer and reads none of them. While they are unread they hold
 // nothing of what large bodies and evaluations share, and after the timeout their connections are closed.
 func TestUnreadAnswers(t *testing.T) {
-	const limit, n = 2 << 20, 4
-	patch := []byte(`"` + strings.Repeat("x", 8<<20) + `"`) // twice the largest buffer of a sender
+	const limit, n = 1 << 20, 4
+	const inFlight = "ostiary_webhook_http_requests_in_flight"
+	patch := []byte(`"` + strings.Repeat("x", 6<<20) + `"`) // sockets buffer 4 MiB
+	evaluated := make(chan struct{}, n)
 	evaluator := evaluatorFunc(func(_ context.Context, key registration.GroupKey, _ *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		response := &admissionv1.AdmissionResponse{Allowed: true}
 		if key.Name == "large" {
+			evaluated <- struct{}{}
 			response.Patch, response.PatchType = patch, ptr.To(admissionv1.PatchTypeJSONPatch)
 		}
 		return response, nil
@@ -157,6 +164,11 @@ func TestUnreadAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(c, "POST /mutate/large?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			select { // the body of another review would be in its way before
+			case <-evaluated:
+			case <-time.After(waitTimeout):
+				t.Fatal("the review is not evaluated")
+			}
 			eventually(t, "another large review is answered", func() bool {
 				return post(t, s.client(t), s.url("/validate/group?timeout=30s"), body).code == http.StatusOK
 			})
@@ -165,14 +177,14 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 	t.Run("hold nothing", func(t *testing.T) {
 		_, registry := unread(t, time.Hour)
-		eventually(t, "no answer fits into buffers", func() bool {
-			return gather(t, registry)["ostiary_webhook_http_requests_in_flight"] == n
+		eventually(t, "only the requests whose answers are not read are under way", func() bool {
+			return gather(t, registry)[inFlight] == n
 		})
 	})
 	t.Run("are given up", func(t *testing.T) {
 		_, registry := unread(t, time.Second)
 		eventually(t, "no request is under way", func() bool {
-			return gather(t, registry)["ostiary_webhook_http_requests_in_flight"] == 0
+			return gather(t, registry)[inFlight] == 0
 		})
 	})
 }

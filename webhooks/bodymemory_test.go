@@ -98,6 +98,10 @@ func checkEmpty(t *testing.T, m *bodyMemory) {
 // TestBodyMemoryIsBounded has bodies of all sizes and speeds grow at the same time. They never hold more than there is,
 // every wait ends, some arrive, and nothing is held in the end.
 func TestBodyMemoryIsBounded(t *testing.T) {
+	bodies := 300
+	if testing.Short() {
+		bodies = 60
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const total, largest = 8 << 20, 7 << 20
 		m := newBodyMemory(total)
@@ -105,7 +109,7 @@ func TestBodyMemoryIsBounded(t *testing.T) {
 		var senders sync.WaitGroup
 		var mu sync.Mutex
 		arrived := 0
-		for i := range 300 {
+		for i := range bodies {
 			size, pause := random.Int64N(largest), time.Duration(random.Int64N(int64(200*time.Millisecond)))
 			senders.Go(func() {
 				l := &largeBody{from: netip.AddrFrom4([4]byte{10, 0, byte(i % 5), byte(i % 7)}), began: time.Now(), waitLeft: maxMemoryWait, stop: func() {}}

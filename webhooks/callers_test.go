@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -124,7 +123,7 @@ func TestRejectedBodyIsNotRead(t *testing.T) {
 			"expected, chunked": "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
 		} {
 			t.Run(name+", "+body, func(t *testing.T) {
-				s := start(t, tc.Options, func(s *Server) { s.timeouts.Header, s.handler.bodies.timeout = time.Hour, time.Hour })
+				s := start(t, tc.Options)
 				c := dialTLS(t, s)
 				fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s", tc.path, beginning)
 				got, err := io.ReadAll(c)

@@ -103,10 +103,11 @@ func acceptsAll(string) bool { return true }
 func (r *running) client(tb testing.TB) *http.Client {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: r.pool}, MaxIdleConnsPerHost: 64}
 	tb.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: time.Minute}
+	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
-// start serves with options, completed with what tests have in common, until the test ends.
+// start serves with options, completed with what tests have in common, until the test ends. Handshakes, headers and
+// bodies do not time out unless a test changes that, because they can take long on a busy machine.
 func start(tb testing.TB, o Options, change ...func(*Server)) *running {
 	tb.Helper()
 	if o.Listener == nil {
@@ -133,6 +134,7 @@ func start(tb testing.TB, o Options, change ...func(*Server)) *running {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	s.timeouts.Handshake, s.timeouts.Header, s.handler.bodies.timeout = time.Hour, time.Hour, time.Hour
 	for _, f := range change {
 		f(s)
 	}
