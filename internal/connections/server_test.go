@@ -22,7 +22,7 @@ import (
 )
 
 // waitTimeout is how long tests wait for an event that must happen.
-const waitTimeout = 30 * time.Second
+const waitTimeout = 2 * time.Minute
 
 // running is a server on a loopback port that answers "ok".
 type running struct {

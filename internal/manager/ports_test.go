@@ -28,7 +28,7 @@ import (
 )
 
 // waitTimeout is how long tests wait for an event that must happen.
-const waitTimeout = 30 * time.Second
+const waitTimeout = 2 * time.Minute
 
 // runningPort is a port that is served until the test ends.
 type runningPort struct {

@@ -64,7 +64,7 @@ func TestCostlyObjects(t *testing.T) {
 			request.Object, request.Name, request.Namespace = runtime.RawExtension{Raw: raw}, "p", "shop"
 			request.Operation, request.Kind = admissionv1.Create, metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}
 			var got *admissionv1.AdmissionResponse
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			bytes, took := spent(func() {
 				group := NewGroup([]*Compiled{compiled})
