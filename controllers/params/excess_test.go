@@ -57,10 +57,14 @@ func heapInUse() int64 {
 }
 
 // TestObjectsOfOthersAreNotKept has a policy whose paramRef names one object, and a tenant
-// with 60 MB of ConfigMaps elsewhere.
+// with 60 MB of ConfigMaps elsewhere, 20 MB in the short form.
 func TestObjectsOfOthersAreNotKept(t *testing.T) {
 	tenant, platform := newNamespace(t), newNamespace(t)
-	addLarge(t, tenant, 60)
+	megabytes := 60
+	if testing.Short() {
+		megabytes = 20
+	}
+	addLarge(t, tenant, megabytes)
 	addConfigMap(t, platform, "limits", nil)
 	s := newStore(t, "")
 	before := heapInUse()
@@ -93,7 +97,7 @@ func peak(ctx context.Context, s *Store) *atomic.Int64 {
 	go func() {
 		for ctx.Err() == nil {
 			most.Store(max(most.Load(), s.options.Memory.budget.Used()["params"]))
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 		}
 	}()
 	return &most
